@@ -1,7 +1,7 @@
 """The laws that every model obeys, as functions that take a case and assert.
 
-A case is a way to build a model from a seed, a batch, and the support of its attention. Whoever adds a model calls
-`@pytest.mark.parametrize("law", LAWS + TEXT_LAWS, ids=law_name)` over cases of tiny models, best in float64:
+A case is a way to build a model from a seed, a batch, and the support of its attention. Whoever adds a model
+calls `@pytest.mark.parametrize("law", LAWS + TEXT_LAWS, ids=law_name)` over cases of tiny models, best in float64:
 `law(Case(build, batch, scored_units))`.
 """
 
@@ -55,7 +55,7 @@ def scored_units(batch: Batch) -> Tensor:
 
 
 def padded(batch: Batch, extra: int, filler: int | None = None) -> Batch:
-    """The batch with `extra` more columns of padding; `filler` overrides the id that stands on all padding."""
+    """The batch with `extra` more columns of padding; `filler` overrides the id on all padding."""
 
     def wider(tensor: Tensor, value: int) -> Tensor:
         return nn.functional.pad(tensor, (0, extra), value=value)
@@ -153,7 +153,7 @@ def attention_is_a_distribution_on_its_support(case: Case) -> None:
 
 
 def company_in_a_batch_changes_nothing(case: Case) -> None:
-    """Each row judged alone, without the padding of its neighbours, has the trace that it has in the batch."""
+    """Each row judged alone, without its neighbours' padding, has the trace that it has in the batch."""
     model = case.model()
     whole = model(case.batch)
     for row in range(len(case.batch)):
@@ -197,7 +197,7 @@ def what_stands_on_padding_changes_nothing(case: Case) -> None:
 
 
 def gradients_reach_attention_and_embeddings(case: Case) -> None:
-    """Every row's embeddings and every row and layer of a given attention carry gradient; padding carries none."""
+    """Every row's embeddings and every layer of a given attention carry gradient; padding carries none."""
     model = case.model()
     own = model(case.batch)
     embeddings = own.embeddings.detach().requires_grad_()

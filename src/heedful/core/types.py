@@ -278,7 +278,15 @@ class Splits:
         return {"train": self.train, "dev": self.dev, "test": self.test}[split]
 
 
-class Corpus(ABC):
+class Content(ABC):
+    """A frozen description of something kept on disk, whose content is part of every fingerprint it enters."""
+
+    @abstractmethod
+    def digest(self, data: Path) -> str:
+        """A hash of the content: the same recipe on other data is other work."""
+
+
+class Corpus(Content):
     """A frozen description of where examples come from."""
 
     name: ClassVar[str]
@@ -286,10 +294,6 @@ class Corpus(ABC):
     @abstractmethod
     def read(self, data: Path) -> Splits:
         """The examples, from the data folder; raises `UserError` in the user's words."""
-
-    @abstractmethod
-    def digest(self, data: Path) -> str:
-        """A hash of the content that `read` would see: the same recipe on other data is other work."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,42 @@
+# Two commands for newcomers: `make demo` and `make test`. Everything lives in .venv; nothing else is touched.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench clean
+
+help: ## show this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /make \1\t/'
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+# A stamp is newer than the lock file that it stands for: the second call installs nothing.
+$(VENV)/demo.stamp: requirements/demo.lock pyproject.toml | $(BIN)/python
+	$(PIP) -r requirements/demo.lock
+	$(PIP) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/dev.stamp: requirements/dev.lock pyproject.toml | $(BIN)/python
+	$(PIP) -r requirements/dev.lock
+	$(PIP) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+demo: $(VENV)/demo.stamp ## train a model, examine it, write a report (about three minutes after the install)
+	$(BIN)/heedful demo
+
+test: $(VENV)/dev.stamp ## the whole test suite
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+
+check: $(VENV)/dev.stamp ## formatting, lint and types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: $(VENV)/dev.stamp ## speed against named peers, into benchmarks/results.json
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks
+
+clean: ## remove .venv and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis build src/*.egg-info

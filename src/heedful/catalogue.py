@@ -1,0 +1,61 @@
+"""The index: every corpus, encoder, attention, method and trial by the name that people use."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+
+from heedful.attributions.attention import RawAttention
+from heedful.attributions.perturbation import Random
+from heedful.core.types import Corpus, Method
+from heedful.data.batching import Words
+from heedful.data.corpora import CORPORA as PUBLISHED
+from heedful.data.layout import Preprocessing
+from heedful.data.packaged import RottenTomatoes
+from heedful.data.licensed import ADRTweets, Anemia, CNNQuestions, Diabetes
+from heedful.data.planted import MOCKS, Stories
+from heedful.models.attention import Additive, Attention, Dot
+from heedful.models.encoders import GRU, Average, BiLSTM, Convolution, Encoder, Perceptron
+from heedful.trials.performance import Performance
+from heedful.trials.permutation import Permutation
+from heedful.trials.trial import Trial
+
+CORPORA: Mapping[str, Corpus] = {
+    **PUBLISHED,
+    **{corpus.name: corpus for corpus in (Diabetes(), Anemia(), ADRTweets(), RottenTomatoes())},
+    **MOCKS,
+    **{corpus.name: corpus for corpus in (Stories(task) for task in (1, 2, 3))},
+}
+ENCODERS: Mapping[str, type[Encoder]] = {
+    "bilstm": BiLSTM,
+    "gru": GRU,
+    "convolution": Convolution,
+    "average": Average,
+    "perceptron": Perceptron,
+}
+ATTENTIONS: Mapping[str, Callable[[], Attention]] = {"additive": Additive, "dot": Dot}
+METHODS: Mapping[str, Callable[[], Method]] = {"raw-attention": RawAttention, "random": Random}
+TRIALS: Mapping[str, type[Trial]] = {trial.name: trial for trial in (Performance, Permutation)}
+
+
+def trial_named(class_name: str) -> type[Trial] | None:
+    """The trial of this class name, as it stands in recipe.json; None for recipes that are no trials."""
+    return next((trial for trial in TRIALS.values() if trial.__name__ == class_name), None)
+
+
+def listing() -> dict[str, dict[str, str]]:
+    """Names and first sentences of everything in the index, by kind."""
+    kinds: Mapping[str, Mapping[str, object]] = {
+        "corpora": CORPORA,
+        "encoders": ENCODERS,
+        "attentions": ATTENTIONS,
+        "methods": METHODS,
+        "trials": TRIALS,
+    }
+    return {kind: {name: _meaning(thing) for name, thing in things.items()} for kind, things in kinds.items()}
+
+
+def _meaning(thing: object) -> str:
+    described = thing if inspect.isclass(thing) else type(thing)
+    text = inspect.cleandoc(described.__doc__ or "").split("\n\n")[0]
+    return " ".join(text.split())

@@ -1,0 +1,233 @@
+"""The command: `heedful demo | list | run | report | fetch`. The only place that prints.
+
+Errors are one line and exit code 2; an interrupt keeps what is finished and exits with 130; a recipe that failed is
+listed at the end with its traceback file, the others having gone on, and the exit code is 1.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, ParamSpec
+
+import torch
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bars
+
+from heedful import __version__, catalogue, papers, results, runner
+from heedful.core.types import UserError
+from heedful.core.workspace import Progress, Recipe, Silent, Step, Workspace
+from heedful.data.fetching import fetch as fetch_corpus
+from heedful.report.gathering import write_report
+
+app = typer.Typer(
+    name="heedful",
+    help="Does a model's attention, or any other token attribution, explain it?",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+errors = Console(stderr=True, highlight=False, soft_wrap=True)
+screen = Console(highlight=False, soft_wrap=True)
+P = ParamSpec("P")
+
+WorkspaceOption = Annotated[
+    Path, typer.Option("--workspace", "-w", envvar="HEEDFUL_WORKSPACE", help="Folder where finished work is kept.")
+]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Say only what went wrong.")]
+DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+DEFAULT_WORKSPACE = Path("workspace")
+
+
+def command(body: Callable[P, int | None]) -> Callable[P, None]:
+    """A command whose errors are one line: exit code 2 for what the user can mend, 130 for an interrupt."""
+
+    @functools.wraps(body)
+    def guarded(*args: P.args, **options: P.kwargs) -> None:
+        try:
+            code = body(*args, **options)
+        except UserError as error:
+            if options.get("debug"):
+                errors.print_exception()
+            errors.print(f"heedful: {error}", markup=False)
+            raise typer.Exit(2) from error
+        except KeyboardInterrupt as stop:
+            errors.print("heedful: interrupted; what is finished is kept, run the same command to go on", markup=False)
+            raise typer.Exit(130) from stop
+        raise typer.Exit(code or 0)
+
+    return guarded
+
+
+class ScreenProgress:
+    """Progress bars with loss, score and remaining time; shown on a terminal only."""
+
+    def __init__(self, bars: Bars) -> None:
+        self.bars = bars
+
+    @contextmanager
+    def task(self, title: str, total: int) -> Iterator[Step]:
+        """One bar, removed when its task ends."""
+        key = self.bars.add_task(title, total=total, note="")
+
+        def step(advance: int = 1, note: str = "") -> None:
+            self.bars.update(key, advance=advance, note=note)
+
+        try:
+            yield step
+        finally:
+            self.bars.remove_task(key)
+
+
+@contextmanager
+def showing(quiet: bool) -> Iterator[Progress]:  # noqa: FBT001 - the option as the user gave it
+    """A progress display on a terminal, silence elsewhere."""
+    if quiet or not errors.is_terminal:
+        yield Silent()
+        return
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Bars(*columns, TextColumn("{task.fields[note]}"), TimeRemainingColumn(), console=errors) as bars:
+        yield ScreenProgress(bars)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        screen.print(f"heedful {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def heedful(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and stop.")
+    ] = False,
+) -> None:
+    """Does a model's attention, or any other token attribution, explain it?"""
+    warnings.showwarning = lambda message, *_: errors.print(f"heedful: warning: {message}", markup=False)
+    torch.set_num_threads(1)
+
+
+@app.command()
+@command
+def demo(
+    planted: Annotated[bool, typer.Option("--planted", help="Use a generated corpus instead of real text.")] = False,
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    out: Annotated[Path, typer.Option("--out", help="Folder of the report.")] = Path("report"),
+    quiet: QuietOption = False,
+    debug: DebugOption = False,
+) -> int:
+    """Train a small model, examine its attention, write a report."""
+    recipes = papers.demo(planted=planted)
+    if not quiet:
+        text = "a generated corpus" if planted else "real film reviews"
+        screen.print(f"Training a BiLSTM with attention on {text}, then shuffling its attention.")
+    code = _run(recipes, workspace, quiet=quiet)
+    if code == 0:
+        _write_report(workspace, out, quiet=quiet)
+    return code
+
+
+@app.command("list")
+@command
+def list_names(debug: DebugOption = False) -> None:
+    """Show every paper, corpus, encoder, attention, method and trial by name."""
+    for kind, names in catalogue.listing().items():
+        screen.print(f"[bold]{kind}[/bold]")
+        for name, meaning in names.items():
+            screen.print(f"  {name:22} ", end="")
+            screen.print(meaning, markup=False)
+
+
+@app.command()
+@command
+def run(
+    what: Annotated[str, typer.Argument(help="A paper (see `heedful list`) or a Python file with a function recipes().")],
+    only: Annotated[list[str] | None, typer.Option("--only", help="This corpus only; may be repeated.")] = None,
+    encoder: Annotated[list[str] | None, typer.Option("--encoder", help="This encoder only; may be repeated.")] = None,
+    attention: Annotated[list[str] | None, typer.Option("--attention", help="This attention only.")] = None,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="How many seeds.")] = 1,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="At most this many test instances.")] = None,
+    vectors: Annotated[str, typer.Option("--vectors", help="random, packaged, a name in the data folder, or a file.")] = (
+        "random"
+    ),
+    quick: Annotated[bool, typer.Option("--quick", help="A small version in minutes; the report says so.")] = False,
+    workers: Annotated[int | None, typer.Option("--workers", min=1, help="Processes; default: one per core.")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write all summaries to this file.")] = None,
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    quiet: QuietOption = False,
+    debug: DebugOption = False,
+) -> int:
+    """Reproduce a paper, or run the recipes of a file."""
+    choice = papers.Choice(
+        tuple(only or ()), tuple(encoder or ()), tuple(attention or ()), seeds, limit, vectors, quick=quick
+    )
+    recipes = papers.recipes(what, choice, _data())
+    return _run(recipes, workspace, quiet=quiet, workers=workers, json_file=json_file)
+
+
+@app.command()
+@command
+def report(
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    out: Annotated[Path, typer.Option("--out", help="Folder of the report.")] = Path("report"),
+    quiet: QuietOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Write a self-contained page about all finished work."""
+    _write_report(workspace, out, quiet=quiet)
+
+
+@app.command()
+@command
+def fetch(
+    corpus: Annotated[str, typer.Argument(help="Name of a public corpus (see `heedful list`).")],
+    source: Annotated[str | None, typer.Option("--source", help="Another hub id, or a saved dataset folder.")] = None,
+    quiet: QuietOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Obtain a public corpus and write it into the data folder."""
+    folder = fetch_corpus(corpus, _data(), source=source)
+    if not quiet:
+        screen.print(f"written to {folder}", markup=False)
+
+
+def _data() -> Path:
+    return Workspace(DEFAULT_WORKSPACE).data
+
+
+def _run(
+    recipes: Sequence[Recipe], root: Path, *, quiet: bool, workers: int | None = None, json_file: Path | None = None
+) -> int:
+    with showing(quiet) as progress:
+        workspace = Workspace(root, progress=progress)
+        outcomes = runner.run(recipes, workspace, workers=workers or os.cpu_count() or 1)
+    found = results.summaries(outcomes, workspace)
+    if json_file is not None:
+        json_file.write_text(json.dumps({"results": found}, indent=1) + "\n", encoding="utf-8")
+    if not quiet:
+        for line in results.lines(found):
+            screen.print(line, markup=False)
+    failed = [outcome for outcome in outcomes if outcome.error is not None]
+    for outcome in failed:
+        where = f" (traceback: {outcome.trace})" if outcome.trace else ""
+        errors.print(f"heedful: failed: {workspace.name(outcome.recipe)}: {outcome.error}{where}", markup=False)
+    return 1 if failed else 0
+
+
+def _write_report(root: Path, out: Path, *, quiet: bool) -> None:
+    path = write_report(Workspace(root), out)
+    if not quiet:
+        screen.print(f"The report is in {path.resolve()}", markup=False)
+
+
+def main() -> None:
+    """The entry point of the command."""
+    sys.exit(app())

@@ -1,0 +1,198 @@
+"""Recipes: frozen values that say how to make something, and the fingerprint that makes them addresses.
+
+The fingerprint is the SHA-256 of a canonical JSON text of all that could change the result: class names,
+fields and revisions at every depth, and the content of every corpus. Device, batch size and worker count
+belong to the workspace and are therefore no part of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from enum import Enum
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
+
+import pandas
+from torch import Tensor
+
+from heedful.core.types import Corpus
+
+if TYPE_CHECKING:
+    from heedful.core.workspace import Workspace
+
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
+
+_FREEZE = "decorate the class with @dataclass(frozen=True)"
+
+
+@dataclass(frozen=True, eq=False)
+class Artefact:
+    """What was made: tensors, a table with one row per observation, and notes.
+
+    Args:
+        tensors: any dtype; kept on the CPU, contiguous.
+        table: the index is dropped; arrays in cells come back as lists.
+        notes: plain JSON values; numbers must be finite, because JSON has no word for the others.
+    """
+
+    tensors: Mapping[str, Tensor] = field(default_factory=dict)
+    table: pandas.DataFrame = field(default_factory=pandas.DataFrame)
+    notes: Mapping[str, Json] = field(default_factory=dict)
+
+
+class Recipe(ABC):
+    """A frozen dataclass that says how to make one artefact.
+
+    Raise `revision` whenever `make` gives another result for the same fields; old artefacts are thenignored.
+    """
+
+    revision: ClassVar[int] = 1
+
+    @property
+    def needs(self) -> tuple[Recipe, ...]:
+        """The recipes in the fields, also in tuples and frozen dataclasses, in order; not theirs in turn."""
+        return tuple(recipe for value in _field_values(self) for recipe in _recipes_in(value))
+
+    @abstractmethod
+    def make(self, workspace: Workspace) -> Artefact:
+        """The artefact, from the artefacts of `needs` and nothing else that may change."""
+
+
+def _field_values(value: object) -> list[object]:
+    if not is_dataclass(value) or isinstance(value, type):
+        return []
+    return [getattr(value, each.name) for each in fields(value)]
+
+
+def _recipes_in(value: object) -> Iterator[Recipe]:
+    if isinstance(value, Recipe):
+        yield value
+        return
+    for part in value if isinstance(value, tuple) else _field_values(value):
+        yield from _recipes_in(part)
+
+
+def canonical(value: object, data: Path) -> Json:
+    """The one JSON form of a value that a recipe may hold; TypeError names the field of any other.
+
+    A frozen dataclass is `{"type": ClassName, "revision": n, field: ...}` (revision only where its class has
+    one), with `"content": digest` for a corpus; an enum `{"type", "member"}`, a path its posix text, a tuple
+    a list. 1 and 1.0 differ, as they may mean different things (one document, all documents), unless the
+    field is declared `float` or `float | None`: there 1 means 1.0. Infinity is `{"float": "inf"}`.
+    """
+    return _Canonical(data).of(value, type(value).__name__)
+
+
+def fingerprint(recipe: Recipe, data: Path) -> str:
+    """SHA-256 of the canonical JSON of a recipe, as 64 hexadecimal digits."""
+    return digest_of(described(recipe, data))
+
+
+def described(recipe: Recipe, data: Path) -> dict[str, Json]:
+    """The canonical form of a recipe; TypeError with the remedy for what is no frozen recipe."""
+    if not isinstance(recipe, Recipe):
+        raise TypeError(
+            f"{recipe!r} is no recipe: give an instance of a frozen dataclass that inherits from Recipe"
+        )
+    description = canonical(recipe, data)
+    assert isinstance(description, dict)
+    return description
+
+
+def digest_of(value: Json) -> str:
+    """SHA-256 of the compact JSON text with sorted keys, as 64 hexadecimal digits."""
+    return hashlib.sha256(compact(value).encode("ascii")).hexdigest()
+
+
+def compact(value: Json) -> str:
+    """The one JSON text of a value: sorted keys, no spaces, ASCII; ValueError for infinities and NaN."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
+
+def derived_seed(*parts: int | str) -> int:
+    """A seed in [0, 2^63) that depends on all parts and their order, the same in every process.
+
+    >>> derived_seed(1, "review-7") == derived_seed(1, "review-7")
+    True
+    >>> derived_seed(1, "2") == derived_seed("1", 2)
+    False
+    """
+    return int(digest_of(list(parts))[:16], 16) >> 1
+
+
+@dataclass(frozen=True)
+class _Canonical:
+    """Writes values canonically; reads the content of a corpus once, however often it stands in a recipe."""
+
+    data: Path
+    contents: dict[str, str] = field(default_factory=dict)
+
+    def of(self, value: object, place: str) -> Json:
+        if isinstance(value, Enum):
+            return {"type": type(value).__name__, "member": value.name}
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, tuple):
+            return [self.of(part, f"{place}[{index}]") for index, part in enumerate(value)]
+        if is_dataclass(value) and not isinstance(value, type):
+            return self._of_fields(value, place)
+        return _plain(value, place)
+
+    def _of_fields(self, value: object, place: str) -> dict[str, Json]:
+        _check_frozen(value, place)
+        form = _header(value)
+        for each in fields(value):  # type: ignore[arg-type]
+            where = f"{place}.{each.name}"
+            if each.name == "type" or (each.name == "content" and isinstance(value, Corpus)):
+                raise TypeError(f"{where}: the name {each.name!r} is taken in recipe.json; rename the field")
+            part = getattr(value, each.name)
+            form[each.name] = self.of(float(part) if _means_float(part, each.type) else part, where)
+        return form | {"content": self._content(value, form)} if isinstance(value, Corpus) else form
+
+    def _content(self, corpus: Corpus, form: dict[str, Json]) -> str:
+        key = compact(form)
+        if key not in self.contents:
+            self.contents[key] = corpus.digest(self.data)
+        return self.contents[key]
+
+
+def _header(value: object) -> dict[str, Json]:
+    """Class name, and the revision where the class has one: methods and plans may carry one as recipes do."""
+    revision = getattr(type(value), "revision", None)
+    return {"type": type(value).__name__} | ({"revision": revision} if isinstance(revision, int) else {})
+
+
+def _check_frozen(value: object, place: str) -> None:
+    if not type(value).__dataclass_params__.frozen:  # type: ignore[attr-defined]
+        raise TypeError(
+            f"{place}: {type(value).__name__} can be altered after its fingerprint is taken; {_FREEZE}"
+        )
+
+
+def _means_float(part: object, declared: object) -> bool:
+    if type(part) is not int:
+        return False
+    words = declared.__name__ if isinstance(declared, type) else str(declared)
+    return {word.strip() for word in words.split("|")} in ({"float"}, {"float", "None"})
+
+
+def _plain(value: object, place: str) -> Json:
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else {"float": str(float(value))}
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, PurePath):
+        return value.as_posix()
+    if isinstance(value, Recipe):
+        raise TypeError(f"{place}: {type(value).__name__} is no dataclass; {_FREEZE}")
+    raise TypeError(
+        f"{place}: a recipe cannot hold a {type(value).__name__}; it holds numbers, strings, None, paths, "
+        "enums, tuples and frozen dataclasses"
+    )

@@ -1,0 +1,175 @@
+"""How a Hugging Face network is opened without a fork and without state.
+
+A network is never touched: we work on its *twin*, which has modules and a configuration of its own but the
+same tensors. In the twin every layer calls our attention function, which reads and writes the `Tap` of the
+running call; the embedding block and the trunk are *doors* that hand on what they are given, so that what
+they compute can be read, replaced and put back. Nothing stays on modules between calls; threads do not meet.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedConfig, PreTrainedModel
+from transformers.masking_utils import eager_mask
+from transformers.utils.generic import ModelOutput
+
+from heedful.core.types import UserError
+
+IMPLEMENTATION = "heedful"
+Network = PreTrainedModel
+NetworkConfig = PreTrainedConfig
+
+
+@dataclass
+class Tap:
+    """What one call shows of its attention, and what it is given in its place.
+
+    Args:
+        given: attention `[batch layer head query unit]` to be taken as it is.
+        scores: scaled scores of each layer so far, zero where attention may not be; none where it is given.
+        attention: the attention of each layer so far, before dropout.
+    """
+
+    given: Tensor | None = None
+    scores: list[Tensor] = field(default_factory=list)
+    attention: list[Tensor] = field(default_factory=list)
+
+    def read(self, scores: Tensor, mask: Tensor | None) -> Tensor:
+        """softmax(scores + mask); scores, which are overwritten where they are masked, and weights are kept."""
+        attention = (scores if mask is None else scores + mask).softmax(-1)
+        if mask is not None:
+            scores.masked_fill_(mask <= torch.finfo(mask.dtype).min, 0.0)
+        self.scores.append(scores)
+        self.attention.append(attention)
+        return attention
+
+    def write(self, given: Tensor) -> Tensor:
+        """The attention given for the layer that is running now."""
+        layer = len(self.attention)
+        if layer >= given.shape[1]:
+            raise UserError(f"attention was given for {given.shape[1]} layers, but the network has more")
+        self.attention.append(given[:, layer])
+        return self.attention[-1]
+
+    def seen(self, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """Scores and attention of all layers, `[batch layer head query unit]`, for the real units `mask`."""
+        scores, attention = torch.stack(self.scores, 1), torch.stack(self.attention, 1)
+        if not bool(mask.all()):
+            # Whoever averages over queries must not hear what padding looks at.
+            padding = ~mask[:, None, None, :, None]
+            scores, attention = scores.masked_fill_(padding, 0.0), attention.masked_fill_(padding, 0.0)
+        return scores, attention
+
+
+def tapped_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    **options: object,
+) -> tuple[Tensor, Tensor]:
+    """What the layer reads `[batch query head dim]`, and the attention: softmax(q k / sqrt(dim) + mask).
+
+    The signature is the library's; `options` hold its dropout rate and scaling, and our tap. As in the eager
+    function of the library, dropout falls on the weights in training; a given attention is spared.
+    """
+    tap = options["tap"]
+    assert isinstance(tap, Tap)
+    if tap.given is not None:
+        weights = dropped = tap.write(tap.given)
+    else:
+        scaling = cast("float | None", options.get("scaling"))
+        scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+        weights = tap.read(torch.matmul(query, key.transpose(2, 3)).mul_(scale), attention_mask)
+        rate = cast("float", options.get("dropout", 0.0))
+        dropped = nn.functional.dropout(weights, rate, training=module.training)
+    return torch.matmul(dropped, value).transpose(1, 2).contiguous(), weights
+
+
+AttentionInterface.register(IMPLEMENTATION, tapped_attention)
+# Without a mask function of the same name the library makes no mask, and padding is silently attended.
+AttentionMaskInterface.register(IMPLEMENTATION, eager_mask)
+
+
+def twin(network: Network) -> Network:
+    """The same network with modules and configuration of its own; parameters and buffers are shared."""
+    shared: dict[int, object] = {id(tensor): tensor for tensor in (*network.parameters(), *network.buffers())}
+    return copy.deepcopy(network, shared)
+
+
+def implement(network: Network, implementation: str) -> None:
+    """Makes every layer of a twin use this attention implementation and give back plain outputs."""
+    for module in network.modules():
+        config = vars(module).get("config")
+        if isinstance(config, NetworkConfig):
+            config._attn_implementation = implementation
+            config.output_attentions = config.output_hidden_states = config.use_cache = False
+            config.return_dict = True
+    # Recomputing a layer in the backward pass would run its tap twice.
+    if network.is_gradient_checkpointing:
+        network._set_gradient_checkpointing(enable=False)
+
+
+def opened(network: Network) -> Network:
+    """A network's twin with our attention and its doors; what cannot be opened is refused by name."""
+    name = type(network).__name__
+    if not network._supports_attention_backend:
+        raise UserError(
+            f"{name} computes attention in its own way, out of our reach: use a family that goes through "
+            "transformers' AttentionInterface, such as BERT, DistilBERT, RoBERTa, XLM-R, ELECTRA or ViT"
+        )
+    if network.base_model is network:
+        raise UserError(
+            f"{name} has no head: load it with AutoModelForSequenceClassification or ...ImageClassification"
+        )
+    if "embeddings" not in dict(network.base_model.named_children()):
+        raise UserError(f"{name} has no embedding block apart from its layers, so that it cannot be opened")
+    own = twin(network)
+    implement(own, IMPLEMENTATION)
+    # On the instance and not as hooks: a hook could not keep a block from running on what it computed before.
+    vars(embedder(own))["forward"] = _embeddings_as_given
+    vars(own.base_model)["forward"] = _states_as_given
+    return own
+
+
+def embedder(network: Network) -> nn.Module:
+    """The embedding block of a network."""
+    return network.base_model.get_submodule("embeddings")
+
+
+def embedded(network: Network, inputs: dict[str, Tensor]) -> Tensor:
+    """Output of the whole embedding block `[batch unit width]`: words, positions and segments, normalised."""
+    block = embedder(network)
+    return cast("Tensor", type(block).forward(block, **inputs))
+
+
+def run(network: Network, inputs: dict[str, Tensor], tap: Tap) -> ModelOutput:
+    """States of the last layer, and whatever else the head of this family reads."""
+    trunk = network.base_model
+    return cast("ModelOutput", type(trunk).forward(trunk, **inputs, tap=tap))
+
+
+def decided(network: Network, states: ModelOutput, inputs: dict[str, Tensor]) -> Tensor:
+    """Logits `[batch output]` of the head on these states; heads that pool over units need the mask."""
+    return cast("Tensor", network(**inputs, given=states).logits)
+
+
+def _embeddings_as_given(*inputs: object, **named: object) -> Tensor:
+    """The one tensor of vectors among the arguments: `inputs_embeds`, or `pixel_values` in its place."""
+    (given,) = (value for value in _tensors((*inputs, *named.values())) if value.is_floating_point())
+    return given
+
+
+def _states_as_given(*inputs: object, given: ModelOutput, **named: object) -> ModelOutput:
+    return given
+
+
+def _tensors(values: Iterable[object]) -> list[Tensor]:
+    return [value for value in values if isinstance(value, Tensor)]

@@ -1,0 +1,73 @@
+"""A method run over a split, kept for all trials, the report and the study."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pandas as pd
+import torch
+from torch import Generator, Tensor
+
+from heedful.core.types import Batch, Method, Split
+from heedful.core.workspace import Artefact, Recipe, Workspace, derived_seed
+from heedful.recipes.subject import Subject, Trained
+from heedful.recipes.training import inference_batches
+
+
+@dataclass(frozen=True)
+class Attributed(Recipe):
+    """Scores of one method for the class that the subject predicts; one row per instance.
+
+    Args:
+        limit: at most this many instances, drawn evenly over the split by the split's own seed; None takes all.
+    """
+
+    subject: Subject
+    method: Method
+    split: Split = "test"
+    limit: int | None = None
+
+    def make(self, workspace: Workspace) -> Artefact:
+        """A table with uid, units, scores, predicted class, its probability and the label."""
+        trained = self.subject.restore(workspace)
+        batch = sampled(trained.batch(self.split), self.limit)
+        rows: list[dict[str, object]] = []
+        title = f"{type(self.method).__name__} {' '.join(map(str, self.subject.about.values()))}"
+        with workspace.progress.task(title, len(batch)) as step:
+            for _, part in inference_batches(batch, workspace.batch_size):
+                rows += self._rows(trained, part.to(workspace.device))
+                step(len(part))
+        notes = {"about": dict(self.subject.about), "method": type(self.method).__name__, "n": len(rows)}
+        return Artefact(table=pd.DataFrame(rows), notes={**notes, "of": len(trained.examples(self.split))})
+
+    def _rows(self, trained: Trained, batch: Batch) -> list[dict[str, object]]:
+        with torch.no_grad():
+            probabilities = trained.model.task.probabilities(trained.model(batch).logits)
+        target = probabilities.argmax(-1)
+        found = self.method(trained.model, batch, target)
+        texts = trained.batcher.texts(batch)
+        labels = [None] * len(batch) if batch.labels is None else batch.labels.tolist()
+        return [
+            {
+                "uid": uid,
+                "units": texts[row],
+                "scores": _real(found.scores[row], batch.mask[row]),
+                "scored": batch.scored[row][batch.mask[row]].tolist(),
+                "predicted": int(target[row]),
+                "probability": float(probabilities[row, target[row]]),
+                "label": labels[row],
+            }
+            for row, uid in enumerate(batch.uids)
+        ]
+
+
+def _real(values: Tensor, mask: Tensor) -> list[float]:
+    return [float(value) for value in values[mask].double().tolist()]
+
+
+def sampled(batch: Batch, limit: int | None) -> Batch:
+    """At most `limit` rows, the same ones for every subject on this split; all rows where there is no limit."""
+    if limit is None or limit >= len(batch):
+        return batch
+    generator = Generator().manual_seed(derived_seed("limit", len(batch)))
+    return batch.rows(torch.randperm(len(batch), generator=generator)[:limit].sort().values)

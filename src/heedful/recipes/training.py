@@ -1,0 +1,218 @@
+"""The one training loop, for every subject and objective.
+
+Everything random in an epoch comes from (seed, epoch), so a training that was killed goes on after its last finished
+epoch and ends with bit-identical weights. The global generator, which dropout draws from, is borrowed and given back.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Generator, Tensor
+
+from heedful.core.types import Batch, Model, UserError
+from heedful.core.workspace import Progress, derived_seed
+from heedful.recipes.fit import Fit
+
+Loss = Callable[[Model, Batch], Tensor]
+"""Losses of a batch's examples, `[batch]`."""
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """What one training is about; `seed` decides every random choice of it."""
+
+    model: Model
+    loss: Loss
+    train: Batch
+    judge: Batch
+    fit: Fit
+    seed: int
+    name: str = "training"
+
+
+@dataclass
+class State:
+    """Where a training stands after a number of finished epochs; written to disk after each of them."""
+
+    epoch: int = 0
+    best_epoch: int = 0
+    best_score: float = -math.inf
+    best: dict[str, Tensor] = field(default_factory=dict)
+    history: list[dict[str, float]] = field(default_factory=list)
+
+    def stale(self, patience: int | None) -> bool:
+        """Whether patience has run out."""
+        return patience is not None and self.best_epoch > 0 and self.epoch - self.best_epoch >= patience
+
+
+def train(lesson: Lesson, keep: Path, progress: Progress, inference: int) -> State:
+    """The state after training, with the best epoch's weights in `best`; also loaded into the model.
+
+    Args:
+        keep: folder for the checkpoint.
+        inference: rows judged at once.
+    """
+    optimiser = lesson.fit.optimiser.build(lesson.model)
+    checkpoint = keep / "checkpoint.safetensors"
+    state = _resumed(checkpoint, lesson.model, optimiser)
+    mode = lesson.model.training
+    steps = lesson.fit.epochs * math.ceil(len(lesson.train) / lesson.fit.batch)
+    with progress.task(lesson.name, steps) as step:
+        step(state.epoch * math.ceil(len(lesson.train) / lesson.fit.batch))
+        while state.epoch < lesson.fit.epochs and not state.stale(lesson.fit.patience):
+            loss = _epoch(lesson, optimiser, state.epoch, step)
+            _judge(lesson, state, loss, inference)
+            _save(checkpoint, state, lesson.model, optimiser)
+    lesson.model.load_state_dict(state.best)
+    lesson.model.train(mode)
+    return state
+
+
+def _epoch(lesson: Lesson, optimiser: torch.optim.Optimizer, epoch: int, step: Callable[..., None]) -> float:
+    model, fit = lesson.model.train(), lesson.fit
+    generator = Generator().manual_seed(derived_seed("batches", lesson.seed, epoch))
+    order = batches(lesson.train.lengths, fit.batch, fit.jitter, generator)
+    steps = fit.epochs * len(order)
+    total = 0.0
+    with dropout_from(derived_seed("dropout", lesson.seed, epoch)):
+        for index, rows in enumerate(order):
+            rate = fit.optimiser.rate_at(epoch * len(order) + index, steps)
+            loss = _step(lesson, optimiser, lesson.train.rows(rows), rate)
+            total += loss
+            step(note=f"epoch {epoch + 1}/{fit.epochs} loss {total / (index + 1):.3f}")
+    return total / max(1, len(order))
+
+
+def _step(lesson: Lesson, optimiser: torch.optim.Optimizer, batch: Batch, rate: float) -> float:
+    for group in optimiser.param_groups:
+        group["lr"] = rate
+    losses = lesson.loss(lesson.model, batch)
+    loss = losses.sum() if lesson.fit.reduction == "sum" else losses.mean()
+    value = float(loss.detach())
+    if not math.isfinite(value):
+        raise UserError(f"{lesson.name}: the loss became {value}; try a smaller learning rate or gradient clipping")
+    optimiser.zero_grad(set_to_none=True)
+    loss.backward()  # type: ignore[no-untyped-call]
+    if lesson.fit.clip is not None:
+        torch.nn.utils.clip_grad_norm_(lesson.model.parameters(), lesson.fit.clip)
+    optimiser.step()
+    return value
+
+
+def _judge(lesson: Lesson, state: State, loss: float, inference: int) -> None:
+    scores = evaluate(lesson.model, lesson.judge, inference)
+    select = lesson.fit.select
+    name = select.by or lesson.model.task.headline
+    if name not in scores:
+        raise UserError(f"there is no score {name!r} for this task; choose one of {', '.join(sorted(scores))}")
+    state.epoch += 1
+    state.history.append({"epoch": state.epoch, "loss": loss, **scores})
+    # An undefined score (one class only in a tiny dev part) must not keep training from choosing an epoch at all.
+    score = scores[name] if math.isfinite(scores[name]) else -math.inf
+    if state.epoch >= select.first and (score > state.best_score or not state.best):
+        state.best_epoch, state.best_score = state.epoch, score
+        state.best = {key: value.detach().clone() for key, value in lesson.model.state_dict().items()}
+
+
+def batches(lengths: Tensor, size: int, jitter: float, generator: Generator) -> list[Tensor]:
+    """Row numbers of each batch of an epoch: rows of about equal length together, batches in random order.
+
+    Rows are sorted by length plus integer noise from [floor(-jitter n), ceil(jitter n)) (J&W's released code), so that
+    little is padded and yet batches differ between epochs.
+    """
+    low, high = torch.floor(-jitter * lengths), torch.ceil(jitter * lengths)
+    noise = low + torch.floor(torch.rand(len(lengths), generator=generator) * (high - low).clamp(min=1))
+    shuffled = torch.randperm(len(lengths), generator=generator)
+    order = shuffled[torch.argsort((lengths + noise)[shuffled], stable=True)]
+    cut = list(order.split(size))
+    return [cut[i] for i in torch.randperm(len(cut), generator=generator).tolist()]
+
+
+def inference_batches(batch: Batch, size: int) -> Iterator[tuple[Tensor, Batch]]:
+    """Row numbers and rows of about equal length, shortest first; together they are the whole batch."""
+    for rows in torch.argsort(batch.lengths, stable=True).split(size):
+        yield rows, batch.rows(rows)
+
+
+def evaluate(model: Model, batch: Batch, inference: int) -> dict[str, float]:
+    """The task's scores on a labelled batch; the model's mode is left as it was."""
+    if batch.labels is None:
+        raise UserError("these examples have no labels to compare with")
+    return model.task.score(predict(model, batch, inference), batch.labels)
+
+
+def predict(model: Model, batch: Batch, inference: int) -> Tensor:
+    """Probabilities `[batch classes]`, row by row as in the batch."""
+    device = next(model.parameters()).device
+    found = torch.zeros(len(batch), model.task.classes)
+    with evaluating(model), torch.no_grad():
+        for rows, part in inference_batches(batch, inference):
+            found[rows] = model.task.probabilities(model(part.to(device)).logits).cpu().to(found.dtype)
+    return found
+
+
+@contextmanager
+def evaluating(model: Model) -> Iterator[None]:
+    """The model in evaluation mode for a while, then each of its parts as it was."""
+    modes = {name: module.training for name, module in model.named_modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for name, module in model.named_modules():
+            module.training = modes[name]
+
+
+@contextmanager
+def dropout_from(seed: int) -> Iterator[None]:
+    """The global generators seeded for a while, for layers that can draw from nothing else, and then given back."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        yield
+
+
+def _save(path: Path, state: State, model: Model, optimiser: torch.optim.Optimizer) -> None:
+    tensors = {f"model/{key}": value for key, value in model.state_dict().items()}
+    tensors |= {f"best/{key}": value for key, value in state.best.items()}
+    for index, slots in optimiser.state_dict()["state"].items():
+        tensors |= {f"optimiser/{index}/{key}": value for key, value in slots.items()}
+    notes = {"epoch": state.epoch, "best_epoch": state.best_epoch, "history": state.history}
+    aside = path.with_name(f"{path.name}.{os.getpid()}")
+    contiguous = {key: value.detach().cpu().contiguous() for key, value in tensors.items()}
+    save_file(contiguous, aside, metadata={"state": json.dumps(notes), "best_score": repr(state.best_score)})
+    os.replace(aside, path)
+
+
+def _resumed(path: Path, model: Model, optimiser: torch.optim.Optimizer) -> State:
+    if not path.exists():
+        return State()
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata()
+            tensors = {key: file.get_tensor(key) for key in file.keys()}
+    except SafetensorError:
+        warnings.warn(f"the checkpoint {path} is damaged; training starts again", stacklevel=2)
+        return State()
+    model.load_state_dict(_under("model/", tensors))
+    slots: dict[int, dict[str, Tensor]] = {}
+    for key, value in _under("optimiser/", tensors).items():
+        index, slot = key.split("/")
+        slots.setdefault(int(index), {})[slot] = value
+    optimiser.load_state_dict({"state": slots, "param_groups": optimiser.state_dict()["param_groups"]})
+    notes = json.loads(metadata["state"])
+    return State(best_score=float(metadata["best_score"]), best=_under("best/", tensors), **notes)
+
+
+def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}

@@ -1,0 +1,98 @@
+"""What a report says, as plain values: a page has chapters (papers), a chapter has sections (trials).
+
+Whoever fills these knows the workspace; whoever sets them (`report.page`) knows only what is here. All
+strings are plain text: they are escaped when the page is written, whatever they contain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from heedful.core.figures import Figure, Heatmap
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Our number (None: undefined) beside the published one (None: not published) and their difference."""
+
+    ours: float | None
+    published: float | None
+
+
+Cell = str | float | Pair | None
+
+
+@dataclass(frozen=True)
+class TableView:
+    """A table to be shown; the first column names the row.
+
+    Args:
+        rows: one cell per column. None is shown as "undefined", with the n of its row if there is a column
+            "n". A column with a published number in a `Pair` is shown as three: ours, published, difference.
+        note: a sentence below the table.
+    """
+
+    caption: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        for row in self.rows:
+            if len(row) != len(self.columns):
+                raise ValueError(
+                    f"table {self.caption!r}: {len(row)} cells under {len(self.columns)} columns"
+                )
+
+
+@dataclass(frozen=True)
+class Section:
+    """One trial: what was claimed, what came out, what that means and what it does not mean.
+
+    Args:
+        anchor: name of the section in links; cleaned and made unique by the page.
+        about: corpus, encoder, attention, seed, n and whatever else tells this section from its neighbours.
+        warnings: what a reader must know before believing the numbers.
+    """
+
+    anchor: str
+    title: str
+    claim: str
+    source: str = ""
+    about: Mapping[str, str | float] = field(default_factory=dict)
+    meaning: str = ""
+    not_meaning: str = ""
+    tables: tuple[TableView, ...] = ()
+    figures: tuple[Figure, ...] = ()
+    heatmaps: tuple[Heatmap, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """One paper: its question, tables and figures over all of its trials, and a section for each trial."""
+
+    name: str
+    title: str
+    question: str
+    sections: tuple[Section, ...] = ()
+    tables: tuple[TableView, ...] = ()
+    figures: tuple[Figure, ...] = ()
+
+
+@dataclass(frozen=True)
+class Page:
+    """A whole report.
+
+    Args:
+        lead: one or two sentences below the title.
+        made_from: what the page was made from: workspace, versions, counts.
+        next_command: what to type while there is nothing to show.
+    """
+
+    title: str
+    lead: str = ""
+    made_from: Mapping[str, str | float] = field(default_factory=dict)
+    papers: tuple[Chapter, ...] = ()
+    next_command: str = "heedful demo"

@@ -1,0 +1,237 @@
+"""From a workspace to the page that tells about it. Only what is on disk is read; nothing is trained or computed anew.
+
+Runs of one trial that differ in nothing but the seed are told together, with the spread over seeds beside the mean.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from heedful import __version__, catalogue, papers
+from heedful.core.figures import Axis, Figure, Heatmap, Lines, Series
+from heedful.core.recipe import compact
+from heedful.core.sealed import named
+from heedful.core.workspace import Artefact, Finished, Json, Workspace
+from heedful.report.content import Chapter, Page, Pair, Section, TableView
+from heedful.report.page import write
+from heedful.trials.trial import Trial
+
+HEATMAPS = 4
+"""Texts shown per section."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One finished trial with the subject it was about."""
+
+    trial: type[Trial]
+    recipe: Mapping[str, Json]
+    artefact: Artefact
+    subject: Artefact | None
+    attention: Artefact | None
+
+    @property
+    def about(self) -> Mapping[str, Json]:
+        """Corpus, encoder, attention, seed."""
+        return mapping(self.artefact.notes["about"])
+
+    @property
+    def seed(self) -> int:
+        """The subject's seed."""
+        return int(str(self.about["seed"]))
+
+    @property
+    def group(self) -> str:
+        """The same for runs that differ in the subject's seed only."""
+        subject = {**mapping(self.recipe["subject"]), "seed": None}
+        return compact({**self.recipe, "subject": subject})
+
+
+def write_report(workspace: Workspace, folder: Path) -> Path:
+    """Writes `folder/index.html` about all finished work and gives its path."""
+    return write(page(workspace), folder)
+
+
+def page(workspace: Workspace) -> Page:
+    """The page's content."""
+    runs = list(_runs(workspace.finished()))
+    chapters = [_chapter(name, [run for run in runs if run.trial.paper == name]) for name in papers.PAPERS]
+    return Page(
+        title="Does attention explain this model?",
+        lead=(
+            "Each section puts one claim to the test on one trained model: what was tested, what came out, what it "
+            "means and what it does not mean. Published numbers stand beside ours where there are any."
+        ),
+        made_from={"heedful": __version__, "workspace": workspace.root.name, "finished trials": len(runs)},
+        papers=tuple(chapter for chapter in chapters if chapter.sections),
+    )
+
+
+def _runs(finished: Sequence[Finished]) -> Iterable[Run]:
+    by_name = {each.name: each for each in finished}
+    attended = {
+        compact(each.recipe["subject"]): each
+        for each in finished
+        if each.kind == "Attributed" and mapping(each.recipe["method"])["type"] == "RawAttention"
+    }
+    for each in finished:
+        trial = catalogue.trial_named(each.kind)
+        if trial is not None:
+            subject = by_name.get(named(mapping(each.recipe["subject"])))
+            attention = attended.get(compact(each.recipe["subject"]))
+            yield Run(trial, each.recipe, each.open(), _opened(subject), _opened(attention))
+
+
+def _opened(finished: Finished | None) -> Artefact | None:
+    return None if finished is None else finished.open()
+
+
+def mapping(value: Json) -> dict[str, Json]:
+    """The value, which is a JSON object."""
+    assert isinstance(value, dict)
+    return value
+
+
+def _chapter(name: str, runs: list[Run]) -> Chapter:
+    paper = papers.PAPERS[name]
+    groups: dict[str, list[Run]] = {}
+    for run in sorted(runs, key=_place):
+        groups.setdefault(run.group, []).append(run)
+    return Chapter(name, paper.title, paper.question, tuple(_section(group) for group in groups.values()))
+
+
+def _place(run: Run) -> tuple[str, str, str, int, int]:
+    about = run.about
+    order = list(catalogue.TRIALS.values()).index(run.trial)
+    return str(about["corpus"]), str(about["encoder"]), str(about["attention"]), order, run.seed
+
+
+def _section(runs: list[Run]) -> Section:
+    first, trial = runs[0], runs[0].trial
+    summaries = [run.trial.summary(run.artefact.table) for run in runs]
+    names = {key: str(first.about[key]) for key in ("corpus", "encoder", "attention")}
+    return Section(
+        anchor="-".join([trial.name, *names.values()]),
+        title=f"{trial.title} {names['corpus']}: {names['encoder']}, {names['attention']}",
+        claim=trial.claim,
+        source=trial.source,
+        about={**names, **_circumstances(runs)},
+        meaning=trial.reading(_means(summaries)),
+        not_meaning=trial.not_meaning,
+        tables=(_table(runs, summaries),),
+        figures=(*trial.figures(first.artefact.table), *_history(first)),
+        heatmaps=_heatmaps(first),
+        warnings=_warnings(runs),
+    )
+
+
+def _circumstances(runs: list[Run]) -> dict[str, str]:
+    first = runs[0]
+    fit = mapping(mapping(first.recipe["subject"])["fit"])
+    vectors = mapping(first.recipe["subject"])["vectors"]
+    notes = first.artefact.notes
+    found = {"seeds": ", ".join(str(run.seed) for run in runs), "instances": f"{notes['n']} of {notes['of']}"}
+    if isinstance(vectors, dict):
+        found["vectors"] = str(vectors.get("source", vectors["type"]))
+    return {**found, "epochs": str(fit["epochs"])}
+
+
+def _means(summaries: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The mean over seeds of each number, over the seeds where it is defined."""
+    return {name: _mean([summary.get(name, float("nan")) for summary in summaries]) for name in summaries[0]}
+
+
+def _mean(values: Sequence[float]) -> float:
+    defined = [value for value in values if value == value]
+    return statistics.fmean(defined) if defined else float("nan")
+
+
+def _table(runs: list[Run], summaries: Sequence[Mapping[str, float]]) -> TableView:
+    first = runs[0]
+    published = papers.published(first.trial.name, {key: str(value) for key, value in first.about.items()})
+    rows = []
+    for name, mean in _means(summaries).items():
+        values = [summary[name] for summary in summaries if summary.get(name) == summary.get(name)]
+        spread = statistics.stdev(values) if len(values) > 1 else None
+        rows.append((plain_name(name), Pair(_defined(mean), published.get(name)), "" if spread is None else spread))
+    seeds = len(runs)
+    note = "Published numbers are one run of the authors' code, which set no seed." if published else ""
+    what = f"mean of {seeds} seeds" if seeds > 1 else "one seed"
+    return TableView(f"Summary ({what})", ("number", "value", "deviation over seeds"), tuple(rows), note)
+
+
+def _defined(value: float) -> float | None:
+    return value if value == value else None
+
+
+def plain_name(name: str) -> str:
+    """A summary's name for people: `median_change.class_0` becomes "median change, class 0"."""
+    return name.replace(".class", ", class").replace(".attention", ", attention").replace("_", " ")
+
+
+def _history(run: Run) -> tuple[Figure, ...]:
+    """Training history, shown once per subject, beside its performance."""
+    if run.trial.name != "performance" or run.subject is None or len(run.subject.table) < 2:
+        return ()
+    table = run.subject.table
+    epochs = Series("epoch", tuple(float(value) for value in table["epoch"]))
+    scores = [column for column in table.columns if column not in ("epoch", "loss")]
+    curves = tuple((epochs, Series(plain_name(name), tuple(table[name]))) for name in scores)
+    selected = run.subject.notes["selected_on"]
+    return (Lines(f"Scores on {selected} during training", Axis("epoch"), Axis("score"), curves),)
+
+
+def _warnings(runs: list[Run]) -> tuple[str, ...]:
+    found: list[str] = []
+    subject = runs[0].subject
+    notes = runs[0].artefact.notes
+    if notes["n"] != notes["of"]:
+        found.append(f"Measured on {notes['n']} of {notes['of']} test instances.")
+    if subject is None:
+        return tuple(found)
+    if subject.notes["selected_on"] == "test":
+        found.append("The epoch was chosen on the test split, to replicate a paper: its scores are too good.")
+    for split, reasons in mapping(subject.notes["left_out"]).items():
+        found += [f"{split}: {count} examples left out: {reason}." for reason, count in mapping(reasons).items()]
+    found += [f"{name}: {value}" for name, value in mapping(subject.notes["corpus"]).items()]
+    return tuple(found)
+
+
+def _heatmaps(run: Run) -> tuple[Heatmap, ...]:
+    if run.trial.name != "permutation" or run.attention is None or run.subject is None:
+        return ()
+    table = run.artefact.table.merge(run.attention.table, on="uid", suffixes=("", "_attended"))
+    classes = [str(name) for name in _list(run.subject.notes["classes"])]
+    return tuple(_heatmap(title, row, classes) for title, row in _chosen(table))
+
+
+def _list(value: Json) -> list[Json]:
+    assert isinstance(value, list)
+    return value
+
+
+def _chosen(table: pd.DataFrame) -> list[tuple[str, pd.Series]]:  # type: ignore[type-arg]
+    """The texts that show most: where shuffling matters most, where it matters least, and the one in the middle."""
+    ordered = table.sort_values(["median_change", "uid"]).reset_index(drop=True)
+    sharp = ordered[ordered["maximum_attention"] >= 0.5]
+    chosen = [("Shuffling matters most here", ordered.iloc[-1]), ("A typical text", ordered.iloc[len(ordered) // 2])]
+    if len(sharp):
+        chosen.insert(1, ("One word holds most of the attention, yet shuffling hardly matters", sharp.iloc[0]))
+    return chosen[:HEATMAPS]
+
+
+def _heatmap(title: str, row: pd.Series, classes: list[str]) -> Heatmap:  # type: ignore[type-arg]
+    kept = [index for index, scored in enumerate(row["scored"]) if scored]
+    label = "" if row["label"] is None or row["label"] != row["label"] else f", truly {classes[int(row['label'])]}"
+    caption = (
+        f"predicted {classes[int(row['predicted'])]} ({row['probability']:.2f}){label}; largest weight "
+        f"{row['maximum_attention']:.2f}; median change when shuffled {row['median_change']:.3f}"
+    )
+    units = tuple(str(row["units"][index]) for index in kept)
+    weights = Series("attention", tuple(float(row["scores"][index]) for index in kept))
+    return Heatmap(title, units, (weights,), caption)

@@ -1,0 +1,218 @@
+"""Run by test_workspace_kill: forks children that make artefacts, and kills them at chosen moments.
+
+One process that imports once and has one thread, so that forking it a hundred times is quick and safe. What
+it saw goes to standard output as JSON; the test judges.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import select
+import signal
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import pandas
+import torch
+
+from heedful.core.workspace import Artefact, CorruptArtefact, Recipe, Step, Workspace
+
+if TYPE_CHECKING:
+    from _typeshed import TraceFunction
+
+
+@dataclass(frozen=True)
+class Steps(Recipe):
+    """Adds up numbers in steps that it keeps as partial work, as a training does with epochs."""
+
+    count: int = 3
+    size: int = 1000
+
+    def make(self, workspace: Workspace) -> Artefact:
+        folder = workspace.partial(self)
+        done = [int(file.stem) for file in folder.glob("*.done")]
+        for step in range(len(done), self.count):
+            (folder / f"{step}.new").write_text("finished")
+            (folder / f"{step}.new").rename(folder / f"{step}.done")
+        weights = torch.randn(self.size, generator=torch.Generator().manual_seed(self.count))
+        table = pandas.DataFrame({"step": range(self.count), "words": [["a"] * n for n in range(self.count)]})
+        return Artefact({"weights": weights}, table, {"steps": len(list(folder.glob("*.done")))})
+
+
+@dataclass(frozen=True)
+class Whole(Recipe):
+    parts: tuple[Steps, ...]
+
+    def make(self, workspace: Workspace) -> Artefact:
+        return Artefact({str(part.count): workspace.get(part).tensors["weights"] for part in self.parts})
+
+
+def digest(artefact: Artefact) -> str:
+    """A hash of all that is in an artefact, bit for bit."""
+    tensors = {
+        name: sha256(tensor.numpy().tobytes()).hexdigest() for name, tensor in artefact.tensors.items()
+    }
+    rest = [artefact.table.to_dict("records"), dict(artefact.notes)]
+    return sha256(json.dumps([tensors, rest], sort_keys=True).encode()).hexdigest()
+
+
+def in_child(work: Callable[[], object]) -> int:
+    """The process number of a fork that does this work and nothing else."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            work()
+            code = 0
+        finally:
+            os._exit(code)
+    return child
+
+
+def ending(child: int) -> int:
+    """Exit code, or minus the number of the signal that ended it."""
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def dying_at(line: int, work: Callable[[], object]) -> Callable[[], object]:
+    """The work, killed before it runs the line with this number, counted over what changes the disk."""
+    left = line
+
+    def watch(frame: FrameType, event: str, _: object) -> TraceFunction | None:
+        nonlocal left
+        if frame.f_code.co_name not in {"_alone", "partial", "_make", "_tidy", "write_sealed", "_publish"}:
+            return None
+        if event == "line":
+            left -= 1
+            if left < 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return watch
+
+    def watched() -> None:
+        sys.settrace(watch)
+        work()
+        sys.settrace(None)
+
+    return watched
+
+
+def aftermath(root: Path, recipe: Recipe) -> dict[str, object]:
+    """What a kill left: whether all that looks complete is, and what a rerun in peace gives."""
+    workspace = Workspace(root, data=root)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CorruptArtefact)
+        left = [found.open() and found.name for found in workspace.finished()]
+        rerun = digest(workspace.get(recipe))
+        again = [found.open() and found.name for found in workspace.finished()]
+    rubbish = [
+        f"{hidden}/{each.name}" for hidden in (".aside", ".partial") for each in _listed(root / hidden)
+    ]
+    return {"left": left, "rerun": rerun, "finished": again, "rubbish": rubbish}
+
+
+def _listed(folder: Path) -> list[Path]:
+    return sorted(folder.iterdir()) if folder.is_dir() else []
+
+
+def every_line(root: Path) -> object:
+    """Kill at each line of ours in turn until a child gets through."""
+    recipe, seen, line = Steps(), [], 0
+    expected = digest(Workspace(root / "peace", data=root).get(recipe))
+    while True:
+        place = root / str(line)
+        end = ending(in_child(dying_at(line, partial(Workspace(place, data=root).get, recipe))))
+        seen.append(aftermath(place, recipe) | {"end": end})
+        if end == 0:
+            return {"expected": expected, "seen": seen}
+        line += 1
+
+
+def random_moments(root: Path) -> object:
+    """Kill after random times, most of which fall into the writing of two large files."""
+    recipe, seen, chance = Whole((Steps(1, 1_000_000), Steps(2, 1_000_000))), [], random.Random(7)
+    start = time.perf_counter()
+    expected = digest(Workspace(root / "peace", data=root).get(recipe))
+    duration = time.perf_counter() - start
+    for number in range(10):
+        reader, writer = os.pipe()
+        child = in_child(partial(Workspace(root / str(number), data=root).get, recipe))
+        os.close(writer)
+        select.select([reader], [], [], chance.uniform(0.0, duration))
+        os.kill(child, signal.SIGKILL)
+        os.close(reader)
+        seen.append({"end": ending(child)} | aftermath(root / str(number), recipe))
+    return {"expected": expected, "seen": seen}
+
+
+class Announcing:
+    """A progress that says through a pipe that somebody waits."""
+
+    def __init__(self, writer: int) -> None:
+        self.writer = writer
+
+    @contextmanager
+    def task(self, title: str, total: int) -> Iterator[Step]:
+        assert title.startswith("waiting for another process that makes Contested-"), title
+        os.write(self.writer, b"w")
+        yield lambda advance=1, note="": None
+
+
+@dataclass(frozen=True)
+class Contested(Recipe):
+    """Is not done before all the others wait for it."""
+
+    reader: int
+    others: int
+
+    def make(self, workspace: Workspace) -> Artefact:
+        with (workspace.data / "makers").open("a") as file:
+            file.write("m")
+        for _ in range(self.others):
+            os.read(self.reader, 1)
+        return Artefact(notes={"maker": os.getpid()})
+
+
+def race(root: Path) -> object:
+    """Four processes want one thing at the same time."""
+    reader, writer = os.pipe()
+    recipe = Contested(reader, others=3)
+
+    def run() -> None:
+        notes = Workspace(root / "work", data=root, progress=Announcing(writer)).get(recipe).notes
+        (root / f"{os.getpid()}.saw").write_text(str(notes["maker"]))
+
+    children = [in_child(run) for _ in range(4)]
+    ends = [ending(child) for child in children]
+    saw = sorted({(root / f"{child}.saw").read_text() for child in children})
+    return {"ends": ends, "saw": saw, "children": children, "makers": (root / "makers").read_text()}
+
+
+def unpickling(root: Path) -> object:
+    """Classes that any unpickler looked up while an artefact was written and read."""
+    found: list[str] = []
+    sys.addaudithook(lambda event, _: found.append(event) if event == "pickle.find_class" else None)
+    for _ in range(2):
+        Workspace(root, data=root).get(Whole((Steps(),)))
+    return found
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    # Flushing matters when the power goes, not for a kill, and costs most of the time.
+    setattr(os, "fsync", lambda descriptor: None)  # noqa: B010
+    told = {}
+    for scene in (every_line, random_moments, race, unpickling):
+        (place := Path(sys.argv[1]) / scene.__name__).mkdir()
+        told[scene.__name__] = scene(place)
+    sys.stdout.write(json.dumps(told))

@@ -1,0 +1,467 @@
+"""Published corpora: the laws on invented rows in the layout, complaints about damaged files, and the real sizes."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from heedful.core.tasks import Binary, Classes, Regression
+from heedful.core.types import SPLITS, Corpus, Example, Splits, UserError
+from heedful.data.carving import carve, content
+from heedful.data.corpora import (
+    CIFAR10,
+    CNN,
+    CORPORA,
+    IMDB,
+    MLQE,
+    MNLI,
+    PUBLISHED,
+    QQP,
+    SNLI,
+    SST,
+    AGNews,
+    Babi,
+    Digits,
+    EraserMovies,
+    FashionMNIST,
+    IMDBRaw,
+    Preprocessing,
+    TwentyNewsSports,
+)  # fmt: skip
+from heedful.data.layout import write_rows
+
+Rows = list[dict[str, object]]
+OPENINGS = ("a kind film about", "a dull film about", "nobody forgets", "everybody forgets")
+THINGS = ("rain", "trains", "an old goat", "seven bakers", "the sea", "chess", "winter", "a lost shoe")
+SENTENCES = [f"{opening} {thing} and salt" for thing in THINGS for opening in OPENINGS]
+
+
+def _texts(split: str, count: int) -> Rows:
+    shift = {"train": 0, "dev": 20, "test": 26}.get(split, 0)
+    return [{"id": f"{split}-{n}", "text": SENTENCES[shift + n], "label": n % 2} for n in range(count)]
+
+
+def _pairs(split: str, labels: tuple[object, ...]) -> Rows:
+    rows = _texts(split, 6)
+    return [
+        {
+            "id": row["id"],
+            "premise": row["text"],
+            "hypothesis": "there is salt",
+            "label": labels[n % len(labels)],
+        }
+        for n, row in enumerate(rows)
+    ]
+
+
+def _stories(split: str) -> Rows:
+    places = ("attic", "barn", "attic", "barn", "attic")
+    return [
+        {
+            "id": f"{split}-{n}",
+            "document": f"Ida ran to the {place} . Otto slept {'very ' * n}long",
+            "question": "Where is Ida",
+            "answer": place,
+            "rationale": [[0, 1, 2, 3, 4]],
+        }
+        for n, place in enumerate(places)
+    ]
+
+
+def _clozes(split: str) -> Rows:
+    return [
+        {
+            "id": f"{split}-{n}",
+            "document": f"@entity{n} met @entity{n + 1} in {split} " + "again " * n,
+            "question": "@placeholder met somebody",
+            "answer": f"@entity{n}",
+        }
+        for n in range(4)
+    ]
+
+
+def _translations(split: str) -> Rows:
+    return [
+        {
+            "id": f"{pair}-{split}-{n}", "lp": pair, "src": f"der alte Baum {n}", "mt": f"the old beam {n} {split}",
+            "label": n - 0.5, "src_rationale": [2], "mt_rationale": [2, 3],
+        }
+        for pair in (*MLQE().pairs, "si-en")
+        for n in range(2)
+    ]  # fmt: skip
+
+
+def _evidence(split: str) -> Rows:
+    return [{**row, "rationale": [[1, 2], [4]]} for row in _texts(split, 6)]
+
+
+def _leaves(split: str) -> Rows:
+    return [
+        {**row, "tokens": ["A", "n't", "bad", "."], "token_label5": [2, 1, 0, 2]} for row in _texts(split, 6)
+    ]
+
+
+def _news(split: str) -> Rows:
+    return [
+        {**row, **({"description": f"{row['text']} today"} if n else {})}
+        for n, row in enumerate(_texts(split, 6))
+    ]
+
+
+MAKERS: dict[str, tuple[str, Callable[[str], Rows], tuple[str, ...]]] = {
+    "sst": ("sst", _leaves, SPLITS),
+    "imdb": ("imdb_jw", lambda split: _texts(split, 6), SPLITS),
+    "imdb-raw": ("imdb_raw", lambda split: _texts(split, 20 if split == "train" else 6), ("train", "test")),
+    "20news": ("20news_sports", lambda split: _texts(split, 6), SPLITS),
+    "agnews": ("agnews_wb", _news, SPLITS),
+    "eraser-movies": ("eraser_movies", _evidence, SPLITS),
+    "snli": ("snli", lambda split: _pairs(split, ("neutral", "contradiction", "entailment")), SPLITS),
+    "mnli": (
+        "mnli",
+        lambda split: _pairs(split, ("neutral", "contradiction", "entailment")),
+        (*SPLITS, "xnli_en_dev"),
+    ),
+    "qqp": ("qqp", lambda split: _pairs(split, (1, 0)), SPLITS),
+    "mlqe": ("mlqe_pe", _translations, SPLITS),
+    "babi-1": ("babi_qa1", _stories, SPLITS),
+    "babi-2": ("babi_qa2", _stories, SPLITS),
+    "babi-3": ("babi_qa3", _stories, SPLITS),
+    "babi-3-v11": ("babi_qa3_v11_10k", _stories, SPLITS),
+    "cnn": ("cnndm_cloze", _clozes, SPLITS),
+}
+
+
+def written(name: str, data: Path) -> Path:
+    """The folder of an invented edition of the corpus."""
+    folder, rows, files = MAKERS[name]
+    (data / folder).mkdir(parents=True)
+    for file in files:
+        write_rows(data / folder / f"{file}.jsonl.gz", rows(file))
+    return data / folder
+
+
+def _pictures(corpus: Corpus, data: Path) -> None:
+    count = {"cifar100": 100}.get(corpus.name, 10)
+    shape = (28, 28) if corpus.name == "fashion-mnist" else (32, 32, 3)
+    random = np.random.default_rng(0)
+    arrays = {}
+    for part, each in (("train", 4), ("test", 1)):
+        arrays[f"y_{part}"] = np.repeat(np.arange(count, dtype=np.uint8), each)
+        arrays[f"x_{part}"] = random.integers(0, 256, (each * count, *shape), dtype=np.uint8)
+    (data / "images").mkdir()
+    names = np.array([f"kind {n}" for n in range(count)])
+    np.savez(data / "images" / f"{corpus.name.replace('-', '_')}_tiny.npz", class_names=names, **arrays)
+
+
+def prepared(corpus: Corpus, data: Path) -> Corpus:
+    if corpus.name in MAKERS:
+        written(corpus.name, data)
+    elif not isinstance(corpus, Digits):
+        _pictures(corpus, data)
+    return corpus
+
+
+@pytest.mark.parametrize("name", list(CORPORA))
+def test_every_published_corpus_obeys_the_laws(name: str, tmp_path: Path) -> None:
+    corpus = prepared(CORPORA[name], tmp_path)
+    splits = corpus.read(tmp_path)
+    everything = [example for split in SPLITS for example in splits[split]]
+    assert isinstance(corpus, PUBLISHED)
+    assert all(splits[split] for split in SPLITS)
+    assert len({example.uid for example in everything}) == len(everything)
+    for example in everything:
+        assert lawful(example, splits)
+    assert corpus.read(tmp_path) is splits or isinstance(corpus, Digits)
+    assert hash(corpus) == hash(replace(corpus))  # type: ignore[type-var]
+
+
+def lawful(example: Example, splits: Splits) -> bool:
+    assert example.label is not None
+    if isinstance(splits.task, Regression):
+        assert isinstance(example.label, float)
+        assert splits.classes == ()
+    else:
+        assert isinstance(example.label, int)
+        assert 0 <= example.label < len(splits.classes) == splits.task.classes
+    if example.rationale is not None:
+        assert len(example.rationale) == sum(len(str(part).split()) for part in example.parts)
+    if example.candidates is not None:
+        assert example.label in example.candidates
+    return True
+
+
+@pytest.mark.parametrize("name", [name for name in CORPORA if name != "digits"])
+def test_a_missing_corpus_names_the_folder_and_the_remedy(
+    name: str, tmp_path: Path, no_package: None
+) -> None:
+    with pytest.raises(UserError) as complaint:
+        CORPORA[name].read(tmp_path)
+    assert str(tmp_path) in str(complaint.value)
+    assert "HEEDFUL_DATA" in str(complaint.value)
+    assert ("heedful fetch" in str(complaint.value)) == (name not in ("cnn", "babi-3-v11"))
+    assert "\n" not in str(complaint.value)
+
+
+@pytest.fixture
+def no_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("heedful.data.packaged.PACKAGE", "no-such-package-at-all")
+
+
+def test_snli_classes_are_sorted_and_qqp_and_sst_have_two(tmp_path: Path) -> None:
+    for name in ("snli", "qqp", "sst"):
+        written(name, tmp_path)
+    snli = SNLI().read(tmp_path)
+    assert snli.classes == ("contradiction", "entailment", "neutral")
+    assert [example.label for example in snli.train[:3]] == [2, 0, 1]
+    assert snli.task == Classes(3)
+    assert QQP().read(tmp_path).task == SST().read(tmp_path).task == Binary()
+    assert snli.train[0].parts == (SENTENCES[0], "there is salt")
+
+
+def test_evidence_becomes_one_mark_per_word(tmp_path: Path) -> None:
+    written("eraser-movies", tmp_path)
+    example = EraserMovies().read(tmp_path).train[0]
+    assert example.parts == ("a kind film about rain and salt",)
+    assert example.rationale == (False, True, True, False, True, False, False)
+
+
+def test_the_leaves_of_sst_carry_the_sentiment_of_each_word(tmp_path: Path) -> None:
+    written("sst", tmp_path)
+    assert SST().read(tmp_path).train[0].rationale is None
+    example = SST(leaves=True).read(tmp_path).train[0]
+    assert example.parts == ("A n't bad .",)
+    assert example.rationale == (False, True, True, False)
+
+
+def test_wrong_words_are_marked_over_both_parts_of_a_translation(tmp_path: Path) -> None:
+    written("mlqe", tmp_path)
+    example = MLQE().read(tmp_path).dev[1]
+    assert example.parts == ("der alte Baum 1", "the old beam 1 dev")
+    assert example.rationale == (False, False, True, False, False, False, True, True, False)
+    assert example.label == 0.5
+
+
+def test_language_pairs_can_be_chosen_and_unknown_ones_are_refused(tmp_path: Path) -> None:
+    written("mlqe", tmp_path)
+    assert len(MLQE().read(tmp_path).train) == 12
+    chosen = MLQE(pairs=("si-en",))
+    assert chosen.name == "mlqe-si-en"
+    assert {example.uid[:5] for example in chosen.read(tmp_path).train} == {"si-en"}
+    with pytest.raises(UserError, match="no language pair xx-yy; there are en-de, en-zh"):
+        MLQE(pairs=("xx-yy",)).read(tmp_path)
+
+
+def test_babi_answers_are_all_training_words_of_the_tasks_that_are_there(tmp_path: Path) -> None:
+    written("babi-1", tmp_path)
+    alone, before = Babi(1).read(tmp_path), Babi(1).digest(tmp_path)
+    assert alone.classes == tuple(sorted(["Ida", "ran", "to", "the", "attic", "barn", ".", "Otto", "slept", "very", "long", "Where", "is"]))
+    example = alone.train[0]
+    assert alone.classes[int(example.label or 0)] == "attic"
+    assert example.candidates is None
+    assert example.rationale == (True,) * 5 + (False,) * 4 + (False,) * 3
+    folder = tmp_path / "babi_qa2"
+    folder.mkdir()
+    write_rows(
+        folder / "train.jsonl.gz",
+        [{"id": "0", "document": "Xaver sang", "question": "Who", "answer": "Xaver"}],
+    )
+    assert set(Babi(1).read(tmp_path).classes) - set(alone.classes) == {"Xaver", "sang", "Who"}
+    assert Babi(1).digest(tmp_path) != before
+    assert Babi(1).read(tmp_path).notes["answers are words of"] == "babi_qa1, babi_qa2"
+
+
+def test_only_three_babi_tasks_exist() -> None:
+    with pytest.raises(UserError, match="no task 4"):
+        Babi(4)
+    with pytest.raises(UserError, match="task 3 only"):
+        Babi(2, version="v1-1")
+
+
+def test_cnn_admits_the_entities_of_the_story_that_training_knows(tmp_path: Path) -> None:
+    folder = written("cnn", tmp_path)
+    rows = _clozes("test")
+    rows[0]["document"] = "@entity0 met @entity99"
+    rows.append(
+        {"id": "lost", "document": "@entity98 sang", "question": "@placeholder sang", "answer": "@entity98"}
+    )
+    write_rows(folder / "test.jsonl.gz", rows)
+    splits = CNN().read(tmp_path)
+    assert splits.classes == ("@entity0", "@entity1", "@entity2", "@entity3", "@entity4")
+    assert splits.train[2].candidates == (2, 3)
+    assert splits.test[0].candidates == (0,)
+    assert len(splits.test) == 4
+    assert splits.notes["questions left out, answer unseen in train"] == 1
+    assert splits.notes["stories with candidates unseen in train"] == 2
+
+
+def test_agnews_reads_descriptions_and_counts_where_there_are_none(tmp_path: Path) -> None:
+    written("agnews", tmp_path)
+    plain, titled = AGNews().read(tmp_path), AGNews(title=True).read(tmp_path)
+    assert plain.train[1].parts == (f"{SENTENCES[1]} today",)
+    assert plain.train[0].parts == titled.train[0].parts == (SENTENCES[0],)
+    assert titled.train[1].parts == (SENTENCES[1],)
+    assert plain.notes["texts with the title, not separable"] == 3
+    assert "texts with the title, not separable" not in titled.notes
+
+
+def test_mnli_can_take_its_dev_split_from_xnli(tmp_path: Path) -> None:
+    written("mnli", tmp_path)
+    assert MNLI().read(tmp_path).dev[0].uid == "dev-0"
+    folder = tmp_path / "mnli"
+    write_rows(
+        folder / "xnli_en_dev.jsonl.gz",
+        [{**row, "id": f"x{row['id']}"} for row in _pairs("dev", ("neutral",))],
+    )
+    assert MNLI(evaluation="xnli").read(tmp_path).dev[0].uid == "xdev-0"
+
+
+def test_a_corpus_without_dev_gets_one_from_train_and_says_so(tmp_path: Path) -> None:
+    written("imdb-raw", tmp_path)
+    splits = IMDBRaw().read(tmp_path)
+    assert (len(splits.train), len(splits.dev), len(splits.test)) == (16, 4, 6)
+    assert splits.notes["dev carved from train"] == 4
+    assert Counter(example.label for example in splits.dev) == {0: 2, 1: 2}
+
+
+def test_pixels_lie_between_nought_and_one_with_channels_first(tmp_path: Path) -> None:
+    for corpus, shape in ((CIFAR10(), (3, 32, 32)), (FashionMNIST(), (1, 28, 28)), (Digits(), (1, 8, 8))):
+        data = tmp_path / corpus.name
+        data.mkdir()
+        splits = prepared(corpus, data).read(data)
+        image = splits.test[0].parts[0]
+        assert isinstance(image, torch.Tensor)
+        assert tuple(image.shape) == shape
+        assert 0 <= float(image.min()) < float(image.max()) <= 1
+
+
+def test_a_colour_stays_at_its_place(tmp_path: Path) -> None:
+    prepared(CIFAR10(), tmp_path)
+    with np.load(tmp_path / "images" / "cifar10_tiny.npz") as archive:
+        raw = archive["x_test"][3]
+    image = CIFAR10().read(tmp_path).test[3].parts[0]
+    assert isinstance(image, torch.Tensor)
+    assert float(image[2, 5, 7]) == pytest.approx(int(raw[5, 7, 2]) / 255)
+
+
+def test_pickles_inside_an_image_archive_are_refused(tmp_path: Path) -> None:
+    prepared(CIFAR10(), tmp_path)
+    path = tmp_path / "images" / "cifar10_tiny.npz"
+    with np.load(path) as archive:
+        arrays = dict(archive)
+    arrays["class_names"] = np.array([{"a": 1}] * 10, dtype=object)
+    np.savez(path, **arrays)
+    with pytest.raises(UserError, match="delete the file and fetch it again"):
+        CIFAR10().read(tmp_path)
+
+
+def _sst_with(tmp_path: Path, content: bytes) -> None:
+    (written("sst", tmp_path) / "dev.jsonl.gz").write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (b"this is no gzip", r"dev\.jsonl\.gz, line 1: unreadable"),
+        (gzip.compress(b"x" * 99)[:-9], r"dev\.jsonl\.gz, line 1: unreadable"),
+        (gzip.compress(b'{"id": "a", "text": "b c", "label": 1}\n{"id": '), r"line 2: not JSON"),
+        (gzip.compress(b'["a"]'), r"line 1: not a JSON object"),
+        (gzip.compress(b'{"id": "a", "text": " ", "label": 1}'), r"line 1: field 'text' is missing, empty"),
+        (gzip.compress(b'{"id": "a", "text": "b"}'), r"line 1: label None is none of negative, positive"),
+        (
+            gzip.compress(b'{"id": "a", "text": "b", "label": 7}'),
+            r"line 1: label 7 is none of negative, positive",
+        ),
+        (
+            gzip.compress(b'{"id": "a", "text": "b", "label": 1, "rationale": [[3]]}'),
+            r"names word 3, .* has 1 words",
+        ),
+        (gzip.compress(b'{"id": "train-0", "text": "b", "label": 1}'), r"the id train-0 stands on two rows"),
+        (gzip.compress(b'{"id": "a", "text": "\xe9", "label": 1}'), r"line 1: unreadable"),
+        (gzip.compress(b""), r"holds no rows"),
+    ],
+)
+def test_damage_is_reported_with_file_and_line(content: bytes, complaint: str, tmp_path: Path) -> None:
+    _sst_with(tmp_path, content)
+    with pytest.raises(UserError, match=complaint):
+        SST().read(tmp_path)
+
+
+def test_the_digest_follows_the_bytes_and_reading_follows_the_digest(tmp_path: Path) -> None:
+    folder = written("sst", tmp_path)
+    first, splits = SST().digest(tmp_path), SST().read(tmp_path)
+    assert SST().digest(tmp_path) == first
+    write_rows(folder / "dev.jsonl.gz", _leaves("dev")[:5])
+    assert SST().digest(tmp_path) != first
+    assert len(SST().read(tmp_path).dev) == 5 == len(splits.dev) - 1
+
+
+def test_preprocessing_says_what_the_papers_did() -> None:
+    assert SST.preprocessing == Preprocessing(longer_than=5, shorter_than="longest")
+    assert IMDB.preprocessing == Preprocessing(min_documents=10, longer_than=6, shorter_than="longest")
+    assert TwentyNewsSports.preprocessing == Preprocessing(min_documents=2, longer_than=6, shorter_than=500)
+    assert SNLI.preprocessing == Preprocessing("english", lower=True, digits="qqq", min_documents=3)
+    assert (Babi.preprocessing.width, CNN.preprocessing.min_documents) == (50, 8)
+    assert (AGNews.preprocessing.longer_than, AGNews.preprocessing.shorter_than) == ("shortest", "longest")
+
+
+def test_carving_ignores_the_order_of_rows_and_keeps_equal_texts_together() -> None:
+    texts = [*SENTENCES, *(sentence.upper() for sentence in SENTENCES[:8])]
+    heap = [Example(str(n), (text,), n % 3) for n, text in enumerate(texts)]
+    rest, part = carve(heap, 0.25)
+    assert not {content(example) for example in rest} & {content(example) for example in part}
+    assert {example.uid for example in (*rest, *part)} == {example.uid for example in heap}
+    assert abs(len(part) - 10) <= 4
+    again = carve(heap[::-1], 0.25)[1]
+    # Equal texts of two classes are counted to the class that comes first, so only these may move.
+    assert {example.uid for example in again if int(example.uid) in range(8, 32)} == {
+        example.uid for example in part if int(example.uid) in range(8, 32)
+    } or len(again) != len(part)
+    assert carve(heap, 0.25, seed=1)[1] != part
+
+
+def _real() -> Path:
+    return Path(os.environ.get("HEEDFUL_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data")
+
+
+SIZES: dict[str, tuple[Corpus, tuple[int, int, int]]] = {
+    "sst": (SST(), (6920, 872, 1821)),
+    "sst, leaves": (SST(leaves=True), (6920, 872, 1821)),
+    "imdb": (IMDB(), (17212, 4304, 4363)),
+    "imdb-raw": (IMDBRaw(), (21250, 3750, 25000)),
+    "20news": (TwentyNewsSports(), (1244, 311, 389)),
+    "agnews": (AGNews(), (14452, 2551, 3800)),
+    "babi-1": (Babi(1), (8500, 1500, 1000)),
+    "babi-2": (Babi(2), (8500, 1500, 1000)),
+    "babi-3": (Babi(3), (850, 150, 1000)),
+    "babi-3-v11": (Babi(3, version="v1-1"), (8500, 1500, 1000)),
+    "cnn": (CNN(), (1155, 168, 328)),
+    "snli": (SNLI(), (90894, 9842, 9824)),
+    "mnli": (MNLI(), (53002, 8017, 5010)),
+    "mnli, xnli": (MNLI(evaluation="xnli"), (53002, 2490, 5010)),
+    "qqp": (QQP(), (8999, 1000, 10000)),
+    "eraser-movies": (EraserMovies(), (1600, 200, 199)),
+    "mlqe": (MLQE(pairs=(*MLQE().pairs, "si-en")), (49000, 7000, 7000)),
+    "cifar10": (CIFAR10(), (4249, 751, 1000)),
+    "fashion-mnist": (FashionMNIST(), (8500, 1500, 2000)),
+}
+
+
+@pytest.mark.parametrize("name", list(SIZES))
+def test_the_real_corpus_has_its_published_size(name: str) -> None:
+    corpus, sizes = SIZES[name]
+    if not _real().is_dir():
+        pytest.skip(f"no data folder at {_real()}: set HEEDFUL_DATA to run on the real corpora")
+    try:
+        splits = corpus.read(_real())
+    except UserError as error:
+        pytest.skip(f"not in the data folder: {error}")
+    assert (len(splits.train), len(splits.dev), len(splits.test)) == sizes
+    assert all(lawful(example, splits) for split in SPLITS for example in splits[split])

@@ -1,0 +1,78 @@
+"""kill -9 at random moments of a training and of a trial: the rerun equals the undisturbed run bit for bit."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from pandas.testing import assert_frame_equal
+from tests.tiny import subject
+
+from heedful.core.workspace import Artefact, Recipe, Workspace
+from heedful.trials.permutation import Permutation
+
+MOMENTS = 10
+TRAINED = subject(epochs=6, count=120)
+EXAMINED = Permutation(TRAINED, permutations=400)
+
+
+def make(recipe: Recipe, root: Path) -> None:
+    """What a child process does until it is killed."""
+    torch.set_num_threads(1)
+    Workspace(root, batch_size=2).get(recipe)
+
+
+def run_for(recipe: Recipe, root: Path, seconds: float) -> bool:
+    """Starts a process that makes the recipe, kills it after a while, and tells whether it was still at work."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["heedful.trials.permutation", "tests.tiny"])
+    child = context.Process(target=make, args=(recipe, root))
+    child.start()
+    child.join(seconds)
+    alive = child.is_alive()
+    if alive:
+        assert child.pid is not None
+        os.kill(child.pid, signal.SIGKILL)
+    child.join()
+    return alive
+
+
+def assert_equal(one: Artefact, other: Artefact) -> None:
+    assert one.tensors.keys() == other.tensors.keys()
+    assert all(torch.equal(one.tensors[key], other.tensors[key]) for key in one.tensors)
+    assert_frame_equal(one.table, other.table, check_exact=True)
+    assert one.notes == other.notes
+
+
+def duration(recipe: Recipe, root: Path) -> float:
+    """Seconds that a child needs for the whole recipe, its start included."""
+    run_for(subject(epochs=2), root / "warm", 120)
+    start = time.perf_counter()
+    assert not run_for(recipe, root / "timed", 120)
+    return time.perf_counter() - start
+
+
+@pytest.mark.parametrize("recipe", [TRAINED, EXAMINED], ids=["training", "trial"])
+def test_a_rerun_after_kills_at_random_moments_equals_the_undisturbed_run(recipe: Recipe, tmp_path: Path) -> None:
+    whole = Workspace(tmp_path / "whole", batch_size=2)
+    expected = whole.get(recipe)
+    seconds = duration(recipe, tmp_path)
+    moments = random.Random(7)
+    killed = 0
+    for number in range(MOMENTS):
+        root = tmp_path / f"killed-{number}"
+        if recipe is EXAMINED:
+            shutil.copytree(whole.root / whole.name(TRAINED), root / whole.name(TRAINED))
+        killed += run_for(recipe, root, moments.uniform(0.05, 0.95) * seconds)
+        workspace = Workspace(root, batch_size=2)
+        for finished in workspace.finished():
+            finished.open()
+        assert_equal(workspace.get(recipe), expected)
+    assert killed >= MOMENTS // 2, "the moments of the kills missed the work"

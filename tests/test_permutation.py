@@ -1,0 +1,192 @@
+"""Permuted attention: known answers, invariances, planted truth, and the rows and sums of the trial."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+from torch import Generator
+
+from heedful.core.figures import Violin
+from heedful.core.tasks import Binary
+from heedful.core.types import Batch
+from heedful.core.workspace import Workspace
+from heedful.models.attention import Additive
+from heedful.models.encoders import Average, BiLSTM
+from heedful.models.pooled import Pooled, PooledModel
+from heedful.models.shapes import Compared
+from heedful.trials.permutation import Permutation, permuted, shuffle
+from tests.tiny import subject
+
+
+def some_batch(lengths: tuple[int, ...]) -> Batch:
+    """Rows `<sos> words <eos>` of these many words."""
+    width = max(lengths) + 2
+    inputs = torch.zeros(len(lengths), width, dtype=torch.int64)
+    words = torch.full((len(lengths), width), -1)
+    for row, length in enumerate(lengths):
+        inputs[row, : length + 2] = torch.tensor([2, *range(4, 4 + length), 3])
+        words[row, 1 : length + 1] = torch.arange(length)
+    uids = tuple(f"row-{row}-{length}" for row, length in enumerate(lengths))
+    return Batch(uids, inputs, inputs > 0, torch.zeros_like(inputs), words)
+
+
+def some_model(encoder: Average | BiLSTM | None = None) -> PooledModel:
+    generator = Generator().manual_seed(0)
+    table = torch.randn(30, 5, generator=generator)
+    return Pooled(encoder or BiLSTM(3), Additive()).build(Binary(), table, generator).eval()
+
+
+def test_a_permutation_keeps_the_weights_and_touches_no_special_symbol() -> None:
+    batch = some_batch((5, 3))
+    attention = some_model()(batch).attention[:, 0, 0]
+    support = batch.scored.unsqueeze(1)
+    shuffled = shuffle(attention, support, torch.tensor([1, 2]), 50)
+    assert shuffled.shape == (2, 50, 1, 7)
+    assert (shuffled.masked_select(~support.unsqueeze(1).expand_as(shuffled)) == 0).all()
+    expected = attention.sort(-1).values.unsqueeze(1).expand_as(shuffled)
+    assert torch.equal(shuffled.sort(-1).values, expected)
+
+
+def test_all_permutations_are_equally_likely() -> None:
+    attention = torch.tensor([[[0.0, 0.1, 0.2, 0.7, 0.0]]])
+    support = attention > 0
+    found = shuffle(attention, support, torch.tensor([11]), 12_000)[0, :, 0, 1:4]
+    counts = Counter(tuple(round(value, 1) for value in row) for row in found.tolist())
+    assert set(counts) == set(itertools.permutations((0.1, 0.2, 0.7)))
+    assert all(abs(count - 2000) < 5 * math.sqrt(2000) for count in counts.values())
+
+
+def planted(scores: tuple[float, ...], weights: tuple[float, ...]) -> tuple[PooledModel, Batch]:
+    """A model whose units have these scores: identity hidden states, decoder s, attention imposed."""
+    batch = some_batch((len(scores),))
+    model = some_model(Average(len(scores)))
+    with torch.no_grad():
+        model.decoder.answer.weight.copy_(torch.tensor([scores]))  # type: ignore[union-attr, operator]
+        model.decoder.answer.bias.zero_()  # type: ignore[union-attr, operator]
+    hidden = torch.zeros(1, len(scores) + 2, len(scores))
+    hidden[0, 1:-1] = torch.eye(len(scores))
+    attention = torch.zeros(1, 1, 1, 1, len(scores) + 2)
+    attention[0, 0, 0, 0, 1:-1] = torch.tensor(weights)
+
+    def give(module: object, args: tuple[Batch], doors: dict[str, object]) -> tuple[object, object]:
+        return args, {**doors, "hidden": hidden, "attention": attention}
+
+    model.register_forward_pre_hook(give, with_kwargs=True)
+    return model, batch
+
+
+def test_uniform_attention_gives_no_change() -> None:
+    model, batch = planted((2.0, 1.0, 0.0, -1.0, -3.0), (0.2,) * 5)
+    assert permuted(model, batch, 100, 0)["median_change"].tolist() == pytest.approx([0.0], abs=1e-7)
+
+
+def test_one_hot_attention_gives_the_known_median() -> None:
+    """Spec check 7: the change takes 0, .1497, .3808, .6119, .8334 with probability 1/5 each."""
+    model, batch = planted((2.0, 1.0, 0.0, -1.0, -3.0), (1.0, 0.0, 0.0, 0.0, 0.0))
+    assert permuted(model, batch, 10_001, 0)["median_change"].tolist() == pytest.approx([0.3808], abs=1e-4)
+
+
+def test_a_decoder_that_ignores_attention_gives_exactly_zero() -> None:
+    model = some_model()
+    with torch.no_grad():
+        model.decoder.answer.weight.zero_()  # type: ignore[union-attr, operator]
+    found = permuted(model, some_batch((6, 4, 9)), 100, 0)
+    assert found["median_change"].tolist() == [0.0, 0.0, 0.0]
+
+
+def test_the_median_equals_a_loop_through_the_whole_model() -> None:
+    model, batch = some_model(), some_batch((6, 4))
+    found = permuted(model, batch, 31, 5)
+    with torch.no_grad():
+        trace = model(batch)
+        seeds = torch.tensor([_seed(uid) for uid in batch.uids])
+        shuffled = shuffle(trace.attention[:, 0, 0], batch.scored.unsqueeze(1), seeds, 31)
+        before = torch.sigmoid(trace.logits[:, 0])
+        changes = [
+            (torch.sigmoid(model(batch, attention=shuffled[:, k][:, None, None]).logits[:, 0]) - before).abs()
+            for k in range(31)
+        ]
+    expected = torch.stack(changes).median(0).values
+    assert found["median_change"].tolist() == pytest.approx(expected.tolist(), abs=1e-6)
+    assert found["maximum_attention"].tolist() == pytest.approx(trace.attention.amax((1, 2, 3, 4)).tolist())
+
+
+def _seed(uid: str) -> int:
+    from heedful.core.workspace import derived_seed
+
+    return derived_seed("permutation", 5, uid)
+
+
+def test_company_in_the_batch_changes_no_row() -> None:
+    model, batch = some_model(), some_batch((6, 4, 11))
+    alone = permuted(model, batch.rows(torch.tensor([1])), 50, 0)
+    together = permuted(model, batch, 50, 0)
+    assert alone["median_change"].iloc[0] == pytest.approx(together["median_change"].iloc[1], abs=1e-6)
+
+
+def test_both_texts_of_a_compared_pair_are_permuted_within_themselves() -> None:
+    generator = Generator().manual_seed(0)
+    model = Pooled(BiLSTM(3), Additive(), shape=Compared()).build(Binary(), torch.randn(30, 5, generator=generator), generator)
+    batch = some_batch((7,))
+    segments = torch.tensor([[0, 0, 0, 0, 1, 1, 1, 1, 1]])
+    batch = Batch(batch.uids, batch.inputs, batch.mask, segments, batch.words)
+    attention = model(batch).attention[:, 0, 0]
+    shuffled = shuffle(attention, model.shape.support(batch), torch.tensor([1]), 20)
+    assert torch.allclose(shuffled[0, :, 0, 4:], torch.zeros(20, 5))
+    assert torch.allclose(shuffled.sum(-1), torch.ones(1, 20, 2))
+    assert permuted(model, batch, 20, 0)["median_change"].iloc[0] > 0
+
+
+def test_the_summary_is_by_class_and_by_bin() -> None:
+    table = pd.DataFrame(
+        {
+            "predicted": [0, 0, 0, 1],
+            "maximum_attention": [0.1, 0.25, 0.3, 1.0],
+            "median_change": [0.1, 0.2, 0.4, 0.8],
+        }
+    )
+    found = Permutation.summary(table)
+    assert found["n"] == 4
+    assert found["median_change"] == pytest.approx(0.3)
+    assert found["median_change.class_0.attention_0.00_to_0.25"] == pytest.approx(0.1)
+    assert found["median_change.class_0.attention_0.25_to_0.50"] == pytest.approx(0.3)
+    assert found["median_change.class_1.attention_0.75_to_1.00"] == pytest.approx(0.8)
+    assert math.isnan(found["median_change.class_1.attention_0.00_to_0.25"])
+    (figure,) = Permutation.figures(table)
+    assert isinstance(figure, Violin)
+    assert figure.groups[1][0].values == (0.2, 0.4)
+
+
+def test_the_reading_says_whether_concentration_matters() -> None:
+    rows = [(0, 0.1, 0.01)] * 10 + [(0, 0.9, 0.5)] * 10
+    table = pd.DataFrame(rows, columns=["predicted", "maximum_attention", "median_change"])
+    assert "changes more where one word holds much" in Permutation.reading(Permutation.summary(table))
+    table["median_change"] = table["median_change"].iloc[::-1].tolist()
+    assert "does not change more" in Permutation.reading(Permutation.summary(table))
+    assert "too few texts" in Permutation.reading(Permutation.summary(table.head(10)))
+
+
+def test_the_trial_has_a_row_for_each_test_instance_and_is_made_once(tmp_path: Path) -> None:
+    trial = Permutation(subject())
+    workspace = Workspace(tmp_path)
+    found = workspace.get(trial)
+    assert sorted(found.table["uid"]) == sorted(f"test-{number}" for number in range(40))
+    assert list(found.table.columns) == ["uid", "length", "predicted", "maximum_attention", "median_change"]
+    stamp = (tmp_path / workspace.name(trial) / "seal.json").stat().st_mtime_ns
+    workspace.get(trial)
+    assert (tmp_path / workspace.name(trial) / "seal.json").stat().st_mtime_ns == stamp
+
+
+def test_a_limit_takes_the_same_instances_for_every_subject(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    first, second = (workspace.get(Permutation(subject(seed=seed), limit=7)) for seed in (0, 1))
+    assert len(first.table) == 7
+    assert set(first.table["uid"]) == set(second.table["uid"])
+    assert first.notes["n"] == 7
+    assert first.notes["of"] == 40

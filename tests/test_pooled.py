@@ -1,0 +1,346 @@
+"""Pooled models: every law over every combination, and each shape against a slow re-derivation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import product
+from math import inf, tanh
+from typing import ClassVar
+
+import pytest
+import torch
+from torch import Generator, Tensor, nn
+
+from heedful.core.types import Batch, Model, Task, Trace, UserError
+from heedful.models.attention import Additive, Dot, Entmax, Normaliser, Softmax, Sparsemax, UniformWeights
+from heedful.models.encoders import GRU, Average, BiLSTM, Convolution, Encoder
+from heedful.models.pooled import Pooled, PooledModel
+from heedful.models.shapes import Asked, Compared, LinearReadout, OneText, Reading, Shape
+from tests.model_laws import LAWS, TEXT_LAWS, Case, Law, assert_close, assert_same_trace, law_name
+
+VOCABULARY, WIDTH, START, END = 20, 5, 2, 3
+ENCODERS: tuple[Encoder, ...] = (BiLSTM(3), GRU(3), Convolution(2, (1, 3)), Average(4))
+NORMALISERS: tuple[Normaliser, ...] = (Softmax(), Softmax(0.5), Sparsemax(), Entmax(), UniformWeights())
+SHAPES: tuple[Shape, ...] = (OneText(), Asked(), Compared())
+PLANS = tuple(
+    Pooled(encoder, attention, normaliser, shape)
+    for encoder, attention, normaliser, shape in product(ENCODERS, (Additive(), Dot()), NORMALISERS, SHAPES)
+)
+
+
+@dataclass(frozen=True)
+class Answers(Task):
+    """As much of a task as a model needs to know."""
+
+    headline: ClassVar[str] = "none"
+    count: int = 3
+
+    @property
+    def outputs(self) -> int:
+        return self.count
+
+    @property
+    def classes(self) -> int:
+        return self.count
+
+    def probabilities(self, logits: Tensor) -> Tensor:
+        return logits.softmax(-1)
+
+    def losses(self, logits: Tensor, labels: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(logits, labels, reduction="none")
+
+    def score(self, probabilities: Tensor, labels: Tensor) -> dict[str, float]:
+        return {}
+
+
+def batch_of(*rows: tuple[tuple[int, ...], ...]) -> Batch:
+    """Rows of parts of word ids, each part between its start and end symbols."""
+    ids = [[unit for part in row for unit in (START, *part, END)] for row in rows]
+    parts = [[k for k, part in enumerate(row) for _ in range(len(part) + 2)] for row in rows]
+    width = max(map(len, ids))
+    words = []
+    for row in ids:
+        count = iter(range(len(row)))
+        words.append([-1 if unit in (START, END) else next(count) for unit in row])
+
+    def table(values: list[list[int]], filler: int) -> Tensor:
+        return torch.tensor([row + [filler] * (width - len(row)) for row in values])
+
+    mask = table([[1] * len(row) for row in ids], 0).bool()
+    uids = tuple(f"row-{k}" for k in range(len(rows)))
+    return Batch(uids, table(ids, 0), mask, table(parts, 0), table(words, -1))
+
+
+def batch_for(shape: Shape) -> Batch:
+    if isinstance(shape, OneText):
+        return batch_of(((5, 6, 7, 8),), ((9,),), ((6, 10, 5, 5, 11, 12),))
+    pairs = batch_of(
+        ((5, 6, 7, 8), (9, 10)), ((11,), (12, 13, 5)), ((14, 15), (6,)), ((7, 7, 8, 16, 17, 18), (19, 4, 6))
+    )
+    admitted = torch.tensor([[True, True, False], [True, True, True], [False, True, True], [True, False, True]])
+    return replace(pairs, candidates=admitted) if isinstance(shape, Asked) else pairs
+
+
+def vectors() -> Tensor:
+    return torch.randn(VOCABULARY, WIDTH, generator=Generator().manual_seed(21))
+
+
+def built(plan: Pooled, seed: int = 1, outputs: int = 3) -> PooledModel:
+    model = plan.build(Answers(outputs), vectors(), Generator().manual_seed(seed)).double()
+    with torch.no_grad():  # larger weights than a fresh model has: no test should pass because all is nearly zero
+        for parameter in model.parameters():
+            parameter.mul_(2)
+    return model
+
+
+def case_for(plan: Pooled) -> Case:
+    def build(seed: int) -> Model:
+        return built(plan, seed)
+
+    def support(batch: Batch) -> Tensor:
+        rows = [batch.scored & ((batch.segments == part) | (part < 0)) for part in _attended(plan.shape)]
+        return torch.stack(rows, 1)[:, None, None]
+
+    return Case(build, batch_for(plan.shape), support)
+
+
+def _attended(shape: Shape) -> tuple[int, ...]:
+    """The part that each query attends to; -1 for all."""
+    return {OneText: (-1,), Asked: (0,), Compared: (0, 1)}[type(shape)]
+
+
+def plan_name(plan: Pooled) -> str:
+    names = (plan.encoder, plan.attention, plan.normaliser, plan.shape)
+    return "-".join(str(name).replace("()", "") for name in names)
+
+
+@pytest.mark.parametrize("law", LAWS + TEXT_LAWS, ids=law_name)
+@pytest.mark.parametrize("plan", PLANS, ids=plan_name)
+def test_law(plan: Pooled, law: Law) -> None:
+    law(case_for(plan))
+
+
+@pytest.mark.parametrize("law", LAWS + TEXT_LAWS, ids=law_name)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_law_holds_in_float32_too(shape: Shape, law: Law) -> None:
+    plan = Pooled(BiLSTM(4), Additive(), shape=shape)
+    case = case_for(plan)
+    law(replace(case, build=lambda seed: case.build(seed).float()))
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=plan_name)
+def test_hidden_states_may_be_put_back_in(plan: Pooled) -> None:
+    model, batch = built(plan), batch_for(plan.shape)
+    trace = model(batch)
+    assert_same_trace(model(batch, hidden=trace.hidden), trace, batch)
+    every = model(batch, embeddings=trace.embeddings, hidden=trace.hidden, attention=trace.attention)
+    assert_same_trace(every, trace, batch)
+    foreign = trace.hidden.flip(0) * batch.mask.unsqueeze(-1)
+    moved = model(batch, hidden=foreign)
+    assert torch.equal(moved.hidden, foreign)
+    assert not torch.allclose(moved.logits, trace.logits)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_what_only_served_to_compute_a_given_field_is_not_run(shape: Shape) -> None:
+    model, batch = built(Pooled(BiLSTM(3), Additive(), shape=shape)), batch_for(shape)
+    trace = model(batch)
+    ran: list[str] = []
+    for name in ("encoders.0", "attention"):
+        model.get_submodule(name).register_forward_pre_hook(_note(ran, name))
+    model(batch, hidden=trace.hidden)
+    assert ran == ["attention"]
+    ran.clear()
+    model(batch, attention=trace.attention)
+    assert set(ran) == {"encoders.0"}
+    ran.clear()
+    model(batch, hidden=trace.hidden, attention=trace.attention)
+    model.readout(batch, trace.hidden)(trace.attention[:, 0])
+    assert ran == []
+
+
+def _note(ran: list[str], name: str) -> Callable[[nn.Module, tuple[object, ...]], None]:
+    return lambda module, args: ran.append(name)
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=plan_name)
+def test_a_readout_says_what_the_model_says_under_each_attention(plan: Pooled) -> None:
+    model, batch = built(plan), batch_for(plan.shape)
+    trace = model(batch)
+    draws = torch.rand(4, *trace.attention.shape, generator=Generator().manual_seed(3), dtype=torch.float64)
+    readout = model.readout(batch, trace.hidden)
+    logits = readout(torch.stack([draw[:, 0, 0] for draw in draws], dim=1))
+    assert logits.shape == (len(batch), 4, 3)
+    for k, draw in enumerate(draws):
+        assert_close(logits[:, k], model(batch, hidden=trace.hidden, attention=draw).logits)
+
+
+def lists(tensor: Tensor) -> list[list[float]]:
+    rows: list[list[float]] = tensor.tolist()
+    return rows
+
+
+def affine(layer: nn.Module, vector: list[float]) -> list[float]:
+    assert isinstance(layer, nn.Linear)
+    return [
+        float(bias) + sum(w * x for w, x in zip(row, vector, strict=True))
+        for row, bias in zip(lists(layer.weight), layer.bias, strict=True)
+    ]
+
+
+def context_by_hand(trace: Trace, row: int, query: int) -> list[float]:
+    weights, states = trace.attention[row, 0, 0, query].tolist(), lists(trace.hidden[row])
+    return [
+        sum(weight * state[k] for weight, state in zip(weights, states, strict=True)) for k in range(len(states[0]))
+    ]
+
+
+def decoded_by_hand(model: PooledModel, batch: Batch, trace: Trace, row: int) -> list[float]:
+    answer = model.get_submodule("decoder.answer")
+    first = context_by_hand(trace, row, 0)
+    if isinstance(model.shape, OneText):
+        return affine(answer, first)
+    if isinstance(model.shape, Compared):
+        second = context_by_hand(trace, row, 1)
+        pairs = list(zip(first, second, strict=True))
+        return affine(answer, first + second + [abs(a - b) for a, b in pairs] + [a * b for a, b in pairs])
+    question = question_by_hand(batch, trace, row)
+    inner = zip(
+        affine(model.get_submodule("decoder.document"), first),
+        affine(model.get_submodule("decoder.question"), question),
+        strict=True,
+    )
+    logits = affine(answer, [tanh(a + b) for a, b in inner])
+    assert batch.candidates is not None
+    return [x if admitted else -inf for x, admitted in zip(logits, batch.candidates[row], strict=True)]
+
+
+def question_by_hand(batch: Batch, trace: Trace, row: int) -> list[float]:
+    """The forward state of the last and the backward state of the first unit of part 1."""
+    places = [t for t in range(batch.mask.shape[1]) if batch.mask[row, t] and batch.segments[row, t] == 1]
+    half = trace.hidden.shape[2] // 2
+    ahead: list[float] = trace.hidden[row, places[-1], :half].tolist()
+    back: list[float] = trace.hidden[row, places[0], half:].tolist()
+    return ahead + back
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_logits_follow_the_formula_of_the_shape(shape: Shape) -> None:
+    model, batch = built(Pooled(BiLSTM(3), Additive(), shape=shape)), batch_for(shape)
+    trace = model(batch)
+    for row in range(len(batch)):
+        assert trace.logits[row].tolist() == pytest.approx(decoded_by_hand(model, batch, trace, row), abs=1e-10)
+
+
+@pytest.mark.parametrize("attention", [Additive(), Dot()], ids=str)
+def test_a_document_is_attended_under_the_summary_of_its_question(attention: Additive | Dot) -> None:
+    model, batch = built(Pooled(BiLSTM(3), attention, shape=Asked())), batch_for(Asked())
+    trace = model(batch)
+    questions = torch.tensor(
+        [question_by_hand(batch, trace, row) for row in range(len(batch))], dtype=torch.float64
+    )
+    scores = model.attention(trace.hidden, questions)
+    for row in range(len(batch)):
+        real = batch.scored[row] & (batch.segments[row] == 0)
+        assert_close(trace.attention[row, 0, 0, 0, real], scores[row, real].softmax(0))
+    assert trace.scores is not None
+    assert int(torch.count_nonzero(trace.scores[..., 0, :][:, 0, 0][batch.segments == 1])) == 0
+
+
+@pytest.mark.parametrize("encoder", ENCODERS, ids=str)
+@pytest.mark.parametrize("shape", [Asked(), Compared()], ids=str)
+def test_each_part_is_encoded_as_if_it_stood_alone(encoder: Encoder, shape: Shape) -> None:
+    model, batch = built(Pooled(encoder, Additive(), shape=shape)), batch_for(shape)
+    trace = model(batch)
+    for row, part in product(range(len(batch)), (0, 1)):
+        reader = shape.readers[part]
+        units = batch.mask[row] & (batch.segments[row] == part)
+        vectors_of_part = model.tables[reader](batch.inputs[row, units]).unsqueeze(0)
+        alone = model.encoders[reader](vectors_of_part, torch.ones(1, int(units.sum()), dtype=torch.bool))
+        assert_close(trace.hidden[row, units], alone[0])
+    assert int(torch.count_nonzero(trace.hidden[~batch.mask])) == 0
+
+
+def test_a_compared_text_has_the_same_attention_in_either_place() -> None:
+    model = built(Pooled(GRU(3), Additive(), shape=Compared()))
+    there = model(batch_of(((5, 6, 7), (8, 9)))).attention[0, 0, 0]
+    back = model(batch_of(((8, 9), (5, 6, 7)))).attention[0, 0, 0]
+    assert_close(there[0, 1:4], back[1, 5:8])
+    assert_close(there[1, 6:8], back[0, 1:3])
+
+
+def test_start_and_end_are_read_but_not_attended_to() -> None:
+    model, batch = built(Pooled(BiLSTM(3), Additive())), batch_for(OneText())
+    other = replace(batch, inputs=batch.inputs.masked_fill(batch.inputs == END, 4))
+    first, second = model(batch), model(other)
+    special = batch.mask & ~batch.scored
+    assert int(torch.count_nonzero(first.attention[:, 0, 0, 0][special])) == 0
+    assert not torch.allclose(first.logits, second.logits)
+
+
+def test_document_and_question_have_tables_and_encoders_of_their_own() -> None:
+    names = {name.rpartition(".")[0] for name, _ in built(Pooled(Average(4), Dot(), shape=Asked())).named_parameters()}
+    assert {"tables.0", "tables.1", "encoders.0.projection", "encoders.1.projection"} <= names
+    shared = {name.rpartition(".")[0] for name, _ in built(Pooled(Average(4), Dot(), shape=Compared())).named_parameters()}
+    assert shared == {"tables.0", "encoders.0.projection", "attention.score", "decoder.answer"}
+
+
+@pytest.mark.parametrize(
+    ("plan", "vocabulary", "outputs", "count"),
+    [
+        (Pooled(BiLSTM(128), Additive(), shape=Compared()), 40_257, 3, 12_553_519),
+        (Pooled(BiLSTM(128), Additive()), 13_826, 1, 13_826 * 300 + 440_320 + 33_024 + 257),
+    ],
+)
+def test_a_model_has_the_published_size(plan: Pooled, vocabulary: int, outputs: int, count: int) -> None:
+    model = PooledModel(Answers(outputs), plan, (vocabulary, 300))
+    assert sum(parameter.numel() for parameter in model.parameters()) == count
+
+
+def test_the_readout_gives_the_worked_example_of_the_specification() -> None:
+    decoder = OneText().build(2, 1).to_empty(device="cpu").double()
+    decoder.load_state_dict(
+        {"answer.weight": torch.tensor([[0.5, -0.25]]), "answer.bias": torch.tensor([0.1])}
+    )
+    hidden = torch.tensor([[[1.0, 0.0], [0.0, 2.0], [-1.0, 1.0]]], dtype=torch.float64)
+    attention = torch.tensor([[[0.6, 0.3, 0.1]]], dtype=torch.float64)
+    reading = Reading(hidden, None, None)
+    readout = decoder.readout(reading)
+    assert isinstance(readout, LinearReadout)
+    assert readout.scores[0, :, 0].tolist() == pytest.approx([0.5, -0.5, -0.75])
+    assert readout.offset.tolist() == pytest.approx([0.1])
+    for logits in (decoder(reading, attention), readout(attention.unsqueeze(1))[:, 0]):
+        assert float(logits.sigmoid()) == pytest.approx(0.543639, abs=5e-7)
+
+
+def test_starting_vectors_are_copied_and_padding_is_zero_and_stays_so() -> None:
+    table = vectors()
+    model = Pooled(Average(4), Additive()).build(Answers(), table, Generator().manual_seed(1))
+    weight = model.get_parameter("tables.0.weight")
+    assert torch.equal(weight[1:], table[1:])
+    optimiser = torch.optim.Adam(model.parameters(), weight_decay=1e-2, amsgrad=True)
+    model(batch_for(OneText())).logits.pow(2).sum().backward()
+    optimiser.step()
+    assert int(torch.count_nonzero(weight[0])) == 0
+    assert not torch.equal(weight[1:], table[1:])
+    assert torch.equal(table, vectors())
+
+
+def test_a_text_without_a_word_is_refused_by_name() -> None:
+    batch = batch_of(((5, 6),), ((),))
+    model = built(Pooled(Average(4), Additive()))
+    with pytest.raises(UserError, match=r"'row-1' has not got a word"):
+        model(batch)
+
+
+def test_an_example_without_a_question_is_refused_by_name() -> None:
+    batch = batch_of(((5, 6), (7,)), ((5,),))
+    for encoder in ENCODERS:
+        with pytest.raises(UserError, match=r"'row-1' has not got a question"):
+            built(Pooled(encoder, Additive(), shape=Asked()))(batch)
+
+
+def test_a_pooled_model_without_starting_vectors_is_refused() -> None:
+    with pytest.raises(UserError, match=r"Words\(\)"):
+        Pooled(Average(4), Additive()).build(Answers(), None, Generator())

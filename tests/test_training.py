@@ -1,0 +1,227 @@
+"""The training loop: batches, resumption after a kill, borrowed generators, selection."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Generator, Tensor
+
+from heedful.core.tasks import Binary, Regression
+from heedful.core.types import Batch, Example, Model, UserError
+from heedful.core.workspace import Silent, Workspace
+from heedful.data.batching import Words
+from heedful.models.attention import Additive
+from heedful.models.encoders import Average, BiLSTM
+from heedful.models.pooled import Pooled, PooledModel
+from heedful.recipes.fit import Adam, AdamW, Fit, Select
+from heedful.recipes.objectives import Imposed, Supervised, Uniform, class_weights
+from heedful.recipes.training import Lesson, batches, dropout_from, evaluate, predict, train
+
+WORDS = ("good", "bad", "film", "plot", "very", "the", "a", "dull", "fine", "scene")
+
+
+def some_examples(count: int, seed: int) -> list[Example]:
+    """Sentences whose class is decided by the words good and bad."""
+    generator = Generator().manual_seed(seed)
+    found = []
+    for number in range(count):
+        length = int(torch.randint(3, 9, (1,), generator=generator))
+        words = [WORDS[i] for i in torch.randint(2, len(WORDS), (length,), generator=generator).tolist()]
+        words.insert(number % length, "good" if number % 2 else "bad")
+        found.append(Example(f"e{seed}-{number}", (" ".join(words),), number % 2))
+    return found
+
+
+def lesson(epochs: int = 3, *, seed: int = 0, encoder: BiLSTM | Average | None = None) -> Lesson:
+    """A tiny training on separable sentences."""
+    examples = some_examples(40, 1)
+    batcher = Words().fit(examples)
+    generator = Generator().manual_seed(seed)
+    table = torch.randn(len(batcher.vocabulary), 6, generator=generator)
+    model = Pooled(encoder or BiLSTM(4), Additive()).build(Binary(), table, generator)
+    whole = batcher(examples)
+    loss = Supervised().loss(whole, Binary(), Workspace(Path("unused")))
+    return Lesson(model, loss, whole, batcher(some_examples(20, 2)), Fit(epochs, 8, Adam(rate=0.02)), seed)
+
+
+def weights(model: Model) -> dict[str, Tensor]:
+    return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[key], other[key]) for key in one)
+
+
+def test_training_learns_separable_sentences(tmp_path: Path) -> None:
+    given = lesson(15)
+    before = evaluate(given.model, given.judge, 16)["roc_auc"]
+    state = train(given, tmp_path, Silent(), 16)
+    assert evaluate(given.model, given.judge, 16)["roc_auc"] == 1.0 > before
+    assert state.history[-1]["loss"] < state.history[0]["loss"] / 4
+
+
+def test_equal_seeds_give_equal_weights_and_other_seeds_others(tmp_path: Path) -> None:
+    found = []
+    for number, seed in enumerate((0, 0, 1)):
+        given = lesson(seed=seed)
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        train(given, folder, Silent(), 16)
+        found.append(weights(given.model))
+    assert same(found[0], found[1])
+    assert not same(found[0], found[2])
+
+
+class Killed(Exception):
+    """Stands for a kill between two steps."""
+
+
+@pytest.mark.parametrize("moment", [0, 4, 5, 9, 14])
+def test_a_training_that_stopped_at_any_step_ends_with_bit_identical_weights(tmp_path: Path, moment: int) -> None:
+    whole = lesson()
+    state = train(whole, tmp_path, Silent(), 16)
+    (tmp_path / "checkpoint.safetensors").unlink()
+    broken = lesson()
+    calls = 0
+
+    def failing(model: Model, batch: Batch) -> Tensor:
+        nonlocal calls
+        calls += 1
+        if calls > moment:
+            raise Killed
+        return broken.loss(model, batch)
+
+    with pytest.raises(Killed):
+        train(replace(broken, loss=failing), tmp_path, Silent(), 16)
+    again = lesson()
+    resumed = train(again, tmp_path, Silent(), 16)
+    assert same(weights(whole.model), weights(again.model))
+    assert resumed.history == state.history
+    assert resumed.best_epoch == state.best_epoch
+
+
+def test_a_damaged_checkpoint_is_said_and_training_starts_again(tmp_path: Path) -> None:
+    train(lesson(), tmp_path, Silent(), 16)
+    (tmp_path / "checkpoint.safetensors").write_bytes(b"rubbish")
+    with pytest.warns(UserWarning, match="damaged; training starts again"):
+        train(lesson(), tmp_path, Silent(), 16)
+
+
+def test_the_global_generator_and_the_mode_are_left_as_they_were(tmp_path: Path) -> None:
+    given = lesson()
+    given.model.eval()
+    before = torch.get_rng_state()
+    train(given, tmp_path, Silent(), 16)
+    assert torch.equal(before, torch.get_rng_state())
+    assert not given.model.training
+    with dropout_from(3):
+        torch.rand(5)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_every_row_is_in_one_batch_and_batches_hold_rows_of_like_length() -> None:
+    lengths = torch.randint(5, 60, (333,), generator=Generator().manual_seed(0))
+    cut = batches(lengths, 32, 0.1, Generator().manual_seed(1))
+    assert torch.cat(cut).sort().values.tolist() == list(range(333))
+    wasted = sum(int(lengths[rows].max()) * len(rows) for rows in cut) / int(lengths.sum())
+    assert wasted < 1.25
+    other = batches(lengths, 32, 0.1, Generator().manual_seed(2))
+    assert any(not torch.equal(a, b) for a, b in zip(cut, other, strict=True))
+
+
+def test_noise_of_zero_sorts_exactly() -> None:
+    lengths = torch.tensor([3, 1, 2, 1])
+    cut = batches(lengths, 2, 0.0, Generator().manual_seed(0))
+    assert sorted(sorted(lengths[rows].tolist()) for rows in cut) == [[1, 1], [2, 3]]
+
+
+def test_the_best_epoch_is_kept_and_the_first_only_if_eligible(tmp_path: Path) -> None:
+    given = lesson(4)
+    state = train(given, tmp_path, Silent(), 16)
+    scores = [row["roc_auc"] for row in state.history]
+    assert state.best_epoch == 2 + max(range(3), key=lambda i: (scores[i + 1], -i))
+    assert evaluate(given.model, given.judge, 16)["roc_auc"] == pytest.approx(scores[state.best_epoch - 1])
+
+
+def test_patience_stops_training(tmp_path: Path) -> None:
+    given = replace(lesson(30), fit=Fit(30, 8, Adam(rate=0.02), Select(), patience=2))
+    state = train(given, tmp_path, Silent(), 16)
+    assert state.epoch == state.best_epoch + 2 < 30
+
+
+def test_an_unknown_score_is_refused_with_the_known_ones(tmp_path: Path) -> None:
+    given = replace(lesson(), fit=Fit(2, 8, select=Select(by="bleu")))
+    with pytest.raises(UserError, match="no score 'bleu'.*accuracy"):
+        train(given, tmp_path, Silent(), 16)
+
+
+def test_a_loss_that_explodes_is_said(tmp_path: Path) -> None:
+    given = replace(lesson(), loss=lambda model, batch: torch.full((len(batch),), math.nan, requires_grad=True))
+    with pytest.raises(UserError, match="the loss became nan"):
+        train(given, tmp_path, Silent(), 16)
+
+
+def test_groups_of_one_adam_equal_three_adams() -> None:
+    """J&W's code has three optimisers: decay on encoder and decoder, none on attention."""
+    one, three = lesson().model, lesson().model
+    assert isinstance(three, PooledModel)
+    single = Adam(decay=0.1).build(one)
+    parts = [[*three.tables.parameters(), *three.encoders.parameters()], [*three.attention.parameters()]]
+    separate = [
+        torch.optim.Adam(parts[0], lr=1e-3, amsgrad=True, weight_decay=0.1),
+        torch.optim.Adam(parts[1], lr=1e-3, amsgrad=True),
+        torch.optim.Adam(three.decoder.parameters(), lr=1e-3, amsgrad=True, weight_decay=0.1),
+    ]
+    batch = lesson().train
+    for _ in range(3):
+        for model, optimisers in ((one, [single]), (three, separate)):
+            for optimiser in optimisers:
+                optimiser.zero_grad()
+            assert batch.labels is not None
+            model.task.losses(model(batch).logits, batch.labels).sum().backward()  # type: ignore[no-untyped-call]
+            for optimiser in optimisers:
+                optimiser.step()
+    for (name, mine), theirs in zip(one.named_parameters(), three.parameters(), strict=True):
+        assert torch.allclose(mine, theirs, atol=1e-6), name
+
+
+def test_warm_up_rises_then_falls_to_zero() -> None:
+    rates = [AdamW(rate=1.0, warm_up=0.2).rate_at(step, 10) for step in range(10)]
+    assert rates == pytest.approx([0.5, 1.0, 1.0, 0.875, 0.75, 0.625, 0.5, 0.375, 0.25, 0.125])
+
+
+def test_class_weights_are_negatives_per_positive_and_balance_many_classes() -> None:
+    batch = replace(lesson().train, labels=torch.tensor([0] * 30 + [1] * 10))
+    found = class_weights(batch, Binary())
+    assert found is not None
+    assert found.tolist() == [1.0, 3.0]
+    assert class_weights(batch, Regression()) is None
+
+
+def test_weighted_loss_multiplies_positives_only() -> None:
+    given = lesson()
+    skewed = replace(given.train, labels=torch.tensor([0] * 30 + [1] * 10))
+    plain = Supervised(weighted=False).loss(skewed, Binary(), Workspace(Path("unused")))(given.model, skewed)
+    weighted = Supervised().loss(skewed, Binary(), Workspace(Path("unused")))(given.model, skewed)
+    ratio = (weighted / plain).tolist()
+    assert ratio == pytest.approx([1.0] * 30 + [3.0] * 10)
+
+
+def test_imposed_uniform_attention_is_used_unless_another_is_given() -> None:
+    given = lesson(encoder=Average(4))
+    learned = given.model(given.train)
+    Imposed(Uniform()).arrange(given.model, Workspace(Path("unused")))
+    imposed = given.model(given.train)
+    counts = given.train.scored.sum(1, keepdim=True)
+    assert torch.allclose(imposed.attention[:, 0, 0, 0], given.train.scored / counts)
+    assert torch.equal(given.model(given.train, attention=learned.attention).logits, learned.logits)
+
+
+def test_predictions_come_in_the_order_of_the_batch() -> None:
+    given = lesson()
+    alone = torch.cat([predict(given.model, given.train.rows(torch.tensor([i])), 1) for i in range(len(given.train))])
+    assert torch.allclose(predict(given.model, given.train, 7), alone, atol=1e-6)

@@ -1,0 +1,81 @@
+"""The batch keeps its promises: rows, repetition, dropped units, segments; attributions add up to words."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from heedful.core.types import Attribution, Batch
+
+
+def two_rows() -> Batch:
+    """`<sos> a b <eos> <sos> c <eos>` and `<sos> d <eos> <sos> e f <eos>`, with one column of padding."""
+    return Batch(
+        uids=("first", "second"),
+        inputs=torch.tensor([[2, 10, 11, 3, 2, 12, 3, 0], [2, 13, 3, 2, 14, 15, 3, 0]]),
+        mask=torch.tensor([[True] * 7 + [False]] * 2),
+        segments=torch.tensor([[0, 0, 0, 0, 1, 1, 1, 0], [0, 0, 0, 1, 1, 1, 1, 0]]),
+        words=torch.tensor([[-1, 0, 1, -1, -1, 2, -1, -1], [-1, 0, -1, -1, 1, 2, -1, -1]]),
+        labels=torch.tensor([0, 1]),
+    )
+
+
+def test_rows_come_in_the_asked_order_without_needless_padding() -> None:
+    picked = two_rows().rows(torch.tensor([1, 0]))
+    assert picked.uids == ("second", "first")
+    assert picked.inputs.tolist() == [[2, 13, 3, 2, 14, 15, 3], [2, 10, 11, 3, 2, 12, 3]]
+    assert picked.labels is not None
+    assert picked.labels.tolist() == [1, 0]
+
+
+def test_repeat_puts_copies_side_by_side() -> None:
+    repeated = two_rows().repeat(2)
+    assert repeated.uids == ("first", "first", "second", "second")
+    assert torch.equal(repeated.inputs[0], repeated.inputs[1])
+    assert repeated.labels is not None
+    assert repeated.labels.tolist() == [0, 0, 1, 1]
+
+
+def test_keep_drops_units_closes_the_gap_and_leaves_word_numbers() -> None:
+    batch = two_rows()
+    kept = batch.keep(batch.words != 0)
+    assert kept.inputs.tolist() == [[2, 11, 3, 2, 12, 3], [2, 3, 2, 14, 15, 3]]
+    assert kept.words.tolist() == [[-1, 1, -1, -1, 2, -1], [-1, -1, -1, 1, 2, -1]]
+    assert kept.mask.all()
+
+
+def test_keep_never_revives_padding() -> None:
+    kept = two_rows().keep(torch.ones(2, 8, dtype=torch.bool))
+    assert kept.inputs.shape[1] == 7
+
+
+def test_keep_blanks_patches_of_an_image() -> None:
+    patches = torch.ones(1, 3, 4)
+    batch = Batch(
+        ("image",), patches, torch.ones(1, 3).bool(), torch.zeros(1, 3).long(), torch.tensor([[-1, 0, 1]])
+    )
+    kept = batch.keep(torch.tensor([[True, False, True]]))
+    assert kept.inputs.sum(-1).tolist() == [[4.0, 0.0, 4.0]]
+
+
+def test_a_segment_is_a_left_aligned_batch_of_its_own() -> None:
+    question = two_rows().segment(1)
+    assert question.inputs.tolist() == [[2, 12, 3, 0], [2, 14, 15, 3]]
+    assert question.mask.tolist() == [[True, True, True, False], [True] * 4]
+    assert question.words.tolist() == [[-1, 2, -1, -1], [-1, 1, 2, -1]]
+
+
+def test_special_symbols_and_padding_are_not_scored() -> None:
+    assert two_rows().scored.sum(1).tolist() == [3, 3]
+
+
+def test_scores_of_pieces_add_up_to_their_word() -> None:
+    words = torch.tensor([[-1, 0, 0, 2, -1]])
+    found = Attribution(torch.tensor([[9.0, 1.0, 2.0, -4.0, 0.0]]), words >= 0).by_word(words)
+    assert found.scores.tolist() == [[3.0, 0.0, -4.0]]
+    assert found.mask.tolist() == [[True, False, True]]
+
+
+def test_scores_and_mask_must_agree_in_shape() -> None:
+    with pytest.raises(ValueError, match="differ in shape"):
+        Attribution(torch.zeros(1, 2), torch.zeros(1, 3).bool())
