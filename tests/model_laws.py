@@ -1,8 +1,8 @@
 """The laws that every model obeys, as functions that take a case and assert.
 
 A case is a way to build a model from a seed, a batch, and the support of its attention. Whoever adds a model
-calls `@pytest.mark.parametrize("law", LAWS + TEXT_LAWS, ids=law_name)` over cases of tiny models, best in float64:
-`law(Case(build, batch, scored_units))`.
+calls `law(Case(build, batch, scored_units))` for each law of `LAWS + TEXT_LAWS` (`ids=law_name` in
+`pytest.mark.parametrize`), on tiny models, best in float64.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from heedful.core.types import Batch, Model, Trace
+
+# Tiny tensors gain nothing from threads, and threads that wait for a busy core cost ten times as much.
+torch.set_num_threads(1)
 
 
 @dataclass(frozen=True)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from xml.etree import ElementTree
 
 import matplotlib
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from heedful.core.figures import Axis, Bars, Heatmap, Histogram, Lines, Matrix, Scatter, Series, Violin
+from heedful.report import charts, drawing
 from heedful.report.charts import svg
 from heedful.report.drawing import Chart
 from heedful.report.spoken import NOTHING, sentences
@@ -36,9 +36,7 @@ CHARTS: dict[str, Chart] = {
     "violin": violin((series("no", 0.1, 0.2, 0.4), series("yes", 0.5, 0.5, 0.9))),
     "histogram": Histogram("Histogram", UNIT, (series("no", 0.1, 0.1, 0.9), series("yes", 0.5))),
     "scatter": Scatter("Scatter", UNIT, UNIT, ((series("x", 0.1, 0.4), series("seeds", 0.2, 0.3)),)),
-    "bars": Bars(
-        "Bars", Axis("tau"), ("one", "two"), (series("mean", 0.4, -0.2),), (series("mean", 0.1, 0.1),)
-    ),
+    "bars": Bars("Bars", Axis("tau"), ("one", "two"), (series("mean", 0.4, -0.2),), (series("mean", 0.1, 0.1),)),
     "lines": Lines("Lines", Axis("epoch"), Axis("loss"), ((series("e", 1, 2, 3), series("train", 3, 2, 1)),)),
     "matrix": Matrix("Matrix", ("r",), ("a", "b", "c"), ((1.0, -0.25, None),)),
 }
@@ -85,9 +83,7 @@ def text_height(root: ElementTree.Element, text: str) -> float:
 @pytest.mark.parametrize("name", CHARTS)
 def test_the_same_chart_gives_the_same_bytes_whatever_the_users_settings(name: str) -> None:
     first = svg(CHARTS[name])
-    with matplotlib.rc_context(
-        {"font.size": 30, "axes.grid": True, "lines.linewidth": 9, "axes.facecolor": "red"}
-    ):
+    with matplotlib.rc_context({"font.size": 30, "axes.grid": True, "lines.linewidth": 9, "axes.facecolor": "red"}):
         assert svg(CHARTS[name]) == first
 
 
@@ -98,12 +94,10 @@ def test_drawing_leaves_the_settings_of_matplotlib_as_they_were() -> None:
     assert dict(matplotlib.rcParams) == before
 
 
-def test_drawing_never_loads_pyplot() -> None:
-    program = (
-        "import sys\nfrom heedful.core.figures import *\nfrom heedful.report.charts import svg\n"
-        "svg(Matrix('m', ('r',), ('c',), ((1.0,),)))\nassert 'matplotlib.pyplot' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", program], check=True)
+def test_drawing_does_without_pyplot_and_its_global_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not [name for module in (charts, drawing) for name in vars(module) if name in {"plt", "pyplot"}]
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    assert "<svg" in svg(CHARTS["lines"])
 
 
 @pytest.mark.parametrize("name", CHARTS)
@@ -126,8 +120,7 @@ def test_a_chart_has_a_text_alternative_and_only_ids_of_its_own(name: str) -> No
 def test_a_chart_carries_no_style_no_metadata_and_no_ground(name: str) -> None:
     root = parsed(CHARTS[name])
     assert {e.tag for e in root.iter()} <= {
-        f"{SVG}{tag}"
-        for tag in ("svg", "title", "desc", "g", "path", "use", "text", "defs", "clipPath", "rect")
+        f"{SVG}{tag}" for tag in ("svg", "title", "desc", "g", "path", "use", "text", "defs", "clipPath", "rect")
     }
     assert not [e for e in root.iter() if "style" in e.attrib]
     assert not [e for e in root.iter() if e.get("fill") in {"#ffffff", "white"}]
@@ -165,9 +158,7 @@ def test_a_long_label_is_shortened_in_the_drawing_and_whole_in_its_words() -> No
 
 def test_class_0_stands_above_class_1_and_the_first_bin_at_the_bottom() -> None:
     root = parsed(violin(*(((series("no", 0.1, 0.2, 0.4), series("yes", 0.3, 0.5, 0.9)),) * 2)))
-    first, second = (
-        [float(points(s)[:, 1].mean()) for s in shapes(root, f"stroke-series-{n}")] for n in (0, 1)
-    )
+    first, second = ([float(points(s)[:, 1].mean()) for s in shapes(root, f"stroke-series-{n}")] for n in (0, 1))
     assert len(first) == len(second) == 2
     assert all(above < below for above, below in zip(first, second, strict=True))
     assert text_height(root, "bin 0") > text_height(root, "bin 1")
@@ -181,9 +172,7 @@ def test_a_violin_spans_its_data_and_its_lines_stand_at_the_quartiles() -> None:
     assert outline[:, 0].min() == pytest.approx(left + 0.1 * width, abs=0.1)
     assert outline[:, 0].max() == pytest.approx(left + 0.8 * width, abs=0.1)
     lines = [e for e in root.iter(f"{SVG}path") if e.get("stroke-width") == "1.3"]
-    assert [points(e)[0, 0] for e in lines] == pytest.approx(
-        [left + q * width for q in (0.2, 0.3, 0.6)], abs=0.1
-    )
+    assert [points(e)[0, 0] for e in lines] == pytest.approx([left + q * width for q in (0.2, 0.3, 0.6)], abs=0.1)
     assert [("stroke-dasharray" in e.attrib) for e in lines] == [True, False, True]
 
 
@@ -217,10 +206,10 @@ def test_each_violin_tells_how_many_values_it_has() -> None:
 def test_each_histogram_sums_to_one_however_many_values_it_has() -> None:
     chart = Histogram("h", UNIT, (series("a", 0.1, 0.1, 0.1, 0.9), series("b", 0.55)), bins=10)
     root = parsed(chart)
-    heights = [[float(np.ptp(points(e)[:, 1])) for e in shapes(root, f"fill-series-{n}")] for n in (0, 1)]
-    assert heights[0] == pytest.approx([0.75 * heights[1][0], 0.25 * heights[1][0]], abs=0.1)
-    assert {e.get("opacity") for n in (0, 1) for e in shapes(root, f"fill-series-{n}")[:-1]} <= {"0.6"}
-    assert shapes(root, "fill-series-0")[0].get("stroke") == "currentColor"
+    bars = [[e for e in shapes(root, f"fill-series-{n}") if e.get("stroke") == "currentColor"] for n in (0, 1)]
+    first, second = ([float(np.ptp(points(e)[:, 1])) for e in each] for each in bars)
+    assert first == pytest.approx([0.75 * second[0], 0.25 * second[0]], abs=0.1)
+    assert {e.get("opacity") for each in bars for e in each} == {"0.6"}
 
 
 def test_bars_are_as_long_as_their_values_and_the_first_label_is_on_top() -> None:
@@ -251,17 +240,15 @@ def test_only_joined_points_are_joined_by_a_dotted_line() -> None:
 
 
 def test_many_points_stay_small_and_are_counted_when_thinned() -> None:
-    values = np.linspace(0, 1, 10_000).tolist()
-    text = svg(Scatter("s", UNIT, UNIT, ((Series("x", tuple(values)), Series("y", tuple(values))),)))
+    many = np.linspace(0, 1, 10_000).tolist()
+    text = svg(Scatter("s", UNIT, UNIT, ((Series("x", tuple(many)), Series("y", tuple(many))),)))
     assert len(text) < 120_000
     assert "one point in 3 is drawn" in text
 
 
 def test_an_undefined_value_leaves_a_gap_in_a_line() -> None:
     chart = Lines("l", Axis("x"), Axis("y"), ((series("x", 1, 2, 3, 4, 5), series("y", 1, 2, NAN, 2, 1)),))
-    line = next(
-        e for e in shapes(parsed(chart), "stroke-series-0") if "d" in e.attrib and len(points(e)) == 4
-    )
+    line = next(e for e in shapes(parsed(chart), "stroke-series-0") if "d" in e.attrib and len(points(e)) == 4)
     assert line.attrib["d"].count("M") == 2
 
 
@@ -269,7 +256,7 @@ def test_cells_of_a_matrix_are_as_strong_as_their_numbers() -> None:
     root = parsed(CHARTS["matrix"])
     assert [e.get("opacity", "1") for e in shapes(root, "fill-positive")][:1] == ["1"]
     assert [e.get("opacity") for e in shapes(root, "fill-negative")] == ["0.25"]
-    assert ["1.00", "−0.25", "–"] == [text for text in texts(root) if text in {"1.00", "−0.25", "–"}]
+    assert {"1.00", "−0.25", "–"} <= set(texts(root))
 
 
 @pytest.mark.parametrize("name", EMPTIES)
@@ -290,7 +277,7 @@ def test_figures_in_words_carry_their_numbers() -> None:
     )
     assert said["scatter"] == ("seeds: 2 points, x from 0.100 to 0.400, y from 0.200 to 0.300.",)
     assert said["bars"] == ("one: mean 0.400 ± 0.100.", "two: mean −0.200 ± 0.100.")
-    assert said["lines"] == ("train: 3 points, starts at 3, ends at 1, range 1 to 3.",)
+    assert said["lines"] == ("train: 3 points, starts at 3.00, ends at 1.00, range 1.00 to 3.00.",)
     assert said["matrix"] == ("r: a 1.00, b −0.250, c undefined.", "1 undefined value left out.")
     heat = Heatmap("t", ("a", "b"), (series("attention", 0.2, -0.8),))
     assert sentences(heat) == ("attention: the heaviest unit is “b” with −0.800.",)
@@ -299,7 +286,9 @@ def test_figures_in_words_carry_their_numbers() -> None:
 values = st.lists(st.floats(width=32) | st.sampled_from([0.0, 0.5, NAN]), max_size=6).map(tuple)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=8, deadline=None, phases=[Phase.explicit, Phase.generate])
+@example("a", "b", (281474976710656.0,))
+@example("", "", (3e38, -3e38, 1e-30))
 @given(st.text(max_size=40), st.text(max_size=40), values)
 def test_no_name_and_no_number_breaks_a_drawing(label: str, name: str, numbers: tuple[float, ...]) -> None:
     one = Series(name, numbers)

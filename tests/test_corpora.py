@@ -1,21 +1,19 @@
-"""Published corpora: the laws on invented rows in the layout, complaints about damaged files, and the real sizes."""
+"""Published corpora: laws on invented rows in the layout, complaints about damaged files, real sizes."""
 
 from __future__ import annotations
 
 import gzip
-import os
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from tests.corpus_laws import SENTENCES, clozes, lawful, leaves, pairs, prepared, written
 
-from heedful.core.tasks import Binary, Classes, Regression
-from heedful.core.types import SPLITS, Corpus, Example, Splits, UserError
-from heedful.data.carving import carve, content
+from heedful.core.tasks import Binary, Classes
+from heedful.core.types import SPLITS, UserError
 from heedful.data.corpora import (
     CIFAR10,
     CNN,
@@ -38,136 +36,6 @@ from heedful.data.corpora import (
 )  # fmt: skip
 from heedful.data.layout import write_rows
 
-Rows = list[dict[str, object]]
-OPENINGS = ("a kind film about", "a dull film about", "nobody forgets", "everybody forgets")
-THINGS = ("rain", "trains", "an old goat", "seven bakers", "the sea", "chess", "winter", "a lost shoe")
-SENTENCES = [f"{opening} {thing} and salt" for thing in THINGS for opening in OPENINGS]
-
-
-def _texts(split: str, count: int) -> Rows:
-    shift = {"train": 0, "dev": 20, "test": 26}.get(split, 0)
-    return [{"id": f"{split}-{n}", "text": SENTENCES[shift + n], "label": n % 2} for n in range(count)]
-
-
-def _pairs(split: str, labels: tuple[object, ...]) -> Rows:
-    rows = _texts(split, 6)
-    return [
-        {
-            "id": row["id"],
-            "premise": row["text"],
-            "hypothesis": "there is salt",
-            "label": labels[n % len(labels)],
-        }
-        for n, row in enumerate(rows)
-    ]
-
-
-def _stories(split: str) -> Rows:
-    places = ("attic", "barn", "attic", "barn", "attic")
-    return [
-        {
-            "id": f"{split}-{n}",
-            "document": f"Ida ran to the {place} . Otto slept {'very ' * n}long",
-            "question": "Where is Ida",
-            "answer": place,
-            "rationale": [[0, 1, 2, 3, 4]],
-        }
-        for n, place in enumerate(places)
-    ]
-
-
-def _clozes(split: str) -> Rows:
-    return [
-        {
-            "id": f"{split}-{n}",
-            "document": f"@entity{n} met @entity{n + 1} in {split} " + "again " * n,
-            "question": "@placeholder met somebody",
-            "answer": f"@entity{n}",
-        }
-        for n in range(4)
-    ]
-
-
-def _translations(split: str) -> Rows:
-    return [
-        {
-            "id": f"{pair}-{split}-{n}", "lp": pair, "src": f"der alte Baum {n}", "mt": f"the old beam {n} {split}",
-            "label": n - 0.5, "src_rationale": [2], "mt_rationale": [2, 3],
-        }
-        for pair in (*MLQE().pairs, "si-en")
-        for n in range(2)
-    ]  # fmt: skip
-
-
-def _evidence(split: str) -> Rows:
-    return [{**row, "rationale": [[1, 2], [4]]} for row in _texts(split, 6)]
-
-
-def _leaves(split: str) -> Rows:
-    return [
-        {**row, "tokens": ["A", "n't", "bad", "."], "token_label5": [2, 1, 0, 2]} for row in _texts(split, 6)
-    ]
-
-
-def _news(split: str) -> Rows:
-    return [
-        {**row, **({"description": f"{row['text']} today"} if n else {})}
-        for n, row in enumerate(_texts(split, 6))
-    ]
-
-
-MAKERS: dict[str, tuple[str, Callable[[str], Rows], tuple[str, ...]]] = {
-    "sst": ("sst", _leaves, SPLITS),
-    "imdb": ("imdb_jw", lambda split: _texts(split, 6), SPLITS),
-    "imdb-raw": ("imdb_raw", lambda split: _texts(split, 20 if split == "train" else 6), ("train", "test")),
-    "20news": ("20news_sports", lambda split: _texts(split, 6), SPLITS),
-    "agnews": ("agnews_wb", _news, SPLITS),
-    "eraser-movies": ("eraser_movies", _evidence, SPLITS),
-    "snli": ("snli", lambda split: _pairs(split, ("neutral", "contradiction", "entailment")), SPLITS),
-    "mnli": (
-        "mnli",
-        lambda split: _pairs(split, ("neutral", "contradiction", "entailment")),
-        (*SPLITS, "xnli_en_dev"),
-    ),
-    "qqp": ("qqp", lambda split: _pairs(split, (1, 0)), SPLITS),
-    "mlqe": ("mlqe_pe", _translations, SPLITS),
-    "babi-1": ("babi_qa1", _stories, SPLITS),
-    "babi-2": ("babi_qa2", _stories, SPLITS),
-    "babi-3": ("babi_qa3", _stories, SPLITS),
-    "babi-3-v11": ("babi_qa3_v11_10k", _stories, SPLITS),
-    "cnn": ("cnndm_cloze", _clozes, SPLITS),
-}
-
-
-def written(name: str, data: Path) -> Path:
-    """The folder of an invented edition of the corpus."""
-    folder, rows, files = MAKERS[name]
-    (data / folder).mkdir(parents=True)
-    for file in files:
-        write_rows(data / folder / f"{file}.jsonl.gz", rows(file))
-    return data / folder
-
-
-def _pictures(corpus: Corpus, data: Path) -> None:
-    count = {"cifar100": 100}.get(corpus.name, 10)
-    shape = (28, 28) if corpus.name == "fashion-mnist" else (32, 32, 3)
-    random = np.random.default_rng(0)
-    arrays = {}
-    for part, each in (("train", 4), ("test", 1)):
-        arrays[f"y_{part}"] = np.repeat(np.arange(count, dtype=np.uint8), each)
-        arrays[f"x_{part}"] = random.integers(0, 256, (each * count, *shape), dtype=np.uint8)
-    (data / "images").mkdir()
-    names = np.array([f"kind {n}" for n in range(count)])
-    np.savez(data / "images" / f"{corpus.name.replace('-', '_')}_tiny.npz", class_names=names, **arrays)
-
-
-def prepared(corpus: Corpus, data: Path) -> Corpus:
-    if corpus.name in MAKERS:
-        written(corpus.name, data)
-    elif not isinstance(corpus, Digits):
-        _pictures(corpus, data)
-    return corpus
-
 
 @pytest.mark.parametrize("name", list(CORPORA))
 def test_every_published_corpus_obeys_the_laws(name: str, tmp_path: Path) -> None:
@@ -183,25 +51,8 @@ def test_every_published_corpus_obeys_the_laws(name: str, tmp_path: Path) -> Non
     assert hash(corpus) == hash(replace(corpus))  # type: ignore[type-var]
 
 
-def lawful(example: Example, splits: Splits) -> bool:
-    assert example.label is not None
-    if isinstance(splits.task, Regression):
-        assert isinstance(example.label, float)
-        assert splits.classes == ()
-    else:
-        assert isinstance(example.label, int)
-        assert 0 <= example.label < len(splits.classes) == splits.task.classes
-    if example.rationale is not None:
-        assert len(example.rationale) == sum(len(str(part).split()) for part in example.parts)
-    if example.candidates is not None:
-        assert example.label in example.candidates
-    return True
-
-
 @pytest.mark.parametrize("name", [name for name in CORPORA if name != "digits"])
-def test_a_missing_corpus_names_the_folder_and_the_remedy(
-    name: str, tmp_path: Path, no_package: None
-) -> None:
+def test_a_missing_corpus_names_the_folder_and_the_remedy(name: str, tmp_path: Path, no_package: None) -> None:
     with pytest.raises(UserError) as complaint:
         CORPORA[name].read(tmp_path)
     assert str(tmp_path) in str(complaint.value)
@@ -262,7 +113,8 @@ def test_language_pairs_can_be_chosen_and_unknown_ones_are_refused(tmp_path: Pat
 def test_babi_answers_are_all_training_words_of_the_tasks_that_are_there(tmp_path: Path) -> None:
     written("babi-1", tmp_path)
     alone, before = Babi(1).read(tmp_path), Babi(1).digest(tmp_path)
-    assert alone.classes == tuple(sorted(["Ida", "ran", "to", "the", "attic", "barn", ".", "Otto", "slept", "very", "long", "Where", "is"]))
+    words = {"Ida", "ran", "to", "the", "attic", "barn", ".", "Otto", "slept", "very", "long", "Where", "is"}
+    assert alone.classes == tuple(sorted(words))
     example = alone.train[0]
     assert alone.classes[int(example.label or 0)] == "attic"
     assert example.candidates is None
@@ -287,11 +139,9 @@ def test_only_three_babi_tasks_exist() -> None:
 
 def test_cnn_admits_the_entities_of_the_story_that_training_knows(tmp_path: Path) -> None:
     folder = written("cnn", tmp_path)
-    rows = _clozes("test")
+    rows = clozes("test")
     rows[0]["document"] = "@entity0 met @entity99"
-    rows.append(
-        {"id": "lost", "document": "@entity98 sang", "question": "@placeholder sang", "answer": "@entity98"}
-    )
+    rows.append({"id": "lost", "document": "@entity98 sang", "question": "@placeholder sang", "answer": "@entity98"})
     write_rows(folder / "test.jsonl.gz", rows)
     splits = CNN().read(tmp_path)
     assert splits.classes == ("@entity0", "@entity1", "@entity2", "@entity3", "@entity4")
@@ -318,7 +168,7 @@ def test_mnli_can_take_its_dev_split_from_xnli(tmp_path: Path) -> None:
     folder = tmp_path / "mnli"
     write_rows(
         folder / "xnli_en_dev.jsonl.gz",
-        [{**row, "id": f"x{row['id']}"} for row in _pairs("dev", ("neutral",))],
+        [{**row, "id": f"x{row['id']}"} for row in pairs("dev", ("neutral",))],
     )
     assert MNLI(evaluation="xnli").read(tmp_path).dev[0].uid == "xdev-0"
 
@@ -398,7 +248,7 @@ def test_the_digest_follows_the_bytes_and_reading_follows_the_digest(tmp_path: P
     folder = written("sst", tmp_path)
     first, splits = SST().digest(tmp_path), SST().read(tmp_path)
     assert SST().digest(tmp_path) == first
-    write_rows(folder / "dev.jsonl.gz", _leaves("dev")[:5])
+    write_rows(folder / "dev.jsonl.gz", leaves("dev")[:5])
     assert SST().digest(tmp_path) != first
     assert len(SST().read(tmp_path).dev) == 5 == len(splits.dev) - 1
 
@@ -410,58 +260,3 @@ def test_preprocessing_says_what_the_papers_did() -> None:
     assert SNLI.preprocessing == Preprocessing("english", lower=True, digits="qqq", min_documents=3)
     assert (Babi.preprocessing.width, CNN.preprocessing.min_documents) == (50, 8)
     assert (AGNews.preprocessing.longer_than, AGNews.preprocessing.shorter_than) == ("shortest", "longest")
-
-
-def test_carving_ignores_the_order_of_rows_and_keeps_equal_texts_together() -> None:
-    texts = [*SENTENCES, *(sentence.upper() for sentence in SENTENCES[:8])]
-    heap = [Example(str(n), (text,), n % 3) for n, text in enumerate(texts)]
-    rest, part = carve(heap, 0.25)
-    assert not {content(example) for example in rest} & {content(example) for example in part}
-    assert {example.uid for example in (*rest, *part)} == {example.uid for example in heap}
-    assert abs(len(part) - 10) <= 4
-    again = carve(heap[::-1], 0.25)[1]
-    # Equal texts of two classes are counted to the class that comes first, so only these may move.
-    assert {example.uid for example in again if int(example.uid) in range(8, 32)} == {
-        example.uid for example in part if int(example.uid) in range(8, 32)
-    } or len(again) != len(part)
-    assert carve(heap, 0.25, seed=1)[1] != part
-
-
-def _real() -> Path:
-    return Path(os.environ.get("HEEDFUL_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data")
-
-
-SIZES: dict[str, tuple[Corpus, tuple[int, int, int]]] = {
-    "sst": (SST(), (6920, 872, 1821)),
-    "sst, leaves": (SST(leaves=True), (6920, 872, 1821)),
-    "imdb": (IMDB(), (17212, 4304, 4363)),
-    "imdb-raw": (IMDBRaw(), (21250, 3750, 25000)),
-    "20news": (TwentyNewsSports(), (1244, 311, 389)),
-    "agnews": (AGNews(), (14452, 2551, 3800)),
-    "babi-1": (Babi(1), (8500, 1500, 1000)),
-    "babi-2": (Babi(2), (8500, 1500, 1000)),
-    "babi-3": (Babi(3), (850, 150, 1000)),
-    "babi-3-v11": (Babi(3, version="v1-1"), (8500, 1500, 1000)),
-    "cnn": (CNN(), (1155, 168, 328)),
-    "snli": (SNLI(), (90894, 9842, 9824)),
-    "mnli": (MNLI(), (53002, 8017, 5010)),
-    "mnli, xnli": (MNLI(evaluation="xnli"), (53002, 2490, 5010)),
-    "qqp": (QQP(), (8999, 1000, 10000)),
-    "eraser-movies": (EraserMovies(), (1600, 200, 199)),
-    "mlqe": (MLQE(pairs=(*MLQE().pairs, "si-en")), (49000, 7000, 7000)),
-    "cifar10": (CIFAR10(), (4249, 751, 1000)),
-    "fashion-mnist": (FashionMNIST(), (8500, 1500, 2000)),
-}
-
-
-@pytest.mark.parametrize("name", list(SIZES))
-def test_the_real_corpus_has_its_published_size(name: str) -> None:
-    corpus, sizes = SIZES[name]
-    if not _real().is_dir():
-        pytest.skip(f"no data folder at {_real()}: set HEEDFUL_DATA to run on the real corpora")
-    try:
-        splits = corpus.read(_real())
-    except UserError as error:
-        pytest.skip(f"not in the data folder: {error}")
-    assert (len(splits.train), len(splits.dev), len(splits.test)) == sizes
-    assert all(lawful(example, splits) for split in SPLITS for example in splits[split])

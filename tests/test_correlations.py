@@ -43,9 +43,7 @@ def oracle(name: str, x: Tensor, y: Tensor) -> tuple[float, float]:
 
 @pytest.mark.parametrize(("measure", "name"), PAIRS)
 @pytest.mark.parametrize("levels", [2, 5, 100_000])
-def test_rows_of_every_length_with_and_without_ties_equal_scipy(
-    measure: Pair, name: str, levels: int
-) -> None:
+def test_rows_of_every_length_with_and_without_ties_equal_scipy(measure: Pair, name: str, levels: int) -> None:
     generator = np.random.default_rng(levels)
     x, y = torch.tensor(generator.integers(0, levels, size=(2, 40, 25)) / 7)
     mask = torch.arange(25) < torch.arange(40)[:, None] % 26
@@ -123,9 +121,7 @@ def test_pearson_passes_gradients_that_equal_the_slope_between_two_near_points()
     y = torch.tensor([1.0, 3.0, 2.0, 2.5], dtype=torch.float64)
     (gradient,) = torch.autograd.grad(pearson(x, y).value, x)
     step = 1e-6 * torch.eye(4, dtype=torch.float64)
-    slope = (
-        pearson(x.detach() + step, y.expand(4, 4)).value - pearson(x.detach() - step, y.expand(4, 4)).value
-    ) / 2e-6
+    slope = (pearson(x.detach() + step, y.expand(4, 4)).value - pearson(x.detach() - step, y.expand(4, 4)).value) / 2e-6
     assert torch.allclose(gradient, slope, atol=1e-8)
 
 

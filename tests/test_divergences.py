@@ -128,6 +128,16 @@ def test_gradients_are_finite_where_either_side_is_zero() -> None:
             assert gradient is None or bool(gradient.isfinite().all())
 
 
+def test_an_empty_unit_of_p_or_an_infinite_term_sends_no_gradient() -> None:
+    p = torch.tensor([0.0, 0.6, 0.4], dtype=torch.float64, requires_grad=True)
+    q = torch.tensor([0.5, 0.5, 0.0], dtype=torch.float64, requires_grad=True)
+    by_p, by_q = torch.autograd.grad(kullback_leibler(p, q), (p, q))
+    assert by_p.tolist() == pytest.approx([0.0, math.log(0.6 / 0.5) + 1, 0.0])
+    assert by_q.tolist() == pytest.approx([0.0, -0.6 / 0.5, 0.0])
+    (by_p,) = torch.autograd.grad(jensen_shannon(p, q), p)
+    assert by_p[0].item() == pytest.approx(-0.5), "through the middle only: -½ q / (p + q)"
+
+
 def test_gradients_equal_the_hand_derivatives_inside_the_simplex() -> None:
     p = PEAKED.clone().requires_grad_()
     q = PEAKED.flip(0).clone().requires_grad_()
@@ -191,17 +201,11 @@ def test_the_bound_is_the_largest_divergence_to_any_single_unit(raw: list[float]
 
 
 def test_the_bound_of_one_unit_and_of_no_unit_is_zero() -> None:
-    assert jensen_shannon_bound(
-        torch.tensor([1.0, 0.3]), torch.tensor([True, False])
-    ).item() == pytest.approx(0)
-    assert jensen_shannon_bound(
-        torch.tensor([0.4, 0.3]), torch.tensor([False, False])
-    ).item() == pytest.approx(0)
+    assert jensen_shannon_bound(torch.tensor([1.0, 0.3]), torch.tensor([True, False])).item() == pytest.approx(0)
+    assert jensen_shannon_bound(torch.tensor([0.4, 0.3]), torch.tensor([False, False])).item() == pytest.approx(0)
     assert jensen_shannon_bound(torch.zeros(2, 0)).tolist() == [0.0, 0.0]
 
 
 def test_the_bounds_printed_for_uniform_attention_are_met() -> None:
     for units, expected in ((5, 0.4228), (10, 0.5256), (19, 0.5887), (50, 0.6439), (179, 0.6759)):
-        assert jensen_shannon_bound(torch.full((units,), 1 / units)).item() == pytest.approx(
-            expected, abs=5e-5
-        )
+        assert jensen_shannon_bound(torch.full((units,), 1 / units)).item() == pytest.approx(expected, abs=5e-5)

@@ -53,9 +53,7 @@ def test_five_units_have_the_tau_and_the_p_value_of_the_specification() -> None:
         ((0.7, 0.2, 0.05, 0.05), (0.302184, 0.015391, 0.019283, 0.034202), 0.182574),
     ],
 )
-def test_ties_give_the_tau_b_of_the_specification(
-    x: tuple[float, ...], y: tuple[float, ...], expected: float
-) -> None:
+def test_ties_give_the_tau_b_of_the_specification(x: tuple[float, ...], y: tuple[float, ...], expected: float) -> None:
     assert kendall_tau(torch.tensor(x), torch.tensor(y)).value.item() == pytest.approx(expected, abs=5e-7)
 
 

@@ -3,55 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from math import inf, tanh
-from typing import ClassVar
 
 import pytest
 import torch
+from tests.model_laws import LAWS, TEXT_LAWS, Case, Law, assert_close, assert_same_trace, law_name
 from torch import Generator, Tensor, nn
 
+from heedful.core.tasks import Binary, Classes
 from heedful.core.types import Batch, Model, Task, Trace, UserError
 from heedful.models.attention import Additive, Dot, Entmax, Normaliser, Softmax, Sparsemax, UniformWeights
 from heedful.models.encoders import GRU, Average, BiLSTM, Convolution, Encoder
 from heedful.models.pooled import Pooled, PooledModel
 from heedful.models.shapes import Asked, Compared, LinearReadout, OneText, Reading, Shape
-from tests.model_laws import LAWS, TEXT_LAWS, Case, Law, assert_close, assert_same_trace, law_name
 
 VOCABULARY, WIDTH, START, END = 20, 5, 2, 3
 ENCODERS: tuple[Encoder, ...] = (BiLSTM(3), GRU(3), Convolution(2, (1, 3)), Average(4))
-NORMALISERS: tuple[Normaliser, ...] = (Softmax(), Softmax(0.5), Sparsemax(), Entmax(), UniformWeights())
+NORMALISERS: tuple[Normaliser, ...] = (Softmax(0.7), Sparsemax(), Entmax(), UniformWeights())
 SHAPES: tuple[Shape, ...] = (OneText(), Asked(), Compared())
 PLANS = tuple(
-    Pooled(encoder, attention, normaliser, shape)
-    for encoder, attention, normaliser, shape in product(ENCODERS, (Additive(), Dot()), NORMALISERS, SHAPES)
+    Pooled(encoder, attention, Softmax(0.7), shape)
+    for encoder, attention, shape in product(ENCODERS, (Additive(), Dot()), SHAPES)
 )
-
-
-@dataclass(frozen=True)
-class Answers(Task):
-    """As much of a task as a model needs to know."""
-
-    headline: ClassVar[str] = "none"
-    count: int = 3
-
-    @property
-    def outputs(self) -> int:
-        return self.count
-
-    @property
-    def classes(self) -> int:
-        return self.count
-
-    def probabilities(self, logits: Tensor) -> Tensor:
-        return logits.softmax(-1)
-
-    def losses(self, logits: Tensor, labels: Tensor) -> Tensor:
-        return nn.functional.cross_entropy(logits, labels, reduction="none")
-
-    def score(self, probabilities: Tensor, labels: Tensor) -> dict[str, float]:
-        return {}
 
 
 def batch_of(*rows: tuple[tuple[int, ...], ...]) -> Batch:
@@ -86,8 +61,8 @@ def vectors() -> Tensor:
     return torch.randn(VOCABULARY, WIDTH, generator=Generator().manual_seed(21))
 
 
-def built(plan: Pooled, seed: int = 1, outputs: int = 3) -> PooledModel:
-    model = plan.build(Answers(outputs), vectors(), Generator().manual_seed(seed)).double()
+def built(plan: Pooled, seed: int = 1) -> PooledModel:
+    model = plan.build(Classes(3), vectors(), Generator().manual_seed(seed)).double()
     with torch.no_grad():  # larger weights than a fresh model has: no test should pass because all is nearly zero
         for parameter in model.parameters():
             parameter.mul_(2)
@@ -111,14 +86,15 @@ def _attended(shape: Shape) -> tuple[int, ...]:
 
 
 def plan_name(plan: Pooled) -> str:
-    names = (plan.encoder, plan.attention, plan.normaliser, plan.shape)
+    names = (plan.encoder, plan.attention, plan.shape)
     return "-".join(str(name).replace("()", "") for name in names)
 
 
 @pytest.mark.parametrize("law", LAWS + TEXT_LAWS, ids=law_name)
 @pytest.mark.parametrize("plan", PLANS, ids=plan_name)
-def test_law(plan: Pooled, law: Law) -> None:
-    law(case_for(plan))
+def test_law_holds_under_every_normaliser(plan: Pooled, law: Law) -> None:
+    for normaliser in NORMALISERS:
+        law(case_for(replace(plan, normaliser=normaliser)))
 
 
 @pytest.mark.parametrize("law", LAWS + TEXT_LAWS, ids=law_name)
@@ -184,8 +160,8 @@ def lists(tensor: Tensor) -> list[list[float]]:
 def affine(layer: nn.Module, vector: list[float]) -> list[float]:
     assert isinstance(layer, nn.Linear)
     return [
-        float(bias) + sum(w * x for w, x in zip(row, vector, strict=True))
-        for row, bias in zip(lists(layer.weight), layer.bias, strict=True)
+        bias + sum(w * x for w, x in zip(row, vector, strict=True))
+        for row, bias in zip(lists(layer.weight), layer.bias.tolist(), strict=True)
     ]
 
 
@@ -237,9 +213,7 @@ def test_logits_follow_the_formula_of_the_shape(shape: Shape) -> None:
 def test_a_document_is_attended_under_the_summary_of_its_question(attention: Additive | Dot) -> None:
     model, batch = built(Pooled(BiLSTM(3), attention, shape=Asked())), batch_for(Asked())
     trace = model(batch)
-    questions = torch.tensor(
-        [question_by_hand(batch, trace, row) for row in range(len(batch))], dtype=torch.float64
-    )
+    questions = torch.tensor([question_by_hand(batch, trace, row) for row in range(len(batch))], dtype=torch.float64)
     scores = model.attention(trace.hidden, questions)
     for row in range(len(batch)):
         real = batch.scored[row] & (batch.segments[row] == 0)
@@ -280,29 +254,31 @@ def test_start_and_end_are_read_but_not_attended_to() -> None:
 
 
 def test_document_and_question_have_tables_and_encoders_of_their_own() -> None:
-    names = {name.rpartition(".")[0] for name, _ in built(Pooled(Average(4), Dot(), shape=Asked())).named_parameters()}
-    assert {"tables.0", "tables.1", "encoders.0.projection", "encoders.1.projection"} <= names
-    shared = {name.rpartition(".")[0] for name, _ in built(Pooled(Average(4), Dot(), shape=Compared())).named_parameters()}
-    assert shared == {"tables.0", "encoders.0.projection", "attention.score", "decoder.answer"}
+    def layers(shape: Shape) -> set[str]:
+        model = built(Pooled(Average(4), Dot(), shape=shape))
+        return {name.rpartition(".")[0] for name, _ in model.named_parameters()}
+
+    own = {"tables.0", "tables.1", "encoders.0.projection", "encoders.1.projection"}
+    assert own <= layers(Asked())
+    shared = {"tables.0", "encoders.0.projection", "attention.score", "decoder.answer"}
+    assert layers(Compared()) == shared
 
 
 @pytest.mark.parametrize(
-    ("plan", "vocabulary", "outputs", "count"),
+    ("plan", "task", "vocabulary", "count"),
     [
-        (Pooled(BiLSTM(128), Additive(), shape=Compared()), 40_257, 3, 12_553_519),
-        (Pooled(BiLSTM(128), Additive()), 13_826, 1, 13_826 * 300 + 440_320 + 33_024 + 257),
+        (Pooled(BiLSTM(128), Additive(), shape=Compared()), Classes(3), 40_257, 12_553_519),
+        (Pooled(BiLSTM(128), Additive()), Binary(), 13_826, 13_826 * 300 + 440_320 + 33_024 + 257),
     ],
 )
-def test_a_model_has_the_published_size(plan: Pooled, vocabulary: int, outputs: int, count: int) -> None:
-    model = PooledModel(Answers(outputs), plan, (vocabulary, 300))
+def test_a_model_has_the_published_size(plan: Pooled, task: Task, vocabulary: int, count: int) -> None:
+    model = PooledModel(task, plan, (vocabulary, 300))
     assert sum(parameter.numel() for parameter in model.parameters()) == count
 
 
 def test_the_readout_gives_the_worked_example_of_the_specification() -> None:
     decoder = OneText().build(2, 1).to_empty(device="cpu").double()
-    decoder.load_state_dict(
-        {"answer.weight": torch.tensor([[0.5, -0.25]]), "answer.bias": torch.tensor([0.1])}
-    )
+    decoder.load_state_dict({"answer.weight": torch.tensor([[0.5, -0.25]]), "answer.bias": torch.tensor([0.1])})
     hidden = torch.tensor([[[1.0, 0.0], [0.0, 2.0], [-1.0, 1.0]]], dtype=torch.float64)
     attention = torch.tensor([[[0.6, 0.3, 0.1]]], dtype=torch.float64)
     reading = Reading(hidden, None, None)
@@ -311,16 +287,16 @@ def test_the_readout_gives_the_worked_example_of_the_specification() -> None:
     assert readout.scores[0, :, 0].tolist() == pytest.approx([0.5, -0.5, -0.75])
     assert readout.offset.tolist() == pytest.approx([0.1])
     for logits in (decoder(reading, attention), readout(attention.unsqueeze(1))[:, 0]):
-        assert float(logits.sigmoid()) == pytest.approx(0.543639, abs=5e-7)
+        assert float(logits.detach().sigmoid()) == pytest.approx(0.543639, abs=5e-7)
 
 
 def test_starting_vectors_are_copied_and_padding_is_zero_and_stays_so() -> None:
     table = vectors()
-    model = Pooled(Average(4), Additive()).build(Answers(), table, Generator().manual_seed(1))
+    model = Pooled(Average(4), Additive()).build(Classes(3), table, Generator().manual_seed(1))
     weight = model.get_parameter("tables.0.weight")
     assert torch.equal(weight[1:], table[1:])
     optimiser = torch.optim.Adam(model.parameters(), weight_decay=1e-2, amsgrad=True)
-    model(batch_for(OneText())).logits.pow(2).sum().backward()
+    torch.autograd.backward(model(batch_for(OneText())).logits.pow(2).sum())
     optimiser.step()
     assert int(torch.count_nonzero(weight[0])) == 0
     assert not torch.equal(weight[1:], table[1:])
@@ -343,4 +319,4 @@ def test_an_example_without_a_question_is_refused_by_name() -> None:
 
 def test_a_pooled_model_without_starting_vectors_is_refused() -> None:
     with pytest.raises(UserError, match=r"Words\(\)"):
-        Pooled(Average(4), Additive()).build(Answers(), None, Generator())
+        Pooled(Average(4), Additive()).build(Classes(3), None, Generator())

@@ -66,12 +66,12 @@ def product(first: Tensor, second: Tensor) -> float:
         (Dot(), 256, True, 0),
     ],
 )
-def test_attention_has_the_published_size(plan: Attention, dim: int, asked: bool, count: int) -> None:  # noqa: FBT001
+def test_attention_has_the_published_size(plan: Attention, dim: int, *, asked: bool, count: int) -> None:
     assert sum(parameter.numel() for parameter in plan.build(dim, asked=asked).parameters()) == count
 
 
 @pytest.mark.parametrize("asked", [False, True])
-def test_additive_scores_follow_the_formula(asked: bool) -> None:  # noqa: FBT001
+def test_additive_scores_follow_the_formula(*, asked: bool) -> None:
     module = built(Additive(), 6, asked=asked)
     hidden, question = states(6)
     scores = module(hidden, question if asked else None)
@@ -90,7 +90,7 @@ def test_additive_scores_follow_the_formula(asked: bool) -> None:  # noqa: FBT00
 
 
 @pytest.mark.parametrize("asked", [False, True])
-def test_dot_scores_follow_the_formula(asked: bool) -> None:  # noqa: FBT001
+def test_dot_scores_follow_the_formula(*, asked: bool) -> None:
     module = built(Dot(), 6, asked=asked)
     hidden, question = states(6)
     scores = module(hidden, question if asked else None)
@@ -117,7 +117,7 @@ def softmax_by_hand(scores: list[float], temperature: float) -> list[float]:
 
 
 def entmax_by_hand(scores: list[float], alpha: float) -> list[float]:
-    """p_t = max(0, (alpha-1) u_t - tau)^(1/(alpha-1)), tau found by bisection so that the weights sum to one."""
+    """p_t = max(0, (alpha-1) u_t - tau)^(1/(alpha-1)), tau bisected until the weights sum to one."""
     raised = [(alpha - 1) * score for score in scores]
     low, high = max(raised) - 1, max(raised)
     for _ in range(200):

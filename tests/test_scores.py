@@ -23,9 +23,7 @@ from heedful.core.measures import (
 )
 
 classes = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=30)
-scored = st.lists(
-    st.tuples(st.sampled_from([-1.0, 0.1, 0.2, 0.2, 3.0]), st.integers(0, 1)), min_size=1, max_size=30
-)
+scored = st.lists(st.tuples(st.sampled_from([-1.0, 0.1, 0.2, 0.2, 3.0]), st.integers(0, 1)), min_size=1, max_size=30)
 
 
 @settings(max_examples=40, deadline=None)
@@ -60,9 +58,7 @@ def test_the_area_of_many_classes_is_the_mean_of_one_against_the_rest() -> None:
     labels = generator.integers(0, 4, size=200)
     logits = torch.tensor(generator.normal(size=(200, 4)) + 2 * np.eye(4)[labels]).round(decimals=1)
     expected = metrics.roc_auc_score(labels, torch.softmax(logits, -1), multi_class="ovr", average="macro")
-    assert roc_auc_macro(torch.softmax(logits, -1), torch.tensor(labels)) == pytest.approx(
-        expected, abs=1e-12
-    )
+    assert roc_auc_macro(torch.softmax(logits, -1), torch.tensor(labels)) == pytest.approx(expected, abs=1e-12)
 
 
 def test_the_area_of_many_classes_is_nan_where_a_class_is_absent() -> None:

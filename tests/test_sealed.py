@@ -40,9 +40,7 @@ def serve(workspace: Workspace, artefact: Artefact, monkeypatch: pytest.MonkeyPa
     return workspace.get(Given())
 
 
-def test_tensors_of_every_dtype_and_shape_come_back(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tensors_of_every_dtype_and_shape_come_back(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     kinds = [torch.bool, torch.uint8, torch.int64, torch.int16, torch.float16, torch.bfloat16, torch.float64]
     given = {f"{kind}": torch.tensor([[0, 1], [2, 3]]).to(kind) for kind in kinds}
     given |= {"scalar": torch.tensor(1.5), "empty": torch.empty(0, 4)}
@@ -76,9 +74,7 @@ def test_empty_artefact_comes_back_empty(workspace: Workspace, monkeypatch: pyte
     assert (dict(back.tensors), back.table.shape, dict(back.notes)) == ({}, (0, 0), {})
 
 
-def test_table_with_lists_comes_back_without_its_index(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_table_with_lists_comes_back_without_its_index(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     columns = {
         "uid": ["a", "b", "ç<script>"],
         "n": [1, 2, 3],
@@ -94,9 +90,7 @@ def test_table_with_lists_comes_back_without_its_index(
     assert back.dtypes["n"] == "int64"
 
 
-def test_missing_numbers_in_a_table_stay_missing(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_numbers_in_a_table_stay_missing(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     table = pandas.DataFrame({"tau": [0.5, float("nan")], "list": [[1.0, float("nan")], None]})
     back = serve(workspace, Artefact(table=table), monkeypatch).table
     assert back["tau"].isna().tolist() == [False, True]
@@ -133,9 +127,7 @@ def test_note_that_is_not_json_is_refused_by_its_key(
         serve(workspace, Artefact(notes={"odd": alien}), monkeypatch)
 
 
-def test_make_that_gives_no_artefact_is_refused(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_make_that_gives_no_artefact_is_refused(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TypeError, match=r"Given\.make gave a dict, not an Artefact"):
         serve(workspace, {}, monkeypatch)  # type: ignore[arg-type]
 
@@ -168,7 +160,7 @@ def test_disk_that_is_full_is_one_line_and_leaves_nothing(
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, hard))
     try:
-        with pytest.raises(UserError, match=r"^cannot write in the workspace .*File too large[^\n]*$"):
+        with pytest.raises(UserError, match=r"^cannot write in the workspace \([^)]*work\): .*File too large[^\n]*$"):
             serve(workspace, big, monkeypatch)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -178,9 +170,7 @@ def test_disk_that_is_full_is_one_line_and_leaves_nothing(
     assert workspace.has(Given())
 
 
-def test_everything_is_on_the_disk_before_the_name_is(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_everything_is_on_the_disk_before_the_name_is(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     events: list[str] = []
     fsync, rename = os.fsync, os.rename
 

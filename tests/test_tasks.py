@@ -42,7 +42,7 @@ def test_a_binary_logit_gives_both_classes() -> None:
 
 def test_an_extreme_logit_keeps_the_small_probability() -> None:
     low, high = Binary().probabilities(torch.tensor([[50.0]]))[0].tolist()
-    assert low == pytest.approx(math.exp(-50), rel=1e-5)
+    assert low == pytest.approx(math.exp(-50), rel=1e-5, abs=0.0)
     assert high == 1.0
 
 
@@ -88,9 +88,7 @@ def test_excluded_candidates_have_probability_zero_finite_loss_and_finite_gradie
     assert losses.tolist() == pytest.approx([math.log(1 + math.exp(-1)), 0.0])
     (gradient,) = torch.autograd.grad(losses.sum(), logits)
     assert bool(gradient.isfinite().all())
-    assert gradient[0].tolist() == pytest.approx(
-        [probabilities[0, 0].item() - 1, 0.0, probabilities[0, 2].item()]
-    )
+    assert gradient[0].tolist() == pytest.approx([probabilities[0, 0].item() - 1, 0.0, probabilities[0, 2].item()])
 
 
 def test_a_label_among_the_excluded_candidates_costs_infinitely_much() -> None:

@@ -48,9 +48,7 @@ class Dinner(Recipe):
 
     def make(self, workspace: Workspace) -> Artefact:
         made.append(self)
-        return Artefact(
-            {"sum": sum((workspace.get(b).tensors["weights"] for b in self.breads), torch.zeros(3))}
-        )
+        return Artefact({"sum": sum((workspace.get(b).tensors["weights"] for b in self.breads), torch.zeros(3))})
 
 
 @pytest.fixture
@@ -70,7 +68,10 @@ def test_second_get_makes_nothing_and_gives_the_same(workspace: Workspace) -> No
     first, second = workspace.get(Bake()), workspace.get(Bake())
     assert made == [Bake()]
     assert same(first, second)
+    for hidden in (".aside", ".locks"):
+        shutil.rmtree(workspace.root / hidden)
     assert same(Workspace(workspace.root, data=workspace.data).get(Bake()), first)
+    assert [each.name for each in workspace.root.iterdir()] == [workspace.name(Bake())]
     assert made == [Bake()]
 
 
@@ -105,6 +106,7 @@ def test_data_folder_is_given_or_from_the_environment_or_in_the_cache(
     monkeypatch.setenv("HEEDFUL_DATA", "/somewhere/data")
     assert Workspace(Path("w")).data == Path("/somewhere/data")
     assert Workspace(Path("w"), data=Path("mine")).data == Path("mine")
+    assert replace(Workspace(Path("w"), data=Path("mine")), device="cuda").data == Path("mine")
     monkeypatch.delenv("HEEDFUL_DATA")
     monkeypatch.setenv("XDG_CACHE_HOME", "/cache")
     assert Workspace(Path("w"), data=None).data == Path("/cache/heedful/data")
@@ -279,9 +281,7 @@ def test_root_that_cannot_be_written_is_one_line_for_the_user(tmp_path: Path) ->
     (tmp_path / "file").write_text("no folder")
     closed = Workspace(tmp_path / "file" / "work")
     for verb in (closed.get, closed.partial):
-        with pytest.raises(
-            UserError, match=r"^cannot write in the workspace \(.*work\): Not a directory; [^\n]*$"
-        ):
+        with pytest.raises(UserError, match=r"^cannot write in the workspace \(.*work\): Not a directory; [^\n]*$"):
             verb(Bake())
 
 

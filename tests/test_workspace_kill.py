@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -37,6 +39,7 @@ class Told(TypedDict):
     every_line: Killed
     random_moments: Killed
     race: Race
+    fingerprints: list[str | int]
     unpickling: list[str]
 
 
@@ -44,7 +47,12 @@ class Told(TypedDict):
 def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
     script, root = Path(__file__).with_name("kill_points.py"), tmp_path_factory.mktemp("kill")
     run = subprocess.run(
-        [sys.executable, str(script), str(root)], capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, str(script), str(root)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        env=os.environ | {"PYTHONHASHSEED": "4242"},
     )
     assert run.returncode == 0, run.stderr
     answer: Told = json.loads(run.stdout)
@@ -83,6 +91,12 @@ def test_of_processes_that_race_one_makes_it_and_the_others_wait_and_read(told: 
     assert race["makers"] == "m"
     assert len(race["saw"]) == 1
     assert int(race["saw"][0]) in race["children"]
+
+
+def test_another_process_with_a_fixed_hash_seed_gives_the_fingerprint_of_this_text(told: Told) -> None:
+    text = b'{"parts":[{"count":1,"revision":1,"size":2,"type":"Steps"}],"revision":1,"type":"Whole"}'
+    seed = int.from_bytes(hashlib.sha256(b'[3,"r-1"]').digest()[:8], "big") // 2
+    assert told["fingerprints"] == [hashlib.sha256(text).hexdigest(), seed]
 
 
 def test_nothing_is_ever_unpickled(told: Told) -> None:

@@ -74,9 +74,7 @@ def paired_bootstrap(
     PairedDifference(interval=Interval(estimate=1.0, low=1.0, high=1.0, level=0.95), p_value=0.02)
     """
     if first.shape != second.shape:
-        raise ValueError(
-            f"paired values must have one shape, found {tuple(first.shape)} and {tuple(second.shape)}"
-        )
+        raise ValueError(f"paired values must have one shape, found {tuple(first.shape)} and {tuple(second.shape)}")
     measure, pairs = _measure(statistic), torch.stack((first, second), dim=1)
     _check(pairs, 0.95, resamples)
 
@@ -97,9 +95,7 @@ def _mean(drawn: Tensor) -> Tensor:
     return drawn.double().flatten(1).mean(1)
 
 
-def _resampled(
-    values: Tensor, measure: Callable[[Tensor], Tensor], resamples: int, generator: Generator
-) -> Tensor:
+def _resampled(values: Tensor, measure: Callable[[Tensor], Tensor], resamples: int, generator: Generator) -> Tensor:
     """The measure of each resample, in blocks that bound the memory."""
     examples = len(values)
     rows = max(1, _DRAWS // values.numel())

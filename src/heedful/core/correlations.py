@@ -109,7 +109,11 @@ def spearman_matrix(scores: Tensor, mask: Tensor | None = None) -> Correlation:
 
 
 def paired(x: Tensor, y: Tensor) -> Tensor:
-    """x and y as two methods, `[... 2 unit]`."""
+    """x and y as two methods, `[... 2 unit]`.
+
+    >>> paired(torch.tensor([1, 2]), torch.tensor([0.5, 0.0])).shape
+    torch.Size([2, 2])
+    """
     if x.shape != y.shape:
         raise ValueError(f"x {tuple(x.shape)} and y {tuple(y.shape)} differ in shape")
     dtype = torch.promote_types(x.dtype, y.dtype)
@@ -117,7 +121,11 @@ def paired(x: Tensor, y: Tensor) -> Tensor:
 
 
 def real_units(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """The mask `[... unit]` of scores `[... method unit]`; raises ValueError on wrong shapes and on NaN."""
+    """The mask `[... unit]` of scores `[... method unit]`; raises ValueError on wrong shapes and on NaN.
+
+    >>> real_units(torch.tensor([[1.0, 2.0], [3.0, math.nan]]), torch.tensor([True, False]))
+    tensor([ True, False])
+    """
     shape = scores.shape[:-2] + scores.shape[-1:]
     if mask is None:
         mask = torch.ones(shape, dtype=torch.bool, device=scores.device)
@@ -128,9 +136,7 @@ def real_units(scores: Tensor, mask: Tensor | None) -> Tensor:
     bad = (scores.isnan() & mask.unsqueeze(-2)).flatten(-2).any(-1).reshape(-1)
     if bool(bad.any()):
         first = int(bad.int().argmax())
-        raise ValueError(
-            f"NaN among the scores to correlate: {int(bad.sum())} of {len(bad)} rows, first row {first}"
-        )
+        raise ValueError(f"NaN among the scores to correlate: {int(bad.sum())} of {len(bad)} rows, first row {first}")
     return mask
 
 

@@ -94,6 +94,6 @@ def _positive(p: Tensor) -> Tensor:
 
 
 def _against_middle(p: Tensor, both: Tensor) -> Tensor:
-    # The quotient, not a difference of logarithms: exactly ½ where p = q. A tiny p may underflow it.
-    share = (_positive(p) / both).clamp(min=torch.finfo(p.dtype).tiny)
-    return torch.where(p == 0, torch.zeros_like(p), p * torch.log(2 * share))
+    # The quotient, not a difference of logarithms: exactly ½ where p = q, and no middle that underflows to 0.
+    terms = p * torch.log(2 * (_positive(p) / both))
+    return torch.where(p == 0, torch.zeros_like(p), terms)

@@ -1,7 +1,7 @@
 """Recipes: frozen values that say how to make something, and the fingerprint that makes them addresses.
 
 The fingerprint is the SHA-256 of a canonical JSON text of all that could change the result: class names,
-fields and revisions at every depth, and the content of every corpus. Device, batch size and worker count
+fields and revisions at every depth, and the content of every file behind them. Device, batch size and worker count
 belong to the workspace and are therefore no part of it.
 """
 
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeAlias
 import pandas
 from torch import Tensor
 
-from heedful.core.types import Corpus
+from heedful.core.types import Content
 
 if TYPE_CHECKING:
     from heedful.core.workspace import Workspace
@@ -96,9 +96,7 @@ def fingerprint(recipe: Recipe, data: Path) -> str:
 def described(recipe: Recipe, data: Path) -> dict[str, Json]:
     """The canonical form of a recipe; TypeError with the remedy for what is no frozen recipe."""
     if not isinstance(recipe, Recipe):
-        raise TypeError(
-            f"{recipe!r} is no recipe: give an instance of a frozen dataclass that inherits from Recipe"
-        )
+        raise TypeError(f"{recipe!r} is no recipe: give an instance of a frozen dataclass that inherits from Recipe")
     description = canonical(recipe, data)
     assert isinstance(description, dict)
     return description
@@ -148,16 +146,16 @@ class _Canonical:
         form = _header(value)
         for each in fields(value):  # type: ignore[arg-type]
             where = f"{place}.{each.name}"
-            if each.name == "type" or (each.name == "content" and isinstance(value, Corpus)):
+            if each.name == "type" or (each.name == "content" and isinstance(value, Content)):
                 raise TypeError(f"{where}: the name {each.name!r} is taken in recipe.json; rename the field")
             part = getattr(value, each.name)
             form[each.name] = self.of(float(part) if _means_float(part, each.type) else part, where)
-        return form | {"content": self._content(value, form)} if isinstance(value, Corpus) else form
+        return form | {"content": self._content(value, form)} if isinstance(value, Content) else form
 
-    def _content(self, corpus: Corpus, form: dict[str, Json]) -> str:
+    def _content(self, kept: Content, form: dict[str, Json]) -> str:
         key = compact(form)
         if key not in self.contents:
-            self.contents[key] = corpus.digest(self.data)
+            self.contents[key] = kept.digest(self.data)
         return self.contents[key]
 
 
@@ -169,9 +167,7 @@ def _header(value: object) -> dict[str, Json]:
 
 def _check_frozen(value: object, place: str) -> None:
     if not type(value).__dataclass_params__.frozen:  # type: ignore[attr-defined]
-        raise TypeError(
-            f"{place}: {type(value).__name__} can be altered after its fingerprint is taken; {_FREEZE}"
-        )
+        raise TypeError(f"{place}: {type(value).__name__} can be altered after its fingerprint is taken; {_FREEZE}")
 
 
 def _means_float(part: object, declared: object) -> bool:

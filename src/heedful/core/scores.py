@@ -138,6 +138,4 @@ def _check_binary(scores: Tensor, labels: Tensor) -> None:
     _check(scores, labels)
     _check_numbers(scores)
     if bool(((labels != 0) & (labels != 1)).any()):
-        raise ValueError(
-            "labels must be 0 and 1; for more classes use roc_auc_macro, or one class against the rest"
-        )
+        raise ValueError("labels must be 0 and 1; for more classes use roc_auc_macro, or one class against the rest")

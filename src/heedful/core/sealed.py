@@ -67,15 +67,14 @@ def write_sealed(folder: Path, description: Mapping[str, Json], artefact: Artefa
     """Write an artefact with its recipe into the empty `folder`, the seal last, all flushed to the disk."""
     tensors, table = _storable(artefact.tensors), _tabular(artefact.table)
     notes = _plain_note(artefact.notes, "notes")
-    with writing(folder):
-        save_file(tensors, folder / TENSORS)
-        pyarrow.parquet.write_table(table, folder / TABLE)
-        (folder / NOTES).write_text(compact(notes))
-        (folder / RECIPE).write_text(compact(dict(description)))
-        (folder / SEAL).write_text(_seal(folder))
-        for name in (*FILES, SEAL):
-            flush(folder / name)
-        flush(folder)
+    save_file(tensors, folder / TENSORS)
+    pyarrow.parquet.write_table(table, folder / TABLE)
+    (folder / NOTES).write_text(compact(notes))
+    (folder / RECIPE).write_text(compact(dict(description)))
+    (folder / SEAL).write_text(_seal(folder))
+    for name in (*FILES, SEAL):
+        flush(folder / name)
+    flush(folder)
 
 
 @contextmanager
@@ -182,9 +181,7 @@ def _reading(folder: Path) -> Iterator[None]:
 
 
 def _damaged(folder: Path, reason: str) -> CorruptError:
-    return CorruptError(
-        f"the artefact {folder} is damaged: {reason}; run its recipe again or delete the folder"
-    )
+    return CorruptError(f"the artefact {folder} is damaged: {reason}; run its recipe again or delete the folder")
 
 
 def _sha256(path: Path) -> str:
@@ -213,9 +210,7 @@ def _tabular(table: pandas.DataFrame) -> pyarrow.Table:
 
 def _read_table(path: Path) -> pandas.DataFrame:
     with pyarrow.parquet.ParquetFile(path) as file:
-        arrow = file.read(
-            use_threads=False
-        )  # threads would cost small tables more than they give, and forbid forks
+        arrow = file.read(use_threads=False)  # threads would cost small tables more than they give, and forbid forks
     table: pandas.DataFrame = arrow.to_pandas(use_threads=False)
     for column, kind in zip(arrow.schema.names, arrow.schema.types, strict=True):
         if pyarrow.types.is_nested(kind):
@@ -234,9 +229,7 @@ def _plain_note(value: object, place: str) -> Json:
     """Notes as JSON can hold them; ValueError or TypeError names the key that it cannot."""
     if isinstance(value, float):
         if not math.isfinite(value):
-            raise ValueError(
-                f"{place} is {value}: notes hold finite numbers only; leave it out or say it in words"
-            )
+            raise ValueError(f"{place} is {value}: notes hold finite numbers only; leave it out or say it in words")
         return float(value)
     if value is None or isinstance(value, bool | int | str):
         return value

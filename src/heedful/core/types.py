@@ -233,6 +233,10 @@ class Batcher(ABC):
     def vocabulary(self) -> tuple[str, ...]:
         """The word of each id; empty where a tokenizer of its own or pixels are used."""
 
+    def remarks(self, examples: Sequence[Example]) -> dict[str, int | float | str]:
+        """What batching does to these examples that people should know: texts cut, words unknown."""
+        return {}
+
 
 @dataclass(frozen=True)
 class Selection:

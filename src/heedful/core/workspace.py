@@ -174,8 +174,8 @@ class Workspace:
         try:
             with writing(self.root):
                 aside.mkdir(parents=True)
-            write_sealed(aside, description, artefact)
-            self._publish(aside, self.root / name)
+                write_sealed(aside, description, artefact)
+                self._publish(aside, self.root / name)
         finally:
             shutil.rmtree(aside, ignore_errors=True)
         shutil.rmtree(self._hidden("partial") / name, ignore_errors=True)
@@ -190,14 +190,13 @@ class Workspace:
                     shutil.rmtree(folder, ignore_errors=True)
 
     def _publish(self, aside: Path, folder: Path) -> None:
-        with writing(self.root):
-            try:
-                aside.rename(folder)
-            except OSError:
-                if not folder.exists():
-                    raise
-                return  # somebody without our lock was quicker with the same work: theirs is as good
-            flush(self.root)
+        try:
+            aside.rename(folder)
+        except OSError:
+            if not folder.exists():
+                raise
+            return  # somebody without our lock was quicker with the same work: theirs is as good
+        flush(self.root)
 
     @contextmanager
     def _alone(self, folder: Path) -> Iterator[None]:

@@ -218,6 +218,10 @@ class WordBatcher(Batcher):
         tokens = [token for e in examples for text in texts_of(e) for token, _ in self._reader.tokens(text)]
         return sum(token not in self._ids for token in tokens) / max(1, len(tokens))
 
+    def remarks(self, examples: Sequence[Example]) -> dict[str, int | float | str]:
+        share = self.unknown(examples)
+        return {"share of words that training never saw often enough": share} if share else {}
+
     def _row(self, texts: tuple[str, ...]) -> Row:
         row = Row([], [], [])
         before = 0

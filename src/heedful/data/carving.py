@@ -24,9 +24,7 @@ def content(example: Example) -> str:
     return "\x1f".join(parts)
 
 
-def carve(
-    examples: Sequence[Example], share: float, seed: int = 0
-) -> tuple[tuple[Example, ...], tuple[Example, ...]]:
+def carve(examples: Sequence[Example], share: float, seed: int = 0) -> tuple[tuple[Example, ...], tuple[Example, ...]]:
     """The rest and the carved part, both in the given order; the part holds round(share x n) examples of each
     class.
 

@@ -31,9 +31,7 @@ SENTIMENT = ("negative", "positive")
 SMAT_PAIRS = ("en-de", "en-zh", "et-en", "ne-en", "ro-en", "ru-en")
 
 
-def _splits(
-    task: Task, classes: tuple[str, ...], found: Mapping[Split, Sequence[Example]], notes: Notes
-) -> Splits:
+def _splits(task: Task, classes: tuple[str, ...], found: Mapping[Split, Sequence[Example]], notes: Notes) -> Splits:
     parts = {split: tuple(found.get(split, ())) for split in SPLITS}
     return Splits(task, classes, parts["train"], parts["dev"], parts["test"], notes)
 
@@ -46,9 +44,7 @@ def _texts(classes: tuple[str, ...], found: Mapping[Split, Sequence[Row]], field
 
 def _text(row: Row, classes: tuple[str, ...], field: str) -> Example:
     text = row.text(field)
-    rationale = (
-        marked(len(text.split()), row.numbers("rationale"), row) if "rationale" in row.values else None
-    )
+    rationale = marked(len(text.split()), row.numbers("rationale"), row) if "rationale" in row.values else None
     return Example(row.text("id"), (text,), row.index("label", classes), rationale)
 
 
@@ -56,9 +52,7 @@ def _pairs(classes: tuple[str, ...], found: Mapping[Split, Sequence[Row]]) -> Sp
     """Two texts with a class; the first one is the attended one."""
     examples = {
         split: [
-            Example(
-                row.text("id"), (row.text("premise"), row.text("hypothesis")), row.index("label", classes)
-            )
+            Example(row.text("id"), (row.text("premise"), row.text("hypothesis")), row.index("label", classes))
             for row in rows
         ]
         for split, rows in found.items()
@@ -92,9 +86,7 @@ def _leaves(row: Row) -> Example:
     tokens = row.values.get("tokens")
     feelings = row.numbers("token_label5")
     if not isinstance(tokens, list) or len(tokens) != len(feelings):
-        raise UserError(
-            f"{row.where}: no tree leaves with their sentiment; use SST() without leaves on this copy"
-        )
+        raise UserError(f"{row.where}: no tree leaves with their sentiment; use SST() without leaves on this copy")
     text = " ".join(str(token) for token in tokens)
     rationale = tuple(feeling != 2 for feeling in feelings)
     return Example(row.text("id"), (text,), row.index("label", SENTIMENT), rationale)
@@ -142,9 +134,7 @@ class AGNews(Published):
 
     def splits(self, found: Mapping[Split, Sequence[Row]], data: Path) -> Splits:
         classes = ("world", "business")
-        examples = {
-            split: [_text(row, classes, self._field(row)) for row in rows] for split, rows in found.items()
-        }
+        examples = {split: [_text(row, classes, self._field(row)) for row in rows] for split, rows in found.items()}
         whole = sum(self._field(row) == "text" for rows in found.values() for row in rows)
         notes: Notes = {} if self.title or not whole else {"texts with the title, not separable": whole}
         return _splits(Binary(), classes, examples, notes)
@@ -171,9 +161,7 @@ class SNLI(Published):
 
     name: ClassVar[str] = "snli"
     folder: ClassVar[str] = "snli"
-    preprocessing: ClassVar[Preprocessing] = Preprocessing(
-        "english", lower=True, digits="qqq", min_documents=3
-    )
+    preprocessing: ClassVar[Preprocessing] = Preprocessing("english", lower=True, digits="qqq", min_documents=3)
 
     def splits(self, found: Mapping[Split, Sequence[Row]], data: Path) -> Splits:
         return _pairs(ENTAILMENT, found)
@@ -252,9 +240,7 @@ def _translation(row: Row) -> Example:
     if "src_rationale" in row.values:
         marks = (row.numbers("src_rationale"), row.numbers("mt_rationale"))
         rationale = tuple(
-            mark
-            for part, chosen in zip(parts, marks, strict=True)
-            for mark in marked(len(part.split()), chosen, row)
+            mark for part, chosen in zip(parts, marks, strict=True) for mark in marked(len(part.split()), chosen, row)
         )
     return Example(row.text("id"), parts, row.number("label"), rationale)
 

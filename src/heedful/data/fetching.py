@@ -62,17 +62,14 @@ def _fetch_texts(name: str, pieces: Sequence[Piece], data: Path, source: str | N
     target = data / Path(pieces[0].file).parent
     if target.is_dir():
         return target
-    opened = {
-        repository: _opened(repository, source) for repository in {piece.repository for piece in pieces}
-    }
+    opened = {repository: _opened(repository, source) for repository in {piece.repository for piece in pieces}}
     files = sorted({piece.file for piece in pieces})
     with aside(target) as folder:
         for file in files:
             lines = _lines([piece for piece in pieces if piece.file == file], opened)
             if not write_rows(folder / f"{Path(file).name}.jsonl.gz", lines):
                 raise UserError(
-                    f"{name}: {pieces[0].repository.name} gave no row for {file}; "
-                    "this source does not fit the corpus"
+                    f"{name}: {pieces[0].repository.name} gave no row for {file}; this source does not fit the corpus"
                 )
     return target
 
@@ -108,9 +105,7 @@ def _fetch_images(name: str, pictures: Pictures, data: Path, source: str | None)
         arrays[f"x_{split}"], arrays[f"y_{split}"] = _pixels(dataset, pictures, name)
     arrays["class_names"] = np.array(class_names(found["train"]).get(pictures.label, ()), dtype=np.str_)
     if not len(arrays["class_names"]):
-        raise UserError(
-            f"{name}: {pictures.repository.name} does not name its classes in column '{pictures.label}'"
-        )
+        raise UserError(f"{name}: {pictures.repository.name} does not name its classes in column '{pictures.label}'")
     target.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(suffix=".npz", prefix=".", dir=target.parent)
     try:
@@ -125,13 +120,9 @@ def _fetch_images(name: str, pictures: Pictures, data: Path, source: str | None)
 
 def _pixels(
     dataset: Dataset, pictures: Pictures, name: str
-) -> tuple[
-    np.ndarray[tuple[int, ...], np.dtype[np.generic]], np.ndarray[tuple[int, ...], np.dtype[np.generic]]
-]:
+) -> tuple[np.ndarray[tuple[int, ...], np.dtype[np.generic]], np.ndarray[tuple[int, ...], np.dtype[np.generic]]]:
     if not {pictures.image, pictures.label} <= set(dataset.column_names):
         present = ", ".join(dataset.column_names)
-        raise UserError(
-            f"{name}: no columns '{pictures.image}' and '{pictures.label}'; the columns are {present}"
-        )
+        raise UserError(f"{name}: no columns '{pictures.image}' and '{pictures.label}'; the columns are {present}")
     images = np.stack([np.asarray(image, dtype=np.uint8) for image in dataset[pictures.image]])
     return images, np.asarray(dataset[pictures.label], dtype=np.uint8)

@@ -77,9 +77,7 @@ def parts(found: DatasetDict, source: str) -> dict[Split, list[Record]]:
             if str(name).startswith(prefix) and split not in chosen:
                 chosen[split] = list(rows(dataset, f"{source} ({name})"))
     if not chosen.get("train"):
-        raise UserError(
-            f"{source}: no split train with rows in it; the splits are {', '.join(map(str, found))}"
-        )
+        raise UserError(f"{source}: no split train with rows in it; the splits are {', '.join(map(str, found))}")
     return chosen
 
 

@@ -63,9 +63,7 @@ def _read(corpus: Pictures, path: Path, state: Stamp) -> Splits:
     arrays = _arrays(path)
     classes = tuple(str(name) for name in arrays["class_names"])
     if len(classes) != corpus.count:
-        raise UserError(
-            f"{path}: {len(classes)} classes instead of {corpus.count}; fetch {corpus.name} again"
-        )
+        raise UserError(f"{path}: {len(classes)} classes instead of {corpus.count}; fetch {corpus.name} again")
     train = _examples(f"{corpus.name}-train", arrays["x_train"], arrays["y_train"])
     test = _examples(f"{corpus.name}-test", arrays["x_test"], arrays["y_test"])
     return settled(corpus, Splits(Classes(len(classes)), classes, train, (), test, {"file": path.name}))
@@ -81,9 +79,7 @@ def _arrays(path: Path) -> dict[str, Pixels]:
         ) from error
     for part in ("train", "test"):
         if len(arrays[f"x_{part}"]) != len(arrays[f"y_{part}"]):
-            raise UserError(
-                f"{path}: images and labels of {part} differ in number; delete the file and fetch it again"
-            )
+            raise UserError(f"{path}: images and labels of {part} differ in number; delete the file and fetch it again")
     return arrays
 
 

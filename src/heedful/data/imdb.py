@@ -40,9 +40,7 @@ class IMDB(Corpus):
     """IMDB reviews under 400 tokens, two classes, from the best source that is there."""
 
     name: ClassVar[str] = "imdb"
-    preprocessing: ClassVar[Preprocessing] = Preprocessing(
-        min_documents=10, longer_than=6, shorter_than="longest"
-    )
+    preprocessing: ClassVar[Preprocessing] = Preprocessing(min_documents=10, longer_than=6, shorter_than="longest")
 
     def read(self, data: Path) -> Splits:
         paths, reader = self._source(data)

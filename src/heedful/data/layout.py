@@ -66,18 +66,14 @@ class Row:
         """The text in a field; numbers are refused, blank texts too."""
         value = self.values.get(field)
         if not isinstance(value, str) or not value.strip():
-            raise UserError(
-                f"{self.where}: field '{field}' is missing, empty or not a text; mend or refetch the file"
-            )
+            raise UserError(f"{self.where}: field '{field}' is missing, empty or not a text; mend or refetch the file")
         return value
 
     def number(self, field: str) -> float:
         """The number in a field."""
         value = self.values.get(field)
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise UserError(
-                f"{self.where}: field '{field}' is missing or not a number; mend or refetch the file"
-            )
+            raise UserError(f"{self.where}: field '{field}' is missing or not a number; mend or refetch the file")
         return float(value)
 
     def numbers(self, field: str) -> tuple[int, ...]:
@@ -91,9 +87,7 @@ class Row:
             return classes.index(value)
         if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(classes):
             return value
-        raise UserError(
-            f"{self.where}: {field} {value!r} is none of {', '.join(classes)}; mend or refetch the file"
-        )
+        raise UserError(f"{self.where}: {field} {value!r} is none of {', '.join(classes)}; mend or refetch the file")
 
     def _flat(self, value: object, field: str) -> Iterator[int]:
         if isinstance(value, list):

@@ -22,9 +22,7 @@ from heedful.data.published import settled
 from heedful.data.questions import cloze
 from heedful.data.records import Record, records
 
-MIMIC_WORDS = Preprocessing(
-    "english", lower=True, digits="qqq", min_documents=5, longer_than=6, shorter_than=4000
-)
+MIMIC_WORDS = Preprocessing("english", lower=True, digits="qqq", min_documents=5, longer_than=6, shorter_than=4000)
 
 
 def _needed(corpus: Corpus, paths: Iterable[Path], what: str) -> tuple[Path, ...]:
@@ -91,9 +89,7 @@ def _diabetes(corpus: Diabetes, files: tuple[Path, ...], stamps: tuple[Stamp, ..
         for split, wanted in members.items()
     }
     lost = sum(number not in found for wanted in members.values() for number in wanted)
-    remarks: dict[str, int | float | str] = (
-        {"listed admissions without a discharge summary": lost} if lost else {}
-    )
+    remarks: dict[str, int | float | str] = {"listed admissions without a discharge summary": lost} if lost else {}
     classes = ("no diabetes", "diabetes")
     return settled(corpus, Splits(Binary(), classes, parts["train"], parts["dev"], parts["test"], remarks))
 
@@ -132,9 +128,7 @@ def _anemia(corpus: Anemia, files: tuple[Path, Path], stamps: tuple[Stamp, ...])
         if found[number].has("2851") != found[number].has("2852")
     ]
     if len({example.label for example in chosen}) < 2:
-        raise UserError(
-            f"anemia: {files[1]} lacks one of the two kinds (ICD-9 285.1 and 285.2x); use the full tables"
-        )
+        raise UserError(f"anemia: {files[1]} lacks one of the two kinds (ICD-9 285.1 and 285.2x); use the full tables")
     rest, test = drawn(chosen, 0.2, 12939, stratified=True)
     train, dev = drawn(rest, 0.15, 13448, stratified=True)
     return settled(corpus, Splits(Binary(), ("chronic", "acute"), train, dev, test))
@@ -167,9 +161,7 @@ class ADRTweets(Corpus):
     split: str = "split"
     drugs: tuple[str, ...] = field(default=())
     name: ClassVar[str] = "adr"
-    preprocessing: ClassVar[Preprocessing] = Preprocessing(
-        lower=True, min_documents=2, longer_than=5, shorter_than=100
-    )
+    preprocessing: ClassVar[Preprocessing] = Preprocessing(lower=True, min_documents=2, longer_than=5, shorter_than=100)
 
     def read(self, data: Path) -> Splits:
         path = self._path(data)
@@ -177,9 +169,7 @@ class ADRTweets(Corpus):
         for record in records(path):
             found[self._part(record)].append(self._example(record))
         if min(len(examples) for examples in found.values()) < 2:
-            raise UserError(
-                f"{path}: column '{self.split}' must name train and test rows, at least two of each"
-            )
+            raise UserError(f"{path}: column '{self.split}' must name train and test rows, at least two of each")
         train, dev = drawn(found["train"], 0.15, 16377)
         return settled(self, Splits(Binary(), ("no reaction", "reaction"), train, dev, tuple(found["test"])))
 
@@ -187,17 +177,13 @@ class ADRTweets(Corpus):
         return digest([self._path(data)], type(self).__name__)
 
     def _path(self, data: Path) -> Path:
-        what = (
-            "the tweets are given out by the authors of the corpus on request; say path= where your copy is"
-        )
+        what = "the tweets are given out by the authors of the corpus on request; say path= where your copy is"
         return _needed(self, [data / self.path], what)[0]
 
     def _part(self, record: Record) -> str:
         value = str(record.value(self.split)).strip()
         if value not in ("train", "test"):
-            raise UserError(
-                f"{record.where}: column '{self.split}' says {value!r}; it must say train or test"
-            )
+            raise UserError(f"{record.where}: column '{self.split}' says {value!r}; it must say train or test")
         return value
 
     def _example(self, record: Record) -> Example:
@@ -255,9 +241,7 @@ def _asked(path: Path) -> list[Row]:
     if path.suffix == ".question":
         return [_released(path, [line for line in lines if line.strip()])]
     starts = [
-        place
-        for place, line in enumerate(lines)
-        if line.strip() and (place == 0 or not lines[place - 1].strip())
+        place for place, line in enumerate(lines) if line.strip() and (place == 0 or not lines[place - 1].strip())
     ]
     return [_block(path, start, lines[start : start + 3]) for start in starts]
 

@@ -66,9 +66,7 @@ def listed(path: Path) -> frozenset[int]:
         if not line.strip():
             continue
         if not line.strip().isdigit():
-            raise UserError(
-                f"{path}, line {place}: {line.strip()!r} is no admission id; give one number a line"
-            )
+            raise UserError(f"{path}, line {place}: {line.strip()!r} is no admission id; give one number a line")
         numbers.add(int(line))
     return frozenset(numbers)
 
@@ -78,9 +76,7 @@ def _chunks(path: Path, columns: list[str]) -> Iterator[pd.DataFrame]:
     try:
         yield from pd.read_csv(path, usecols=columns, dtype=str, chunksize=CHUNK, keep_default_na=False)
     except (ValueError, UnicodeDecodeError) as error:
-        raise UserError(
-            f"{path}: not the MIMIC-III table with columns {', '.join(columns)} ({error})"
-        ) from error
+        raise UserError(f"{path}: not the MIMIC-III table with columns {', '.join(columns)} ({error})") from error
 
 
 def _codes(path: Path) -> dict[int, frozenset[str]]:

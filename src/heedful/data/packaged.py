@@ -71,9 +71,7 @@ def _rows(lines: Iterator[list[str]], path: Path) -> Iterator[tuple[Example, str
         )
     for number, fields in enumerate(lines):
         if len(fields) != 3 or fields[1] not in ("0", "1") or not fields[0].strip():
-            raise UserError(
-                f"the package {PACKAGE} changed: review {number} of {path.name} is malformed: {REMEDY}"
-            )
+            raise UserError(f"the package {PACKAGE} changed: review {number} of {path.name} is malformed: {REMEDY}")
         text, label, source = fields
         yield Example(f"{source}-{number}", (text.strip(),), int(label)), source
 

@@ -38,9 +38,7 @@ def lexicon() -> Mapping[str, float]:
     try:
         files = metadata.files("vaderSentiment") or []
     except metadata.PackageNotFoundError as error:
-        raise UserError(
-            "mock: the package vaderSentiment is not installed: pip install vaderSentiment"
-        ) from error
+        raise UserError("mock: the package vaderSentiment is not installed: pip install vaderSentiment") from error
     paths = [Path(str(file.locate())) for file in files if file.name == LEXICON]
     if not paths or not paths[0].is_file():
         raise UserError(
@@ -48,9 +46,7 @@ def lexicon() -> Mapping[str, float]:
         )
     rows = (line.split("\t") for line in paths[0].read_text(encoding="utf-8").splitlines())
     # Emoticons and abbreviations with signs in them would be taken apart by tokenisers.
-    return {
-        row[0]: float(row[1]) for row in rows if row[0].isascii() and row[0].isalpha() and row[0].islower()
-    }
+    return {row[0]: float(row[1]) for row in rows if row[0].isascii() and row[0].isalpha() and row[0].islower()}
 
 
 @dataclass(frozen=True)
@@ -110,9 +106,7 @@ class Mock(Corpus):
         size = str(self.informative) if self.share is None else quarters.get(self.share, f"{self.share:g}")
         controls = ("position", "strength", "fillers", "balance", "noise")
         chosen = {field.name: field.default for field in fields(self) if field.name in controls}
-        turned = [
-            f"-{name}-{getattr(self, name)}" for name, usual in chosen.items() if getattr(self, name) != usual
-        ]
+        turned = [f"-{name}-{getattr(self, name)}" for name, usual in chosen.items() if getattr(self, name) != usual]
         return f"mock-{size}" + "".join(turned)
 
     def _problem(self) -> str:
@@ -121,9 +115,7 @@ class Mock(Corpus):
             "informative must lie between 1 and shortest": not 1
             <= (1 if self.informative is None else self.informative)
             <= self.shortest,
-            "share must lie above 0 and at most at 1": not 0
-            < (self.share if self.share is not None else 1)
-            <= 1,
+            "share must lie above 0 and at most at 1": not 0 < (self.share if self.share is not None else 1) <= 1,
             "shortest must be at least 1 and at most longest": not 1 <= self.shortest <= self.longest,
             "balance must lie between 0 and 1": not 0 < self.balance < 1,
             "noise must lie between 0 and 0.5": not 0 <= self.noise <= 0.5,
@@ -180,9 +172,7 @@ def _slots(position: Position, length: int, count: int, random: Generator) -> li
 @lru_cache(maxsize=32)
 def _pool(label: int, strength: float) -> tuple[str, ...]:
     sign = 1 if label else -1
-    words = sorted(
-        word for word, valence in lexicon().items() if sign * valence > 0 and abs(valence) >= strength
-    )
+    words = sorted(word for word, valence in lexicon().items() if sign * valence > 0 and abs(valence) >= strength)
     if not words:
         raise UserError(f"mock: no word of the lexicon has a valence of {strength} or more; lower strength")
     return tuple(words)

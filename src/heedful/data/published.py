@@ -65,9 +65,7 @@ class Published(Corpus):
 
 
 @lru_cache(maxsize=4)
-def _read(
-    corpus: Published, data: Path, paths: tuple[tuple[Split, Path], ...], stamps: tuple[Stamp, ...]
-) -> Splits:
+def _read(corpus: Published, data: Path, paths: tuple[tuple[Split, Path], ...], stamps: tuple[Stamp, ...]) -> Splits:
     return settled(corpus, corpus.splits({split: rows(path) for split, path in paths}, data))
 
 

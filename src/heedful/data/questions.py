@@ -23,9 +23,7 @@ def asked(row: Row, classes: Mapping[str, int], candidates: tuple[int, ...] | No
     """The example of a row with document, question and answer."""
     document, question, answer = row.text("document"), row.text("question"), row.text("answer")
     if answer not in classes:
-        raise UserError(
-            f"{row.where}: the answer {answer!r} never occurs in the training texts; mend the file"
-        )
+        raise UserError(f"{row.where}: the answer {answer!r} never occurs in the training texts; mend the file")
     rationale = None
     if "rationale" in row.values:
         marks = marked(len(document.split()), row.numbers("rationale"), row)
@@ -128,8 +126,6 @@ def entities(document: str) -> set[str]:
 def _clozed(row: Row, index: Mapping[str, int]) -> Example:
     present = entities(row.text("document"))
     if row.text("answer") not in present:
-        raise UserError(
-            f"{row.where}: the answer {row.text('answer')} does not occur in its story; mend the file"
-        )
+        raise UserError(f"{row.where}: the answer {row.text('answer')} does not occur in its story; mend the file")
     candidates = tuple(sorted(index[word] for word in present if word in index))
     return asked(row, index, candidates)

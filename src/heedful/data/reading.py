@@ -62,9 +62,7 @@ def interpreted(name: str, reading: Reading, found: Mapping[Split, Sequence[Reco
     classes = () if real else _classes(reading, labelled)
     task: Task = Regression() if real else task_of(classes)
     index = {label: place for place, label in enumerate(classes)}
-    examples = {
-        split: [_example(reading, split, row, index) for row in rows] for split, rows in labelled.items()
-    }
+    examples = {split: [_example(reading, split, row, index) for row in rows] for split, rows in labelled.items()}
     _distinct(reading, labelled)
     _enough(reading, labelled, examples["train"], classes)
     if real and reading.task == "auto":
@@ -73,9 +71,7 @@ def interpreted(name: str, reading: Reading, found: Mapping[Split, Sequence[Reco
     return _carved(Splits(task, classes, train, dev, test, notes), reading)
 
 
-def _labelled(
-    reading: Reading, found: Mapping[Split, Sequence[Record]], notes: Notes
-) -> dict[Split, Sequence[Record]]:
+def _labelled(reading: Reading, found: Mapping[Split, Sequence[Record]], notes: Notes) -> dict[Split, Sequence[Record]]:
     """The splits with labels; one whose labels are hidden, as often on the hub, is left out, and said."""
     kept: dict[Split, Sequence[Record]] = {}
     for split, rows in found.items():
@@ -100,9 +96,7 @@ def _label(reading: Reading, row: Record) -> str:
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     if not isinstance(value, str | int | float):
-        raise UserError(
-            f"{row.where}: the label {value!r} is neither a word nor a number; give one label per row"
-        )
+        raise UserError(f"{row.where}: the label {value!r} is neither a word nor a number; give one label per row")
     return str(value).strip()
 
 
@@ -127,9 +121,7 @@ def _is_real(reading: Reading, train: Sequence[Record]) -> bool:
     if reading.classes or None in numbers:
         return False
     distinct = {number for number in numbers if number is not None}
-    continuous = any(not number.is_integer() for number in distinct) or len(distinct) > max(
-        MANY, len(words) / 3
-    )
+    continuous = any(not number.is_integer() for number in distinct) or len(distinct) > max(MANY, len(words) / 3)
     if continuous and reading.task == "classes":
         raise UserError(
             f"{train[0].source}: the labels in column '{reading.label}' look continuous "
@@ -173,9 +165,7 @@ def _uid(reading: Reading, split: Split, row: Record) -> str:
         return f"{split}-{row.line}"
     value = row.value(reading.uid)
     if value is None or not str(value).strip():
-        raise UserError(
-            f"{row.where}: no id in column '{reading.uid}'; fill it in, or leave the id column out"
-        )
+        raise UserError(f"{row.where}: no id in column '{reading.uid}'; fill it in, or leave the id column out")
     return str(value).strip()
 
 

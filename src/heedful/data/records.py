@@ -50,9 +50,7 @@ class Record:
         """The text in a column; complains if there is none."""
         value = self.value(column)
         if value is None or (isinstance(value, str) and not value.strip()):
-            raise UserError(
-                f"{self.where}: the text in column '{column}' is empty; fill it in or delete the row"
-            )
+            raise UserError(f"{self.where}: the text in column '{column}' is empty; fill it in or delete the row")
         if not isinstance(value, str):
             raise UserError(
                 f"{self.where}: column '{column}' holds {value!r}, not a text; name the column of the texts"
@@ -104,9 +102,7 @@ def _separated(separator: str) -> Callable[[Path], Iterator[Record]]:
             lines = csv.reader(io.StringIO(_text(path), newline=""), delimiter=separator, strict=True)
             yield from _rows(path, lines)
         except csv.Error as error:
-            raise UserError(
-                f"{path}, line {lines.line_num}: {error}; check the quotes on this line"
-            ) from error
+            raise UserError(f"{path}, line {lines.line_num}: {error}; check the quotes on this line") from error
         finally:
             csv.field_size_limit(limit)
 
@@ -137,9 +133,7 @@ def _json_lines(path: Path) -> Iterator[Record]:
         try:
             value = json.loads(content)
         except json.JSONDecodeError as error:
-            raise UserError(
-                f"{path}, line {line}: not JSON ({error.msg}); give one JSON object per line"
-            ) from error
+            raise UserError(f"{path}, line {line}: not JSON ({error.msg}); give one JSON object per line") from error
         if not isinstance(value, dict):
             raise UserError(f"{path}, line {line}: not a JSON object; give one JSON object per line")
         yield Record(str(path), line, value)

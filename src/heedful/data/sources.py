@@ -55,9 +55,7 @@ def _cleaned(label: str, known: Mapping[str, int]) -> Convert:
     whole = _labelled(label, known)
 
     def convert(values: Values) -> list[dict[str, object]]:
-        rows = [
-            {**row, "text": _NON_WORDS.sub(" ", str(row["text"])).strip().lower()} for row in whole(values)
-        ]
+        rows = [{**row, "text": _NON_WORDS.sub(" ", str(row["text"])).strip().lower()} for row in whole(values)]
         return [row for row in rows if row["text"]]
 
     return convert
@@ -67,9 +65,7 @@ def _newsgroup(values: Values) -> list[dict[str, object]]:
     """As Jain & Wallace clean 20 Newsgroups: lower case, digits as qqq, runs of signs as one sign."""
     groups = {"rec.sport.baseball": 0, "rec.sport.hockey": 1}
     tokens = re.findall(r"\w+|[^\w\s]+", str(values["text"]).lower())
-    words = [
-        "qqq" if re.search(r"\d", token) else token if token[0].isalnum() else token[0] for token in tokens
-    ]
+    words = ["qqq" if re.search(r"\d", token) else token if token[0].isalnum() else token[0] for token in tokens]
     label = groups.get(str(values["label_text"]))
     return [{"text": " ".join(words), "label": label}] if words and label is not None else []
 
@@ -131,9 +127,7 @@ def _story(values: Values) -> list[dict[str, object]]:
         document = " . ".join(" ".join(words) for _, words in told)
         question = str(line["text"]).rstrip("? ")
         facts = _facts(told, line["supporting_ids"])
-        rows.append(
-            {"document": document, "question": question, "answer": line["answer"], "rationale": facts}
-        )
+        rows.append({"document": document, "question": question, "answer": line["answer"], "rationale": facts})
     return rows
 
 
@@ -198,16 +192,12 @@ TEXTS: Mapping[str, tuple[Piece, ...]] = {
     "qqp": _pieces("qqp", _QQP, (("train", "train"), ("test", "validation")), _questions),
     "eraser-movies": _pieces("eraser_movies", _MOVIES, _THREE, _evidence),
     "mlqe": tuple(
-        piece
-        for pair in ("en-de", "en-zh", "et-en", "ne-en", "ro-en", "ru-en", "si-en")
-        for piece in _quality(pair)
+        piece for pair in ("en-de", "en-zh", "et-en", "ne-en", "ro-en", "ru-en", "si-en") for piece in _quality(pair)
     ),
     **{f"babi-{task}": _babi(task) for task in (1, 2, 3)},
 }
 IMAGES: Mapping[str, Pictures] = {
     "cifar10": Pictures("cifar10", Repository("uoft-cs/cifar10"), "img", "label"),
     "cifar100": Pictures("cifar100", Repository("uoft-cs/cifar100"), "img", "fine_label"),
-    "fashion-mnist": Pictures(
-        "fashion_mnist", Repository("zalando-datasets/fashion_mnist"), "image", "label"
-    ),
+    "fashion-mnist": Pictures("fashion_mnist", Repository("zalando-datasets/fashion_mnist"), "image", "label"),
 }

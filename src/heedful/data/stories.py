@@ -154,9 +154,7 @@ def _spoken(person: str, act: Literal["go", "take", "drop"], what: str, random: 
 
 def _persons(events: list[Event]) -> list[Question]:
     last = {event.person: (number, event.what) for number, event in enumerate(events)}
-    return [
-        Question(f"Where is {person}", place, frozenset({number})) for person, (number, place) in last.items()
-    ]
+    return [Question(f"Where is {person}", place, frozenset({number})) for person, (number, place) in last.items()]
 
 
 def _last_move(events: list[Event], person: str, before: int) -> int:

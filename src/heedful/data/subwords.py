@@ -16,7 +16,7 @@ from pathlib import Path
 
 from transformers import AutoConfig, AutoTokenizer, BatchEncoding, PreTrainedTokenizerBase
 
-from heedful.core.types import Batch, Batcher, Batching, Example, Selection, UserError
+from heedful.core.types import Batch, Batcher, Batching, Content, Example, Selection, UserError
 from heedful.data.batching import Row, answers_of, padded, saved_number, texts_of, without_empty
 
 _VISIBLE = re.compile(r"\S+")
@@ -27,7 +27,7 @@ Encoded = tuple[BatchEncoding, int, tuple[str, ...]]
 
 
 @dataclass(frozen=True)
-class Subwords(Batching):
+class Subwords(Batching, Content):
     """The units of a pretrained tokenizer.
 
     Args:
@@ -102,6 +102,10 @@ class SubwordBatcher(Batcher):
             for some in slices
             for encoded, number, _ in self._encoded(some, limit=None)
         )
+
+    def remarks(self, examples: Sequence[Example]) -> dict[str, int | float | str]:
+        count = self.cut(examples)
+        return {f"texts {self.cut_note}": count} if count else {}
 
     @property
     def cut_note(self) -> str:

@@ -47,9 +47,7 @@ class Table(Corpus):
 
     def read(self, data: Path) -> Splits:
         files = self._files(data)
-        return _table(
-            self.name, self.reading, tuple(files.items()), tuple(stamp(path) for path in files.values())
-        )
+        return _table(self.name, self.reading, tuple(files.items()), tuple(stamp(path) for path in files.values()))
 
     def digest(self, data: Path) -> str:
         files = self._files(data)
@@ -68,9 +66,7 @@ def _located(name: str, data: Path) -> Path:
 
 
 @lru_cache(maxsize=4)
-def _table(
-    name: str, reading: Reading, files: tuple[tuple[Split, Path], ...], stamps: tuple[Stamp, ...]
-) -> Splits:
+def _table(name: str, reading: Reading, files: tuple[tuple[Split, Path], ...], stamps: tuple[Stamp, ...]) -> Splits:
     return interpreted(name, reading, {split: records(path) for split, path in files})
 
 
@@ -99,9 +95,7 @@ class Saved(Corpus):
         for path in (Path(self.folder), data / self.folder):
             if path.is_dir():
                 return path
-        raise UserError(
-            f"{self.folder}: no such folder, neither here nor in the data folder {data}; check the path"
-        )
+        raise UserError(f"{self.folder}: no such folder, neither here nor in the data folder {data}; check the path")
 
 
 def _inside(folder: Path) -> list[Path]:
@@ -153,11 +147,7 @@ def _content(found: Mapping[Split, Sequence[Record]]) -> str:
 
 def _named_classes(reading: Reading, names: Mapping[str, tuple[str, ...]]) -> Reading:
     """The reading with the classes that the dataset declares, so that indices are those of its models."""
-    return (
-        reading.with_classes(names[reading.label])
-        if reading.label in names and not reading.classes
-        else reading
-    )
+    return reading.with_classes(names[reading.label]) if reading.label in names and not reading.classes else reading
 
 
 def own(source: str, reading: Reading | None = None) -> Table | Saved | Hub:

@@ -1,7 +1,7 @@
-"""Attention: one score per hidden state, with or without a question, and normalisers that turn scores to weights.
+"""Attention: one score per hidden state, with or without a question; normalisers turn scores into weights.
 
-Weights are exactly zero off the mask and sum to one on it. With H the size of the hidden states (Jain & Wallace):
-additive u_t = v . tanh(W h_t + b [+ W2 Q + b2]), W: H -> H/2; dot u_t = q . h_t / sqrt(H) or Q . h_t / sqrt(H).
+Weights are exactly zero off the mask and sum to one on it. With H the size of hidden states (Jain & Wallace):
+additive u_t = v . tanh(W h_t + b [+ W2 Q + b2]), W: H -> H/2; dot u_t = q . h_t / sqrt(H), or Q instead of q.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class AttentionModule(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, hidden: Tensor, question: Tensor | None = None) -> Tensor:
-        """Scores `[batch unit]` of `hidden` `[batch unit dim]`, given the question `[batch dim]` if there is one."""
+        """Scores `[batch unit]` of states `[batch unit dim]`, under the question `[batch dim]` if any."""
 
     if TYPE_CHECKING:
 
@@ -45,9 +45,7 @@ class Additive(Attention):
 
     def build(self, dim: int, *, asked: bool) -> AttentionModule:
         if dim < 2:
-            raise UserError(
-                "Additive attention halves the hidden size: give the encoder a width of at least 2"
-            )
+            raise UserError("Additive attention halves the hidden size: give the encoder a width of at least 2")
         with unfilled():
             return _AdditiveModule(dim, asked=asked)
 
@@ -100,9 +98,8 @@ class Normaliser(ABC):
         """Weights `[... unit]`: exactly zero off the mask, each row sums to one."""
         empty = (~mask.any(-1)).nonzero()
         if len(empty):
-            raise UserError(
-                f"row {empty[0].tolist()} of the scores has no unit to attend to: leave out examples without a word"
-            )
+            row = empty[0].tolist()
+            raise UserError(f"row {row} has no unit to attend to: leave out examples without a word")
         return self.weights(scores, mask)
 
     @abstractmethod
@@ -141,17 +138,12 @@ class Entmax(Normaliser):
 
     def __post_init__(self) -> None:
         if not self.alpha > 1:
-            raise UserError(
-                f"Entmax(alpha={self.alpha}): alpha must be above 1; for alpha = 1 take Softmax()"
-            )
+            raise UserError(f"Entmax(alpha={self.alpha}): alpha must be above 1; for alpha = 1 take Softmax()")
 
     def weights(self, scores: Tensor, mask: Tensor) -> Tensor:
         sunk = _sunk(scores, mask, depth=1 / (self.alpha - 1) + 1)
-        weights: Tensor
-        if self.alpha == 1.5:
-            weights = entmax.entmax15(sunk, dim=-1)
-        else:
-            weights = entmax.entmax_bisect(sunk, self.alpha, dim=-1)
+        exact = self.alpha == 1.5
+        weights: Tensor = entmax.entmax15(sunk, dim=-1) if exact else entmax.entmax_bisect(sunk, self.alpha, dim=-1)
         return weights * mask
 
 

@@ -86,9 +86,7 @@ class Convolution(Encoder):
     def __post_init__(self) -> None:
         _positive(self, self.filters, *self.kernels)
         if not self.kernels or any(kernel % 2 == 0 for kernel in self.kernels):
-            raise UserError(
-                f"Convolution(kernels={self.kernels}): give one or more odd kernel widths, as (1, 3, 5)"
-            )
+            raise UserError(f"Convolution(kernels={self.kernels}): give one or more odd kernel widths, as (1, 3, 5)")
 
     def build(self, inputs: int) -> EncoderModule:
         with unfilled():
@@ -99,7 +97,7 @@ class Convolution(Encoder):
 class Average(Encoder):
     """A token-wise layer, h_t = tanh(W e_t + b); summary: mean over real units.
 
-    Jain & Wallace call it "average" and take the mean over padding too, which lets the batch into predictions;
+    Jain & Wallace call it "average" and take the mean over padding too, so that company changes predictions;
     Wiegreffe & Pinter call the same map "MLP". One class, so that both papers share one trained subject.
     """
 

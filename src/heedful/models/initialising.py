@@ -1,7 +1,7 @@
 """Weights from a passed generator, with the distributions of PyTorch's defaults.
 
 PyTorch's own constructors draw from the global random state. Here modules are made without weights (on the
-meta device, see `unfilled`) and filled afterwards: the passed seed alone decides, and nobody else's draws move.
+meta device, see `unfilled`) and filled afterwards: the passed seed alone decides, nobody else's draws move.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Pooled models: embed, encode, attend, decode, for one text, a compared pair, or a question over a document.
 
-`Pooled(BiLSTM(128), Additive())` is the plan, `PooledModel` what it builds. All parts of an example stand on one
-unit axis; each part is shifted to the left, encoded by itself, and its states are put back in place.
+`Pooled(BiLSTM(128), Additive())` is the plan, `PooledModel` what it builds. All parts of an example stand on
+one unit axis; each part is shifted to the left, encoded by itself, and its states are put back in place.
 """
 
 from __future__ import annotations
@@ -34,9 +34,7 @@ class Pooled(Plan):
     def build(self, task: Task, embeddings: Tensor | None, generator: Generator) -> PooledModel:
         """A fresh model whose embedding tables start at `embeddings`, with a zero row for padding."""
         if embeddings is None:
-            raise UserError(
-                "Pooled models read word ids and need a starting table of vectors: batch with Words()"
-            )
+            raise UserError("Pooled models read word ids and need a starting table of vectors: batch with Words()")
         model = initialised(PooledModel(task, self, embeddings.shape), generator)
         model.start_tables(embeddings)
         return model

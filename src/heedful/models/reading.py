@@ -63,9 +63,7 @@ def reads_images(network: Network) -> bool:
 def _check_text(batch: Batch, network: Network, limit: int) -> None:
     name, longest = type(network).__name__, int(batch.lengths.max()) if len(batch) else 0
     if longest > limit:
-        raise UserError(
-            f"a text has {longest} units, but {name} reads at most {limit}: cut the texts to {limit} units"
-        )
+        raise UserError(f"a text has {longest} units, but {name} reads at most {limit}: cut the texts to {limit} units")
     vocabulary = network.config.vocab_size
     highest = int(batch.inputs.max()) if batch.inputs.numel() else 0
     if highest >= vocabulary:
@@ -88,6 +86,4 @@ def sample(network: Network) -> Batch:
         inputs = torch.randint(1, config.vocab_size, (2, 6), generator=draw)
         inputs = ((inputs + filler) % config.vocab_size).masked_fill(~mask, filler)
     segments = (torch.arange(mask.shape[1]) > 2) & mask
-    return Batch(("0", "1"), inputs, mask, segments.long(), torch.zeros_like(mask).long() - 1).to(
-        network.device
-    )
+    return Batch(("0", "1"), inputs, mask, segments.long(), torch.zeros_like(mask).long() - 1).to(network.device)

@@ -1,8 +1,8 @@
 """Shapes of pooled models: which encoder reads which part, what is attended to, and how logits are decoded.
 
-`OneText`: one text, linear decoder. `Asked`: a document under a question (Jain & Wallace). `Compared`: two texts
-of equal standing (Neely et al.). A decoder reads attention two ways: in the forward pass through contexts, and
-through a `Readout`, made once per batch, that answers for many attentions over the same hidden states.
+`OneText`: one text, linear decoder. `Asked`: a document under a question (Jain & Wallace). `Compared`: two
+texts of equal standing (Neely et al.). A decoder reads attention two ways: in the forward pass through
+contexts, and through a `Readout`, made once per batch, that answers for many attentions.
 """
 
 from __future__ import annotations

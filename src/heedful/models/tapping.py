@@ -41,10 +41,10 @@ class Tap:
     attention: list[Tensor] = field(default_factory=list)
 
     def read(self, scores: Tensor, mask: Tensor | None) -> Tensor:
-        """softmax(scores + mask); scores, which are overwritten where they are masked, and weights are kept."""
+        """softmax(scores + mask); scores, overwritten where they are masked, and weights are kept."""
         attention = (scores if mask is None else scores + mask).softmax(-1)
         if mask is not None:
-            scores.masked_fill_(mask <= torch.finfo(mask.dtype).min, 0.0)
+            scores.mul_((mask > torch.finfo(mask.dtype).min).to(scores.dtype))
         self.scores.append(scores)
         self.attention.append(attention)
         return attention
@@ -62,8 +62,8 @@ class Tap:
         scores, attention = torch.stack(self.scores, 1), torch.stack(self.attention, 1)
         if not bool(mask.all()):
             # Whoever averages over queries must not hear what padding looks at.
-            padding = ~mask[:, None, None, :, None]
-            scores, attention = scores.masked_fill_(padding, 0.0), attention.masked_fill_(padding, 0.0)
+            queries = mask[:, None, None, :, None].to(attention.dtype)
+            scores, attention = scores.mul_(queries), attention.mul_(queries)
         return scores, attention
 
 

@@ -1,8 +1,8 @@
 """Hugging Face text and image classifiers as models of this house: attention and embeddings out and in.
 
 `TransformerModel.wrap` opens a network of the user, which stays as it is; `Transformer` loads one from a
-folder or the hub, never by unpickling; `TinyTransformer` makes a little one with random weights. Each is tried at the
-door: a network that does not give the library's own logits through our attention is refused by name.
+folder or the hub, never by unpickling; `TinyTransformer` makes a little one with random weights. Each is
+tried at the door: a network that does not give the library's own logits through our attention is refused by name.
 """
 
 from __future__ import annotations
@@ -67,9 +67,7 @@ class TransformerModel(Model):
             task: by default what the configuration says: classes, or a number where there is one label.
         """
         if not isinstance(model, Network):
-            raise UserError(
-                f"a transformers model is needed, not {type(model).__name__}; merge adapters beforehand"
-            )
+            raise UserError(f"a transformers model is needed, not {type(model).__name__}; merge adapters beforehand")
         task = _task(model.config) if task is None else task
         if task.outputs != model.config.num_labels:
             raise UserError(
@@ -79,9 +77,7 @@ class TransformerModel(Model):
         _try_out(model, task)
         return TransformerModel(opened(model), task)
 
-    def forward(
-        self, batch: Batch, *, embeddings: Tensor | None = None, attention: Tensor | None = None
-    ) -> Trace:
+    def forward(self, batch: Batch, *, embeddings: Tensor | None = None, attention: Tensor | None = None) -> Trace:
         """The trace of a batch; attention must be given whole, `[batch layer head query unit]`."""
         if embeddings is None:
             embeddings = embedded(self.network, embedding_inputs(self.network, batch))
@@ -109,9 +105,7 @@ class TransformerModel(Model):
         config = self.network.config
         expected = (rows, config.num_hidden_layers, config.num_attention_heads, units, units)
         if attention is not None and tuple(attention.shape) != expected:
-            raise ValueError(
-                f"attention is {tuple(attention.shape)}, but this model and batch need {expected}"
-            )
+            raise ValueError(f"attention is {tuple(attention.shape)}, but this model and batch need {expected}")
 
     def _check_calls(self, calls: int) -> None:
         layers, name = self.network.config.num_hidden_layers, type(self.network).__name__
@@ -146,9 +140,7 @@ def _try_out(network: Network, task: Task) -> None:
             mask = {} if reads_images(network) else {"attention_mask": batch.mask}
             expected, found = plain(**inputs, **mask).logits, ours(batch).logits
     except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
-        raise UserError(
-            f"{name} cannot be opened ({error}); families known to work: {', '.join(FAMILIES)}"
-        ) from error
+        raise UserError(f"{name} cannot be opened ({error}); families known to work: {', '.join(FAMILIES)}") from error
     tolerance = 1e-4 if network.dtype in (torch.float32, torch.float64) else 5e-2
     if not torch.allclose(found, expected, rtol=tolerance, atol=tolerance, equal_nan=True):
         raise UserError(
@@ -253,9 +245,7 @@ def _sha256(file: Path, changed: int, size: int) -> str:
 
 def _refuse_vectors(embeddings: Tensor | None) -> None:
     if embeddings is not None and len(embeddings):
-        raise UserError(
-            "a transformer brings word vectors of its own: leave the word vectors out (vectors=None)"
-        )
+        raise UserError("a transformer brings word vectors of its own: leave the word vectors out (vectors=None)")
 
 
 @contextmanager
@@ -272,17 +262,13 @@ def _kind(config: NetworkConfig, source: str) -> type[Network]:
         if type(config) in mapping:
             found = mapping[type(config)]
             return cast("type[Network]", found[0] if isinstance(found, tuple) else found)
-    raise UserError(
-        f"{source} holds a {type(config).__name__}: no sequence or image classifier is known for it"
-    )
+    raise UserError(f"{source} holds a {type(config).__name__}: no sequence or image classifier is known for it")
 
 
 def _check_folder(folder: Path) -> None:
     names = sorted(path.name for path in folder.iterdir())
     if "adapter_config.json" in names:
-        raise UserError(
-            f"{folder} holds an adapter: merge it into its model and save that with save_pretrained"
-        )
+        raise UserError(f"{folder} holds an adapter: merge it into its model and save that with save_pretrained")
     pickled = [name for name in names if name.endswith((".bin", ".pt", ".pth", ".ckpt"))]
     if pickled and not any(name.endswith(".safetensors") for name in names):
         raise _pickled(f"{folder / pickled[0]}")

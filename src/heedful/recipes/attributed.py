@@ -10,8 +10,11 @@ from torch import Generator, Tensor
 
 from heedful.core.types import Batch, Method, Split
 from heedful.core.workspace import Artefact, Recipe, Workspace, derived_seed
+from heedful.data.batching import SPECIALS, UNK
 from heedful.recipes.subject import Subject, Trained
 from heedful.recipes.training import inference_batches
+
+UNKNOWN = SPECIALS[UNK]
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ class Attributed(Recipe):
             probabilities = trained.model.task.probabilities(trained.model(batch).logits)
         target = probabilities.argmax(-1)
         found = self.method(trained.model, batch, target)
-        texts = trained.batcher.texts(batch)
+        texts = _readable(trained, batch, self.split)
         labels = [None] * len(batch) if batch.labels is None else batch.labels.tolist()
         return [
             {
@@ -59,6 +62,18 @@ class Attributed(Recipe):
             }
             for row, uid in enumerate(batch.uids)
         ]
+
+
+def _readable(trained: Trained, batch: Batch, split: Split) -> list[list[str]]:
+    """The text of each unit; a word that the vocabulary does not know is shown as it stands in the example."""
+    examples = {example.uid: example for example in trained.splits[split]}
+    found = trained.batcher.texts(batch)
+    for row, uid in enumerate(batch.uids):
+        words = [word for part in examples[uid].parts if isinstance(part, str) for word in part.split()]
+        for unit, text in enumerate(found[row]):
+            if text == UNKNOWN:
+                found[row][unit] = words[int(batch.words[row, unit])]
+    return found
 
 
 def _real(values: Tensor, mask: Tensor) -> list[float]:

@@ -96,6 +96,7 @@ class _Making:
         self.subject, self.workspace = subject, workspace
         self.splits = subject.corpus.read(workspace.data)
         selections = {split: subject.batching.select(self.splits[split]) for split in SPLITS}
+        self.selected = {split: selection.examples for split, selection in selections.items()}
         self.left_out = {split: dict(selection.left_out) for split, selection in selections.items()}
         self.batcher = subject.batching.fit(self.splits.train)
         self.batches = {split: self._batch(split, selection.examples) for split, selection in selections.items()}
@@ -144,6 +145,7 @@ class _Making:
             "scores": plain(scores),
             "sizes": plain(counts),
             "left_out": plain(self.left_out),
+            "remarks": plain({split: self.batcher.remarks(self.selected[split]) for split in SPLITS}),
             "corpus": plain(dict(self.splits.notes)),
             "vocabulary": len(self.batcher.vocabulary),
             "width": None if self.vectors is None else self.vectors.matrix.shape[1],

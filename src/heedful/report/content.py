@@ -41,9 +41,7 @@ class TableView:
     def __post_init__(self) -> None:
         for row in self.rows:
             if len(row) != len(self.columns):
-                raise ValueError(
-                    f"table {self.caption!r}: {len(row)} cells under {len(self.columns)} columns"
-                )
+                raise ValueError(f"table {self.caption!r}: {len(row)} cells under {len(self.columns)} columns")
 
 
 @dataclass(frozen=True)

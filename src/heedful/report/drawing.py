@@ -124,8 +124,8 @@ def _density(values: Points, grid: Points) -> Points:
 
 def _histogram(chart: Histogram, axes: Axes) -> Legend:
     known = [np.asarray(finite(series.values)) for series in chart.series]
-    everything = np.concatenate([*known, np.empty(0)])
-    edges = np.histogram_bin_edges(everything, bins=chart.bins, range=chart.x.limits)
+    low, high = chart.x.limits or _spread(np.concatenate(known))
+    edges = np.linspace(low, high, chart.bins + 1)
     for place, values in enumerate(known):
         counts = np.histogram(values, bins=edges)[0]
         full = np.flatnonzero(counts)
@@ -144,12 +144,18 @@ def _histogram(chart: Histogram, axes: Axes) -> Legend:
     return _patches(chart.series)
 
 
+def _spread(values: Points) -> tuple[float, float]:
+    """The range of the values, with room around them if it is too narrow to be cut into bins."""
+    low, high = float(values.min()), float(values.max())
+    size = max(abs(low), abs(high))
+    room = max(0.5, 1e-3 * size) if high - low <= 1e-6 * size else 0.0
+    return low - room, high + room
+
+
 def _scatter(chart: Scatter, axes: Axes) -> Legend:
     legend: Legend = []
     for place, (across, up) in enumerate(chart.points):
-        sample = Line2D(
-            [], [], color=series_colour(place), marker=_MARKERS[place % 8], markersize=5, linewidth=0
-        )
+        sample = Line2D([], [], color=series_colour(place), marker=_MARKERS[place % 8], markersize=5, linewidth=0)
         x, y = _pairs(across, up)
         if {across.name, up.name} & chart.joined:
             sample.set(linestyle=_DOTTED, linewidth=1.4)

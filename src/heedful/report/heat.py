@@ -60,9 +60,7 @@ def heat(heatmap: Heatmap) -> HeatView:
     numbers = TableView(
         f"Weights: {heatmap.title}",
         ("unit", *(row.name for row in heatmap.rows)),
-        tuple(
-            (unit, *(row.values[place] for row in heatmap.rows)) for place, unit in enumerate(heatmap.units)
-        ),
+        tuple((unit, *(row.values[place] for row in heatmap.rows)) for place, unit in enumerate(heatmap.units)),
     )
     strips = tuple(_strip(row, letters) for row in heatmap.rows)
     return HeatView(heatmap.title, heatmap.caption, strips, sentences(heatmap), numbers)

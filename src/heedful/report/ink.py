@@ -136,9 +136,7 @@ def _painted(style: str) -> dict[str, str]:
     values = {name.strip(): value.strip() for name, value in declared.items()}
     if size := re.search(r"([\d.]+)px", values.get("font", "")):
         values["font-size"] = size[0]
-    painted = {name: value for name, value in values.items() if _PROPERTIES.fullmatch(name)}
-    classes = [
-        f"{name}-{_CLASSES[painted[name]]}" for name in ("fill", "stroke") if painted.get(name) in _CLASSES
-    ]
+    painted = {name: value for name, value in values.items() if value and _PROPERTIES.fullmatch(name)}
+    classes = [f"{name}-{_CLASSES[painted[name]]}" for name in ("fill", "stroke") if painted.get(name) in _CLASSES]
     painted = {name: "currentColor" if value == INK else value for name, value in painted.items()}
     return painted | ({"class": " ".join(classes)} if classes else {})

@@ -41,9 +41,7 @@ def difference(ours: float | None, published: float | None) -> str:
     if len(known) < 2:
         return ""
     gap = known[0] - known[1]
-    text = (
-        f"{gap:+.{_decimals(max(known, key=abs))}f}" if any(v != round(v) for v in known) else f"{gap:+.0f}"
-    )
+    text = f"{gap:+.{_decimals(max(known, key=abs))}f}" if any(v != round(v) for v in known) else f"{gap:+.0f}"
     return "0" if float(text) == 0 else _minus(text)
 
 

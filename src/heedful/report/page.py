@@ -41,18 +41,14 @@ def write(page: Page, folder: Path) -> Path:
         aside.replace(target)
     except OSError as error:
         aside.unlink(missing_ok=True)
-        raise UserError(
-            f"cannot write the report to {target}: {error.strerror}; choose another folder"
-        ) from error
+        raise UserError(f"cannot write the report to {target}: {error.strerror}; choose another folder") from error
     return target
 
 
 def html(page: Page) -> str:
     """The page as one HTML document."""
     style, script = _asset("style.css"), _asset("page.js")
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters["shown"] = lambda value: value if isinstance(value, str) else number(value)
     environment.tests["text_figure"] = lambda figure: isinstance(figure, Heatmap)
     template = environment.from_string(_asset("page.html"))
@@ -87,9 +83,7 @@ def _places(papers: tuple[Chapter, ...]) -> tuple[Place, ...]:
     places = []
     for chapter in papers:
         anchor = _anchor(chapter.name, taken)
-        inner = tuple(
-            Place(_anchor(section.anchor, taken), section, _hint(section)) for section in chapter.sections
-        )
+        inner = tuple(Place(_anchor(section.anchor, taken), section, _hint(section)) for section in chapter.sections)
         places.append(Place(anchor, chapter, inner=inner))
     return tuple(places)
 

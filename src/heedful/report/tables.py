@@ -45,9 +45,7 @@ class Grid:
 
 def grid(table: TableView) -> Grid:
     """The table as it is to be set."""
-    headings = tuple(
-        _heading(name, [row[place] for row in table.rows]) for place, name in enumerate(table.columns)
-    )
+    headings = tuple(_heading(name, [row[place] for row in table.rows]) for place, name in enumerate(table.columns))
     return Grid(headings, tuple(_row(row, headings) for row in table.rows))
 
 
@@ -61,9 +59,7 @@ def _row(row: tuple[Cell, ...], headings: tuple[Heading, ...]) -> tuple[Shown, .
     named = [cell for cell, heading in zip(row, headings, strict=True) if heading.name == "n"]
     counts = [int(cell) for cell in named if not isinstance(cell, str | Pair | None) and math.isfinite(cell)]
     count = counts[0] if counts else None
-    return tuple(
-        shown for cell, h in zip(row, headings, strict=True) for shown in _cells(cell, h.span, count)
-    )
+    return tuple(shown for cell, h in zip(row, headings, strict=True) for shown in _cells(cell, h.span, count))
 
 
 def _cells(cell: Cell, span: int, count: int | None) -> tuple[Shown, ...]:
