@@ -83,7 +83,7 @@ def _ours(train: Batch) -> float:
 def _peer(train: Batch) -> float:
     model = PlainLoop()
     optimiser = torch.optim.Adam(model.parameters(), lr=1e-3, weight_decay=1e-5, amsgrad=True)
-    order = torch.randperm(len(train), generator=Generator().manual_seed(0)).split(BATCH)
+    order = torch.split(torch.randperm(len(train), generator=Generator().manual_seed(0)), BATCH)
     loss_of = nn.BCEWithLogitsLoss(reduction="sum")
 
     def step(index: int) -> None:

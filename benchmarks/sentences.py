@@ -28,7 +28,7 @@ def sst() -> tuple[str, dict[str, Batch]]:
         return "generated sentences of SST's lengths", {"train": generated(6355, 0), "test": generated(1725, 1)}
     batching = corpus.batching
     batcher = batching.fit(splits.train)
-    return "SST", {split: batcher(batching.select(splits[split]).examples) for split in ("train", "test")}  # type: ignore[index]
+    return "SST", {split: batcher(batching.select(splits[split]).examples) for split in ("train", "test")}
 
 
 def generated(count: int, seed: int) -> Batch:

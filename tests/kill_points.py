@@ -77,6 +77,7 @@ def in_child(work: Callable[[], object]) -> int:
     """The process number of a fork that does this work and nothing else."""
     child = os.fork()
     if child == 0:
+        signal.alarm(120)  # no orphan may wait for ever, should a lock fail to work
         code = 1
         try:
             work()

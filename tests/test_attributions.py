@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 import torch
+from tests.test_permutation import some_batch
 from torch import Generator
 
 from heedful import catalogue
@@ -15,7 +18,6 @@ from heedful.models.encoders import BiLSTM
 from heedful.models.pooled import Pooled
 from heedful.models.shapes import Compared
 from heedful.models.transformer import TinyTransformer
-from tests.test_permutation import some_batch
 
 METHODS = sorted(catalogue.METHODS)
 
@@ -73,10 +75,8 @@ def test_the_model_is_left_untouched(model: Model, method: Method, failing: bool
     generator_state = torch.get_rng_state()
     if failing:
         handle = model.register_forward_hook(_refuse)
-        try:
+        with contextlib.suppress(Refused):
             method(model, BATCH, TARGET)
-        except Refused:
-            pass
         handle.remove()
     else:
         method(model, BATCH, TARGET)
@@ -112,7 +112,9 @@ def test_raw_attention_of_a_transformer_is_the_mean_over_heads_layers_and_real_r
 
 def test_raw_attention_of_a_compared_pair_puts_both_texts_on_one_axis() -> None:
     generator = Generator().manual_seed(0)
-    model = Pooled(BiLSTM(3), Additive(), shape=Compared()).build(Binary(), torch.randn(30, 5, generator=generator), generator)
+    model = Pooled(BiLSTM(3), Additive(), shape=Compared()).build(
+        Binary(), torch.randn(30, 5, generator=generator), generator
+    )
     batch = some_batch((7,))
     batch = Batch(batch.uids, batch.inputs, batch.mask, torch.tensor([[0] * 4 + [1] * 5]), batch.words)
     scores = RawAttention()(model, batch, TARGET[:1]).scores

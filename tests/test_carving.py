@@ -28,3 +28,10 @@ def test_carving_never_empties_a_class_and_takes_from_each() -> None:
     assert [example.label for example in part] == [0]
     assert {example.label for example in rest} == {0, 1}
     assert carve(heap, 0.0)[1] == ()
+
+
+def test_a_text_with_two_labels_does_not_straddle_either() -> None:
+    heap = [Example(f"{n}{label}", (f"text {n}",), label) for n in range(40) for label in (0, 1)]
+    rest, part = carve(heap, 0.5)
+    assert not {content(example) for example in rest} & {content(example) for example in part}
+    assert len(part) == 40

@@ -99,7 +99,9 @@ def test_files_and_functions_are_small_and_well_named(path: Path) -> None:
             assert length <= 40, f"{name_of(path)}:{node.lineno} {node.name} has {length} lines"
             parameters = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
             own = [each for each in parameters if each.arg not in ("self", "cls")]
-            assert len(own) <= 5 or name_of(path) == CLI, f"{name_of(path)}:{node.lineno} {node.name}: {len(own)} parameters"
+            assert len(own) <= 5 or name_of(path) == CLI, (
+                f"{name_of(path)}:{node.lineno} {node.name}: {len(own)} parameters"
+            )
 
 
 @pytest.mark.parametrize("path", FILES, ids=name_of)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
+from tests.tiny import subject
 from torch import Generator
 
 from heedful.core.figures import Violin
@@ -21,7 +22,6 @@ from heedful.models.encoders import Average, BiLSTM
 from heedful.models.pooled import Pooled, PooledModel
 from heedful.models.shapes import Compared
 from heedful.trials.permutation import Permutation, permuted, shuffle
-from tests.tiny import subject
 
 
 def some_batch(lengths: tuple[int, ...]) -> Batch:
@@ -74,7 +74,9 @@ def planted(scores: tuple[float, ...], weights: tuple[float, ...]) -> tuple[Pool
     attention = torch.zeros(1, 1, 1, 1, len(scores) + 2)
     attention[0, 0, 0, 0, 1:-1] = torch.tensor(weights)
 
-    def give(module: object, args: tuple[Batch], doors: dict[str, object]) -> tuple[object, object]:
+    def give(
+        module: torch.nn.Module, args: tuple[Batch], doors: dict[str, object]
+    ) -> tuple[tuple[Batch], dict[str, object]]:
         return args, {**doors, "hidden": hidden, "attention": attention}
 
     model.register_forward_pre_hook(give, with_kwargs=True)
@@ -132,7 +134,9 @@ def test_company_in_the_batch_changes_no_row() -> None:
 
 def test_both_texts_of_a_compared_pair_are_permuted_within_themselves() -> None:
     generator = Generator().manual_seed(0)
-    model = Pooled(BiLSTM(3), Additive(), shape=Compared()).build(Binary(), torch.randn(30, 5, generator=generator), generator)
+    model = Pooled(BiLSTM(3), Additive(), shape=Compared()).build(
+        Binary(), torch.randn(30, 5, generator=generator), generator
+    )
     batch = some_batch((7,))
     segments = torch.tensor([[0, 0, 0, 0, 1, 1, 1, 1, 1]])
     batch = Batch(batch.uids, batch.inputs, batch.mask, segments, batch.words)

@@ -9,7 +9,7 @@ from math import inf, tanh
 
 import pytest
 import torch
-from tests.model_laws import LAWS, TEXT_LAWS, Case, Law, assert_close, assert_same_trace, law_name
+from tests.model_laws import LAWS, TEXT_LAWS, Case, Law, assert_close, assert_same_trace, finite_sum, law_name
 from torch import Generator, Tensor, nn
 
 from heedful.core.tasks import Binary, Classes
@@ -290,16 +290,17 @@ def test_the_readout_gives_the_worked_example_of_the_specification() -> None:
         assert float(logits.detach().sigmoid()) == pytest.approx(0.543639, abs=5e-7)
 
 
-def test_starting_vectors_are_copied_and_padding_is_zero_and_stays_so() -> None:
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_starting_vectors_are_copied_and_padding_is_zero_and_stays_so(shape: Shape) -> None:
     table = vectors()
-    model = Pooled(Average(4), Additive()).build(Classes(3), table, Generator().manual_seed(1))
-    weight = model.get_parameter("tables.0.weight")
-    assert torch.equal(weight[1:], table[1:])
+    model = Pooled(Average(4), Additive(), shape=shape).build(Classes(3), table, Generator().manual_seed(1))
+    weights = [weight for name, weight in model.named_parameters() if name.startswith("tables.")]
+    assert all(torch.equal(weight[1:], table[1:]) for weight in weights)
     optimiser = torch.optim.Adam(model.parameters(), weight_decay=1e-2, amsgrad=True)
-    torch.autograd.backward(model(batch_for(OneText())).logits.pow(2).sum())
+    torch.autograd.backward(finite_sum(model(batch_for(shape))))
     optimiser.step()
-    assert int(torch.count_nonzero(weight[0])) == 0
-    assert not torch.equal(weight[1:], table[1:])
+    assert all(int(torch.count_nonzero(weight[0])) == 0 for weight in weights)
+    assert not any(torch.equal(weight[1:], table[1:]) for weight in weights)
     assert torch.equal(table, vectors())
 
 

@@ -53,7 +53,8 @@ def layer(module: nn.Module, name: str) -> nn.Linear:
 
 
 def product(first: Tensor, second: Tensor) -> float:
-    return sum(float(a) * float(b) for a, b in zip(first, second, strict=True))
+    pairs = zip(first.tolist(), second.tolist(), strict=True)
+    return sum(float(a) * float(b) for a, b in pairs)
 
 
 @pytest.mark.parametrize(
@@ -81,12 +82,12 @@ def test_additive_scores_follow_the_formula(*, asked: bool) -> None:
         for t in range(5):
             total = 0.0
             for k in range(3):
-                inner = product(unit.weight[k], hidden[row, t]) + float(unit.bias[k])
+                inner = product(unit.weight[k], hidden[row, t]) + float(unit.bias.detach()[k])
                 if asked:
                     other = layer(module, "question")
-                    inner += product(other.weight[k], question[row]) + float(other.bias[k])
-                total += float(score.weight[0, k]) * tanh(inner)
-            assert float(scores[row, t]) == pytest.approx(total, abs=1e-12)
+                    inner += product(other.weight[k], question[row]) + float(other.bias.detach()[k])
+                total += float(score.weight.detach()[0, k]) * tanh(inner)
+            assert float(scores.detach()[row, t]) == pytest.approx(total, abs=1e-12)
 
 
 @pytest.mark.parametrize("asked", [False, True])
@@ -97,7 +98,7 @@ def test_dot_scores_follow_the_formula(*, asked: bool) -> None:
     for row in range(2):
         for t in range(5):
             key = question[row] if asked else layer(module, "score").weight[0]
-            assert float(scores[row, t]) == pytest.approx(product(key, hidden[row, t]) / sqrt(6), abs=1e-12)
+            assert float(scores.detach()[row, t]) == pytest.approx(product(key, hidden[row, t]) / sqrt(6), abs=1e-12)
 
 
 def test_an_attention_built_for_questions_wants_one() -> None:

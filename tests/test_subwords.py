@@ -57,9 +57,7 @@ def roberta(*, trim: bool = True) -> PreTrainedTokenizerFast:
     tokenizer.post_processor = processors.RobertaProcessing(
         ("</s>", 2), ("<s>", 0), trim_offsets=trim, add_prefix_space=False
     )
-    return wrapped(
-        tokenizer_object=tokenizer, pad_token="<pad>", bos_token="<s>", eos_token="</s>", cls_token="<s>"
-    )
+    return wrapped(tokenizer_object=tokenizer, pad_token="<pad>", bos_token="<s>", eos_token="</s>", cls_token="<s>")
 
 
 def xlmr() -> PreTrainedTokenizerFast:
@@ -86,9 +84,7 @@ def xlmr() -> PreTrainedTokenizerFast:
     tokenizer.post_processor = processors.TemplateProcessing(
         single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
     )
-    return wrapped(
-        tokenizer_object=tokenizer, pad_token="<pad>", unk_token="<unk>", bos_token="<s>", eos_token="</s>"
-    )
+    return wrapped(tokenizer_object=tokenizer, pad_token="<pad>", unk_token="<unk>", bos_token="<s>", eos_token="</s>")
 
 
 def row(batch: Batch, number: int = 0) -> tuple[list[int], list[int]]:
@@ -210,9 +206,7 @@ def test_the_digest_follows_the_tokenizer_files_and_not_the_weights(tmp_path: Pa
 
 
 def test_texts_without_words_are_left_out_and_counted() -> None:
-    selection = Subwords("anything").select(
-        [Example("1", ("a",)), Example("2", (" \n",)), Example("3", ("a", ""))]
-    )
+    selection = Subwords("anything").select([Example("1", ("a",)), Example("2", (" \n",)), Example("3", ("a", ""))])
     assert [e.uid for e in selection.examples] == ["1"]
     assert selection.left_out == {"no words in the text": 2}
 

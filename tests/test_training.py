@@ -155,7 +155,7 @@ def test_patience_stops_training(tmp_path: Path) -> None:
 
 def test_an_unknown_score_is_refused_with_the_known_ones(tmp_path: Path) -> None:
     given = replace(lesson(), fit=Fit(2, 8, select=Select(by="bleu")))
-    with pytest.raises(UserError, match="no score 'bleu'.*accuracy"):
+    with pytest.raises(UserError, match=r"no score 'bleu'.*accuracy"):
         train(given, tmp_path, Silent(), 16)
 
 

@@ -51,9 +51,7 @@ def test_keep_never_revives_padding() -> None:
 
 def test_keep_blanks_patches_of_an_image() -> None:
     patches = torch.ones(1, 3, 4)
-    batch = Batch(
-        ("image",), patches, torch.ones(1, 3).bool(), torch.zeros(1, 3).long(), torch.tensor([[-1, 0, 1]])
-    )
+    batch = Batch(("image",), patches, torch.ones(1, 3).bool(), torch.zeros(1, 3).long(), torch.tensor([[-1, 0, 1]]))
     kept = batch.keep(torch.tensor([[True, False, True]]))
     assert kept.inputs.sum(-1).tolist() == [[4.0, 0.0, 4.0]]
 

@@ -199,17 +199,13 @@ def test_the_packaged_glove_knows_the_published_vector_of_the() -> None:
     installed()
     result = PackagedGlove().look_up((*SPECIALS, "the", "zzzzqqqq"), Path(), generator())
     # glove.6B.50d.txt begins with the line: the 0.418 0.24968 -0.41242 0.1217 0.34527 ...
-    torch.testing.assert_close(
-        result.matrix[4, :5], torch.tensor([0.418, 0.24968, -0.41242, 0.1217, 0.34527])
-    )
+    torch.testing.assert_close(result.matrix[4, :5], torch.tensor([0.418, 0.24968, -0.41242, 0.1217, 0.34527]))
     assert result.matrix.shape == (6, 50)
     assert result.found.tolist() == [False] * 4 + [True, False]
     assert result.coverage == 0.5
 
 
-def test_a_missing_or_changed_package_names_the_remedy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_or_changed_package_names_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import pyarrow
     import pyarrow.parquet
 

@@ -30,8 +30,8 @@ class Sentences(Corpus):
     name: ClassVar[str] = "sentences"
 
     def read(self, data: Path) -> Splits:
-        parts = [self._part(split, seed) for seed, split in enumerate(("train", "dev", "test"))]
-        return Splits(Binary(), ("negative", "positive"), *parts)
+        train, dev, test = (self._part(split, seed) for seed, split in enumerate(("train", "dev", "test")))
+        return Splits(Binary(), ("negative", "positive"), train, dev, test)
 
     def digest(self, data: Path) -> str:
         return "generated"

@@ -8,11 +8,9 @@ from collections.abc import Callable, Mapping
 from heedful.attributions.attention import RawAttention
 from heedful.attributions.perturbation import Random
 from heedful.core.types import Corpus, Method
-from heedful.data.batching import Words
 from heedful.data.corpora import CORPORA as PUBLISHED
-from heedful.data.layout import Preprocessing
+from heedful.data.licensed import ADRTweets, Anemia, Diabetes
 from heedful.data.packaged import RottenTomatoes
-from heedful.data.licensed import ADRTweets, Anemia, CNNQuestions, Diabetes
 from heedful.data.planted import MOCKS, Stories
 from heedful.models.attention import Additive, Attention, Dot
 from heedful.models.encoders import GRU, Average, BiLSTM, Convolution, Encoder, Perceptron

@@ -88,7 +88,7 @@ class ScreenProgress:
 
 
 @contextmanager
-def showing(quiet: bool) -> Iterator[Progress]:  # noqa: FBT001 - the option as the user gave it
+def showing(quiet: bool) -> Iterator[Progress]:
     """A progress display on a terminal, silence elsewhere."""
     if quiet or not errors.is_terminal:
         yield Silent()
@@ -149,15 +149,17 @@ def list_names(debug: DebugOption = False) -> None:
 @app.command()
 @command
 def run(
-    what: Annotated[str, typer.Argument(help="A paper (see `heedful list`) or a Python file with a function recipes().")],
+    what: Annotated[
+        str, typer.Argument(help="A paper (see `heedful list`) or a Python file with a function recipes().")
+    ],
     only: Annotated[list[str] | None, typer.Option("--only", help="This corpus only; may be repeated.")] = None,
     encoder: Annotated[list[str] | None, typer.Option("--encoder", help="This encoder only; may be repeated.")] = None,
     attention: Annotated[list[str] | None, typer.Option("--attention", help="This attention only.")] = None,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="How many seeds.")] = 1,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="At most this many test instances.")] = None,
-    vectors: Annotated[str, typer.Option("--vectors", help="random, packaged, a name in the data folder, or a file.")] = (
-        "random"
-    ),
+    vectors: Annotated[
+        str, typer.Option("--vectors", help="random, packaged, a name in the data folder, or a file.")
+    ] = ("random"),
     quick: Annotated[bool, typer.Option("--quick", help="A small version in minutes; the report says so.")] = False,
     workers: Annotated[int | None, typer.Option("--workers", min=1, help="Processes; default: one per core.")] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write all summaries to this file.")] = None,

@@ -98,7 +98,7 @@ def jain_wallace_subject(corpus: str, encoder: str, attention: str, vectors: str
     described = catalogue.CORPORA[corpus]
     return Subject(
         corpus=described,
-        batching=catalogue.preprocessing(described),
+        batching=described.batching,
         model=Pooled(
             _jain_wallace_encoder(encoder, corpus),
             catalogue.ATTENTIONS[attention](),
@@ -106,7 +106,7 @@ def jain_wallace_subject(corpus: str, encoder: str, attention: str, vectors: str
         ),
         fit=fit,
         objective=Supervised(weighted=not asked),
-        vectors=vectors_named(vectors, catalogue.width(described)),
+        vectors=vectors_named(vectors, described.width),
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
@@ -122,13 +122,24 @@ class Batch:
 
     def _trimmed(self) -> Batch:
         width = max(1, int(self.mask.sum(1).max())) if len(self) else 0
-        unit_axis = {"inputs", "mask", "segments", "words"}
-        return replace(self, **{name: getattr(self, name)[:, :width] for name in unit_axis})
+        return replace(
+            self,
+            inputs=self.inputs[:, :width],
+            mask=self.mask[:, :width],
+            segments=self.segments[:, :width],
+            words=self.words[:, :width],
+        )
 
     def _map(self, change: _Change) -> Batch:
-        tensors = {f.name: getattr(self, f.name) for f in fields(self)}
-        changed = {name: change(value) for name, value in tensors.items() if isinstance(value, Tensor)}
-        return replace(self, **changed)
+        return replace(
+            self,
+            inputs=change(self.inputs),
+            mask=change(self.mask),
+            segments=change(self.segments),
+            words=change(self.words),
+            labels=None if self.labels is None else change(self.labels),
+            candidates=None if self.candidates is None else change(self.candidates),
+        )
 
 
 class _Change(Protocol):
@@ -194,9 +205,7 @@ class Model(nn.Module, ABC):
     task: Task
 
     @abstractmethod
-    def forward(
-        self, batch: Batch, *, embeddings: Tensor | None = None, attention: Tensor | None = None
-    ) -> Trace: ...
+    def forward(self, batch: Batch, *, embeddings: Tensor | None = None, attention: Tensor | None = None) -> Trace: ...
 
     if TYPE_CHECKING:
 
@@ -291,9 +300,15 @@ class Content(ABC):
 
 
 class Corpus(Content):
-    """A frozen description of where examples come from."""
+    """A frozen description of where examples come from.
+
+    `batching` is the preprocessing of the paper that brought the corpus into the debate, or a sensible one; `width`
+    is the size of the word vectors that go with it.
+    """
 
     name: ClassVar[str]
+    batching: ClassVar[Batching]
+    width: ClassVar[int] = 300
 
     @abstractmethod
     def read(self, data: Path) -> Splits:

@@ -88,9 +88,7 @@ def candidates_of(examples: Sequence[Example], answers: int) -> Tensor | None:
     """Admitted answers `[batch output]`; a row without candidates admits all."""
     if all(example.candidates is None for example in examples):
         return None
-    width = max(
-        [answers, *(max(example.candidates, default=-1) + 1 for example in examples if example.candidates)]
-    )
+    width = max([answers, *(max(example.candidates, default=-1) + 1 for example in examples if example.candidates)])
     admitted = torch.zeros(len(examples), width, dtype=torch.bool)
     for row, example in enumerate(examples):
         admitted[row, slice(None) if example.candidates is None else list(example.candidates)] = True

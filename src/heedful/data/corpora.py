@@ -14,15 +14,16 @@ from typing import ClassVar, Literal
 
 from heedful.core.tasks import Binary, Regression
 from heedful.core.types import SPLITS, Corpus, Example, Split, Splits, Task, UserError
+from heedful.data.batching import Words
 from heedful.data.images import CIFAR10, CIFAR100, Digits, FashionMNIST
 from heedful.data.imdb import IMDB
-from heedful.data.layout import Preprocessing, Row, marked, named
+from heedful.data.layout import Row, marked, named
 from heedful.data.published import Notes, Published, missing, task_of
 from heedful.data.questions import CNN, Babi
 
 __all__ = [
     "CIFAR10", "CIFAR100", "CNN", "CORPORA", "IMDB", "MLQE", "MNLI", "PUBLISHED", "QQP", "SNLI", "SST",
-    "AGNews", "Babi", "Digits", "EraserMovies", "FashionMNIST", "IMDBRaw", "Preprocessing",
+    "AGNews", "Babi", "Digits", "EraserMovies", "FashionMNIST", "IMDBRaw",
     "TwentyNewsSports",
 ]  # fmt: skip
 
@@ -73,7 +74,7 @@ class SST(Published):
     leaves: bool = False
     name: ClassVar[str] = "sst"
     folder: ClassVar[str] = "sst"
-    preprocessing: ClassVar[Preprocessing] = Preprocessing(longer_than=5, shorter_than="longest")
+    batching: ClassVar[Words] = Words(longer_than=5, shorter_than="longest")
 
     def splits(self, found: Mapping[Split, Sequence[Row]], data: Path) -> Splits:
         if not self.leaves:
@@ -98,7 +99,7 @@ class IMDBRaw(Published):
 
     name: ClassVar[str] = "imdb-raw"
     folder: ClassVar[str] = "imdb_raw"
-    preprocessing: ClassVar[Preprocessing] = Preprocessing(tokeniser="english", lower=True, min_documents=10)
+    batching: ClassVar[Words] = Words(tokeniser="english", lower=True, min_documents=10)
 
     def splits(self, found: Mapping[Split, Sequence[Row]], data: Path) -> Splits:
         return _texts(SENTIMENT, found)
@@ -110,7 +111,7 @@ class TwentyNewsSports(Published):
 
     name: ClassVar[str] = "20news"
     folder: ClassVar[str] = "20news_sports"
-    preprocessing: ClassVar[Preprocessing] = Preprocessing(min_documents=2, longer_than=6, shorter_than=500)
+    batching: ClassVar[Words] = Words(min_documents=2, longer_than=6, shorter_than=500)
 
     def splits(self, found: Mapping[Split, Sequence[Row]], data: Path) -> Splits:
         return _texts(("baseball", "hockey"), found)
@@ -128,7 +129,7 @@ class AGNews(Published):
     title: bool = False
     name: ClassVar[str] = "agnews"
     folder: ClassVar[str] = "agnews_wb"
-    preprocessing: ClassVar[Preprocessing] = Preprocessing(
+    batching: ClassVar[Words] = Words(
         "english", lower=True, digits="qqq", min_documents=5, longer_than="shortest", shorter_than="longest"
     )
 
@@ -149,7 +150,7 @@ class EraserMovies(Published):
 
     name: ClassVar[str] = "eraser-movies"
     folder: ClassVar[str] = "eraser_movies"
-    preprocessing: ClassVar[Preprocessing] = Preprocessing()
+    batching: ClassVar[Words] = Words()
 
     def splits(self, found: Mapping[Split, Sequence[Row]], data: Path) -> Splits:
         return _texts(SENTIMENT, found)
@@ -161,7 +162,7 @@ class SNLI(Published):
 
     name: ClassVar[str] = "snli"
     folder: ClassVar[str] = "snli"
-    preprocessing: ClassVar[Preprocessing] = Preprocessing("english", lower=True, digits="qqq", min_documents=3)
+    batching: ClassVar[Words] = Words("english", lower=True, digits="qqq", min_documents=3)
 
     def splits(self, found: Mapping[Split, Sequence[Row]], data: Path) -> Splits:
         return _pairs(ENTAILMENT, found)
@@ -178,7 +179,7 @@ class MNLI(Published):
     evaluation: Literal["matched", "xnli"] = "matched"
     name: ClassVar[str] = "mnli"
     folder: ClassVar[str] = "mnli"
-    preprocessing: ClassVar[Preprocessing] = Preprocessing("english")
+    batching: ClassVar[Words] = Words("english")
 
     def paths(self, data: Path) -> dict[Split, Path]:
         paths = Published.paths(self, data)
@@ -198,7 +199,7 @@ class QQP(Published):
 
     name: ClassVar[str] = "qqp"
     folder: ClassVar[str] = "qqp"
-    preprocessing: ClassVar[Preprocessing] = Preprocessing()
+    batching: ClassVar[Words] = Words()
 
     def splits(self, found: Mapping[Split, Sequence[Row]], data: Path) -> Splits:
         return _pairs(("different", "duplicate"), found)
@@ -216,7 +217,7 @@ class MLQE(Published):
     pairs: tuple[str, ...] = SMAT_PAIRS
     name: ClassVar[str] = "mlqe"
     folder: ClassVar[str] = "mlqe_pe"
-    preprocessing: ClassVar[Preprocessing] = Preprocessing()
+    batching: ClassVar[Words] = Words()
 
     def __post_init__(self) -> None:
         named(self, "mlqe" if self.pairs == SMAT_PAIRS else "mlqe-" + "-".join(self.pairs))

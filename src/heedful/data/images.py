@@ -22,6 +22,7 @@ from heedful.core.tasks import Classes
 from heedful.core.types import Corpus, Example, Splits, UserError
 from heedful.data.carving import carve
 from heedful.data.layout import Stamp, digest, stamp
+from heedful.data.patches import Patches
 from heedful.data.published import DEV_SHARE, settled
 
 ARRAYS = ("x_train", "y_train", "x_test", "y_test", "class_names")
@@ -97,6 +98,7 @@ class CIFAR10(Pictures):
     """Ten kinds of things, 32 x 32 colour photographs."""
 
     name: ClassVar[str] = "cifar10"
+    batching: ClassVar[Patches] = Patches(4)
     stem: ClassVar[str] = "cifar10"
 
     @property
@@ -109,6 +111,7 @@ class CIFAR100(Pictures):
     """A hundred kinds of things, 32 x 32 colour photographs (what SMaT uses)."""
 
     name: ClassVar[str] = "cifar100"
+    batching: ClassVar[Patches] = Patches(4)
     stem: ClassVar[str] = "cifar100"
 
     @property
@@ -121,6 +124,7 @@ class FashionMNIST(Pictures):
     """Ten kinds of clothes, 28 x 28 in grey."""
 
     name: ClassVar[str] = "fashion-mnist"
+    batching: ClassVar[Patches] = Patches(4)
     stem: ClassVar[str] = "fashion_mnist"
 
     @property
@@ -133,6 +137,7 @@ class Digits(Corpus):
     """The 1 797 handwritten digits of scikit-learn, 8 x 8 in grey; needs no file."""
 
     name: ClassVar[str] = "digits"
+    batching: ClassVar[Patches] = Patches(2)
 
     def read(self, data: Path) -> Splits:
         pixels, labels = _digits()

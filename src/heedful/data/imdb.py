@@ -15,8 +15,9 @@ from typing import ClassVar
 
 from heedful.core.tasks import Binary
 from heedful.core.types import SPLITS, Corpus, Example, Splits, UserError
+from heedful.data.batching import Words
 from heedful.data.carving import carve
-from heedful.data.layout import Preprocessing, Row, Stamp, digest, rows, stamp
+from heedful.data.layout import Row, Stamp, digest, rows, stamp
 from heedful.data.packaged import package_file, reviews
 from heedful.data.published import Notes, settled
 
@@ -40,7 +41,7 @@ class IMDB(Corpus):
     """IMDB reviews under 400 tokens, two classes, from the best source that is there."""
 
     name: ClassVar[str] = "imdb"
-    preprocessing: ClassVar[Preprocessing] = Preprocessing(min_documents=10, longer_than=6, shorter_than="longest")
+    batching: ClassVar[Words] = Words(min_documents=10, longer_than=6, shorter_than="longest")
 
     def read(self, data: Path) -> Splits:
         paths, reader = self._source(data)

@@ -18,35 +18,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
 
 from heedful.core.types import Corpus, UserError
 
 Stamp = tuple[str, int, int]
-
-
-@dataclass(frozen=True)
-class Preprocessing:
-    """How a paper turned this corpus into words; the recipes turn it into `Words(...)`.
-
-    Args:
-        tokeniser: "space" splits on blanks (the text is tokenised already); where the paper used spaCy we say
-            "english", our rules after spaCy's, because spaCy itself is an extra.
-        digits: the word that replaces every token with a digit in it; None keeps digits.
-        min_documents: training documents that a word must occur in.
-        longer_than: texts are kept that are strictly longer; "shortest" is the observed minimum of the split.
-        shorter_than: texts are kept that are strictly shorter; "longest" is the observed maximum of the
-            split.
-        width: size of the word vectors.
-    """
-
-    tokeniser: Literal["space", "english", "spacy"] = "space"
-    lower: bool = False
-    digits: str | None = None
-    min_documents: int = 1
-    longer_than: int | Literal["shortest"] | None = None
-    shorter_than: int | Literal["longest"] | None = None
-    width: int = 300
 
 
 @dataclass(frozen=True)

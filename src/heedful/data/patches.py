@@ -82,9 +82,7 @@ class PatchBatcher(Batcher):
         self._answers = answers
         channels, height, width = shape
         if height % recipe.patch or width % recipe.patch:
-            raise UserError(
-                f"{height} x {width} pixels do not part into patches of {recipe.patch}: set patch or size"
-            )
+            raise UserError(f"{height} x {width} pixels do not part into patches of {recipe.patch}: set patch or size")
         if recipe.mean and len(recipe.mean) != channels:
             raise UserError(f"mean has {len(recipe.mean)} numbers, the images have {channels} channels")
 
@@ -108,9 +106,7 @@ class PatchBatcher(Batcher):
     def texts(self, batch: Batch) -> list[list[str]]:
         columns = self._shape[2] // self._recipe.patch
         rows = [words[:n] for words, n in zip(batch.words.tolist(), batch.lengths.tolist(), strict=True)]
-        return [
-            ["<class>" if word < 0 else f"{word // columns},{word % columns}" for word in row] for row in rows
-        ]
+        return [["<class>" if word < 0 else f"{word // columns},{word % columns}" for word in row] for row in rows]
 
     def saved(self) -> dict[str, object]:
         return {
@@ -135,16 +131,12 @@ class PatchBatcher(Batcher):
     def _normalised(self, images: Tensor) -> Tensor:
         if not self._recipe.mean:
             return images
-        mean, std = (
-            images.new_tensor(values).reshape(1, -1, 1, 1) for values in (self._recipe.mean, self._recipe.std)
-        )
+        mean, std = (images.new_tensor(values).reshape(1, -1, 1, 1) for values in (self._recipe.mean, self._recipe.std))
         return (images - mean) / std
 
 
 def _image(example: Example) -> Tensor:
     image = example.parts[0] if len(example.parts) == 1 else None
     if not isinstance(image, Tensor) or image.dim() != 3 or not image.is_floating_point():
-        raise UserError(
-            f"example {example.uid} is not one image [channel height width] of real numbers in [0, 1]"
-        )
+        raise UserError(f"example {example.uid} is not one image [channel height width] of real numbers in [0, 1]")
     return image

@@ -22,7 +22,8 @@ from numpy.random import Generator, default_rng
 
 from heedful.core.tasks import Binary
 from heedful.core.types import SPLITS, Corpus, Example, Split, Splits, UserError
-from heedful.data.layout import Preprocessing, named
+from heedful.data.batching import Words
+from heedful.data.layout import named
 from heedful.data.stories import Stories
 
 __all__ = ["MOCKS", "PLANTED", "Mock", "Stories", "lexicon"]
@@ -79,7 +80,7 @@ class Mock(Corpus):
     seed: int = 0
     name: ClassVar[str] = "mock"
     revision: ClassVar[int] = 1
-    preprocessing: ClassVar[Preprocessing] = Preprocessing()
+    batching: ClassVar[Words] = Words()
 
     def __post_init__(self) -> None:
         if self.informative is None and self.share is None:

@@ -16,8 +16,9 @@ from typing import ClassVar
 
 from heedful.core.tasks import Binary, Classes
 from heedful.core.types import SPLITS, Corpus, Example, Split, Splits, Task, UserError
+from heedful.data.batching import Words
 from heedful.data.carving import carve, shared
-from heedful.data.layout import Preprocessing, Row, Stamp, digest, named, rows, stamp
+from heedful.data.layout import Row, Stamp, digest, named, rows, stamp
 
 __all__ = ["DEV_SHARE", "Published", "missing", "named", "settled", "task_of"]
 
@@ -29,7 +30,7 @@ class Published(Corpus):
     """A corpus of the layout, one folder; the notes of its `Splits` say what reading did."""
 
     folder: ClassVar[str]
-    preprocessing: ClassVar[Preprocessing]
+    batching: ClassVar[Words]
 
     @abstractmethod
     def splits(self, found: Mapping[Split, Sequence[Row]], data: Path) -> Splits:

@@ -13,7 +13,8 @@ from typing import ClassVar, Literal
 
 from heedful.core.tasks import Classes
 from heedful.core.types import SPLITS, Example, Split, Splits, UserError
-from heedful.data.layout import Preprocessing, Row, marked, named, rows
+from heedful.data.batching import Words
+from heedful.data.layout import Row, marked, named, rows
 from heedful.data.published import Notes, Published
 
 ENTITY = "@entity"
@@ -47,7 +48,8 @@ class Babi(Published):
     version: Literal["v1-2", "v1-1"] = "v1-2"
     name: ClassVar[str] = "babi"
     folder: ClassVar[str] = "babi"
-    preprocessing: ClassVar[Preprocessing] = Preprocessing(width=50)
+    batching: ClassVar[Words] = Words()
+    width: ClassVar[int] = 50
 
     def __post_init__(self) -> None:
         if self.task not in (1, 2, 3):
@@ -92,7 +94,7 @@ class CNN(Published):
 
     name: ClassVar[str] = "cnn"
     folder: ClassVar[str] = "cnndm_cloze"
-    preprocessing: ClassVar[Preprocessing] = Preprocessing(min_documents=8)
+    batching: ClassVar[Words] = Words(min_documents=8)
 
     def fetchable(self) -> bool:
         return False

@@ -19,7 +19,8 @@ from numpy.random import Generator, default_rng
 
 from heedful.core.tasks import Classes
 from heedful.core.types import SPLITS, Corpus, Example, Split, Splits, UserError
-from heedful.data.layout import Preprocessing, named
+from heedful.data.batching import Words
+from heedful.data.layout import named
 
 PERSONS = ("Anna", "Boris", "Clara", "Dmitri")
 PLACES = ("attic", "cellar", "garage", "kitchen", "library", "stable")
@@ -62,7 +63,8 @@ class Stories(Corpus):
     seed: int = 0
     name: ClassVar[str] = "stories"
     revision: ClassVar[int] = 1
-    preprocessing: ClassVar[Preprocessing] = Preprocessing(width=50)
+    batching: ClassVar[Words] = Words()
+    width: ClassVar[int] = 50
 
     def __post_init__(self) -> None:
         if self.task not in LENGTHS:

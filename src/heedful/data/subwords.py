@@ -73,9 +73,7 @@ class SubwordBatcher(Batcher):
         max_length: None takes the tokenizer's own limit; where it has none either, nothing is cut.
     """
 
-    def __init__(
-        self, tokenizer: PreTrainedTokenizerBase, max_length: int | None = None, *, answers: int = 0
-    ) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, max_length: int | None = None, *, answers: int = 0) -> None:
         self._tokenizer = tokenizer
         self._answers = answers
         self._filler = _checked_filler(tokenizer)
@@ -83,9 +81,7 @@ class SubwordBatcher(Batcher):
         self.max_length = own if max_length is None else max_length
         least = tokenizer.num_special_tokens_to_add(pair=True) + 2
         if self.max_length is not None and self.max_length < least:
-            raise UserError(
-                f"max_length is {self.max_length}: it must be at least {least} to hold a pair of texts"
-            )
+            raise UserError(f"max_length is {self.max_length}: it must be at least {least} to hold a pair of texts")
 
     def __call__(self, examples: Sequence[Example]) -> Batch:
         rows = [_row(*encoded) for encoded in self._encoded(examples, limit=self.max_length)]
@@ -212,7 +208,5 @@ def _checked_filler(tokenizer: PreTrainedTokenizerBase) -> int:
         )
     filler = tokenizer.pad_token_id
     if not isinstance(filler, int):
-        raise UserError(
-            "the tokenizer has no padding symbol: set tokenizer.pad_token, for example to its eos_token"
-        )
+        raise UserError("the tokenizer has no padding symbol: set tokenizer.pad_token, for example to its eos_token")
     return filler

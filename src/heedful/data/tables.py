@@ -15,14 +15,15 @@ from pathlib import Path
 from typing import ClassVar
 
 from heedful.core.types import Corpus, Split, Splits, UserError
+from heedful.data.batching import Words
 from heedful.data.hub import Repository, class_names, downloaded, parts, saved
-from heedful.data.layout import Preprocessing, Stamp, digest, named, stamp
+from heedful.data.layout import Stamp, digest, named, stamp
 from heedful.data.reading import Reading, interpreted
 from heedful.data.records import Record, is_table, records
 
 __all__ = ["Hub", "Reading", "Saved", "Table", "own"]
 
-PLAIN = Preprocessing("english", lower=True)
+PLAIN = Words("english", lower=True)
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Table(Corpus):
     dev: str | None = None
     test: str | None = None
     name: ClassVar[str] = "table"
-    preprocessing: ClassVar[Preprocessing] = PLAIN
+    batching: ClassVar[Words] = PLAIN
 
     def __post_init__(self) -> None:
         named(self, Path(self.path).stem.split(".")[0] or "table")
@@ -77,7 +78,7 @@ class Saved(Corpus):
     folder: str
     reading: Reading = field(default_factory=Reading)
     name: ClassVar[str] = "saved"
-    preprocessing: ClassVar[Preprocessing] = PLAIN
+    batching: ClassVar[Words] = PLAIN
 
     def __post_init__(self) -> None:
         named(self, Path(self.folder).name or "saved")
@@ -117,7 +118,7 @@ class Hub(Corpus):
     revision: str | None = None
     reading: Reading = field(default_factory=Reading)
     name: ClassVar[str] = "hub"
-    preprocessing: ClassVar[Preprocessing] = PLAIN
+    batching: ClassVar[Words] = PLAIN
 
     def __post_init__(self) -> None:
         named(self, self.repository.split("/")[-1] + (f"-{self.config}" if self.config else ""))

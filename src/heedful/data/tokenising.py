@@ -66,9 +66,7 @@ _ADDRESS = re.compile(
     re.IGNORECASE,
 )
 _INITIALS = re.compile(r"(?:[^\W\d_]\.){2,}|[A-Za-z]\.|['’](?:s|re|ve|ll|d|m|em)|n['’]t", re.IGNORECASE)
-_OPENING = re.compile(
-    r"''|\.{2,}|…|US\$|C\$|A\$|[-–—]+(?=[^\W\d_])|[\[\](){}<>,;:!?*#&=%+§¥$£€¢\"“”„'`‘’«»/|~_•·…]"
-)
+_OPENING = re.compile(r"''|\.{2,}|…|US\$|C\$|A\$|[-–—]+(?=[^\W\d_])|[\[\](){}<>,;:!?*#&=%+§¥$£€¢\"“”„'`‘’«»/|~_•·…]")
 _CLOSING = re.compile(r"(?:''|\.{2,}|…|--+|[\[\](){}<>,;:!?*#&=$£€¢%\"“”„`«»/|~_•·…'‘’]|[—–])$")
 _OWNER = re.compile(r"(?<=.)['’]s$", re.IGNORECASE)
 _FULL_STOP = re.compile(r"(?<=[a-z0-9à-ÿ%²\-+'\"“”)\];:])\.$|(?<=[A-Z]{2})\.$")

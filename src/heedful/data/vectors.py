@@ -185,9 +185,7 @@ def _from_npz(file: Path, words: Sequence[str]) -> Table:
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise UserError(f"{file} is not a readable .npz of plain numbers and text ({error})") from error
     if "words" not in content or "vectors" not in content:
-        raise UserError(
-            f"{file} needs the arrays words and vectors; it has {', '.join(sorted(content)) or 'neither'}"
-        )
+        raise UserError(f"{file} needs the arrays words and vectors; it has {', '.join(sorted(content)) or 'neither'}")
     return _from_arrays(file, words, content)
 
 
@@ -195,12 +193,7 @@ def _from_arrays(file: Path, words: Sequence[str], content: dict[str, NDArray[np
     names, vectors = content["words"], content["vectors"]
     known = str(names).split("\n") if names.ndim == 0 else [str(name) for name in names]
     rows = content.get("row", np.arange(len(known)))
-    if (
-        vectors.ndim != 2
-        or vectors.dtype.kind != "f"
-        or rows.dtype.kind not in "iu"
-        or len(rows) != len(known)
-    ):
+    if vectors.ndim != 2 or vectors.dtype.kind != "f" or rows.dtype.kind not in "iu" or len(rows) != len(known):
         raise UserError(f"{file}: words, vectors [word width] and row do not fit together")
     if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < len(vectors):
         raise UserError(f"{file}: there are {len(known)} words but {len(vectors)} vectors")

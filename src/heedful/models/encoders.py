@@ -7,6 +7,7 @@ text has the same states in any company. Rows are left-aligned: real units first
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -128,8 +129,11 @@ class _BothWays(EncoderModule):
 
     def forward(self, embeddings: Tensor, mask: Tensor) -> Tensor:
         turned = _turned(mask)
-        ahead, _ = self.ahead(embeddings)
-        back, _ = self.back(_picked(embeddings, turned))
+        # cuDNN cannot go backward in evaluation mode, where attribution methods ask for gradients.
+        stuck = embeddings.is_cuda and torch.is_grad_enabled() and not self.training
+        with torch.backends.cudnn.flags(enabled=False) if stuck else nullcontext():
+            ahead, _ = self.ahead(embeddings)
+            back, _ = self.back(_picked(embeddings, turned))
         return torch.cat([ahead, _picked(back, turned)], dim=-1) * mask.unsqueeze(-1)
 
     def summary(self, hidden: Tensor, mask: Tensor) -> Tensor:

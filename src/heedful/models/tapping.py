@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -67,6 +68,11 @@ class Tap:
         return scores, attention
 
 
+# The tap of the call that runs in this thread. A keyword would do as well, if every family handed keywords on to its
+# layers: the ViT of transformers 5.0 to 5.4 drops them.
+_running: ContextVar[Tap] = ContextVar("running")
+
+
 def tapped_attention(
     module: nn.Module,
     query: Tensor,
@@ -77,11 +83,10 @@ def tapped_attention(
 ) -> tuple[Tensor, Tensor]:
     """What the layer reads `[batch query head dim]`, and the attention: softmax(q k / sqrt(dim) + mask).
 
-    The signature is the library's; `options` hold its dropout rate and scaling, and our tap. As in the eager
+    The signature is the library's; `options` hold its dropout rate and scaling. As in the eager
     function of the library, dropout falls on the weights in training; a given attention is spared.
     """
-    tap = options["tap"]
-    assert isinstance(tap, Tap)
+    tap = _running.get()
     if tap.given is not None:
         weights = dropped = tap.write(tap.given)
     else:
@@ -153,7 +158,11 @@ def embedded(network: Network, inputs: dict[str, Tensor]) -> Tensor:
 def run(network: Network, inputs: dict[str, Tensor], tap: Tap) -> ModelOutput:
     """States of the last layer, and whatever else the head of this family reads."""
     trunk = network.base_model
-    return cast("ModelOutput", type(trunk).forward(trunk, **inputs, tap=tap))
+    token = _running.set(tap)
+    try:
+        return cast("ModelOutput", type(trunk).forward(trunk, **inputs))
+    finally:
+        _running.reset(token)
 
 
 def decided(network: Network, states: ModelOutput, inputs: dict[str, Tensor]) -> Tensor:

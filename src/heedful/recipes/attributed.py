@@ -9,7 +9,7 @@ import torch
 from torch import Generator, Tensor
 
 from heedful.core.types import Batch, Method, Split
-from heedful.core.workspace import Artefact, Recipe, Workspace, derived_seed
+from heedful.core.workspace import Artefact, Json, Recipe, Workspace, derived_seed
 from heedful.data.batching import SPECIALS, UNK
 from heedful.recipes.subject import Subject, Trained
 from heedful.recipes.training import inference_batches
@@ -40,8 +40,9 @@ class Attributed(Recipe):
             for _, part in inference_batches(batch, workspace.batch_size):
                 rows += self._rows(trained, part.to(workspace.device))
                 step(len(part))
-        notes = {"about": dict(self.subject.about), "method": type(self.method).__name__, "n": len(rows)}
-        return Artefact(table=pd.DataFrame(rows), notes={**notes, "of": len(trained.examples(self.split))})
+        notes: dict[str, Json] = {"about": dict(self.subject.about), "method": type(self.method).__name__}
+        counts: dict[str, Json] = {"n": len(rows), "of": len(trained.examples(self.split))}
+        return Artefact(table=pd.DataFrame(rows), notes=notes | counts)
 
     def _rows(self, trained: Trained, batch: Batch) -> list[dict[str, object]]:
         with torch.no_grad():

@@ -29,6 +29,7 @@ Weights = Callable[[Batch], Tensor]
 class Objective(ABC):
     """A frozen value: prepares the model, then says what each example costs."""
 
+    @abstractmethod
     def arrange(self, model: Model, workspace: Workspace) -> None:
         """Changes the freshly built model where the objective asks for it; also done when it is loaded again."""
 
@@ -42,6 +43,9 @@ class Supervised(Objective):
     """The gold labels; `weighted` makes the classes count alike (J&W: positives times negatives per positive)."""
 
     weighted: bool = True
+
+    def arrange(self, model: Model, workspace: Workspace) -> None:
+        """Leaves the model as it is."""
 
     def loss(self, train: Batch, task: Task, workspace: Workspace) -> Loss:
         """The task's own loss, times the weight of the example's class."""

@@ -80,7 +80,8 @@ def train(lesson: Lesson, keep: Path, progress: Progress, inference: int) -> Sta
 
 
 def _epoch(lesson: Lesson, optimiser: torch.optim.Optimizer, epoch: int, step: Callable[..., None]) -> float:
-    model, fit = lesson.model.train(), lesson.fit
+    fit = lesson.fit
+    lesson.model.train()
     generator = Generator().manual_seed(derived_seed("batches", lesson.seed, epoch))
     order = batches(lesson.train.lengths, fit.batch, fit.jitter, generator)
     steps = fit.epochs * len(order)
@@ -135,13 +136,13 @@ def batches(lengths: Tensor, size: int, jitter: float, generator: Generator) -> 
     noise = low + torch.floor(torch.rand(len(lengths), generator=generator) * (high - low).clamp(min=1))
     shuffled = torch.randperm(len(lengths), generator=generator)
     order = shuffled[torch.argsort((lengths + noise)[shuffled], stable=True)]
-    cut = list(order.split(size))
+    cut = list(torch.split(order, size))
     return [cut[i] for i in torch.randperm(len(cut), generator=generator).tolist()]
 
 
 def inference_batches(batch: Batch, size: int) -> Iterator[tuple[Tensor, Batch]]:
     """Row numbers and rows of about equal length, shortest first; together they are the whole batch."""
-    for rows in torch.argsort(batch.lengths, stable=True).split(size):
+    for rows in torch.split(torch.argsort(batch.lengths, stable=True), size):
         yield rows, batch.rows(rows)
 
 
@@ -200,7 +201,7 @@ def _resumed(path: Path, model: Model, optimiser: torch.optim.Optimizer) -> Stat
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata()
-            tensors = {key: file.get_tensor(key) for key in file.keys()}
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - a file, not a dict
     except SafetensorError:
         warnings.warn(f"the checkpoint {path} is damaged; training starts again", stacklevel=2)
         return State()

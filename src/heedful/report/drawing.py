@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -273,14 +274,14 @@ def _margin(axes: Axes, height: float, text: str) -> None:
 
 
 def _labelled(axes: Axes, x: Axis, y: Axis) -> None:
-    axes.set_xlabel(_folded(x.label))
-    axes.set_ylabel(_folded(y.label))
+    axes.set_xlabel(_folded(x.label, 56))
+    axes.set_ylabel(_folded(y.label, 24))
     if x.limits and x.limits[0] < x.limits[1]:
         axes.set_xlim(x.limits)
     if y.limits and y.limits[0] < y.limits[1]:
         axes.set_ylim(y.limits)
 
 
-def _folded(label: str) -> str:
-    line = " ".join(printable(label).split())
-    return line if len(line) <= 70 else f"{line[:58]}…{line[-11:]}"
+def _folded(label: str, letters: int) -> str:
+    """The label in at most two lines, cut with an ellipsis where they are not enough."""
+    return textwrap.fill(printable(label), letters, max_lines=2, placeholder="…", break_on_hyphens=False)

@@ -221,7 +221,7 @@ def _list(value: Json) -> list[Json]:
     return value
 
 
-def _chosen(table: pd.DataFrame) -> list[tuple[str, pd.Series]]:  # type: ignore[type-arg]
+def _chosen(table: pd.DataFrame) -> list[tuple[str, pd.Series]]:
     """The texts that show most: where shuffling matters most, where it matters least, and the one in the middle."""
     ordered = table.sort_values(["median_change", "uid"]).reset_index(drop=True)
     sharp = ordered[ordered["maximum_attention"] >= 0.5]
@@ -231,7 +231,7 @@ def _chosen(table: pd.DataFrame) -> list[tuple[str, pd.Series]]:  # type: ignore
     return chosen[:HEATMAPS]
 
 
-def _heatmap(title: str, row: pd.Series, classes: list[str]) -> Heatmap:  # type: ignore[type-arg]
+def _heatmap(title: str, row: pd.Series, classes: list[str]) -> Heatmap:
     kept = [index for index, scored in enumerate(row["scored"]) if scored]
     label = "" if row["label"] is None or row["label"] != row["label"] else f", truly {classes[int(row['label'])]}"
     caption = (

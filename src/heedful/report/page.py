@@ -40,7 +40,8 @@ def write(page: Page, folder: Path) -> Path:
         aside.write_text(text, encoding="utf-8", newline="\n")
         aside.replace(target)
     except OSError as error:
-        aside.unlink(missing_ok=True)
+        if aside.is_file():
+            aside.unlink()
         raise UserError(f"cannot write the report to {target}: {error.strerror}; choose another folder") from error
     return target
 

@@ -88,7 +88,9 @@ class Permutation(Trial):
         """Figure 3 of the paper: violins of the median change in four bins of maximum attention, by predicted class."""
         groups = tuple(
             tuple(
-                Series(f"class {predicted}", tuple(of_class["median_change"][_within(of_class["maximum_attention"], *b)]))
+                Series(
+                    f"class {predicted}", tuple(of_class["median_change"][_within(of_class["maximum_attention"], *b)])
+                )
                 for predicted, of_class in table.groupby("predicted")
             )
             for b in BINS

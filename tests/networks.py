@@ -1,0 +1,96 @@
+"""Little transformers and batches for tests: every family with random weights, texts of invented ids, images."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+import torch
+from torch import Generator, Tensor, nn
+from transformers import (
+    MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING,
+    MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
+    AutoConfig,
+    PreTrainedModel,
+)
+
+from heedful.core.tasks import Classes
+from heedful.core.types import Batch
+from heedful.data.patches import unfold
+from heedful.models.reading import folded
+from heedful.models.tapping import implement
+from heedful.models.transformer import FAMILIES, TinyTransformer, TransformerModel
+
+TEXT_FAMILIES = tuple(family for family in FAMILIES if family != "vit")
+
+
+def texts(vocabulary: int = 50) -> Batch:
+    """Three pairs of invented ids of length 7, 5 and 3, with two segments."""
+    draw = Generator().manual_seed(3)
+    mask = torch.arange(7) < torch.tensor([[7], [5], [3]])
+    inputs = torch.randint(3, vocabulary, (3, 7), generator=draw).masked_fill(~mask, 0)
+    words = torch.arange(7).sub(1).expand(3, 7).masked_fill(~mask, -1)
+    return Batch(("a", "b", "c"), inputs, mask, ((words > 1) & mask).long(), words)
+
+
+def pixels(channels: int = 1, size: tuple[int, int] = (8, 8)) -> Tensor:
+    """Three images of noise."""
+    return torch.rand(3, channels, *size, generator=Generator().manual_seed(4), dtype=torch.float64)
+
+
+def images(channels: int = 1, size: tuple[int, int] = (8, 8)) -> Batch:
+    """The same images as patches of 4 x 4 behind a class unit."""
+    inputs = nn.functional.pad(unfold(pixels(channels, size), 4), (0, 0, 1, 0))
+    units = inputs.shape[1]
+    words = torch.arange(units).sub(1).expand(3, units)
+    mask = torch.ones(3, units, dtype=torch.bool)
+    return Batch(("a", "b", "c"), inputs, mask, torch.zeros(3, units, dtype=torch.long), words)
+
+
+def batch_of(family: str) -> Batch:
+    """A batch that this family reads."""
+    return images() if family == "vit" else texts()
+
+
+def tiny(family: str, seed: int = 1) -> TransformerModel:
+    """A model of ours in float64 with three classes."""
+    return TinyTransformer(family).build(Classes(3), None, Generator().manual_seed(seed)).double()
+
+
+def network(family: str = "bert", **changes: int | str | float | None) -> PreTrainedModel:
+    """A network with two layers and two heads as a user would bring it, in eval mode."""
+    settings: dict[str, int | str | float | None] = {
+        "vocab_size": 50,
+        "hidden_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+        "initializer_range": 0.2,
+        "pad_token_id": 1 if "roberta" in family else 0,
+    }
+    config = AutoConfig.for_model(family, **(settings | changes))
+    kinds = MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING if family == "vit" else MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
+    make = cast("Callable[[object], PreTrainedModel]", kinds[type(config)])
+    with torch.random.fork_rng():
+        torch.default_generator.manual_seed(5)
+        return nn.Module.eval(make(config))
+
+
+def eager(model: TransformerModel) -> PreTrainedModel:
+    """The library's own network with the weights of ours, in eager attention."""
+    own = model.network
+    plain = type(own)(own.config.__class__.from_dict(own.config.to_dict()))
+    plain = nn.Module.to(plain, own.dtype)
+    plain.load_state_dict(own.state_dict())
+    implement(plain, "eager")
+    return nn.Module.train(plain, model.training)
+
+
+def library_inputs(family: str, batch: Batch) -> dict[str, Tensor]:
+    """A batch as the library's own networks of this family take it."""
+    if family == "vit":
+        return {"pixel_values": folded(batch, tiny("vit").network.config)}
+    inputs = {"input_ids": batch.inputs, "attention_mask": batch.mask.long()}
+    if "roberta" in family:
+        inputs["input_ids"] = batch.inputs.masked_fill(~batch.mask, 1)
+    return inputs if family == "distilbert" else {**inputs, "token_type_ids": batch.segments}
