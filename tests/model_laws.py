@@ -146,13 +146,16 @@ def given_embeddings_are_taken_as_they_are(case: Case) -> None:
 
 
 def attention_is_a_distribution_on_its_support(case: Case) -> None:
-    """Weights are non-negative, exactly zero off the support, and each row sums to one."""
+    """Weights are non-negative, exactly zero off the support, and each row sums to one; rows of padding to zero."""
     attention = case.model()(case.batch).attention
     support = case.support(case.batch).expand_as(attention)
     assert attention.dim() == 5
     assert bool((attention >= 0).all())
     assert int(torch.count_nonzero(attention[~support])) == 0
-    assert_close(attention.sum(-1), torch.ones_like(attention[..., 0]))
+    real = torch.ones_like(attention[..., 0])
+    if attention.shape[3] == case.batch.mask.shape[1]:
+        real = real * case.batch.mask[:, None, None, :]
+    assert_close(attention.sum(-1), real)
 
 
 def company_in_a_batch_changes_nothing(case: Case) -> None:

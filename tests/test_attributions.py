@@ -6,7 +6,6 @@ import contextlib
 
 import pytest
 import torch
-from tests.test_permutation import some_batch
 from torch import Generator
 
 from heedful import catalogue
@@ -18,6 +17,7 @@ from heedful.models.encoders import BiLSTM
 from heedful.models.pooled import Pooled
 from heedful.models.shapes import Compared
 from heedful.models.transformer import TinyTransformer
+from tests.test_permutation import some_batch
 
 METHODS = sorted(catalogue.METHODS)
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tests.corpus_laws import SENTENCES
-
 from heedful.core.types import Example
 from heedful.data.carving import carve, content
+from tests.corpus_laws import SENTENCES
 
 
 def test_carving_ignores_the_order_of_rows_and_keeps_equal_texts_together() -> None:

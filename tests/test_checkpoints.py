@@ -9,13 +9,13 @@ from typing import cast
 import huggingface_hub.constants
 import pytest
 import torch
-from tests.networks import network, texts
 from torch import Generator
 from transformers import PreTrainedModel
 
 from heedful.core.tasks import Binary, Classes, Regression
 from heedful.core.types import Task, UserError
 from heedful.models.transformer import TinyTransformer, Transformer, TransformerModel
+from tests.networks import network, texts
 
 TASKS: list[tuple[int, str | None, Task]] = [
     (1, None, Regression()),

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from heedful import __version__, cli, papers, runner
+from heedful.data.planted import Mock
+from heedful.recipes.fit import Fit
+from heedful.trials.performance import Performance
 
 FILE = """
 from tests.tiny import subject
@@ -150,8 +154,11 @@ def test_a_file_without_recipes_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_planted_demo_ends_with_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    small = papers.demo(planted=True)
-    monkeypatch.setattr(papers, "demo", lambda *, planted: small[1:2] if planted else [])
+    (performance, *_) = papers.demo(planted=True)
+    assert isinstance(performance, Performance)
+    assert isinstance(performance.subject.corpus, Mock)
+    small = replace(performance.subject, corpus=Mock(informative=2, train=60, dev=20, test=20), fit=Fit(epochs=2))
+    monkeypatch.setattr(papers, "demo", lambda *, planted: papers.examined(small) if planted else [])
     result = heedful("demo", "--planted", "-w", tmp_path / "work", "--out", tmp_path / "report")
     assert result.exit_code == 0
     assert "The report is in" in result.output

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.corpus_laws import SENTENCES, clozes, lawful, leaves, pairs, prepared, written
 
 from heedful.core.tasks import Binary, Classes
 from heedful.core.types import SPLITS, UserError
@@ -35,6 +34,7 @@ from heedful.data.corpora import (
     TwentyNewsSports,
 )  # fmt: skip
 from heedful.data.layout import write_rows
+from tests.corpus_laws import SENTENCES, clozes, lawful, leaves, pairs, prepared, written
 
 
 @pytest.mark.parametrize("name", list(CORPORA))

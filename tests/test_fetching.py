@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Image, Value
-from tests.corpus_laws import SENTENCES, lawful
 
 from heedful.core.types import SPLITS, Splits, UserError
 from heedful.data.corpora import CORPORA, IMDB, MLQE, MNLI
 from heedful.data.fetching import FETCHABLE, fetch
 from heedful.data.sources import IMAGES, TEXTS
+from tests.corpus_laws import SENTENCES, lawful
 
 Columns = dict[str, list[object]]
 

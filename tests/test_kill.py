@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 import torch
 from pandas.testing import assert_frame_equal
-from tests.tiny import subject
 
 from heedful.core.workspace import Artefact, Recipe, Workspace
 from heedful.trials.permutation import Permutation
+from tests.tiny import subject
 
 MOMENTS = 10
 TRAINED = subject(epochs=6, count=120)

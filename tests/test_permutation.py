@@ -10,7 +10,6 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
-from tests.tiny import subject
 from torch import Generator
 
 from heedful.core.figures import Violin
@@ -22,6 +21,7 @@ from heedful.models.encoders import Average, BiLSTM
 from heedful.models.pooled import Pooled, PooledModel
 from heedful.models.shapes import Compared
 from heedful.trials.permutation import Permutation, permuted, shuffle
+from tests.tiny import subject
 
 
 def some_batch(lengths: tuple[int, ...]) -> Batch:

@@ -9,7 +9,6 @@ from math import inf, tanh
 
 import pytest
 import torch
-from tests.model_laws import LAWS, TEXT_LAWS, Case, Law, assert_close, assert_same_trace, finite_sum, law_name
 from torch import Generator, Tensor, nn
 
 from heedful.core.tasks import Binary, Classes
@@ -18,6 +17,7 @@ from heedful.models.attention import Additive, Dot, Entmax, Normaliser, Softmax,
 from heedful.models.encoders import GRU, Average, BiLSTM, Convolution, Encoder
 from heedful.models.pooled import Pooled, PooledModel
 from heedful.models.shapes import Asked, Compared, LinearReadout, OneText, Reading, Shape
+from tests.model_laws import LAWS, TEXT_LAWS, Case, Law, assert_close, assert_same_trace, finite_sum, law_name
 
 VOCABULARY, WIDTH, START, END = 20, 5, 2, 3
 ENCODERS: tuple[Encoder, ...] = (BiLSTM(3), GRU(3), Convolution(2, (1, 3)), Average(4))

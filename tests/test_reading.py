@@ -6,8 +6,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tests.model_laws import assert_close, padded
-from tests.networks import TEXT_FAMILIES, images, network, pixels, texts, tiny
 from torch import Generator
 from transformers import ViTConfig
 
@@ -15,6 +13,8 @@ from heedful.core.tasks import Classes
 from heedful.core.types import UserError
 from heedful.models.reading import folded
 from heedful.models.transformer import TinyTransformer, TransformerModel
+from tests.model_laws import assert_close, padded
+from tests.networks import TEXT_FAMILIES, images, network, pixels, texts, tiny
 
 
 def test_segments_reach_bert_and_are_clipped_where_there_is_one_type() -> None:

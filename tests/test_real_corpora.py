@@ -6,7 +6,6 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.corpus_laws import lawful
 
 from heedful.core.types import SPLITS, Corpus, UserError
 from heedful.data.corpora import (
@@ -25,6 +24,7 @@ from heedful.data.corpora import (
     IMDBRaw,
     TwentyNewsSports,
 )  # fmt: skip
+from tests.corpus_laws import lawful
 
 
 def _real() -> Path:

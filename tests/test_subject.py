@@ -8,7 +8,6 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
-from tests.tiny import subject
 
 from heedful.attributions.attention import RawAttention
 from heedful.core.types import UserError
@@ -21,6 +20,7 @@ from heedful.recipes.attributed import Attributed
 from heedful.recipes.objectives import Borrowed, Imposed, Uniform
 from heedful.recipes.training import evaluate
 from heedful.trials.performance import Performance
+from tests.tiny import subject
 
 
 @pytest.fixture(scope="module")

@@ -11,12 +11,12 @@ from pathlib import Path
 import datasets
 import pandas as pd
 import pytest
-from tests.corpus_laws import lawful
 
 from heedful.core.tasks import Binary, Classes, Regression
 from heedful.core.types import SPLITS, Splits, UserError
 from heedful.data.carving import content
 from heedful.data.tables import Hub, Reading, Saved, Table, own
+from tests.corpus_laws import lawful
 
 TOPICS = ("bread", "a door", "the moon", "rust", "two cats", "a slow bus", "mint", "paper", "old snow", "a bell")
 ROWS = [

@@ -9,13 +9,13 @@ from typing import cast
 
 import pytest
 import torch
-from tests.networks import network, texts, tiny
 from torch import nn
 from transformers import PreTrainedModel
 
 from heedful.core.types import UserError
 from heedful.models.tapping import implement, twin
 from heedful.models.transformer import TransformerModel
+from tests.networks import network, texts, tiny
 
 
 def fingerprint_of(plain: nn.Module) -> dict[str, object]:

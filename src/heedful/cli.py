@@ -139,7 +139,8 @@ def demo(
 @command
 def list_names(debug: DebugOption = False) -> None:
     """Show every paper, corpus, encoder, attention, method and trial by name."""
-    for kind, names in catalogue.listing().items():
+    titles = {name: paper.title for name, paper in papers.PAPERS.items()}
+    for kind, names in {"papers": titles, **catalogue.listing()}.items():
         screen.print(f"[bold]{kind}[/bold]")
         for name, meaning in names.items():
             screen.print(f"  {name:22} ", end="")

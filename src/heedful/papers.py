@@ -106,8 +106,16 @@ def jain_wallace_subject(corpus: str, encoder: str, attention: str, vectors: str
         ),
         fit=fit,
         objective=Supervised(weighted=not asked),
-        vectors=vectors_named(vectors, described.width),
+        vectors=_jain_wallace_vectors(corpus, vectors),
     )
+
+
+def _jain_wallace_vectors(corpus: str, name: str) -> WordVectors:
+    width = catalogue.CORPORA[corpus].width
+    # bAbI alone has random vectors in the paper, as PyTorch starts them; elsewhere the paper has fastText.
+    if corpus.startswith("babi") and name == "random":
+        return RandomVectors(width, deviation=1.0)
+    return vectors_named(name, width)
 
 
 def _jain_wallace_encoder(encoder: str, corpus: str) -> Encoder:

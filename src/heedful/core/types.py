@@ -199,10 +199,12 @@ class Trace:
 class Model(nn.Module, ABC):
     """A network whose embeddings and attention can be read and replaced.
 
-    A given field is taken as it is, and what only served to compute it is skipped.
+    A given field is taken as it is, and what only served to compute it is skipped. `notes` say in plain words what
+    building the model had to decide, for instance that its head is new.
     """
 
     task: Task
+    notes: tuple[str, ...] = ()
 
     @abstractmethod
     def forward(self, batch: Batch, *, embeddings: Tensor | None = None, attention: Tensor | None = None) -> Trace: ...

@@ -126,8 +126,8 @@ class Sparsemax(Normaliser):
     """The point of the simplex nearest to the scores (Martins & Astudillo 2016); many weights are zero."""
 
     def weights(self, scores: Tensor, mask: Tensor) -> Tensor:
-        weights: Tensor = entmax.sparsemax(_sunk(scores, mask, depth=2.0), dim=-1)
-        return weights * mask
+        weights: Tensor = entmax.sparsemax(scores.masked_fill(~mask, -torch.inf), dim=-1)
+        return weights
 
 
 @dataclass(frozen=True)
@@ -141,10 +141,10 @@ class Entmax(Normaliser):
             raise UserError(f"Entmax(alpha={self.alpha}): alpha must be above 1; for alpha = 1 take Softmax()")
 
     def weights(self, scores: Tensor, mask: Tensor) -> Tensor:
-        sunk = _sunk(scores, mask, depth=1 / (self.alpha - 1) + 1)
+        real = scores.masked_fill(~mask, -torch.inf)
         exact = self.alpha == 1.5
-        weights: Tensor = entmax.entmax15(sunk, dim=-1) if exact else entmax.entmax_bisect(sunk, self.alpha, dim=-1)
-        return weights * mask
+        weights: Tensor = entmax.entmax15(real, dim=-1) if exact else entmax.entmax_bisect(real, self.alpha, dim=-1)
+        return weights
 
 
 @dataclass(frozen=True)
@@ -154,12 +154,3 @@ class UniformWeights(Normaliser):
     def weights(self, scores: Tensor, mask: Tensor) -> Tensor:
         weights = mask.to(scores.dtype)
         return weights / weights.sum(-1, keepdim=True)
-
-
-def _sunk(scores: Tensor, mask: Tensor, depth: float) -> Tensor:
-    """Scores with everything off the mask `depth` below the row's maximum.
-
-    The sparse maps give nothing to scores 1/(alpha-1) below the maximum; -inf would make NaN of their sums.
-    """
-    top = scores.masked_fill(~mask, -torch.inf).amax(-1, keepdim=True).detach()
-    return torch.where(mask, scores, top - depth)

@@ -54,7 +54,6 @@ class TransformerModel(Model):
     def __init__(self, network: Network, task: Task) -> None:
         super().__init__()
         self.network, self.task = network, task
-        self.notes: tuple[str, ...] = ()
         self.training = network.training
 
     @staticmethod

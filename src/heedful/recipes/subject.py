@@ -150,6 +150,7 @@ class _Making:
             "vocabulary": len(self.batcher.vocabulary),
             "width": None if self.vectors is None else self.vectors.matrix.shape[1],
             "vectors_found": None if self.vectors is None else self.vectors.coverage,
+            "model": plain(self.model.notes),
             "parameters": sum(parameter.numel() for parameter in self.model.parameters()),
             "best_epoch": state.best_epoch,
             "selected_on": self.subject.fit.select.on,

@@ -198,6 +198,7 @@ def _warnings(runs: list[Run]) -> tuple[str, ...]:
         found.append("The epoch was chosen on the test split, to replicate a paper: its scores are too good.")
     for split, reasons in mapping(subject.notes["left_out"]).items():
         found += [f"{split}: {count} examples left out: {reason}." for reason, count in mapping(reasons).items()]
+    found += [str(note) for note in _list(subject.notes["model"])]
     for split, remarks in mapping(subject.notes["remarks"]).items():
         found += [f"{split}: {name}: {_short(value)}." for name, value in mapping(remarks).items()]
     found += [f"{name}: {value}" for name, value in mapping(subject.notes["corpus"]).items()]

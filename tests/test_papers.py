@@ -1,0 +1,106 @@
+"""Papers: the number and names of their recipes, the published numbers, and what is asked of the data folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from heedful import papers
+from heedful.core.types import UserError
+from heedful.core.workspace import Workspace
+from heedful.data.vectors import FileVectors, PackagedGlove, RandomVectors
+from heedful.models.encoders import Average, BiLSTM, Convolution
+from heedful.models.pooled import Pooled
+from heedful.models.shapes import Asked, OneText
+from heedful.papers import Choice, jain_wallace, jain_wallace_subject, published
+from heedful.recipes.subject import Subject
+from heedful.runner import ordered
+from heedful.trials.permutation import Permutation
+
+
+def subjects(choice: Choice) -> list[Subject]:
+    return [recipe for recipe in ordered(jain_wallace(choice)) if isinstance(recipe, Subject)]
+
+
+def test_jain_wallace_has_every_corpus_encoder_and_attention_once() -> None:
+    found = subjects(Choice())
+    names = {(s.about["corpus"], s.about["encoder"], s.about["attention"]) for s in found}
+    assert len(found) == len(names) == 9 * 3 * 2
+    assert ("babi-2", "convolution", "dot") in names
+
+
+def test_seeds_limit_and_quick_reach_the_recipes() -> None:
+    choice = Choice(("sst",), ("bilstm",), ("additive",), seeds=3, limit=50)
+    assert [subject.seed for subject in subjects(choice)] == [0, 1, 2]
+    limits = [recipe.limit for recipe in jain_wallace(choice) if isinstance(recipe, Permutation)]
+    assert limits == [50, 50, 50]
+    (quick,) = subjects(Choice(("babi-1",), ("bilstm",), ("additive",), seeds=3, quick=True))
+    assert quick.fit.epochs == 3
+
+
+def test_sizes_and_training_are_those_of_the_released_code() -> None:
+    sst = jain_wallace_subject("sst", "bilstm", "additive", "random")
+    assert isinstance(sst.model, Pooled)
+    assert sst.model.encoder == BiLSTM(128)
+    assert sst.model.shape == OneText()
+    assert (sst.fit.epochs, sst.fit.batch, sst.fit.reduction, sst.fit.select.first) == (8, 32, "sum", 2)
+    babi = jain_wallace_subject("babi-1", "convolution", "dot", "random")
+    assert isinstance(babi.model, Pooled)
+    assert babi.model.encoder == Convolution(8)
+    assert babi.model.shape == Asked()
+    assert (babi.fit.epochs, babi.fit.batch, babi.fit.reduction) == (100, 50, "mean")
+    assert babi.vectors == RandomVectors(50, deviation=1.0)
+    snli = jain_wallace_subject("snli", "average", "additive", "random")
+    assert isinstance(snli.model, Pooled)
+    assert snli.model.encoder == Average(128)
+    assert (snli.fit.epochs, snli.fit.batch) == (25, 128)
+
+
+def test_vectors_have_names() -> None:
+    assert papers.vectors_named("packaged", 300) == PackagedGlove()
+    assert papers.vectors_named("glove.txt", 300) == FileVectors("glove.txt")
+
+
+def test_published_scores_are_those_behind_table_2() -> None:
+    found = published("performance", {"corpus": "sst", "encoder": "bilstm", "attention": "additive"})
+    assert found == pytest.approx(
+        {"f1": 0.78352, "f1_micro": 0.80812, "f1_macro": 0.80561, "accuracy": 0.80812, "roc_auc": 0.90244}
+    )
+
+
+def test_published_permutation_medians_are_those_of_figure_3() -> None:
+    found = published("permutation", {"corpus": "sst", "encoder": "bilstm", "attention": "additive"})
+    bins = ("0.00_to_0.25", "0.25_to_0.50", "0.50_to_0.75", "0.75_to_1.00")
+    assert [found[f"median_change.class_0.attention_{b}"] for b in bins] == [0.0271, 0.0472, 0.0793, 0.107]
+    assert f"median_change.class_1.attention_{bins[3]}" not in found
+
+
+def test_nothing_is_published_about_a_users_own_corpus() -> None:
+    assert published("permutation", {"corpus": "mine", "encoder": "gru", "attention": "dot"}) == {}
+
+
+def test_a_paper_runs_on_the_corpora_that_are_there_and_says_when_there_are_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(papers, "_is_there", lambda corpus, data: corpus.name == "sst")
+    found = papers.recipes("jain-wallace", Choice(), tmp_path)
+    assert {subject.corpus.name for subject in ordered(found) if isinstance(subject, Subject)} == {"sst"}
+    monkeypatch.setattr(papers, "_is_there", lambda corpus, data: False)
+    with pytest.raises(UserError, match="none of the paper's corpora is in the folder"):
+        papers.recipes("jain-wallace", Choice(), tmp_path)
+
+
+@pytest.mark.parametrize("name", papers.JAIN_WALLACE)
+def test_real_corpora_have_the_classes_and_shapes_that_their_models_expect(name: str) -> None:
+    subject = jain_wallace_subject(name, "average", "additive", "random")
+    data = Workspace(Path("unused")).data
+    shared = Path(__file__).parents[2] / "shared" / "data"
+    try:
+        splits = subject.corpus.read(shared if shared.is_dir() else data)
+    except UserError as absent:
+        pytest.skip(f"needs real data: {absent}")
+    assert isinstance(subject.model, Pooled)
+    assert len(splits.train[0].parts) == (2 if subject.model.shape == Asked() else 1)
+    batch = subject.batching.fit(splits.train[:200])(splits.train[:20])
+    assert batch.scored.any(1).all()
