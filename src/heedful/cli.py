@@ -212,11 +212,11 @@ def _run(
     with showing(quiet) as progress:
         workspace = Workspace(root, progress=progress)
         outcomes = runner.run(recipes, workspace, workers=workers or os.cpu_count() or 1)
-    found = results.summaries(outcomes, workspace)
     if json_file is not None:
+        found = results.summaries(outcomes, workspace)
         json_file.write_text(json.dumps({"results": found}, indent=1) + "\n", encoding="utf-8")
     if not quiet:
-        for line in results.lines(found):
+        for line in results.lines(outcomes, workspace):
             screen.print(line, markup=False)
     failed = [outcome for outcome in outcomes if outcome.error is not None]
     for outcome in failed:

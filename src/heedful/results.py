@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from heedful.core.workspace import Json, Workspace
 from heedful.runner import Outcome
@@ -36,14 +36,18 @@ def summarised(trial: Trial, workspace: Workspace) -> dict[str, Json]:
     }
 
 
-def lines(found: Sequence[Mapping[str, Json]]) -> list[str]:
-    """A line per trial for the screen: what it was about and its first few numbers."""
-    return [_line(entry) for entry in found]
+def lines(outcomes: Iterable[Outcome], workspace: Workspace) -> list[str]:
+    """A line per finished trial for the screen: what it was about, and what came out in plain words."""
+    return [
+        _line(outcome.recipe, workspace)
+        for outcome in outcomes
+        if outcome.error is None and isinstance(outcome.recipe, Trial)
+    ]
 
 
-def _line(entry: Mapping[str, Json]) -> str:
-    summary = entry["summary"]
-    assert isinstance(summary, Mapping)
-    about = " ".join(str(entry[key]) for key in ("corpus", "encoder", "attention") if key in entry)
-    numbers = [f"{name} {value:.3f}" for name, value in summary.items() if isinstance(value, float) and name != "n"]
-    return f"{entry['trial']:12} {about} seed {entry['seed']}, n {entry['n']}: " + ", ".join(numbers[:5])
+def _line(trial: Trial, workspace: Workspace) -> str:
+    artefact = workspace.get(trial)
+    about = artefact.notes["about"]
+    assert isinstance(about, Mapping)
+    where = f"{about['corpus']}, {about['encoder']}, {about['attention']}, seed {about['seed']}"
+    return f"{trial.name} ({where}): {trial.reading(trial.summary(artefact.table))}"

@@ -16,8 +16,9 @@ from heedful import __version__, catalogue, papers
 from heedful.core.figures import Axis, Figure, Heatmap, Lines, Series
 from heedful.core.recipe import compact
 from heedful.core.sealed import named
+from heedful.core.types import SPLITS
 from heedful.core.workspace import Artefact, Finished, Json, Workspace
-from heedful.report.content import Chapter, Page, Pair, Section, TableView
+from heedful.report.content import Cell, Chapter, Page, Pair, Section, TableView
 from heedful.report.page import write
 from heedful.trials.trial import Trial
 
@@ -123,7 +124,7 @@ def _section(runs: list[Run]) -> Section:
         about={**names, **_circumstances(runs)},
         meaning=trial.reading(_means(summaries)),
         not_meaning=trial.not_meaning,
-        tables=(_table(runs, summaries),),
+        tables=(_table(runs, summaries), *_data_table(first)),
         figures=(*trial.figures(first.artefact.table), *_history(first)),
         heatmaps=_heatmaps(first),
         warnings=_warnings(runs),
@@ -137,7 +138,7 @@ def _circumstances(runs: list[Run]) -> dict[str, str]:
     notes = first.artefact.notes
     found = {"seeds": ", ".join(str(run.seed) for run in runs), "instances": f"{notes['n']} of {notes['of']}"}
     if isinstance(vectors, dict):
-        found["vectors"] = str(vectors.get("source", vectors["type"]))
+        found["vectors"] = str(vectors.get("source", VECTORS.get(str(vectors["type"]), vectors["type"])))
     return {**found, "epochs": str(fit["epochs"])}
 
 
@@ -152,26 +153,67 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _table(runs: list[Run], summaries: Sequence[Mapping[str, float]]) -> TableView:
+    """The summary with print beside it; names like `n.class_0` become a row for class 0 with a column for n."""
     first = runs[0]
     published = papers.published(first.trial.name, {key: str(value) for key, value in first.about.items()})
-    rows = []
-    for name, mean in _means(summaries).items():
-        values = [summary[name] for summary in summaries if summary.get(name) == summary.get(name)]
-        spread = statistics.stdev(values) if len(values) > 1 else None
-        rows.append((plain_name(name), Pair(_defined(mean), published.get(name)), "" if spread is None else spread))
-    seeds = len(runs)
+    cells = {name: _Cell(mean, published.get(name), summaries, name) for name, mean in _means(summaries).items()}
     note = "Published numbers are one run of the authors' code, which set no seed." if published else ""
-    what = f"mean of {seeds} seeds" if seeds > 1 else "one seed"
-    return TableView(f"Summary ({what})", ("number", "value", "deviation over seeds"), tuple(rows), note)
+    what = f"mean of {len(runs)} seeds" if len(runs) > 1 else "one seed"
+    if any("." in name for name in cells):
+        return _by_place(cells, f"Summary ({what})", note)
+    rows = tuple((plain_name(name), cell.pair, cell.spread) for name, cell in cells.items())
+    return TableView(f"Summary ({what})", ("number", "value", "deviation over seeds"), rows, note)
 
 
-def _defined(value: float) -> float | None:
-    return value if value == value else None
+@dataclass(frozen=True)
+class _Cell:
+    """One number of a summary over the seeds, and what was printed."""
+
+    mean: float
+    published: float | None
+    summaries: Sequence[Mapping[str, float]]
+    name: str
+
+    @property
+    def pair(self) -> Pair:
+        return Pair(self.mean if self.mean == self.mean else None, self.published)
+
+    @property
+    def spread(self) -> float | str:
+        values = [summary[self.name] for summary in self.summaries if summary.get(self.name) == summary.get(self.name)]
+        return statistics.stdev(values) if len(values) > 1 else ""
+
+
+def _by_place(cells: Mapping[str, _Cell], caption: str, note: str) -> TableView:
+    """A row for each place (overall, a class, a class and a bin), a column for each number."""
+    split = {name: [*name.split(".", 1), "overall"][:2] for name in cells}
+    numbers = list(dict.fromkeys(number for number, _ in split.values()))
+    places = list(dict.fromkeys(place for _, place in split.values()))
+    columns = ["where"]
+    for number in numbers:
+        columns += [plain_name(number)] if number == "n" else [plain_name(number), "deviation over seeds"]
+    rows = []
+    for place in sorted(places, key=lambda place: place != "overall"):
+        row: list[Cell] = [plain_name(place)]
+        for number in numbers:
+            cell = cells.get(number if place == "overall" else f"{number}.{place}")
+            row += _shown(cell, counted=number == "n")
+        rows.append(tuple(row))
+    return TableView(caption, tuple(columns), tuple(rows), note)
+
+
+def _shown(cell: _Cell | None, *, counted: bool) -> list[Cell]:
+    if cell is None:
+        return [""] if counted else ["", ""]
+    return [cell.pair.ours] if counted else [cell.pair, cell.spread]
 
 
 def plain_name(name: str) -> str:
     """A summary's name for people: `median_change.class_0` becomes "median change, class 0"."""
     return name.replace(".class", ", class").replace(".attention", ", attention").replace("_", " ")
+
+
+VECTORS = {"RandomVectors": "random", "PackagedGlove": "GloVe 6B, 50 numbers a word"}
 
 
 def _history(run: Run) -> tuple[Figure, ...]:
@@ -187,22 +229,33 @@ def _history(run: Run) -> tuple[Figure, ...]:
 
 
 def _warnings(runs: list[Run]) -> tuple[str, ...]:
+    """What a reader must know before believing the numbers."""
     found: list[str] = []
     subject = runs[0].subject
     notes = runs[0].artefact.notes
     if notes["n"] != notes["of"]:
         found.append(f"Measured on {notes['n']} of {notes['of']} test instances.")
-    if subject is None:
-        return tuple(found)
-    if subject.notes["selected_on"] == "test":
+    if subject is not None and subject.notes["selected_on"] == "test":
         found.append("The epoch was chosen on the test split, to replicate a paper: its scores are too good.")
-    for split, reasons in mapping(subject.notes["left_out"]).items():
-        found += [f"{split}: {count} examples left out: {reason}." for reason, count in mapping(reasons).items()]
-    found += [str(note) for note in _list(subject.notes["model"])]
-    for split, remarks in mapping(subject.notes["remarks"]).items():
-        found += [f"{split}: {name}: {_short(value)}." for name, value in mapping(remarks).items()]
-    found += [f"{name}: {value}" for name, value in mapping(subject.notes["corpus"]).items()]
+    if subject is not None:
+        found += [str(note) for note in _list(subject.notes["model"])]
     return tuple(found)
+
+
+def _data_table(run: Run) -> tuple[TableView, ...]:
+    """What the model was trained and tested on, shown once per subject, beside its performance."""
+    if run.trial.name != "performance" or run.subject is None:
+        return ()
+    notes = run.subject.notes
+    sizes, left_out, remarks = (mapping(notes[key]) for key in ("sizes", "left_out", "remarks"))
+    rows = tuple((split, _counts(sizes[split]), _counts(left_out[split]), _counts(remarks[split])) for split in SPLITS)
+    told = [f"{name}: {_short(value)}" for name, value in mapping(notes["corpus"]).items()]
+    told.append(f"vocabulary: {notes['vocabulary']}; parameters of the model: {notes['parameters']}")
+    return (TableView("The data", ("split", "examples", "left out", "remarks"), rows, "; ".join(told)),)
+
+
+def _counts(value: Json) -> str:
+    return "; ".join(f"{name}: {_short(count)}" for name, count in mapping(value).items()) or "none"
 
 
 def _short(value: Json) -> str:

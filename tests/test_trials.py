@@ -1,0 +1,78 @@
+"""The laws of trials, over every trial of the catalogue."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from heedful import catalogue
+from heedful.core.workspace import Workspace
+from heedful.papers import PAPERS
+from heedful.report.charts import svg
+from heedful.trials.performance import Performance
+from heedful.trials.permutation import Permutation
+from heedful.trials.trial import Trial
+from tests.tiny import subject
+
+TRIALS: Mapping[str, Trial] = {"performance": Performance(subject()), "permutation": Permutation(subject())}
+"""One of each kind on a tiny subject; a new trial needs a line here."""
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    return Workspace(tmp_path_factory.mktemp("workspace"))
+
+
+def test_every_trial_of_the_catalogue_is_under_these_laws() -> None:
+    assert TRIALS.keys() == catalogue.TRIALS.keys()
+    assert all(type(TRIALS[name]) is trial and trial.name == name for name, trial in catalogue.TRIALS.items())
+
+
+@pytest.mark.parametrize("name", TRIALS)
+def test_a_trial_tells_what_it_was_about_and_how_many_it_saw(name: str, workspace: Workspace) -> None:
+    artefact = workspace.get(TRIALS[name])
+    assert artefact.notes["about"] == subject().about
+    assert artefact.notes["n"] == artefact.notes["of"] == len(artefact.table) == 40
+    assert artefact.table["uid"].is_unique
+
+
+@pytest.mark.parametrize("name", TRIALS)
+def test_a_second_get_makes_nothing(name: str, workspace: Workspace) -> None:
+    workspace.get(TRIALS[name])
+    seal = workspace.root / workspace.name(TRIALS[name]) / "seal.json"
+    before = seal.stat().st_mtime_ns
+    workspace.get(TRIALS[name])
+    assert seal.stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize("name", TRIALS)
+def test_summary_figures_and_reading_come_from_the_table_alone(name: str, workspace: Workspace) -> None:
+    trial = catalogue.TRIALS[name]
+    table = workspace.get(TRIALS[name]).table
+    summary = trial.summary(table)
+    assert summary == pytest.approx(trial.summary(table.sample(frac=1, random_state=1)), nan_ok=True)
+    assert all(isinstance(value, float) for value in summary.values())
+    assert any(math.isfinite(value) for value in summary.values())
+    assert all(svg(figure).startswith("<svg") for figure in trial.figures(table))
+    assert trial.reading(summary).endswith(".")
+
+
+@pytest.mark.parametrize("name", TRIALS)
+def test_a_trial_names_its_claim_its_source_its_paper_and_its_limits(name: str) -> None:
+    trial = catalogue.TRIALS[name]
+    assert trial.paper in PAPERS
+    assert all(len(words) > 10 for words in (trial.title, trial.claim, trial.source, trial.not_meaning))
+
+
+@pytest.mark.parametrize("name", TRIALS)
+def test_equal_recipes_give_equal_rows_in_another_workspace(name: str, workspace: Workspace, tmp_path: Path) -> None:
+    other = Workspace(tmp_path, batch_size=7).get(TRIALS[name]).table.sort_values("uid").reset_index(drop=True)
+    here = workspace.get(TRIALS[name]).table.sort_values("uid").reset_index(drop=True)
+    for column in here.columns:
+        if here[column].dtype.kind == "f":
+            assert here[column].tolist() == pytest.approx(other[column].tolist(), abs=1e-6)
+        elif column != "probabilities":
+            assert here[column].tolist() == other[column].tolist()
