@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from scipy import stats
 
-from heedful.core.randomness import hashed_uniform
+from heedful.core.randomness import hashed_uniform, random_orders
 
 
 def literal(seed: int, draw: int, unit: int) -> float:
@@ -40,3 +41,23 @@ def test_company_and_padding_change_nothing() -> None:
     alone = hashed_uniform(torch.tensor([7]), 5, 6)
     together = hashed_uniform(torch.tensor([3, 7, 9]), 8, 11)
     assert torch.equal(alone[0], together[1, :5, :6])
+
+
+def test_orders_hold_every_unit_once_with_the_supported_ones_in_front() -> None:
+    support = torch.tensor([[False, True, True, True, False], [True, False, True, False, False]])
+    found = random_orders(torch.tensor([3, 4]), 100, support)
+    assert torch.equal(found.sort(-1).values, torch.arange(5).expand(2, 100, 5))
+    assert set(found[0, :, :3].flatten().tolist()) == {1, 2, 3}
+    assert set(found[1, :, :2].flatten().tolist()) == {0, 2}
+
+
+def test_orders_depend_on_nothing_but_seed_draw_and_support() -> None:
+    support = torch.tensor([[True] * 6])
+    alone = random_orders(torch.tensor([9]), 4, support)
+    wider = torch.tensor([[True] * 8, [True] * 6 + [False] * 2])
+    assert torch.equal(random_orders(torch.tensor([1, 9]), 9, wider)[1, :4, :6], alone[0])
+
+
+def test_too_many_units_are_refused() -> None:
+    with pytest.raises(ValueError, match="too many"):
+        random_orders(torch.tensor([1]), 1, torch.ones(1, 70_000).bool())

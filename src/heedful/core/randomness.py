@@ -5,6 +5,7 @@ SplitMix64 (Steele, Lea & Flood 2014) on int64 tensors, whose products wrap arou
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -12,16 +13,28 @@ _GAMMA = -7046029254386353131  # 0x9E3779B97F4A7C15
 _FIRST = -4658895280553007687  # 0xBF58476D1CE4E5B9
 _SECOND = -7723592293110705685  # 0x94D049BB133111EB
 
+_UNIT_MASK = (1 << 16) - 1
+_KEY_MASK = (1 << 62) - (1 << 16)
+_LAST = 1 << 62
+
 
 def _shifted(values: Tensor, bits: int) -> Tensor:
     """Logical shift to the right; torch shifts arithmetically."""
-    return (values >> bits) & ((1 << (64 - bits)) - 1)
+    return (values >> bits).bitwise_and_((1 << (64 - bits)) - 1)
 
 
 def _mixed(values: Tensor) -> Tensor:
-    values = (values ^ _shifted(values, 30)) * _FIRST
-    values = (values ^ _shifted(values, 27)) * _SECOND
-    return values ^ _shifted(values, 31)
+    values = values.bitwise_xor(_shifted(values, 30)).mul_(_FIRST)
+    values = values.bitwise_xor_(_shifted(values, 27)).mul_(_SECOND)
+    return values.bitwise_xor_(_shifted(values, 31))
+
+
+def _hashed(seeds: Tensor, draws: int, units: int) -> Tensor:
+    """64 random bits for each row, draw and unit, `[batch draw unit]`."""
+    draw = torch.arange(1, draws + 1, device=seeds.device)
+    unit = torch.arange(1, units + 1, device=seeds.device)
+    row = _mixed(seeds[:, None] + draw * _GAMMA)
+    return _mixed(row[:, :, None] + unit * _GAMMA)
 
 
 def hashed_uniform(seeds: Tensor, draws: int, units: int) -> Tensor:
@@ -31,8 +44,25 @@ def hashed_uniform(seeds: Tensor, draws: int, units: int) -> Tensor:
     >>> torch.equal(hashed_uniform(seeds, 3, 5)[1, :, :2], hashed_uniform(seeds[1:], 3, 2)[0])
     True
     """
-    draw = torch.arange(1, draws + 1, device=seeds.device)
-    unit = torch.arange(1, units + 1, device=seeds.device)
-    row = _mixed(seeds[:, None] + draw * _GAMMA)
-    cell = _mixed(row[:, :, None] + unit * _GAMMA)
-    return _shifted(cell, 11).double() * 2.0**-53
+    return _shifted(_hashed(seeds, draws, units), 11).double() * 2.0**-53
+
+
+def random_orders(seeds: Tensor, draws: int, support: Tensor) -> Tensor:
+    """Random orders of each row's supported units `[batch draw unit]`; the other units follow in their own order.
+
+    Units are sorted by random keys of 46 bits that carry the unit's number in their lowest 16 bits, so that sorted keys
+    are all it takes; on the CPU NumPy's sort is several times faster than torch's.
+
+    Args:
+        support: `[batch unit]`.
+
+    >>> random_orders(torch.tensor([7]), 2, torch.tensor([[False, True, True, False]]))[..., 2:].tolist()
+    [[[0, 3], [0, 3]]]
+    """
+    units = support.shape[-1]
+    if units > _UNIT_MASK:
+        raise ValueError(f"{units} units are too many to be put in a random order")
+    keys = _hashed(seeds, draws, units).bitwise_and_(_KEY_MASK)
+    keys |= torch.arange(units, device=seeds.device) + (~support[:, None]).long() * _LAST
+    ordered = torch.from_numpy(np.sort(keys.numpy(), axis=-1)) if keys.device.type == "cpu" else keys.sort(-1).values
+    return ordered.bitwise_and_(_UNIT_MASK)

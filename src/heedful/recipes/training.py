@@ -21,7 +21,7 @@ from safetensors.torch import save_file
 from torch import Generator, Tensor
 
 from heedful.core.types import Batch, Model, UserError
-from heedful.core.workspace import Progress, derived_seed
+from heedful.core.workspace import Progress, Step, derived_seed
 from heedful.recipes.fit import Fit
 
 Loss = Callable[[Model, Batch], Tensor]
@@ -71,7 +71,7 @@ def train(lesson: Lesson, keep: Path, progress: Progress, inference: int) -> Sta
     with progress.task(lesson.name, steps) as step:
         step(state.epoch * math.ceil(len(lesson.train) / lesson.fit.batch))
         while state.epoch < lesson.fit.epochs and not state.stale(lesson.fit.patience):
-            loss = _epoch(lesson, optimiser, state.epoch, step)
+            loss = _epoch(lesson, optimiser, state, step)
             _judge(lesson, state, loss, inference)
             _save(checkpoint, state, lesson.model, optimiser)
     lesson.model.load_state_dict(state.best)
@@ -79,8 +79,9 @@ def train(lesson: Lesson, keep: Path, progress: Progress, inference: int) -> Sta
     return state
 
 
-def _epoch(lesson: Lesson, optimiser: torch.optim.Optimizer, epoch: int, step: Callable[..., None]) -> float:
-    fit = lesson.fit
+def _epoch(lesson: Lesson, optimiser: torch.optim.Optimizer, state: State, step: Step) -> float:
+    fit, epoch = lesson.fit, state.epoch
+    best = "" if state.best_score == -math.inf else f", best score {state.best_score:.3f}"
     lesson.model.train()
     generator = Generator().manual_seed(derived_seed("batches", lesson.seed, epoch))
     order = batches(lesson.train.lengths, fit.batch, fit.jitter, generator)
@@ -91,7 +92,7 @@ def _epoch(lesson: Lesson, optimiser: torch.optim.Optimizer, epoch: int, step: C
             rate = fit.optimiser.rate_at(epoch * len(order) + index, steps)
             loss = _step(lesson, optimiser, lesson.train.rows(rows), rate)
             total += loss
-            step(note=f"epoch {epoch + 1}/{fit.epochs} loss {total / (index + 1):.3f}")
+            step(note=f"epoch {epoch + 1}/{fit.epochs}, loss {total / (index + 1):.3f}{best}")
     return total / max(1, len(order))
 
 

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from heedful.core.figures import Axis, Figure, Series, Violin
 from heedful.core.measures import total_variation
-from heedful.core.randomness import hashed_uniform
-from heedful.core.types import Batch, Model, UserError
+from heedful.core.randomness import random_orders
+from heedful.core.types import Batch, Model, Trace, UserError
 from heedful.core.workspace import Artefact, Workspace, derived_seed
 from heedful.models.pooled import PooledModel
 from heedful.recipes.attributed import sampled
@@ -62,7 +62,7 @@ class Permutation(Trial):
         whole = trained.batch("test")
         batch = sampled(whole, self.limit)
         rows: list[pd.DataFrame] = []
-        size = max(1, workspace.batch_size * 64 // max(1, self.permutations))
+        size = max(1, min(workspace.batch_size, 6400 // max(1, self.permutations)))
         with workspace.progress.task(f"permutation {self.subject.about['corpus']}", len(batch)) as step:
             for _, part in inference_batches(batch, size):
                 rows.append(permuted(trained.model, part.to(workspace.device), self.permutations, self.seed))
@@ -141,35 +141,40 @@ def permuted(model: Model, batch: Batch, permutations: int, seed: int) -> pd.Dat
         raise UserError("permuting attention is for pooled models; for a transformer choose another trial")
     with torch.no_grad():
         trace = model(batch)
-        readout = model.readout(batch, trace.hidden)
-        attention = trace.attention[:, 0, 0]
-        support = model.shape.support(batch)
-        seeds = torch.tensor([derived_seed("permutation", seed, uid) for uid in batch.uids], device=attention.device)
-        shuffled = shuffle(attention, support, seeds, permutations)
-        before = model.task.probabilities(trace.logits)
-        after = model.task.probabilities(readout(shuffled))
-    change = total_variation(after, before[:, None])
+        change = changes(model, batch, trace, permutations, seed)
     return pd.DataFrame(
         {
             "uid": batch.uids,
             "length": batch.scored.sum(1).tolist(),
-            "predicted": before.argmax(1).tolist(),
-            "maximum_attention": attention.amax((1, 2)).tolist(),
+            "predicted": model.task.probabilities(trace.logits).argmax(1).tolist(),
+            "maximum_attention": trace.attention.amax((1, 2, 3, 4)).tolist(),
             "median_change": change.double().quantile(0.5, dim=1).tolist(),
         }
     )
 
 
+def changes(model: PooledModel, batch: Batch, trace: Trace, permutations: int, seed: int) -> Tensor:
+    """Total variation between the output and that under each permuted attention, `[batch permutation]`."""
+    with torch.no_grad():
+        attention = trace.attention[:, 0, 0]
+        seeds = torch.tensor([derived_seed("permutation", seed, uid) for uid in batch.uids], device=attention.device)
+        shuffled = shuffle(attention, model.shape.support(batch), seeds, permutations)
+        after = model.task.probabilities(model.readout(batch, trace.hidden)(shuffled))
+        return total_variation(after, model.task.probabilities(trace.logits)[:, None])
+
+
 def shuffle(attention: Tensor, support: Tensor, seeds: Tensor, count: int) -> Tensor:
     """`count` random permutations of each row of attention `[batch query unit]` inside its support.
 
-    Given back as `[batch count query unit]`. Random keys are sorted with the supported units in front; reading off the
-    units in that order is a uniform permutation of the support, written to the supported places in their own order.
+    Given back as `[batch count query unit]`: the supported units are read in random order and written to the supported
+    places in their own order.
     """
-    batch, queries, units = attention.shape
-    keys = hashed_uniform(seeds, count * queries, units).view(batch, count, queries, units)
-    outside = ~support[:, None]
-    drawn = torch.argsort(keys.masked_fill(outside, 2.0), dim=-1)
-    places = torch.argsort(outside.to(torch.int8), dim=-1, stable=True).expand(-1, count, -1, -1)
-    weights = attention[:, None].expand(-1, count, -1, -1).gather(-1, drawn)
-    return torch.zeros_like(weights).scatter(-1, places, weights)
+    shuffled = [_shuffled(attention[:, q], support[:, q], seeds + q, count) for q in range(attention.shape[1])]
+    return torch.stack(shuffled, dim=2)
+
+
+def _shuffled(attention: Tensor, support: Tensor, seeds: Tensor, count: int) -> Tensor:
+    drawn = random_orders(seeds, count, support)
+    places = torch.argsort((~support).to(torch.int8), dim=-1, stable=True).unsqueeze(1).expand_as(drawn)
+    weights = attention.unsqueeze(1).expand(drawn.shape).gather(-1, drawn)
+    return torch.empty_like(weights).scatter_(-1, places, weights)

@@ -1,0 +1,159 @@
+"""The report tells what is in the workspace: seeds together, print beside ours, warnings, examples; and it is safe."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from heedful.core.types import Corpus, Splits
+from heedful.core.workspace import Workspace
+from heedful.data.batching import Words
+from heedful.papers import examined
+from heedful.recipes.fit import Adam, Fit, Select
+from heedful.report.content import Pair, Section
+from heedful.report.gathering import page, write_report
+from heedful.runner import run
+from heedful.trials.performance import Performance
+from heedful.trials.permutation import Permutation
+from tests.tiny import Sentences, subject
+
+HOSTILE = "<script>document.title='taken'</script> <img src=x onerror=alert(1)> \"'><b>bold</b> $x_1$ &amp; café"
+
+
+@dataclass(frozen=True)
+class Reviews(Corpus):
+    """The tiny sentences under the name of a published corpus, each with markup in it."""
+
+    name: ClassVar[str] = "sst"
+    batching: ClassVar[Words] = Words()
+
+    def read(self, data: Path) -> Splits:
+        found = Sentences().read(data)
+        train, dev, test = (
+            tuple(replace(each, parts=(f"{each.parts[0]} {HOSTILE}",)) for each in part)
+            for part in (found.train, found.dev, found.test)
+        )
+        return replace(found, train=train, dev=dev, test=test, notes={"source": HOSTILE})
+
+    def digest(self, data: Path) -> str:
+        return "generated"
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    """Two seeds of one subject, and one with markup in its texts, whose epoch was chosen on test."""
+    found = Workspace(tmp_path_factory.mktemp("workspace"))
+    for seed in (0, 1):
+        run(examined(replace(subject(), seed=seed)), found)
+    fit = Fit(3, 8, Adam(rate=0.02), Select(on="test", first=2))
+    run(examined(replace(subject(), corpus=Reviews(), fit=fit), limit=12), found)
+    return found
+
+
+def sections(workspace: Workspace) -> Iterator[Section]:
+    for chapter in page(workspace).papers:
+        yield from chapter.sections
+
+
+def test_seeds_of_one_subject_are_told_together(workspace: Workspace) -> None:
+    found = {section.anchor: section for section in sections(workspace)}
+    assert list(found) == [
+        "performance-sentences-bilstm-additive",
+        "permutation-sentences-bilstm-additive",
+        "performance-sst-bilstm-additive",
+        "permutation-sst-bilstm-additive",
+    ]
+    told = found["performance-sentences-bilstm-additive"]
+    assert told.about["seeds"] == "0, 1"
+    assert told.tables[0].caption == "Summary (mean of 2 seeds)"
+    values = [
+        Performance.summary(workspace.get(Performance(replace(subject(), seed=seed))).table)["accuracy"]
+        for seed in (0, 1)
+    ]
+    row = next(row for row in told.tables[0].rows if row[0] == "accuracy")
+    assert isinstance(row[1], Pair)
+    assert row[1].ours == pytest.approx(sum(values) / 2)
+    assert row[2] == pytest.approx(abs(values[0] - values[1]) / 2**0.5)
+
+
+def test_published_numbers_stand_beside_ours_where_there_are_any(workspace: Workspace) -> None:
+    by_corpus = {section.about["corpus"]: section for section in sections(workspace) if "permutation" in section.anchor}
+    published = {
+        row[0]: cell.published for row in by_corpus["sst"].tables[0].rows for cell in row if isinstance(cell, Pair)
+    }
+    figure_3 = {"class 0, attention 0.25 to 0.50": 0.0472, "class 1, attention 0.25 to 0.50": 0.0348}
+    shown = published.keys() & figure_3.keys()
+    assert shown
+    assert all(published[name] == figure_3[name] for name in shown)
+    ours = [cell for row in by_corpus["sentences"].tables[0].rows for cell in row if isinstance(cell, Pair)]
+    assert ours
+    assert all(cell.published is None for cell in ours)
+
+
+def test_a_choice_on_the_test_split_and_a_limit_are_flagged(workspace: Workspace) -> None:
+    warnings = {section.anchor: section.warnings for section in sections(workspace)}
+    assert warnings["permutation-sentences-bilstm-additive"] == ()
+    told = " ".join(warnings["permutation-sst-bilstm-additive"])
+    assert "chosen on the test split" in told
+    assert "12 of 40 test instances" in told
+
+
+def test_examples_are_chosen_by_what_shuffling_does(workspace: Workspace) -> None:
+    section = next(s for s in sections(workspace) if s.anchor == "permutation-sentences-bilstm-additive")
+    table = workspace.get(Permutation(subject())).table
+    most = section.heatmaps[0]
+    assert most.title == "Shuffling matters most here"
+    assert f"median change when shuffled {table['median_change'].max():.3f}" in most.caption
+    assert "<sos>" not in most.units
+    assert sum(most.rows[0].values) == pytest.approx(1.0)
+
+
+def test_the_data_of_a_subject_are_told_beside_its_performance(workspace: Workspace) -> None:
+    section = next(s for s in sections(workspace) if s.anchor == "performance-sentences-bilstm-additive")
+    data = section.tables[1]
+    assert [row[0] for row in data.rows] == ["train", "dev", "test"]
+    assert data.rows[0][1] == "negative: 20; positive: 20"
+    assert "vocabulary: 16" in data.note
+
+
+def test_an_empty_workspace_gives_a_page_with_the_next_command(tmp_path: Path) -> None:
+    written = write_report(Workspace(tmp_path / "nothing"), tmp_path / "report")
+    assert "heedful demo" in written.read_text(encoding="utf-8")
+
+
+def test_the_report_needs_no_corpus_and_trains_nothing(workspace: Workspace, tmp_path: Path) -> None:
+    before = sorted(path.name for path in workspace.root.iterdir())
+    write_report(Workspace(workspace.root, data=tmp_path / "absent"), tmp_path / "report")
+    assert sorted(path.name for path in workspace.root.iterdir()) == before
+
+
+@pytest.mark.browser
+def test_markup_in_a_review_does_nothing_in_the_browser(workspace: Workspace, tmp_path: Path) -> None:
+    sync_api = pytest.importorskip("playwright.sync_api", reason="needs the package playwright")
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("needs Debian's chromium on the PATH")
+    path = write_report(workspace, tmp_path / "report")
+    trouble: list[str] = []
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=flags)
+        tab = browser.new_page(viewport={"width": 400, "height": 800})
+        tab.on("console", lambda message: trouble.append(message.text))
+        tab.on("pageerror", lambda error: trouble.append(str(error)))
+        tab.on("dialog", lambda dialog: trouble.append(dialog.message))
+        tab.goto(path.as_uri())
+        text = tab.inner_text("main")
+        width = tab.evaluate("document.documentElement.scrollWidth")
+        title, images = tab.title(), tab.locator("img").count()
+        browser.close()
+    assert trouble == []
+    assert "<script>document.title='taken'</script>" in text
+    assert title != "taken"
+    assert images == 0
+    assert width <= 400
