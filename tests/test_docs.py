@@ -116,6 +116,12 @@ class Session:
         self.said = None
 
 
+def read_all(markdown: str, session: Session) -> None:
+    """Reads a document from its first block to its last."""
+    for block in blocks(markdown):
+        session.read(block)
+
+
 def commands(block: Block) -> Iterator[list[str]]:
     """The words of each command of a shell block, without comments; in a console those after a dollar sign."""
     for line in block.text.replace("\\\n", " ").splitlines():
@@ -206,10 +212,16 @@ def options() -> set[str]:
 
 
 def check_span(span: str) -> None:
-    """A command, an option or a variable in the running text; a placeholder in capitals stands for anything."""
+    """A command, an option or a variable in the running text.
+
+    A command that is only named, or has a placeholder in capitals, is asked for its help: its options must exist.
+    """
     words = span.split()
-    if words[0] in ("heedful", "make", "pip") and len(words) > 1:
-        shell([*words, "--help"] if words[0] == "heedful" and PLACEHOLDER.search(span) else words)
+    if words[0] == "heedful" and len(words) > 1:
+        named_only = len(words) == 2 or PLACEHOLDER.search(span)
+        heedful([*words[1:], "--help"] if named_only else words[1:])
+    elif words[0] in ("make", "pip") and len(words) > 1:
+        shell(words)
     elif span.startswith("--"):
         assert words[0] in options(), f"no command has the option {words[0]}"
     elif span.startswith("HEEDFUL_"):
@@ -269,9 +281,7 @@ def opened(document: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
 def test_every_block_of_a_document_does_what_it_says(
     document: Path, apart: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    session = opened(document, monkeypatch)
-    for block in blocks(document.read_text(encoding="utf-8")):
-        session.read(block)
+    read_all(document.read_text(encoding="utf-8"), opened(document, monkeypatch))
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=named)
@@ -339,19 +349,15 @@ def test_the_ten_lines_are_ten() -> None:
     ],
 )
 def test_a_broken_block_is_found(document: str, complaint: str, apart: Path) -> None:
-    session = Session("broken")
     with pytest.raises(AssertionError, match=complaint):
-        for block in blocks(document):
-            session.read(block)
+        read_all(document, Session("broken"))
 
 
 def test_blocks_share_one_namespace_and_output_may_be_loose(apart: Path) -> None:
-    session = Session("fine")
     text = "```python\nx = 2\n```\n- list\n  ```python\n  print(x, 0.1234)\n  ```\n```text\n2   0.1...\n```\n"
     text += "```console\n$ heedful --version  # short\nheedful 0\n$ make test\n```\n```text\nheedful ...\n```\n"
     assert [block.line for block in blocks(text)] == [2, 6, 9, 12, 17]
-    for block in blocks(text):
-        session.read(block)
+    read_all(text, Session("fine"))
 
 
 @pytest.mark.parametrize(

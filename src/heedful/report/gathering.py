@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pandas as pd
@@ -24,6 +24,8 @@ from heedful.trials.trial import Trial
 
 HEATMAPS = 4
 """Texts shown per section."""
+FEWEST = 6
+"""Words that a text needs to be shown, if there are such texts."""
 
 
 @dataclass(frozen=True)
@@ -158,11 +160,13 @@ def _table(runs: list[Run], summaries: Sequence[Mapping[str, float]]) -> TableVi
     published = papers.published(first.trial.name, {key: str(value) for key, value in first.about.items()})
     cells = {name: _Cell(mean, published.get(name), summaries, name) for name, mean in _means(summaries).items()}
     note = "Published numbers are one run of the authors' code, which set no seed." if published else ""
+    spread = len(runs) > 1
     what = f"mean of {len(runs)} seeds" if len(runs) > 1 else "one seed"
     if any("." in name for name in cells):
-        return _by_place(cells, f"Summary ({what})", note)
-    rows = tuple((plain_name(name), cell.pair, cell.spread) for name, cell in cells.items())
-    return TableView(f"Summary ({what})", ("number", "value", "deviation over seeds"), rows, note)
+        return replace(_by_place(cells, f"Summary ({what})", spread=spread), note=note)
+    rows = tuple((plain_name(name), cell.pair, cell.spread)[: 3 if spread else 2] for name, cell in cells.items())
+    columns = ("number", "value", "deviation over seeds")[: 3 if spread else 2]
+    return TableView(f"Summary ({what})", columns, rows, note)
 
 
 @dataclass(frozen=True)
@@ -184,28 +188,29 @@ class _Cell:
         return statistics.stdev(values) if len(values) > 1 else ""
 
 
-def _by_place(cells: Mapping[str, _Cell], caption: str, note: str) -> TableView:
+def _by_place(cells: Mapping[str, _Cell], caption: str, *, spread: bool) -> TableView:
     """A row for each place (overall, a class, a class and a bin), a column for each number."""
     split = {name: [*name.split(".", 1), "overall"][:2] for name in cells}
     numbers = list(dict.fromkeys(number for number, _ in split.values()))
     places = list(dict.fromkeys(place for _, place in split.values()))
     columns = ["where"]
     for number in numbers:
-        columns += [plain_name(number)] if number == "n" else [plain_name(number), "deviation over seeds"]
+        columns += [plain_name(number), "deviation over seeds"][: 2 if spread and number != "n" else 1]
     rows = []
     for place in sorted(places, key=lambda place: place != "overall"):
         row: list[Cell] = [plain_name(place)]
         for number in numbers:
             cell = cells.get(number if place == "overall" else f"{number}.{place}")
-            row += _shown(cell, counted=number == "n")
+            row += _shown(cell, counted=number == "n")[: 2 if spread and number != "n" else 1]
         rows.append(tuple(row))
-    return TableView(caption, tuple(columns), tuple(rows), note)
+    return TableView(caption, tuple(columns), tuple(rows))
 
 
 def _shown(cell: _Cell | None, *, counted: bool) -> list[Cell]:
     if cell is None:
-        return [""] if counted else ["", ""]
-    return [cell.pair.ours] if counted else [cell.pair, cell.spread]
+        return ["", ""]
+    whole = round(cell.mean) if counted and cell.mean == round(cell.mean) else cell.mean
+    return [whole if counted else cell.pair, cell.spread]
 
 
 def plain_name(name: str) -> str:
@@ -277,7 +282,9 @@ def _list(value: Json) -> list[Json]:
 
 def _chosen(table: pd.DataFrame) -> list[tuple[str, pd.Series]]:
     """The texts that show most: where shuffling matters most, where it matters least, and the one in the middle."""
-    ordered = table.sort_values(["median_change", "uid"]).reset_index(drop=True)
+    # In a text of a few words there is hardly anything to shuffle.
+    told = table[table["length"] >= FEWEST] if (table["length"] >= FEWEST).any() else table
+    ordered = told.sort_values(["median_change", "uid"]).reset_index(drop=True)
     sharp = ordered[ordered["maximum_attention"] >= 0.5]
     chosen = [("Shuffling matters most here", ordered.iloc[-1]), ("A typical text", ordered.iloc[len(ordered) // 2])]
     if len(sharp):

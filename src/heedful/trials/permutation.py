@@ -75,6 +75,7 @@ class Permutation(Trial):
         """Median over instances of the median change: overall, by predicted class, and by class and attention bin."""
         found = {"n": float(len(table)), "median_change": float(table["median_change"].median())}
         for predicted, of_class in table.groupby("predicted"):
+            found[f"n.class_{predicted}"] = float(len(of_class))
             found[f"median_change.class_{predicted}"] = float(of_class["median_change"].median())
             for low, high in BINS:
                 inside = of_class[_within(of_class["maximum_attention"], low, high)]
