@@ -11,7 +11,8 @@ from benchmarks.timing import Row, compared
 from heedful.core.types import Batch
 from heedful.models.pooled import PooledModel
 from heedful.recipes.training import inference_batches
-from heedful.trials.permutation import changes, permuted, shuffle
+from heedful.trials.permutation import permuted
+from heedful.trials.shuffling import Shuffling, shuffle
 
 PERMUTATIONS = 100
 INSTANCES = 256
@@ -29,7 +30,7 @@ def rows() -> Iterator[Row]:
 
     def trial() -> None:
         for part in parts:
-            permuted(model, part, PERMUTATIONS, 0)
+            permuted(model, part, Shuffling(PERMUTATIONS))
 
     yield compared(f"permutation trial, {name}", trial, lambda: _re_encoded(model, parts), peer_name, runs=2)
     with torch.no_grad():
@@ -37,7 +38,7 @@ def rows() -> Iterator[Row]:
 
     def counterfactuals() -> None:
         for part, trace in zip(parts, traces, strict=True):
-            changes(model, part, trace, PERMUTATIONS, 0)
+            Shuffling(PERMUTATIONS).changes(model, part, trace)
 
     title = f"{PERMUTATIONS} permuted attentions an instance, hidden states at hand, {name}"
     yield compared(title, counterfactuals, lambda: _re_encoded(model, parts), peer_name, runs=2)

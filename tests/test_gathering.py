@@ -84,7 +84,7 @@ def test_seeds_of_one_subject_are_told_together(workspace: Workspace) -> None:
 def test_published_numbers_stand_beside_ours_where_there_are_any(workspace: Workspace) -> None:
     by_corpus = {section.about["corpus"]: section for section in sections(workspace) if "permutation" in section.anchor}
     published = {
-        row[0]: cell.published for row in by_corpus["sst"].tables[0].rows for cell in row if isinstance(cell, Pair)
+        str(row[0]): cell.published for row in by_corpus["sst"].tables[0].rows for cell in row if isinstance(cell, Pair)
     }
     figure_3 = {"class 0, attention 0.25 to 0.50": 0.0472, "class 1, attention 0.25 to 0.50": 0.0348}
     shown = published.keys() & figure_3.keys()

@@ -14,13 +14,15 @@ from torch import Generator
 
 from heedful.core.figures import Violin
 from heedful.core.tasks import Binary
-from heedful.core.types import Batch
-from heedful.core.workspace import Workspace
+from heedful.core.types import Batch, Model, UserError
+from heedful.core.workspace import Workspace, derived_seed
 from heedful.models.attention import Additive
 from heedful.models.encoders import Average, BiLSTM
 from heedful.models.pooled import Pooled, PooledModel
 from heedful.models.shapes import Compared
-from heedful.trials.permutation import Permutation, permuted, shuffle
+from heedful.models.transformer import TinyTransformer
+from heedful.trials.permutation import Permutation, permuted
+from heedful.trials.shuffling import Shuffling, shuffle
 from tests.tiny import subject
 
 
@@ -85,29 +87,29 @@ def planted(scores: tuple[float, ...], weights: tuple[float, ...]) -> tuple[Pool
 
 def test_uniform_attention_gives_no_change() -> None:
     model, batch = planted((2.0, 1.0, 0.0, -1.0, -3.0), (0.2,) * 5)
-    assert permuted(model, batch, 100, 0)["median_change"].tolist() == pytest.approx([0.0], abs=1e-7)
+    assert permuted(model, batch, Shuffling(100, 0))["median_change"].tolist() == pytest.approx([0.0], abs=1e-7)
 
 
 def test_one_hot_attention_gives_the_known_median() -> None:
     """Spec check 7: the change takes 0, .1497, .3808, .6119, .8334 with probability 1/5 each."""
     model, batch = planted((2.0, 1.0, 0.0, -1.0, -3.0), (1.0, 0.0, 0.0, 0.0, 0.0))
-    assert permuted(model, batch, 10_001, 0)["median_change"].tolist() == pytest.approx([0.3808], abs=1e-4)
+    assert permuted(model, batch, Shuffling(10_001, 0))["median_change"].tolist() == pytest.approx([0.3808], abs=1e-4)
 
 
 def test_a_decoder_that_ignores_attention_gives_exactly_zero() -> None:
     model = some_model()
     with torch.no_grad():
         model.decoder.answer.weight.zero_()  # type: ignore[union-attr, operator]
-    found = permuted(model, some_batch((6, 4, 9)), 100, 0)
+    found = permuted(model, some_batch((6, 4, 9)), Shuffling(100, 0))
     assert found["median_change"].tolist() == [0.0, 0.0, 0.0]
 
 
 def test_the_median_equals_a_loop_through_the_whole_model() -> None:
     model, batch = some_model(), some_batch((6, 4))
-    found = permuted(model, batch, 31, 5)
+    found = permuted(model, batch, Shuffling(31, 5))
     with torch.no_grad():
         trace = model(batch)
-        seeds = torch.tensor([_seed(uid) for uid in batch.uids])
+        seeds = torch.tensor([derived_seed("permutation", 5, uid) for uid in batch.uids])
         shuffled = shuffle(trace.attention[:, 0, 0], batch.scored.unsqueeze(1), seeds, 31)
         before = torch.sigmoid(trace.logits[:, 0])
         changes = [
@@ -119,16 +121,10 @@ def test_the_median_equals_a_loop_through_the_whole_model() -> None:
     assert found["maximum_attention"].tolist() == pytest.approx(trace.attention.amax((1, 2, 3, 4)).tolist())
 
 
-def _seed(uid: str) -> int:
-    from heedful.core.workspace import derived_seed
-
-    return derived_seed("permutation", 5, uid)
-
-
 def test_company_in_the_batch_changes_no_row() -> None:
     model, batch = some_model(), some_batch((6, 4, 11))
-    alone = permuted(model, batch.rows(torch.tensor([1])), 50, 0)
-    together = permuted(model, batch, 50, 0)
+    alone = permuted(model, batch.rows(torch.tensor([1])), Shuffling(50, 0))
+    together = permuted(model, batch, Shuffling(50, 0))
     assert alone["median_change"].iloc[0] == pytest.approx(together["median_change"].iloc[1], abs=1e-6)
 
 
@@ -144,7 +140,7 @@ def test_both_texts_of_a_compared_pair_are_permuted_within_themselves() -> None:
     shuffled = shuffle(attention, model.shape.support(batch), torch.tensor([1]), 20)
     assert torch.allclose(shuffled[0, :, 0, 4:], torch.zeros(20, 5))
     assert torch.allclose(shuffled.sum(-1), torch.ones(1, 20, 2))
-    assert permuted(model, batch, 20, 0)["median_change"].iloc[0] > 0
+    assert permuted(model, batch, Shuffling(20, 0))["median_change"].iloc[0] > 0
 
 
 def test_the_summary_is_by_class_and_by_bin() -> None:
@@ -194,3 +190,51 @@ def test_a_limit_takes_the_same_instances_for_every_subject(tmp_path: Path) -> N
     assert set(first.table["uid"]) == set(second.table["uid"])
     assert first.notes["n"] == 7
     assert first.notes["of"] == 40
+
+
+def transformer() -> Model:
+    plan = TinyTransformer("bert", vocabulary=30)
+    return plan.build(Binary(), None, Generator().manual_seed(0)).eval().double()
+
+
+def test_a_transformers_attention_is_shuffled_through_the_door() -> None:
+    """One layer and one head, against a loop that shuffles that head row by row and sends it through the network."""
+    model, batch = transformer(), some_batch((5, 3))
+    shuffling = Shuffling(7, seed=3, layer=1, head=0)
+    with torch.no_grad():
+        trace = model(batch)
+        found = shuffling.changes(model, batch, trace)
+        seeds = torch.tensor([derived_seed("permutation", 3, uid) for uid in batch.uids])
+        rows = trace.attention[:, 1, 0]
+        shuffled = shuffle(rows, batch.mask.unsqueeze(1).expand_as(rows), seeds, 7)
+        before = torch.sigmoid(trace.logits[:, 0])
+        for draw in range(7):
+            given = trace.attention.clone()
+            given[:, 1, 0] = shuffled[:, draw]
+            after = torch.sigmoid(model(batch, attention=given).logits[:, 0])
+            assert found[:, draw].tolist() == pytest.approx((after - before).abs().tolist(), abs=1e-9)
+    assert found.max() > 0
+
+
+def test_every_head_of_every_layer_is_shuffled_where_none_is_chosen() -> None:
+    model, batch = transformer(), some_batch((6, 4))
+    with torch.no_grad():
+        trace = model(batch)
+        everything = Shuffling(20).changes(model, batch, trace)
+        one_head = Shuffling(20, layer=0, head=1).changes(model, batch, trace)
+    assert everything.mean() > one_head.mean() > 0
+
+
+def test_chunks_of_a_transformers_permutations_are_all_different(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, batch = transformer(), some_batch((9,))
+    with torch.no_grad():
+        trace = model(batch)
+        monkeypatch.setattr("heedful.trials.shuffling.NUMBERS_AT_ONCE", 1)
+        found = Shuffling(6).changes(model, batch, trace)
+    assert len(set(found[0].tolist())) == 6
+
+
+def test_a_head_that_is_not_there_is_refused() -> None:
+    model, batch = transformer(), some_batch((3,))
+    with pytest.raises(UserError, match="there is no head 7: this model has 2"):
+        permuted(model, batch, Shuffling(2, head=7))

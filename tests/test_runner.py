@@ -10,6 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from heedful import papers
 from heedful.core.types import UserError
 from heedful.core.workspace import Artefact, Recipe, Step, Workspace
 from heedful.runner import ordered, run
@@ -102,3 +103,32 @@ def test_workers_tell_their_progress_to_the_one_screen(tmp_path: Path) -> None:
     heard = Heard()
     run([Number(1), Number(2)], Workspace(tmp_path, progress=heard), workers=2)
     assert sorted(heard.words) == sorted(2 * ["1 half", "1", "end"] + ["number 1 of 2", "number 2 of 2"])
+
+
+OWN = """
+from dataclasses import dataclass
+
+import pandas as pd
+from beside import VALUE
+from heedful import Artefact, Recipe
+
+@dataclass(frozen=True)
+class Own(Recipe):
+    number: int
+
+    def make(self, workspace):
+        return Artefact(table=pd.DataFrame({"value": [self.number * VALUE]}))
+
+def recipes():
+    return [Own(1), Own(2)]
+"""
+
+
+def test_workers_know_the_classes_of_a_users_own_file_and_its_neighbours(tmp_path: Path) -> None:
+    (tmp_path / "beside.py").write_text("VALUE = 3\n", encoding="utf-8")
+    (tmp_path / "own_file.py").write_text(OWN, encoding="utf-8")
+    recipes = papers.recipes(str(tmp_path / "own_file.py"), papers.Choice(), tmp_path)
+    workspace = Workspace(tmp_path / "work")
+    outcomes = run(recipes, workspace, workers=2)
+    assert [outcome.error for outcome in outcomes] == [None, None]
+    assert workspace.get(recipes[1]).table["value"].tolist() == [6]

@@ -143,7 +143,8 @@ def test_the_best_epoch_is_kept_and_the_first_only_if_eligible(tmp_path: Path) -
     given = lesson(4)
     state = train(given, tmp_path, Silent(), 16)
     scores = [row["roc_auc"] for row in state.history]
-    assert state.best_epoch == 2 + max(range(3), key=lambda i: (scores[i + 1], -i))
+    losses = [row["loss"] for row in state.history]
+    assert state.best_epoch == 2 + max(range(3), key=lambda i: (scores[i + 1], -losses[i + 1]))
     assert evaluate(given.model, given.judge, 16)["roc_auc"] == pytest.approx(scores[state.best_epoch - 1])
 
 

@@ -7,14 +7,14 @@ __version__ = "0.1.0"
 from heedful.attributions.attention import RawAttention
 from heedful.attributions.perturbation import Random
 from heedful.core.tasks import Binary, Classes, Regression
-from heedful.core.types import Attribution, Batch, Corpus, Example, Model, Trace, UserError
+from heedful.core.types import Attribution, Batch, Corpus, Example, Method, Model, Trace, UserError
 from heedful.core.workspace import Artefact, Recipe, Workspace
 from heedful.data.batching import Words
 from heedful.data.corpora import CORPORA
 from heedful.data.patches import Patches
 from heedful.data.planted import Mock, Stories
-from heedful.data.subwords import Subwords
-from heedful.data.tables import Table
+from heedful.data.subwords import SubwordBatcher, Subwords
+from heedful.data.tables import Reading, Table
 from heedful.data.vectors import FileVectors, PackagedGlove, RandomVectors
 from heedful.models.attention import Additive, Dot, Entmax, Softmax, Sparsemax, UniformWeights
 from heedful.models.encoders import GRU, Average, BiLSTM, Convolution, Perceptron
@@ -25,6 +25,7 @@ from heedful.recipes.attributed import Attributed
 from heedful.recipes.fit import Adam, AdamW, Fit, Select
 from heedful.recipes.objectives import Borrowed, Imposed, Supervised, Uniform
 from heedful.recipes.subject import Subject, Trained
+from heedful.report.gathering import write_report
 from heedful.runner import run
 from heedful.trials.performance import Performance
 from heedful.trials.permutation import Permutation
@@ -55,6 +56,7 @@ __all__ = [
     "FileVectors",
     "Fit",
     "Imposed",
+    "Method",
     "Mock",
     "Model",
     "OneText",
@@ -67,6 +69,7 @@ __all__ = [
     "Random",
     "RandomVectors",
     "RawAttention",
+    "Reading",
     "Recipe",
     "Regression",
     "Select",
@@ -74,6 +77,7 @@ __all__ = [
     "Sparsemax",
     "Stories",
     "Subject",
+    "SubwordBatcher",
     "Subwords",
     "Supervised",
     "Table",
@@ -88,4 +92,5 @@ __all__ = [
     "Words",
     "Workspace",
     "run",
+    "write_report",
 ]

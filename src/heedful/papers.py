@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -147,8 +148,9 @@ def vectors_named(name: str, width: int) -> WordVectors:
 def demo(*, planted: bool = False) -> list[Recipe]:
     """A small BiLSTM on real film reviews (or on planted text), examined."""
     if planted:
-        corpus: Corpus = Mock(informative=2, train=2000, test=500)
-        subject = Subject(corpus, Words(), Pooled(BiLSTM(32), Additive()), Fit(epochs=3), vectors=RandomVectors(50))
+        corpus: Corpus = Mock(informative=2, strength=3.0, shortest=10, longest=30, train=2000, dev=300, test=500)
+        fit = Fit(epochs=4, optimiser=Adam(rate=0.005))
+        subject = Subject(corpus, Words(), Pooled(BiLSTM(32), Additive()), fit, vectors=RandomVectors(50))
     else:
         plan = Pooled(BiLSTM(64), Additive())
         words = Words(tokeniser="space", min_documents=2)
@@ -201,10 +203,15 @@ def _from_file(path: Path) -> list[Recipe]:
     """What the function `recipes()` of the user's own file gives."""
     if not path.is_file():
         raise UserError(f"there is no file {path}")
+    if path.stem in sys.modules and vars(sys.modules[path.stem]).get("__file__") != str(path):
+        raise UserError(f"{path.name} has the name of a module that is already in use; give the file another name")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    # Worker processes must be able to import the file by its name, and the file its neighbours.
+    sys.path.insert(0, str(path.resolve().parent))
+    sys.modules[path.stem] = module
     spec.loader.exec_module(module)
     function = vars(module).get("recipes")
     if not callable(function):

@@ -31,7 +31,7 @@ class Attributed(Recipe):
     limit: int | None = None
 
     def make(self, workspace: Workspace) -> Artefact:
-        """A table with uid, units, scores, predicted class, its probability and the label."""
+        """A table with uid, units with scores, words and parts, predicted class, its probability and the label."""
         trained = self.subject.restore(workspace)
         batch = sampled(trained.batch(self.split), self.limit)
         rows: list[dict[str, object]] = []
@@ -57,6 +57,8 @@ class Attributed(Recipe):
                 "units": texts[row],
                 "scores": _real(found.scores[row], batch.mask[row]),
                 "scored": batch.scored[row][batch.mask[row]].tolist(),
+                "words": batch.words[row][batch.mask[row]].tolist(),
+                "segments": batch.segments[row][batch.mask[row]].tolist(),
                 "predicted": int(target[row]),
                 "probability": float(probabilities[row, target[row]]),
                 "label": labels[row],

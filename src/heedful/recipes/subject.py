@@ -112,7 +112,8 @@ class _Making:
     def _built(self) -> Model:
         subject = self.subject
         generator = Generator().manual_seed(derived_seed("weights", subject.seed))
-        if subject.vectors is not None:
+        # Tokenizers and images have no vocabulary of ours to give vectors to.
+        if subject.vectors is not None and self.batcher.vocabulary:
             self.vectors = subject.vectors.look_up(self.batcher.vocabulary, self.workspace.data, generator)
         table = None if self.vectors is None else self.vectors.matrix
         model = subject.model.build(self.splits.task, table, generator).to(self.workspace.device)

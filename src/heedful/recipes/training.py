@@ -48,6 +48,7 @@ class State:
     epoch: int = 0
     best_epoch: int = 0
     best_score: float = -math.inf
+    best_loss: float = math.inf
     best: dict[str, Tensor] = field(default_factory=dict)
     history: list[dict[str, float]] = field(default_factory=list)
 
@@ -122,8 +123,10 @@ def _judge(lesson: Lesson, state: State, loss: float, inference: int) -> None:
     state.history.append({"epoch": state.epoch, "loss": loss, **scores})
     # An undefined score (one class only in a tiny dev part) must not keep training from choosing an epoch at all.
     score = scores[name] if math.isfinite(scores[name]) else -math.inf
-    if state.epoch >= select.first and (score > state.best_score or not state.best):
-        state.best_epoch, state.best_score = state.epoch, score
+    # Small dev parts tie often (a perfect score from the second epoch on): then the lower training loss decides.
+    rank = (score, -loss)
+    if state.epoch >= select.first and (rank > (state.best_score, -state.best_loss) or not state.best):
+        state.best_epoch, state.best_score, state.best_loss = state.epoch, score, loss
         state.best = {key: value.detach().clone() for key, value in lesson.model.state_dict().items()}
 
 
@@ -192,7 +195,8 @@ def _save(path: Path, state: State, model: Model, optimiser: torch.optim.Optimiz
     notes = {"epoch": state.epoch, "best_epoch": state.best_epoch, "history": state.history}
     aside = path.with_name(f"{path.name}.{os.getpid()}")
     contiguous = {key: value.detach().cpu().contiguous() for key, value in tensors.items()}
-    save_file(contiguous, aside, metadata={"state": json.dumps(notes), "best_score": repr(state.best_score)})
+    best = {"best_score": repr(state.best_score), "best_loss": repr(state.best_loss)}
+    save_file(contiguous, aside, metadata={"state": json.dumps(notes), **best})
     os.replace(aside, path)
 
 
@@ -213,7 +217,8 @@ def _resumed(path: Path, model: Model, optimiser: torch.optim.Optimizer) -> Stat
         slots.setdefault(int(index), {})[slot] = value
     optimiser.load_state_dict({"state": slots, "param_groups": optimiser.state_dict()["param_groups"]})
     notes = json.loads(metadata["state"])
-    return State(best_score=float(metadata["best_score"]), best=_under("best/", tensors), **notes)
+    score, loss = float(metadata["best_score"]), float(metadata["best_loss"])
+    return State(best_score=score, best_loss=loss, best=_under("best/", tensors), **notes)
 
 
 def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -1,7 +1,4 @@
-"""Permuted attention (Jain & Wallace, algorithm 2): shuffle the weights, keep all else, and watch the output.
-
-Hidden states are projected once per instance; then a hundred shuffled weightings are one product.
-"""
+"""Permuted attention (Jain & Wallace, algorithm 2): shuffle the weights, keep all else, and watch the output."""
 
 from __future__ import annotations
 
@@ -11,17 +8,14 @@ from typing import ClassVar
 
 import pandas as pd
 import torch
-from torch import Tensor
 
 from heedful.core.figures import Axis, Figure, Series, Violin
-from heedful.core.measures import total_variation
-from heedful.core.randomness import random_orders
-from heedful.core.types import Batch, Model, Trace, UserError
-from heedful.core.workspace import Artefact, Workspace, derived_seed
-from heedful.models.pooled import PooledModel
+from heedful.core.types import Batch, Model
+from heedful.core.workspace import Artefact, Workspace
 from heedful.recipes.attributed import sampled
 from heedful.recipes.subject import Subject
 from heedful.recipes.training import inference_batches
+from heedful.trials.shuffling import Shuffling
 from heedful.trials.trial import Trial
 
 BINS = ((0.0, 0.25), (0.25, 0.5), (0.5, 0.75), (0.75, 1.0))
@@ -35,6 +29,8 @@ class Permutation(Trial):
     Args:
         permutations: shuffled weightings per instance (the paper: 100).
         limit: at most this many test instances.
+        layer: of a transformer, only this layer; None shuffles all.
+        head: of a transformer, only this head of each chosen layer.
     """
 
     name: ClassVar[str] = "permutation"
@@ -55,6 +51,8 @@ class Permutation(Trial):
     permutations: int = 100
     seed: int = 0
     limit: int | None = None
+    layer: int | None = None
+    head: int | None = None
 
     def make(self, workspace: Workspace) -> Artefact:
         """A row per instance: uid, length, predicted class, maximum attention, median change."""
@@ -62,10 +60,11 @@ class Permutation(Trial):
         whole = trained.batch("test")
         batch = sampled(whole, self.limit)
         rows: list[pd.DataFrame] = []
+        shuffling = Shuffling(self.permutations, self.seed, self.layer, self.head)
         size = max(1, min(workspace.batch_size, 6400 // max(1, self.permutations)))
         with workspace.progress.task(f"permutation {self.subject.about['corpus']}", len(batch)) as step:
             for _, part in inference_batches(batch, size):
-                rows.append(permuted(trained.model, part.to(workspace.device), self.permutations, self.seed))
+                rows.append(permuted(trained.model, part.to(workspace.device), shuffling))
                 step(len(part))
         table = pd.concat(rows, ignore_index=True)
         return Artefact(table=table, notes={"about": dict(self.subject.about), "n": len(table), "of": len(whole)})
@@ -136,13 +135,11 @@ def _within(values: pd.Series[float], low: float, high: float) -> pd.Series[bool
     return (values >= low) & ((values < high) | (high == BINS[-1][1]))
 
 
-def permuted(model: Model, batch: Batch, permutations: int, seed: int) -> pd.DataFrame:
+def permuted(model: Model, batch: Batch, shuffling: Shuffling) -> pd.DataFrame:
     """The trial's rows for one batch."""
-    if not isinstance(model, PooledModel):
-        raise UserError("permuting attention is for pooled models; for a transformer choose another trial")
     with torch.no_grad():
         trace = model(batch)
-        change = changes(model, batch, trace, permutations, seed)
+    change = shuffling.changes(model, batch, trace)
     return pd.DataFrame(
         {
             "uid": batch.uids,
@@ -152,30 +149,3 @@ def permuted(model: Model, batch: Batch, permutations: int, seed: int) -> pd.Dat
             "median_change": change.double().quantile(0.5, dim=1).tolist(),
         }
     )
-
-
-def changes(model: PooledModel, batch: Batch, trace: Trace, permutations: int, seed: int) -> Tensor:
-    """Total variation between the output and that under each permuted attention, `[batch permutation]`."""
-    with torch.no_grad():
-        attention = trace.attention[:, 0, 0]
-        seeds = torch.tensor([derived_seed("permutation", seed, uid) for uid in batch.uids], device=attention.device)
-        shuffled = shuffle(attention, model.shape.support(batch), seeds, permutations)
-        after = model.task.probabilities(model.readout(batch, trace.hidden)(shuffled))
-        return total_variation(after, model.task.probabilities(trace.logits)[:, None])
-
-
-def shuffle(attention: Tensor, support: Tensor, seeds: Tensor, count: int) -> Tensor:
-    """`count` random permutations of each row of attention `[batch query unit]` inside its support.
-
-    Given back as `[batch count query unit]`: the supported units are read in random order and written to the supported
-    places in their own order.
-    """
-    shuffled = [_shuffled(attention[:, q], support[:, q], seeds + q, count) for q in range(attention.shape[1])]
-    return torch.stack(shuffled, dim=2)
-
-
-def _shuffled(attention: Tensor, support: Tensor, seeds: Tensor, count: int) -> Tensor:
-    drawn = random_orders(seeds, count, support)
-    places = torch.argsort((~support).to(torch.int8), dim=-1, stable=True).unsqueeze(1).expand_as(drawn)
-    weights = attention.unsqueeze(1).expand(drawn.shape).gather(-1, drawn)
-    return torch.empty_like(weights).scatter_(-1, places, weights)
