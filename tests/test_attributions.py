@@ -99,7 +99,7 @@ def test_raw_attention_of_a_pooled_model_is_its_attention() -> None:
 
 def test_raw_attention_of_a_transformer_is_the_mean_over_heads_layers_and_real_rows() -> None:
     model = models()["transformer"]
-    attention = model(BATCH).attention
+    attention = model(BATCH).attention.detach()
     found = RawAttention()(model, BATCH, TARGET).scores
     one_head = RawAttention(layer=1, head=0)(model, BATCH, TARGET).scores
     for row, length in enumerate(BATCH.lengths.tolist()):
