@@ -13,14 +13,17 @@ from heedful.data.vectors import FileVectors, PackagedGlove, RandomVectors
 from heedful.models.encoders import Average, BiLSTM, Convolution
 from heedful.models.pooled import Pooled
 from heedful.models.shapes import Asked, OneText
-from heedful.papers import Choice, jain_wallace, jain_wallace_subject, published
+from heedful.papers import Choice, jain_wallace, jain_wallace_subject
+from heedful.printed import published
 from heedful.recipes.subject import Subject
 from heedful.runner import ordered
+from heedful.trials.performance import Performance
 from heedful.trials.permutation import Permutation
 
 
 def subjects(choice: Choice) -> list[Subject]:
-    return [recipe for recipe in ordered(jain_wallace(choice)) if isinstance(recipe, Subject)]
+    """The subjects that are examined, without the second trainings that their attention is compared with."""
+    return [recipe.subject for recipe in jain_wallace(choice) if isinstance(recipe, Performance)]
 
 
 def test_jain_wallace_has_every_corpus_encoder_and_attention_once() -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from heedful.core.figures import Axis, Bars, Heatmap, Lines, Series
+from heedful.core.figures import Axis, Bars, Heatmap, Lines, Series, Violin
 from heedful.core.types import UserError
 from heedful.report.content import Chapter, Page, Pair, Section, TableView
 from heedful.report.heat import heat, shade, spelled
@@ -138,6 +138,29 @@ def test_cells_that_are_no_pairs_fill_the_three_columns_of_a_pair() -> None:
     ]
 
 
+def test_a_tolerance_is_judged_in_words() -> None:
+    pairs = (Pair(0.36, 0.34, 0.02), Pair(0.3, 0.34, 0.02), Pair(None, 0.34, 0.02), Pair(0.4, None, 0.02))
+    shown = grid(TableView("t", ("name", "tau"), tuple((str(place), pair) for place, pair in enumerate(pairs))))
+    assert [part.text for part in shown.headings[1].parts] == ["ours", "published", "difference", "within ±0.02"]
+    assert [row[4].text for row in shown.rows] == ["inside", "outside", "–", "–"]
+    assert [row[4].kind for row in shown.rows] == ["inside", "outside", "judged", "judged"]
+    assert shown.tally == "Inside the tolerance: 1 of 2."
+
+
+def test_tolerances_that_differ_stand_with_their_verdicts() -> None:
+    pairs = (Pair(0.5, 0.25, 0.25), Pair(0.5, 0.25, 0.125), Pair(0.5, 0.5), "none", 2.0)
+    shown = grid(TableView("t", ("name", "tau"), tuple(("a", cell) for cell in pairs)))
+    assert shown.headings[1].parts[-1].text == "within tolerance"
+    assert [row[4].text for row in shown.rows] == ["inside ±0.25", "outside ±0.125", "–", "–", "–"]
+    assert {len(row) for row in shown.rows} == {5}
+
+
+def test_without_a_tolerance_or_without_print_nothing_is_judged() -> None:
+    assert grid(TABLE).tally == ""
+    alone = grid(TableView("t", ("name", "tau"), (("a", Pair(0.5, None, 0.1)),)))
+    assert ([h.span for h in alone.headings], alone.tally) == ([1, 1], "")
+
+
 def test_a_row_of_the_wrong_length_is_refused_with_the_tables_name() -> None:
     with pytest.raises(ValueError, match="'Scores': 1 cells under 2 columns"):
         TableView("Scores", ("a", "b"), (("x",),))
@@ -177,6 +200,35 @@ def test_a_long_text_is_folded_and_nothing_of_it_is_lost() -> None:
     assert len(view.numbers.rows) == 200
 
 
+def test_rows_over_one_text_are_folded_at_the_same_word() -> None:
+    rows = tuple(Series(name, (0.1,) * 200) for name in ("attention", "adversarial attention", "gradient"))
+    view = heat(Heatmap("t", ("word",) * 200, rows))
+    assert (view.more, view.is_short) == (110, False)
+    reader = Reader(
+        html(
+            Page(
+                "r",
+                papers=(
+                    Chapter(
+                        "c", "c", "q", (replace(SECTION, heatmaps=(), figures=(Heatmap("t", ("word",) * 200, rows),)),)
+                    ),
+                ),
+            )
+        )
+    )
+    assert [a["class"] for a in reader.named("div") if a.get("class", "").startswith("strips")] == ["strips beside"] * 2
+    assert [reader.texts.count(row.name) for row in rows] == [3, 3, 3]
+    assert reader.texts.count("110 more units") == 1
+
+
+def test_a_short_text_has_its_rows_below_each_other_and_a_lone_row_stands_alone() -> None:
+    assert heat(Heatmap("t", ("a", "b"), (Series("r", (0.1, 0.2)),))).is_short
+    pair = replace(HEATMAP, rows=HEATMAP.rows * 2)
+    reader = Reader(html(Page("r", papers=(Chapter("c", "c", "q", (replace(SECTION, figures=(pair,)),)),))))
+    kinds = [a["class"] for a in reader.named("div") if a.get("class", "").startswith("strips")]
+    assert kinds == ["strips aligned", "strips"]
+
+
 def test_weights_that_do_not_fit_their_units_are_refused() -> None:
     with pytest.raises(ValueError, match="1 weights for 2 units"):
         heat(Heatmap("t", ("a", "b"), (Series("r", (0.1,)),)))
@@ -198,7 +250,7 @@ def test_ids_are_unique_and_every_link_and_label_finds_its_target(reader: Reader
     ids = [attributes["id"] for _, attributes in reader.elements if "id" in attributes]
     assert len(ids) == len(set(ids))
     links = [a["href"] for a in reader.named("a")]
-    assert len(links) == 4
+    assert len(links) == 5
     labels = [name for _, a in reader.elements for name in a.get("aria-labelledby", "").split()]
     references = [a["href"] for a in reader.named("use")] + re.findall(r"url\((#[^)]+)\)", str(reader.elements))
     assert {name.removeprefix("#") for name in [*links, *labels, *references]} <= set(ids)
@@ -287,6 +339,18 @@ def test_a_page_with_twenty_long_texts_stays_below_a_megabyte() -> None:
     weights = tuple(np.random.default_rng(0).dirichlet(np.ones(150)).tolist())
     texts = tuple(Heatmap(f"t{n}", ("word",) * 150, (Series("attention", weights),) * 2) for n in range(20))
     assert len(html(Page("r", papers=(Chapter("c", "c", "q", (replace(SECTION, heatmaps=texts),)),))).encode()) < 1e6
+
+
+def test_two_hundred_sections_with_a_violin_and_a_text_fit_into_eight_megabytes() -> None:
+    rng = np.random.default_rng(0)
+    groups = tuple(tuple(Series(n, tuple(rng.beta(2, 6, 60).tolist())) for n in ("no", "yes")) for _ in range(4))
+    violin = Violin("Median change", Axis("change", (0.0, 1.0)), Axis("largest weight"), ("a", "b", "c", "d"), groups)
+    rows = tuple(
+        Series(name, tuple(rng.dirichlet(np.ones(37)).tolist())) for name in ("attention", "adversary", "other")
+    )
+    section = replace(SECTION, figures=(violin,), heatmaps=(Heatmap("t", ("word",) * 37, rows),))
+    empty, one = (html(Page("r", papers=(Chapter("c", "c", "q", some),))) for some in ((), (section,)))
+    assert 216 * (len(one.encode()) - len(empty.encode())) < 8e6
 
 
 def variables(selector: str) -> dict[str, str]:

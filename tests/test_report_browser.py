@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 from heedful.core.figures import Axis, Bars, Heatmap, Histogram, Lines, Matrix, Scatter, Series, Violin
 from heedful.report.content import Chapter, Page, Pair, Section, TableView
 from heedful.report.page import write
+from tests.tabs import LEAST_CONTRAST, UNBROKEN, launched, opened
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext
@@ -32,38 +32,13 @@ HOSTILE = (
     "שלום עולם \u202eevil",
     "👩‍🔬 日本語",
 )
-UNBROKEN = "antidisestablishmentarianism" * 12
-ARGUMENTS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-LEAST_CONTRAST = """() => {
-  const canvas = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
-  const over = (colours) => {
-    canvas.clearRect(0, 0, 1, 1);
-    for (const colour of colours) { canvas.fillStyle = colour; canvas.fillRect(0, 0, 1, 1); }
-    return [...canvas.getImageData(0, 0, 1, 1).data].slice(0, 3);
-  };
-  const linear = (v) => (v / 255 <= 0.04045 ? v / 255 / 12.92 : ((v / 255 + 0.055) / 1.055) ** 2.4);
-  const light = ([r, g, b]) => 0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b);
-  const found = [];
-  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-  while (walker.nextNode()) {
-    const holder = walker.currentNode.parentElement;
-    if (!walker.currentNode.data.trim() || !holder.checkVisibility() || holder.closest("svg, script, .skip")) continue;
-    const grounds = [];
-    for (let e = holder; e; e = e.parentElement) grounds.unshift(getComputedStyle(e).backgroundColor);
-    const ground = over(["white", ...grounds]);
-    const ink = over(["white", ...grounds, getComputedStyle(holder).color]);
-    const [low, high] = [light(ground), light(ink)].sort((a, b) => a - b);
-    found.push([(high + 0.05) / (low + 0.05), walker.currentNode.data.trim().slice(0, 40), holder.className]);
-  }
-  return [found.length, ...found.sort((a, b) => a[0] - b[0])[0]];
-}"""
 
 
 def section(name: str) -> Section:
     """A section that says `name` wherever data can stand, with every kind of figure."""
     axis, some = Axis(name), Series(name, (0.1, 0.2, 0.7))
     wide = TableView(name, (name, "n", *(f"column {n}" for n in range(12))), ((name, 3, *((0.5,) * 11), None),), name)
-    pairs = TableView(name, ("row", name), ((name, Pair(0.5, 0.25)),))
+    pairs = TableView(name, ("row", name), ((name, Pair(0.5, 0.25, 0.1)), (name, Pair(0.5, 0.5, 0.1))))
     units = (name, "fine", "film", *(f"w{n}" for n in range(150)))
     steps = tuple((n - 20) / 20 for n in range(41))
     weights = (steps * 4)[: len(units)]
@@ -90,14 +65,8 @@ def content(names: tuple[str, ...]) -> Page:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install heedful[dev]")
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        pytest.skip("chromium is not installed: apt-get install chromium")
-    with api.sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=chromium, args=ARGUMENTS)
+    with launched() as started:
         yield started
-        started.close()
 
 
 @pytest.fixture(scope="module")
@@ -115,22 +84,6 @@ def context(browser: Browser) -> Iterator[BrowserContext]:
     fresh = browser.new_context(viewport={"width": 1280, "height": 900}, reduced_motion="reduce")
     yield fresh
     fresh.close()
-
-
-def opened(context: BrowserContext, address: str) -> tuple[Tab, list[str]]:
-    """The page, and a list that collects everything it must not do: dialogs, console lines, errors, requests."""
-    tab, faults = context.new_page(), list[str]()
-
-    def refuse(dialog: object) -> None:
-        faults.append("dialog")
-        dialog.dismiss()  # type: ignore[attr-defined]
-
-    tab.on("dialog", refuse)
-    tab.on("console", lambda message: faults.append(f"console: {message.text}"))
-    tab.on("pageerror", lambda error: faults.append(f"error: {error}"))
-    tab.on("request", lambda r: faults.append(r.url) if not r.url.startswith((address, "data:")) else None)
-    tab.goto(address)
-    return tab, faults
 
 
 def open_all(tab: Tab) -> None:

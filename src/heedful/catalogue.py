@@ -6,6 +6,9 @@ import inspect
 from collections.abc import Callable, Mapping
 
 from heedful.attributions.attention import RawAttention
+from heedful.attributions.deletion import LeaveOneOut
+from heedful.attributions.gradient import Gradient
+from heedful.attributions.nulls import PermutedAttention
 from heedful.attributions.perturbation import Random
 from heedful.core.types import Corpus, Method
 from heedful.data.corpora import CORPORA as PUBLISHED
@@ -14,6 +17,8 @@ from heedful.data.packaged import RottenTomatoes
 from heedful.data.planted import MOCKS, Stories
 from heedful.models.attention import Additive, Attention, Dot
 from heedful.models.encoders import GRU, Average, BiLSTM, Convolution, Encoder, Perceptron
+from heedful.trials.adversary import Adversary
+from heedful.trials.agreement import Agreement
 from heedful.trials.performance import Performance
 from heedful.trials.permutation import Permutation
 from heedful.trials.trial import Trial
@@ -32,8 +37,14 @@ ENCODERS: Mapping[str, type[Encoder]] = {
     "perceptron": Perceptron,
 }
 ATTENTIONS: Mapping[str, Callable[[], Attention]] = {"additive": Additive, "dot": Dot}
-METHODS: Mapping[str, Callable[[], Method]] = {"raw-attention": RawAttention, "random": Random}
-TRIALS: Mapping[str, type[Trial]] = {trial.name: trial for trial in (Performance, Permutation)}
+METHODS: Mapping[str, Callable[[], Method]] = {
+    "raw-attention": RawAttention,
+    "gradient": Gradient,
+    "leave-one-out": LeaveOneOut,
+    "random": Random,
+    "permuted-attention": PermutedAttention,
+}
+TRIALS: Mapping[str, type[Trial]] = {trial.name: trial for trial in (Performance, Agreement, Permutation, Adversary)}
 
 
 def trial_named(class_name: str) -> type[Trial] | None:

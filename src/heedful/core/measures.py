@@ -35,6 +35,14 @@ from heedful.core.scores import (
     roc_auc,
     roc_auc_macro,
 )
+from heedful.core.topk import (
+    top_k_kendall,
+    top_k_kendall_matrix,
+    units_in_share,
+    units_not_zero,
+    weighted_kendall,
+    weighted_kendall_matrix,
+)
 
 __all__ = [
     "Average",
@@ -63,5 +71,11 @@ __all__ = [
     "roc_auc_macro",
     "spearman",
     "spearman_matrix",
+    "top_k_kendall",
+    "top_k_kendall_matrix",
     "total_variation",
+    "units_in_share",
+    "units_not_zero",
+    "weighted_kendall",
+    "weighted_kendall_matrix",
 ]

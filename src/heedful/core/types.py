@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Generator, Tensor, nn
@@ -74,6 +74,13 @@ class Batch:
     def scored(self) -> Tensor:
         """True on the units that can receive a score: neither padding nor special symbols."""
         return self.words >= 0
+
+    @property
+    def deletable(self) -> Tensor:
+        """True on the scored units whose part has another scored unit: deleting them empties no part."""
+        both = [self.scored & (self.segments == part) for part in (0, 1)]
+        first, second = (part & (part.sum(1, keepdim=True) > 1) for part in both)
+        return first | second
 
     @property
     def lengths(self) -> Tensor:
@@ -214,6 +221,18 @@ class Model(nn.Module, ABC):
         def __call__(
             self, batch: Batch, *, embeddings: Tensor | None = None, attention: Tensor | None = None
         ) -> Trace: ...
+
+
+@runtime_checkable
+class Deletes(Protocol):
+    """A model that knows a faster way than one reading per deletion."""
+
+    def without_each(self, batch: Batch) -> Tensor:
+        """Logits `[batch unit output]` of each text without each of its `deletable` units, read anew.
+
+        At all other units stand the logits of the whole text. No gradient is kept.
+        """
+        ...
 
 
 class Plan(ABC):

@@ -56,7 +56,7 @@ class BiLSTM(Encoder):
     def build(self, inputs: int) -> EncoderModule:
         with unfilled():
             cells = [nn.LSTM(inputs, self.width, batch_first=True) for _ in range(2)]
-            return _BothWays(cells[0], cells[1])
+            return BothWays(cells[0], cells[1])
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class GRU(Encoder):
     def build(self, inputs: int) -> EncoderModule:
         with unfilled():
             cells = [nn.GRU(inputs, self.width, batch_first=True) for _ in range(2)]
-            return _BothWays(cells[0], cells[1])
+            return BothWays(cells[0], cells[1])
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Convolution(Encoder):
 
     def build(self, inputs: int) -> EncoderModule:
         with unfilled():
-            return _SideBySide(inputs, self)
+            return SideBySide(inputs, self)
 
 
 @dataclass(frozen=True)
@@ -109,13 +109,13 @@ class Average(Encoder):
 
     def build(self, inputs: int) -> EncoderModule:
         with unfilled():
-            return _TokenWise(inputs, self.width)
+            return TokenWise(inputs, self.width)
 
 
 Perceptron = Average
 
 
-class _BothWays(EncoderModule):
+class BothWays(EncoderModule):
     """A recurrent cell in each direction, padding-invariant without packing.
 
     Padding comes after the text, so the forward cell never sees it before a real unit; for the backward cell
@@ -142,13 +142,16 @@ class _BothWays(EncoderModule):
         return torch.cat([_picked(ahead, last.unsqueeze(1)), back[:, :1]], dim=-1).squeeze(1)
 
 
-class _SideBySide(EncoderModule):
+class SideBySide(EncoderModule):
+    """Windows of several widths; a state depends on its `reach` nearest neighbours on each side."""
+
     def __init__(self, inputs: int, plan: Convolution) -> None:
         super().__init__()
         self.windows = nn.ModuleList(
             nn.Conv1d(inputs, plan.filters, kernel, padding=kernel // 2) for kernel in plan.kernels
         )
         self.dim = plan.filters * len(plan.kernels)
+        self.reach = max(plan.kernels) // 2
 
     def forward(self, embeddings: Tensor, mask: Tensor) -> Tensor:
         real = mask.unsqueeze(-1)
@@ -161,7 +164,9 @@ class _SideBySide(EncoderModule):
         return hidden.masked_fill(~mask.unsqueeze(-1), -torch.inf).amax(1)
 
 
-class _TokenWise(EncoderModule):
+class TokenWise(EncoderModule):
+    """A state depends on its own unit only."""
+
     def __init__(self, inputs: int, width: int) -> None:
         super().__init__()
         self.projection = nn.Linear(inputs, width)

@@ -14,7 +14,9 @@ import torch
 from torch import Generator, Tensor, nn
 
 from heedful.core.types import Batch, Model, Plan, Task, Trace, UserError
+from heedful.models.aligning import encoded_in_place, to_the_left
 from heedful.models.attention import Attention, Normaliser, Softmax
+from heedful.models.deletion import without_each
 from heedful.models.encoders import Encoder, EncoderModule
 from heedful.models.initialising import initialised, unfilled
 from heedful.models.shapes import OneText, Reading, Readout, Shape
@@ -76,7 +78,7 @@ class PooledModel(Model):
         """What happened; with `hidden` given the encoder rests, with `attention` the attention module."""
         embeddings = self.embed(batch) if embeddings is None else embeddings
         hidden = self.encode(batch, embeddings) if hidden is None else hidden
-        reading = self._reading(batch, hidden)
+        reading = self.reading(batch, hidden)
         scores = None
         if attention is None:
             scores, attention = self._attend(batch, reading)
@@ -96,7 +98,11 @@ class PooledModel(Model):
 
     def readout(self, batch: Batch, hidden: Tensor) -> Readout:
         """The map from attention to logits over these hidden states, to be asked many times."""
-        return self.decoder.readout(self._reading(batch, hidden))
+        return self.decoder.readout(self.reading(batch, hidden))
+
+    def without_each(self, batch: Batch) -> Tensor:
+        """Logits `[batch unit output]` of each text without each of its `deletable` units; states are reused."""
+        return without_each(self, batch)
 
     def embed(self, batch: Batch) -> Tensor:
         """Word vectors `[batch unit width]`, zero on padding."""
@@ -108,22 +114,24 @@ class PooledModel(Model):
         """Hidden states `[batch unit dim]`, each part encoded by itself; zero on padding."""
         parts = self.shape.parts(batch)
         if len(parts) == 1:
-            return self._encoder(0)(embeddings, batch.mask)
+            return self.encoder_of(0)(embeddings, batch.mask)
         return _total(
-            _encoded_in_place(self._encoder(reader), embeddings, mask)
+            encoded_in_place(self.encoder_of(reader), embeddings, mask)
             for reader, mask in zip(self.shape.readers, parts, strict=True)
         )
 
-    def _encoder(self, reader: int) -> EncoderModule:
+    def encoder_of(self, reader: int) -> EncoderModule:
+        """The encoder with this number; `shape.readers` says which part it reads."""
         return cast(EncoderModule, self.encoders[reader])
 
-    def _reading(self, batch: Batch, hidden: Tensor) -> Reading:
+    def reading(self, batch: Batch, hidden: Tensor) -> Reading:
+        """What the decoder reads beside attention: states, the question's summary, candidates."""
         question = None
         if self.shape.asks:
             mask = self.shape.parts(batch)[-1]
             _refuse_empty(mask, batch, "a question")
-            left, real = _to_the_left(hidden, mask)
-            question = self._encoder(self.shape.readers[-1]).summary(left, real)
+            left, real = to_the_left(hidden, mask)
+            question = self.encoder_of(self.shape.readers[-1]).summary(left, real)
         return Reading(hidden, question, batch.candidates)
 
     def _attend(self, batch: Batch, reading: Reading) -> tuple[Tensor, Tensor]:
@@ -133,30 +141,6 @@ class PooledModel(Model):
         scores = self.attention(reading.hidden, reading.question).unsqueeze(1).expand_as(support)
         weights = self.normaliser(scores, support)
         return scores.masked_fill(~support, 0.0)[:, None, None], weights[:, None, None]
-
-
-def _encoded_in_place(encoder: EncoderModule, embeddings: Tensor, mask: Tensor) -> Tensor:
-    """Hidden states of one part on the unit axis of the batch, zero elsewhere."""
-    order, real = _left_order(mask)
-    states = encoder(_rows_at(embeddings, order), real)
-    place = order.unsqueeze(-1).expand_as(states)
-    return states.new_zeros(*mask.shape, encoder.dim).scatter(1, place, states)
-
-
-def _to_the_left(values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    order, real = _left_order(mask)
-    return _rows_at(values, order), real
-
-
-def _left_order(mask: Tensor) -> tuple[Tensor, Tensor]:
-    """For each row the places of its marked units, in order, and which of these places are real."""
-    width = max(1, int(mask.sum(1).max()))
-    order = torch.argsort((~mask).to(torch.int8), dim=1, stable=True)[:, :width]
-    return order, mask.gather(1, order)
-
-
-def _rows_at(values: Tensor, order: Tensor) -> Tensor:
-    return values.gather(1, order.unsqueeze(-1).expand(-1, -1, values.shape[-1]))
 
 
 def _total(tensors: Iterable[Tensor]) -> Tensor:

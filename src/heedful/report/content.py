@@ -14,10 +14,15 @@ from heedful.core.figures import Figure, Heatmap
 
 @dataclass(frozen=True)
 class Pair:
-    """Our number (None: undefined) beside the published one (None: not published) and their difference."""
+    """Our number (None: undefined) beside the published one (None: not published) and their difference.
+
+    Args:
+        tolerance: how far the two may lie apart; where it is given, the page says "inside" or "outside".
+    """
 
     ours: float | None
     published: float | None
+    tolerance: float | None = None
 
 
 Cell = str | float | Pair | None
@@ -29,7 +34,8 @@ class TableView:
 
     Args:
         rows: one cell per column. None is shown as "undefined", with the n of its row if there is a column
-            "n". A column with a published number in a `Pair` is shown as three: ours, published, difference.
+            "n". A column with a published number in a `Pair` is shown as three: ours, published, difference;
+            where a tolerance was given, a fourth says whether the difference is inside it.
         note: a sentence below the table.
     """
 
@@ -51,7 +57,9 @@ class Section:
     Args:
         anchor: name of the section in links; cleaned and made unique by the page.
         about: corpus, encoder, attention, seed, n and whatever else tells this section from its neighbours.
+            By the first three and by the experiment readers choose among many sections.
         warnings: what a reader must know before believing the numbers.
+        experiment: the trial's short name.
     """
 
     anchor: str
@@ -65,6 +73,7 @@ class Section:
     figures: tuple[Figure, ...] = ()
     heatmaps: tuple[Heatmap, ...] = ()
     warnings: tuple[str, ...] = ()
+    experiment: str = ""
 
 
 @dataclass(frozen=True)

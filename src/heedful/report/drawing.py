@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch, Rectangle
+from matplotlib.patches import Patch, Polygon, Rectangle
 from numpy.typing import NDArray
 
 from heedful.core.figures import Axis, Bars, Histogram, Lines, Matrix, Scatter, Series, Violin
@@ -21,6 +21,8 @@ from heedful.report.spoken import NOTHING, finite, remarks
 Chart = Violin | Histogram | Scatter | Bars | Lines | Matrix
 Legend = list[tuple[Artist, str]]
 Points = NDArray[np.float64]
+_Mark = tuple[float, float, float]
+"""Where a quartile stands: its value, the middle of its violin, half the violin's height there."""
 
 Dash = tuple[float, tuple[float, ...]]
 
@@ -28,6 +30,7 @@ _SOLID: Dash = (0, ())
 _DOTTED: Dash = (0, (1.5, 1.5))
 _DASHES: tuple[Dash, ...] = (_SOLID, (0, (5, 2)), _DOTTED, (0, (6, 2, 1.5, 2)))
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+_STEPS = 48
 _MANY = 400
 _MOST = 4000
 _LABEL = 26
@@ -82,37 +85,50 @@ class _Spot:
 
 
 def _violin(chart: Violin, axes: Axes) -> Legend:
+    marks: list[_Mark] = []
     for row, group in enumerate(chart.groups):
         height = 0.84 / max(1, len(group))
         for place, series in enumerate(group):
             middle = row + 0.42 - height * (place + 0.5)
             values = np.asarray(finite(series.values))
-            _body(axes, values, _Spot(middle, 0.44 * height, series_colour(place)))
+            marks += _body(axes, values, _Spot(middle, 0.44 * height, series_colour(place)))
             _margin(axes, middle, f"n={number(len(values))}")
+    _ticked(axes, [mark for place, mark in enumerate(marks) if place % 3 == 1], _SOLID)
+    _ticked(axes, [mark for place, mark in enumerate(marks) if place % 3 != 1], _DOTTED)
     _rows(axes, chart.bins)
     _labelled(axes, chart.x, chart.y)
     axes.grid(visible=True, axis="x")
     return _patches(chart.groups[0] if chart.groups else ())
 
 
-def _body(axes: Axes, values: Points, spot: _Spot) -> None:
-    """A violin; dots for fewer than three values, a stroke for values that are all the same."""
+def _body(axes: Axes, values: Points, spot: _Spot) -> list[_Mark]:
+    """Draws a violin and gives back where its quartiles are to be marked.
+
+    Fewer than three values are dots, values that are all the same a stroke, both without marks.
+    """
     if len(values) < 3:
         axes.plot(values, np.full(len(values), spot.middle), "o", color=spot.colour, markersize=5)
-        return
+        return []
     low, high = float(values.min()), float(values.max())
-    quartiles = np.percentile(values, (25, 50, 75))
     if not high - low > 1e-9 * max(abs(low), abs(high)):
         axes.vlines(low, spot.middle - spot.reach, spot.middle + spot.reach, colors=spot.colour, linewidth=3)
-        return
-    grid = np.linspace(low, high, 72)
+        return []
+    grid = np.linspace(low, high, _STEPS)
     density = _density(values, grid)
     width = spot.reach * density / density.max()
-    outline = np.r_[grid, grid[::-1]], spot.middle + np.r_[width, -width[::-1]]
-    axes.fill(*outline, facecolor=(spot.colour, 0.6), edgecolor=spot.colour, linewidth=1.2)
-    for at, dash in zip(quartiles, (_DOTTED, _SOLID, _DOTTED), strict=True):
-        half = float(np.interp(at, grid, width))
-        axes.vlines(at, spot.middle - half, spot.middle + half, colors=INK, linestyles=dash, linewidth=1.3)
+    outline = np.column_stack([np.r_[grid, grid[::-1]], spot.middle + np.r_[width, -width[::-1]]])
+    # As an artist, because a patch is searched for its extremes curve by curve, which takes most of the time.
+    axes.add_artist(Polygon(outline, facecolor=(spot.colour, 0.6), edgecolor=spot.colour, linewidth=1.2))
+    axes.update_datalim(outline)
+    quartiles = np.percentile(values, (25, 50, 75))
+    return [(float(at), spot.middle, float(np.interp(at, grid, width))) for at in quartiles]
+
+
+def _ticked(axes: Axes, marks: list[_Mark], dash: Dash) -> None:
+    """The marks as upright strokes in one path."""
+    across = [x for at, _, _ in marks for x in (at, at, np.nan)]
+    up = [y for _, middle, half in marks for y in (middle - half, middle + half, np.nan)]
+    axes.add_line(Line2D(across, up, color=INK, linestyle=dash, linewidth=1.3, solid_capstyle="butt"))
 
 
 def _density(values: Points, grid: Points) -> Points:

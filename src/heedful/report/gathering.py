@@ -10,22 +10,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import pandas as pd
-
-from heedful import __version__, catalogue, papers
+from heedful import __version__, catalogue, papers, printed
 from heedful.core.figures import Axis, Figure, Heatmap, Lines, Series
 from heedful.core.recipe import compact
 from heedful.core.sealed import named
 from heedful.core.types import SPLITS
 from heedful.core.workspace import Artefact, Finished, Json, Workspace
 from heedful.report.content import Cell, Chapter, Page, Pair, Section, TableView
+from heedful.report.examples import EXAMPLES, Scores, heatmaps
 from heedful.report.page import write
+from heedful.report.tabulating import Told, figures, tables
 from heedful.trials.trial import Trial
-
-HEATMAPS = 4
-"""Texts shown per section."""
-FEWEST = 6
-"""Words that a text needs to be shown, if there are such texts."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +31,7 @@ class Run:
     recipe: Mapping[str, Json]
     artefact: Artefact
     subject: Artefact | None
-    attention: Artefact | None
+    attributed: Mapping[str, Artefact]
 
     @property
     def about(self) -> Mapping[str, Json]:
@@ -77,17 +72,18 @@ def page(workspace: Workspace) -> Page:
 
 def _runs(finished: Sequence[Finished]) -> Iterable[Run]:
     by_name = {each.name: each for each in finished}
-    attended = {
-        compact(each.recipe["subject"]): each
-        for each in finished
-        if each.kind == "Attributed" and mapping(each.recipe["method"])["type"] == "RawAttention"
-    }
+    attributed: dict[str, dict[str, Finished]] = {}
+    for each in finished:
+        if each.kind == "Attributed":
+            method = str(mapping(each.recipe["method"])["type"])
+            attributed.setdefault(compact(each.recipe["subject"]), {})[method] = each
     for each in finished:
         trial = catalogue.trial_named(each.kind)
         if trial is not None:
             subject = by_name.get(named(mapping(each.recipe["subject"])))
-            attention = attended.get(compact(each.recipe["subject"]))
-            yield Run(trial, each.recipe, each.open(), _opened(subject), _opened(attention))
+            shown = attributed.get(compact(each.recipe["subject"]), {}) if trial.name in EXAMPLES else {}
+            scores = {method: found.open() for method, found in shown.items() if method in ("RawAttention", "Gradient")}
+            yield Run(trial, each.recipe, each.open(), _opened(subject), scores)
 
 
 def _opened(finished: Finished | None) -> Artefact | None:
@@ -105,7 +101,29 @@ def _chapter(name: str, runs: list[Run]) -> Chapter:
     groups: dict[str, list[Run]] = {}
     for run in sorted(runs, key=_place):
         groups.setdefault(run.group, []).append(run)
-    return Chapter(name, paper.title, paper.question, tuple(_section(group) for group in groups.values()))
+    told = [_told(group) for group in groups.values()]
+    sections = tuple(_section(group) for group in groups.values())
+    return Chapter(name, paper.title, paper.question, sections, tables(told), figures(told))
+
+
+def _told(runs: list[Run]) -> Told:
+    first = runs[0]
+    summary = _means([run.trial.summary(run.artefact.table) for run in runs])
+    about = {key: str(first.about[key]) for key in ("corpus", "encoder", "attention")}
+    facts: dict[str, float] = {}
+    if first.subject is not None and first.trial.name == "performance":
+        sizes = mapping(first.subject.notes["sizes"])
+        counts: dict[str, float] = {
+            split: sum(_number(count) for count in mapping(sizes[split]).values()) for split in SPLITS
+        }
+        length = float(first.artefact.table["length"].mean())
+        facts = {"vocabulary": _number(first.subject.notes["vocabulary"]), "length": length, **counts}
+    return Told(first.trial.name, **about, summary=summary, facts=facts)
+
+
+def _number(value: Json) -> float:
+    assert isinstance(value, int | float)
+    return float(value)
 
 
 def _place(run: Run) -> tuple[str, str, str, int, int]:
@@ -120,7 +138,8 @@ def _section(runs: list[Run]) -> Section:
     names = {key: str(first.about[key]) for key in ("corpus", "encoder", "attention")}
     return Section(
         anchor="-".join([trial.name, *names.values()]),
-        title=f"{trial.title} {names['corpus']}: {names['encoder']}, {names['attention']}",
+        experiment=trial.name,
+        title=f"{trial.title} {names['corpus']}: {', '.join([names['encoder'], names['attention'], *_variant(first)])}",
         claim=trial.claim,
         source=trial.source,
         about={**names, **_circumstances(runs)},
@@ -133,12 +152,21 @@ def _section(runs: list[Run]) -> Section:
     )
 
 
+def _variant(run: Run) -> list[str]:
+    """What tells runs of one trial on one subject apart, for the title."""
+    epsilon, solver = run.recipe.get("epsilon"), run.recipe.get("solver")
+    return [] if solver is None else [str(solver), f"epsilon {epsilon}"]
+
+
 def _circumstances(runs: list[Run]) -> dict[str, str]:
     first = runs[0]
     fit = mapping(mapping(first.recipe["subject"])["fit"])
     vectors = mapping(first.recipe["subject"])["vectors"]
     notes = first.artefact.notes
     found = {"seeds": ", ".join(str(run.seed) for run in runs), "instances": f"{notes['n']} of {notes['of']}"}
+    for option in ("epsilon", "solver", "layer", "head", "measure"):
+        if first.recipe.get(option) is not None:
+            found[option] = str(first.recipe[option])
     if isinstance(vectors, dict):
         found["vectors"] = str(vectors.get("source", VECTORS.get(str(vectors["type"]), vectors["type"])))
     return {**found, "epochs": str(fit["epochs"])}
@@ -157,7 +185,7 @@ def _mean(values: Sequence[float]) -> float:
 def _table(runs: list[Run], summaries: Sequence[Mapping[str, float]]) -> TableView:
     """The summary with print beside it; names like `n.class_0` become a row for class 0 with a column for n."""
     first = runs[0]
-    published = papers.published(first.trial.name, {key: str(value) for key, value in first.about.items()})
+    published = printed.published(first.trial.name, {key: str(value) for key, value in first.about.items()})
     cells = {name: _Cell(mean, published.get(name), summaries, name) for name, mean in _means(summaries).items()}
     note = "Published numbers are one run of the authors' code, which set no seed." if published else ""
     spread = len(runs) > 1
@@ -268,37 +296,15 @@ def _short(value: Json) -> str:
 
 
 def _heatmaps(run: Run) -> tuple[Heatmap, ...]:
-    if run.trial.name != "permutation" or run.attention is None or run.subject is None:
+    attention = run.attributed.get("RawAttention")
+    if run.trial.name not in EXAMPLES or attention is None or run.subject is None:
         return ()
-    table = run.artefact.table.merge(run.attention.table, on="uid", suffixes=("", "_attended"))
+    gradient = run.attributed.get("Gradient")
     classes = [str(name) for name in _list(run.subject.notes["classes"])]
-    return tuple(_heatmap(title, row, classes) for title, row in _chosen(table))
+    scores = Scores(attention.table, None if gradient is None else gradient.table, classes)
+    return heatmaps(run.trial.name, run.artefact.table, scores)
 
 
 def _list(value: Json) -> list[Json]:
     assert isinstance(value, list)
     return value
-
-
-def _chosen(table: pd.DataFrame) -> list[tuple[str, pd.Series]]:
-    """The texts that show most: where shuffling matters most, where it matters least, and the one in the middle."""
-    # In a text of a few words there is hardly anything to shuffle.
-    told = table[table["length"] >= FEWEST] if (table["length"] >= FEWEST).any() else table
-    ordered = told.sort_values(["median_change", "uid"]).reset_index(drop=True)
-    sharp = ordered[ordered["maximum_attention"] >= 0.5]
-    chosen = [("Shuffling matters most here", ordered.iloc[-1]), ("A typical text", ordered.iloc[len(ordered) // 2])]
-    if len(sharp):
-        chosen.insert(1, ("One word holds most of the attention, yet shuffling hardly matters", sharp.iloc[0]))
-    return chosen[:HEATMAPS]
-
-
-def _heatmap(title: str, row: pd.Series, classes: list[str]) -> Heatmap:
-    kept = [index for index, scored in enumerate(row["scored"]) if scored]
-    label = "" if row["label"] is None or row["label"] != row["label"] else f", truly {classes[int(row['label'])]}"
-    caption = (
-        f"predicted {classes[int(row['predicted'])]} ({row['probability']:.2f}){label}; largest weight "
-        f"{row['maximum_attention']:.2f}; median change when shuffled {row['median_change']:.3f}"
-    )
-    units = tuple(str(row["units"][index]) for index in kept)
-    weights = Series("attention", tuple(float(row["scores"][index]) for index in kept))
-    return Heatmap(title, units, (weights,), caption)

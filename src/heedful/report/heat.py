@@ -15,6 +15,7 @@ from heedful.report.spoken import finite, sentences
 
 _STEPS = 20
 _AT_FIRST = 90
+_SHORT = 30
 _WORD_STARTS = ("Ġ", "▁", " ")
 
 
@@ -41,13 +42,20 @@ class Strip:
 
 @dataclass(frozen=True)
 class HeatView:
-    """A heat-map ready for the page, with its numbers as a table for those who cannot point at a word."""
+    """A heat-map ready for the page, with its numbers as a table for those who cannot point at a word.
+
+    Args:
+        more: units that are folded away.
+        is_short: whether rows are better compared one below the other than side by side.
+    """
 
     title: str
     caption: str
     strips: tuple[Strip, ...]
     words: tuple[str, ...]
     numbers: TableView
+    more: int
+    is_short: bool
 
 
 def heat(heatmap: Heatmap) -> HeatView:
@@ -63,7 +71,9 @@ def heat(heatmap: Heatmap) -> HeatView:
         tuple((unit, *(row.values[place] for row in heatmap.rows)) for place, unit in enumerate(heatmap.units)),
     )
     strips = tuple(_strip(row, letters) for row in heatmap.rows)
-    return HeatView(heatmap.title, heatmap.caption, strips, sentences(heatmap), numbers)
+    more = max((len(strip.rest) for strip in strips), default=0)
+    is_short = len(heatmap.units) <= _SHORT
+    return HeatView(heatmap.title, heatmap.caption, strips, sentences(heatmap), numbers, more, is_short)
 
 
 def spelled(units: tuple[str, ...]) -> list[tuple[str, str]]:

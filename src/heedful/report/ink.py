@@ -127,7 +127,7 @@ def _rounded(value: str) -> str:
     """Numbers with two decimals, one in long paths: finer than a screen shows, a third of the bytes."""
     decimals = 1 if len(value) > 600 else 2
     text = _NUMBER.sub(lambda m: f"{float(m[0]):.{decimals}f}".rstrip("0").rstrip("."), value)
-    return re.sub(r"\s*([A-Za-z])\s*", r"\1", text) if text.startswith("M ") else text
+    return re.sub(r"\s*([A-Za-z])\s*", r"\1", text).rstrip() if text.startswith("M ") else text
 
 
 def _painted(style: str) -> dict[str, str]:

@@ -19,17 +19,25 @@
   const contents = document.querySelector("nav details");
   if (contents && matchMedia("(max-width: 70rem)").matches) contents.open = false;
 
-  // Only what can be scrolled needs a place in the order of the Tab key.
-  const scrolls = document.querySelectorAll(".scroll");
-  const settle = () => {
-    for (const box of scrolls) {
-      if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
-      else box.removeAttribute("tabindex");
+  // Only what can be scrolled needs a place in the order of the Tab key. What is off the screen is not even laid
+  // out, so each box is looked at when it gets a size.
+  const sizes = new ResizeObserver((entries) => {
+    for (const { target } of entries) {
+      if (target.scrollWidth > target.clientWidth) target.tabIndex = 0;
+      else target.removeAttribute("tabindex");
     }
-  };
-  settle();
-  addEventListener("resize", settle);
-  document.addEventListener("toggle", settle, true);
+  });
+  for (const box of document.querySelectorAll(".scroll")) sizes.observe(box);
+
+  // A word under the pointer is marked in every row of its heat-map.
+  let same = [];
+  document.addEventListener("pointerover", ({ target }) => {
+    for (const token of same) token.classList.remove("same");
+    const token = target.closest(".tokens > span");
+    const place = token ? [...token.parentElement.children].indexOf(token) : -1;
+    same = token ? [...token.closest(".strips").querySelectorAll(".tokens")].map((text) => text.children[place]) : [];
+    for (const token of same) token.classList.toggle("same", same.length > 1);
+  });
 
   let opened = [];
   addEventListener("beforeprint", () => {
@@ -41,6 +49,66 @@
   });
 
   const links = new Map([...document.querySelectorAll("nav a")].map((link) => [link.hash.slice(1), link]));
+  const entry = (trial) => links.get(trial.id).parentElement;
+
+  const browse = (chapter) => {
+    const bar = chapter.querySelector(".browse");
+    const selects = [...bar.querySelectorAll("select")];
+    const reset = bar.querySelector("button");
+    const count = bar.querySelector(".count");
+    const trials = [...chapter.querySelectorAll(".trial")].map((trial) => [trial, trial.dataset.picks.split(" ")]);
+    const fits = (picks, except) =>
+      selects.every((select, place) => select === except || select.value === "" || select.value === picks[place]);
+
+    const apply = () => {
+      let shown = 0;
+      for (const [trial, picks] of trials) {
+        const isShown = fits(picks);
+        shown += isShown;
+        trial.hidden = entry(trial).hidden = !isShown;
+      }
+      selects.forEach((select, place) => {
+        // What would leave nothing to show cannot be chosen.
+        const left = new Set(trials.filter(([, picks]) => fits(picks, select)).map(([, picks]) => picks[place]));
+        for (const option of select.options) option.disabled = option.value !== "" && !left.has(option.value);
+        select.classList.toggle("chosen", select.value !== "");
+      });
+      reset.disabled = selects.every((select) => select.value === "");
+      const text = `${shown} of ${trials.length} shown`;
+      if (count.textContent !== text) count.textContent = text;
+    };
+    const choose = () => {
+      apply();
+      // Somebody who has read on sees the first result of the new choice, not the middle of another one.
+      const first = trials.find(([trial]) => !trial.hidden)[0];
+      if (first.getBoundingClientRect().top < 0) first.scrollIntoView();
+    };
+    const clear = () => {
+      for (const select of selects) select.value = "";
+    };
+    bar.hidden = false;
+    bar.addEventListener("change", choose);
+    reset.addEventListener("click", () => {
+      clear();
+      choose();
+      selects[0].focus();
+    });
+    // Browsers may put back what was chosen before a page is shown again.
+    addEventListener("pageshow", apply);
+
+    return (name) => {
+      if (!trials.some(([trial]) => trial.id === name && trial.hidden)) return;
+      clear();
+      apply();
+      document.getElementById(name).scrollIntoView();
+    };
+  };
+  const reveals = [...document.querySelectorAll(".many")].map(browse);
+  // A link to a section that was not chosen shows it all the same.
+  addEventListener("hashchange", () => {
+    for (const reveal of reveals) reveal(location.hash.slice(1));
+  });
+
   const seen = new Set();
   const watch = new IntersectionObserver((entries) => {
     for (const entry of entries) seen[entry.isIntersecting ? "add" : "delete"](entry.target.id);

@@ -21,6 +21,7 @@ from markupsafe import Markup
 
 from heedful.core.figures import Figure, Heatmap
 from heedful.core.types import UserError
+from heedful.report.browsing import FACETS, Choice, browsing, fact
 from heedful.report.charts import svg
 from heedful.report.content import Chapter, Page, Section
 from heedful.report.heat import heat
@@ -28,6 +29,8 @@ from heedful.report.ink import printable
 from heedful.report.numbers import number
 from heedful.report.spoken import sentences
 from heedful.report.tables import grid
+
+_HEADING = 60
 
 
 def write(page: Page, folder: Path) -> Path:
@@ -69,30 +72,68 @@ def html(page: Page) -> str:
 
 
 @dataclass(frozen=True)
+class Spot:
+    """Where a table or a figure of a whole chapter is found."""
+
+    anchor: str
+    heading: str
+
+
+@dataclass(frozen=True)
 class Place:
-    """Where a chapter or a section is found; the hint tells a section from others of the same title."""
+    """Where a chapter or a section is found, and how it is called in the contents.
+
+    Args:
+        hint: what tells a section from others of the same label.
+        choices: what a reader can choose a chapter's sections by.
+        picks: a section's number in each choice.
+        overview: anchor and heading of each of a chapter's own tables, then of its figures.
+    """
 
     anchor: str
     content: Chapter | Section
+    label: str
     hint: str = ""
+    choices: tuple[Choice, ...] = ()
+    picks: tuple[int, ...] = ()
+    overview: tuple[Spot, ...] = ()
     inner: tuple[Place, ...] = ()
 
 
 def _places(papers: tuple[Chapter, ...]) -> tuple[Place, ...]:
     """All chapters and sections with anchors that are clean and unique, in reading order."""
     taken: set[str] = set()
-    places = []
-    for chapter in papers:
-        anchor = _anchor(chapter.name, taken)
-        inner = tuple(Place(_anchor(section.anchor, taken), section, _hint(section)) for section in chapter.sections)
-        places.append(Place(anchor, chapter, inner=inner))
-    return tuple(places)
+    return tuple(_chapter(chapter, taken) for chapter in papers)
+
+
+def _chapter(chapter: Chapter, taken: set[str]) -> Place:
+    anchor = _anchor(chapter.name, taken)
+    headings = [view.caption for view in chapter.tables] + [figure.title for figure in chapter.figures]
+    overview = tuple(Spot(_anchor(f"{chapter.name} {name[:_HEADING]}", taken), name) for name in headings)
+    found = browsing(chapter.sections)
+    names = _short(chapter.sections) if found.choices else [(each.title, _hint(each)) for each in chapter.sections]
+    inner = tuple(
+        Place(_anchor(section.anchor, taken), section, label, hint, picks=picks)
+        for section, (label, hint), picks in zip(chapter.sections, names, found.places, strict=True)
+    )
+    return Place(anchor, chapter, chapter.title, choices=found.choices, overview=overview, inner=inner)
+
+
+def _short(sections: tuple[Section, ...]) -> list[tuple[str, str]]:
+    """Labels and hints where titles would fill the screen: what the model is, and what was done to it."""
+    models = [" · ".join(filter(None, (fact(each, name) for name in FACETS[:-1]))) or each.title for each in sections]
+    names = [(model, each.experiment) for model, each in zip(models, sections, strict=True)]
+    # Where that is not enough to tell sections apart, everything else they say about themselves follows.
+    return [
+        name if names.count(name) == 1 else (name[0], " · ".join(filter(None, (name[1], _hint(each)))))
+        for name, each in zip(names, sections, strict=True)
+    ]
 
 
 def _hint(section: Section) -> str:
-    """Names as they are, numbers with what they count; without n and what the title says."""
+    """What readers choose by as it is, the rest with its name; without n and what the title says."""
     facts = [
-        value if isinstance(value, str) else f"{name}\u00a0{number(value)}"
+        str(value) if name in FACETS else f"{name}\u00a0{value if isinstance(value, str) else number(value)}"
         for name, value in section.about.items()
         if name != "n" and str(value) not in section.title
     ]

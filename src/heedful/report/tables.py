@@ -9,8 +9,10 @@ from typing import Literal
 from heedful.report.content import Cell, Pair, TableView
 from heedful.report.numbers import difference, number
 
-Kind = Literal["text", "number", "missing", "ours", "published", "difference"]
-_BESIDE: tuple[Kind, ...] = ("published", "difference")
+Kind = Literal["text", "number", "missing", "ours", "published", "difference", "inside", "outside", "judged"]
+_BESIDE: tuple[Kind, ...] = ("published", "difference", "judged")
+# A tolerance is written in decimals: 0.36 - 0.34 must be inside 0.02, whatever its binary digits say.
+_SLACK = 1e-9
 
 
 @dataclass(frozen=True)
@@ -23,16 +25,21 @@ class Shown:
 
 @dataclass(frozen=True)
 class Heading:
-    """A column's name, how many columns of the page it spans, and the kind of what stands below it."""
+    """A column's name, the kind of what stands below it, and the names of the columns it is split into, if it is."""
 
     name: str
-    span: int
     kind: Kind
+    parts: tuple[Shown, ...] = ()
+
+    @property
+    def span(self) -> int:
+        """How many columns of the page it spans."""
+        return max(1, len(self.parts))
 
 
 @dataclass(frozen=True)
 class Grid:
-    """A table as it is set: headings (a second line stands below those that span three) and rows of cells."""
+    """A table as it is set: headings (a second line stands below those that are split) and rows of cells."""
 
     headings: tuple[Heading, ...]
     rows: tuple[tuple[Shown, ...], ...]
@@ -40,7 +47,14 @@ class Grid:
     @property
     def is_compared(self) -> bool:
         """Whether published numbers stand in the table."""
-        return any(heading.span > 1 for heading in self.headings)
+        return any(heading.parts for heading in self.headings)
+
+    @property
+    def tally(self) -> str:
+        """How many published numbers are met; empty where there was no tolerance to judge by."""
+        kinds = [cell.kind for row in self.rows for cell in row]
+        inside, judged = kinds.count("inside"), kinds.count("inside") + kinds.count("outside")
+        return f"Inside the tolerance: {inside} of {judged}." if judged else ""
 
 
 def grid(table: TableView) -> Grid:
@@ -49,21 +63,41 @@ def grid(table: TableView) -> Grid:
     return Grid(headings, tuple(_row(row, headings) for row in table.rows))
 
 
+def within(pair: Pair) -> bool | None:
+    """Whether the two numbers lie no further apart than the tolerance; None if there is nothing to judge.
+
+    >>> within(Pair(0.36, 0.34, 0.02)), within(Pair(0.36, 0.33, 0.02)), within(Pair(0.36, None, 0.02))
+    (True, False, None)
+    """
+    numbers = (pair.ours, pair.published, pair.tolerance)
+    known = [value for value in numbers if value is not None and math.isfinite(value)]
+    return None if len(known) < 3 else abs(known[0] - known[1]) <= known[2] + _SLACK
+
+
 def _heading(name: str, cells: list[Cell]) -> Heading:
-    printed = any(isinstance(cell, Pair) and cell.published is not None for cell in cells)
-    words = any(isinstance(cell, str) and cell for cell in cells)
-    return Heading(name, 3 if printed else 1, "text" if words and not printed else "number")
+    printed = [cell for cell in cells if isinstance(cell, Pair) and cell.published is not None]
+    if printed:
+        return Heading(name, "number", _parts(printed))
+    return Heading(name, "text" if any(isinstance(cell, str) and cell for cell in cells) else "number")
+
+
+def _parts(printed: list[Pair]) -> tuple[Shown, ...]:
+    parts = [Shown("ours", "ours"), Shown("published", "published"), Shown("difference", "difference")]
+    tolerances = {pair.tolerance for pair in printed if pair.tolerance is not None}
+    if tolerances:
+        parts.append(Shown(f"within ±{tolerances.pop():g}" if len(tolerances) == 1 else "within tolerance", "judged"))
+    return tuple(parts)
 
 
 def _row(row: tuple[Cell, ...], headings: tuple[Heading, ...]) -> tuple[Shown, ...]:
     named = [cell for cell, heading in zip(row, headings, strict=True) if heading.name == "n"]
     counts = [int(cell) for cell in named if not isinstance(cell, str | Pair | None) and math.isfinite(cell)]
     count = counts[0] if counts else None
-    return tuple(shown for cell, h in zip(row, headings, strict=True) for shown in _cells(cell, h.span, count))
+    return tuple(shown for cell, h in zip(row, headings, strict=True) for shown in _cells(cell, h, count))
 
 
-def _cells(cell: Cell, span: int, count: int | None) -> tuple[Shown, ...]:
-    """One cell, or three below a heading that spans three."""
+def _cells(cell: Cell, heading: Heading, count: int | None) -> tuple[Shown, ...]:
+    """One cell, or as many as the heading is split into."""
     if isinstance(cell, str):
         shown = [Shown(cell, "text")]
     elif not isinstance(cell, Pair):
@@ -72,8 +106,18 @@ def _cells(cell: Cell, span: int, count: int | None) -> tuple[Shown, ...]:
         printed = "–" if cell.published is None else number(cell.published)
         apart = difference(cell.ours, cell.published) or "–"
         shown = [_number(cell.ours, count, "ours"), Shown(printed, "published"), Shown(apart, "difference")]
-    shown += [Shown("–", kind) for kind in _BESIDE[len(shown) - 1 : span - 1]]
-    return tuple(shown[:span])
+        shown.append(_verdict(cell, named=heading.parts[-1:] == (Shown("within tolerance", "judged"),)))
+    shown += [Shown("–", kind) for kind in _BESIDE[len(shown) - 1 : heading.span - 1]]
+    return tuple(shown[: heading.span])
+
+
+def _verdict(pair: Pair, *, named: bool) -> Shown:
+    """In a word; with the tolerance where the heading does not name it."""
+    judged = within(pair)
+    if judged is None:
+        return Shown("–", "judged")
+    limit = f" ±{pair.tolerance:g}" if named else ""
+    return Shown(f"{'inside' if judged else 'outside'}{limit}", "inside" if judged else "outside")
 
 
 def _number(value: float | None, count: int | None, kind: Kind) -> Shown:

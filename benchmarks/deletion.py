@@ -1,0 +1,54 @@
+"""Leave-one-out on 64 test sentences, against one reading per deletion, and against batches of shortened texts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Generator
+
+from benchmarks.sentences import VOCABULARY, WIDTH, sst
+from benchmarks.timing import Row, compared
+from heedful.attributions.deletion import read_anew
+from heedful.core.tasks import Binary
+from heedful.core.types import Batch
+from heedful.models.attention import Additive
+from heedful.models.encoders import Average, BiLSTM, Convolution, Encoder
+from heedful.models.pooled import Pooled, PooledModel
+
+INSTANCES = 64
+ENCODERS: tuple[Encoder, ...] = (BiLSTM(128), Convolution(), Average(128))
+
+
+def rows() -> Iterator[Row]:
+    """Two rows per encoder."""
+    name, splits = sst()
+    test = splits["test"]
+    batch = test.rows(torch.arange(0, len(test), max(1, len(test) // INSTANCES))[:INSTANCES])
+    for encoder in ENCODERS:
+        yield from _rows(_model(encoder), batch, f"leave-one-out, {INSTANCES} texts, {encoder}, {name}")
+
+
+def _rows(model: PooledModel, batch: Batch, title: str) -> Iterator[Row]:
+    def ours() -> None:
+        model.without_each(batch)
+
+    yield compared(title, ours, lambda: _one_by_one(model, batch), "one reading per deletion, one by one", runs=2)
+    yield compared(title, ours, lambda: read_anew(model, batch), "shortened texts read anew in length buckets")
+
+
+def _model(encoder: Encoder) -> PooledModel:
+    generator = Generator().manual_seed(0)
+    table = torch.randn(VOCABULARY, WIDTH, generator=generator) * 0.1
+    return Pooled(encoder, Additive()).build(Binary(), table, generator).eval()
+
+
+@torch.no_grad()
+def _one_by_one(model: PooledModel, batch: Batch) -> None:
+    """The plain loop: one text at a time without one of its words."""
+    for row in range(len(batch)):
+        text = batch.rows(torch.tensor([row]))
+        for unit in text.scored[0].nonzero().flatten().tolist():
+            kept = torch.ones_like(text.mask)
+            kept[0, unit] = False
+            model(text.keep(kept))

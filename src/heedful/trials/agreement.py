@@ -1,0 +1,297 @@
+"""Agreement of attributions (Jain & Wallace, algorithm 1): do attention and other measures rank the words alike?
+
+Every pair of methods is correlated on every instance. Nulls stand beside them, so that a reader sees what chance gives
+and what a second training of the same model gives.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import partial
+from typing import ClassVar, Literal
+
+import pandas as pd
+from torch import Tensor
+
+from heedful.attributions.nulls import PermutedAttention
+from heedful.attributions.perturbation import Random
+from heedful.core.correlations import Correlation, pearson_matrix, spearman_matrix
+from heedful.core.figures import Axis, Bars, Figure, Histogram, Matrix, Series
+from heedful.core.kendall import kendall_matrix
+from heedful.core.topk import top_k_kendall_matrix, units_in_share, units_not_zero, weighted_kendall_matrix
+from heedful.core.types import Method, Split, UserError
+from heedful.core.workspace import Artefact, Json, Recipe, Workspace
+from heedful.recipes.attributed import Attributed
+from heedful.recipes.subject import Subject
+from heedful.trials.comparing import Correlate, compared
+from heedful.trials.trial import Trial
+from heedful.trials.wording import ANOTHER_SEED, told
+
+Measure = Literal["kendall", "spearman", "pearson", "top-k", "weighted"]
+Top = int | float | Literal["nonzero"]
+
+SIGNIFICANT = 0.05
+MANY_CLASSES = 4
+"""From this many predicted classes on, numbers are not split by class, as in the paper's code."""
+
+_NAMES = {
+    "kendall": "Kendall's tau",
+    "spearman": "Spearman's correlation",
+    "pearson": "Pearson's correlation",
+    "top-k": "Kendall's tau of the top",
+    "weighted": "weighted Kendall's tau",
+}
+
+
+@dataclass(frozen=True)
+class Agreement(Trial):
+    """Correlation of every two methods on every instance, with nulls.
+
+    Args:
+        methods: the first one is attention; it says which units are compared.
+        nulls: methods that know nothing, or nothing of the example.
+        other: the same subject with another seed, for its attention.
+        absolute: compare sizes without signs, as both papers do.
+        k: for "top-k": a whole number is that many places, a fraction that share of the units, "nonzero" the units
+            that have a score at all (for sparse attention).
+        resolution: scores closer than this share of the largest are ties.
+    """
+
+    name: ClassVar[str] = "agreement"
+    paper: ClassVar[str] = "jain-wallace"
+    title: ClassVar[str] = "Does attention agree with other measures of importance?"
+    claim: ClassVar[str] = (
+        "If attention shows which words matter, it should rank the words of a text much as other measures of their "
+        "importance do: the gradient, or what changes when a word is left out."
+    )
+    source: ClassVar[str] = "Jain & Wallace 2019, section 4.1, table 2, figures 2 and 6 to 8"
+    not_meaning: ClassVar[str] = (
+        "Agreement is not truth: the measures may agree and be wrong together, and none of them is known to be right. "
+        "A significant correlation is only more than chance, and in long texts nearly every correlation is. Where a "
+        "model reads each word by itself, the gradient contains the attention weight as a factor, so that part of "
+        "their agreement is built in."
+    )
+
+    subject: Subject
+    methods: tuple[Method, ...]
+    nulls: tuple[Method, ...] = (Random(), PermutedAttention())
+    other: Subject | None = None
+    measure: Measure = "kendall"
+    absolute: bool = True
+    k: Top = 10
+    resolution: float = 1e-9
+    limit: int | None = None
+    split: Split = "test"
+
+    def __post_init__(self) -> None:
+        if self.measure not in _NAMES:
+            raise UserError(f"there is no measure {self.measure!r} of agreement; choose one of {', '.join(_NAMES)}")
+        if len(self.methods) < 2:
+            raise UserError("agreement needs two methods at least: attention first, then one to compare it with")
+        if len(self._columns) < len(self.methods) + len(self.nulls) + (self.other is not None):
+            raise UserError("a method is given twice to agreement: leave one of them out, or give it another seed")
+        if self.k != "nonzero" and not self.k > 0:
+            raise UserError(f"Agreement(k={self.k}): k must be above 0, or 'nonzero'")
+
+    @property
+    def _columns(self) -> dict[str, Attributed]:
+        """The attributions to compare, by name: methods, nulls, attention of the other subject."""
+        found = {named(each): self._attributed(self.subject, each) for each in (*self.methods, *self.nulls)}
+        if self.other is not None:
+            found[named(self.methods[0]) + ANOTHER_SEED] = self._attributed(self.other, self.methods[0])
+        return found
+
+    def _attributed(self, subject: Subject, method: Method) -> Attributed:
+        return Attributed(subject, method, self.split, self.limit)
+
+    @property
+    def needs(self) -> tuple[Recipe, ...]:
+        """The attributions, which other trials and the report share."""
+        return tuple(self._columns.values())
+
+    def make(self, workspace: Workspace) -> Artefact:
+        """A row per instance and pair of methods: uid, length, predicted class, both names, value, p-value, ties."""
+        made = {name: workspace.get(recipe) for name, recipe in self._columns.items()}
+        tables = {name: artefact.table for name, artefact in made.items()}
+        correlate = _correlate(self.measure, self.k)
+        table = compared(tables, correlate, absolute=self.absolute, resolution=self.resolution)
+        methods = [named(method) for method in self.methods]
+        # Nulls come after all methods, so a pair has a null if its second one is.
+        table["null"] = ~table["second"].isin(methods)
+        table["measure"] = self.measure
+        counts: dict[str, Json] = {"n": int(table["uid"].nunique()), "of": made[methods[0]].notes["of"]}
+        return Artefact(table=table, notes={"about": dict(self.subject.about), **counts})
+
+    @staticmethod
+    def summary(table: pd.DataFrame) -> dict[str, float]:
+        """For each pair mean, deviation, significant shares, ties and undefined, by predicted class; differences.
+
+        `excess.x~y over z~y` is the mean over instances of what x and y agree more than z and y.
+        """
+        found = {"n": float(table["uid"].nunique())}
+        attention = _pairs(table)[0].first
+        by_class = table["predicted"].nunique() < MANY_CLASSES
+        for pair, rows in _grouped(table):
+            found |= _numbers(rows, pair.name)
+            if by_class and (pair.first == attention or not pair.null):
+                for predicted, of_class in rows.groupby("predicted"):
+                    found |= _numbers(of_class, f"{pair.name}.class_{predicted}")
+        return found | _excesses(table)
+
+    @staticmethod
+    def figures(table: pd.DataFrame) -> tuple[Figure, ...]:
+        """Figure 2 with the nulls beside, how strong a correlation ought to be, and all methods against each other."""
+        label = _NAMES[str(table["measure"].iloc[0])]
+        attention = _pairs(table)[0].first
+        groups = [(pair, rows) for pair, rows in _grouped(table) if pair.first == attention]
+        nulls = tuple(Series(_label(pair), _values(rows)) for pair, rows in groups if pair.null)
+        axis = Axis(label, (-1.0, 1.0))
+        # All nulls in every histogram would hide what it is about; the first one shows where chance lies.
+        of_paper = (
+            Histogram(f"{attention} against {pair.second}", axis, (*_by_class(rows), *nulls[:1]))
+            for pair, rows in groups
+            if not pair.null
+        )
+        beside = (Histogram(f"{attention} against nulls", axis, nulls),) if nulls else ()
+        return (*of_paper, *beside, _bars(label, groups), _matrix(label, table))
+
+    @staticmethod
+    def reading(summary: Mapping[str, float]) -> str:
+        """How strongly attention agrees with each measure, beside chance, another training and the measures' own."""
+        return told(summary)
+
+
+def named(method: object) -> str:
+    """A short name for a method: its class in small letters, and the fields that are not at their default.
+
+    >>> named(Random()), named(Random(seed=3)), named(PermutedAttention())
+    ('random', 'random(seed-3)', 'permuted-attention')
+    """
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", type(method).__name__)
+    name = words.lower().removeprefix("raw-")
+    differing = ",".join(_differing(method))
+    return f"{name}({differing})" if differing else name
+
+
+def _differing(method: object) -> Iterator[str]:
+    """A field as people say it: `cut`, `no-cut`, `logit`, `seed-3`."""
+    for each in fields(method) if is_dataclass(method) else ():
+        value = getattr(method, each.name)
+        if each.default is not MISSING and value == each.default:
+            continue
+        if isinstance(value, bool):
+            yield each.name if value else f"no-{each.name}"
+        elif isinstance(value, str):
+            yield value
+        else:
+            yield f"{each.name}-{named(value) if is_dataclass(value) else value}"
+
+
+def _correlate(measure: Measure, k: Top) -> Correlate:
+    if measure == "top-k":
+        return partial(_top, k)
+    return {
+        "kendall": kendall_matrix,
+        "spearman": spearman_matrix,
+        "pearson": pearson_matrix,
+        "weighted": weighted_kendall_matrix,
+    }[measure]
+
+
+def _top(k: Top, scores: Tensor, mask: Tensor) -> Correlation:
+    if k == "nonzero":
+        return top_k_kendall_matrix(scores, units_not_zero(scores, mask), mask)
+    return top_k_kendall_matrix(scores, k if isinstance(k, int) else units_in_share(mask, k), mask)
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """Two methods that are compared; `null`: at least one of them is a null."""
+
+    first: str
+    second: str
+    null: bool
+
+    @property
+    def name(self) -> str:
+        return f"{self.first}~{self.second}"
+
+
+def _pairs(table: pd.DataFrame) -> list[_Pair]:
+    """All pairs in the order of the methods; the first method of the first pair is attention."""
+    rows = table.drop_duplicates("place").sort_values("place")
+    return [_Pair(str(row["first"]), str(row["second"]), bool(row["null"])) for _, row in rows.iterrows()]
+
+
+def _grouped(table: pd.DataFrame) -> Iterator[tuple[_Pair, pd.DataFrame]]:
+    return zip(_pairs(table), (rows for _, rows in table.groupby("place")), strict=True)
+
+
+def _numbers(rows: pd.DataFrame, place: str) -> dict[str, float]:
+    """What the paper's table 2 prints, and more; significance is two-sided and among the defined."""
+    defined = rows[rows["defined"]]
+    value, p_value = defined["value"], defined["p_value"].dropna()
+    sign = value[p_value.index]
+    numbers = {
+        "n": len(defined),
+        "mean": value.mean(),
+        "std": value.std(ddof=0),
+        "significant": (p_value <= SIGNIFICANT).mean(),
+        "significant_positive": ((p_value <= SIGNIFICANT) & (sign > 0)).mean(),
+        "significant_negative": ((p_value <= SIGNIFICANT) & (sign < 0)).mean(),
+        "tied": rows["tied"].mean(),
+        "undefined": len(rows) - len(defined),
+    }
+    return {f"{name}.{place}": float(number) for name, number in numbers.items()}
+
+
+def _excesses(table: pd.DataFrame) -> dict[str, float]:
+    """How much more others agree than attention does (figures 6, 7), and attention with them than with each null."""
+    pairs = _pairs(table)
+    attention = pairs[0].first
+    wide = table.pivot(index="uid", columns="place", values="value")
+    values = {pair.name: wide[place] for place, pair in enumerate(pairs)}
+    beside = [pair for pair in pairs if pair.first == attention]
+    others = [pair for pair in pairs if pair.first != attention and not pair.null]
+    weighed = [(pair.name, f"{attention}~{end}") for pair in others for end in (pair.second, pair.first)]
+    weighed += [(pair.name, null.name) for pair in beside for null in beside if null.null and not pair.null]
+    found = {}
+    for one, other in weighed:
+        gap = values[one] - values[other]
+        found[f"excess.{one} over {other}"] = float(gap.mean())
+        found[f"excess_std.{one} over {other}"] = float(gap.std(ddof=0))
+    return found
+
+
+def _values(rows: pd.DataFrame) -> tuple[float, ...]:
+    return tuple(float(value) for value in rows["value"])
+
+
+def _label(pair: _Pair) -> str:
+    """The method beside attention; attention of another seed is a measure of what to expect, not a null of its own."""
+    return f"{pair.second} (null)" if pair.null and not pair.second.endswith(ANOTHER_SEED) else pair.second
+
+
+def _by_class(rows: pd.DataFrame) -> tuple[Series, ...]:
+    if rows["predicted"].nunique() >= MANY_CLASSES:
+        return (Series("all instances", _values(rows)),)
+    return tuple(Series(f"predicted class {name}", _values(of_class)) for name, of_class in rows.groupby("predicted"))
+
+
+def _bars(label: str, groups: Sequence[tuple[_Pair, pd.DataFrame]]) -> Bars:
+    names = tuple(_label(pair) for pair, _ in groups)
+    means = Series("mean", tuple(float(rows["value"].mean()) for _, rows in groups))
+    deviations = Series("mean", tuple(float(rows["value"].std(ddof=0)) for _, rows in groups))
+    title = "How strong is the agreement with attention, and how strong ought it to be?"
+    return Bars(title, Axis(f"{label}, mean and deviation over instances"), names, (means,), (deviations,))
+
+
+def _matrix(label: str, table: pd.DataFrame) -> Matrix:
+    means = {frozenset((pair.first, pair.second)): float(rows["value"].mean()) for pair, rows in _grouped(table)}
+    pairs = _pairs(table)
+    names = (pairs[0].first, *(pair.second for pair in pairs if pair.first == pairs[0].first))
+    means |= {frozenset((name,)): 1.0 for name in names}
+    values = tuple(tuple(means[frozenset((row, column))] for column in names) for row in names)
+    return Matrix(f"{label}, mean over instances", names, names, values)

@@ -1,0 +1,280 @@
+"""Choosing among many sections: what is offered, and what a reader of the page can do with it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from heedful.core.figures import Heatmap, Series
+from heedful.report.browsing import Choice, browsing
+from heedful.report.content import Chapter, Page, Pair, Section, TableView
+from heedful.report.page import html, write
+from tests.tabs import LEAST_CONTRAST, UNBROKEN, launched, opened
+from tests.test_report import CHART, HEATMAP, TABLE, Reader
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, BrowserContext, Locator
+    from playwright.sync_api import Page as Tab
+
+MANY = tuple(
+    Section(
+        f"{trial}-{corpus}", f"{trial} {corpus}", "c", about={"corpus": corpus, "encoder": "BiLSTM"}, experiment=trial
+    )
+    for corpus in ("sst", "imdb", "agnews")
+    for trial in ("permutation", "adversarial")
+)
+
+
+def test_many_sections_are_chosen_by_what_tells_them_apart() -> None:
+    found = browsing(MANY)
+    assert found.choices == (
+        Choice("corpus", ("sst", "imdb", "agnews")),
+        Choice("experiment", ("permutation", "adversarial")),
+    )
+    named = [tuple(c.options[n] for c, n in zip(found.choices, picks, strict=True)) for picks in found.places]
+    assert named == [(section.about["corpus"], section.experiment) for section in MANY]
+
+
+def test_few_sections_or_sections_all_alike_offer_no_choice() -> None:
+    assert browsing(MANY[:4]).choices == ()
+    assert browsing((MANY[0],) * 9).choices == ()
+    assert Reader(html(Page("r", papers=(Chapter("c", "c", "q", MANY[:4]),)))).named("select") == []
+
+
+def test_a_section_that_does_not_state_something_can_be_chosen_by_that() -> None:
+    bare = replace(MANY[0], about={"corpus": 7}, experiment="")
+    found = browsing((*MANY[1:], bare))
+    assert [choice.options[-1] for choice in found.choices] == ["7", "not stated", "not stated"]
+
+
+def test_a_long_chapter_has_short_names_in_its_contents_and_keeps_its_sections_whole() -> None:
+    twice = (*MANY, replace(MANY[0], anchor="again", about={**MANY[0].about, "limit": 500}))
+    page = html(Page("r", papers=(Chapter("c", "c", "q", twice),)))
+    names = re.findall(r'<li><a href="#at-(?:permu|adver|again)[^>]*>(.*?)</a>', page)
+    assert names[1:3] == [
+        "sst · BiLSTM <small>adversarial</small>",
+        "imdb · BiLSTM <small>permutation</small>",
+    ]
+    assert names[6] == "sst · BiLSTM <small>permutation · BiLSTM · limit\u00a0500</small>"
+    reader = Reader(page)
+    assert [a["data-picks"] for a in reader.named("section") if "data-picks" in a] == [
+        "0 0", "0 1", "1 0", "1 1", "2 0", "2 1", "0 0"
+    ]  # fmt: skip
+    assert not [a for a in reader.named("section") if "hidden" in a]
+    assert [("hidden" in a) for a in reader.named("div") if a.get("class") == "browse"] == [True]
+
+
+def test_tables_and_figures_of_a_chapter_are_found_from_the_contents() -> None:
+    page = html(Page("r", papers=(Chapter("c", "c", "q", MANY, (TABLE, TABLE), (HEATMAP, CHART)),)))
+    reader = Reader(page)
+    anchors = ["at-c-scores", "at-c-scores-2", "at-c-text-7", "at-c-bars"]
+    assert [a["href"][1:] for a in reader.named("a") if a["href"].startswith("#at-c-")] == anchors
+    found = {a["id"]: a["class"] for a in reader.named("figure") if "id" in a}
+    assert found == dict(zip(anchors, ("table", "table", "heat", "chart"), strict=True))
+
+
+@pytest.mark.parametrize("text", ['"><img src=x onerror=alert(1)>', "</option></select><b>"])
+def test_markup_in_a_name_to_choose_by_is_text(text: str) -> None:
+    def elements(word: str) -> list[str]:
+        sections = tuple(
+            replace(
+                each, about=dict.fromkeys(("corpus", "encoder", "attention"), f"{word}{n % 3}"), experiment=word * n
+            )
+            for n, each in enumerate(MANY)
+        )
+        reader = Reader(html(Page("r", papers=(Chapter("c", word, word, sections),))))
+        assert len(reader.named("select")) == 4
+        return [tag for tag, _ in reader.elements]
+
+    assert elements(text) == elements(re.sub(r"\S", "p", text))
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with launched() as started:
+        yield started
+
+
+@pytest.fixture
+def context(browser: Browser) -> Iterator[BrowserContext]:
+    fresh = browser.new_context(viewport={"width": 1280, "height": 900}, reduced_motion="reduce")
+    yield fresh
+    fresh.close()
+
+
+CORPORA = ("sst", "imdb", UNBROKEN)
+
+
+def chapter(name: str) -> Chapter:
+    """Three corpora, two encoders, two trials; the second trial was not made for the last corpus."""
+    sections = tuple(
+        Section(
+            f"{trial}-{place}-{encoder}",
+            f"{trial} {corpus} {encoder}",
+            "It matters.",
+            about={"corpus": corpus, "encoder": encoder, "attention": "additive"},
+            tables=(TableView("Numbers", ("row", "tau"), (("all", Pair(0.5, 0.4, 0.02)),) * 12),),
+            heatmaps=(Heatmap("Text", ("a", "b") * 8, (Series("attention", (0.1, 0.2) * 8),) * 3),),
+            experiment=trial,
+        )
+        for place, corpus in enumerate(CORPORA)
+        for encoder in ("BiLSTM", "Average")
+        for trial in ("permutation", "adversarial")
+        if (corpus, trial) != (UNBROKEN, "adversarial")
+    )
+    wide = TableView("Overview", ("corpus", *(f"column {n}" for n in range(15))), (("sst", *((0.5,) * 15)),))
+    return Chapter(name, name, "Is it so?", sections, (wide,))
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> str:
+    page = Page("Many", papers=(chapter("First paper"), chapter("Second paper")))
+    return write(page, tmp_path_factory.mktemp("many")).as_uri()
+
+
+def bar(tab: Tab, name: str = "First paper") -> Locator:
+    return tab.get_by_role("group", name=f"Choose what is shown of {name}")
+
+
+def shown(tab: Tab) -> list[str]:
+    """The headings of the first chapter's sections that are shown."""
+    titles = tab.locator(".paper").first.locator("h3").all()
+    return [title.inner_text() for title in titles if title.is_visible()]
+
+
+@pytest.mark.browser
+def test_choosing_hides_the_other_sections_and_their_entries_and_tells_how_many_are_left(
+    context: BrowserContext, many: str
+) -> None:
+    tab, faults = opened(context, many)
+    status, choose = bar(tab).get_by_role("status"), bar(tab).get_by_role("combobox")
+    assert [box.count() for box in (choose, tab.get_by_role("combobox"))] == [3, 6]
+    assert (status.inner_text(), status.get_attribute("aria-live")) == ("10 of 10 shown", "polite")
+    bar(tab).get_by_role("combobox", name="corpus").select_option("imdb")
+    assert status.inner_text() == "4 of 10 shown"
+    bar(tab).get_by_role("combobox", name="experiment").select_option("adversarial")
+    assert status.inner_text() == "2 of 10 shown"
+    assert shown(tab) == ["adversarial imdb BiLSTM", "adversarial imdb Average"]
+    entries = [entry.inner_text() for entry in tab.locator("nav a").all() if entry.is_visible()]
+    assert entries[2:4] == ["imdb · BiLSTM · additive\nadversarial", "imdb · Average · additive\nadversarial"]
+    assert entries[4] == "Second paper"
+    assert bar(tab, "Second paper").get_by_role("status").inner_text() == "10 of 10 shown"
+    bar(tab).get_by_role("button", name="Show all").click()
+    assert (status.inner_text(), len(shown(tab))) == ("10 of 10 shown", 10)
+    assert bar(tab).get_by_role("button").is_disabled()
+    assert faults == []
+
+
+@pytest.mark.browser
+def test_what_would_leave_nothing_cannot_be_chosen(context: BrowserContext, many: str) -> None:
+    tab, _ = opened(context, many)
+    corpus, experiment = (bar(tab).get_by_role("combobox", name=name) for name in ("corpus", "experiment"))
+    able = "(box) => [...box.options].map((option) => !option.disabled)"
+    assert corpus.evaluate(able) == [True] * 4
+    experiment.select_option("adversarial")
+    assert corpus.evaluate(able) == [True, True, True, False]
+    assert experiment.evaluate(able) == [True] * 3
+    experiment.select_option("all")
+    corpus.select_option(UNBROKEN)
+    assert experiment.evaluate(able) == [True, True, False]
+
+
+@pytest.mark.browser
+def test_sections_are_chosen_with_the_keyboard_alone(context: BrowserContext, many: str) -> None:
+    tab, _ = opened(context, many)
+    bar(tab).get_by_role("combobox", name="corpus").focus()
+    tab.keyboard.press("i")
+    tab.keyboard.press("Tab")
+    tab.keyboard.press("A")
+    tab.keyboard.press("v")
+    assert shown(tab) == ["permutation imdb Average", "adversarial imdb Average"]
+    tab.keyboard.press("Tab")
+    tab.keyboard.press("Tab")
+    assert tab.evaluate("document.activeElement.textContent") == "Show all"
+    assert tab.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    tab.keyboard.press("Enter")
+    assert len(shown(tab)) == 10
+    assert tab.evaluate("document.activeElement.tagName") == "SELECT"
+
+
+@pytest.mark.browser
+def test_a_new_choice_is_read_from_its_first_result(context: BrowserContext, many: str) -> None:
+    tab, _ = opened(context, many)
+    tab.get_by_role("heading", name="permutation imdb Average").first.evaluate("(title) => title.scrollIntoView()")
+    bar(tab).get_by_role("combobox", name="encoder").select_option("BiLSTM")
+    top, covered = tab.evaluate(
+        """() => [document.querySelector(".trial:not([hidden]) h3").getBoundingClientRect().top,
+                  document.querySelector(".browse").getBoundingClientRect().bottom]"""
+    )
+    assert 0 < covered <= top < covered + 150
+
+
+@pytest.mark.browser
+def test_a_link_leads_to_its_section_even_if_it_was_not_chosen(context: BrowserContext, many: str) -> None:
+    tab, _ = opened(context, many)
+    tab.locator("nav a[href='#at-adversarial-1-average']").click()
+    top = "document.getElementById('at-adversarial-1-average').getBoundingClientRect().top"
+    assert 0 <= tab.evaluate(top) < 150
+    bar(tab).get_by_role("combobox", name="corpus").select_option("sst")
+    assert len(shown(tab)) == 4
+    tab.evaluate("location.hash = 'at-permutation-2-bilstm'")
+    tab.wait_for_function("document.querySelector('.count').textContent === '10 of 10 shown'")
+    assert 0 <= tab.evaluate("document.getElementById('at-permutation-2-bilstm').getBoundingClientRect().top") < 150
+
+
+@pytest.mark.browser
+def test_what_is_chosen_is_printed_and_nothing_else(context: BrowserContext, many: str) -> None:
+    tab, _ = opened(context, many)
+    bar(tab).get_by_role("combobox", name="corpus").select_option("sst")
+    tab.emulate_media(media="print")
+    assert len(shown(tab)) == 4
+    assert bar(tab).get_by_role("status").is_visible()
+    assert not bar(tab).locator("button").is_visible()
+    assert not tab.locator(".browse").nth(1).is_visible()
+    assert tab.evaluate("getComputedStyle(document.querySelector('.trial')).contentVisibility") == "visible"
+
+
+@pytest.mark.browser
+def test_without_script_every_section_is_shown_and_nothing_is_offered_to_choose(browser: Browser, many: str) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    tab, _ = opened(context, many)
+    assert len(shown(tab)) == 10
+    assert not tab.locator(".browse").first.is_visible()
+    context.close()
+
+
+@pytest.mark.browser
+def test_on_a_phone_neither_the_bar_nor_a_wide_table_reaches_beyond_the_page(browser: Browser, many: str) -> None:
+    context = browser.new_context(viewport={"width": 400, "height": 800})
+    tab, _ = opened(context, many)
+    bar(tab).get_by_role("combobox", name="corpus").select_option(UNBROKEN)
+    assert tab.evaluate("document.documentElement.scrollWidth") == 400
+    # Sections clip what sticks out, so that the page's own width does not tell of it.
+    assert tab.evaluate("[...document.querySelectorAll('.trial')].every((t) => t.scrollWidth <= t.clientWidth)")
+    assert tab.get_by_role("group", name="Overview").first.evaluate("(box) => box.scrollWidth > box.clientWidth")
+    context.close()
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_bar_and_verdicts_stand_out_from_their_grounds(browser: Browser, many: str, scheme: str) -> None:
+    context = browser.new_context(color_scheme="dark" if scheme == "dark" else "light")
+    tab, _ = opened(context, many)
+    bar(tab).get_by_role("combobox", name="corpus").select_option("sst")
+    _, least, where, holder = tab.evaluate(LEAST_CONTRAST)
+    assert least >= 4.5, (where, holder)
+    context.close()
+
+
+@pytest.mark.browser
+def test_pointing_at_a_word_marks_it_in_every_row(context: BrowserContext, many: str) -> None:
+    tab, _ = opened(context, many)
+    marked = "[...document.querySelectorAll('.same')].map((t) => [...t.parentElement.children].indexOf(t))"
+    tab.locator(".heat").first.locator(".tokens").nth(1).locator("span").nth(5).hover()
+    assert tab.evaluate(marked) == [5, 5, 5]
+    tab.locator("h1").hover()
+    assert tab.evaluate(marked) == []
