@@ -25,6 +25,7 @@ from heedful.core.workspace import Workspace
 from heedful.models.shapes import Asked
 from heedful.recipes.attributed import Attributed
 from heedful.report.charts import svg
+from heedful.trials import comparing
 from heedful.trials.agreement import Agreement, Measure, named
 from heedful.trials.comparing import compared
 from tests.tiny import Sentences, subject
@@ -276,6 +277,18 @@ def test_noise_below_the_resolution_is_a_tie() -> None:
     found = compared({"a": noisy, "b": other}, kendall_matrix, absolute=True, resolution=1e-9)
     assert found["value"].tolist() == pytest.approx([stats.kendalltau([1, 2, 2, 2], [1, 2, 3, 4]).statistic, 1.0])
     assert found["tied"].tolist() == [0.75, 0.0]
+
+
+@pytest.mark.parametrize("rows", [1, 3, 256])
+def test_instances_come_back_in_their_order_whatever_their_length(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comparing, "_ROWS", rows)
+    numbers = torch.rand(2, 5, 12, generator=torch.Generator().manual_seed(0)).tolist()
+    one, other = ([row[:length] for row, length in zip(each, (9, 3, 12, 5, 4), strict=True)] for each in numbers)
+    tables = {"a": made(one, uids="abcde"), "b": made(other, uids="abcde")}
+    found = compared(tables, kendall_matrix, absolute=True, resolution=1e-9)
+    assert found["length"].tolist() == [9, 3, 12, 5, 4]
+    expected = [oracle("kendall", x, y)[0] for x, y in zip(one, other, strict=True)]
+    assert found["value"].tolist() == pytest.approx(expected)
 
 
 def test_tables_are_lined_up_by_uid_and_strangers_are_refused() -> None:

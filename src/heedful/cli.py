@@ -128,7 +128,7 @@ def demo(
     recipes = papers.demo(planted=planted)
     if not quiet:
         text = "a generated corpus" if planted else "real film reviews"
-        screen.print(f"Training a BiLSTM with attention on {text}, then shuffling its attention.")
+        screen.print(f"Training a BiLSTM with attention on {text}, then putting its attention on trial.")
     code = _run(recipes, workspace, quiet=quiet)
     if code == 0:
         _write_report(workspace, out, quiet=quiet)

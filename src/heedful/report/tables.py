@@ -11,7 +11,7 @@ from heedful.report.numbers import difference, number
 
 Kind = Literal["text", "number", "missing", "ours", "published", "difference", "inside", "outside", "judged"]
 _BESIDE: tuple[Kind, ...] = ("published", "difference", "judged")
-# A tolerance is written in decimals: 0.36 - 0.34 must be inside 0.02, whatever its binary digits say.
+# A tolerance is written in decimals: 0.34 - 0.32 must be inside 0.02, whatever its binary digits say.
 _SLACK = 1e-9
 
 
@@ -66,7 +66,7 @@ def grid(table: TableView) -> Grid:
 def within(pair: Pair) -> bool | None:
     """Whether the two numbers lie no further apart than the tolerance; None if there is nothing to judge.
 
-    >>> within(Pair(0.36, 0.34, 0.02)), within(Pair(0.36, 0.33, 0.02)), within(Pair(0.36, None, 0.02))
+    >>> within(Pair(0.34, 0.32, 0.02)), within(Pair(0.34, 0.31, 0.02)), within(Pair(0.34, None, 0.02))
     (True, False, None)
     """
     numbers = (pair.ours, pair.published, pair.tolerance)
