@@ -62,12 +62,8 @@ def sections(workspace: Workspace) -> Iterator[Section]:
 
 def test_seeds_of_one_subject_are_told_together(workspace: Workspace) -> None:
     found = {section.anchor: section for section in sections(workspace)}
-    assert list(found) == [
-        "performance-sentences-bilstm-additive",
-        "permutation-sentences-bilstm-additive",
-        "performance-sst-bilstm-additive",
-        "permutation-sst-bilstm-additive",
-    ]
+    trials = ("performance", "agreement", "permutation", "adversary")
+    assert list(found) == [f"{trial}-{corpus}-bilstm-additive" for corpus in ("sentences", "sst") for trial in trials]
     told = found["performance-sentences-bilstm-additive"]
     assert told.about["seeds"] == "0, 1"
     assert told.tables[0].caption == "Summary (mean of 2 seeds)"

@@ -60,6 +60,15 @@ def test_sizes_and_training_are_those_of_the_released_code() -> None:
     assert (snli.fit.epochs, snli.fit.batch) == (25, 128)
 
 
+def test_vectors_are_pretrained_where_the_data_folder_has_some_but_never_for_babi(tmp_path: Path) -> None:
+    (tmp_path / "vectors").mkdir()
+    assert papers._found_vectors(tmp_path) == "random"
+    for name, size in (("small", 10), ("large", 20)):
+        (tmp_path / "vectors" / f"{name}.npz").write_bytes(b"0" * size)
+    choice = Choice(("sst", "babi-1"), ("average",), ("dot",), found=papers._found_vectors(tmp_path))
+    assert [s.vectors for s in subjects(choice)] == [FileVectors("large"), RandomVectors(50, deviation=1.0)]
+
+
 def test_vectors_have_names() -> None:
     assert papers.vectors_named("packaged", 300) == PackagedGlove()
     assert papers.vectors_named("glove.txt", 300) == FileVectors("glove.txt")

@@ -159,8 +159,8 @@ def run(
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="How many seeds.")] = 1,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="At most this many test instances.")] = None,
     vectors: Annotated[
-        str, typer.Option("--vectors", help="random, packaged, a name in the data folder, or a file.")
-    ] = ("random"),
+        str, typer.Option("--vectors", help="auto, random, packaged, a name in the data folder, or a file.")
+    ] = "auto",
     quick: Annotated[bool, typer.Option("--quick", help="A small version in minutes; the report says so.")] = False,
     workers: Annotated[int | None, typer.Option("--workers", min=1, help="Processes; default: one per core.")] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write all summaries to this file.")] = None,

@@ -38,15 +38,27 @@ from heedful.trials.permutation import Permutation
 
 @dataclass(frozen=True)
 class Choice:
-    """Which part of a paper to run; empty tuples mean all that the paper has."""
+    """Which part of a paper to run; empty tuples mean all that the paper has.
+
+    Args:
+        vectors: "auto", "random", "packaged", a name in the data folder, or a file.
+        found: the vectors that "auto" stands for, as far as the data folder has some.
+    """
 
     corpora: tuple[str, ...] = ()
     encoders: tuple[str, ...] = ()
     attentions: tuple[str, ...] = ()
     seeds: int = 1
     limit: int | None = None
-    vectors: str = "random"
+    vectors: str = "auto"
     quick: bool = False
+    found: str = "random"
+
+    def vectors_for(self, corpus: str) -> str:
+        """The vectors of a corpus: "auto" is random for bAbI, as in the paper, and else what the data folder has."""
+        if self.vectors != "auto":
+            return self.vectors
+        return "random" if corpus.startswith("babi") else self.found
 
 
 @dataclass(frozen=True)
@@ -75,7 +87,7 @@ def jain_wallace(choice: Choice) -> list[Recipe]:
     encoders = _chosen("encoder", chosen.encoders, ("bilstm", "convolution", "average"))
     attentions = _chosen("attention", chosen.attentions, ("additive", "dot"))
     subjects = [
-        jain_wallace_subject(corpus, encoder, attention, chosen.vectors, quick=chosen.quick)
+        jain_wallace_subject(corpus, encoder, attention, chosen.vectors_for(corpus), quick=chosen.quick)
         for corpus in corpora
         for encoder in encoders
         for attention in attentions
@@ -205,10 +217,16 @@ PAPERS: Mapping[str, Paper] = {
 def recipes(what: str, choice: Choice, data: Path) -> list[Recipe]:
     """The recipes of a paper by name, or of a Python file; corpora that are not there are an error when named."""
     if what in PAPERS:
-        return _present(what, choice, data)
+        return _present(what, replace(choice, found=_found_vectors(data)), data)
     if what.endswith(".py"):
         return _from_file(Path(what))
     raise UserError(f"there is no paper {what!r}; choose one of {', '.join(PAPERS)}, or name a Python file")
+
+
+def _found_vectors(data: Path) -> str:
+    """The largest file of vectors in the data folder, as the papers had pretrained ones; else random."""
+    found = sorted((data / "vectors").glob("*.npz"), key=lambda path: (path.stat().st_size, path.name))
+    return found[-1].stem if found else "random"
 
 
 def _present(name: str, choice: Choice, data: Path) -> list[Recipe]:

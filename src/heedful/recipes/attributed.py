@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import pandas as pd
 import torch
@@ -24,6 +25,8 @@ class Attributed(Recipe):
     Args:
         limit: at most this many instances, drawn evenly over the split by the split's own seed; None takes all.
     """
+
+    revision: ClassVar[int] = 2
 
     subject: Subject
     method: Method

@@ -15,6 +15,8 @@ FACETS = ("corpus", "encoder", "attention", "experiment")
 """What sections are chosen by."""
 FEWEST = 5
 """Sections from which on a chapter offers to choose."""
+LONG = 20
+"""Sections from which on only what is looked at is laid out: all of it at once would take seconds."""
 _UNSTATED = "not stated"
 
 

@@ -251,10 +251,11 @@ def _matrix(chart: Matrix, axes: Axes) -> Legend:
     axes.set(xlim=(-0.5, len(chart.columns) - 0.5), ylim=(len(chart.rows) - 0.5, -0.5))
     steep = max((len(short(name)) for name in chart.columns), default=0) * len(chart.columns) > 60
     axes.set_xticks(range(len(chart.columns)), [short(name) for name in chart.columns])
+    axes.set_yticks(range(len(chart.rows)), [short(name) for name in chart.rows])
+    # Moved to the top before they are turned: moving makes new labels.
+    axes.tick_params(length=0, top=False, labeltop=True, bottom=False, labelbottom=False)
     for label in axes.get_xticklabels():
         label.set(rotation=40 if steep else 0, ha="left" if steep else "center", rotation_mode="anchor")
-    axes.set_yticks(range(len(chart.rows)), [short(name) for name in chart.rows])
-    axes.tick_params(length=0, top=False, labeltop=True, bottom=False, labelbottom=False)
     axes.spines[:].set_visible(False)
     return []
 

@@ -51,6 +51,12 @@
   const links = new Map([...document.querySelectorAll("nav a")].map((link) => [link.hash.slice(1), link]));
   const entry = (trial) => links.get(trial.id).parentElement;
 
+  // Sections that come into view get their true heights in the next frames, which moves what is below them.
+  const land = (trial, frames = 3) => {
+    trial.scrollIntoView();
+    if (frames) requestAnimationFrame(() => land(trial, frames - 1));
+  };
+
   const browse = (chapter) => {
     const bar = chapter.querySelector(".browse");
     const selects = [...bar.querySelectorAll("select")];
@@ -81,7 +87,7 @@
       apply();
       // Somebody who has read on sees the first result of the new choice, not the middle of another one.
       const first = trials.find(([trial]) => !trial.hidden)[0];
-      if (first.getBoundingClientRect().top < 0) first.scrollIntoView();
+      if (first.getBoundingClientRect().top < 0) land(first);
     };
     const clear = () => {
       for (const select of selects) select.value = "";
@@ -100,7 +106,7 @@
       if (!trials.some(([trial]) => trial.id === name && trial.hidden)) return;
       clear();
       apply();
-      document.getElementById(name).scrollIntoView();
+      land(document.getElementById(name));
     };
   };
   const reveals = [...document.querySelectorAll(".many")].map(browse);

@@ -21,7 +21,7 @@ from markupsafe import Markup
 
 from heedful.core.figures import Figure, Heatmap
 from heedful.core.types import UserError
-from heedful.report.browsing import FACETS, Choice, browsing, fact
+from heedful.report.browsing import FACETS, LONG, Choice, browsing, fact
 from heedful.report.charts import svg
 from heedful.report.content import Chapter, Page, Section
 from heedful.report.heat import heat
@@ -67,6 +67,7 @@ def html(page: Page) -> str:
         sentences=sentences,
         grid=grid,
         heat=heat,
+        long=LONG,
     )
     return printable(text.strip() + "\n")
 
