@@ -116,3 +116,17 @@ def test_real_corpora_have_the_classes_and_shapes_that_their_models_expect(name:
     assert len(splits.train[0].parts) == (2 if subject.model.shape == Asked() else 1)
     batch = subject.batching.fit(splits.train[:200])(splits.train[:20])
     assert batch.scored.any(1).all()
+
+
+def test_a_file_may_not_take_the_name_of_a_module_in_use_but_may_follow_another_file(tmp_path: Path) -> None:
+    text = "from tests.tiny import subject\n\ndef recipes():\n    return [subject(seed={})]\n"
+    (tmp_path / "json.py").write_text(text.format(1), encoding="utf-8")
+    with pytest.raises(UserError, match=r"json\.py has the name of a module that is already in use"):
+        papers.recipes(str(tmp_path / "json.py"), Choice(), tmp_path)
+    for seed in (1, 2):
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        (folder / "my_recipes.py").write_text(text.format(seed), encoding="utf-8")
+        (found,) = papers.recipes(str(folder / "my_recipes.py"), Choice(), tmp_path)
+        assert isinstance(found, Subject)
+        assert found.seed == seed

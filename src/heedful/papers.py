@@ -252,11 +252,15 @@ def _is_there(corpus: Corpus, data: Path) -> bool:
     return True
 
 
+_OWN_FILES: set[str] = set()
+"""Names under which users' files were imported; another file of that name may take its place."""
+
+
 def _from_file(path: Path) -> list[Recipe]:
     """What the function `recipes()` of the user's own file gives."""
     if not path.is_file():
         raise UserError(f"there is no file {path}")
-    if path.stem in sys.modules and vars(sys.modules[path.stem]).get("__file__") != str(path):
+    if path.stem in sys.modules and path.stem not in _OWN_FILES:
         raise UserError(f"{path.name} has the name of a module that is already in use; give the file another name")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
@@ -265,6 +269,7 @@ def _from_file(path: Path) -> list[Recipe]:
     # Worker processes must be able to import the file by its name, and the file its neighbours.
     sys.path.insert(0, str(path.resolve().parent))
     sys.modules[path.stem] = module
+    _OWN_FILES.add(path.stem)
     spec.loader.exec_module(module)
     function = vars(module).get("recipes")
     if not callable(function):
