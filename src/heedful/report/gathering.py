@@ -118,7 +118,9 @@ def _told(runs: list[Run]) -> Told:
         }
         length = float(first.artefact.table["length"].mean())
         facts = {"vocabulary": _number(first.subject.notes["vocabulary"]), "length": length, **counts}
-    return Told(first.trial.name, **about, summary=summary, facts=facts)
+    return Told(
+        first.trial.name, **about, summary=summary, facts=facts, vectors=_circumstances(runs).get("vectors", "")
+    )
 
 
 def _number(value: Json) -> float:

@@ -50,6 +50,12 @@ class Told:
     attention: str
     summary: Mapping[str, float]
     facts: Mapping[str, float]
+    vectors: str = ""
+
+    @property
+    def label(self) -> str:
+        """The corpus, and the vectors that tell two runs on it apart."""
+        return f"{self.corpus} ({self.vectors} vectors)" if self.vectors else self.corpus
 
 
 def tables(told: Sequence[Told]) -> tuple[TableView, ...]:
@@ -70,7 +76,7 @@ def _table_1(told: Sequence[Told]) -> TableView:
         score = each.summary.get("f1", each.summary.get("accuracy"))
         rows.append(
             (
-                each.corpus,
+                each.label,
                 Pair(_whole(each.facts.get("vocabulary")), row.get("vocab")),
                 Pair(each.facts.get("length"), row.get("avg_len")),
                 Pair(_whole(each.facts.get("train")), _total(row.get("train"))),
@@ -89,13 +95,12 @@ def _table_1(told: Sequence[Told]) -> TableView:
 def _table_2(told: Sequence[Told]) -> TableView:
     """Every cell of the paper's table 2 that we have, one per row."""
     rows: list[tuple[Cell, ...]] = []
-    by_place = {(each.corpus, each.encoder): each for each in told if each.trial == "agreement"}
     names = {name: corpus for corpus, name in DATASETS.items()}
     for row in printed.table("jw_table2"):
         for key, (encoder, pair, label) in _TABLE_2.items():
-            each = by_place.get((names[row["dataset"]], encoder))
-            if each is not None and each.attention == "additive":
-                rows += _cells(each, row, key, (pair, label))
+            for each in _of(told, "agreement", encoder):
+                if each.corpus == names[row["dataset"]]:
+                    rows += _cells(each, row, key, (pair, label))
     note = (
         f"Kendall's tau-b with attention, by predicted class. Inside: within {TAU_TOLERANCE} (means and deviations) or "
         f"{SHARE_TOLERANCE} (significant shares) of print."
@@ -110,7 +115,7 @@ def _cells(
     group = str(row["class"])
     place = pair if group == "Overall" else f"{pair}.class_{group}"
     return [
-        (f"{each.corpus}: {label}, {name}", group, Pair(_known(each, f"{name}.{place}"), row[key][theirs], tolerance))
+        (f"{each.label}: {label}, {name}", group, Pair(_known(each, f"{name}.{place}"), row[key][theirs], tolerance))
         for theirs, (name, tolerance) in _STATISTICS.items()
     ]
 
