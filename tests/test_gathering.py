@@ -6,18 +6,19 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import pytest
 
 from heedful.core.types import Corpus, Splits
-from heedful.core.workspace import Workspace
+from heedful.core.workspace import Artefact, Json, Workspace
 from heedful.data.batching import Words
 from heedful.papers import examined
 from heedful.recipes.fit import Adam, Fit, Select
 from heedful.report.content import Pair, Section
-from heedful.report.gathering import page, write_report
+from heedful.report.gathering import Run, page, write_report
 from heedful.runner import run
+from heedful.trials.agreement import Agreement
 from heedful.trials.performance import Performance
 from heedful.trials.permutation import Permutation
 from tests.tiny import Sentences, subject
@@ -75,6 +76,15 @@ def test_seeds_of_one_subject_are_told_together(workspace: Workspace) -> None:
     assert isinstance(row[1], Pair)
     assert row[1].ours == pytest.approx(sum(values) / 2)
     assert row[2] == pytest.approx(abs(values[0] - values[1]) / 2**0.5)
+
+
+def test_the_seed_of_the_subject_compared_with_parts_no_runs() -> None:
+    def run_of(seed: int, other: int, corpus: str = "sst") -> Run:
+        recipe = {"type": "Agreement", "subject": {"corpus": corpus, "seed": seed}, "other": {"seed": other}}
+        return Run(Agreement, cast("dict[str, Json]", recipe), Artefact(), None, {})
+
+    assert run_of(0, 1).group == run_of(1, 2).group
+    assert run_of(0, 1).group != run_of(0, 1, "imdb").group
 
 
 def test_published_numbers_stand_beside_ours_where_there_are_any(workspace: Workspace) -> None:

@@ -45,9 +45,10 @@ class Run:
 
     @property
     def group(self) -> str:
-        """The same for runs that differ in the subject's seed only."""
-        subject = {**mapping(self.recipe["subject"]), "seed": None}
-        return compact({**self.recipe, "subject": subject})
+        """The same for runs that differ in seeds only: the subject's, and that of the subject it is compared with."""
+        subjects = {name: self.recipe.get(name) for name in ("subject", "other")}
+        seedless = {name: {**subject, "seed": None} for name, subject in subjects.items() if isinstance(subject, dict)}
+        return compact({**self.recipe, **seedless})
 
 
 def write_report(workspace: Workspace, folder: Path) -> Path:
