@@ -9,7 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import traceback
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -30,9 +30,6 @@ class Outcome:
     recipe: Recipe
     error: str | None = None
     trace: Path | None = None
-
-
-Watch = Callable[[Outcome], None]
 
 
 def ordered(recipes: Iterable[Recipe]) -> list[Recipe]:

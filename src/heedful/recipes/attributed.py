@@ -23,7 +23,7 @@ class Attributed(Recipe):
     """Scores of one method for the class that the subject predicts; one row per instance.
 
     Args:
-        limit: at most this many instances, drawn evenly over the split by the split's own seed; None takes all.
+        limit: at most this many instances, drawn at random but the same for every subject; None takes all.
     """
 
     revision: ClassVar[int] = 2
