@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -9,16 +10,28 @@ import pytest
 from heedful import papers
 from heedful.core.types import UserError
 from heedful.core.workspace import Workspace
+from heedful.data.batching import Words
+from heedful.data.planted import MOCKS
+from heedful.data.sampling import Sampled
 from heedful.data.vectors import FileVectors, PackagedGlove, RandomVectors
+from heedful.models.attention import Softmax
 from heedful.models.encoders import Average, BiLSTM, Convolution
 from heedful.models.pooled import Pooled
 from heedful.models.shapes import Asked, OneText
-from heedful.papers import Choice, jain_wallace, jain_wallace_subject
+from heedful.papers import Choice, attefa, jain_wallace, jain_wallace_subject, wiegreffe_pinter
+from heedful.papers.choosing import Selecting
+from heedful.papers.jain import JAIN_WALLACE
 from heedful.printed import published
 from heedful.recipes.subject import Subject
 from heedful.runner import ordered
+from heedful.trials.attefa import AtteFa
+from heedful.trials.guided import Guided
+from heedful.trials.necessity import Necessity
 from heedful.trials.performance import Performance
 from heedful.trials.permutation import Permutation
+from heedful.trials.tradeoff import Tradeoff
+
+SELECTING: Mapping[str, Selecting] = {"dev": "dev", "paper": "paper", "code": "code"}
 
 
 def subjects(choice: Choice) -> list[Subject]:
@@ -29,7 +42,7 @@ def subjects(choice: Choice) -> list[Subject]:
 def test_jain_wallace_has_every_corpus_encoder_and_attention_once() -> None:
     found = subjects(Choice())
     names = {(s.about["corpus"], s.about["encoder"], s.about["attention"]) for s in found}
-    assert len(found) == len(names) == 9 * 3 * 2
+    assert len(found) == len(names) == 72
     assert ("babi-2", "convolution", "dot") in names
 
 
@@ -58,6 +71,55 @@ def test_sizes_and_training_are_those_of_the_released_code() -> None:
     assert isinstance(snli.model, Pooled)
     assert snli.model.encoder == Average(128)
     assert (snli.fit.epochs, snli.fit.batch) == (25, 128)
+
+
+def test_wiegreffe_pinter_has_the_papers_seeds_lambdas_and_guides() -> None:
+    found = {type(recipe): recipe for recipe in wiegreffe_pinter(Choice(("sst",)))}
+    necessity, curve, guided = found[Necessity], found[Tradeoff], found[Guided]
+    assert isinstance(necessity, Necessity)
+    assert isinstance(curve, Tradeoff)
+    assert isinstance(guided, Guided)
+    assert necessity.seeds == (10, 50, 257, 500231, 100078, 12504, 90754789, 8988812, 2)
+    assert curve.strengths[:3] == (0.0, 1e-5, 5e-5)
+    assert len(curve.strengths) == 16
+    assert (curve.fit.epochs, curve.fit.patience, curve.fit.select.on) == (80, 10, "dev")
+    assert [name for name, _ in guided.guides] == ["base", "adversary", "shuffled base", "random"]
+    assert curve.adversary(1e-3) in ordered([guided])
+
+
+def test_the_rule_that_chooses_epochs_reaches_bases_and_adversaries() -> None:
+    rules = {"dev": ("dev", "deception"), "paper": ("test", "deception"), "code": ("dev", "training_loss")}
+    for rule, (split, score) in rules.items():
+        choice = Choice(("imdb",), select=SELECTING[rule])
+        (curve,) = [recipe for recipe in wiegreffe_pinter(choice) if isinstance(recipe, Tradeoff)]
+        assert (curve.fit.select.on, curve.fit.select.by, curve.fit.epochs) == (split, score, 40)
+        assert curve.subject.fit.select.on == ("dev" if rule == "dev" else "test")
+
+
+def test_attefa_has_fourteen_corpora_two_encoders_and_nine_adversaries() -> None:
+    found = [recipe for recipe in attefa.attefa(Choice()) if isinstance(recipe, AtteFa)]
+    assert len({(r.subject.about["corpus"], r.subject.about["encoder"]) for r in found}) == len(found) == 28
+    assert all(len(recipe.adversaries) == 9 and len(recipe.honest) == 3 for recipe in found)
+    assert all(recipe.fit.reduction == "mean" for recipe in found)
+    sst = next(recipe.subject for recipe in found if recipe.subject.about["corpus"] == "sst")
+    assert isinstance(sst.batching, Words)
+    assert (sst.batching.longer_than, sst.batching.shorter_than) == (None, None)
+
+
+def test_quick_versions_look_at_a_part_of_the_corpus() -> None:
+    for paper in (wiegreffe_pinter, attefa.attefa):
+        trained = [r for r in ordered(paper(Choice(("agnews",), quick=True))) if isinstance(r, Subject)]
+        assert all(isinstance(subject.corpus, Sampled) for subject in trained)
+        assert len(trained) <= 20
+
+
+def test_what_attefa_depends_on_can_be_swept() -> None:
+    temperatures = attefa.temperatures(MOCKS["mock-1"], (0.5, 2.0))
+    plans = [trial.subject.model for trial in temperatures]
+    assert [plan.normaliser for plan in plans if isinstance(plan, Pooled)] == [Softmax(0.5), Softmax(2.0)]
+    swept = [*attefa.positions(("start", "end")), *attefa.strengths((3.0,)), *attefa.fillers((7,))]
+    names = {str(trial.subject.about["corpus"]) for trial in swept}
+    assert names == {"mock-5-position-start", "mock-5-position-end", "mock-5-strength-3.0", "mock-5-fillers-7"}
 
 
 def test_vectors_are_pretrained_where_the_data_folder_has_some_but_never_for_babi(tmp_path: Path) -> None:
@@ -103,7 +165,7 @@ def test_a_paper_runs_on_the_corpora_that_are_there_and_says_when_there_are_none
         papers.recipes("jain-wallace", Choice(), tmp_path)
 
 
-@pytest.mark.parametrize("name", papers.JAIN_WALLACE)
+@pytest.mark.parametrize("name", JAIN_WALLACE)
 def test_real_corpora_have_the_classes_and_shapes_that_their_models_expect(name: str) -> None:
     subject = jain_wallace_subject(name, "average", "additive", "random")
     data = Workspace(Path("unused")).data

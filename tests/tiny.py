@@ -28,6 +28,7 @@ class Sentences(Corpus):
 
     count: int = 40
     name: ClassVar[str] = "sentences"
+    batching: ClassVar[Words] = Words()
 
     def read(self, data: Path) -> Splits:
         train, dev, test = (self._part(split, seed) for seed, split in enumerate(("train", "dev", "test")))

@@ -19,8 +19,14 @@ from heedful.models.attention import Additive, Attention, Dot
 from heedful.models.encoders import GRU, Average, BiLSTM, Convolution, Encoder, Perceptron
 from heedful.trials.adversary import Adversary
 from heedful.trials.agreement import Agreement
+from heedful.trials.attefa import AtteFa
+from heedful.trials.dispersal import Dispersal
+from heedful.trials.guided import Guided
+from heedful.trials.necessity import Necessity
 from heedful.trials.performance import Performance
 from heedful.trials.permutation import Permutation
+from heedful.trials.seeds import Seeds
+from heedful.trials.tradeoff import Tradeoff
 from heedful.trials.trial import Trial
 
 CORPORA: Mapping[str, Corpus] = {
@@ -44,7 +50,14 @@ METHODS: Mapping[str, Callable[[], Method]] = {
     "random": Random,
     "permuted-attention": PermutedAttention,
 }
-TRIALS: Mapping[str, type[Trial]] = {trial.name: trial for trial in (Performance, Agreement, Permutation, Adversary)}
+TRIALS: Mapping[str, type[Trial]] = {
+    trial.name: trial
+    for trial in (
+        *(Performance, Agreement, Permutation, Adversary),
+        *(Necessity, Seeds, Tradeoff, Dispersal, Guided),
+        AtteFa,
+    )
+}
 
 
 def trial_named(class_name: str) -> type[Trial] | None:

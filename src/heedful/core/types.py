@@ -299,6 +299,7 @@ class Splits:
     Args:
         classes: names of the classes in the order of their indices; empty for regression.
         notes: counts and remarks for the report, in plain words: rows left out, parts carved, texts cut.
+        lexicon: words that may occur although the training split does not show them, for a corpus that knows.
     """
 
     task: Task
@@ -307,6 +308,7 @@ class Splits:
     dev: tuple[Example, ...]
     test: tuple[Example, ...]
     notes: Mapping[str, int | float | str] = field(default_factory=dict)
+    lexicon: tuple[str, ...] = ()
 
     def __getitem__(self, split: Split) -> tuple[Example, ...]:
         return {"train": self.train, "dev": self.dev, "test": self.test}[split]

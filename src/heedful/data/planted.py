@@ -2,8 +2,9 @@
 
 Every word is a filler except k informative ones, drawn with replacement from the positive words (label 1) or
 the negative words (label 0) of the VADER lexicon; the rationale marks them. Position, strength, fillers,
-balance and noise are controls. Each split has a generator of its own, so the size of one changes nothing in
-another.
+balance and noise are controls. All words of the lexicon are in the vocabulary, seen in training or not: else no model
+could reach the published F1 of .97 where one word decides. Each split has a generator of its own, so the size of one
+changes nothing in another.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ class Mock(Corpus):
     test: int = 1000
     seed: int = 0
     name: ClassVar[str] = "mock"
-    revision: ClassVar[int] = 1
+    revision: ClassVar[int] = 2
     batching: ClassVar[Words] = Words()
 
     def __post_init__(self) -> None:
@@ -131,7 +132,8 @@ def _mock(corpus: Mock) -> Splits:
     parts = {split: _part(corpus, split) for split in SPLITS}
     turned = sum(round(corpus.noise * len(parts[split])) for split in SPLITS if split != "test")
     notes: dict[str, int | float | str] = {"labels turned round in train and dev": turned} if turned else {}
-    return Splits(Binary(), ("negative", "positive"), parts["train"], parts["dev"], parts["test"], notes)
+    classes = ("negative", "positive")
+    return Splits(Binary(), classes, parts["train"], parts["dev"], parts["test"], notes, corpus.vocabulary)
 
 
 def _part(corpus: Mock, split: Split) -> tuple[Example, ...]:

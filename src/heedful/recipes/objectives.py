@@ -6,24 +6,18 @@ Uniform attention and the guided MLP of Wiegreffe & Pinter are both imposed atte
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from heedful.core.tasks import Binary, Regression
-from heedful.core.types import Batch, Model, Task
+from heedful.core.types import Batch, Model, Split, Task
 from heedful.core.workspace import Workspace
-from heedful.models.pooled import PooledModel
-from heedful.recipes.training import Loss
+from heedful.recipes.guides import Borrowed, Guide, Uniform, impose
+from heedful.recipes.training import Judge, Loss
 
-if TYPE_CHECKING:
-    from heedful.recipes.subject import Subject
-
-Weights = Callable[[Batch], Tensor]
-"""Attention to be imposed on a batch."""
+__all__ = ["Borrowed", "Guide", "Imposed", "Objective", "Supervised", "Uniform", "class_weights", "impose"]
 
 
 class Objective(ABC):
@@ -36,6 +30,15 @@ class Objective(ABC):
     @abstractmethod
     def loss(self, train: Batch, task: Task, workspace: Workspace) -> Loss:
         """The cost of each example of a batch; `train` is the whole training split."""
+
+    def judge(self, split: Split, workspace: Workspace) -> Judge | None:
+        """What is measured on a split beside or instead of the task's scores; None where those suffice."""
+        return None
+
+    @property
+    def called(self) -> str:
+        """A word or two for the progress display; empty for the usual training."""
+        return ""
 
 
 @dataclass(frozen=True)
@@ -59,51 +62,17 @@ class Supervised(Objective):
         return losses
 
 
-class Guide(ABC):
-    """Where imposed attention comes from."""
-
-    @abstractmethod
-    def weights(self, model: Model, workspace: Workspace) -> Weights:
-        """The attention that `model` is to use for a batch."""
-
-
-@dataclass(frozen=True)
-class Uniform(Guide):
-    """The same weight on every unit that may be attended to."""
-
-    def weights(self, model: Model, workspace: Workspace) -> Weights:
-        """One over the number of units, on each row of the model's attention."""
-
-        def uniform(batch: Batch) -> Tensor:
-            support = _support(model, batch)
-            return support / support.sum(-1, keepdim=True).clamp(min=1)
-
-        return uniform
-
-
-@dataclass(frozen=True)
-class Borrowed(Guide):
-    """The attention of another subject on the same examples, in training and in test."""
-
-    subject: Subject
-
-    def weights(self, model: Model, workspace: Workspace) -> Weights:
-        """What the other subject attends to; it is loaded once and never trained."""
-        other = self.subject.restore(workspace).model.eval().requires_grad_(False)
-
-        def borrowed(batch: Batch) -> Tensor:
-            with torch.no_grad():
-                return other(batch).attention
-
-        return borrowed
-
-
 @dataclass(frozen=True)
 class Imposed(Objective):
     """The gold labels, under attention that a guide imposes wherever nobody gives another."""
 
     guide: Guide
     weighted: bool = True
+
+    @property
+    def called(self) -> str:
+        """Where the weights come from."""
+        return f"under {type(self.guide).__name__.lower()} attention"
 
     def arrange(self, model: Model, workspace: Workspace) -> None:
         """Makes the guide's weights the model's attention."""
@@ -112,19 +81,6 @@ class Imposed(Objective):
     def loss(self, train: Batch, task: Task, workspace: Workspace) -> Loss:
         """As `Supervised`."""
         return Supervised(self.weighted).loss(train, task, workspace)
-
-
-def impose(model: Model, weights: Weights) -> None:
-    """Lets the model use these weights in every call that is given no attention."""
-
-    def give(
-        module: torch.nn.Module, args: tuple[Batch], doors: dict[str, Tensor | None]
-    ) -> tuple[tuple[Batch], dict[str, Tensor | None]]:
-        if doors.get("attention") is not None:
-            return args, doors
-        return args, {**doors, "attention": weights(args[0])}
-
-    model.register_forward_pre_hook(give, with_kwargs=True)
 
 
 def class_weights(train: Batch, task: Task) -> Tensor | None:
@@ -136,11 +92,3 @@ def class_weights(train: Batch, task: Task) -> Tensor | None:
     if isinstance(task, Binary):
         return torch.stack([torch.ones(()).double(), counts[0] / counts[1].clamp(min=1)])
     return counts.sum() / (task.classes * counts.clamp(min=1))
-
-
-def _support(model: Model, batch: Batch) -> Tensor:
-    if isinstance(model, PooledModel):
-        return model.shape.support(batch).float()[:, None, None]
-    with torch.no_grad():
-        shape = model(batch).attention.shape
-    return batch.mask.float()[:, None, None, None].expand(shape)

@@ -84,8 +84,8 @@ class Subject(Recipe):
         width = artefact.notes["width"]
         table = torch.zeros(len(batcher.vocabulary), width) if isinstance(width, int) else None
         model = self.model.build(splits.task, table, generator)
-        model.load_state_dict(dict(artefact.tensors))
         self.objective.arrange(model, workspace)
+        model.load_state_dict(dict(artefact.tensors))
         return Trained(model.to(workspace.device).eval(), batcher, splits, self.batching)
 
 
@@ -98,7 +98,7 @@ class _Making:
         selections = {split: subject.batching.select(self.splits[split]) for split in SPLITS}
         self.selected = {split: selection.examples for split, selection in selections.items()}
         self.left_out = {split: dict(selection.left_out) for split, selection in selections.items()}
-        self.batcher = subject.batching.fit(self.splits.train)
+        self.batcher = subject.batching.fit((*self.splits.train, *_shown_once(self.splits.lexicon)))
         self.batches = {split: self._batch(split, selection.examples) for split, selection in selections.items()}
         self.vectors: Vectors | None = None
         self.model = self._built()
@@ -131,7 +131,8 @@ class _Making:
             judge=self.batches[subject.fit.select.on],
             fit=subject.fit,
             seed=subject.seed,
-            name=" ".join(str(value) for value in subject.about.values()),
+            name=" ".join(str(value) for value in (*subject.about.values(), subject.objective.called) if value != ""),
+            scores=subject.objective.judge(subject.fit.select.on, self.workspace),
         )
         return train(lesson, self.workspace.partial(subject), self.workspace.progress, self.workspace.batch_size)
 
@@ -158,7 +159,8 @@ class _Making:
         }
 
     def _scores(self, split: Split) -> dict[str, float]:
-        return evaluate(self.model, self.batches[split], self.workspace.batch_size)
+        judge = self.subject.objective.judge(split, self.workspace) or evaluate
+        return judge(self.model, self.batches[split], self.workspace.batch_size)
 
     def _counts(self, split: Split) -> dict[str, int]:
         labels, classes = self.batches[split].labels, self.splits.classes
@@ -166,6 +168,11 @@ class _Making:
             return {"examples": len(self.batches[split])}
         counts = labels.bincount(minlength=len(classes)).tolist()
         return {name: int(count) for name, count in zip(classes, counts, strict=True) if count or len(classes) <= 10}
+
+
+def _shown_once(words: Sequence[str]) -> tuple[Example, ...]:
+    """The words as one more text to take a vocabulary from."""
+    return (Example("lexicon", (" ".join(words),)),) if words else ()
 
 
 def plain(value: object) -> Json:

@@ -27,10 +27,21 @@ from heedful.recipes.fit import Fit
 Loss = Callable[[Model, Batch], Tensor]
 """Losses of a batch's examples, `[batch]`."""
 
+Judge = Callable[[Model, Batch, int], dict[str, float]]
+"""Scores of a model on a labelled batch, asked about so many rows at once."""
+
+TRAINING_LOSS = "training_loss"
+"""In `Select.by`: the epoch with the lowest training loss is kept (Wiegreffe & Pinter's released code)."""
+
 
 @dataclass(frozen=True)
 class Lesson:
-    """What one training is about; `seed` decides every random choice of it."""
+    """What one training is about; `seed` decides every random choice of it.
+
+    Args:
+        judge: the examples that decide which epoch is kept.
+        scores: what is measured on them; None takes the task's own scores.
+    """
 
     model: Model
     loss: Loss
@@ -39,6 +50,7 @@ class Lesson:
     fit: Fit
     seed: int
     name: str = "training"
+    scores: Judge | None = None
 
 
 @dataclass
@@ -114,15 +126,16 @@ def _step(lesson: Lesson, optimiser: torch.optim.Optimizer, batch: Batch, rate: 
 
 
 def _judge(lesson: Lesson, state: State, loss: float, inference: int) -> None:
-    scores = evaluate(lesson.model, lesson.judge, inference)
+    scores = (lesson.scores or evaluate)(lesson.model, lesson.judge, inference)
     select = lesson.fit.select
     name = select.by or lesson.model.task.headline
-    if name not in scores:
+    ranked = {**scores, TRAINING_LOSS: -loss}
+    if name not in ranked:
         raise UserError(f"there is no score {name!r} for this task; choose one of {', '.join(sorted(scores))}")
     state.epoch += 1
     state.history.append({"epoch": state.epoch, "loss": loss, **scores})
     # An undefined score (one class only in a tiny dev part) must not keep training from choosing an epoch at all.
-    score = scores[name] if math.isfinite(scores[name]) else -math.inf
+    score = ranked[name] if math.isfinite(ranked[name]) else -math.inf
     # Small dev parts tie often (a perfect score from the second epoch on): then the lower training loss decides.
     rank = (score, -loss)
     if state.epoch >= select.first and (rank > (state.best_score, -state.best_loss) or not state.best):

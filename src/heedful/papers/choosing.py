@@ -1,0 +1,56 @@
+"""Which part of a paper is wanted, and on what word vectors: shared by all papers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from heedful.core.types import UserError
+from heedful.data.vectors import FileVectors, PackagedGlove, RandomVectors, WordVectors
+
+Selecting = Literal["dev", "paper", "code"]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which part of a paper to run; empty tuples and None mean what the paper has.
+
+    Args:
+        strengths: the lambdas of trained adversaries.
+        select: which split chooses the epoch that is kept: "dev"; "paper" follows the paper, which chose on the test
+            split; "code" follows its released code, which kept an adversary's epoch of lowest training loss.
+        vectors: "auto", "random", "packaged", a name in the data folder, or a file.
+        found: the vectors that "auto" stands for, as far as the data folder has some.
+    """
+
+    corpora: tuple[str, ...] = ()
+    encoders: tuple[str, ...] = ()
+    attentions: tuple[str, ...] = ()
+    seeds: int | None = None
+    limit: int | None = None
+    vectors: str = "auto"
+    quick: bool = False
+    found: str = "random"
+    strengths: tuple[float, ...] = ()
+    select: Selecting = "dev"
+
+    def vectors_for(self, corpus: str) -> str:
+        """The vectors of a corpus: "auto" is random for bAbI, as in the paper, and else what the data folder has."""
+        if self.vectors != "auto":
+            return self.vectors
+        return "random" if corpus.startswith("babi") else self.found
+
+
+def vectors_named(name: str, width: int) -> WordVectors:
+    """Word vectors by the name that a user gives: random, packaged, a name in the data folder, or a file."""
+    if name == "random":
+        return RandomVectors(width)
+    return PackagedGlove() if name == "packaged" else FileVectors(name)
+
+
+def chosen(kind: str, wanted: Sequence[str], all_of_them: Sequence[str]) -> tuple[str, ...]:
+    for name in wanted:
+        if name not in all_of_them:
+            raise UserError(f"there is no {kind} {name!r} in this paper; choose from {', '.join(all_of_them)}")
+    return tuple(wanted) or tuple(all_of_them)

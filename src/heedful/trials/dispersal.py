@@ -1,0 +1,176 @@
+"""Several adversaries side by side (Wiegreffe & Pinter's future work): how many different stories fit one prediction?
+
+The adversaries are trained together, to predict as the base does while attending away from it and from each other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from heedful.core.divergences import total_variation
+from heedful.core.figures import Axis, Figure, Matrix, Scatter, Series
+from heedful.core.heads import distance
+from heedful.core.types import Batch, UserError
+from heedful.core.workspace import Artefact, Recipe, Workspace
+from heedful.models.chorus import Chorus, ChorusModel
+from heedful.recipes.answers import Said, answering
+from heedful.recipes.deceiving import Disperse
+from heedful.recipes.fit import Fit
+from heedful.recipes.subject import Subject
+from heedful.recipes.training import inference_batches
+from heedful.trials.attefa import ONE_SHOT
+from heedful.trials.trial import Trial
+
+FAR = 0.35
+"""Half of what is possible: from here on attentions are called quite different."""
+ALIKE = "they end up attending much alike."
+AT_ONCE = 256
+"""Instances at once, whatever the workspace says: heads are matched within a batch, which must always be the same."""
+
+
+@dataclass(frozen=True)
+class Dispersal(Trial):
+    """Adversaries that are far from the base and from each other; one row per instance.
+
+    Args:
+        members: how many adversaries are trained together.
+        apart: the weight of their distance from each other.
+        adversary_seed: decides their weights and the order of batches.
+    """
+
+    name: ClassVar[str] = "dispersal"
+    paper: ClassVar[str] = "wiegreffe-pinter"
+    title: ClassVar[str] = "How many different attentions lead to the same predictions?"
+    claim: ClassVar[str] = (
+        "If there is one right explanation, models that predict alike cannot all attend to different words: trained to "
+        "differ, they should end up alike, or predict differently."
+    )
+    source: ClassVar[str] = "Wiegreffe & Pinter 2019, section 6 (future work)"
+    not_meaning: ClassVar[str] = (
+        "That several models predict alike with different attention says nothing about which of them is right about "
+        "itself: each may use what it attends to."
+    )
+
+    subject: Subject
+    members: int = 3
+    apart: float = 1.0
+    adversary_seed: int = 0
+    fit: Fit = ONE_SHOT
+
+    def __post_init__(self) -> None:
+        if self.members < 2:
+            raise UserError("dispersal compares adversaries with each other: choose at least two members")
+
+    @property
+    def chorus(self) -> Subject:
+        """The adversaries, trained together."""
+        plan = Chorus(self.subject.model, self.members)
+        objective = Disperse(self.subject, apart=self.apart)
+        return replace(self.subject, model=plan, objective=objective, seed=self.adversary_seed, fit=self.fit)
+
+    @property
+    def needs(self) -> tuple[Recipe, ...]:
+        """The base and its adversaries."""
+        return (self.subject, self.chorus)
+
+    def make(self, workspace: Workspace) -> Artefact:
+        """A row per test instance: each member's distance from the base, and from each other member."""
+        trained = self.chorus.restore(workspace)
+        base = answering(self.subject, "test", workspace)
+        batch = trained.batch("test")
+        assert isinstance(trained.model, ChorusModel)
+        rows: list[pd.DataFrame] = []
+        with workspace.progress.task(f"dispersal {self.subject.about['corpus']}", len(batch)) as step:
+            for _, part in inference_batches(batch, AT_ONCE):
+                moved = part.to(workspace.device)
+                rows.append(self.rows(trained.model, moved, base(moved)))
+                step(len(part))
+        table = pd.concat(rows, ignore_index=True)
+        return Artefact(table=table, notes={"about": dict(self.subject.about), "n": len(table), "of": len(table)})
+
+    @torch.no_grad()
+    def rows(self, model: ChorusModel, batch: Batch, said: Said) -> pd.DataFrame:
+        """The trial's rows for one batch; `jsd` and `stvd` list the members, `between` all of their pairs by rows."""
+        traces = model.each(batch)
+        outputs = [model.task.probabilities(trace.logits).double() for trace in traces]
+        far = [distance(trace.attention, said.attention, batch.mask).jsd for trace in traces]
+        moved = [total_variation(each, said.probabilities.double()) for each in outputs]
+        pairs = [distance(one.attention, other.attention, batch.mask).jsd for one in traces for other in traces]
+        return pd.DataFrame(
+            {
+                "uid": batch.uids,
+                "predicted": said.probabilities.argmax(1).tolist(),
+                "jsd": _listed(far),
+                "stvd": _listed(moved),
+                "answered": _listed([each.argmax(1) for each in outputs]),
+                "between": _listed(pairs),
+            }
+        )
+
+    @staticmethod
+    def summary(table: pd.DataFrame) -> dict[str, float]:
+        """Mean distance from the base and from each other, change of output, share of equal predictions."""
+        jsd, stvd, between = (_stacked(table, name) for name in ("jsd", "stvd", "between"))
+        answered = _stacked(table, "answered")
+        members = jsd.shape[1]
+        alike = (answered == torch.tensor(table["predicted"].tolist())[:, None]).double()
+        found = {
+            "members": float(members),
+            "diversity": float(between.sum(1).mean() / (members * (members - 1))),
+            "jsd": float(jsd.mean()),
+            "tvd": float(stvd.mean() / 2),
+            "same_prediction": float(alike.mean()),
+        }
+        for member in range(members):
+            place = f"member_{member}"
+            numbers = {"jsd": jsd, "tvd": stvd / 2, "same_prediction": alike}
+            found |= {f"{name}.{place}": float(values[:, member].mean()) for name, values in numbers.items()}
+        return found
+
+    @staticmethod
+    def figures(table: pd.DataFrame) -> tuple[Figure, ...]:
+        """Who is how far from whom, and the members in the plane of divergence and change."""
+        jsd, stvd, between = (_stacked(table, name) for name in ("jsd", "stvd", "between"))
+        members = jsd.shape[1]
+        names = ("base", *(f"adversary {member}" for member in range(members)))
+        inner = between.mean(0).reshape(members, members).tolist()
+        to_base = jsd.mean(0).tolist()
+        values = ((None, *to_base), *((to_base[place], *_off_diagonal(row, place)) for place, row in enumerate(inner)))
+        x, y = Axis("mean divergence of attention (JSD)", (0.0, math.log(2))), Axis("mean change of output (TVD)")
+        points = ((Series("adversaries", tuple(to_base)), Series("adversaries", tuple((stvd / 2).mean(0).tolist()))),)
+        return (
+            Matrix("Divergence between the base and its adversaries", names, names, values, (0.0, math.log(2))),
+            Scatter("What the adversaries pay", x, y, points),
+        )
+
+    @staticmethod
+    def reading(summary: Mapping[str, float]) -> str:
+        """How far from each other models are that predict alike."""
+        members, alike = summary["members"], summary["same_prediction"]
+        apart = summary["diversity"]
+        found = (
+            f"{members:.0f} models that agree with the base on {alike:.0%} of its predictions attend "
+            f"{summary['jsd']:.2f} away from it and {apart:.2f} away from each other (JSD, at most .69): "
+        )
+        return found + ("quite different attentions go with the same predictions." if apart > FAR else ALIKE)
+
+
+def _listed(columns: list[Tensor]) -> list[list[float]]:
+    """A list per row from a tensor per column."""
+    rows: list[list[float]] = torch.stack([column.cpu() for column in columns], 1).tolist()
+    return rows
+
+
+def _stacked(table: pd.DataFrame, name: str) -> Tensor:
+    return torch.tensor([list(row) for row in table[name]], dtype=torch.float64)
+
+
+def _off_diagonal(row: list[float], place: int) -> tuple[float | None, ...]:
+    return tuple(None if index == place else value for index, value in enumerate(row))

@@ -1,0 +1,217 @@
+"""Trained adversaries: their costs, what they remember of their base, and controls where the answer is known."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from heedful.core.divergences import jensen_shannon, kullback_leibler, total_variation
+from heedful.core.heads import Distance
+from heedful.core.tasks import Regression
+from heedful.core.types import Batch, UserError
+from heedful.core.workspace import Workspace
+from heedful.models.chorus import Chorus, ChorusModel
+from heedful.models.pooled import PooledModel
+from heedful.models.transformer import TinyTransformer
+from heedful.recipes.answers import Answers, Said, answering
+from heedful.recipes.deceiving import Deceive, Disperse, Rival, Told, between, told
+from heedful.recipes.fit import Adam, Fit, Select
+from heedful.recipes.objectives import class_weights
+from heedful.recipes.subject import Subject
+from tests.tiny import subject
+
+BY_DECEPTION = Fit(3, 8, Adam(rate=0.02), Select(by="deception"))
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    return Workspace(tmp_path_factory.mktemp("deceiving"))
+
+
+def adversary(base: Subject, objective: Deceive | Rival | Disperse, *, seed: int = 1) -> Subject:
+    return replace(base, seed=seed, objective=objective, fit=BY_DECEPTION)
+
+
+def test_stored_answers_are_what_the_model_says_whatever_the_company(workspace: Workspace) -> None:
+    base = subject()
+    trained = base.restore(workspace)
+    ask = answering(base, "train", workspace)
+    batch = trained.batch("train").rows(torch.tensor([7, 3, 30]))
+    with torch.no_grad():
+        trace = trained.model(batch)
+    said = ask(batch)
+    assert said.attention.shape == trace.attention.shape
+    torch.testing.assert_close(said.attention, trace.attention, atol=1e-6, rtol=0)
+    torch.testing.assert_close(said.probabilities, trained.model.task.probabilities(trace.logits), atol=1e-6, rtol=0)
+    assert workspace.has(Answers(base, "train"))
+
+
+def test_costs_of_a_batch_by_hand() -> None:
+    told = Told(torch.tensor([0.3, 0.0]), Distance(kl=torch.tensor([2.0, 1.0]), jsd=torch.tensor([0.384349, 0.0])))
+    base = subject()
+    assert Deceive(base, strength=0.01).costs(told).tolist() == pytest.approx([0.15 - 0.02, -0.01])
+    assert Rival(base).costs(told).tolist() == pytest.approx([0.3 - 0.384349 / math.log(2), 0.0])
+
+
+def test_the_loss_is_the_sum_over_instances_of_half_the_variation_minus_lambda_kl(workspace: Workspace) -> None:
+    base = subject()
+    other = replace(base, seed=5).restore(workspace)
+    batch = other.batch("train").rows(torch.arange(6))
+    objective = Deceive(base, strength=0.05)
+    losses = objective.loss(other.batch("train"), other.model.task, workspace)(other.model, batch)
+    trained = base.restore(workspace).model
+    for row in range(6):
+        one = batch.rows(torch.tensor([row]))
+        mine, theirs = other.model(one), trained(one)
+        task = other.model.task
+        variation = total_variation(task.probabilities(mine.logits), task.probabilities(theirs.logits))
+        kl = kullback_leibler(mine.attention[:, 0, 0, 0], theirs.attention[:, 0, 0, 0])
+        assert float(losses[row]) == pytest.approx(float(0.5 * variation - 0.05 * kl), abs=1e-5)
+
+
+def test_at_the_base_with_lambda_0_loss_and_gradient_are_zero(workspace: Workspace) -> None:
+    base = subject()
+    trained = base.restore(workspace)
+    train = trained.batch("train")
+    loss = Deceive(base, strength=0.0).loss(train, trained.model.task, workspace)(trained.model, train).sum()
+    loss.backward()  # type: ignore[no-untyped-call]
+    assert float(loss) == pytest.approx(0.0, abs=1e-5)
+    # Stored answers differ from fresh ones by rounding, so that the sign of a difference near 1e-8 may show: float64
+    # would be exactly zero. Far from the base the same gradient is of order one.
+    double = trained.model.double()
+    with torch.no_grad():
+        trace = double(train)
+    double.zero_grad()
+    said = Said(double.task.probabilities(trace.logits), trace.attention)
+    exact = Deceive(base, strength=0.0).costs(told(double.task, double(train), said, train.mask)).sum()
+    exact.backward()  # type: ignore[no-untyped-call]
+    assert float(exact) == 0.0
+    assert all(p.grad is None or float(p.grad.abs().max()) == 0.0 for p in double.parameters())
+
+
+def test_rescaling_multiplies_each_batch_by_its_class_weights(workspace: Workspace) -> None:
+    base = subject()
+    other = replace(base, seed=5).restore(workspace)
+    train = other.batch("train")
+    batch = train.rows(torch.arange(5))
+    plain, rescaled = (
+        Deceive(base, strength=0.01, rescaled=flag).loss(train, other.model.task, workspace)(other.model, batch)
+        for flag in (False, True)
+    )
+    weights = class_weights(train, other.model.task)
+    assert weights is not None
+    assert batch.labels is not None
+    torch.testing.assert_close(rescaled, plain * weights[batch.labels].sum().float())
+
+
+def test_an_adversary_goes_farther_from_its_base_than_another_seed_does(workspace: Workspace) -> None:
+    base = subject(count=80, epochs=5)
+    rival = replace(adversary(base, Rival(base)), fit=replace(BY_DECEPTION, epochs=8, reduction="mean"))
+    scores = workspace.get(rival).notes["scores"]
+    assert isinstance(scores, dict)
+    test = scores["test"]
+    assert isinstance(test, dict)
+    honest = replace(base, seed=1)
+    ask, other = answering(base, "test", workspace), answering(honest, "test", workspace)
+    batch = base.restore(workspace).batch("test")
+    between_seeds = float(jensen_shannon(ask(batch).attention, other(batch).attention).mean())
+    assert float(str(test["jsd"])) > between_seeds + 0.1
+    assert float(str(test["deception"])) == pytest.approx(
+        float(str(test["jsd"])) / math.log(2) - 2 * float(str(test["tvd"])), abs=1e-6
+    )
+
+
+def test_the_epoch_with_the_largest_deception_is_kept(workspace: Workspace) -> None:
+    base = subject()
+    artefact = workspace.get(adversary(base, Deceive(base, strength=0.1)))
+    history = artefact.table
+    assert artefact.notes["best_epoch"] == 1 + history["deception"].tolist().index(history["deception"].max())
+
+
+def test_the_released_rule_keeps_the_epoch_of_lowest_training_loss(workspace: Workspace) -> None:
+    base = subject()
+    by_loss = replace(BY_DECEPTION, select=Select(by="training_loss"))
+    artefact = workspace.get(replace(adversary(base, Deceive(base, strength=0.1)), fit=by_loss))
+    losses = artefact.table["loss"].tolist()
+    assert artefact.notes["best_epoch"] == 1 + losses.index(min(losses))
+
+
+def test_a_warm_start_takes_everything_from_the_base_but_its_attention(workspace: Workspace) -> None:
+    base = subject()
+    weights = workspace.get(base).tensors
+    model = base.restore(workspace).model
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(1.0)
+    Deceive(base, "base").arrange(model, workspace)
+    assert isinstance(model, PooledModel)
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, weights[name]) == (not name.startswith("attention.")), name
+
+
+def test_a_warm_start_does_not_undo_training_when_the_adversary_is_loaded_again(workspace: Workspace) -> None:
+    base = subject()
+    warm = adversary(base, Deceive(base, "base", strength=0.1))
+    kept = workspace.get(warm).tensors
+    for name, value in warm.restore(workspace).model.state_dict().items():
+        assert torch.equal(value, kept[name])
+
+
+def test_adversaries_of_one_seed_are_bit_identical_and_of_two_seeds_differ(tmp_path: Path) -> None:
+    base = subject()
+    one, again = (Workspace(tmp_path / name).get(adversary(base, Rival(base))) for name in "ab")
+    other = Workspace(tmp_path / "a").get(adversary(base, Rival(base), seed=2))
+    assert all(torch.equal(one.tensors[name], again.tensors[name]) for name in one.tensors)
+    assert any(not torch.equal(one.tensors[name], other.tensors[name]) for name in one.tensors)
+
+
+def test_a_transformer_of_several_heads_can_be_deceived(workspace: Workspace) -> None:
+    plan = TinyTransformer(layers=1, heads=2, width=8, vocabulary=40, positions=16)
+    base = replace(subject(count=24), model=plan, vectors=None)
+    scores = workspace.get(adversary(base, Rival(base))).notes["scores"]
+    assert isinstance(scores, dict)
+    test = scores["test"]
+    assert isinstance(test, dict)
+    assert 0 < float(str(test["jsd"])) <= math.log(2)
+
+
+def test_members_with_equal_weights_are_not_apart() -> None:
+    attention = torch.rand(2, 1, 1, 1, 5).softmax(-1)
+    mask = torch.ones(2, 5, dtype=torch.bool)
+    assert between([attention, attention], mask).tolist() == [0.0, 0.0]
+    assert between([attention], mask).tolist() == [0.0, 0.0]
+
+
+def test_a_chorus_is_trained_apart(workspace: Workspace) -> None:
+    base = subject(count=60)
+    fit = replace(BY_DECEPTION, epochs=6, reduction="mean")
+    found = []
+    for apart in (0.0, 3.0):
+        plan = Chorus(base.model, 2)
+        chorus = replace(base, model=plan, objective=Disperse(base, apart=apart), fit=fit)
+        trained = chorus.restore(workspace)
+        assert isinstance(trained.model, ChorusModel)
+        batch = trained.batch("test")
+        with torch.no_grad():
+            traces = trained.model.each(batch)
+            whole = trained.model(batch)
+        torch.testing.assert_close(whole.logits, (traces[0].logits + traces[1].logits) / 2)
+        found.append(float(between([trace.attention for trace in traces], batch.mask).mean()))
+    assert found[1] > found[0] + 0.05
+
+
+def test_disperse_needs_a_chorus(workspace: Workspace) -> None:
+    base = subject()
+    with pytest.raises(UserError, match="Chorus"):
+        workspace.get(adversary(base, Disperse(base)))
+
+
+def test_regression_has_no_adversary(workspace: Workspace) -> None:
+    base = subject()
+    train: Batch = base.restore(workspace).batch("train")
+    with pytest.raises(UserError, match="classifiers"):
+        Rival(base).loss(train, Regression(), workspace)

@@ -1,0 +1,133 @@
+"""The trade-off of trained adversaries: its points, its curve, and several adversaries side by side."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+
+from heedful.core.types import UserError
+from heedful.core.workspace import Workspace
+from heedful.recipes.fit import Adam, Fit, Select
+from heedful.recipes.guides import Uniform
+from heedful.recipes.objectives import Imposed
+from heedful.trials.adversary import Adversary
+from heedful.trials.dispersal import Dispersal
+from heedful.trials.scoring import right
+from heedful.trials.tradeoff import Tradeoff, area, frontier
+from tests.tiny import subject
+
+SHORT = Fit(8, 8, Adam(rate=0.02), Select(by="deception"))
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    return Workspace(tmp_path_factory.mktemp("tradeoff"))
+
+
+@pytest.fixture(scope="module")
+def table(workspace: Workspace) -> pd.DataFrame:
+    return workspace.get(Tradeoff(subject(), (0.0, 2.0), (1, 2), fit=SHORT)).table
+
+
+def test_every_point_has_every_instance_once(table: pd.DataFrame) -> None:
+    counts = table.groupby(["kind", "setting"])["uid"].agg(["size", "nunique"])
+    assert (counts == 40).all().all()
+    assert set(table["kind"]) == {"lambda", "seed", "uniform", "search", "exact"}
+
+
+def test_a_larger_lambda_goes_farther(table: pd.DataFrame) -> None:
+    summary = Tradeoff.summary(table)
+    assert summary["jsd.lambda_2"] > summary["jsd.lambda_0"] + 0.05
+
+
+def test_points_are_means_over_instances_on_the_papers_scale(table: pd.DataFrame) -> None:
+    summary = Tradeoff.summary(table)
+    rows = table[(table["kind"] == "lambda") & (table["setting"] == 2.0)]
+    assert summary["jsd.lambda_2"] == pytest.approx(rows["jsd"].mean())
+    assert summary["tvd.lambda_2"] == pytest.approx(rows["stvd"].mean() / 2)
+    of_class = rows[rows["predicted"] == 1]
+    assert summary["jsd.lambda_2.class_1"] == pytest.approx(of_class["jsd"].mean())
+    hits = ((rows["answered"] == 1) & (rows["label"] == 1)).sum()
+    f1 = 2 * hits / ((rows["answered"] == 1).sum() + (rows["label"] == 1).sum())
+    assert summary["f1.lambda_2"] == pytest.approx(f1)
+
+
+def test_free_weights_are_those_of_the_other_papers_trial(table: pd.DataFrame, workspace: Workspace) -> None:
+    summary = Tradeoff.summary(table)
+    free = workspace.get(Adversary(subject())).table
+    assert summary["jsd.exact"] == pytest.approx(free["epsilon_max"].mean())
+    assert summary["jsd.exact"] >= summary["jsd.search"] - 1e-9
+    assert summary["tvd.exact"] <= 0.025 + 1e-9
+
+
+def test_the_uniform_model_is_trained_under_uniform_attention() -> None:
+    trial = Tradeoff(replace(subject(), seed=4))
+    assert trial.uniform.objective == Imposed(Uniform(), weighted=True)
+    assert trial.uniform.seed == 4
+
+
+def test_the_frontier_leaves_out_what_is_beaten_and_begins_at_the_base() -> None:
+    points = [(0.5, 0.2), (0.3, 0.25), (0.9, 0.6), (0.2, 0.05)]
+    assert frontier(points) == [(0.0, 0.0), (0.2, 0.05), (0.5, 0.2), (0.9, 0.6)]
+
+
+def test_area_and_shape_by_hand() -> None:
+    assert area([(0.0, 0.0), (0.5, 0.0), (1.0, 1.0)]) == pytest.approx(0.25)
+    assert area([(0.0, 0.0), (1.0, 1.0)]) == pytest.approx(0.5)
+
+
+def made_up(points: dict[float, tuple[float, float]]) -> pd.DataFrame:
+    """A table with one row per class and lambda: mean divergence and total variation as given."""
+    rows = [
+        {"kind": "lambda", "setting": strength, "jsd": jsd, "stvd": 2 * tvd, "bound": 0.69, "best_epoch": 1}
+        | {"uid": f"u{label}", "label": label, "answered": label, "predicted": label}
+        for strength, (jsd, tvd) in points.items()
+        for label in (0, 1)
+    ]
+    return pd.DataFrame(rows)
+
+
+def test_a_sagging_curve_is_called_easily_manipulated_and_a_bulging_one_not() -> None:
+    sagging = Tradeoff.summary(made_up({0.0: (0.0, 0.0), 1e-3: (0.6, 0.01), 1.0: (0.69, 0.4)}))
+    bulging = Tradeoff.summary(made_up({0.0: (0.0, 0.0), 1e-3: (0.1, 0.35), 1.0: (0.69, 0.4)}))
+    assert sagging["convexity"] < 0.3
+    assert bulging["convexity"] > 1.5
+    assert "sags" in Tradeoff.reading(sagging)
+    assert "bulges" in Tradeoff.reading(bulging)
+    assert math.isnan(sagging["seed_jsd"])
+
+
+def test_the_chosen_lambda_has_the_best_f1_among_those_that_are_different() -> None:
+    rows = made_up({1e-4: (0.1, 0.0), 1e-3: (0.45, 0.03), 1e-2: (0.6, 0.1)})
+    rows.loc[(rows["setting"] == 1e-2) & (rows["label"] == 1), "answered"] = 0
+    assert Tradeoff.summary(rows)["chosen_lambda"] == 1e-3
+
+
+def test_a_negative_lambda_is_refused() -> None:
+    with pytest.raises(UserError, match="lambda"):
+        Tradeoff(subject(), (-0.1,))
+
+
+def test_scores_of_classes_agree_with_hand_counts() -> None:
+    found = right(pd.Series([1, 1, 0, 0]), pd.Series([1, 0, 1, 0]))
+    assert found == {"accuracy": 0.5, "f1": 0.5}
+    assert math.isnan(right(pd.Series([2, 1]), pd.Series([1, 1]))["f1"])
+
+
+def test_dispersal_counts_each_pair_of_members_once(workspace: Workspace) -> None:
+    trial = Dispersal(subject(), 3, fit=SHORT)
+    rows = workspace.get(trial).table
+    summary = Dispersal.summary(rows)
+    between = pd.DataFrame(rows["between"].tolist()).mean().to_numpy().reshape(3, 3)
+    assert between.diagonal() == pytest.approx([0, 0, 0], abs=1e-7)
+    assert between == pytest.approx(between.T)
+    assert summary["diversity"] == pytest.approx((between[0, 1] + between[0, 2] + between[1, 2]) / 3)
+    assert summary["jsd"] == pytest.approx(sum(summary[f"jsd.member_{m}"] for m in range(3)) / 3)
+
+
+def test_dispersal_needs_two_members() -> None:
+    with pytest.raises(UserError, match="two members"):
+        Dispersal(subject(), 1)
