@@ -7,14 +7,14 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import adversary, agreement, correlation, counterfactual, deletion, learning
+from benchmarks import adversary, agreement, correlation, counterfactual, deceiving, deletion, learning
 
 
 def main() -> None:
     """One torch thread, so that ratios do not depend on the machine's cores."""
     torch.set_num_threads(1)
     results = []
-    for benchmark in (correlation, agreement, counterfactual, adversary, deletion, learning):
+    for benchmark in (correlation, agreement, counterfactual, adversary, deletion, learning, deceiving):
         for row in benchmark.rows():
             found = row.described()
             results.append(found)

@@ -12,12 +12,13 @@ import torch
 from torch import Generator, Tensor
 
 from heedful.core.divergences import jensen_shannon
-from heedful.core.types import Plan, Task, UserError
+from heedful.core.types import Batch, Plan, Task, Trace, UserError
 from heedful.core.workspace import Workspace
 from heedful.data.planted import Mock
 from heedful.data.vectors import RandomVectors
 from heedful.models.attention import Additive
-from heedful.models.encoders import Average
+from heedful.models.encoders import Average, BiLSTM
+from heedful.models.initialising import initialised
 from heedful.models.pooled import Pooled, PooledModel
 from heedful.recipes.answers import answering
 from heedful.recipes.differing import differences
@@ -51,6 +52,34 @@ class Deaf(Plan):
         model.encoder_of(0).get_submodule("projection").register_parameter(
             "weight", torch.nn.Parameter(torch.zeros(4, 6), requires_grad=False)
         )
+        return model
+
+
+class Ignoring(PooledModel):
+    """Attends as any pooled model does, and then reads all units alike."""
+
+    def forward(
+        self,
+        batch: Batch,
+        *,
+        embeddings: Tensor | None = None,
+        hidden: Tensor | None = None,
+        attention: Tensor | None = None,
+    ) -> Trace:
+        trace = super().forward(batch, embeddings=embeddings, hidden=hidden, attention=attention)
+        support = self.shape.support(batch).float()
+        logits = self.decoder(self.reading(batch, trace.hidden), support / support.sum(-1, keepdim=True))
+        return replace(trace, logits=logits)
+
+
+@dataclass(frozen=True)
+class Unheeded(Pooled):
+    """The plan of `Ignoring`."""
+
+    def build(self, task: Task, embeddings: Tensor | None, generator: Generator) -> PooledModel:
+        assert embeddings is not None
+        model = initialised(Ignoring(task, self, embeddings.shape), generator)
+        model.start_tables(embeddings)
         return model
 
 
@@ -95,14 +124,25 @@ def test_a_subject_does_not_differ_from_itself(workspace: Workspace) -> None:
 
 
 def test_where_the_decoder_ignores_attention_other_attention_is_free(workspace: Workspace) -> None:
+    base = replace(subject(epochs=8, count=400), model=Unheeded(BiLSTM(4), Additive()))
+    trial = AtteFa(base, (1,), fit=replace(SHORT, epochs=20, batch=32, optimiser=Adam(rate=0.01)), start="base")
+    summary = AtteFa.summary(workspace.get(trial).table)
+    assert summary["base_accuracy"] > 0.9
+    assert summary["share_of_bound"] > 0.5
+    assert summary["attefa"] < 0.01
+    assert "almost anything" in AtteFa.reading(summary)
+
+
+def test_where_all_states_are_alike_free_weights_reach_the_bound_and_none_can_be_learned(workspace: Workspace) -> None:
     base = replace(subject(epochs=6), model=Deaf())
     trial = AtteFa(base, (1,), fit=replace(SHORT, epochs=30))
     summary = AtteFa.summary(workspace.get(trial).table)
     exact = workspace.get(Adversary(base)).table
     assert (exact["epsilon_max"] - exact["bound"]).abs().max() < 1e-6
-    # Hidden states are all alike, so no attention can be learned either: the trained one must not cost anything.
+    # Hidden states are all alike, so no attention can be learned either, and what is predicted is a constant.
     assert summary["tvd"] < 0.005
-    assert math.isnan(summary["attefa"]) or summary["attefa"] < 0.01 or summary["jsd"] < 1e-6
+    assert summary["jsd"] < 1e-6
+    assert "says nothing here" in AtteFa.reading(summary)
 
 
 def test_one_decisive_word_costs_what_a_constant_prediction_costs(workspace: Workspace) -> None:
@@ -133,7 +173,7 @@ def test_on_one_informative_word_the_divergence_is_that_of_two_bins(workspace: W
 def test_means_and_both_deviations_and_the_floor_by_hand() -> None:
     rows = {"kind": ["adversary"] * 2 + ["honest"], "base": [10, 10, 10], "seed": [1, 2, 50], "epoch": [3, 5, 8]}
     numbers = {"attefa": [0.2, 0.4, 0.05], "tvd": [0.1, 0.2, 0.01], "jsd": [0.6, 0.6, 0.1], "f1": [0.8, 0.7, 0.9]}
-    others = ("accuracy", "collapse", "share_of_bound", "attefa_of_bound", "base_f1", "base_accuracy")
+    others = ("accuracy", "constant", "collapse", "share_of_bound", "attefa_of_bound", "base_f1", "base_accuracy")
     table = pd.DataFrame({**rows, **numbers, **{name: [0.5] * 3 for name in others}})
     summary = AtteFa.summary(table)
     assert summary["attefa"] == pytest.approx(0.3)

@@ -56,6 +56,14 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     return found
 
 
+@pytest.fixture(scope="module")
+def report(workspace: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report of that workspace, written where there is no corpus."""
+    folder = tmp_path_factory.mktemp("report")
+    write_report(Workspace(workspace.root, data=folder / "absent"), folder)
+    return folder
+
+
 def sections(workspace: Workspace) -> Iterator[Section]:
     for chapter in page(workspace).papers:
         yield from chapter.sections
@@ -135,17 +143,48 @@ def test_an_empty_workspace_gives_a_page_with_the_next_command(tmp_path: Path) -
 
 def test_the_report_needs_no_corpus_and_trains_nothing(workspace: Workspace, tmp_path: Path) -> None:
     before = sorted(path.name for path in workspace.root.iterdir())
-    write_report(Workspace(workspace.root, data=tmp_path / "absent"), tmp_path / "report")
+    found = page(Workspace(workspace.root, data=tmp_path / "absent"))
+    assert found.made_from["finished trials"] == 12
     assert sorted(path.name for path in workspace.root.iterdir()) == before
 
 
+def test_every_section_leads_to_the_texts_of_each_of_its_seeds(workspace: Workspace, report: Path) -> None:
+    links = {section.anchor: section.texts for section in sections(workspace)}
+    assert [link.label for link in links["agreement-sentences-bilstm-additive"]] == ["seed 0", "seed 1"]
+    addresses = {link.address for several in links.values() for link in several}
+    assert all(several for several in links.values())
+    assert {path.relative_to(report).as_posix() for path in report.glob("texts/*")} == addresses
+    index = (report / "index.html").read_text(encoding="utf-8")
+    assert all(f'href="{address}"' in index for address in addresses)
+
+
+def test_the_same_workspace_gives_the_same_bytes_in_every_file(
+    workspace: Workspace, report: Path, tmp_path: Path
+) -> None:
+    folders = [report, write_report(workspace, tmp_path).parent]
+    files = [{path.relative_to(f): path.read_bytes() for path in f.rglob("*.html")} for f in folders]
+    assert files[0] == files[1]
+    assert len(files[0]) == 4
+
+
+def test_without_stored_words_the_report_says_that_texts_cannot_be_looked_up(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    shutil.copytree(workspace.root, tmp_path / "w", ignore=shutil.ignore_patterns("Attributed-*"))
+    found = {section.anchor: section for section in sections(Workspace(tmp_path / "w"))}
+    assert all(section.texts == () for section in found.values())
+    assert found["permutation-sst-bilstm-additive"].texts_note.startswith("Texts cannot be looked up here")
+    assert found["performance-sst-bilstm-additive"].texts_note == ""
+
+
 @pytest.mark.browser
-def test_markup_in_a_review_does_nothing_in_the_browser(workspace: Workspace, tmp_path: Path) -> None:
+def test_markup_in_a_review_does_nothing_in_the_browser(report: Path, tmp_path: Path) -> None:
     sync_api = pytest.importorskip("playwright.sync_api", reason="needs the package playwright")
     chromium = shutil.which("chromium")
     if chromium is None:
         pytest.skip("needs Debian's chromium on the PATH")
-    path = write_report(workspace, tmp_path / "report")
+    # The page alone, as somebody may send it.
+    path = Path(shutil.copy(report / "index.html", tmp_path))
     trouble: list[str] = []
     flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
     with sync_api.sync_playwright() as playwright:

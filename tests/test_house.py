@@ -26,6 +26,7 @@ FLOORS = {
     "papers": 4,
     "catalogue": 4,
     "runner": 4,
+    "estimating": 4,
     "results": 4,
     "printed": 4,
     "report": 5,

@@ -118,6 +118,8 @@ def test_what_attefa_depends_on_can_be_swept() -> None:
     plans = [trial.subject.model for trial in temperatures]
     assert [plan.normaliser for plan in plans if isinstance(plan, Pooled)] == [Softmax(0.5), Softmax(2.0)]
     swept = [*attefa.positions(("start", "end")), *attefa.strengths((3.0,)), *attefa.fillers((7,))]
+    models = [trial.subject.about["encoder"] for trial in attefa.encoders(MOCKS["mock-1"])]
+    assert models == ["bilstm", "gru", "convolution", "average", "smalltransformer"]
     names = {str(trial.subject.about["corpus"]) for trial in swept}
     assert names == {"mock-5-position-start", "mock-5-position-end", "mock-5-strength-3.0", "mock-5-fillers-7"}
 

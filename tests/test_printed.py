@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from importlib.resources import files
 
 import numpy as np
 import pytest
 
 from heedful.core.figures import Bars
-from heedful.printed import published, recomputed, table
+from heedful.printed import provenance, published, recomputed, table
 from heedful.report.content import Pair
 from heedful.report.tabulating import DATASETS, Told, figures, tables
 
@@ -93,3 +94,47 @@ def test_figures_6_to_8_set_print_beside_ours() -> None:
     assert [number for series in values[0] for number in series] == pytest.approx([0.3, 0.36453])
     assert [number for series in values[2] for number in series] == pytest.approx([0.35, 0.331], abs=1e-3)
     assert figures([]) == ()
+
+
+def test_the_second_paper_is_found_under_the_names_of_our_summaries() -> None:
+    assert published("necessity", SST) == {"f1.learned": 0.831, "f1.uniform": 0.822}
+    guided = published("guided", {**SST, "corpus": "imdb", "encoder": "average"})
+    assert guided == {"f1.uniform": 0.863, "f1.trained": 0.888, "f1.base": 0.905, "f1.adversary": 0.7}
+    tradeoff = published("tradeoff", SST)
+    assert [tradeoff[f"{name}.lambda_0.000525"] for name in ("f1", "tvd", "jsd")] == [0.823, 0.036, 0.514]
+    assert tradeoff["jsd.lambda_1e-05"] == 0.042
+    assert tradeoff["chosen_lambda"] == 0.000525
+    assert published("tradeoff", {**SST, "corpus": "agnews"}) == {"f1.uniform": 0.96}
+
+
+def test_the_third_paper_is_found_under_the_names_of_our_summaries() -> None:
+    found = published("attefa", {**SST, "corpus": "imdb", "encoder": "average"})
+    assert (found["attefa"], found["population_std_attefa"]) == (0.3826, 0.0019)
+    assert (found["epoch"], found["jsd"], found["f1"]) == (21, 0.689, 0.158)
+    assert found["base_f1"] == 0.882
+    assert published("attefa", {**SST, "corpus": "mock-2q"})["population_std_jsd"] == 0.004
+
+
+def test_other_models_and_variants_of_planted_corpora_have_no_published_number() -> None:
+    for trial in ("necessity", "guided", "tradeoff", "attefa"):
+        for about in ({"encoder": "gru"}, {"attention": "dot"}, {"corpus": "cnn"}, {"corpus": "mock-5-fillers-10"}):
+            assert published(trial, {**SST, **about}) == {}, (trial, about)
+    assert published("seeds", SST) == {}
+
+
+def test_bases_on_planted_corpora_have_the_scores_of_attefa_and_others_keep_those_of_jain_and_wallace() -> None:
+    assert published("performance", {**SST, "corpus": "mock-1", "encoder": "average"}) == {"f1": 0.975}
+    assert published("performance", {**SST, "corpus": "mock-1", "attention": "dot"}) == {}
+    assert published("performance", SST)["f1"] == pytest.approx(0.7835, abs=1e-4)
+
+
+def test_the_sentence_about_published_numbers_is_that_of_their_paper() -> None:
+    assert "nine adversaries" in provenance("attefa")
+    assert "test split" in provenance("tradeoff")
+    assert "no seed" in provenance("agreement")
+
+
+def test_quick_versions_of_the_first_paper_are_not_judged_either() -> None:
+    (first,) = tables([replace(told("performance", "bilstm", {"f1": 0.5}), quick=True)])
+    assert first.rows[0][0] == "sst (quick)"
+    assert first.rows[0][-1] == Pair(0.5, 0.81)

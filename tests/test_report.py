@@ -17,7 +17,7 @@ import pytest
 
 from heedful.core.figures import Axis, Bars, Heatmap, Lines, Series, Violin
 from heedful.core.types import UserError
-from heedful.report.content import Chapter, Page, Pair, Section, TableView
+from heedful.report.content import Chapter, Link, Page, Pair, Section, TableView
 from heedful.report.heat import heat, shade, spelled
 from heedful.report.numbers import difference, number
 from heedful.report.page import html, write
@@ -261,6 +261,17 @@ def test_the_page_says_everything_it_was_given(reader: Reader) -> None:
     given = "A lead.|runs|A paper|Is it so?|Permutation|Shuffling must matter.|A paper, section 4|It hardly matters."
     given += "|Words still matter.|Scores|Note.|Text 7|predicted positive|Bars|Chosen on the test split.|SST|863"
     assert [text for text in given.split("|") if text not in said] == []
+
+
+def test_a_section_leads_to_its_texts_or_says_why_it_cannot() -> None:
+    linked = replace(SECTION, texts=(Link("seed <0>", "texts/a.html"),), texts_note="Not stored.")
+    without = replace(SECTION, texts_note="Not stored.")
+    documents = [html(Page("r", papers=(Chapter("c", "c", "q", (each,)),))) for each in (linked, without)]
+    assert [("Not stored." in text, "in the folder <code>texts</code>" in text) for text in documents] == [
+        (False, True),
+        (True, False),
+    ]
+    assert '<a href="texts/a.html" dir="auto">seed &lt;0&gt;</a>' in documents[0]
 
 
 def test_a_heat_map_among_the_figures_is_set_as_text(reader: Reader) -> None:

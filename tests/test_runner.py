@@ -1,7 +1,12 @@
-"""The runner: needs first, each once, failures told and survived, here and on several processes."""
+"""The runner: needs first, each once, failures told and survived, here and on several processes.
+
+Starting processes is slow, so one run on two of them is looked at from all sides.
+"""
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,7 +18,7 @@ import pytest
 from heedful import papers
 from heedful.core.types import UserError
 from heedful.core.workspace import Artefact, Recipe, Step, Workspace
-from heedful.runner import ordered, run
+from heedful.runner import KILLED, Outcome, duration, ordered, run
 
 
 @dataclass(frozen=True)
@@ -27,8 +32,7 @@ class Number(Recipe):
         with workspace.progress.task(f"number {self.value}", 2) as step:
             step(1, "half")
             step(1)
-        with open(workspace.root / "made.txt", "a", encoding="utf-8") as file:
-            file.write(f"{self.value}\n")
+        write_down(str(self.value), workspace)
         return Artefact(table=pd.DataFrame({"value": [self.value]}))
 
 
@@ -44,65 +48,50 @@ class Broken(Recipe):
         raise ZeroDivisionError("by zero")
 
 
+@dataclass(frozen=True)
+class Deadly(Recipe):
+    """A recipe under which the process is killed as the system kills when memory is short."""
+
+    times: int
+    needed: tuple[Recipe, ...] = ()
+
+    def make(self, workspace: Workspace) -> Artefact:
+        with workspace.progress.task(f"deadly {self.times}", 1):
+            word = f"deadly-{self.times}"
+            write_down(word, workspace)
+            if made(workspace).count(word) <= self.times:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return Artefact(table=pd.DataFrame({"value": [self.times]}))
+
+
+def write_down(word: str, workspace: Workspace) -> None:
+    with open(workspace.root / "made.txt", "a", encoding="utf-8") as file:
+        file.write(f"{word}\n")
+
+
 def made(workspace: Workspace) -> list[str]:
     return (workspace.root / "made.txt").read_text(encoding="utf-8").split()
 
 
-def test_needs_come_first_and_once() -> None:
-    leaf = Number(1)
-    left, right = Number(2, (leaf,)), Number(3, (leaf,))
-    assert ordered([Number(4, (left, right)), right]) == [leaf, left, right, Number(4, (left, right))]
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_each_recipe_is_made_once(tmp_path: Path, workers: int) -> None:
-    leaf = Number(1)
-    recipes = [Number(2, (leaf,)), Number(3, (leaf,))]
-    workspace = Workspace(tmp_path)
-    outcomes = run(recipes, workspace, workers=workers)
-    assert [outcome.error for outcome in outcomes] == [None, None, None]
-    assert sorted(made(workspace)) == ["1", "2", "3"]
-    run(recipes, workspace, workers=workers)
-    assert len(made(workspace)) == 3
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_failure_is_told_with_its_traceback_and_the_others_go_on(tmp_path: Path, workers: int) -> None:
-    workspace = Workspace(tmp_path)
-    outcomes = run([Number(5, (Broken(),)), Number(6), Broken(plain=True)], workspace, workers=workers)
-    by_recipe = {outcome.recipe: outcome for outcome in outcomes}
-    broken = by_recipe[Broken()]
-    assert broken.error == "ZeroDivisionError: by zero"
-    assert broken.trace is not None
-    assert "ZeroDivisionError: by zero" in broken.trace.read_text(encoding="utf-8")
-    assert "not tried, because Broken-" in (by_recipe[Number(5, (Broken(),))].error or "")
-    assert by_recipe[Broken(plain=True)].error == "the cup is empty; fill it"
-    assert by_recipe[Broken(plain=True)].trace is None
-    assert made(workspace) == ["6"]
-    assert [finished.kind for finished in workspace.finished()] == ["Number"]
-
-
 class Heard:
-    """A progress that writes down what it hears."""
+    """A progress that writes down what it hears, and knows which tasks are still open."""
 
     def __init__(self) -> None:
         self.words: list[str] = []
+        self.open: list[str] = []
 
     @contextmanager
     def task(self, title: str, total: int) -> Iterator[Step]:
         self.words.append(f"{title} of {total}")
+        self.open.append(title)
 
         def step(advance: int = 1, note: str = "") -> None:
-            self.words.append(f"{advance} {note}".strip())
+            self.words.append(f"{title}: {advance} {note}".strip())
 
-        yield step
-        self.words.append("end")
-
-
-def test_workers_tell_their_progress_to_the_one_screen(tmp_path: Path) -> None:
-    heard = Heard()
-    run([Number(1), Number(2)], Workspace(tmp_path, progress=heard), workers=2)
-    assert sorted(heard.words) == sorted(2 * ["1 half", "1", "end"] + ["number 1 of 2", "number 2 of 2"])
+        try:
+            yield step
+        finally:
+            self.open.remove(title)
 
 
 OWN = """
@@ -122,13 +111,153 @@ class Own(Recipe):
 def recipes():
     return [Own(1), Own(2)]
 """
+LEAF = Number(1)
+ONCE = Deadly(times=1)
+ALWAYS = Deadly(times=9, needed=(ONCE,))
+ASKED: tuple[Recipe, ...] = (
+    ONCE,
+    Number(2, (LEAF,)),
+    Number(3, (LEAF,)),
+    Number(5, (Broken(),)),
+    Broken(plain=True),
+    Number(6),
+    Number(7, (ALWAYS,)),
+)
 
 
-def test_workers_know_the_classes_of_a_users_own_file_and_its_neighbours(tmp_path: Path) -> None:
-    (tmp_path / "beside.py").write_text("VALUE = 3\n", encoding="utf-8")
-    (tmp_path / "own_file.py").write_text(OWN, encoding="utf-8")
-    recipes = papers.recipes(str(tmp_path / "own_file.py"), papers.Choice(), tmp_path)
-    workspace = Workspace(tmp_path / "work")
-    outcomes = run(recipes, workspace, workers=2)
-    assert [outcome.error for outcome in outcomes] == [None, None]
-    assert workspace.get(recipes[1]).table["value"].tolist() == [6]
+@dataclass(frozen=True)
+class Ran:
+    """One run on two processes: what became of each recipe, and what was heard of it."""
+
+    workspace: Workspace
+    outcomes: dict[Recipe, Outcome]
+    heard: Heard
+    own: tuple[Recipe, ...]
+
+    def error(self, recipe: Recipe) -> str | None:
+        return self.outcomes[recipe].error
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    folder = tmp_path_factory.mktemp("ran")
+    (folder / "beside.py").write_text("VALUE = 3\n", encoding="utf-8")
+    (folder / "own_file.py").write_text(OWN, encoding="utf-8")
+    own = papers.recipes(str(folder / "own_file.py"), papers.Choice(), folder)
+    heard = Heard()
+    workspace = Workspace(folder / "work", progress=heard)
+    outcomes = run([*ASKED, *own], workspace, workers=2)
+    return Ran(workspace, {outcome.recipe: outcome for outcome in outcomes}, heard, tuple(own))
+
+
+def test_needs_come_first_and_once() -> None:
+    leaf = Number(1)
+    left, right = Number(2, (leaf,)), Number(3, (leaf,))
+    assert ordered([Number(4, (left, right)), right]) == [leaf, left, right, Number(4, (left, right))]
+
+
+def test_each_recipe_is_made_once_here(tmp_path: Path) -> None:
+    recipes = [Number(2, (LEAF,)), Number(3, (LEAF,))]
+    workspace = Workspace(tmp_path)
+    assert [outcome.error for outcome in run(recipes, workspace)] == [None, None, None]
+    assert made(workspace) == ["1", "2", "3"]
+    run(recipes, workspace)
+    assert len(made(workspace)) == 3
+
+
+def test_each_recipe_is_made_once_on_two_processes_though_neighbours_are_killed(ran: Ran) -> None:
+    numbers = [word for word in made(ran.workspace) if word.isdigit()]
+    assert sorted(numbers) == ["1", "2", "3", "6"]
+    assert numbers.index("1") < min(numbers.index("2"), numbers.index("3"))
+    assert [ran.error(recipe) for recipe in (LEAF, ASKED[1], ASKED[2], Number(6))] == [None] * 4
+
+
+def told_and_survived(outcomes: dict[Recipe, Outcome]) -> bool:
+    """Whether both broken recipes were told as they should be, and what needs one was not tried."""
+    broken, plain = outcomes[Broken()], outcomes[Broken(plain=True)]
+    assert broken.trace is not None
+    return (
+        broken.error == "ZeroDivisionError: by zero"
+        and "ZeroDivisionError: by zero" in broken.trace.read_text(encoding="utf-8")
+        and (plain.error, plain.trace) == ("the cup is empty; fill it", None)
+        and "not tried, because Broken-" in (outcomes[Number(5, (Broken(),))].error or "")
+        and outcomes[Number(6)].error is None
+    )
+
+
+def test_a_failure_is_told_with_its_traceback_and_the_others_go_on_here(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    outcomes = run([Number(5, (Broken(),)), Number(6), Broken(plain=True)], workspace)
+    assert told_and_survived({outcome.recipe: outcome for outcome in outcomes})
+    assert made(workspace) == ["6"]
+
+
+def test_a_failure_is_told_with_its_traceback_and_the_others_go_on_on_two_processes(ran: Ran) -> None:
+    assert told_and_survived(ran.outcomes)
+
+
+def test_a_recipe_whose_worker_was_killed_once_is_made_by_another(ran: Ran) -> None:
+    assert ran.error(ONCE) is None
+    assert made(ran.workspace).count("deadly-1") == 2
+    assert ran.workspace.get(ONCE).table["value"].tolist() == [1]
+
+
+def test_a_recipe_that_kills_its_worker_twice_has_failed_in_plain_words(ran: Ran) -> None:
+    assert ran.error(ALWAYS) == KILLED
+    assert made(ran.workspace).count("deadly-9") == 2
+    assert not ran.workspace.has(ALWAYS)
+    assert "not tried, because Deadly-" in (ran.error(Number(7, (ALWAYS,))) or "")
+
+
+def test_workers_tell_their_progress_to_the_one_screen_and_the_killed_leave_no_bar(ran: Ran) -> None:
+    words = ran.heard.words
+    for number in (1, 2, 3, 6):
+        start = words.index(f"number {number} of 2")
+        assert f"number {number}: 1 half" in words[start:]
+        assert words.count(f"number {number}: 1") == 1
+    assert words.count("deadly 9 of 1") == 2
+    assert ran.heard.open == []
+
+
+def test_one_bar_counts_all_recipes(ran: Ran) -> None:
+    assert ran.heard.words[0] == f"all recipes of {len(ran.outcomes)}"
+    assert sum(word.startswith("all recipes: 1") for word in ran.heard.words) == len(ran.outcomes)
+
+
+def test_workers_know_the_classes_of_a_users_own_file_and_its_neighbours(ran: Ran) -> None:
+    assert [ran.error(recipe) for recipe in ran.own] == [None, None]
+    assert [ran.workspace.get(recipe).table["value"].tolist() for recipe in ran.own] == [[3], [6]]
+
+
+def test_the_bar_tells_the_foreseen_time_and_later_that_of_the_pace(tmp_path: Path) -> None:
+    heard = Heard()
+    expected: dict[Recipe, float] = {Number(1): 1200.0, Number(2): 2400.0, Number(3): 3600.0}
+    run([Number(1), Number(2), Number(3)], Workspace(tmp_path, progress=heard), expected=expected)
+    notes = [word for word in heard.words if word.startswith("all recipes: ")]
+    # After the first a sixth of the work is done, which is too little to believe its pace.
+    assert notes == [
+        "all recipes: 0 about 2 h left",
+        "all recipes: 1 about 1 h 40 min left",
+        "all recipes: 1 about 1 min left",
+        "all recipes: 1",
+    ]
+
+
+def test_a_finished_recipe_counts_on_the_bar_but_not_in_the_time_that_is_left(tmp_path: Path) -> None:
+    run([Number(1)], Workspace(tmp_path))
+    heard = Heard()
+    expected: dict[Recipe, float] = {Number(1): 36000.0, Number(2): 600.0}
+    run([Number(1), Number(2)], Workspace(tmp_path, progress=heard), expected=expected)
+    assert heard.words[:3] == [
+        "all recipes of 2",
+        "all recipes: 0 about 10 min left",
+        "all recipes: 1 about 10 min left",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0, "1 min"), (3500, "58 min"), (3570, "1 h"), (35_940, "10 h"), (100_000, "28 h")],
+)
+def test_a_duration_is_no_finer_than_an_estimate(seconds: float, words: str) -> None:
+    assert duration(seconds) == words

@@ -9,8 +9,9 @@ import torch
 from torch import Generator, Tensor
 from torch.func import functional_call
 
-from heedful.core.types import Model
-from heedful.models.transformer import FAMILIES, TransformerModel
+from heedful.core.tasks import Classes
+from heedful.core.types import Model, UserError
+from heedful.models.transformer import FAMILIES, SmallTransformer, TransformerModel
 from tests.model_laws import LAWS, TEXT_LAWS, Case, Law, assert_close, law_name, real_units
 from tests.networks import TEXT_FAMILIES, batch_of, eager, library_inputs, network, texts, tiny
 
@@ -184,3 +185,24 @@ def test_candidates_that_are_not_admitted_get_minus_infinity() -> None:
     logits = model(replace(texts(), candidates=admitted)).logits
     assert torch.equal(logits.isinf(), ~admitted)
     assert torch.equal(logits[admitted], model(texts()).logits[admitted])
+
+
+def test_a_small_transformer_starts_at_the_word_vectors_and_reads_texts_in_any_company_alike() -> None:
+    table = torch.randn(50, 6, generator=Generator().manual_seed(1))
+    model = SmallTransformer(1, 2, 8, positions=16).build(Classes(3), table, Generator().manual_seed(2))
+    words = model.network.get_input_embeddings().get_parameter("weight")
+    assert torch.equal(words[1:], table[1:])
+    assert not words[0].any()
+    batch = texts()
+    alone = model(batch.rows(torch.tensor([2])))
+    torch.testing.assert_close(model(batch).logits[2:], alone.logits)
+    assert alone.attention.shape[1:3] == (1, 2)
+    again = SmallTransformer(1, 2, 8, positions=16).build(Classes(3), table, Generator().manual_seed(2))
+    assert all(torch.equal(one, other) for one, other in zip(model.parameters(), again.parameters(), strict=True))
+
+
+def test_a_small_transformer_needs_vectors_and_heads_that_divide_its_width() -> None:
+    with pytest.raises(UserError, match="starting table"):
+        SmallTransformer().build(Classes(2), None, Generator())
+    with pytest.raises(UserError, match="cannot be divided"):
+        SmallTransformer(heads=3, width=64)

@@ -1,4 +1,4 @@
-"""The command: `heedful demo | list | run | report | fetch`. The only place that prints.
+"""The command: `heedful demo | list | run | attefa | report | fetch`. The only place that prints.
 
 Errors are one line and exit code 2; an interrupt keeps what is finished and exits with 130; a recipe that failed is
 listed at the end with its traceback file, the others having gone on, and the exit code is 1.
@@ -11,7 +11,7 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, ParamSpec
@@ -19,14 +19,18 @@ from typing import Annotated, ParamSpec
 import torch
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, Task, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
+from rich.text import Text
 
-from heedful import __version__, catalogue, papers, results, runner
+from heedful import __version__, catalogue, estimating, papers, results, runner
 from heedful.core.types import UserError
 from heedful.core.workspace import Progress, Recipe, Silent, Step, Workspace
 from heedful.data.fetching import fetch as fetch_corpus
+from heedful.data.tables import Reading
+from heedful.papers.own import OwnData, cautions, own_attefa
 from heedful.report.gathering import write_report
+from heedful.trials.attefa import PAPER_SEEDS, AtteFa
 
 app = typer.Typer(
     name="heedful",
@@ -44,7 +48,16 @@ WorkspaceOption = Annotated[
 ]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Say only what went wrong.")]
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+OutOption = Annotated[Path, typer.Option("--out", help="Folder of the report.")]
+JsonOption = Annotated[Path | None, typer.Option("--json", help="Write all summaries to this file.")]
+QuickOption = Annotated[bool, typer.Option("--quick", help="A small version in minutes; the report says so.")]
+WorkersOption = Annotated[int | None, typer.Option("--workers", min=1, help="Processes; default: one per core.")]
+VectorsOption = Annotated[
+    str, typer.Option("--vectors", help="auto, random, packaged, a name in the data folder, or a file.")
+]
 DEFAULT_WORKSPACE = Path("workspace")
+DEFAULT_REPORT = Path("report")
+SELECTING: Mapping[str, papers.Selecting] = {"dev": "dev", "paper": "paper", "code": "code"}
 
 
 def command(body: Callable[P, int | None]) -> Callable[P, None]:
@@ -87,6 +100,14 @@ class ScreenProgress:
             self.bars.remove_task(key)
 
 
+class Remaining(TimeRemainingColumn):
+    """The time that is left at a task's pace, unless its note tells it."""
+
+    def render(self, task: Task) -> Text:
+        """The time, or nothing."""
+        return Text("") if task.fields["note"].endswith("left") else super().render(task)
+
+
 @contextmanager
 def showing(quiet: bool) -> Iterator[Progress]:
     """A progress display on a terminal, silence elsewhere."""
@@ -94,7 +115,7 @@ def showing(quiet: bool) -> Iterator[Progress]:
         yield Silent()
         return
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Bars(*columns, TextColumn("{task.fields[note]}"), TimeRemainingColumn(), console=errors) as bars:
+    with Bars(*columns, TextColumn("{task.fields[note]}"), Remaining(), console=errors) as bars:
         yield ScreenProgress(bars)
 
 
@@ -120,7 +141,7 @@ def heedful(
 def demo(
     planted: Annotated[bool, typer.Option("--planted", help="Use a generated corpus instead of real text.")] = False,
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
-    out: Annotated[Path, typer.Option("--out", help="Folder of the report.")] = Path("report"),
+    out: OutOption = DEFAULT_REPORT,
     quiet: QuietOption = False,
     debug: DebugOption = False,
 ) -> int:
@@ -156,31 +177,79 @@ def run(
     only: Annotated[list[str] | None, typer.Option("--only", help="This corpus only; may be repeated.")] = None,
     encoder: Annotated[list[str] | None, typer.Option("--encoder", help="This encoder only; may be repeated.")] = None,
     attention: Annotated[list[str] | None, typer.Option("--attention", help="This attention only.")] = None,
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="How many seeds.")] = 1,
+    seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="How many seeds; default: the paper's.")] = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="At most this many test instances.")] = None,
-    vectors: Annotated[
-        str, typer.Option("--vectors", help="auto, random, packaged, a name in the data folder, or a file.")
-    ] = "auto",
-    quick: Annotated[bool, typer.Option("--quick", help="A small version in minutes; the report says so.")] = False,
-    workers: Annotated[int | None, typer.Option("--workers", min=1, help="Processes; default: one per core.")] = None,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write all summaries to this file.")] = None,
+    vectors: VectorsOption = "auto",
+    strengths: Annotated[
+        list[float] | None, typer.Option("--lambda", help="A lambda of the trained adversaries; may be repeated.")
+    ] = None,
+    select: Annotated[
+        str, typer.Option("--select", help="What chooses the epoch: dev, paper (the test split) or code.")
+    ] = "dev",
+    quick: QuickOption = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done and how long, and stop.")] = False,
+    workers: WorkersOption = None,
+    json_file: JsonOption = None,
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     quiet: QuietOption = False,
     debug: DebugOption = False,
 ) -> int:
     """Reproduce a paper, or run the recipes of a file."""
+    if select not in SELECTING:
+        raise UserError(f"--select is dev, paper or code, not {select!r}")
     choice = papers.Choice(
-        tuple(only or ()), tuple(encoder or ()), tuple(attention or ()), seeds, limit, vectors, quick=quick
+        *(tuple(only or ()), tuple(encoder or ()), tuple(attention or ())),
+        *(seeds, limit, vectors),
+        quick=quick,
+        strengths=tuple(strengths or ()),
+        select=SELECTING[select],
     )
     recipes = papers.recipes(what, choice, _data())
-    return _run(recipes, workspace, quiet=quiet, workers=workers, json_file=json_file)
+    expected = {} if quiet else _foretold(recipes, workspace, workers)
+    return 0 if dry_run else _run(recipes, workspace, expected, quiet=quiet, workers=workers, json_file=json_file)
+
+
+@app.command()
+@command
+def attefa(
+    data: Annotated[str, typer.Option("--data", help="A CSV, TSV, JSONL or Parquet file with a row per text.")],
+    text: Annotated[str, typer.Option("--text-column", help="Column of the texts.")] = "text",
+    label: Annotated[str, typer.Option("--label-column", help="Column of the classes.")] = "label",
+    second: Annotated[str | None, typer.Option("--second-column", help="Column of a second text, for pairs.")] = None,
+    dev: Annotated[str | None, typer.Option("--dev", help="File of the dev split; else it is carved.")] = None,
+    test: Annotated[str | None, typer.Option("--test", help="File of the test split; else it is carved.")] = None,
+    encoder: Annotated[str, typer.Option("--encoder", help="bilstm, gru, convolution or perceptron.")] = "bilstm",
+    seeds: Annotated[int, typer.Option("--seeds", min=1, max=len(PAPER_SEEDS), help="How many adversaries.")] = 3,
+    bases: Annotated[
+        int, typer.Option("--bases", min=1, max=len(PAPER_SEEDS), help="How many honest models, for the noise floor.")
+    ] = 2,
+    vectors: VectorsOption = "auto",
+    quick: QuickOption = False,
+    workers: WorkersOption = None,
+    json_file: JsonOption = None,
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    out: OutOption = DEFAULT_REPORT,
+    quiet: QuietOption = False,
+    debug: DebugOption = False,
+) -> int:
+    """Say in one number whether attention on your own texts could as well be another one."""
+    owned = OwnData(data, Reading(text, label, second), dev, test)
+    choice = papers.Choice(encoders=(encoder,), seeds=seeds, vectors=vectors, quick=quick)
+    recipes = own_attefa(owned, choice, _data(), bases)
+    expected = {} if quiet else _foretold(recipes, workspace, workers)
+    code = _run(recipes, workspace, expected, quiet=quiet, workers=workers, json_file=json_file)
+    if code == 0:
+        if not quiet:
+            _caution(recipes[1], workspace)
+        _write_report(workspace, out, quiet=quiet)
+    return code
 
 
 @app.command()
 @command
 def report(
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
-    out: Annotated[Path, typer.Option("--out", help="Folder of the report.")] = Path("report"),
+    out: OutOption = DEFAULT_REPORT,
     quiet: QuietOption = False,
     debug: DebugOption = False,
 ) -> None:
@@ -206,12 +275,39 @@ def _data() -> Path:
     return Workspace(DEFAULT_WORKSPACE).data
 
 
+def _foretold(recipes: Sequence[Recipe], root: Path, workers: int | None) -> Mapping[Recipe, float]:
+    """Says what is to be done and how long it may take; gives the seconds of each training as far as known."""
+    workspace = Workspace(root)
+    try:
+        plan = estimating.planned(recipes, workspace)
+    except UserError:
+        return {}  # the run itself says what is wrong with its data
+    screen.print(plan.words, markup=False)
+    if plan.worth_timing:
+        screen.print("Timing some steps of each kind of training, for about half a minute at most ...", markup=False)
+    estimate = estimating.estimated(plan, workspace, workers or os.cpu_count() or 1)
+    if estimate is None:
+        return {}
+    screen.print(estimate.words, markup=False)
+    return estimate.expected
+
+
 def _run(
-    recipes: Sequence[Recipe], root: Path, *, quiet: bool, workers: int | None = None, json_file: Path | None = None
+    recipes: Sequence[Recipe],
+    root: Path,
+    expected: Mapping[Recipe, float] | None = None,
+    *,
+    quiet: bool,
+    workers: int | None = None,
+    json_file: Path | None = None,
 ) -> int:
     with showing(quiet) as progress:
         workspace = Workspace(root, progress=progress)
-        outcomes = runner.run(recipes, workspace, workers=workers or os.cpu_count() or 1)
+        processes = workers or os.cpu_count() or 1
+        if expected:
+            outcomes = runner.run(recipes, workspace, workers=processes, expected=expected)
+        else:
+            outcomes = runner.run(recipes, workspace, workers=processes)
     if json_file is not None:
         found = results.summaries(outcomes, workspace)
         json_file.write_text(json.dumps({"results": found}, indent=1) + "\n", encoding="utf-8")
@@ -223,6 +319,15 @@ def _run(
         where = f" (traceback: {outcome.trace})" if outcome.trace else ""
         errors.print(f"heedful: failed: {workspace.name(outcome.recipe)}: {outcome.error}{where}", markup=False)
     return 1 if failed else 0
+
+
+def _caution(trial: AtteFa, root: Path) -> None:
+    workspace = Workspace(root)
+    if not workspace.has(trial):
+        return
+    accuracy = trial.summary(workspace.get(trial).table)["base_accuracy"]
+    for sentence in cautions(trial.subject.corpus.read(workspace.data), accuracy):
+        screen.print(sentence, markup=False)
 
 
 def _write_report(root: Path, out: Path, *, quiet: bool) -> None:

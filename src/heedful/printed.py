@@ -1,13 +1,14 @@
 """The numbers that papers printed, under the names of our summaries.
 
 Jain & Wallace released far more than they printed: the tables and figures of all 72 combinations stand in
-`published/jw_online_*.json`, decoded from the files of their repository.
+`published/jw_online_*.json`, decoded from the files of their repository. Wiegreffe & Pinter (`wp_*`) and AtteFa
+(`attefa_*`) are taken from their printed tables.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.resources import files
 
@@ -36,12 +37,15 @@ FAR_BIN = 34
 
 def published(trial: str, about: Mapping[str, str]) -> dict[str, float]:
     """The authors' numbers for this trial, under the names of our summary; empty where they have none."""
+    if trial in _LATER:
+        return _LATER[trial](about) if about["attention"] == "additive" else {}
     corpus = _CORPUS.get(about["corpus"], about["corpus"])
     encoder = _ENCODER.get(about["encoder"], about["encoder"])
     key = f"{corpus}+{encoder}+{_ATTENTION.get(about['attention'], about['attention'])}"
     tables, figures = _file("jw_online_tables").get(key, {}), _file("jw_online_figures").get(key, {})
     if trial == "performance":
-        return _numbers(tables.get("evaluate", {}), _SCORES)
+        # Only where Jain & Wallace have none: planted corpora are AtteFa's.
+        return _numbers(tables.get("evaluate", {}), _SCORES) or _first_score(about)
     if trial == "permutation":
         return _violins(figures.get("fig3_permutation_violin", {}), "median_change")
     if trial == "adversary":
@@ -110,3 +114,103 @@ def recomputed(name: str) -> dict[str, float]:
     """Figures 6 to 8 by dataset, recomputed from the authors' released rows."""
     found: dict[str, float] = _file("jw_fig6_7_8")["recomputed"][name]
     return found
+
+
+_WIEGREFFE = {"diabetes": "Diabetes", "anemia": "Anemia", "imdb": "IMDb", "sst": "SST", "agnews": "AgNews"}
+_WIEGREFFE |= {"20news": "20News"}
+_ATTEFA = {ours: theirs.replace("IMDb", "IMDB") for ours, theirs in _WIEGREFFE.items()}
+_ATTEFA |= {f"mock-{kind}": f"Mock-{kind}" for kind in ("1", "2", "5", "10", "1q", "2q", "3q", "4q")}
+ATTEFA_CORPORA = tuple(sorted(_ATTEFA, key=lambda corpus: not corpus.startswith("mock-")))
+"""Our names of AtteFa's corpora, planted ones first, as in its tables."""
+_ATTEFA_ENCODER = {"bilstm": "lstm", "average": "mlp"}
+_GUIDES = {"uniform": "UNIFORM", "trained": "TRAINED MLP", "base": "BASE LSTM", "adversary": "ADVERSARY"}
+
+
+def lambdas(corpus: str) -> tuple[float, ...]:
+    """The lambdas of Wiegreffe & Pinter's table 5 for a corpus; empty where they have none."""
+    return tuple(strength for strength, _, _, _ in curve(corpus))
+
+
+def curve(corpus: str) -> tuple[tuple[float, float, float, float], ...]:
+    """Lambda, F1, TVD and JSD of Wiegreffe & Pinter's table 5 for a corpus, by lambda; empty where they have none."""
+    rows = _file("wp_table5")["rows"].get(_WIEGREFFE.get(corpus, ""), [])
+    return tuple((float(strength), float(f1), float(tvd), float(jsd)) for strength, f1, tvd, jsd in rows)
+
+
+def corpus_row(name: str, corpus: str) -> dict:  # type: ignore[type-arg]
+    """The row of a corpus in a table of the second or third paper; empty where it has none."""
+    names = _ATTEFA if name.startswith("attefa") else _WIEGREFFE
+    found = {row["dataset"]: row for row in table(name)}
+    # The planted corpora have one row in the table of sizes.
+    alike = "Mock-*" if corpus.startswith("mock-") else ""
+    row: dict = found.get(names.get(corpus, ""), found.get(alike, {}))  # type: ignore[type-arg]
+    return row
+
+
+def seeds_of(corpus: str, encoder: str) -> list[dict[str, float]]:
+    """AtteFa's tables 4 and 5: seed, epoch, F1, TVD, JSD and AtteFa of each adversary; empty where there is none."""
+    key = _ATTEFA_ENCODER.get(encoder, "")
+    rows = _file("attefa_table4_5")["rows"].get(_ATTEFA.get(corpus, ""), [])
+    return [{"seed": row["seed"], **row[key]} for row in rows if key in row]
+
+
+def _necessity(about: Mapping[str, str]) -> dict[str, float]:
+    """Table 2 of Wiegreffe & Pinter."""
+    row = corpus_row("wp_table2", about["corpus"]) if about["encoder"] == "bilstm" else {}
+    return _numbers(row, {"f1.learned": "reproduced", "f1.uniform": "uniform"})
+
+
+def _guided(about: Mapping[str, str]) -> dict[str, float]:
+    """Table 3 of Wiegreffe & Pinter."""
+    corpus = _WIEGREFFE.get(about["corpus"], "")
+    rows = {row["guide"]: row for row in table("wp_table3")} if about["encoder"] == "average" else {}
+    return {f"f1.{ours}": rows[theirs][corpus] for ours, theirs in _GUIDES.items() if corpus in rows.get(theirs, {})}
+
+
+def _tradeoff(about: Mapping[str, str]) -> dict[str, float]:
+    """Tables 4 and 5 of Wiegreffe & Pinter, and the F1 of uniform attention from table 2."""
+    corpus = about["corpus"]
+    if about["encoder"] != "bilstm":
+        return {}
+    found = _numbers(corpus_row("wp_table4", corpus), {"chosen_lambda": "lambda"})
+    found |= _numbers(corpus_row("wp_table2", corpus), {"f1.uniform": "uniform"})
+    for strength, f1, tvd, jsd in curve(corpus):
+        place = f"lambda_{strength:g}"
+        found |= {f"f1.{place}": f1, f"tvd.{place}": tvd, f"jsd.{place}": jsd}
+    return found
+
+
+def _attefa(about: Mapping[str, str]) -> dict[str, float]:
+    """Table 3 of AtteFa, whose deviations are over the population, and the base's F1 from its table 2."""
+    cells = corpus_row("attefa_table3", about["corpus"]).get(_ATTEFA_ENCODER.get(about["encoder"], ""), {})
+    found = {name: float(cell["mean"]) for name, cell in cells.items()}
+    found |= {f"population_std_{name}": float(cell["std"]) for name, cell in cells.items()}
+    return found | {f"base_{name}": score for name, score in _first_score(about).items()}
+
+
+def _first_score(about: Mapping[str, str]) -> dict[str, float]:
+    """The F1 of AtteFa's bases, from its table 2."""
+    encoder = _ATTEFA_ENCODER.get(about["encoder"])
+    row = corpus_row("attefa_table2", about["corpus"]) if about["attention"] == "additive" else {}
+    return _numbers(row, {"f1": f"{encoder}_reproduced"})
+
+
+_LATER: Mapping[str, Callable[[Mapping[str, str]], dict[str, float]]] = {
+    "necessity": _necessity,
+    "guided": _guided,
+    "tradeoff": _tradeoff,
+    "attefa": _attefa,
+}
+"""The trials of the second and third paper."""
+
+
+def provenance(trial: str) -> str:
+    """How the published numbers of a trial came about, in a sentence."""
+    if trial == "attefa":
+        return (
+            "Published numbers are means over nine adversaries of one base, with deviations over the population; the "
+            "epoch was chosen on the test split."
+        )
+    if trial in _LATER:
+        return "Published numbers are one training each, whose epoch was chosen on the test split."
+    return "Published numbers are one run of the authors' code, which set no seed."

@@ -1,26 +1,34 @@
 """Runs recipes in the order of their needs, each once: in this process, or on all cores with one torch thread each.
 
-A recipe that fails is written down with its traceback and the others go on; what needs it is not tried. An interrupt
-keeps all that is finished.
+A recipe that fails is written down with its traceback and the others go on; what needs it is not tried. A worker that
+is killed from outside costs its recipe a second attempt, nobody else anything. An interrupt keeps all that is finished.
 """
 
 from __future__ import annotations
 
 import multiprocessing
+import signal
+import time
 import traceback
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from contextlib import AbstractContextManager, contextmanager
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
-from multiprocessing.queues import Queue
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from threading import Thread
+from types import TracebackType
 
 import torch
 
 from heedful.core.types import UserError
 from heedful.core.workspace import Progress, Recipe, Step, Workspace
+
+ATTEMPTS = 2
+"""So many workers may end under a recipe before it counts as failed."""
+KILLED = "a worker process ended without an answer, perhaps out of memory; run again with --workers 1"
+TRUSTED = 0.25
+"""The share of the expected work after which the pace so far is believed more than the expectation."""
 
 
 @dataclass(frozen=True)
@@ -47,22 +55,72 @@ def ordered(recipes: Iterable[Recipe]) -> list[Recipe]:
     return list(found)
 
 
-def run(recipes: Iterable[Recipe], workspace: Workspace, *, workers: int = 1) -> list[Outcome]:
-    """The outcome of every recipe and of all that they need, in the order in which they were started."""
+def run(
+    recipes: Iterable[Recipe],
+    workspace: Workspace,
+    *,
+    workers: int = 1,
+    expected: Mapping[Recipe, float] | None = None,
+) -> list[Outcome]:
+    """The outcome of every recipe and of all that they need, in the order in which they were started.
+
+    Args:
+        expected: seconds that recipes may take one by one, for the remaining time that is shown.
+    """
     plan = ordered(recipes)
     waiting = [recipe for recipe in plan if not workspace.has(recipe)]
-    if workers <= 1 or len(waiting) <= 1:
-        outcomes = _run_here(plan, workspace)
-    else:
-        outcomes = _run_pool(plan, workspace, min(workers, len(waiting)))
+    workers = min(workers, len(waiting))
+    with workspace.progress.task("all recipes", len(plan)) as step:
+        overall = _Overall(step, waiting, expected or {}, max(1, workers))
+        alone = workers <= 1
+        outcomes = _run_here(plan, workspace, overall) if alone else _run_pool(plan, workspace, workers, overall)
     return [outcomes[recipe] for recipe in plan]
 
 
-def _run_here(plan: list[Recipe], workspace: Workspace) -> dict[Recipe, Outcome]:
+class _Overall:
+    """The one bar for all recipes; its note tells the time that is left."""
+
+    def __init__(self, step: Step, waiting: Sequence[Recipe], expected: Mapping[Recipe, float], workers: int) -> None:
+        self.step, self.workers, self.foreseen = step, workers, bool(expected)
+        self.left = {recipe: expected.get(recipe, 0.0) if expected else 1.0 for recipe in waiting}
+        self.whole = sum(self.left.values())
+        self.start = time.monotonic()
+        step(0, self._note())
+
+    def done(self, recipe: Recipe) -> None:
+        """One recipe more is finished, or given up."""
+        self.left.pop(recipe, None)
+        self.step(1, self._note())
+
+    def _note(self) -> str:
+        left, spent = sum(self.left.values()), time.monotonic() - self.start
+        done = self.whole - left
+        if self.foreseen and done < TRUSTED * self.whole:
+            return f"about {duration(left / self.workers)} left"
+        return f"about {duration(left * spent / done)} left" if done and self.left else ""
+
+
+def duration(seconds: float) -> str:
+    """A length of time for people, no finer than an estimate can be.
+
+    >>> [duration(seconds) for seconds in (5, 400, 4200, 71_000)]
+    ['1 min', '7 min', '1 h 10 min', '20 h']
+    """
+    minutes = max(1, round(seconds / 60))
+    if minutes < 60:
+        return f"{minutes} min"
+    hours, rest = divmod(round(minutes, -1), 60)
+    if hours >= 10:
+        return f"{round(minutes / 60)} h"
+    return f"{hours} h {rest} min" if rest else f"{hours} h"
+
+
+def _run_here(plan: list[Recipe], workspace: Workspace, overall: _Overall) -> dict[Recipe, Outcome]:
     outcomes: dict[Recipe, Outcome] = {}
     for recipe in plan:
         missing = _failed_need(recipe, outcomes, workspace)
         outcomes[recipe] = missing or attempt(recipe, workspace)
+        overall.done(recipe)
     return outcomes
 
 
@@ -92,39 +150,22 @@ def _written(recipe: Recipe, workspace: Workspace) -> Path:
     return path
 
 
-def _run_pool(plan: list[Recipe], workspace: Workspace, workers: int) -> dict[Recipe, Outcome]:
-    context = multiprocessing.get_context("spawn")
-    queue: Queue[_Message | None] = context.Queue()
-    relay = Thread(target=_relay, args=(queue, workspace.progress), daemon=True)
-    relay.start()
-    settings = _Settings(workspace.root, workspace.data, workspace.device, workspace.batch_size)
-    pool = ProcessPoolExecutor(workers, context, initializer=_enter, initargs=(settings, queue))
-    try:
-        return _drive(plan, workspace, pool)
-    except BaseException:
-        for process in multiprocessing.active_children():
-            process.terminate()
-        raise
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
-        queue.put(None)
-        relay.join(timeout=5)
-
-
-def _drive(plan: list[Recipe], workspace: Workspace, pool: ProcessPoolExecutor) -> dict[Recipe, Outcome]:
+def _run_pool(plan: list[Recipe], workspace: Workspace, workers: int, overall: _Overall) -> dict[Recipe, Outcome]:
     outcomes: dict[Recipe, Outcome] = {}
-    running: dict[Future[Outcome], Recipe] = {}
     waiting = list(plan)
-    while waiting or running:
-        for recipe in [r for r in waiting if all(need in outcomes for need in r.needs)]:
-            waiting.remove(recipe)
-            missing = _failed_need(recipe, outcomes, workspace)
-            if missing is not None:
-                outcomes[recipe] = missing
-            else:
-                running[pool.submit(_work, recipe)] = recipe
-        for future in wait(running, return_when=FIRST_COMPLETED).done:
-            outcomes[running.pop(future)] = future.result()
+    with _Pool(workspace, workers) as pool:
+        while len(outcomes) < len(plan):
+            told = []
+            for recipe in [r for r in waiting if all(need in outcomes for need in r.needs)]:
+                missing = _failed_need(recipe, outcomes, workspace)
+                if missing is not None:
+                    told.append(missing)
+                elif not pool.give(recipe):
+                    continue
+                waiting.remove(recipe)
+            for outcome in told or pool.answers():
+                outcomes[outcome.recipe] = outcome
+                overall.done(outcome.recipe)
     return outcomes
 
 
@@ -147,56 +188,147 @@ class _Message:
     note: str = ""
 
 
-class _Sender:
-    """The progress of a worker: everything goes through the queue."""
+class _Worker:
+    """A process with one torch thread, the line to it, and the recipe that it works on."""
 
-    def __init__(self, queue: Queue[_Message | None]) -> None:
-        self.queue = queue
+    def __init__(self, settings: _Settings) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.line, theirs = context.Pipe()
+        self.process = context.Process(target=_serve, args=(theirs, settings))
+        self.process.start()
+        theirs.close()
+        self.recipe: Recipe | None = None
+        self.ready = False
+        self.tasks: dict[str, tuple[AbstractContextManager[Step], Step]] = {}
+
+    def give(self, recipe: Recipe) -> None:
+        """Lets it work on a recipe; that it is not there any more is seen where its answer is awaited."""
+        self.recipe = recipe
+        with suppress(BrokenPipeError):
+            self.line.send(recipe)
+
+    def show(self, message: _Message, progress: Progress) -> None:
+        """Shows what it says about its progress."""
+        if message.title:
+            task = progress.task(message.title, message.total)
+            self.tasks[message.task] = (task, task.__enter__())
+        elif message.advance is not None:
+            self.tasks[message.task][1](message.advance, message.note)
+        else:
+            self.tasks.pop(message.task)[0].__exit__(None, None, None)
+
+    def close(self) -> None:
+        """Takes its bars from the screen and the line from it: at the end of the line it ends."""
+        for task, _ in self.tasks.values():
+            task.__exit__(None, None, None)
+        self.tasks.clear()
+        self.line.close()
+
+
+class _Pool:
+    """At most so many worker processes. When one ends without an answer, the others do not notice."""
+
+    def __init__(self, workspace: Workspace, most: int) -> None:
+        self.progress, self.most = workspace.progress, most
+        self.settings = _Settings(workspace.root, workspace.data, workspace.device, workspace.batch_size)
+        self.workers: list[_Worker] = []
+        self.deaths: Counter[Recipe] = Counter()
+
+    def __enter__(self) -> _Pool:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        for worker in self.workers:
+            worker.close()
+            if kind is not None:
+                worker.process.terminate()
+        for worker in self.workers:
+            worker.process.join()
+
+    def give(self, recipe: Recipe) -> bool:
+        """Whether a worker was free, or could be started, and has taken the recipe."""
+        free = next((worker for worker in self.workers if worker.recipe is None), None)
+        if free is None and len(self.workers) < self.most:
+            free = _Worker(self.settings)
+            self.workers.append(free)
+        if free is not None:
+            free.give(recipe)
+        return free is not None
+
+    def answers(self) -> Iterator[Outcome]:
+        """Waits until workers say something, and gives the outcomes among it."""
+        speaking = wait([worker.line for worker in self.workers])
+        for worker in [each for each in self.workers if each.line in speaking]:
+            try:
+                said: Outcome | _Message | None = worker.line.recv()
+            except (EOFError, OSError):
+                yield from self._lost(worker)
+                continue
+            if isinstance(said, _Message):
+                worker.show(said, self.progress)
+            elif said is None:
+                worker.ready = True
+            else:
+                worker.recipe = None
+                yield said
+
+    def _lost(self, worker: _Worker) -> Iterator[Outcome]:
+        """Forgets a worker that has ended and gives its recipe to another, unless that was to blame too often."""
+        worker.close()
+        worker.process.join()
+        self.workers.remove(worker)
+        if not worker.ready:
+            raise UserError("a worker process ended before it could begin; run again with --workers 1")
+        if worker.recipe is None:
+            return
+        self.deaths[worker.recipe] += 1
+        if self.deaths[worker.recipe] < ATTEMPTS:
+            self.give(worker.recipe)
+        else:
+            yield Outcome(worker.recipe, KILLED)
+
+
+class _Sender:
+    """The progress of a worker: everything goes through its line."""
+
+    def __init__(self, line: Connection) -> None:
+        self.line = line
 
     @contextmanager
     def task(self, title: str, total: int) -> Iterator[Step]:
         """A task whose steps are sent on."""
         key = uuid.uuid4().hex
-        self.queue.put(_Message(key, title, total))
+        self._send(_Message(key, title, total))
 
         def step(advance: int = 1, note: str = "") -> None:
-            self.queue.put(_Message(key, advance=advance, note=note))
+            self._send(_Message(key, advance=advance, note=note))
 
         try:
             yield step
         finally:
-            self.queue.put(_Message(key))
+            self._send(_Message(key))
+
+    def _send(self, message: _Message) -> None:
+        try:
+            self.line.send(message)
+        except OSError as gone:
+            # Nobody is there any more who could use the result.
+            raise SystemExit(1) from gone
 
 
-def _relay(queue: Queue[_Message | None], progress: Progress) -> None:
-    steps: dict[str, tuple[AbstractContextManager[Step], Step]] = {}
-    while (message := queue.get()) is not None:
-        if message.title:
-            task = progress.task(message.title, message.total)
-            steps[message.task] = (task, task.__enter__())
-        elif message.advance is not None:
-            steps[message.task][1](message.advance, message.note)
-        else:
-            task, _ = steps.pop(message.task)
-            task.__exit__(None, None, None)
-
-
-_workspace: Workspace | None = None
-
-
-def _enter(settings: _Settings, queue: Queue[_Message | None]) -> None:
-    """A worker's beginning: one thread, because oversubscribed threads cost five times their gain."""
-    global _workspace
+def _serve(line: Connection, settings: _Settings) -> None:
+    """A worker's life: recipes one by one, on one thread, as oversubscribed threads cost five times their gain."""
+    # An interrupt goes to all processes of a terminal; the one that started this one decides what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
-    _workspace = Workspace(
+    workspace = Workspace(
         settings.root,
         data=settings.data,
         device=settings.device,
         batch_size=settings.batch_size,
-        progress=_Sender(queue),
+        progress=_Sender(line),
     )
-
-
-def _work(recipe: Recipe) -> Outcome:
-    assert _workspace is not None
-    return attempt(recipe, _workspace)
+    line.send(None)
+    with suppress(EOFError, OSError):
+        while True:
+            line.send(attempt(line.recv(), workspace))

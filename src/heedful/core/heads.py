@@ -19,6 +19,9 @@ from heedful.core.divergences import jensen_shannon, jensen_shannon_bound
 LEAST = torch.finfo(torch.float32).tiny
 """Weights that underflowed count as this in a logarithm: a divergence may be large (87 nats), never infinite."""
 
+AT_ONCE = 256
+"""Examples compared at once, whatever the workspace says: heads are matched within a batch, always the same one."""
+
 
 @dataclass(frozen=True)
 class Distance:

@@ -235,6 +235,53 @@ class TinyTransformer(Plan):
         return AutoConfig.for_model(self.family, **settings)
 
 
+@dataclass(frozen=True)
+class SmallTransformer(Plan):
+    """A small transformer trained from scratch on whole words, whose embedding starts at the given word vectors.
+
+    Args:
+        positions: the longest text that it can read, special symbols included.
+        dropout: share of states and attention weights dropped in training.
+    """
+
+    layers: int = 1
+    heads: int = 4
+    width: int = 64
+    positions: int = 512
+    dropout: float = 0.1
+
+    def __post_init__(self) -> None:
+        if self.width % self.heads:
+            raise UserError(f"SmallTransformer: a width of {self.width} cannot be divided among {self.heads} heads")
+
+    def build(self, task: Task, embeddings: Tensor | None, generator: Generator) -> TransformerModel:
+        """A model whose word table is `embeddings`, projected to `width`; the other weights are drawn."""
+        if embeddings is None or not len(embeddings):
+            raise UserError("SmallTransformer reads word ids and needs a starting table of vectors: batch with Words()")
+        vocabulary, width = embeddings.shape
+        # ELECTRA alone lets vectors and states differ in size, whatever size the vectors have.
+        config = AutoConfig.for_model(
+            "electra",
+            num_labels=task.outputs,
+            vocab_size=vocabulary,
+            embedding_size=width,
+            hidden_size=self.width,
+            intermediate_size=2 * self.width,
+            num_hidden_layers=self.layers,
+            num_attention_heads=self.heads,
+            max_position_embeddings=self.positions,
+            hidden_dropout_prob=self.dropout,
+            attention_probs_dropout_prob=self.dropout,
+        )
+        with _drawn_from(generator):
+            network = _kind(config, "electra")(config)
+        with torch.no_grad():
+            table = network.get_input_embeddings().get_parameter("weight")
+            table.copy_(embeddings)
+            table[0].zero_()
+        return TransformerModel.wrap(network, task).eval()
+
+
 @lru_cache(maxsize=64)
 def _sha256(file: Path, changed: int, size: int) -> str:
     """The hash of a file, read once as long as it is not `changed`."""

@@ -16,8 +16,9 @@ from heedful.data.batching import Words
 from heedful.data.planted import MOCKS, Mock, Position
 from heedful.data.vectors import RandomVectors, WordVectors
 from heedful.models.attention import Additive, Softmax
-from heedful.models.encoders import Average, BiLSTM
+from heedful.models.encoders import GRU, Average, BiLSTM, Convolution
 from heedful.models.pooled import Pooled
+from heedful.models.transformer import SmallTransformer
 from heedful.papers.choosing import Choice, chosen, vectors_named
 from heedful.papers.wiegreffe import ENCODERS, paced, quick_part
 from heedful.recipes.fit import Fit, Select
@@ -69,7 +70,14 @@ def unfiltered(batching: Batching) -> Batching:
     return replace(batching, longer_than=None, shorter_than=None) if isinstance(batching, Words) else batching
 
 
-def encoders(corpus: Corpus, plans: Sequence[Plan], seeds: Sequence[int] = PAPER_SEEDS[:3]) -> list[AtteFa]:
+PLANS: tuple[Plan, ...] = (
+    *(Pooled(encoder, Additive()) for encoder in (BiLSTM(), GRU(), Convolution(), Average())),
+    SmallTransformer(),
+)
+"""Models whose AtteFa can be compared: recurrent, convolutional, token-wise, and a small transformer."""
+
+
+def encoders(corpus: Corpus, plans: Sequence[Plan] = PLANS, seeds: Sequence[int] = PAPER_SEEDS[:3]) -> list[AtteFa]:
     """AtteFa of one corpus for several models."""
     return [_trial(corpus, plan, seeds) for plan in plans]
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from heedful.core.divergences import total_variation
-from heedful.core.heads import Distance, distance, scaled
+from heedful.core.heads import AT_ONCE, Distance, distance, scaled
 from heedful.core.types import Batch, Model, Split, Task, Trace, UserError
 from heedful.core.workspace import Workspace
 from heedful.models.chorus import ChorusModel
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from heedful.recipes.subject import Subject
 
 Start = Literal["fresh", "base"]
-AT_ONCE = 256
-"""Examples judged at once, whatever the workspace says: heads are matched within a batch, always the same one."""
 
 
 @dataclass(frozen=True)

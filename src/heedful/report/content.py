@@ -51,6 +51,14 @@ class TableView:
 
 
 @dataclass(frozen=True)
+class Link:
+    """A way to another file of the report, by an address relative to the page that it stands on."""
+
+    label: str
+    address: str
+
+
+@dataclass(frozen=True)
 class Section:
     """One trial: what was claimed, what came out, what that means and what it does not mean.
 
@@ -60,6 +68,8 @@ class Section:
             By the first three and by the experiment readers choose among many sections.
         warnings: what a reader must know before believing the numbers.
         experiment: the trial's short name.
+        texts: where any text of the trial's subjects can be looked up.
+        texts_note: what there is to say where texts cannot be looked up.
     """
 
     anchor: str
@@ -74,6 +84,8 @@ class Section:
     heatmaps: tuple[Heatmap, ...] = ()
     warnings: tuple[str, ...] = ()
     experiment: str = ""
+    texts: tuple[Link, ...] = ()
+    texts_note: str = ""
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,8 @@ from heedful.core.figures import Heatmap, Series
 
 EXAMPLES = ("permutation", "adversary")
 """Trials that are shown on texts."""
+SHOWN = ("RawAttention", "Gradient")
+"""Attributions that stand beside each other there."""
 FEWEST = 6
 """Words that a text needs to be shown, if there are such texts."""
 

@@ -16,9 +16,11 @@ from heedful.core.recipe import compact
 from heedful.core.sealed import named
 from heedful.core.types import SPLITS
 from heedful.core.workspace import Artefact, Finished, Json, Workspace
-from heedful.report.content import Cell, Chapter, Page, Pair, Section, TableView
-from heedful.report.examples import EXAMPLES, Scores, heatmaps
+from heedful.report.content import Cell, Chapter, Link, Page, Pair, Section, TableView
+from heedful.report.examples import EXAMPLES, SHOWN, Scores, heatmaps
+from heedful.report.lookup import write_lookups
 from heedful.report.page import write
+from heedful.report.shelves import Shelf, method_of, shelves, training
 from heedful.report.tabulating import Told, figures, tables
 from heedful.trials.trial import Trial
 
@@ -32,6 +34,7 @@ class Run:
     artefact: Artefact
     subject: Artefact | None
     attributed: Mapping[str, Artefact]
+    shelf: Shelf | None = None
 
     @property
     def about(self) -> Mapping[str, Json]:
@@ -52,7 +55,8 @@ class Run:
 
 
 def write_report(workspace: Workspace, folder: Path) -> Path:
-    """Writes `folder/index.html` about all finished work and gives its path."""
+    """Writes `folder/index.html` about all finished work, pages about its texts beside it, and gives its path."""
+    write_lookups(shelves(workspace.finished()), folder)
     return write(page(workspace), folder)
 
 
@@ -73,18 +77,15 @@ def page(workspace: Workspace) -> Page:
 
 def _runs(finished: Sequence[Finished]) -> Iterable[Run]:
     by_name = {each.name: each for each in finished}
-    attributed: dict[str, dict[str, Finished]] = {}
-    for each in finished:
-        if each.kind == "Attributed":
-            method = str(mapping(each.recipe["method"])["type"])
-            attributed.setdefault(compact(each.recipe["subject"]), {})[method] = each
+    by_subject = {shelf.subject: shelf for shelf in shelves(finished) if shelf.split == "test"}
     for each in finished:
         trial = catalogue.trial_named(each.kind)
         if trial is not None:
-            subject = by_name.get(named(mapping(each.recipe["subject"])))
-            shown = attributed.get(compact(each.recipe["subject"]), {}) if trial.name in EXAMPLES else {}
-            scores = {method: found.open() for method, found in shown.items() if method in ("RawAttention", "Gradient")}
-            yield Run(trial, each.recipe, each.open(), _opened(subject), scores)
+            name = named(mapping(each.recipe["subject"]))
+            shelf = by_subject.get(name)
+            shown = shelf.methods if shelf is not None and trial.name in EXAMPLES else ()
+            scores = {method_of(found): found.open() for found in reversed(shown) if method_of(found) in SHOWN}
+            yield Run(trial, each.recipe, each.open(), _opened(by_name.get(name)), scores, shelf)
 
 
 def _opened(finished: Finished | None) -> Artefact | None:
@@ -110,7 +111,6 @@ def _chapter(name: str, runs: list[Run]) -> Chapter:
 def _told(runs: list[Run]) -> Told:
     first = runs[0]
     summary = _means([run.trial.summary(run.artefact.table) for run in runs])
-    about = {key: str(first.about[key]) for key in ("corpus", "encoder", "attention")}
     facts: dict[str, float] = {}
     if first.subject is not None and first.trial.name == "performance":
         sizes = mapping(first.subject.notes["sizes"])
@@ -120,7 +120,13 @@ def _told(runs: list[Run]) -> Told:
         length = float(first.artefact.table["length"].mean())
         facts = {"vocabulary": _number(first.subject.notes["vocabulary"]), "length": length, **counts}
     return Told(
-        first.trial.name, **about, summary=summary, facts=facts, vectors=_circumstances(runs).get("vectors", "")
+        first.trial.name,
+        corpus=str(first.about["corpus"]),
+        encoder=str(first.about["encoder"]),
+        attention=str(first.about["attention"]),
+        summary=summary,
+        facts=facts,
+        vectors=_circumstances(runs).get("vectors", ""),
     )
 
 
@@ -152,7 +158,21 @@ def _section(runs: list[Run]) -> Section:
         figures=(*trial.figures(first.artefact.table), *_history(first)),
         heatmaps=_heatmaps(first),
         warnings=_warnings(runs),
+        texts=_texts(runs),
+        texts_note=NO_TEXTS if trial.name in EXAMPLES else "",
     )
+
+
+NO_TEXTS = (
+    "Texts cannot be looked up here: their words are not in the workspace, or were stored by an older version. "
+    "Run the paper again, which makes only what is missing."
+)
+
+
+def _texts(runs: list[Run]) -> tuple[Link, ...]:
+    """Where the texts of each seed can be looked up."""
+    found = [(run.seed, run.shelf.address) for run in runs if run.shelf is not None and run.shelf.methods]
+    return tuple(Link(f"seed {seed}", address) for seed, address in found)
 
 
 def _variant(run: Run) -> list[str]:
@@ -164,15 +184,12 @@ def _variant(run: Run) -> list[str]:
 def _circumstances(runs: list[Run]) -> dict[str, str]:
     first = runs[0]
     fit = mapping(mapping(first.recipe["subject"])["fit"])
-    vectors = mapping(first.recipe["subject"])["vectors"]
     notes = first.artefact.notes
     found = {"seeds": ", ".join(str(run.seed) for run in runs), "instances": f"{notes['n']} of {notes['of']}"}
     for option in ("epsilon", "solver", "layer", "head", "measure"):
         if first.recipe.get(option) is not None:
             found[option] = str(first.recipe[option])
-    if isinstance(vectors, dict):
-        found["vectors"] = str(vectors.get("source", VECTORS.get(str(vectors["type"]), vectors["type"])))
-    return {**found, "epochs": str(fit["epochs"])}
+    return {**found, **training(first.recipe["subject"]), "epochs": str(fit["epochs"])}
 
 
 def _means(summaries: Sequence[Mapping[str, float]]) -> dict[str, float]:
@@ -247,9 +264,6 @@ def _shown(cell: _Cell | None, *, counted: bool) -> list[Cell]:
 def plain_name(name: str) -> str:
     """A summary's name for people: `median_change.class_0` becomes "median change, class 0"."""
     return name.replace(".class", ", class").replace(".attention", ", attention").replace("_", " ")
-
-
-VECTORS = {"RandomVectors": "random", "PackagedGlove": "GloVe 6B, 50 numbers a word"}
 
 
 def _history(run: Run) -> tuple[Figure, ...]:

@@ -1,75 +1,36 @@
-"""The report: a description of content becomes one self-contained `index.html`.
-
-Everything is inside the file: styles, the small script and the drawings. Its security policy lets only that
-style and that script work, so that even a fault in escaping could not run a text that came from data.
-"""
+"""The report: a description of content becomes one self-contained `index.html`, with its drawings inside."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import itertools
-import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 
-from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from heedful.core.figures import Figure, Heatmap
-from heedful.core.types import UserError
 from heedful.report.browsing import FACETS, LONG, Choice, browsing, fact
 from heedful.report.charts import svg
 from heedful.report.content import Chapter, Page, Section
-from heedful.report.heat import heat
-from heedful.report.ink import printable
+from heedful.report.document import Document, placed
 from heedful.report.numbers import number
-from heedful.report.spoken import sentences
-from heedful.report.tables import grid
 
 _HEADING = 60
+_INDEX = Document("page.html", ("style.css",), ("frame.js", "page.js"))
 
 
 def write(page: Page, folder: Path) -> Path:
     """Writes `folder/index.html` (all of it or nothing) and gives back its path."""
-    text = html(page)
-    target = folder / "index.html"
-    aside = folder / f".index.html.{os.getpid()}"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        aside.write_text(text, encoding="utf-8", newline="\n")
-        aside.replace(target)
-    except OSError as error:
-        if aside.is_file():
-            aside.unlink()
-        raise UserError(f"cannot write the report to {target}: {error.strerror}; choose another folder") from error
-    return target
+    return placed(html(page), folder / "index.html")
 
 
 def html(page: Page) -> str:
     """The page as one HTML document."""
-    style, script = _asset("style.css"), _asset("page.js")
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters["shown"] = lambda value: value if isinstance(value, str) else number(value)
-    environment.tests["text_figure"] = lambda figure: isinstance(figure, Heatmap)
-    template = environment.from_string(_asset("page.html"))
-    text = template.render(
-        page=page,
-        places=_places(page.papers),
-        style=Markup(style),
-        script=Markup(script),
-        style_hash=_hash(style),
-        script_hash=_hash(script),
-        chart=_numbered_charts(),
-        sentences=sentences,
-        grid=grid,
-        heat=heat,
-        long=LONG,
-    )
-    return printable(text.strip() + "\n")
+    values = {"title": page.title, "page": page, "places": _places(page.papers), "chart": _numbered_charts()}
+    has_texts = any(section.texts for chapter in page.papers for section in chapter.sections)
+    return _INDEX.html({**values, "long": LONG, "has_texts": has_texts})
 
 
 @dataclass(frozen=True)
@@ -160,12 +121,3 @@ def _numbered_charts() -> Callable[[Figure], Markup]:
         return Markup(svg(figure, f"chart-{next(count)}"))
 
     return chart
-
-
-def _asset(name: str) -> str:
-    return resources.files("heedful.report").joinpath(name).read_text(encoding="utf-8")
-
-
-def _hash(text: str) -> str:
-    """The text's hash as a Content-Security-Policy wants it."""
-    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

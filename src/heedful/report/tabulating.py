@@ -1,9 +1,14 @@
-"""Tables and figures over all corpora of a paper: what Jain & Wallace print as tables 1 and 2 and figures 6 to 8."""
+"""Tables and figures over all corpora of a paper: what Jain & Wallace print as tables 1 and 2 and figures 6 to 8.
+
+`Told` is what tables of every paper are made of, `beside` sets the published number beside ours.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+
+import pandas as pd
 
 from heedful import printed
 from heedful.core.figures import Axis, Bars, Figure, Series
@@ -40,9 +45,20 @@ _STATISTICS = {"mean": ("mean", TAU_TOLERANCE), "std": ("std", TAU_TOLERANCE), "
 _EXCESS = "gradient~leave-one-out over attention~"
 
 
+ENCODERS = {"bilstm": "BiLSTM", "average": "Perceptron", "gru": "GRU", "convolution": "Convolution"}
+"""Encoders as people call them; the second and third paper call the token-wise one MLP."""
+
+
 @dataclass(frozen=True)
 class Told:
-    """The mean over seeds of a trial's summary, and what it was about."""
+    """The mean over seeds of a trial's summary, and what it was about.
+
+    Args:
+        facts: sizes of the subject's corpus: `train`, `dev`, `test`, by class `train.0` and so on, `vocabulary`,
+            and the mean `length` of test texts where the trial stored lengths.
+        rows: the trial's rows, where tables are made of them.
+        quick: measured on a sample with short trainings: never judged by print.
+    """
 
     trial: str
     corpus: str
@@ -51,11 +67,29 @@ class Told:
     summary: Mapping[str, float]
     facts: Mapping[str, float]
     vectors: str = ""
+    rows: pd.DataFrame | None = None
+    quick: bool = False
 
     @property
     def label(self) -> str:
-        """The corpus, and the vectors that tell two runs on it apart."""
-        return f"{self.corpus} ({self.vectors} vectors)" if self.vectors else self.corpus
+        """The corpus, and what tells two runs on it apart: that one is quick, and the vectors."""
+        apart = [*(["quick"] if self.quick else []), *([f"{self.vectors} vectors"] if self.vectors else [])]
+        return f"{self.corpus} ({', '.join(apart)})" if apart else self.corpus
+
+    @property
+    def published(self) -> Mapping[str, float]:
+        """What print has for this trial on this corpus and model."""
+        about = {"corpus": self.corpus, "encoder": self.encoder, "attention": self.attention}
+        return printed.published(self.trial, about)
+
+    def tolerance(self, given: float | None) -> float | None:
+        """The tolerance, unless this is a quick version, which is not to be judged."""
+        return None if self.quick else given
+
+
+def beside(each: Told, name: str, tolerance: float | None = None) -> Pair:
+    """Our number of this name beside the published one; quick versions are not judged."""
+    return Pair(known(each, name), each.published.get(name), each.tolerance(tolerance))
 
 
 def tables(told: Sequence[Told]) -> tuple[TableView, ...]:
@@ -77,11 +111,11 @@ def _table_1(told: Sequence[Told]) -> TableView:
         rows.append(
             (
                 each.label,
-                Pair(_whole(each.facts.get("vocabulary")), row.get("vocab")),
+                Pair(whole(each.facts.get("vocabulary")), row.get("vocab")),
                 Pair(each.facts.get("length"), row.get("avg_len")),
-                Pair(_whole(each.facts.get("train")), _total(row.get("train"))),
-                Pair(_whole(each.facts.get("test")), _total(row.get("test"))),
-                Pair(score, row.get("perf"), SCORE_TOLERANCE),
+                Pair(whole(each.facts.get("train")), _total(row.get("train"))),
+                Pair(whole(each.facts.get("test")), _total(row.get("test"))),
+                Pair(score, row.get("perf"), each.tolerance(SCORE_TOLERANCE)),
             )
         )
     columns = ("corpus", "vocabulary", "mean length", "training examples", "test examples", "F1 or accuracy")
@@ -115,25 +149,30 @@ def _cells(
     group = str(row["class"])
     place = pair if group == "Overall" else f"{pair}.class_{group}"
     return [
-        (f"{each.label}: {label}, {name}", group, Pair(_known(each, f"{name}.{place}"), row[key][theirs], tolerance))
+        (
+            f"{each.label}: {label}, {name}",
+            group,
+            Pair(known(each, f"{name}.{place}"), row[key][theirs], each.tolerance(tolerance)),
+        )
         for theirs, (name, tolerance) in _STATISTICS.items()
     ]
 
 
 def figures(told: Sequence[Told]) -> tuple[Figure, ...]:
-    """Figures 6, 7 and 8: differences of mean correlations, one bar per corpus, print beside ours."""
+    """Figures 6, 7 and 8: differences of mean correlations, a bar per corpus, print beside ours; no quick versions."""
     found: list[Figure] = []
+    told = [each for each in told if not each.quick]
     bilstm = {each.corpus: each for each in _of(told, "agreement", "bilstm")}
     average = {each.corpus: each for each in _of(told, "agreement", "average")}
     for title, name, key in (
         ("Figure 6: leave-one-out agrees more with gradients than with attention", "leave-one-out", "loo"),
         ("Figure 7: gradients agree more with leave-one-out than with attention", "gradient", "grad"),
     ):
-        ours = {corpus: _known(each, f"excess.{_EXCESS}{name}") for corpus, each in bilstm.items()}
+        ours = {corpus: known(each, f"excess.{_EXCESS}{name}") for corpus, each in bilstm.items()}
         found += _bars(title, ours, printed.recomputed(f"grad_loo_minus_attn_{key}"))
     both = bilstm.keys() & average.keys()
     pair = "mean.attention~leave-one-out"
-    ours = {corpus: _difference(_known(average[corpus], pair), _known(bilstm[corpus], pair)) for corpus in both}
+    ours = {corpus: difference(known(average[corpus], pair), known(bilstm[corpus], pair)) for corpus in both}
     title = "Figure 8: attention agrees more with leave-one-out where the encoder reads word by word"
     return (*found, *_bars(title, ours, printed.recomputed("attn_loo_average_minus_bilstm")))
 
@@ -153,16 +192,19 @@ def _of(told: Sequence[Told], trial: str, encoder: str) -> list[Told]:
     return sorted(chosen, key=lambda each: order.index(each.corpus) if each.corpus in order else len(order))
 
 
-def _known(each: Told, name: str) -> float | None:
+def known(each: Told, name: str) -> float | None:
+    """The number of this name; None where it is missing or undefined."""
     value = each.summary.get(name)
     return None if value is None or value != value else value
 
 
-def _difference(one: float | None, other: float | None) -> float | None:
+def difference(one: float | None, other: float | None) -> float | None:
+    """`one - other`; None where one of them is."""
     return None if one is None or other is None else one - other
 
 
-def _whole(value: float | None) -> float | None:
+def whole(value: float | None) -> float | None:
+    """A count, to be shown as one."""
     return None if value is None else round(value)
 
 

@@ -34,6 +34,8 @@ PAPER_SEEDS = (10, 50, 257, 500231, 100078, 12504, 90754789, 8988812, 2)
 ONE_SHOT = Fit(epochs=80, select=Select(by="deception"), patience=10, reduction="mean")
 """The adversary's training: at most 80 epochs, 10 without a better one."""
 
+CONSTANT = 0.05
+"""Below this mean distance from the best constant a base hardly predicts anything."""
 COLLAPSED = 0.05
 """So near to the collapse value, relative to it, an adversary is said to have given up on predicting."""
 
@@ -120,7 +122,7 @@ class AtteFa(Trial):
             found[name] = float(fought[name].mean())
             found[f"population_std_{name}"] = float(fought[name].std(ddof=0))
             found[f"sample_std_{name}"] = float(fought[name].std(ddof=1))
-        for name in ("collapse", "share_of_bound", "attefa_of_bound", "base_f1", "base_accuracy"):
+        for name in ("constant", "collapse", "share_of_bound", "attefa_of_bound", "base_f1", "base_accuracy"):
             found[name] = float(fought[name].mean())
         found["floor"] = float(honest["attefa"].mean())
         found["floor_jsd"] = float(honest["jsd"].mean())
@@ -151,6 +153,11 @@ class AtteFa(Trial):
     def reading(summary: Mapping[str, float]) -> str:
         """The number, its noise floor and what it means, in three sentences."""
         value, collapse, floor = summary["attefa"], summary["collapse"], summary["floor"]
+        if summary["constant"] < CONSTANT:
+            return (
+                f"AtteFa would be {value:.3f}, but it says nothing here: the base predicts almost the same for every "
+                "text, so no attention could change it. Train a better base, then ask again."
+            )
         spread = summary["sample_std_attefa"]
         wide = "" if math.isnan(spread) else f" (deviation over adversaries {spread:.3f})"
         first = f"AtteFa is {value:.3f}{wide}: {_priced(value)}."

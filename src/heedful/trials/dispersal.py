@@ -16,7 +16,7 @@ from torch import Tensor
 
 from heedful.core.divergences import total_variation
 from heedful.core.figures import Axis, Figure, Matrix, Scatter, Series
-from heedful.core.heads import distance
+from heedful.core.heads import AT_ONCE, distance
 from heedful.core.types import Batch, UserError
 from heedful.core.workspace import Artefact, Recipe, Workspace
 from heedful.models.chorus import Chorus, ChorusModel
@@ -31,8 +31,6 @@ from heedful.trials.trial import Trial
 FAR = 0.35
 """Half of what is possible: from here on attentions are called quite different."""
 ALIKE = "they end up attending much alike."
-AT_ONCE = 256
-"""Instances at once, whatever the workspace says: heads are matched within a batch, which must always be the same."""
 
 
 @dataclass(frozen=True)

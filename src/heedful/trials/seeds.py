@@ -17,7 +17,7 @@ from torch import Tensor
 
 from heedful.core.divergences import total_variation
 from heedful.core.figures import Axis, Figure, Scatter, Series, Violin
-from heedful.core.heads import bound, distance
+from heedful.core.heads import AT_ONCE, bound, distance
 from heedful.core.types import Batch, Model, UserError
 from heedful.core.workspace import Artefact, Recipe, Workspace
 from heedful.models.pooled import Pooled, PooledModel
@@ -87,7 +87,7 @@ class Seeds(Trial):
         base, *others = (answering(subject, "test", workspace) for subject in (self.subject, *self.others))
         rows: list[pd.DataFrame] = []
         with workspace.progress.task(f"seeds {self.subject.about['corpus']}", len(batch)) as step:
-            for _, part in inference_batches(batch, workspace.batch_size):
+            for _, part in inference_batches(batch, AT_ONCE):
                 rows.append(self._rows(trained.model, part.to(workspace.device), (base, *others)))
                 step(len(part))
         table = pd.concat(rows, ignore_index=True)

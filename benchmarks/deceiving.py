@@ -1,0 +1,121 @@
+"""Training adversaries: an epoch against a loop that asks the base anew in every step, and a pool against one process.
+
+The peer of the epoch does what research code does: rows in random order padded to the longest text of the corpus, and
+the base's predictions and attention computed again for each batch. The pool trains eight seeds of a small model in two
+processes of one thread each; its peer trains them one after the other in one.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Generator
+
+from benchmarks.sentences import bilstm, sst
+from benchmarks.timing import Row
+from heedful.core.types import Batch
+from heedful.core.workspace import Workspace
+from heedful.data.planted import Mock
+from heedful.data.vectors import RandomVectors
+from heedful.models.attention import Additive
+from heedful.models.encoders import BiLSTM
+from heedful.models.pooled import Pooled
+from heedful.recipes.answers import Said
+from heedful.recipes.deceiving import told
+from heedful.recipes.fit import Adam, Fit
+from heedful.recipes.subject import Subject
+from heedful.recipes.training import batches, inference_batches
+from heedful.runner import run
+
+BATCH = 32
+SAMPLE = 40
+"""Steps that are timed after three that are not."""
+SEEDS = 8
+PROCESSES = 2
+
+
+def rows() -> Iterator[Row]:
+    """An epoch of an adversary on SST, and eight seeds of a small model."""
+    name, splits = sst()
+    train = splits["train"]
+    steps = math.ceil(len(train) / BATCH)
+    peer = "loop that asks the base in every step and pads to the longest text"
+    yield Row(f"adversary epoch, BiLSTM, {name}", _ours(train) * steps, _peer(train) * steps, peer)
+    alone, pooled = _seeds(1), _seeds(PROCESSES)
+    yield Row(f"{SEEDS} seeds, BiLSTM, Mock-5 (small), {PROCESSES} processes", pooled, alone, "one process")
+
+
+def _ours(train: Batch) -> float:
+    base, model = bilstm().eval(), bilstm().train()
+    attention = torch.zeros(len(train), 1, 1, 1, train.mask.shape[1])
+    probabilities = torch.zeros(len(train), 2)
+    with torch.no_grad():
+        for rows, part in inference_batches(train, 256):
+            trace = base(part)
+            attention[rows, ..., : part.mask.shape[1]] = trace.attention
+            probabilities[rows] = base.task.probabilities(trace.logits)
+    optimiser = Adam().build(model)
+    order = batches(train.lengths, BATCH, 0.1, Generator().manual_seed(0))
+
+    def step(index: int) -> None:
+        rows = order[index]
+        batch = train.rows(rows)
+        said = Said(probabilities[rows], attention[rows, ..., : batch.mask.shape[1]])
+        _learn(told(model.task, model(batch), said, batch.mask).variation, optimiser)
+
+    return _per_step(step)
+
+
+def _peer(train: Batch) -> float:
+    base, model = bilstm().eval(), bilstm().train()
+    optimiser = Adam().build(model)
+    order = torch.split(torch.randperm(len(train), generator=Generator().manual_seed(0)), BATCH)
+    longest = train.mask.shape[1]
+
+    def step(index: int) -> None:
+        rows = order[index]
+        batch = replace(
+            train.rows(rows),
+            inputs=train.inputs[rows, :longest],
+            mask=train.mask[rows, :longest],
+            segments=train.segments[rows, :longest],
+            words=train.words[rows, :longest],
+        )
+        with torch.no_grad():
+            trace = base(batch)
+        said = Said(base.task.probabilities(trace.logits), trace.attention)
+        _learn(told(model.task, model(batch), said, batch.mask).variation, optimiser)
+
+    return _per_step(step)
+
+
+def _learn(losses: torch.Tensor, optimiser: torch.optim.Optimizer) -> None:
+    optimiser.zero_grad(set_to_none=True)
+    losses.sum().backward()  # type: ignore[no-untyped-call]
+    optimiser.step()
+
+
+def _per_step(step: Callable[[int], None]) -> float:
+    for index in range(3):
+        step(index)
+    start = time.perf_counter()
+    for index in range(3, 3 + SAMPLE):
+        step(index)
+    return (time.perf_counter() - start) / SAMPLE
+
+
+def _seeds(workers: int) -> float:
+    corpus = Mock(informative=5, train=3000, dev=200, test=200)
+    subject = Subject(corpus, corpus.batching, Pooled(BiLSTM(64), Additive()), Fit(3), vectors=RandomVectors(100))
+    with tempfile.TemporaryDirectory() as folder:
+        start = time.perf_counter()
+        outcomes = run([replace(subject, seed=seed) for seed in range(SEEDS)], Workspace(Path(folder)), workers=workers)
+        seconds = time.perf_counter() - start
+    assert all(outcome.error is None for outcome in outcomes)
+    return seconds

@@ -1,0 +1,49 @@
+"""The tables and figures over all corpora of each paper, by the paper's name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from heedful import catalogue
+from heedful.core.figures import Figure
+from heedful.report import attefa, tabulating, wiegreffe
+from heedful.report.content import TableView
+from heedful.report.tabulating import Told
+
+_TABLES: Mapping[str, Callable[[Sequence[Told]], tuple[TableView, ...]]] = {
+    "jain-wallace": tabulating.tables,
+    "wiegreffe-pinter": wiegreffe.tables,
+    "attefa": attefa.tables,
+}
+_FIGURES: Mapping[str, Callable[[Sequence[Told]], tuple[Figure, ...]]] = {
+    "jain-wallace": tabulating.figures,
+    "wiegreffe-pinter": wiegreffe.figures,
+    "attefa": attefa.figures,
+}
+
+
+def tables(paper: str, told: Sequence[Told]) -> tuple[TableView, ...]:
+    """The paper's tables, as far as there is something to tell; `told` may hold trials of all papers."""
+    if paper not in _TABLES:
+        return ()
+    short, dropped = _shortened(paper, told)
+    found = _TABLES[paper](short)
+    return tuple(replace(table, note=f"{table.note} Word vectors: {dropped}.") for table in found) if dropped else found
+
+
+def figures(paper: str, told: Sequence[Told]) -> tuple[Figure, ...]:
+    """The paper's figures over all corpora, as far as there is something to draw."""
+    return _FIGURES[paper](_shortened(paper, told)[0]) if paper in _FIGURES else ()
+
+
+def _shortened(paper: str, told: Sequence[Told]) -> tuple[Sequence[Told], str]:
+    """The same without the vectors' name in labels where all trials of a later paper have the same vectors."""
+    several = {each.vectors for each in told if each.trial in LATER}
+    if paper == "jain-wallace" or len(several) != 1:
+        return told, ""
+    return [replace(each, vectors="") for each in told], several.pop()
+
+
+LATER = frozenset(trial.name for trial in catalogue.TRIALS.values() if trial.paper != "jain-wallace")
+"""Trials of the second and third paper."""

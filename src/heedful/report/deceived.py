@@ -1,0 +1,127 @@
+"""Figure 2 of Wiegreffe & Pinter: texts with the base's attention, free weights for the same output, and the attention
+that an adversary was really trained to give.
+
+Only what is stored is shown: words come from an attribution of the base, the adversary's weights from its answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from heedful.core.figures import Heatmap, Series
+from heedful.core.sealed import Finished, named
+from heedful.core.workspace import Artefact, Json
+from heedful.report.examples import FEWEST
+from heedful.report.shelves import NEEDED, method_of
+from heedful.trials.tradeoff import Tradeoff
+
+LONGEST = 60
+"""Words of the longest text that is shown, if there are shorter ones."""
+SAME = 0.05
+"""A change of probability up to which an answer counts as the same: Jain & Wallace's epsilon."""
+
+
+@dataclass(frozen=True)
+class _Found:
+    """One trained adversary, and what is stored about the texts that it was tested on."""
+
+    strength: float
+    words: pd.DataFrame
+    free: pd.DataFrame | None
+    answers: Artefact
+    classes: Sequence[str]
+
+
+def heatmaps(tradeoff: Finished, finished: Sequence[Finished]) -> tuple[Heatmap, ...]:
+    """Two texts of a finished trade-off; none where the base's words or the adversary's answers are not stored."""
+    table = tradeoff.open().table
+    strength = _strength(table)
+    found = _found(tradeoff.recipe, strength, finished)
+    if found is None:
+        return ()
+    fought = table[(table["kind"] == "lambda") & (table["setting"] == strength)]
+    rows = fought.merge(found.words, on="uid", suffixes=("", "_shown"))
+    return tuple(_heatmap(title, row, found) for title, row in _chosen(rows))
+
+
+def _strength(table: pd.DataFrame) -> float:
+    """Table 4's lambda, or that of the farthest adversary where none is far enough for table 4."""
+    chosen = Tradeoff.summary(table)["chosen_lambda"]
+    means = table[table["kind"] == "lambda"].groupby("setting")["jsd"].mean()
+    return chosen if chosen == chosen else float(str(means.idxmax()))
+
+
+def _found(recipe: Mapping[str, Json], strength: float, finished: Sequence[Finished]) -> _Found | None:
+    subject = _name(recipe["subject"])
+    stored = [each for each in finished if _is_about(each, subject)]
+    words = [each.open().table for each in stored if each.kind == "Attributed" and method_of(each) == "RawAttention"]
+    words = [table for table in words if set(table.columns) >= NEEDED]
+    answers = [each for each in finished if each.kind == "Answers" and _is_adversary(each, recipe, strength)]
+    if not words or not answers:
+        return None
+    free = [each.open().table for each in stored if each.kind == "Adversary" and each.recipe["solver"] == "search"]
+    trained = [each.open().notes["classes"] for each in finished if each.name == subject]
+    classes = trained[0] if trained and isinstance(trained[0], list) else []
+    return _Found(strength, words[0], free[0] if free else None, answers[0].open(), [str(name) for name in classes])
+
+
+def _name(description: Json) -> str:
+    assert isinstance(description, dict)
+    return named(description)
+
+
+def _is_about(each: Finished, subject: str) -> bool:
+    """Whether an attribution or trial is about the test texts of this subject."""
+    if each.kind not in ("Attributed", "Adversary") or each.recipe.get("split", "test") != "test":
+        return False
+    return _name(each.recipe["subject"]) == subject
+
+
+def _is_adversary(each: Finished, recipe: Mapping[str, Json], strength: float) -> bool:
+    """Whether these are the test answers of the trade-off's adversary at this lambda."""
+    asked = each.recipe["subject"]
+    assert isinstance(asked, dict)
+    objective = asked["objective"]
+    if not isinstance(objective, dict) or objective["type"] != "Deceive" or each.recipe["split"] != "test":
+        return False
+    same = asked["seed"] == recipe["adversary_seed"] and asked["fit"] == recipe["fit"]
+    return same and objective["strength"] == strength and objective["base"] == recipe["subject"]
+
+
+def _chosen(rows: pd.DataFrame) -> Iterable[tuple[str, pd.Series]]:
+    """The text on which a trained adversary attends farthest elsewhere for the same answer, and a typical one."""
+    shown = rows[rows["length"].between(FEWEST, LONGEST)]
+    ordered = (shown if len(shown) else rows).sort_values(["jsd", "uid"]).reset_index(drop=True)
+    if not len(ordered):
+        return
+    same = ordered[ordered["stvd"] <= SAME]
+    if len(same):
+        yield "Figure 2: a trained model attends quite elsewhere and answers the same", same.iloc[-1]
+    yield "Figure 2: a typical text", ordered.iloc[len(ordered) // 2]
+
+
+def _heatmap(title: str, row: pd.Series, found: _Found) -> Heatmap:
+    kept = [index for index, scored in enumerate(row["scored"]) if scored]
+    rows = [Series("base", tuple(float(row["scores"][index]) for index in kept))]
+    told = []
+    free = None if found.free is None else found.free[found.free["uid"] == row["uid"]]
+    if free is not None and len(free):
+        other = free.iloc[0]
+        places = {int(place): float(weight) for place, weight in zip(other["units"], other["adversary"], strict=True)}
+        rows.append(Series("free weights (Jain & Wallace)", tuple(places.get(index, 0.0) for index in kept)))
+        told.append(f"free weights: divergence {other['epsilon_max']:.3f}, change {other['change']:.3f}")
+    place = found.answers.table["uid"].tolist().index(row["uid"])
+    attention = found.answers.tensors["attention"][place].sum((0, 1, 2)).tolist()
+    rows.append(Series(f"trained adversary, lambda {found.strength:g}", tuple(attention[index] for index in kept)))
+    told.append(f"trained adversary: divergence {row['jsd']:.3f}, change {row['stvd']:.3f}")
+    caption = "; ".join([_predicted(row, found.classes), *told])
+    return Heatmap(title, tuple(str(row["units"][index]) for index in kept), tuple(rows), caption)
+
+
+def _predicted(row: pd.Series, classes: Sequence[str]) -> str:
+    predicted = int(row["predicted"])
+    name = classes[predicted] if predicted < len(classes) else f"class {predicted}"
+    return f"the base predicts {name} ({row['probability']:.3f})"
