@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,13 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from heedful import __version__, cli, papers, runner
+from heedful.core.tasks import Binary
+from heedful.core.types import Example, Splits
 from heedful.data.planted import Mock
+from heedful.data.tables import Reading
+from heedful.models.shapes import Compared
+from heedful.papers import own
+from heedful.papers.own import OwnData, cautions, own_attefa
 from heedful.recipes.fit import Fit
 from heedful.trials.performance import Performance
 
@@ -33,6 +40,15 @@ class Broken(Recipe):
 
 def recipes():
     return [Broken(), Performance(subject())]
+"""
+
+
+SEEDS = """
+from tests.tiny import subject
+from heedful import Performance
+
+def recipes():
+    return [Performance(subject(seed=seed)) for seed in range(3)]
 """
 
 
@@ -68,6 +84,24 @@ def test_a_run_of_a_file_writes_flat_results(finished: Path) -> None:
         assert {"corpus", "encoder", "attention", "seed", "n"} <= result.keys()
         assert all(value is None or isinstance(value, float) for value in result["summary"].values())
     assert [result["n"] for result in results] == [40, 10]
+    assert [result["settings"] for result in results] == [
+        {},
+        {"permutations": 100, "seed": 0, "limit": 10, "layer": None, "head": None},
+    ]
+
+
+def test_a_dry_run_tells_the_plan_and_the_time_and_makes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "seeds.py").write_text(SEEDS, encoding="utf-8")
+    result = heedful("run", tmp_path / "seeds.py", "-w", tmp_path / "work", "--dry-run", "--workers", "2")
+    assert result.exit_code == 0
+    assert "To be made: 3 trainings and 3 trials; finished already: 0 of 6 recipes.\n" in result.output
+    assert "Trainings will take about 1 min, on 2 processes; trials come on top." in result.output
+    assert not (tmp_path / "work").exists()
+
+
+def test_a_run_of_finished_work_says_that_nothing_is_left_and_times_nothing(finished: Path) -> None:
+    output = heedful("run", finished / "mine.py", "-w", finished / "work", "--workers", "1").output
+    assert output.startswith("Nothing is left to be made: everything is finished (recipes: 3).\nperformance (")
 
 
 def test_a_second_run_makes_nothing(finished: Path) -> None:
@@ -159,7 +193,98 @@ def test_the_planted_demo_ends_with_a_report(tmp_path: Path, monkeypatch: pytest
     assert isinstance(performance.subject.corpus, Mock)
     small = replace(performance.subject, corpus=Mock(informative=2, train=60, dev=20, test=20), fit=Fit(epochs=2))
     monkeypatch.setattr(papers, "demo", lambda *, planted: papers.examined(small) if planted else [])
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
     result = heedful("demo", "--planted", "-w", tmp_path / "work", "--out", tmp_path / "report")
     assert result.exit_code == 0
     assert "The report is in" in result.output
     assert (tmp_path / "report" / "index.html").stat().st_size > 10_000
+
+
+THINGS = ("soup", "room", "staff", "view", "bed", "lift", "breakfast", "garden", "bath", "key")
+REMARKS = {"pleased": ("was lovely", "was a delight"), "cross": ("was broken", "was a nuisance")}
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """Remarks of hotel guests with a mood, a real number and a single class."""
+    path = tmp_path / "hotel.csv"
+    rows = [(f"the {thing} {said}", mood) for mood in REMARKS for said in REMARKS[mood] for thing in THINGS]
+    lines = [f"{text},{mood},{place / 7:.3f},guest,{text}" for place, (text, mood) in enumerate(rows)]
+    path.write_text("\n".join(["remark,mood,stars,who,again", *lines]) + "\n", encoding="utf-8")
+    return path
+
+
+def owned(path: Path, second: str | None = None) -> OwnData:
+    return OwnData(str(path), Reading("remark", "mood", second))
+
+
+def test_attefa_of_own_texts_is_a_number_with_floor_and_collapse_and_a_report(
+    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(own, "EPOCH", 10)
+    monkeypatch.setenv("HEEDFUL_DATA", str(tmp_path / "empty"))
+    columns = ("--text-column", "remark", "--label-column", "mood")
+    places = ("-w", tmp_path / "work", "--out", tmp_path / "report", "--json", tmp_path / "out.json")
+    words = ("attefa", "--data", table, *columns, "--encoder", "perceptron", "--seeds", "1", "--quick", *places)
+    result = heedful(*words, "--workers", "1")
+    assert result.exit_code == 0, result.output
+    told = json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))["results"][1]
+    assert (told["trial"], told["n"], told["settings"]["adversaries"]) == ("attefa", 6, [10])
+    for name in ("attefa", "floor", "collapse"):
+        assert f" {told['summary'][name]:.3f}" in result.output
+    assert "Only 6 texts were tested, so the number is rough" in result.output
+    assert "What does it cost to attend elsewhere?" in (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("columns", "complaint"),
+    [
+        (("remark", "moods"), "hotel.csv, line 2: no column 'moods'; the columns are remark, mood, stars, who, again"),
+        (("remarks", "mood"), "hotel.csv, line 2: no column 'remarks'"),
+        (("remark", "stars"), "the labels in column 'stars' are real numbers, but adversaries need classes"),
+        (("remark", "who"), "only one class ('guest') in column 'who'; at least two are needed"),
+    ],
+)
+def test_own_texts_without_classes_are_refused_in_one_line(
+    columns: tuple[str, str], complaint: str, table: Path, tmp_path: Path
+) -> None:
+    text, label = columns
+    words = ("--text-column", text, "--label-column", label, "-w", tmp_path / "work", "--out", tmp_path / "report")
+    result = heedful("attefa", "--data", table, *words)
+    assert result.exit_code == 2
+    assert complaint in result.output
+    assert result.output.count("\n") == 1
+    assert not (tmp_path / "work").exists()
+
+
+def test_an_empty_file_and_an_absent_one_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "empty.csv").write_text("", encoding="utf-8")
+    for name, complaint in {"empty.csv": "the file is empty or has no rows", "none.csv": "no such file"}.items():
+        result = heedful("attefa", "--data", tmp_path / name)
+        assert result.exit_code == 2
+        assert complaint in result.output
+        assert result.output.count("\n") == 1
+
+
+def test_small_corpora_are_trained_for_as_many_steps_as_the_papers_smallest(table: Path, tmp_path: Path) -> None:
+    _, trial = own_attefa(owned(table), papers.Choice(seeds=3), tmp_path, bases=2)
+    # 28 training texts are one batch: an epoch has one step, not the 39 of the paper's smallest corpus.
+    assert (trial.subject.fit.epochs, trial.fit.epochs, trial.fit.patience) == (39 * 8, 39 * 80, 39 * 10)
+    assert (trial.adversaries, trial.bases, trial.fit.reduction) == ((10, 50, 257), (50,), "mean")
+
+
+def test_pairs_are_compared_and_files_may_be_given_for_every_split(table: Path, tmp_path: Path) -> None:
+    _, trial = own_attefa(owned(table, "again"), papers.Choice(), tmp_path)
+    assert vars(trial.subject.model)["shape"] == Compared()
+    given = replace(owned(table), dev=str(table), test=str(table)).read(tmp_path)
+    assert [len(part) for part in (given.train, given.dev, given.test)] == [40, 40, 40]
+
+
+def test_a_reader_is_cautioned_about_few_texts_and_a_base_that_learned_nothing() -> None:
+    many = tuple(Example(str(number), ("a text",), int(number % 4 == 0)) for number in range(200))
+    splits = Splits(Binary(), ("no", "yes"), many, many, many)
+    assert cautions(splits, 0.9) == ()
+    assert "no more often than the commonest class would be (75%)" in cautions(splits, 0.75)[0]
+    few, nothing = cautions(replace(splits, test=many[:20]), 0.5)
+    assert few.startswith("Only 20 texts were tested")
+    assert "it has learned nothing" in nothing

@@ -11,16 +11,22 @@ from typing import ClassVar, cast
 import pytest
 
 from heedful.core.types import Corpus, Splits
-from heedful.core.workspace import Artefact, Json, Workspace
+from heedful.core.workspace import Artefact, Finished, Json, Workspace
 from heedful.data.batching import Words
+from heedful.data.sampling import Sampled
 from heedful.papers import examined
 from heedful.recipes.fit import Adam, Fit, Select
 from heedful.report.content import Pair, Section
-from heedful.report.gathering import Run, page, write_report
+from heedful.report.gathering import page, write_report
+from heedful.report.runs import Run
 from heedful.runner import run
+from heedful.trials.adversary import Adversary
 from heedful.trials.agreement import Agreement
+from heedful.trials.attefa import AtteFa
+from heedful.trials.necessity import Necessity
 from heedful.trials.performance import Performance
 from heedful.trials.permutation import Permutation
+from heedful.trials.tradeoff import Tradeoff
 from tests.tiny import Sentences, subject
 
 HOSTILE = "<script>document.title='taken'</script> <img src=x onerror=alert(1)> \"'><b>bold</b> $x_1$ &amp; café"
@@ -89,7 +95,8 @@ def test_seeds_of_one_subject_are_told_together(workspace: Workspace) -> None:
 def test_the_seed_of_the_subject_compared_with_parts_no_runs() -> None:
     def run_of(seed: int, other: int, corpus: str = "sst") -> Run:
         recipe = {"type": "Agreement", "subject": {"corpus": corpus, "seed": seed}, "other": {"seed": other}}
-        return Run(Agreement, cast("dict[str, Json]", recipe), Artefact(), None, {})
+        finished = Finished("Agreement-0", "Agreement", cast("dict[str, Json]", recipe), Path("nowhere"))
+        return Run(Agreement, finished, Artefact(), None, {})
 
     assert run_of(0, 1).group == run_of(1, 2).group
     assert run_of(0, 1).group != run_of(0, 1, "imdb").group
@@ -203,3 +210,34 @@ def test_markup_in_a_review_does_nothing_in_the_browser(report: Path, tmp_path: 
     assert title != "taken"
     assert images == 0
     assert width <= 400
+
+
+def test_a_trained_adversary_stands_beside_the_free_weights_of_its_base(tmp_path: Path) -> None:
+    place = Workspace(tmp_path)
+    fit = Fit(2, 8, Adam(rate=0.02), Select(by="deception"))
+    curve = Tradeoff(subject(), (0.0, 0.1), fit=fit)
+    run([curve, AtteFa(subject(), (1,), fit=fit), Adversary(subject(epochs=2))], place)
+    found = [
+        section for chapter in page(place).papers for section in chapter.sections if section.experiment == "adversary"
+    ]
+    caption = "What a trained attention module reaches beside free weights"
+    tables = [table for section in found for table in section.tables if table.caption == caption]
+    # The base's search and exact sections have it; the other training's section has no adversary to show.
+    assert (len(found), len(tables)) == (3, 2)
+    beside = tables[0]
+    rows = place.get(curve).table
+    expected = rows[(rows["kind"] == "lambda") & (rows["setting"] == 0.1)]["jsd"].mean()
+    told = {str(row[0]): row[1] for row in beside.rows}
+    assert told["trained adversary, lambda 0.1"] == pytest.approx(expected)
+    assert "trained adversary of AtteFa, mean of 1" in told
+
+
+def test_every_paper_has_its_chapter_and_a_quick_version_says_so(tmp_path: Path) -> None:
+    place = Workspace(tmp_path)
+    small = replace(subject(), corpus=Sampled(Sentences(), 30, 20, 20))
+    run([Necessity(small, (0, 1)), AtteFa(small, (1,), fit=Fit(1, 8, select=Select(by="deception")))], place)
+    chapters = {chapter.name: chapter for chapter in page(place).papers}
+    assert set(chapters) == {"wiegreffe-pinter", "attefa"}
+    for chapter in chapters.values():
+        assert chapter.tables
+        assert any("quick version" in warning for warning in chapter.sections[0].warnings)

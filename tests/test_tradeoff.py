@@ -69,9 +69,9 @@ def test_the_uniform_model_is_trained_under_uniform_attention() -> None:
     assert trial.uniform.seed == 4
 
 
-def test_the_frontier_leaves_out_what_is_beaten_and_begins_at_the_base() -> None:
+def test_the_frontier_leaves_out_what_is_beaten_and_begins_at_the_least_change() -> None:
     points = [(0.5, 0.2), (0.3, 0.25), (0.9, 0.6), (0.2, 0.05)]
-    assert frontier(points) == [(0.0, 0.0), (0.2, 0.05), (0.5, 0.2), (0.9, 0.6)]
+    assert frontier(points) == [(0.0, 0.05), (0.2, 0.05), (0.5, 0.2), (0.9, 0.6)]
 
 
 def test_area_and_shape_by_hand() -> None:
@@ -98,6 +98,12 @@ def test_a_sagging_curve_is_called_easily_manipulated_and_a_bulging_one_not() ->
     assert "sags" in Tradeoff.reading(sagging)
     assert "bulges" in Tradeoff.reading(bulging)
     assert math.isnan(sagging["seed_jsd"])
+
+
+def test_a_copy_that_costs_something_is_not_held_against_the_distance() -> None:
+    flat = Tradeoff.summary(made_up({0.0: (0.02, 0.02), 1e-3: (0.4, 0.022), 1e-2: (0.66, 0.03)}))
+    assert flat["least_tvd"] == pytest.approx(0.02)
+    assert "distance is cheap" in Tradeoff.reading(flat)
 
 
 def test_the_chosen_lambda_has_the_best_f1_among_those_that_are_different() -> None:

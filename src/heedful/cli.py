@@ -301,10 +301,10 @@ def _run(
     workers: int | None = None,
     json_file: Path | None = None,
 ) -> int:
+    processes = workers or os.cpu_count() or 1
     with showing(quiet) as progress:
         workspace = Workspace(root, progress=progress)
-        processes = workers or os.cpu_count() or 1
-        if expected:
+        if expected and not isinstance(progress, Silent):
             outcomes = runner.run(recipes, workspace, workers=processes, expected=expected)
         else:
             outcomes = runner.run(recipes, workspace, workers=processes)

@@ -68,7 +68,7 @@ class Planned:
     def words(self) -> str:
         """What is to be done and what is done already, in a sentence."""
         if not self.left:
-            return f"Nothing is left to be made: all {self.finished} recipes are finished."
+            return f"Nothing is left to be made: everything is finished (recipes: {self.finished})."
         trials = sum(isinstance(recipe, Trial) for recipe in self.left)
         others = len(self.left) - len(self.trainings) - trials
         counts = {"training": len(self.trainings), "trial": trials, "other recipe": others}
@@ -140,7 +140,9 @@ def estimated(plan: Planned, workspace: Workspace, workers: int, budget: float =
     """How long the rest will take; None where little is left, or where nothing could be timed."""
     if not plan.worth_timing:
         return None
-    subjects = {kind_of(subject): subject for subject in reversed(plan.trainings)}
+    subjects: dict[Kind, Subject] = {}
+    for subject in plan.trainings:
+        subjects.setdefault(kind_of(subject), subject)
     measured = _measured(subjects, workspace, time.monotonic() + budget)
     if not measured:
         return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from heedful import catalogue, printed
+from heedful.attributions.attention import RawAttention
 from heedful.core.types import Corpus
 from heedful.core.workspace import Recipe
 from heedful.data.sampling import Sampled
@@ -16,6 +17,7 @@ from heedful.models.attention import Additive
 from heedful.models.encoders import Average
 from heedful.models.pooled import Pooled
 from heedful.papers.choosing import Choice, Selecting, chosen, vectors_named
+from heedful.recipes.attributed import Attributed
 from heedful.recipes.fit import Fit, Select
 from heedful.recipes.guides import Borrowed, Scattered, Shuffled
 from heedful.recipes.subject import Subject
@@ -68,6 +70,8 @@ def _of_corpus(corpus: str, encoder: str, choice: Choice) -> list[Recipe]:
         # The paper's future work: three adversaries at once, in the scaled form of AtteFa.
         Dispersal(base, adversary_seed=PAPER_SEEDS[0], fit=replace(pace.adversary, reduction="mean")),
         guided(base, curve.adversary(GUIDING), seeds[:GUIDED_SEEDS]),
+        # The words themselves, for heat-maps.
+        Attributed(base, RawAttention()),
     ]
 
 

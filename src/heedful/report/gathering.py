@@ -6,52 +6,23 @@ Runs of one trial that differ in nothing but the seed are told together, with th
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from heedful import __version__, catalogue, papers, printed
 from heedful.core.figures import Axis, Figure, Heatmap, Lines, Series
-from heedful.core.recipe import compact
-from heedful.core.sealed import named
 from heedful.core.types import SPLITS
-from heedful.core.workspace import Artefact, Finished, Json, Workspace
+from heedful.core.workspace import Finished, Json, Workspace
+from heedful.report import chapters, deceived
+from heedful.report.beside import beside
 from heedful.report.content import Cell, Chapter, Link, Page, Pair, Section, TableView
-from heedful.report.examples import EXAMPLES, SHOWN, Scores, heatmaps
+from heedful.report.examples import EXAMPLES, Scores, heatmaps
 from heedful.report.lookup import write_lookups
 from heedful.report.page import write
-from heedful.report.shelves import Shelf, method_of, shelves, training
-from heedful.report.tabulating import Told, figures, tables
-from heedful.trials.trial import Trial
-
-
-@dataclass(frozen=True)
-class Run:
-    """One finished trial with the subject it was about."""
-
-    trial: type[Trial]
-    recipe: Mapping[str, Json]
-    artefact: Artefact
-    subject: Artefact | None
-    attributed: Mapping[str, Artefact]
-    shelf: Shelf | None = None
-
-    @property
-    def about(self) -> Mapping[str, Json]:
-        """Corpus, encoder, attention, seed."""
-        return mapping(self.artefact.notes["about"])
-
-    @property
-    def seed(self) -> int:
-        """The subject's seed."""
-        return int(str(self.about["seed"]))
-
-    @property
-    def group(self) -> str:
-        """The same for runs that differ in seeds only: the subject's, and that of the subject it is compared with."""
-        subjects = {name: self.recipe.get(name) for name in ("subject", "other")}
-        seedless = {name: {**subject, "seed": None} for name, subject in subjects.items() if isinstance(subject, dict)}
-        return compact({**self.recipe, **seedless})
+from heedful.report.runs import Run, finished_runs, mapping, told
+from heedful.report.shelves import shelves, training
+from heedful.report.tabulating import Told
 
 
 def write_report(workspace: Workspace, folder: Path) -> Path:
@@ -62,8 +33,13 @@ def write_report(workspace: Workspace, folder: Path) -> Path:
 
 def page(workspace: Workspace) -> Page:
     """The page's content."""
-    runs = list(_runs(workspace.finished()))
-    chapters = [_chapter(name, [run for run in runs if run.trial.paper == name]) for name in papers.PAPERS]
+    finished = workspace.finished()
+    runs = sorted(finished_runs(finished), key=_place)
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        groups.setdefault(run.group, []).append(run)
+    known = _Known(finished, [told(group, _means(_summaries(group))) for group in groups.values()])
+    found = [_chapter(name, list(groups.values()), known) for name in papers.PAPERS]
     return Page(
         title="Does attention explain this model?",
         lead=(
@@ -71,68 +47,29 @@ def page(workspace: Workspace) -> Page:
             "means and what it does not mean. Published numbers stand beside ours where there are any."
         ),
         made_from={"heedful": __version__, "workspace": workspace.root.name, "finished trials": len(runs)},
-        papers=tuple(chapter for chapter in chapters if chapter.sections),
+        papers=tuple(chapter for chapter in found if chapter.sections),
     )
 
 
-def _runs(finished: Sequence[Finished]) -> Iterable[Run]:
-    by_name = {each.name: each for each in finished}
-    by_subject = {shelf.subject: shelf for shelf in shelves(finished) if shelf.split == "test"}
-    for each in finished:
-        trial = catalogue.trial_named(each.kind)
-        if trial is not None:
-            name = named(mapping(each.recipe["subject"]))
-            shelf = by_subject.get(name)
-            shown = shelf.methods if shelf is not None and trial.name in EXAMPLES else ()
-            scores = {method_of(found): found.open() for found in reversed(shown) if method_of(found) in SHOWN}
-            yield Run(trial, each.recipe, each.open(), _opened(by_name.get(name)), scores, shelf)
+@dataclass(frozen=True)
+class _Known:
+    """All that is finished, and what the tables over all corpora are made from."""
+
+    finished: Sequence[Finished]
+    told: Sequence[Told]
 
 
-def _opened(finished: Finished | None) -> Artefact | None:
-    return None if finished is None else finished.open()
-
-
-def mapping(value: Json) -> dict[str, Json]:
-    """The value, which is a JSON object."""
-    assert isinstance(value, dict)
-    return value
-
-
-def _chapter(name: str, runs: list[Run]) -> Chapter:
+def _chapter(name: str, groups: Sequence[list[Run]], known: _Known) -> Chapter:
     paper = papers.PAPERS[name]
-    groups: dict[str, list[Run]] = {}
-    for run in sorted(runs, key=_place):
-        groups.setdefault(run.group, []).append(run)
-    told = [_told(group) for group in groups.values()]
-    sections = tuple(_section(group) for group in groups.values())
-    return Chapter(name, paper.title, paper.question, sections, tables(told), figures(told))
+    sections = tuple(_section(group, known) for group in groups if group[0].trial.paper == name)
+    if not sections:
+        return Chapter(name, paper.title, paper.question)
+    found = chapters.tables(name, known.told), chapters.figures(name, known.told)
+    return Chapter(name, paper.title, paper.question, sections, *found)
 
 
-def _told(runs: list[Run]) -> Told:
-    first = runs[0]
-    summary = _means([run.trial.summary(run.artefact.table) for run in runs])
-    facts: dict[str, float] = {}
-    if first.subject is not None and first.trial.name == "performance":
-        sizes = mapping(first.subject.notes["sizes"])
-        counts: dict[str, float] = {
-            split: sum(_number(count) for count in mapping(sizes[split]).values()) for split in SPLITS
-        }
-        length = float(first.artefact.table["length"].mean())
-        facts = {"vocabulary": _number(first.subject.notes["vocabulary"]), "length": length, **counts}
-    return Told(
-        first.trial.name,
-        corpus=str(first.about["corpus"]),
-        encoder=str(first.about["encoder"]),
-        attention=str(first.about["attention"]),
-        summary=summary,
-        facts=facts,
-        vectors=_circumstances(runs).get("vectors", ""),
-    )
-
-
-def _number(value: Json) -> float:
-    assert isinstance(value, int | float)
-    return float(value)
+def _summaries(runs: Sequence[Run]) -> list[dict[str, float]]:
+    return [run.trial.summary(run.artefact.table) for run in runs]
 
 
 def _place(run: Run) -> tuple[str, str, str, int, int]:
@@ -141,9 +78,9 @@ def _place(run: Run) -> tuple[str, str, str, int, int]:
     return str(about["corpus"]), str(about["encoder"]), str(about["attention"]), order, run.seed
 
 
-def _section(runs: list[Run]) -> Section:
+def _section(runs: list[Run], known: _Known) -> Section:
     first, trial = runs[0], runs[0].trial
-    summaries = [run.trial.summary(run.artefact.table) for run in runs]
+    summaries = _summaries(runs)
     names = {key: str(first.about[key]) for key in ("corpus", "encoder", "attention")}
     return Section(
         anchor="-".join([trial.name, *names.values()]),
@@ -154,9 +91,9 @@ def _section(runs: list[Run]) -> Section:
         about={**names, **_circumstances(runs)},
         meaning=trial.reading(_means(summaries)),
         not_meaning=trial.not_meaning,
-        tables=(_table(runs, summaries), *_data_table(first)),
+        tables=(_table(runs, summaries), *beside(first, known.finished), *_data_table(first)),
         figures=(*trial.figures(first.artefact.table), *_history(first)),
-        heatmaps=_heatmaps(first),
+        heatmaps=_heatmaps(first, known.finished),
         warnings=_warnings(runs),
         texts=_texts(runs),
         texts_note=NO_TEXTS if trial.name in EXAMPLES else "",
@@ -207,7 +144,7 @@ def _table(runs: list[Run], summaries: Sequence[Mapping[str, float]]) -> TableVi
     first = runs[0]
     published = printed.published(first.trial.name, {key: str(value) for key, value in first.about.items()})
     cells = {name: _Cell(mean, published.get(name), summaries, name) for name, mean in _means(summaries).items()}
-    note = "Published numbers are one run of the authors' code, which set no seed." if published else ""
+    note = printed.provenance(first.trial.name) if published else ""
     spread = len(runs) > 1
     what = f"mean of {len(runs)} seeds" if len(runs) > 1 else "one seed"
     if any("." in name for name in cells):
@@ -283,6 +220,9 @@ def _warnings(runs: list[Run]) -> tuple[str, ...]:
     found: list[str] = []
     subject = runs[0].subject
     notes = runs[0].artefact.notes
+    if runs[0].quick and subject is not None:
+        part = mapping(subject.notes["corpus"]).get("a random part only", "")
+        found.append(f"A quick version, not to be compared with print: a random part of the corpus ({part}).")
     if notes["n"] != notes["of"]:
         found.append(f"Measured on {notes['n']} of {notes['of']} test instances.")
     if subject is not None and subject.notes["selected_on"] == "test":
@@ -312,7 +252,9 @@ def _short(value: Json) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
-def _heatmaps(run: Run) -> tuple[Heatmap, ...]:
+def _heatmaps(run: Run, finished: Sequence[Finished]) -> tuple[Heatmap, ...]:
+    if run.trial.name == "tradeoff":
+        return deceived.heatmaps(run.finished, finished)
     attention = run.attributed.get("RawAttention")
     if run.trial.name not in EXAMPLES or attention is None or run.subject is None:
         return ()

@@ -34,6 +34,9 @@ PATIENT = Fit(epochs=80, select=Select(by="deception"), patience=10)
 FREE = {"search": "free weights, searched", "exact": "free weights, exact"}
 MARKS = {"lambda": "trained adversaries", "seed": "other seeds", "uniform": "uniform attention", **FREE}
 """The kinds of rows, and what the figure calls them."""
+DEAR = 0.05
+"""A rise of the mean change of predictions along the curve up to which distance is called cheap: J&W's epsilon."""
+CHEAP = "So distance is cheap: predictions hardly suffer however far attention moves."
 DIFFERENT = 0.4
 """Mean divergence from which an adversary of the paper's table 4 counts as different."""
 
@@ -142,25 +145,28 @@ class Tradeoff(Trial):
     @staticmethod
     def reading(summary: Mapping[str, float]) -> str:
         """How far a trained adversary goes, what it pays, and how that compares with other seeds."""
-        reached, paid = summary["reached_jsd"], summary["reached_tvd"]
+        reached, paid, least = summary["reached_jsd"], summary["reached_tvd"], summary["least_tvd"]
         first = (
             f"The farthest trained adversary has a mean divergence of {reached:.2f} (at most .69) and changes "
-            f"predictions by {2 * paid:.3f} on average."
+            f"predictions by {2 * paid:.3f} on average; the truest copy of the base changes them by {2 * least:.3f}."
         )
-        shape = summary["convexity"]
-        second = "" if math.isnan(shape) else " " + _shaped(shape)
-        floor = summary["seed_jsd"]
-        third = "" if math.isnan(floor) else f" Other seeds of the base differ by {floor:.2f} with no adversary at all."
-        return first + second + third
+        rise = 2 * (paid - least)
+        second = CHEAP if rise < DEAR else _shaped(summary["convexity"])
+        jsd, tvd = summary["seed_jsd"], summary["seed_tvd"]
+        seeds = f" Other seeds of the base, no adversaries, differ by {jsd:.2f} and change them by {2 * tvd:.3f}."
+        return f"{first} {second}" + ("" if math.isnan(jsd) else seeds)
 
 
 def frontier(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The points that nothing beats (no other is as far for less), from the base at (0, 0) outwards."""
+    """The points that nothing beats (no other is as far for less), outwards from no divergence at the least change.
+
+    A model trained anew never predicts quite as its base does: the least change is what any copy costs.
+    """
     kept: list[tuple[float, float]] = []
     for jsd, tvd in sorted(points, key=lambda point: (-point[0], point[1])):
         if not kept or tvd < kept[-1][1]:
             kept.append((jsd, tvd))
-    return [(0.0, 0.0), *(point for point in reversed(kept) if point[0] > 0)]
+    return [(0.0, kept[-1][1]), *(point for point in reversed(kept) if point[0] > 0)]
 
 
 def area(points: Sequence[tuple[float, float]]) -> float:
@@ -196,22 +202,28 @@ def _curve(table: pd.DataFrame) -> dict[str, float]:
     """Numbers over the whole curve: area in scaled units, its shape, the farthest point, table 4's lambda."""
     told = {key: _told(rows) for key, rows in _points(table)}
     curve = {setting: numbers for (kind, setting), numbers in told.items() if kind == "lambda"}
-    honest = [numbers["jsd"] for (kind, _), numbers in told.items() if kind == "seed"]
+    honest = [numbers for (kind, _), numbers in told.items() if kind == "seed"]
     edge = frontier((numbers["jsd"] / math.log(2), 2 * numbers["tvd"]) for numbers in curve.values())
-    far, high = edge[-1]
-    triangle = far * high / 2
+    (far, high), least = edge[-1], edge[0][1]
+    triangle = far * (high - least) / 2
     farthest = max(curve.values(), key=lambda numbers: numbers["jsd"])
     best = [strength for strength, numbers in curve.items() if numbers["jsd"] > DIFFERENT]
     score = "f1" if all(not math.isnan(numbers["f1"]) for numbers in curve.values()) else "accuracy"
     chosen = max(best, key=lambda strength: curve[strength][score], default=math.nan)
     return {
         "area": area(edge),
-        "convexity": area(edge) / triangle if triangle > 0 else math.nan,
+        "convexity": (area(edge) - far * least) / triangle if triangle > 0 else math.nan,
+        "least_tvd": least / 2,
         "reached_jsd": farthest["jsd"],
         "reached_tvd": farthest["tvd"],
-        "seed_jsd": sum(honest) / len(honest) if honest else math.nan,
+        "seed_jsd": _mean([numbers["jsd"] for numbers in honest]),
+        "seed_tvd": _mean([numbers["tvd"] for numbers in honest]),
         "chosen_lambda": chosen,
     }
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else math.nan
 
 
 def _plane(title: str, table: pd.DataFrame) -> Scatter:
@@ -241,6 +253,8 @@ def _epoch(subject: Subject, workspace: Workspace) -> int:
 
 
 def _shaped(convexity: float) -> str:
+    if math.isnan(convexity):
+        return "The curve has one point only: give more lambdas to see its shape."
     if convexity < 0.9:
         return "The curve sags below the straight line: attention moves a long way before predictions suffer."
     if convexity > 1.1:
