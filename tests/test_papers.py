@@ -21,6 +21,7 @@ from heedful.models.shapes import Asked, OneText
 from heedful.papers import Choice, attefa, jain_wallace, jain_wallace_subject, wiegreffe_pinter
 from heedful.papers.choosing import Selecting
 from heedful.papers.jain import JAIN_WALLACE
+from heedful.papers.own import found_vectors
 from heedful.printed import published
 from heedful.recipes.subject import Subject
 from heedful.runner import ordered
@@ -126,10 +127,10 @@ def test_what_attefa_depends_on_can_be_swept() -> None:
 
 def test_vectors_are_pretrained_where_the_data_folder_has_some_but_never_for_babi(tmp_path: Path) -> None:
     (tmp_path / "vectors").mkdir()
-    assert papers._found_vectors(tmp_path) == "random"
+    assert found_vectors(tmp_path) == "random"
     for name, size in (("small", 10), ("large", 20)):
         (tmp_path / "vectors" / f"{name}.npz").write_bytes(b"0" * size)
-    choice = Choice(("sst", "babi-1"), ("average",), ("dot",), found=papers._found_vectors(tmp_path))
+    choice = Choice(("sst", "babi-1"), ("average",), ("dot",), found=found_vectors(tmp_path))
     assert [s.vectors for s in subjects(choice)] == [FileVectors("large"), RandomVectors(50, deviation=1.0)]
 
 

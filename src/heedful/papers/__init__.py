@@ -25,6 +25,7 @@ from heedful.models.pooled import Pooled
 from heedful.papers import attefa
 from heedful.papers.choosing import Choice, Selecting, vectors_named
 from heedful.papers.jain import JAIN_WALLACE, attention_battery, examined, jain_wallace, jain_wallace_subject
+from heedful.papers.own import found_vectors
 from heedful.papers.wiegreffe import WIEGREFFE_PINTER, wiegreffe_pinter
 from heedful.recipes.fit import Adam, Fit
 from heedful.recipes.subject import Subject
@@ -95,16 +96,10 @@ PAPERS: Mapping[str, Paper] = {
 def recipes(what: str, choice: Choice, data: Path) -> list[Recipe]:
     """The recipes of a paper by name, or of a Python file; corpora that are not there are an error when named."""
     if what in PAPERS:
-        return _present(what, replace(choice, found=_found_vectors(data)), data)
+        return _present(what, replace(choice, found=found_vectors(data)), data)
     if what.endswith(".py"):
         return _from_file(Path(what))
     raise UserError(f"there is no paper {what!r}; choose one of {', '.join(PAPERS)}, or name a Python file")
-
-
-def _found_vectors(data: Path) -> str:
-    """The largest file of vectors in the data folder, as the papers had pretrained ones; else random."""
-    found = sorted((data / "vectors").glob("*.npz"), key=lambda path: (path.stat().st_size, path.name))
-    return found[-1].stem if found else "random"
 
 
 def _present(name: str, choice: Choice, data: Path) -> list[Recipe]:

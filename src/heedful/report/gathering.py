@@ -12,6 +12,7 @@ from pathlib import Path
 
 from heedful import __version__, catalogue, papers, printed
 from heedful.core.figures import Axis, Figure, Heatmap, Lines, Series
+from heedful.core.recipe import compact
 from heedful.core.types import SPLITS
 from heedful.core.workspace import Finished, Json, Workspace
 from heedful.report import chapters, deceived
@@ -38,7 +39,7 @@ def page(workspace: Workspace) -> Page:
     groups: dict[str, list[Run]] = {}
     for run in runs:
         groups.setdefault(run.group, []).append(run)
-    known = _Known(finished, [told(group, _means(_summaries(group))) for group in groups.values()])
+    known = _Known(finished, [told(group, _means(_summaries(group))) for group in groups.values()], _homes(runs))
     found = [_chapter(name, list(groups.values()), known) for name in papers.PAPERS]
     return Page(
         title="Does attention explain this model?",
@@ -53,15 +54,32 @@ def page(workspace: Workspace) -> Page:
 
 @dataclass(frozen=True)
 class _Known:
-    """All that is finished, and what the tables over all corpora are made from."""
+    """All that is finished, what the tables over all corpora are made from, and the chapter of each subject."""
 
     finished: Sequence[Finished]
     told: Sequence[Told]
+    homes: Mapping[str, str]
+
+    def chapter(self, run: Run) -> str:
+        """The paper under which a run is told: a model's performance stands with what was done to that model."""
+        if run.trial.name == "performance":
+            return self.homes.get(compact(run.recipe["subject"]), run.trial.paper)
+        return run.trial.paper
+
+
+def _homes(runs: Sequence[Run]) -> dict[str, str]:
+    """The last paper whose trials examine each subject: later papers use trials of earlier ones, not the reverse."""
+    order = list(papers.PAPERS)
+    examined = [run for run in runs if run.trial.name != "performance"]
+    return {
+        compact(run.recipe["subject"]): run.trial.paper
+        for run in sorted(examined, key=lambda run: order.index(run.trial.paper))
+    }
 
 
 def _chapter(name: str, groups: Sequence[list[Run]], known: _Known) -> Chapter:
     paper = papers.PAPERS[name]
-    sections = tuple(_section(group, known) for group in groups if group[0].trial.paper == name)
+    sections = tuple(_section(group, known) for group in groups if known.chapter(group[0]) == name)
     if not sections:
         return Chapter(name, paper.title, paper.question)
     found = chapters.tables(name, known.told), chapters.figures(name, known.told)
@@ -91,7 +109,7 @@ def _section(runs: list[Run], known: _Known) -> Section:
         about={**names, **_circumstances(runs)},
         meaning=trial.reading(_means(summaries)),
         not_meaning=trial.not_meaning,
-        tables=(_table(runs, summaries), *beside(first, known.finished), *_data_table(first)),
+        tables=(*_tables(runs, summaries), *beside(first, known.finished), *_data_table(first)),
         figures=(*trial.figures(first.artefact.table), *_history(first)),
         heatmaps=_heatmaps(first, known.finished),
         warnings=_warnings(runs),
@@ -139,19 +157,33 @@ def _mean(values: Sequence[float]) -> float:
     return statistics.fmean(defined) if defined else float("nan")
 
 
-def _table(runs: list[Run], summaries: Sequence[Mapping[str, float]]) -> TableView:
-    """The summary with print beside it; names like `n.class_0` become a row for class 0 with a column for n."""
+def _tables(runs: list[Run], summaries: Sequence[Mapping[str, float]]) -> tuple[TableView, ...]:
+    """The summary with print beside it: numbers of the whole, then those that stand at several places."""
     first = runs[0]
     published = printed.published(first.trial.name, {key: str(value) for key, value in first.about.items()})
     cells = {name: _Cell(mean, published.get(name), summaries, name) for name, mean in _means(summaries).items()}
+    placed = {name.split(".", 1)[0] for name in cells if "." in name}
+    whole = {name: cell for name, cell in cells.items() if name not in placed and "." not in name}
     note = printed.provenance(first.trial.name) if published else ""
     spread = len(runs) > 1
-    what = f"mean of {len(runs)} seeds" if len(runs) > 1 else "one seed"
-    if any("." in name for name in cells):
-        return replace(_by_place(cells, f"Summary ({what})", spread=spread), note=note)
+    caption = f"Summary ({f'mean of {len(runs)} seeds' if spread else 'one seed'})"
+    if not placed:
+        return (replace(_by_number(whole, caption, spread=spread), note=note),)
+    parts = _by_place({name: cell for name, cell in cells.items() if name not in whole}, caption, spread=spread)
+    if len(whole) < FEW:
+        return (replace(_by_place(cells, caption, spread=spread), note=note),)
+    rest = replace(parts, caption="The same in parts", note=note)
+    return (_by_number(whole, caption, spread=spread), rest)
+
+
+FEW = 3
+"""So few numbers of the whole stand in one table with those of its parts."""
+
+
+def _by_number(cells: Mapping[str, _Cell], caption: str, *, spread: bool) -> TableView:
     rows = tuple((plain_name(name), cell.pair, cell.spread)[: 3 if spread else 2] for name, cell in cells.items())
     columns = ("number", "value", "deviation over seeds")[: 3 if spread else 2]
-    return TableView(f"Summary ({what})", columns, rows, note)
+    return TableView(caption, columns, rows)
 
 
 @dataclass(frozen=True)
