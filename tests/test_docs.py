@@ -26,7 +26,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from heedful import catalogue, cli, papers, runner
+from heedful import catalogue, cli, estimating, papers, runner
 from heedful.core.types import UserError
 from heedful.core.workspace import Recipe
 from heedful.data.fetching import FETCHABLE
@@ -161,6 +161,7 @@ def heedful(words: list[str]) -> str:
         if not own_file:
             patch.setattr(runner, "run", lambda recipes, workspace, workers: [])
             patch.setattr(papers, "recipes", chosen)
+            patch.setattr(estimating, "estimated", lambda *_: None)
             patch.setattr(cli, "fetch_corpus", fetchable)
         result = CliRunner().invoke(cli.app, words)
     assert result.exit_code == 0, f"heedful {shlex.join(words)}\n{result.output}\n{result.exception!r}"
@@ -281,6 +282,9 @@ def opened(document: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
 def test_every_block_of_a_document_does_what_it_says(
     document: Path, apart: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # The reviews that readers are told to bring.
+    rows = [f"{'fine' if number % 2 else 'dull'} film number {number},{number % 2}" for number in range(60)]
+    Path("reviews.csv").write_text("\n".join(["text,label", *rows]), encoding="utf-8")
     read_all(document.read_text(encoding="utf-8"), opened(document, monkeypatch))
 
 
