@@ -1,0 +1,111 @@
+"""No Python loop over units, permutations or pairs: the interpreter does as much for long texts as for short ones."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+
+import pytest
+import torch
+from torch import Generator
+
+from heedful.attributions.deletion import LeaveOneOut
+from heedful.attributions.gradient import Gradient
+from heedful.core.kendall import kendall_matrix
+from heedful.core.tasks import Binary
+from heedful.core.types import Batch
+from heedful.models.attention import Additive
+from heedful.models.encoders import Average, BiLSTM, Convolution, Encoder
+from heedful.models.pooled import Pooled, PooledModel
+from heedful.trials.adversary import Adversary
+from heedful.trials.permutation import permuted
+from heedful.trials.shuffling import Shuffling
+from tests.tiny import subject
+
+SHORT, LONG = 12, 48
+
+
+def batch_of(units: int, rows: int = 4) -> Batch:
+    draw = Generator().manual_seed(units)
+    inputs = torch.randint(4, 30, (rows, units), generator=draw)
+    words = torch.arange(units).expand(rows, units)
+    mask = torch.ones(rows, units, dtype=torch.bool)
+    uids = tuple(f"u{row}" for row in range(rows))
+    return Batch(uids, inputs, mask, torch.zeros_like(inputs), words, torch.arange(rows) % 2)
+
+
+def model_of(encoder: Encoder) -> PooledModel:
+    draw = Generator().manual_seed(1)
+    return Pooled(encoder, Additive()).build(Binary(), torch.randn(30, 6, generator=draw), draw).eval()
+
+
+def calls(work: Callable[[], object]) -> int:
+    """How many Python functions of ours are entered; those inside of libraries are their own affair."""
+    count = 0
+
+    def seen(frame: FrameType, event: str, _: object) -> None:
+        nonlocal count
+        count += event == "call" and "heedful" in frame.f_code.co_filename
+
+    work()
+    sys.setprofile(seen)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def lines(work: Callable[[], object]) -> int:
+    """How many lines of ours are executed."""
+    count = 0
+
+    def seen(frame: FrameType, event: str, _: object) -> object:
+        nonlocal count
+        if "heedful" not in frame.f_code.co_filename:
+            return None
+        count += event == "line"
+        return seen
+
+    work()
+    sys.settrace(seen)  # type: ignore[arg-type]
+    try:
+        work()
+    finally:
+        sys.settrace(None)
+    return count
+
+
+def work_of(name: str, units: int) -> Callable[[], object]:
+    batch, model = batch_of(units), model_of(Average(4))
+    target = torch.zeros(len(batch), dtype=torch.int64)
+    scores = torch.rand(3, len(batch), units, generator=Generator().manual_seed(2), dtype=torch.float64)
+    works: dict[str, Callable[[], object]] = {
+        "permutation": lambda: permuted(model, batch, Shuffling()),
+        "exact adversary": lambda: Adversary(subject()).rows(model, batch),
+        "gradient": lambda: Gradient()(model, batch, target),
+        "leave-one-out, average": lambda: LeaveOneOut()(model, batch, target),
+        "leave-one-out, convolution": lambda: LeaveOneOut()(model_of(Convolution(2)), batch, target),
+        "kendall": lambda: kendall_matrix(scores.transpose(0, 1), batch.scored),
+    }
+    return works[name]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["permutation", "exact adversary", "gradient", "leave-one-out, average", "leave-one-out, convolution", "kendall"],
+)
+def test_four_times_the_units_take_no_more_python(name: str) -> None:
+    short, long = work_of(name, SHORT), work_of(name, LONG)
+    assert calls(long) == calls(short)
+    # Rows of the table list their units, one comprehension each, which older interpreters trace line by line.
+    assert lines(long) <= 1.1 * lines(short)
+
+
+def test_leaving_out_each_word_of_a_recurrent_model_steps_over_time_alone() -> None:
+    target = torch.zeros(4, dtype=torch.int64)
+    model = model_of(BiLSTM(3))
+    short, long = (lines(lambda n=n: LeaveOneOut()(model, batch_of(n), target)) for n in (SHORT, LONG))  # type: ignore[misc]
+    # Steps grow with the length, four times as many here; a loop over pairs of units would take sixteen times.
+    assert long <= 4 * short
