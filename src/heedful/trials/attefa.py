@@ -34,6 +34,8 @@ PAPER_SEEDS = (10, 50, 257, 500231, 100078, 12504, 90754789, 8988812, 2)
 ONE_SHOT = Fit(epochs=80, select=Select(by="deception"), patience=10, reduction="mean")
 """The adversary's training: at most 80 epochs, 10 without a better one."""
 
+NEAR = 1.5
+"""Up to so many times the change of an honest retraining, a change of predictions is called no larger than that."""
 CONSTANT = 0.05
 """Below this mean distance from the best constant a base hardly predicts anything."""
 COLLAPSED = 0.05
@@ -169,8 +171,12 @@ class AtteFa(Trial):
         )
         if math.isnan(floor):
             return f"{first} {second} With one base there is no noise floor: give more bases."
-        third = f"Two honest trainings of the base score {floor:.3f} against each other, the noise floor"
-        return f"{first} {second} {third}{_against(value, floor)}."
+        third = (
+            f"Two honest trainings of the base differ by {2 * summary['floor_tvd']:.3f} in predictions and "
+            f"{summary['floor_jsd']:.3f} in attention (their ratio, the noise floor, is {floor:.3f}); the adversaries "
+            f"differ by {2 * summary['tvd']:.3f} and {summary['jsd']:.3f}, {_against(summary)}."
+        )
+        return f"{first} {second} {third}"
 
 
 def attefa(stvd: float, sjsd: float) -> float:
@@ -229,7 +235,7 @@ def _priced(value: float) -> str:
     return "attending elsewhere costs most of the predictions"
 
 
-def _against(value: float, floor: float) -> str:
-    if value > 1.1 * floor:
-        return ", and these adversaries pay more per unit of attention than honest seeds do"
-    return ", and adversaries pay no more per unit of attention than honest seeds do"
+def _against(summary: Mapping[str, float]) -> str:
+    if summary["tvd"] <= NEAR * summary["floor_tvd"]:
+        return "so their predictions are hardly farther from the base than those of a retraining"
+    return "so they pay in predictions for what a retraining does not change"
