@@ -288,3 +288,10 @@ def test_a_reader_is_cautioned_about_few_texts_and_a_base_that_learned_nothing()
     few, nothing = cautions(replace(splits, test=many[:20]), 0.5)
     assert few.startswith("Only 20 texts were tested")
     assert "it has learned nothing" in nothing
+
+
+@pytest.mark.parametrize("words", [["--where", "cloud"], ["--where", "here", "--workers", "2"]])
+def test_where_is_a_pool_or_here_alone(words: list[str]) -> None:
+    result = CliRunner().invoke(cli.app, ["run", "attefa", "--only", "mock-1", "--quick", *words])
+    assert result.exit_code == 2
+    assert "--where" in result.stderr

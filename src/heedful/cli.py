@@ -51,6 +51,9 @@ DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback o
 OutOption = Annotated[Path, typer.Option("--out", help="Folder of the report.")]
 JsonOption = Annotated[Path | None, typer.Option("--json", help="Write all summaries to this file.")]
 QuickOption = Annotated[bool, typer.Option("--quick", help="A small version in minutes; the report says so.")]
+WhereOption = Annotated[
+    str, typer.Option("--where", help="pool: one process per core, one thread each; here: in this process.")
+]
 WorkersOption = Annotated[int | None, typer.Option("--workers", min=1, help="Processes; default: one per core.")]
 VectorsOption = Annotated[
     str, typer.Option("--vectors", help="auto, random, packaged, a name in the data folder, or a file.")
@@ -188,6 +191,7 @@ def run(
     ] = "dev",
     quick: QuickOption = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done and how long, and stop.")] = False,
+    where: WhereOption = "pool",
     workers: WorkersOption = None,
     json_file: JsonOption = None,
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
@@ -205,6 +209,7 @@ def run(
         select=SELECTING[select],
     )
     recipes = papers.recipes(what, choice, _data())
+    workers = _workers(where, workers)
     expected = {} if quiet else _foretold(recipes, workspace, workers)
     return 0 if dry_run else _run(recipes, workspace, expected, quiet=quiet, workers=workers, json_file=json_file)
 
@@ -225,6 +230,7 @@ def attefa(
     ] = 2,
     vectors: VectorsOption = "auto",
     quick: QuickOption = False,
+    where: WhereOption = "pool",
     workers: WorkersOption = None,
     json_file: JsonOption = None,
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
@@ -236,6 +242,7 @@ def attefa(
     owned = OwnData(data, Reading(text, label, second), dev, test)
     choice = papers.Choice(encoders=(encoder,), seeds=seeds, vectors=vectors, quick=quick)
     recipes = own_attefa(owned, choice, _data(), bases)
+    workers = _workers(where, workers)
     expected = {} if quiet else _foretold(recipes, workspace, workers)
     code = _run(recipes, workspace, expected, quiet=quiet, workers=workers, json_file=json_file)
     if code == 0:
@@ -273,6 +280,14 @@ def fetch(
 
 def _data() -> Path:
     return Workspace(DEFAULT_WORKSPACE).data
+
+
+def _workers(where: str, workers: int | None) -> int | None:
+    if where not in ("pool", "here"):
+        raise UserError(f"--where is pool or here, not {where!r}")
+    if where == "here" and workers not in (None, 1):
+        raise UserError("--where here is one process: leave --workers out, or choose --where pool")
+    return 1 if where == "here" else workers
 
 
 def _foretold(recipes: Sequence[Recipe], root: Path, workers: int | None) -> Mapping[Recipe, float]:
