@@ -35,6 +35,7 @@ class Example:
         label: class index, or a real number for regression; None where nobody knows.
         rationale: what people marked as evidence, one entry per word over all parts, in order.
         candidates: the answers (class indices) that this example admits; None admits all.
+        truth: what each word is known to add to class 1 (or to the label), where the corpus was made so.
     """
 
     uid: str
@@ -42,6 +43,7 @@ class Example:
     label: Number | None = None
     rationale: tuple[bool, ...] | None = None
     candidates: tuple[int, ...] | None = None
+    truth: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,8 @@ class Batch:
         labels: class indices (int64) or real numbers (float); None where unknown.
         candidates: answers admitted `[batch output]`; None admits all.
         filler: id that stands on padding.
+        unknown: id of the symbol for words outside the vocabulary; None where there is no such symbol.
+        masker: id of the symbol that hides a word from a masked language model; None where there is no such symbol.
     """
 
     uids: tuple[str, ...]
@@ -66,6 +70,8 @@ class Batch:
     labels: Tensor | None = None
     candidates: Tensor | None = None
     filler: int = 0
+    unknown: int | None = None
+    masker: int | None = None
 
     def __len__(self) -> int:
         return len(self.uids)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
@@ -195,7 +195,7 @@ class WordBatcher(Batcher):
 
     def __call__(self, examples: Sequence[Example]) -> Batch:
         rows = [self._row(texts_of(example)) for example in examples]
-        return padded(rows, examples, filler=PAD, answers=self._answers)
+        return replace(padded(rows, examples, filler=PAD, answers=self._answers), unknown=UNK)
 
     def texts(self, batch: Batch) -> list[list[str]]:
         names = self.vocabulary

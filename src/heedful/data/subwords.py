@@ -11,7 +11,7 @@ import hashlib
 import re
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from transformers import AutoConfig, AutoTokenizer, BatchEncoding, PreTrainedTokenizerBase
@@ -85,7 +85,10 @@ class SubwordBatcher(Batcher):
 
     def __call__(self, examples: Sequence[Example]) -> Batch:
         rows = [_row(*encoded) for encoded in self._encoded(examples, limit=self.max_length)]
-        return padded(rows, examples, filler=self._filler, answers=self._answers)
+        batch = padded(rows, examples, filler=self._filler, answers=self._answers)
+        return replace(
+            batch, unknown=_symbol(self._tokenizer.unk_token_id), masker=_symbol(self._tokenizer.mask_token_id)
+        )
 
     def cut(self, examples: Sequence[Example]) -> int:
         """How many examples are longer than the model can read; `cut_note` says what happens to them."""
@@ -198,6 +201,11 @@ def _positions(source: str) -> int | None:
         return None
     # The RoBERTa family (whose padding id is not 0) counts positions from the padding id + 1.
     return positions - (filler + 1 if isinstance(filler, int) and filler > 0 else 0)
+
+
+def _symbol(number: object) -> int | None:
+    """The id of a symbol; None where the tokenizer has none."""
+    return number if isinstance(number, int) else None
 
 
 def _checked_filler(tokenizer: PreTrainedTokenizerBase) -> int:
