@@ -9,19 +9,21 @@ of each example has one number per word; the rationale marks the words where it 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar, Literal
 
 import numpy as np
+import torch
 from numpy.random import Generator, default_rng
 
 from heedful.core.tasks import Binary
 from heedful.core.types import SPLITS, Batching, Corpus, Example, Split, Splits, UserError
 from heedful.data.batching import Words
 from heedful.data.layout import named
+from heedful.data.vectors import Vectors, WordVectors
 
 Law = Literal["additive", "majority", "xor", "order", "hint"]
 Text = tuple[list[str], list[float], int]
@@ -167,6 +169,24 @@ _LAWS: Mapping[Law, Callable[[Known, int, Generator], Text]] = {
     "order": _order,
     "hint": _hint,
 }
+
+
+@dataclass(frozen=True)
+class PlantedWeights(WordVectors):
+    """Vectors of one number: what each word of a `Known` corpus adds under the additive law."""
+
+    corpus: Known
+
+    def look_up(self, words: Sequence[str], data: Path, generator: torch.Generator) -> Vectors:
+        """The weights in the order of the words; zero for special symbols and unknown words."""
+        weights = self.corpus.weights
+        matrix = torch.tensor([[weights.get(word, 0.0)] for word in words])
+        return Vectors(matrix, torch.tensor([word in weights for word in words]))
+
+    def digest(self, data: Path) -> str:
+        """That of the corpus, whose weights these are."""
+        return self.corpus.digest(data)
+
 
 MARKS = ("shortcutno", "shortcutyes")
 
