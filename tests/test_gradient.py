@@ -7,9 +7,12 @@ from dataclasses import replace
 
 import pytest
 import torch
+from captum.attr import InputXGradient as CaptumInputXGradient
+from captum.attr import Saliency
 from torch import Generator, Tensor, nn
 
-from heedful.attributions.gradient import Gradient
+from heedful.attributions.gradient import Gradient, GradientNorm, GradientSum, InputXGradient
+from heedful.attributions.output import explained
 from heedful.core.measures import kendall_tau
 from heedful.core.tasks import Binary, Classes
 from heedful.core.types import Batch, Model, Trace, UserError
@@ -260,3 +263,60 @@ def test_weights_that_are_frozen_stay_frozen_and_give_the_same_slopes() -> None:
     model.requires_grad_(requires_grad=False)
     assert torch.allclose(Gradient()(model, BATCH, TARGET).scores, expected, rtol=0, atol=1e-14)
     assert not any(parameter.requires_grad for parameter in model.parameters())
+
+
+NEW = (InputXGradient(), GradientNorm(1), GradientNorm(2, output="logit"), GradientSum(), GradientSum(specials=True))
+
+
+@pytest.mark.parametrize("name", ["bilstm", "bert", "vit"])
+def test_products_norms_and_sums_are_those_of_captums_slopes(name: str) -> None:
+    model: Model = pooled() if name == "bilstm" else tiny(name)
+    batch = {"bilstm": BATCH, "bert": texts(), "vit": images()}[name]
+
+    def read(embeddings: Tensor) -> Tensor:
+        return explained(model.task, model(batch, embeddings=embeddings).logits, TARGET, "logit")
+
+    given = model(batch).embeddings.detach().requires_grad_()
+    slope = Saliency(read).attribute(given, abs=False)
+    scored = batch.scored
+    expected: dict[InputXGradient | GradientNorm | GradientSum, Tensor] = {
+        InputXGradient("logit"): CaptumInputXGradient(read).attribute(given).sum(-1),
+        GradientNorm(1, "logit"): Saliency(read).attribute(given).sum(-1),
+        GradientNorm(2, "logit"): slope.square().sum(-1).sqrt(),
+        GradientSum("logit"): slope.sum(-1),
+    }
+    for method, scores in expected.items():
+        assert torch.allclose(method(model, batch, TARGET).scores[scored], scores[scored].detach(), atol=1e-10)
+
+
+def test_input_times_gradient_is_the_uncut_gradient() -> None:
+    one, other = (method(pooled(), BATCH, TARGET).scores for method in (InputXGradient(), Gradient(cut=False)))
+    assert torch.equal(one, other)
+
+
+def test_norms_and_sums_by_hand() -> None:
+    # The slope along e_t is a_t w = (.5, -.25) a_t.
+    model, batch = bag()
+    target = torch.tensor([1])
+    weights = torch.tensor([[0.6, 0.3, 0.1]], dtype=torch.float64)
+    for method, size in ((GradientNorm(1, "logit"), 0.75), (GradientNorm(2, "logit"), 0.3125**0.5)):
+        assert torch.allclose(method(model, batch, target).scores, weights * size)
+    assert torch.allclose(GradientSum("logit")(model, batch, target).scores, weights * 0.25)
+    with pytest.raises(UserError, match=r"order=3.*GradientSum"):
+        GradientNorm(order=3)
+
+
+@pytest.mark.parametrize("name", ["pooled", "transformer"])
+@pytest.mark.parametrize("method", NEW, ids=repr)
+def test_the_laws_of_attributions_hold_for_products_norms_and_sums(
+    name: str, method: InputXGradient | GradientNorm | GradientSum
+) -> None:
+    model = models()[name]
+    found = method(model, BATCH, TARGET)
+    assert torch.equal(found.mask, BATCH.mask if method.specials else BATCH.scored)
+    assert (found.scores[~found.mask] == 0).all()
+    assert (found.scores[found.mask] != 0).all()
+    for row in range(3):
+        alone = method(model, BATCH.rows(torch.tensor([row])), TARGET[row : row + 1]).scores[0]
+        assert torch.allclose(alone, found.scores[row, : len(alone)], atol=1e-6)
+    assert all(parameter.grad is None for parameter in model.parameters())

@@ -29,13 +29,14 @@ FLOORS = {
     "estimating": 4,
     "results": 4,
     "printed": 4,
+    "checking": 4,
     "report": 5,
     "cli": 6,
     "": 7,
 }
 FENCES = {
     "transformers": {"models/transformer.py", "models/tapping.py", "data/subwords.py"},
-    "captum": {"attributions/gradient.py"},
+    "captum": {"attributions/deeplift.py"},
     "ray": {"runner.py"},
     "datasets": {"data/fetching.py", "data/tables.py", "data/hub.py"},
     "matplotlib": {"report/charts.py", "report/drawing.py", "report/ink.py"},
@@ -132,7 +133,8 @@ def test_every_trial_is_in_the_catalogue() -> None:
 
 
 def test_every_attribution_method_is_in_the_catalogue() -> None:
-    assert set(public_classes("attributions")) == {type(make()).__name__ for make in catalogue.METHODS.values()}
+    results = {"Explained"}
+    assert set(public_classes("attributions")) - results == {type(m()).__name__ for m in catalogue.METHODS.values()}
 
 
 def test_catalogue_entries_are_what_they_say() -> None:

@@ -15,6 +15,7 @@ from heedful.attributions.deletion import LeaveOneOut
 from heedful.attributions.gradient import Gradient
 from heedful.core.figures import Heatmap
 from heedful.core.workspace import Workspace
+from heedful.data.truths import Shortcut
 from heedful.models.attention import Additive
 from heedful.models.encoders import Average
 from heedful.models.pooled import Pooled
@@ -26,6 +27,7 @@ from heedful.trials.adversary import Adversary
 from heedful.trials.agreement import Agreement
 from heedful.trials.attefa import AtteFa
 from heedful.trials.dispersal import Dispersal
+from heedful.trials.faithfulness import Faithfulness
 from heedful.trials.guided import Guided
 from heedful.trials.necessity import Necessity
 from heedful.trials.performance import Performance
@@ -33,7 +35,8 @@ from heedful.trials.permutation import Permutation
 from heedful.trials.seeds import Seeds
 from heedful.trials.tradeoff import Tradeoff
 from heedful.trials.trial import Trial
-from tests.tiny import subject
+from heedful.trials.truth import Truth
+from tests.tiny import Sentences, subject
 
 LEARNER = replace(subject(), model=Pooled(Average(4), Additive()))
 SHORT = Fit(2, 8, Adam(rate=0.02), Select(by="deception"))
@@ -48,6 +51,8 @@ TRIALS: Mapping[str, Trial] = {
     "dispersal": Dispersal(subject(), 2, fit=SHORT),
     "guided": Guided(LEARNER, (("base", Borrowed(subject())),), (0, 1)),
     "attefa": AtteFa(subject(), (1, 2), (1,), fit=SHORT),
+    "faithfulness": Faithfulness(subject(), (RawAttention(), Gradient())),
+    "truth": Truth(replace(subject(), corpus=Shortcut(Sentences())), (RawAttention(), Gradient())),
 }
 """One of each kind on a tiny subject; a new trial needs a line here."""
 OVER_SEEDS = {"necessity": 2, "guided": 6, "attefa": 4}

@@ -5,22 +5,32 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 
-from heedful.attributions.attention import RawAttention
+from heedful.attributions.attention import HeadAttention, RawAttention
+from heedful.attributions.deeplift import DeepLift, DeepShap
 from heedful.attributions.deletion import LeaveOneOut
-from heedful.attributions.gradient import Gradient
-from heedful.attributions.nulls import PermutedAttention
-from heedful.attributions.perturbation import Random
+from heedful.attributions.flow import Flow
+from heedful.attributions.gradient import Gradient, GradientNorm, GradientSum, InputXGradient
+from heedful.attributions.lime import Lime
+from heedful.attributions.norms import KobayashiNorm, ValueNorm
+from heedful.attributions.nulls import PermutedAttention, Randomised
+from heedful.attributions.paths import GradientShap, IntegratedGradients
+from heedful.attributions.perturbation import Occlusion, Random
+from heedful.attributions.relevance import AttentionXGradient, Relevance
+from heedful.attributions.rollout import Rollout
+from heedful.attributions.shapley import KernelShap, Shapley
 from heedful.core.types import Corpus, Method
 from heedful.data.corpora import CORPORA as PUBLISHED
 from heedful.data.licensed import ADRTweets, Anemia, Diabetes
 from heedful.data.packaged import RottenTomatoes
 from heedful.data.planted import MOCKS, Stories
+from heedful.data.truths import KNOWN
 from heedful.models.attention import Additive, Attention, Dot
 from heedful.models.encoders import GRU, Average, BiLSTM, Convolution, Encoder, Perceptron
 from heedful.trials.adversary import Adversary
 from heedful.trials.agreement import Agreement
 from heedful.trials.attefa import AtteFa
 from heedful.trials.dispersal import Dispersal
+from heedful.trials.faithfulness import Faithfulness
 from heedful.trials.guided import Guided
 from heedful.trials.necessity import Necessity
 from heedful.trials.performance import Performance
@@ -28,11 +38,13 @@ from heedful.trials.permutation import Permutation
 from heedful.trials.seeds import Seeds
 from heedful.trials.tradeoff import Tradeoff
 from heedful.trials.trial import Trial
+from heedful.trials.truth import Truth
 
 CORPORA: Mapping[str, Corpus] = {
     **PUBLISHED,
     **{corpus.name: corpus for corpus in (Diabetes(), Anemia(), ADRTweets(), RottenTomatoes())},
     **MOCKS,
+    **KNOWN,
     **{corpus.name: corpus for corpus in (Stories(task) for task in (1, 2, 3))},
 }
 ENCODERS: Mapping[str, type[Encoder]] = {
@@ -46,9 +58,28 @@ ATTENTIONS: Mapping[str, Callable[[], Attention]] = {"additive": Additive, "dot"
 METHODS: Mapping[str, Callable[[], Method]] = {
     "raw-attention": RawAttention,
     "gradient": Gradient,
+    "gradient-norm": GradientNorm,
+    "gradient-sum": GradientSum,
+    "input-x-gradient": InputXGradient,
+    "integrated-gradients": IntegratedGradients,
+    "gradient-shap": GradientShap,
+    "deep-lift": DeepLift,
+    "deep-shap": DeepShap,
     "leave-one-out": LeaveOneOut,
+    "occlusion": Occlusion,
+    "lime": Lime,
+    "kernel-shap": KernelShap,
+    "shapley": Shapley,
+    "head-attention": HeadAttention,
+    "rollout": Rollout,
+    "flow": Flow,
+    "value-norm": ValueNorm,
+    "kobayashi-norm": KobayashiNorm,
+    "attention-x-gradient": AttentionXGradient,
+    "relevance": Relevance,
     "random": Random,
     "permuted-attention": PermutedAttention,
+    "randomised": Randomised,
 }
 TRIALS: Mapping[str, type[Trial]] = {
     trial.name: trial
@@ -56,6 +87,7 @@ TRIALS: Mapping[str, type[Trial]] = {
         *(Performance, Agreement, Permutation, Adversary),
         *(Necessity, Seeds, Tradeoff, Dispersal, Guided),
         AtteFa,
+        *(Faithfulness, Truth),
     )
 }
 

@@ -1,13 +1,16 @@
-"""Attributions that read attention itself."""
+"""Attributions that read attention itself, and who reads: which query rows of a layer count."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
-from heedful.core.types import Attribution, Batch, Model
+from heedful.core.types import Attribution, Batch, Model, UserError
+
+Row = Literal["mean", "class"]
 
 
 @dataclass(frozen=True)
@@ -28,8 +31,8 @@ class RawAttention:
         """Weights of the scored units; what special symbols receive is left out, not redistributed."""
         with torch.no_grad():
             attention = model(batch).attention
-        layers = attention if self.layer is None else attention[:, [self.layer]]
-        heads = layers if self.head is None else layers[:, :, [self.head]]
+        layers = attention[:, numbered(self.layer, attention.shape[1], "layer")]
+        heads = layers[:, :, numbered(self.head, attention.shape[2], "head")]
         rows = batch.mask[:, None, None, :] if attention.shape[3] == batch.mask.shape[1] else None
         scores = _row_mean(heads, rows).mean((1, 2))
         return Attribution(scores.masked_fill(~batch.scored, 0), batch.scored)
@@ -41,3 +44,68 @@ def _row_mean(attention: Tensor, rows: Tensor | None) -> Tensor:
         return attention.mean(3)
     weights = rows.to(attention) / rows.sum(-1, keepdim=True)
     return torch.einsum("blhqu,blhq->blhu", attention, weights.expand(attention.shape[:4]))
+
+
+@dataclass(frozen=True)
+class HeadAttention:
+    """What the class symbol looks at in one layer: the heat-map that is shown most often.
+
+    A text without a class symbol is read by all its units alike. A pooled model has one row: the answer is its
+    attention, as for `RawAttention`.
+
+    Args:
+        layer: counted from 0, or from the last with -1; None takes the mean of all.
+        head: one head only; None takes the mean of all.
+        row: "class" reads the first unit's row where that unit is a special symbol, "mean" the mean of real rows.
+    """
+
+    layer: int | None = -1
+    head: int | None = None
+    row: Row = "class"
+
+    def __post_init__(self) -> None:
+        check_row(self.row)
+
+    def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
+        """Weights of the scored units; what special symbols receive is left out, not redistributed."""
+        with torch.no_grad():
+            attention = model(batch).attention
+        if not looks_at_units(attention, batch):
+            return RawAttention()(model, batch, target)
+        chosen = attention[:, numbered(self.layer, attention.shape[1], "layer")]
+        chosen = chosen[:, :, numbered(self.head, attention.shape[2], "head")]
+        scores = torch.einsum("bq,blhqu->bu", readers(batch, self.row), chosen.double())
+        scores = scores / (chosen.shape[1] * chosen.shape[2])
+        return Attribution(scores.masked_fill(~batch.scored, 0), batch.scored)
+
+
+def looks_at_units(attention: Tensor, batch: Batch) -> bool:
+    """True where queries are units (self-attention), False for the one or two queries of a pooled model."""
+    return attention.shape[3] == batch.mask.shape[1]
+
+
+def check_row(row: str) -> None:
+    """Refuses a choice of rows that there is not."""
+    if row not in get_args(Row):
+        raise UserError(f"there is no row {row!r} to read attention from; choose one of {', '.join(get_args(Row))}")
+
+
+def readers(batch: Batch, row: Row) -> Tensor:
+    """Weights of the query rows `[batch unit]`, in float64: the class symbol's row alone, or all real rows alike."""
+    alike = batch.mask.double() / batch.lengths.clamp(min=1).unsqueeze(1)
+    if row == "mean":
+        return alike
+    first = torch.zeros_like(alike)
+    first[:, 0] = 1.0
+    has_class = batch.mask[:, :1] & ~batch.scored[:, :1]
+    return torch.where(has_class, first, alike)
+
+
+def numbered(number: int | None, count: int, kind: str) -> slice:
+    """The one layer or head with this number, or all; a number from -count to count - 1."""
+    if number is None:
+        return slice(None)
+    if not -count <= number < count:
+        raise UserError(f"there is no {kind} {number}: this model has {count}, numbered from 0")
+    number %= count
+    return slice(number, number + 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -45,12 +46,105 @@ class Gradient:
     def _slopes(self, model: Model, batch: Batch, target: Tensor, trace: Trace) -> Tensor:
         """d output / d embeddings `[batch unit width]`."""
         attention = trace.attention.detach() if self.cut else None
-        with torch.enable_grad():
-            embeddings = trace.embeddings.detach().clone().requires_grad_()
+
+        def read(embeddings: Tensor) -> Tensor:
             logits = model(batch, embeddings=embeddings, attention=attention).logits
-            total = explained(model.task, logits, target, self.output).sum()
-            # Asked for embeddings only, autograd leaves no gradient on the parameters.
-            return torch.autograd.grad(total, embeddings)[0]
+            return explained(model.task, logits, target, self.output)
+
+        return slopes(read, trace.embeddings)
+
+
+@dataclass(frozen=True)
+class InputXGradient:
+    """The slope along each unit's own embedding, e_t . df/de_t, through attention and all.
+
+    It is the output's linear part that is due to the unit, and what `Gradient(cut=False)` gives.
+
+    Args:
+        output: "probability", or "logit", which does not flatten out where the model is sure.
+        specials: special symbols are scored too.
+    """
+
+    output: Output = "probability"
+    specials: bool = False
+
+    def __post_init__(self) -> None:
+        check_output(self.output)
+
+    def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
+        """Signed products of the units, in float64."""
+        embeddings, slope = _slopes_here(model, batch, target, self.output)
+        return _scored((embeddings * slope).sum(-1), batch, specials=self.specials)
+
+
+@dataclass(frozen=True)
+class GradientNorm:
+    """The size of the slope along each unit's embedding, |df/de_t|_1 or |df/de_t|_2, never negative.
+
+    Args:
+        order: 1, as captum's saliency summed over its entries, or 2.
+        output: "probability" or "logit".
+        specials: special symbols are scored too.
+    """
+
+    order: int = 2
+    output: Output = "probability"
+    specials: bool = False
+
+    def __post_init__(self) -> None:
+        check_output(self.output)
+        if self.order not in (1, 2):
+            raise UserError(f"GradientNorm(order={self.order}): choose 1 or 2; GradientSum() keeps the sign")
+
+    def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
+        """Norms of the units' slopes, in float64."""
+        _, slope = _slopes_here(model, batch, target, self.output)
+        return _scored(slope.norm(p=self.order, dim=-1), batch, specials=self.specials)
+
+
+@dataclass(frozen=True)
+class GradientSum:
+    """The signed sum of the entries of the slope along each unit's embedding, sum_d df/de_td.
+
+    Args:
+        output: "probability" or "logit".
+        specials: special symbols are scored too.
+    """
+
+    output: Output = "probability"
+    specials: bool = False
+
+    def __post_init__(self) -> None:
+        check_output(self.output)
+
+    def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
+        """Sums of the units' slopes, in float64."""
+        _, slope = _slopes_here(model, batch, target, self.output)
+        return _scored(slope.sum(-1), batch, specials=self.specials)
+
+
+def slopes(read: Callable[[Tensor], Tensor], embeddings: Tensor) -> Tensor:
+    """The slopes of the values `[batch]` that are read off embeddings `[batch unit width]`, of the same shape."""
+    with torch.enable_grad():
+        at = embeddings.detach().clone().requires_grad_()
+        # Asked for embeddings only, autograd leaves no gradient on the parameters.
+        return torch.autograd.grad(read(at).sum(), at)[0]
+
+
+def _slopes_here(model: Model, batch: Batch, target: Tensor, output: Output) -> tuple[Tensor, Tensor]:
+    """The embeddings of the texts and the slopes at them, in float64."""
+    with torch.no_grad():
+        embeddings = model(batch).embeddings
+
+    def read(at: Tensor) -> Tensor:
+        return explained(model.task, model(batch, embeddings=at).logits, target, output)
+
+    return embeddings.double(), slopes(read, embeddings).double()
+
+
+def _scored(scores: Tensor, batch: Batch, *, specials: bool) -> Attribution:
+    units = batch.mask if specials else batch.scored
+    return Attribution(scores.masked_fill(~units, 0), units)
 
 
 def _weights(trace: Trace) -> Tensor:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from heedful.attributions.attention import RawAttention
 from heedful.core.randomness import random_orders
-from heedful.core.types import Attribution, Batch, Model
+from heedful.core.types import Attribution, Batch, Method, Model
 from heedful.core.workspace import derived_seed
 
 
@@ -31,6 +32,40 @@ class PermutedAttention:
         for part in range(int(batch.segments.max()) + 1):
             scores = _dealt(scores, batch.scored & (batch.segments == part), seeds + part)
         return Attribution(scores, batch.scored)
+
+
+@dataclass(frozen=True)
+class Randomised:
+    """A method on a copy of the model whose weights were drawn afresh (the sanity check of Adebayo et al. 2018).
+
+    A method whose scores hardly change says little about what the model has learnt. Every tensor of weights is drawn
+    from a normal with its own mean and spread, so that the copy works on the same scale whatever its kind; weights
+    that are exactly zero, as on padding, stay zero.
+
+    Args:
+        method: what is asked for its scores.
+        seed: decides the draw, together with the name of each weight.
+    """
+
+    method: Method = RawAttention()
+    seed: int = 0
+
+    def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
+        """The scores of `method` for the same targets on the other model."""
+        return self.method(redrawn(model, self.seed), batch, target)
+
+
+@torch.no_grad()
+def redrawn(model: Model, seed: int) -> Model:
+    """A copy of the model with fresh weights; the given one is not touched."""
+    other = copy.deepcopy(model)
+    for name, weights in other.named_parameters():
+        generator = Generator().manual_seed(derived_seed("randomised", seed, name))
+        drawn = torch.randn(weights.shape, generator=generator, dtype=torch.float64)
+        centre, spread = weights.double().mean(), weights.double().std(correction=0)
+        fresh = centre + spread * drawn.to(weights.device)
+        weights.copy_(torch.where(weights == 0, 0.0, fresh))
+    return other
 
 
 def _dealt(scores: Tensor, units: Tensor, seeds: Tensor) -> Tensor:

@@ -48,20 +48,15 @@ def top_agreement_matrix(
     signed-rank 0.0
     """
     if kind not in get_args(TopAgreement):
-        raise ValueError(f"there is no agreement {kind!r} of the top: choose one of {', '.join(get_args(TopAgreement))}")
+        raise ValueError(
+            f"there is no agreement {kind!r} of the top: choose one of {', '.join(get_args(TopAgreement))}"
+        )
     real = real_units(scores, mask)
-    methods, width = scores.shape[-2:]
-    blocks = _tie_blocks(scores, real)
+    methods = scores.shape[-2]
     sizes = torch.as_tensor(k, device=scores.device).expand(*scores.shape[:-1], methods)
     sizes = torch.minimum(sizes, real.sum(-1)[..., None, None]).clamp(min=1).double()
-    rows = _Rows(*(each.reshape(-1, methods, width) for each in blocks), sizes.reshape(-1, methods, methods))
-    value = sizes.new_empty(len(rows.k), methods, methods)
-    step = max(1, _BLOCK // max(1, methods * methods * width))
-    for start in range(0, len(value), step):
-        value[start : start + step] = _shared(kind, _Rows(*(each[start : start + step] for each in rows)))
-    value = value.reshape(*scores.shape[:-1], methods)
-    defined = real.any(-1)[..., None, None].expand(value.shape)
-    return _without_p_value(value, defined)
+    value = _shares(kind, _rows(scores, real, sizes)).reshape(sizes.shape)
+    return _without_p_value(value, real.any(-1)[..., None, None].expand(value.shape))
 
 
 def pairwise_rank_agreement_matrix(scores: Tensor, mask: Tensor | None = None) -> Correlation:
@@ -123,16 +118,14 @@ def word_scores(scores: Tensor, mask: Tensor, words: Tensor, *, signed: bool) ->
     return WordScores(total, present > 0)
 
 
-class _TieBlocks(NamedTuple):
-    """For each unit the places before its tied block, the block's size, and the sign of its score (2 off the mask)."""
-
-    before: Tensor
-    size: Tensor
-    sign: Tensor
-
-
 class _Rows(NamedTuple):
-    """Tie blocks `[row method unit]`, and k `[row method method]`."""
+    """Tied blocks of units `[row method unit]`, and k `[row method method]`.
+
+    Args:
+        before: places before the block that a unit stands in; infinity off the mask, so that no top has it.
+        size: units in the block.
+        sign: of the unit's score; 2 off the mask.
+    """
 
     before: Tensor
     size: Tensor
@@ -140,16 +133,26 @@ class _Rows(NamedTuple):
     k: Tensor
 
 
-def _tie_blocks(scores: Tensor, real: Tensor) -> _TieBlocks:
+def _rows(scores: Tensor, real: Tensor, k: Tensor) -> _Rows:
+    methods, width = scores.shape[-2:]
     inside = real.unsqueeze(-2)
     values = (-scores.double().abs()).masked_fill(~inside, math.inf)
     places, sizes = dense_ranks(values, inside)
-    slot = places.clamp(max=max(scores.shape[-1] - 1, 0))
-    before = (sizes.cumsum(-1) - sizes).gather(-1, slot).double()
-    # Off the mask a unit stands behind every place, so no top has it.
-    before = before.masked_fill(~inside, math.inf)
+    slot = places.clamp(max=max(width - 1, 0))
+    before = (sizes.cumsum(-1) - sizes).gather(-1, slot).double().masked_fill(~inside, math.inf)
     size = sizes.gather(-1, slot).double().masked_fill(~inside, 1.0)
-    return _TieBlocks(before, size, scores.double().sign().masked_fill(~inside, 2.0))
+    sign = scores.double().sign().masked_fill(~inside, 2.0)
+    before, size, sign = (each.reshape(-1, methods, width) for each in (before, size, sign))
+    return _Rows(before, size, sign, k.reshape(-1, methods, methods))
+
+
+def _shares(kind: TopAgreement, rows: _Rows) -> Tensor:
+    """The share of the top that agrees, `[row method method]`, in blocks that bound the memory."""
+    value = torch.empty_like(rows.k)
+    step = max(1, _BLOCK // max(1, rows.k[:1].numel() * rows.size.shape[-1]))
+    for start in range(0, len(value), step):
+        value[start : start + step] = _shared(kind, _Rows(*(each[start : start + step] for each in rows)))
+    return value
 
 
 def _shared(kind: TopAgreement, rows: _Rows) -> Tensor:

@@ -35,11 +35,13 @@ class Tap:
         given: attention `[batch layer head query unit]` to be taken as it is.
         scores: scaled scores of each layer so far, zero where attention may not be; none where it is given.
         attention: the attention of each layer so far, before dropout.
+        carried: the module and the values `[batch head unit dim]` of each layer so far.
     """
 
     given: Tensor | None = None
     scores: list[Tensor] = field(default_factory=list)
     attention: list[Tensor] = field(default_factory=list)
+    carried: list[tuple[nn.Module, Tensor]] = field(default_factory=list)
 
     def read(self, scores: Tensor, mask: Tensor | None) -> Tensor:
         """softmax(scores + mask); scores, overwritten where they are masked, and weights are kept."""
@@ -87,6 +89,7 @@ def tapped_attention(
     function of the library, dropout falls on the weights in training; a given attention is spared.
     """
     tap = _running.get()
+    tap.carried.append((module, value))
     if tap.given is not None:
         weights = dropped = tap.write(tap.given)
     else:

@@ -23,9 +23,12 @@ from transformers import (
     MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
     AutoConfig,
 )
+from transformers.utils.generic import ModelOutput
 
+from heedful.core.carrying import Carried
 from heedful.core.tasks import Classes, Regression
 from heedful.core.types import Batch, Content, Model, Plan, Task, Trace, UserError
+from heedful.models.carrying import carried_by
 from heedful.models.reading import embedding_inputs, reads_images, sample
 from heedful.models.tapping import (
     Network,
@@ -82,6 +85,23 @@ class TransformerModel(Model):
             embeddings = embedded(self.network, embedding_inputs(self.network, batch))
         self._check(batch, embeddings, attention)
         tap = Tap(attention)
+        states, logits = self._read(batch, embeddings, tap)
+        scores = None
+        if attention is None:
+            scores, attention = tap.seen(batch.mask)
+        return Trace(embeddings, states[0], attention, logits, scores)
+
+    def carried(self, batch: Batch) -> Carried:
+        """Weights, values and projections of every layer, from the first up."""
+        embeddings = embedded(self.network, embedding_inputs(self.network, batch))
+        if torch.is_grad_enabled():
+            # Also a network whose weights are frozen lets its attention take a gradient.
+            embeddings = embeddings.detach().requires_grad_()
+        tap = Tap()
+        return carried_by(self.network, tap, self._read(batch, embeddings, tap)[1])
+
+    def _read(self, batch: Batch, embeddings: Tensor, tap: Tap) -> tuple[ModelOutput, Tensor]:
+        """States of the last layer, and logits; the tap sees every layer."""
         if reads_images(self.network):
             states = run(self.network, {"pixel_values": embeddings}, tap)
             logits = decided(self.network, states, {})
@@ -92,10 +112,7 @@ class TransformerModel(Model):
         if batch.candidates is not None:
             logits = logits.masked_fill(~batch.candidates.bool(), -torch.inf)
         self._check_calls(len(tap.attention))
-        scores = None
-        if attention is None:
-            scores, attention = tap.seen(batch.mask)
-        return Trace(embeddings, states[0], attention, logits, scores)
+        return states, logits
 
     def _check(self, batch: Batch, embeddings: Tensor, attention: Tensor | None) -> None:
         rows, units = batch.mask.shape

@@ -26,6 +26,7 @@ from heedful.papers import attefa
 from heedful.papers.choosing import Choice, Selecting, vectors_named
 from heedful.papers.jain import JAIN_WALLACE, attention_battery, examined, jain_wallace, jain_wallace_subject
 from heedful.papers.own import found_vectors
+from heedful.papers.song import DISAGREEMENT, disagreement
 from heedful.papers.wiegreffe import WIEGREFFE_PINTER, wiegreffe_pinter
 from heedful.recipes.fit import Adam, Fit
 from heedful.recipes.subject import Subject
@@ -38,6 +39,7 @@ __all__ = [
     "attefa",
     "attention_battery",
     "demo",
+    "disagreement",
     "examined",
     "jain_wallace",
     "jain_wallace_subject",
@@ -89,6 +91,13 @@ PAPERS: Mapping[str, Paper] = {
         "How much of its predictions must a model give up to attend elsewhere?",
         attefa.attefa,
         attefa.CORPORA,
+    ),
+    "disagreement": Paper(
+        "A Song of (Dis)agreement (Neely et al. 2022)",
+        "Do explanations agree with each other, does the model depend on the words that they name, and which of them "
+        "find words that are known to decide?",
+        disagreement,
+        DISAGREEMENT,
     ),
 }
 

@@ -9,6 +9,8 @@ import pandas as pd
 import torch
 from torch import Generator, Tensor
 
+from heedful.attributions.references import Explained
+from heedful.core.remembering import remembering
 from heedful.core.types import Batch, Method, Split
 from heedful.core.workspace import Artefact, Json, Recipe, Workspace, derived_seed
 from heedful.data.batching import SPECIALS, UNK
@@ -34,14 +36,19 @@ class Attributed(Recipe):
     limit: int | None = None
 
     def make(self, workspace: Workspace) -> Artefact:
-        """A table with uid, units with scores, words and parts, predicted class, its probability and the label."""
+        """A table with uid, units with scores, words and parts, predicted class, its probability and the label.
+
+        Methods whose scores should add up to a known number also say by how much they miss it (`gap`).
+        """
         trained = self.subject.restore(workspace)
         batch = sampled(trained.batch(self.split), self.limit)
         rows: list[dict[str, object]] = []
         title = f"{type(self.method).__name__} {' '.join(map(str, self.subject.about.values()))}"
         with workspace.progress.task(title, len(batch)) as step:
             for _, part in inference_batches(batch, workspace.batch_size):
-                rows += self._rows(trained, part.to(workspace.device))
+                # What a method asks twice about the same text is answered once.
+                with remembering(trained.model):
+                    rows += self._rows(trained, part.to(workspace.device))
                 step(len(part))
         notes: dict[str, Json] = {"about": dict(self.subject.about), "method": type(self.method).__name__}
         counts: dict[str, Json] = {"n": len(rows), "of": len(trained.examples(self.split))}
@@ -65,6 +72,7 @@ class Attributed(Recipe):
                 "predicted": int(target[row]),
                 "probability": float(probabilities[row, target[row]]),
                 "label": labels[row],
+                **({"gap": float(found.gap[row])} if isinstance(found, Explained) else {}),
             }
             for row, uid in enumerate(batch.uids)
         ]

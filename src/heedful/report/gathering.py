@@ -62,15 +62,19 @@ class _Known:
 
     def chapter(self, run: Run) -> str:
         """The paper under which a run is told: a model's performance stands with what was done to that model."""
-        if run.trial.name == "performance":
+        if run.trial.name in GUESTS:
             return self.homes.get(compact(run.recipe["subject"]), run.trial.paper)
         return run.trial.paper
+
+
+GUESTS = ("performance", "agreement")
+"""Trials that several papers have: they are told with what else was done to the same model."""
 
 
 def _homes(runs: Sequence[Run]) -> dict[str, str]:
     """The last paper whose trials examine each subject: later papers use trials of earlier ones, not the reverse."""
     order = list(papers.PAPERS)
-    examined = [run for run in runs if run.trial.name != "performance"]
+    examined = [run for run in runs if run.trial.name not in GUESTS]
     return {
         compact(run.recipe["subject"]): run.trial.paper
         for run in sorted(examined, key=lambda run: order.index(run.trial.paper))

@@ -1,4 +1,8 @@
-"""From scores to evidence: which units are taken away in which order, and the model's answers to all of it at once."""
+"""From scores to evidence: which units are taken away in which order, and the model's answers to all of it at once.
+
+The answers come from the one engine of everything that perturbs, `attributions.asking`: what a method has already asked
+inside `core.remembering.remembering` is not asked again.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +11,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from heedful.attributions.asking import Baselines, asked
 from heedful.core.faithfulness import MEASURES, Direction, Evidence, Measure, bin_counts, places_by_score, step_counts
 from heedful.core.randomness import hashed_uniform
 from heedful.core.types import Attribution, Batch, Model
 from heedful.core.workspace import derived_seed
 from heedful.trials.comparing import quantised
-from heedful.trials.removing import outputs
 
 RESOLUTION = 1e-9
 """Scores closer than this share of the largest are ties, as in agreement."""
@@ -23,29 +27,28 @@ class Probing:
     """How a model is asked.
 
     Args:
-        symbol: what takes a removed unit's place; None deletes.
+        remove: what becomes of a unit that is taken away: another symbol, the zero vector, or the gap is closed.
         steps: points of a curve beside its beginning.
         samples: random removals, each unit with a chance of one half, the same ones for every method.
         seed: of the random removals and of the order of ties, together with each text's uid.
     """
 
-    symbol: int | None = None
+    remove: Baselines = "delete"
     steps: int = 20
     samples: int = 32
     seed: int = 0
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, scores: Tensor) -> Evidence:
         """Evidence for scores `[method batch unit]` of the outputs `target` `[batch]`; rows method after method."""
-        scores = _rounded(scores, batch.scored)
         questions = self._questions(batch, scores)
-        said = outputs(model, batch, questions.kept, self.symbol)
+        said = model.task.probabilities(asked(model, batch, questions.kept, self.remove).double())
         values = said.gather(2, target.reshape(-1, 1, 1).expand(-1, said.shape[1], 1)).squeeze(2)
         answers = questions.sorted(values)
         decisions = said.argmax(-1)
         flipped = questions.sorted(decisions != decisions[:, -1:]).deleted if said.shape[2] > 1 else None
         methods, units = len(scores), batch.scored.sum(1, keepdim=True)
         return Evidence(
-            scores=scores.flatten(0, 1),
+            scores=scores.double().masked_fill(~batch.scored, 0.0).flatten(0, 1),
             mask=batch.scored.repeat(methods, 1),
             whole=values[:, -1].repeat(methods),
             shares=(questions.steps.double() / units.clamp(min=1)).repeat(methods, 1),
@@ -60,8 +63,9 @@ class Probing:
 
     def _questions(self, batch: Batch, scores: Tensor) -> _Questions:
         units, seeds = batch.scored.sum(1), _seeds("ties", self.seed, batch)
+        ranked = quantised(scores.transpose(0, 1), batch.scored, RESOLUTION).transpose(0, 1)
         # The lot that orders ties is the same for every method.
-        places = torch.stack([places_by_score(each, batch.scored, seeds) for each in scores])
+        places = torch.stack([places_by_score(each, batch.scored, seeds) for each in ranked])
         drawn = hashed_uniform(_seeds("removed", self.seed, batch), self.samples, batch.mask.shape[1])
         removed = (drawn < 0.5) & batch.scored.unsqueeze(1)
         return _Questions(places, step_counts(units, self.steps), bin_counts(units), removed)
@@ -112,14 +116,6 @@ class _Questions:
         apart = by_method.reshape(len(values), methods, 2, -1).permute(2, 1, 0, 3).flatten(1, 2)
         (deleted, without), (inserted, only) = (each.tensor_split([steps], dim=1) for each in apart)
         return _Answers(deleted, inserted, without, only, after)
-
-
-def _rounded(scores: Tensor, mask: Tensor) -> Tensor:
-    """Scores `[method batch unit]` to nine digits of the largest of their row, so that noise is not ranked."""
-    real = scores.double().masked_fill(~mask, 0.0)
-    largest = real.abs().amax(-1, keepdim=True)
-    whole = quantised(real.transpose(0, 1), mask, RESOLUTION).transpose(0, 1)
-    return whole * RESOLUTION * largest
 
 
 @dataclass(frozen=True)

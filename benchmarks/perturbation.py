@@ -1,0 +1,83 @@
+"""LIME and KernelSHAP on test sentences against captum at equal samples, and methods that share one memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from captum._utils.models.linear_model import SkLearnRidge
+from captum.attr import KernelShap as CaptumKernelShap
+from captum.attr import Lime as CaptumLime
+from torch import Tensor
+
+from benchmarks.sentences import bilstm, sst
+from benchmarks.timing import Row, compared
+from heedful.attributions.lime import Lime
+from heedful.attributions.perturbation import Occlusion
+from heedful.attributions.shapley import MOST, KernelShap, Shapley
+from heedful.core.remembering import remembering
+from heedful.core.types import Batch, Method
+from heedful.models.pooled import PooledModel
+
+INSTANCES, SAMPLES, TOGETHER = 8, 1000, 500
+
+
+def rows() -> Iterator[Row]:
+    """Two rows for LIME, two for KernelSHAP, one for a shared memory."""
+    name, splits = sst()
+    test, model = splits["test"], bilstm().eval()
+    batch = test.rows(torch.arange(0, len(test), max(1, len(test) // INSTANCES))[:INSTANCES])
+    for kind, method in (("LIME", Lime(SAMPLES)), ("KernelSHAP", KernelShap(SAMPLES - 2))):
+        title = f"{kind}, {SAMPLES} samples, {INSTANCES} texts, BiLSTM(128), {name}"
+        yield _row(title, method, model, batch, 1)
+        yield _row(title, method, model, batch, TOGETHER)
+    short = test.rows((test.scored.sum(1) <= MOST).nonzero().flatten()[:INSTANCES])
+    yield _shared(f"exact Shapley, KernelSHAP, LIME, occlusion, {INSTANCES} texts of up to {MOST} words", model, short)
+
+
+def _row(title: str, method: Method, model: PooledModel, batch: Batch, together: int) -> Row:
+    def ours() -> None:
+        method(model, batch, _target(batch))
+
+    def captums() -> None:
+        for row in range(len(batch)):
+            _captum(method, model, batch.rows(torch.tensor([row])), together)
+
+    peer = "captum, its defaults" if together == 1 else f"captum, {together} samples at once"
+    return compared(title, ours, captums, peer, runs=1 if together == 1 else 2)
+
+
+def _captum(method: Method, model: PooledModel, text: Batch, together: int) -> None:
+    """One text by captum, in the space of vectors: special symbols stay, padding stands for words taken away."""
+
+    def probability(vectors: Tensor) -> Tensor:
+        logits = model(text.repeat(len(vectors)), embeddings=vectors).logits
+        return model.task.probabilities(logits)[:, 1]
+
+    with torch.no_grad():
+        vectors = model(text).embeddings
+        empty = vectors * ~text.scored.unsqueeze(-1)
+        index = (text.scored.cumsum(1) - 1).masked_fill(~text.scored, int(text.scored.sum())).unsqueeze(-1)
+        if isinstance(method, Lime):
+            explainer = CaptumLime(probability, interpretable_model=SkLearnRidge(alpha=method.ridge))
+        else:
+            explainer = CaptumKernelShap(probability)
+        explainer.attribute(
+            vectors, baselines=empty, feature_mask=index, n_samples=SAMPLES, perturbations_per_eval=together
+        )
+
+
+def _shared(title: str, model: PooledModel, batch: Batch) -> Row:
+    methods: tuple[Method, ...] = (Shapley(), KernelShap(SAMPLES), Lime(SAMPLES), Occlusion())
+
+    def run(memory: AbstractContextManager[object]) -> None:
+        with memory:
+            for method in methods:
+                method(model, batch, _target(batch))
+
+    return compared(title, lambda: run(remembering(model)), lambda: run(nullcontext()), "each by itself", runs=2)
+
+
+def _target(batch: Batch) -> Tensor:
+    return torch.ones(len(batch), dtype=torch.int64)

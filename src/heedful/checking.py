@@ -1,0 +1,346 @@
+"""Checks for what others bring: does a method keep the laws of explainers, does a measure know truth from chance?
+
+`check_explainer` and `check_measure` try everything on tiny built-in models, raise nothing, and give back findings in
+plain lines. In a test of one's own a single line is enough: `assert check_explainer(MyMethod())`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, is_dataclass
+from types import FunctionType, TracebackType
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Generator, Tensor
+
+from heedful.core.bootstrap import paired_bootstrap
+from heedful.core.faithfulness import Direction, Measure
+from heedful.core.tasks import Binary
+from heedful.core.types import Attribution, Batch, Method, Model, UserError
+from heedful.models.attention import Additive
+from heedful.models.bag import VOCABULARY, Bag, some_texts
+from heedful.models.encoders import BiLSTM
+from heedful.models.pooled import Pooled
+from heedful.models.transformer import TinyTransformer
+from heedful.trials.evidence import Judge
+
+TOLERANCE = 1e-5
+"""How far scores may differ, as a share of the largest, between a text alone and in company."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One law, whether it was kept, and why that is believed."""
+
+    law: str
+    passed: bool
+    why: str
+
+    def __str__(self) -> str:
+        return f"{'passed' if self.passed else 'FAILED'}  {self.law}: {self.why}"
+
+
+@dataclass(frozen=True, repr=False)
+class Findings:
+    """All findings about one method or measure; true where every law was kept."""
+
+    about: str
+    found: tuple[Finding, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether every law was kept."""
+        return all(finding.passed for finding in self.found)
+
+    def __bool__(self) -> bool:
+        return self.passed
+
+    def __str__(self) -> str:
+        return "\n".join((f"{self.about}:", *(f"  {finding}" for finding in self.found)))
+
+    # pytest prints the repr of what was asserted: the lines are what its reader needs.
+    __repr__ = __str__
+
+
+class Judging(Protocol):
+    """A measure of faithfulness: one number per text for an explanation of a model, and which numbers are better."""
+
+    @property
+    def direction(self) -> Direction:
+        """Which numbers are better: "higher" or "lower"."""
+        ...
+
+    def __call__(self, model: Model, batch: Batch, target: Tensor, attribution: Attribution) -> Tensor:
+        """Numbers `[batch]`, NaN where undefined, for scores of the outputs `target` `[batch]`."""
+        ...
+
+
+@dataclass(frozen=True)
+class _Case:
+    """A fresh model with texts to explain."""
+
+    model: Model
+    batch: Batch
+    target: Tensor
+
+
+def _bag() -> Model:
+    return Bag(Binary())
+
+
+def _recurrent() -> Model:
+    generator = Generator().manual_seed(0)
+    table = torch.randn(VOCABULARY, 5, generator=generator)
+    return Pooled(BiLSTM(3), Additive()).build(Binary(), table, generator)
+
+
+def _transformer() -> Model:
+    plan = TinyTransformer("bert", vocabulary=VOCABULARY)
+    return plan.build(Binary(), None, Generator().manual_seed(0))
+
+
+BAG = "a bag of words"
+_MODELS: dict[str, Callable[[], Model]] = {
+    BAG: _bag,
+    "a small BiLSTM": _recurrent,
+    "a small transformer": _transformer,
+}
+
+
+def _case(name: str) -> _Case:
+    return _Case(_MODELS[name]().eval(), some_texts((5, 3, 7)), torch.tensor([0, 1, 1]))
+
+
+class _Watched:
+    """Lets other people's code fail: the error is kept as a plain line, and the check goes on."""
+
+    error: str = ""
+    refused: bool = False
+
+    def __enter__(self) -> _Watched:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if not isinstance(error, Exception):
+            return False
+        first = (str(error).strip().splitlines() or [""])[0]
+        self.refused = isinstance(error, UserError)
+        self.error = first if self.refused else f"{type(error).__name__}: {first}"
+        return True
+
+
+Law = Callable[[Method, _Case], str]
+"""Says what is wrong with a method on a case; nothing where all is well."""
+
+
+def check_explainer(method: Method) -> Findings:
+    """Whether a method keeps the laws of explainers, on three tiny models.
+
+    A model that the method refuses by a `UserError` is left out; a method that refuses all of them fails.
+
+    >>> from heedful.attributions.attention import RawAttention
+    >>> check_explainer(RawAttention()).passed
+    True
+    """
+    runs, usable = _runs(method)
+    laws = [_judged(method, words, law, usable) for words, law in _LAWS.items() if usable]
+    if BAG in usable:
+        laws.append(_judged(method, "positive scores speak for the target", _sign, [BAG]))
+    return Findings(_called(method), (runs, *laws))
+
+
+def _runs(method: Method) -> tuple[Finding, list[str]]:
+    usable, told, broken = [], [], False
+    for name in _MODELS:
+        case = _case(name)
+        with _Watched() as watched:
+            found = method(case.model, case.batch, case.target)
+            if not isinstance(found, Attribution):
+                raise TypeError(f"gave {type(found).__name__}, not an Attribution")
+            usable.append(name)
+        if watched.error:
+            told.append(f"{name} {'is refused' if watched.refused else 'breaks it'} ({watched.error})")
+        broken |= bool(watched.error) and not watched.refused
+    told += [f"works on {', '.join(usable)}"] if usable else ["works on no model"]
+    return Finding("runs", bool(usable) and not broken, "; ".join(told)), usable
+
+
+def _judged(method: Method, words: str, law: Law, names: Iterable[str]) -> Finding:
+    wrong = []
+    for name in names:
+        with _Watched() as watched:
+            problem = law(method, _case(name))
+            wrong += [f"{name}: {problem}"] if problem else []
+        wrong += [f"{name}: {watched.error}"] if watched.error else []
+    return Finding(
+        words, not wrong, "; ".join(wrong) or (f"on {', '.join(names)}" if names else "nothing to try it on")
+    )
+
+
+def _finite(method: Method, case: _Case) -> str:
+    scores = method(case.model, case.batch, case.target).scores
+    if scores.shape != case.batch.mask.shape:
+        return f"scores have the shape {tuple(scores.shape)}, the texts {tuple(case.batch.mask.shape)}"
+    bad = int((~torch.isfinite(scores)).sum())
+    return f"{bad} scores are no finite numbers" if bad else ""
+
+
+def _zero_off_scored(method: Method, case: _Case) -> str:
+    found = method(case.model, case.batch, case.target)
+    if not torch.equal(found.mask, case.batch.scored):
+        return "the mask is not batch.scored"
+    off = int((found.scores[~case.batch.scored] != 0).sum())
+    return f"{off} special symbols or padding units have a score" if off else ""
+
+
+def _same_again(method: Method, case: _Case) -> str:
+    scores = []
+    with torch.random.fork_rng():
+        for seed in (1, 2):
+            # Not by the generators of the process: a method draws from its own seed and the text's uid.
+            torch.default_generator.manual_seed(seed)
+            scores.append(method(case.model, case.batch, case.target).scores)
+    return "" if torch.equal(scores[0], scores[1]) else f"scores differ by up to {_gap(scores[0], scores[1]):.2g}"
+
+
+def _alone_and_together(method: Method, case: _Case) -> str:
+    together = method(case.model, case.batch, case.target).scores
+    largest = max(float(together.abs().max()), torch.finfo(torch.float32).tiny)
+    for row in range(len(case.batch)):
+        index = torch.tensor([row])
+        alone = method(case.model, case.batch.rows(index), case.target[index]).scores[0]
+        gap = _gap(alone, together[row, : len(alone)]) / largest
+        if not gap <= TOLERANCE:
+            return (
+                f"{case.batch.uids[row]} has other scores alone than beside longer texts, by {gap:.2g} of the largest"
+            )
+    return ""
+
+
+def _model_left_alone(method: Method, case: _Case) -> str:
+    before = _state(case.model)
+    method(case.model, case.batch, case.target)
+    return _changed(before, _state(case.model), "")
+
+
+def _model_left_alone_after_an_error(method: Method, case: _Case) -> str:
+    handle = case.model.register_forward_hook(_stop)
+    before = _state(case.model)
+    with _Watched():
+        method(case.model, case.batch, case.target)
+    problem = _changed(before, _state(case.model), " after an error")
+    handle.remove()
+    return problem
+
+
+def _stop(*_: object) -> None:
+    raise RuntimeError("stopped on purpose")
+
+
+def _sign(method: Method, case: _Case) -> str:
+    """Only where a method gives negative scores at all: others tell sizes, which have no direction."""
+    assert isinstance(case.model, Bag)
+    found = [(torch.full((3,), label), case.batch) for label in (0, 1)]
+    pairs = [(method(case.model, batch, target), case.model.truth(batch, target)) for target, batch in found]
+    if not any(bool((ours.scores < 0).any()) for ours, _ in pairs):
+        return ""
+    wrong = sum(int((ours.scores.sign() * true.scores.sign() < 0).sum()) for ours, true in pairs)
+    every = sum(int(true.mask.sum()) for _, true in pairs)
+    return f"{wrong} of {every} scores have the wrong sign: positive is what speaks for the target" if wrong else ""
+
+
+_LAWS: dict[str, Law] = {
+    "scores are finite numbers, one per unit": _finite,
+    "special symbols and padding score zero": _zero_off_scored,
+    "the same call gives the same scores": _same_again,
+    "padding and company change nothing": _alone_and_together,
+    "the model is left as it was": _model_left_alone,
+    "the model is left as it was when it fails": _model_left_alone_after_an_error,
+}
+
+
+def _state(model: Model) -> dict[str, object]:
+    """All that a method must leave as it was, in forms that can be compared."""
+    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    return {
+        "weights": {name: value.clone() for name, value in model.state_dict().items()},
+        "the mode": [module.training for module in model.modules()],
+        "hooks": [len(vars(module)[kind]) for module in model.modules() for kind in hooks],
+        "gradients": {name: each.grad for name, each in model.named_parameters() if each.grad is not None},
+        "requires_grad": [each.requires_grad for each in model.parameters()],
+        "torch's random state": {"state": torch.get_rng_state()},
+        "Python's random state": random.getstate(),
+        "NumPy's random state": str(np.random.get_state()),  # noqa: NPY002 - looked at, not drawn from
+        "whether gradients are kept": torch.is_grad_enabled(),
+    }
+
+
+def _changed(before: dict[str, object], after: dict[str, object], when: str) -> str:
+    wrong = [name for name in before if not _same(before[name], after[name])]
+    return f"{', '.join(wrong)} changed{when}" if wrong else ""
+
+
+def _same(one: object, other: object) -> bool:
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+    return one == other
+
+
+def _gap(one: Tensor, other: Tensor) -> float:
+    return float((one.double() - other.double()).abs().max())
+
+
+def _called(thing: object) -> str:
+    if isinstance(thing, FunctionType):
+        return thing.__name__
+    return repr(thing) if is_dataclass(thing) else type(thing).__name__
+
+
+def check_measure(measure: Measure | Judging) -> Findings:
+    """Whether a measure ranks the truth above random scores and above the truth turned round, on an additive model.
+
+    Forty texts of a linear bag of words, explained for the class that it predicts; a difference counts where its 95 %
+    interval, from resampled texts, leaves zero out.
+
+    >>> from heedful.core.faithfulness import MEASURES
+    >>> print(check_measure(MEASURES["aopc_comprehensiveness"]).passed)
+    True
+    """
+    judge: Judging = Judge(measure) if isinstance(measure, Measure) else measure
+    name = measure.name if isinstance(measure, Measure) else _called(measure)
+    with _Watched() as watched:
+        return Findings(name, tuple(_measured(judge)))
+    return Findings(name, (Finding("runs", passed=False, why=watched.error),))
+
+
+def _measured(judge: Judging) -> Iterator[Finding]:
+    model, batch = Bag(Binary()).eval(), some_texts(range(5, 45), seed=1)
+    target = (model(batch).logits.detach()[:, 0] > 0).long()
+    truth = model.truth(batch, target)
+    drawn = torch.randn(truth.scores.shape, generator=Generator().manual_seed(2), dtype=torch.float64)
+    rivals = {"random scores": drawn * truth.mask, "the truth turned round": -truth.scores}
+    right = judge(model, batch, target, truth)
+    shaped = right.shape == (len(batch),)
+    told = f"{int(torch.isfinite(right).sum())} of {len(batch)} texts" if shaped else f"shape {tuple(right.shape)}"
+    yield Finding("gives a number for each text", shaped and bool(torch.isfinite(right).all()), told)
+    if not shaped:
+        return
+    for name, scores in rivals.items():
+        wrong = judge(model, batch, target, Attribution(scores, truth.mask))
+        yield _ranked(judge.direction, right.double(), wrong.double(), name)
+
+
+def _ranked(direction: Direction, right: Tensor, wrong: Tensor, name: str) -> Finding:
+    law, both = f"ranks the truth above {name}", torch.isfinite(right) & torch.isfinite(wrong)
+    if int(both.sum()) < 2:
+        return Finding(law, passed=False, why="it is undefined for nearly every text")
+    sign = 1.0 if direction == "higher" else -1.0
+    generator = Generator().manual_seed(0)
+    interval = paired_bootstrap(sign * right[both], sign * wrong[both], generator=generator).interval
+    means = f"mean {float(right[both].mean()):.3f} against {float(wrong[both].mean()):.3f}, {direction} is better"
+    return Finding(law, interval.low > 0, f"{means}; better by {interval.low:.3f} to {interval.high:.3f}")
