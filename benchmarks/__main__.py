@@ -7,14 +7,26 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import adversary, agreement, correlation, counterfactual, deceiving, deletion, learning
+from benchmarks import (
+    adversary,
+    agreement,
+    correlation,
+    counterfactual,
+    deceiving,
+    deletion,
+    flow,
+    learning,
+    perturbation,
+)
+
+ALL = (correlation, agreement, counterfactual, adversary, deletion, learning, deceiving, perturbation, flow)
 
 
 def main() -> None:
     """One torch thread, so that ratios do not depend on the machine's cores."""
     torch.set_num_threads(1)
     results = []
-    for benchmark in (correlation, agreement, counterfactual, adversary, deletion, learning, deceiving):
+    for benchmark in ALL:
         for row in benchmark.rows():
             found = row.described()
             results.append(found)
