@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 
 import pandas as pd
@@ -26,7 +26,7 @@ from heedful.models.shapes import Asked
 from heedful.recipes.attributed import Attributed
 from heedful.report.charts import svg
 from heedful.trials import comparing
-from heedful.trials.agreement import Agreement, Measure, named
+from heedful.trials.agreement import Agreement, Measure, Top, named
 from heedful.trials.comparing import compared
 from tests.tiny import Sentences, subject
 
@@ -205,6 +205,68 @@ def test_the_top_of_a_trial_is_the_measure_on_its_rows(workspace: Workspace) -> 
         half = units_in_share(kept[kept], 0.5)[0, 0]
         for found, k in ((fixed, 2), (share, half), (nonzero, len(x))):
             assert found["value"].iloc[index] == pytest.approx(top_k_kendall(x, y, k).value.item())
+
+
+@dataclass(frozen=True)
+class Swaying:
+    """Random sizes, every third word speaking against."""
+
+    def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
+        scores = Random(seed=4)(model, batch, target).scores.abs() * torch.where(batch.words % 3 == 1, -1, 1)
+        return Attribution(scores.masked_fill(~batch.scored, 0), batch.scored)
+
+
+def share(measure: str, x: list[float], y: list[float], k: int) -> float:
+    """The measures of Krishna et al. by their definition, for scores without ties."""
+    tops = [[i for _, i in sorted((-abs(value), i) for i, value in enumerate(z))][:k] for z in (x, y)]
+    if measure == "pairwise-rank":
+        pairs = list(combinations(range(len(x)), 2))
+        return sum((abs(x[i]) > abs(x[j])) == (abs(y[i]) > abs(y[j])) for i, j in pairs) / len(pairs)
+    chosen = set(tops[0]) & set(tops[1])
+    if "rank" in measure:
+        chosen = {i for i in chosen if tops[0].index(i) == tops[1].index(i)}
+    if "sign" in measure:
+        chosen = {i for i in chosen if math.copysign(1, x[i]) == math.copysign(1, y[i])}
+    return len(chosen) / min(k, len(x))
+
+
+SHARES: tuple[Measure, ...] = ("feature", "rank", "sign", "signed-rank", "pairwise-rank")
+
+
+@pytest.mark.parametrize("measure", SHARES)
+def test_shares_go_by_sizes_and_signs_whatever_is_said_of_signs(measure: Measure, workspace: Workspace) -> None:
+    methods = (RawAttention(), Swaying())
+    scores = [workspace.get(Attributed(SUBJECT, m)).table.set_index("uid") for m in methods]
+    ks: tuple[Top, ...] = (2, 0.5, "nonzero")
+    for k, absolute in product(ks, (True, False)):
+        trial = Agreement(SUBJECT, methods, (), measure=measure, k=k, absolute=absolute)
+        table = workspace.get(trial).table
+        expected = []
+        for uid in table["uid"]:
+            scored = scores[0].loc[uid, "scored"]
+            x, y = ([v for v, s in zip(t.loc[uid, "scores"], scored, strict=True) if s] for t in scores)
+            units = {2: 2, 0.5: max(1, len(x) // 2), "nonzero": len(x)}[k]
+            expected.append(share(measure, x, y, units))
+        assert table["value"].tolist() == pytest.approx(expected)
+        assert 0 < table["value"].mean() <= 1
+        assert table["p_value"].isna().all()
+
+
+def test_a_share_is_drawn_and_told_from_nothing_to_all_and_a_correlation_is_not() -> None:
+    for measure, said in (
+        ("feature", "0 on none of them"),
+        ("pairwise-rank", "0.5 no relation and 0 the reverse order"),
+        ("kendall", "0 no relation and -1 the reverse order"),
+    ):
+        table = known().assign(measure=measure)
+        low = -1.0 if measure == "kendall" else 0.0
+        gradient, *_, matrix = Agreement.figures(table)
+        assert isinstance(gradient, Histogram)
+        assert isinstance(matrix, Matrix)
+        assert gradient.x.limits == matrix.limits == (low, 1.0)
+        summary = Agreement.summary(table)
+        assert said in Agreement.reading(summary)
+        assert summary.get("lowest") == (None if measure == "kendall" else 0.0)
 
 
 def test_attributions_are_shared_and_made_once(tmp_path: Path) -> None:

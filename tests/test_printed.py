@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from importlib.resources import files
+from itertools import combinations
 
 import numpy as np
 import pytest
 
 from heedful.core.figures import Bars
-from heedful.printed import provenance, published, recomputed, table
+from heedful.printed import SONG_CORPORA, SONG_METHODS, provenance, published, recomputed, table
 from heedful.report.content import Pair
 from heedful.report.tabulating import DATASETS, Told, figures, tables
 
@@ -138,3 +139,51 @@ def test_quick_versions_of_the_first_paper_are_not_judged_either() -> None:
     (first,) = tables([replace(told("performance", "bilstm", {"f1": 0.5}), quick=True)])
     assert first.rows[0][0] == "sst (quick)"
     assert first.rows[0][-1] == Pair(0.5, 0.81)
+
+
+def test_the_song_is_found_where_a_trial_is_told_under_it_and_the_first_paper_elsewhere() -> None:
+    ours, first = published("agreement", SST, "disagreement"), published("agreement", SST)
+    assert ours["mean.attention~lime"] == 0.1326
+    assert ours["std.integrated-gradients~gradient-shap"] == 0.0382
+    assert "mean.attention~gradient" not in ours
+    assert "mean.attention~lime" not in first
+    assert first["mean.attention~gradient"] == published("agreement", SST, "jain-wallace")["mean.attention~gradient"]
+    assert published("performance", SST, "disagreement") == {"accuracy": 0.826}
+    assert published("necessity", SST, "disagreement") == {"accuracy.learned": 0.826, "accuracy.uniform": 0.823}
+    assert published("faithfulness", SST, "disagreement") == {}
+
+
+def test_transformers_are_set_beside_distilbert_with_rollout_and_flow() -> None:
+    quora = {"corpus": "qqp", "encoder": "some-checkpoint", "attention": "self"}
+    found = published("agreement", quora, "disagreement")
+    assert found["mean.rollout~deep-lift"] == 0.2267
+    assert found["mean.flow~integrated-gradients"] == 0.2426
+    assert not any("attention" in name for name in found)
+    assert published("performance", quora, "disagreement") == {"accuracy": 0.888}
+    assert not any("flow" in name for name in published("agreement", {**quora, "corpus": "imdb"}, "disagreement"))
+
+
+@pytest.mark.parametrize("attention", ["additive", "self"])
+def test_every_pair_of_tables_1_and_2_has_our_name(attention: str) -> None:
+    number, encoder, called = (2, "bilstm", "attention") if attention == "additive" else (1, "checkpoint", "rollout")
+    name = f"court_table{number}.json"
+    raw = json.loads(files("heedful").joinpath("published", name).read_text(encoding="utf-8"))["values"]
+    for corpus, theirs in SONG_CORPORA.items():
+        about = {"corpus": corpus, "encoder": encoder, "attention": attention}
+        found = published("agreement", about, "disagreement")
+        means = [found[f"mean.{one}~{other}"] for one, other in combinations((called, *SONG_METHODS), 2)]
+        assert means == list(raw[theirs].values())
+
+
+def test_print_says_nothing_about_other_measures_models_and_corpora() -> None:
+    for change in ({"measure": "feature"}, {"attention": "dot"}, {"encoder": "gru"}, {"corpus": "known-xor"}):
+        assert published("agreement", {**SST, **change}, "disagreement") == {}, change
+    assert published("agreement", {**SST, "measure": "spearman"}) == {}
+    assert published("agreement", {**SST, "measure": "kendall"}) == published("agreement", SST)
+    assert "three seeds" in provenance("agreement", "disagreement")
+
+
+def test_table_2_of_the_first_paper_has_no_other_measure_than_tau() -> None:
+    given = told("agreement", "average", {"mean.attention~gradient.class_0": 0.3})
+    assert tables([given])
+    assert tables([replace(given, measure="feature")]) == ()

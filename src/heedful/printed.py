@@ -2,7 +2,7 @@
 
 Jain & Wallace released far more than they printed: the tables and figures of all 72 combinations stand in
 `published/jw_online_*.json`, decoded from the files of their repository. Wiegreffe & Pinter (`wp_*`) and AtteFa
-(`attefa_*`) are taken from their printed tables.
+(`attefa_*`) are taken from their printed tables, as is the Song of (Dis)agreement (`court_*`).
 """
 
 from __future__ import annotations
@@ -35,8 +35,18 @@ FAR_BIN = 34
 """Bins from .595 on are called far."""
 
 
-def published(trial: str, about: Mapping[str, str]) -> dict[str, float]:
-    """The authors' numbers for this trial, under the names of our summary; empty where they have none."""
+def published(trial: str, about: Mapping[str, str], paper: str = "") -> dict[str, float]:
+    """The authors' numbers for this trial, under the names of our summary; empty where they have none.
+
+    Args:
+        about: corpus, encoder and attention; `measure` where a trial has one: print has Kendall's tau alone.
+        paper: the one that the trial is told under. The Song has trials of earlier papers with numbers of its own;
+            for every other paper the trial itself says whose numbers they are.
+    """
+    if about.get("measure", "kendall") != "kendall":
+        return {}
+    if paper == SONG:
+        return _song(trial, about)
     if trial in _LATER:
         return _LATER[trial](about) if about["attention"] == "additive" else {}
     corpus = _CORPUS.get(about["corpus"], about["corpus"])
@@ -204,8 +214,54 @@ _LATER: Mapping[str, Callable[[Mapping[str, str]], dict[str, float]]] = {
 """The trials of the second and third paper."""
 
 
-def provenance(trial: str) -> str:
+SONG = "disagreement"
+"""The paper of Neely et al."""
+SONG_CORPORA = {"sst": "SST-2", "imdb": "IMDb", "snli": "SNLI", "mnli": "MNLI", "qqp": "Quora"}
+"""Our names of its corpora, single texts first, and its own."""
+_SONG_METHODS = {
+    "LIME": "lime",
+    "Int-Grad": "integrated-gradients",
+    "DeepLIFT": "deep-lift",
+    "Grad-SHAP": "gradient-shap",
+    "Deep-SHAP": "deep-shap",
+}
+SONG_METHODS = tuple(_SONG_METHODS.values())
+"""Its methods beside attention, in the order of its tables."""
+
+
+def _song(trial: str, about: Mapping[str, str]) -> dict[str, float]:
+    """Tables 3 to 6 of the Song; the last two repeat tables 1 and 2 with deviations. Self-attention is DistilBERT's."""
+    corpus, recurrent = SONG_CORPORA.get(about["corpus"], ""), about["encoder"] == "bilstm"
+    if about["attention"] != ("additive" if recurrent else "self"):
+        return {}
+    if trial == "agreement":
+        return _song_agreement(corpus, recurrent=recurrent)
+    cells = _file("court_table3")["values"].get(corpus, {})
+    model = "BiLSTM" if recurrent else "DistilBERT"
+    arms = {"performance": {"accuracy": "softmax"}}
+    arms["necessity"] = {"accuracy.learned": "softmax", "accuracy.uniform": "uniform"}
+    found = {name: cells.get(f"{model}/{arm}", {}).get("mean") for name, arm in arms.get(trial, {}).items()}
+    return _numbers(found, {name: name for name in found})
+
+
+def _song_agreement(corpus: str, *, recurrent: bool) -> dict[str, float]:
+    """What print calls attention is that of the BiLSTM, and rollout in transformers; flow has a table of its own."""
+    names = {**_SONG_METHODS, "Attn": "attention" if recurrent else "rollout"}
+    found: dict[str, float] = {}
+    for pair, cell in _file("court_table6_std" if recurrent else "court_table5_std")["values"].get(corpus, {}).items():
+        place = "~".join(names[each] for each in pair.split("|"))
+        found |= {f"{name}.{place}": float(cell[name]) for name in ("mean", "std")}
+    flow = {} if recurrent else _file("court_table4")["values"].get(corpus, {})
+    return found | {f"mean.flow~{names[method]}": float(value) for method, value in flow.items()}
+
+
+def provenance(trial: str, paper: str = "") -> str:
     """How the published numbers of a trial came about, in a sentence."""
+    if paper == SONG:
+        return (
+            "Published numbers are means over three seeds, for agreement over 500 texts of each, special symbols "
+            "included; where our model is a transformer, theirs is DistilBERT."
+        )
     if trial == "attefa":
         return (
             "Published numbers are means over nine adversaries of one base, with deviations over the population; the "

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from heedful import catalogue
+from heedful import catalogue, printed
 from heedful.core.figures import Figure
-from heedful.report import attefa, tabulating, wiegreffe
+from heedful.report import attefa, song, tabulating, wiegreffe
 from heedful.report.content import TableView
 from heedful.report.tabulating import Told
 
@@ -15,11 +15,13 @@ _TABLES: Mapping[str, Callable[[Sequence[Told]], tuple[TableView, ...]]] = {
     "jain-wallace": tabulating.tables,
     "wiegreffe-pinter": wiegreffe.tables,
     "attefa": attefa.tables,
+    printed.SONG: song.tables,
 }
 _FIGURES: Mapping[str, Callable[[Sequence[Told]], tuple[Figure, ...]]] = {
     "jain-wallace": tabulating.figures,
     "wiegreffe-pinter": wiegreffe.figures,
     "attefa": attefa.figures,
+    printed.SONG: song.figures,
 }
 
 
@@ -27,14 +29,22 @@ def tables(paper: str, told: Sequence[Told]) -> tuple[TableView, ...]:
     """The paper's tables, as far as there is something to tell; `told` may hold trials of all papers."""
     if paper not in _TABLES:
         return ()
-    short, dropped = _shortened(paper, told)
+    short, dropped = _shortened(paper, _own(paper, told))
     found = _TABLES[paper](short)
     return tuple(replace(table, note=f"{table.note} Word vectors: {dropped}.") for table in found) if dropped else found
 
 
 def figures(paper: str, told: Sequence[Told]) -> tuple[Figure, ...]:
     """The paper's figures over all corpora, as far as there is something to draw."""
-    return _FIGURES[paper](_shortened(paper, told)[0]) if paper in _FIGURES else ()
+    return _FIGURES[paper](_shortened(paper, _own(paper, told))[0]) if paper in _FIGURES else ()
+
+
+def _own(paper: str, told: Sequence[Told]) -> list[Told]:
+    """Without the Song's, which has earlier trials on models of its own; the Song without all others.
+
+    The papers before it examine the same models, so that each has a use for what is told under another.
+    """
+    return [each for each in told if (each.paper == printed.SONG) == (paper == printed.SONG)]
 
 
 def _shortened(paper: str, told: Sequence[Told]) -> tuple[Sequence[Told], str]:
@@ -46,4 +56,4 @@ def _shortened(paper: str, told: Sequence[Told]) -> tuple[Sequence[Told], str]:
 
 
 LATER = frozenset(trial.name for trial in catalogue.TRIALS.values() if trial.paper != "jain-wallace")
-"""Trials of the second and third paper."""
+"""Trials of all papers but the first."""

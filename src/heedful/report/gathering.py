@@ -9,8 +9,10 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import get_args
 
 from heedful import __version__, catalogue, papers, printed
+from heedful.core.disagreement import TopAgreement
 from heedful.core.figures import Axis, Figure, Heatmap, Lines, Series
 from heedful.core.recipe import compact
 from heedful.core.types import SPLITS
@@ -39,7 +41,9 @@ def page(workspace: Workspace) -> Page:
     groups: dict[str, list[Run]] = {}
     for run in runs:
         groups.setdefault(run.group, []).append(run)
-    known = _Known(finished, [told(group, _means(_summaries(group))) for group in groups.values()], _homes(runs))
+    homes = _homes(runs)
+    all_told = [told(group, _means(_summaries(group)), _paper(group[0], homes)) for group in groups.values()]
+    known = _Known(finished, all_told, homes)
     found = [_chapter(name, list(groups.values()), known) for name in papers.PAPERS]
     return Page(
         title="Does attention explain this model?",
@@ -61,14 +65,20 @@ class _Known:
     homes: Mapping[str, str]
 
     def chapter(self, run: Run) -> str:
-        """The paper under which a run is told: a model's performance stands with what was done to that model."""
-        if run.trial.name in GUESTS:
-            return self.homes.get(compact(run.recipe["subject"]), run.trial.paper)
-        return run.trial.paper
+        """The paper under which a run is told."""
+        return _paper(run, self.homes)
 
 
 GUESTS = ("performance", "agreement")
 """Trials that several papers have: they are told with what else was done to the same model."""
+BORROWED = frozenset({("necessity", printed.SONG)})
+"""Trials of one paper that a later one repeats on models of its own, and that paper."""
+
+
+def _paper(run: Run, homes: Mapping[str, str]) -> str:
+    """A model's performance stands with what was done to that model; most trials stand under their own paper."""
+    home = homes.get(compact(run.recipe["subject"]), run.trial.paper)
+    return home if run.trial.name in GUESTS or (run.trial.name, home) in BORROWED else run.trial.paper
 
 
 def _homes(runs: Sequence[Run]) -> dict[str, str]:
@@ -113,7 +123,7 @@ def _section(runs: list[Run], known: _Known) -> Section:
         about={**names, **_circumstances(runs)},
         meaning=trial.reading(_means(summaries)),
         not_meaning=trial.not_meaning,
-        tables=(*_tables(runs, summaries), *beside(first, known.finished), *_data_table(first)),
+        tables=(*_tables(runs, summaries, known.chapter(first)), *beside(first, known.finished), *_data_table(first)),
         figures=(*trial.figures(first.artefact.table), *_history(first)),
         heatmaps=_heatmaps(first, known.finished),
         warnings=_warnings(runs),
@@ -137,7 +147,13 @@ def _texts(runs: list[Run]) -> tuple[Link, ...]:
 def _variant(run: Run) -> list[str]:
     """What tells runs of one trial on one subject apart, for the title."""
     epsilon, solver = run.recipe.get("epsilon"), run.recipe.get("solver")
+    if run.measure != "kendall":
+        return [f"{run.measure}, k {run.recipe['k']}" if run.measure in TOPS else run.measure]
     return [] if solver is None else [str(solver), f"epsilon {epsilon}"]
+
+
+TOPS = ("top-k", *get_args(TopAgreement))
+"""Measures of agreement that look at the first k units."""
 
 
 def _circumstances(runs: list[Run]) -> dict[str, str]:
@@ -161,14 +177,15 @@ def _mean(values: Sequence[float]) -> float:
     return statistics.fmean(defined) if defined else float("nan")
 
 
-def _tables(runs: list[Run], summaries: Sequence[Mapping[str, float]]) -> tuple[TableView, ...]:
+def _tables(runs: list[Run], summaries: Sequence[Mapping[str, float]], paper: str) -> tuple[TableView, ...]:
     """The summary with print beside it: numbers of the whole, then those that stand at several places."""
     first = runs[0]
-    published = printed.published(first.trial.name, {key: str(value) for key, value in first.about.items()})
+    about = {key: str(value) for key, value in first.about.items()}
+    published = printed.published(first.trial.name, {**about, "measure": first.measure}, paper)
     cells = {name: _Cell(mean, published.get(name), summaries, name) for name, mean in _means(summaries).items()}
     placed = {name.split(".", 1)[0] for name in cells if "." in name}
     whole = {name: cell for name, cell in cells.items() if name not in placed and "." not in name}
-    note = printed.provenance(first.trial.name) if published else ""
+    note = printed.provenance(first.trial.name, paper) if published else ""
     spread = len(runs) > 1
     caption = f"Summary ({f'mean of {len(runs)} seeds' if spread else 'one seed'})"
     if not placed:

@@ -50,6 +50,11 @@ class Run:
         return int(str(self.about["seed"]))
 
     @property
+    def measure(self) -> str:
+        """The trial's measure; Kendall's tau where there is none to choose."""
+        return str(self.recipe.get("measure", "kendall"))
+
+    @property
     def group(self) -> str:
         """The same for runs that differ in seeds only: the subject's, and that of the subject it is compared with."""
         subjects = {name: self.recipe.get(name) for name in ("subject", "other")}
@@ -81,8 +86,13 @@ def mapping(value: Json) -> dict[str, Json]:
     return value
 
 
-def told(runs: Sequence[Run], summary: Mapping[str, float]) -> Told:
-    """What the tables over all corpora need of runs that differ in seeds only; `summary` is the mean over seeds."""
+def told(runs: Sequence[Run], summary: Mapping[str, float], paper: str) -> Told:
+    """What the tables over all corpora need of runs that differ in seeds only.
+
+    Args:
+        summary: the mean over seeds.
+        paper: the one under which they are told.
+    """
     first = runs[0]
     return Told(
         first.trial.name,
@@ -96,6 +106,8 @@ def told(runs: Sequence[Run], summary: Mapping[str, float]) -> Told:
         if first.trial.paper == "attefa"
         else None,
         quick=first.quick,
+        paper=paper,
+        measure=first.measure,
     )
 
 

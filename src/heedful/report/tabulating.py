@@ -58,6 +58,8 @@ class Told:
             and the mean `length` of test texts where the trial stored lengths.
         rows: the trial's rows, where tables are made of them.
         quick: measured on a sample with short trainings: never judged by print.
+        paper: the one that it is told under, whose numbers stand beside it.
+        measure: the trial's measure, where it has one to choose.
     """
 
     trial: str
@@ -69,6 +71,8 @@ class Told:
     vectors: str = ""
     rows: pd.DataFrame | None = None
     quick: bool = False
+    paper: str = ""
+    measure: str = "kendall"
 
     @property
     def label(self) -> str:
@@ -79,8 +83,8 @@ class Told:
     @property
     def published(self) -> Mapping[str, float]:
         """What print has for this trial on this corpus and model."""
-        about = {"corpus": self.corpus, "encoder": self.encoder, "attention": self.attention}
-        return printed.published(self.trial, about)
+        about = {"corpus": self.corpus, "encoder": self.encoder, "attention": self.attention, "measure": self.measure}
+        return printed.published(self.trial, about, self.paper)
 
     def tolerance(self, given: float | None) -> float | None:
         """The tolerance, unless this is a quick version, which is not to be judged."""
@@ -187,7 +191,8 @@ def _bars(title: str, ours: Mapping[str, float | None], print_values: Mapping[st
 
 
 def _of(told: Sequence[Told], trial: str, encoder: str) -> list[Told]:
-    chosen = [each for each in told if (each.trial, each.encoder, each.attention) == (trial, encoder, "additive")]
+    wanted = (trial, encoder, "additive", "kendall")
+    chosen = [each for each in told if (each.trial, each.encoder, each.attention, each.measure) == wanted]
     order = list(DATASETS)
     return sorted(chosen, key=lambda each: order.index(each.corpus) if each.corpus in order else len(order))
 

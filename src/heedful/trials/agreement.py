@@ -7,10 +7,10 @@ and what a second training of the same model gives.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from functools import partial
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 import pandas as pd
 from torch import Tensor
@@ -18,6 +18,7 @@ from torch import Tensor
 from heedful.attributions.nulls import PermutedAttention
 from heedful.attributions.perturbation import Random
 from heedful.core.correlations import Correlation, pearson_matrix, spearman_matrix
+from heedful.core.disagreement import TopAgreement, pairwise_rank_agreement_matrix, top_agreement_matrix
 from heedful.core.figures import Axis, Bars, Figure, Histogram, Matrix, Series
 from heedful.core.kendall import kendall_matrix
 from heedful.core.topk import top_k_kendall_matrix, units_in_share, units_not_zero, weighted_kendall_matrix
@@ -27,9 +28,11 @@ from heedful.recipes.attributed import Attributed
 from heedful.recipes.subject import Subject
 from heedful.trials.comparing import Correlate, compared
 from heedful.trials.trial import Trial
-from heedful.trials.wording import ANOTHER_SEED, told
+from heedful.trials.wording import ANOTHER_SEED, LOWEST, NO_RELATION, told
 
-Measure = Literal["kendall", "spearman", "pearson", "top-k", "weighted"]
+Measure = Literal[
+    "kendall", "spearman", "pearson", "top-k", "weighted", "feature", "rank", "sign", "signed-rank", "pairwise-rank"
+]
 Top = int | float | Literal["nonzero"]
 
 SIGNIFICANT = 0.05
@@ -42,7 +45,20 @@ _NAMES = {
     "pearson": "Pearson's correlation",
     "top-k": "Kendall's tau of the top",
     "weighted": "weighted Kendall's tau",
+    "feature": "feature agreement of the top",
+    "rank": "rank agreement of the top",
+    "sign": "sign agreement of the top",
+    "signed-rank": "signed-rank agreement of the top",
+    "pairwise-rank": "pairwise rank agreement",
 }
+_SCALES = {
+    **{kind: {LOWEST: 0.0} for kind in get_args(TopAgreement)},
+    "pairwise-rank": {LOWEST: 0.0, NO_RELATION: 0.5},
+}
+"""Measures that are shares, and what their summaries say of their scale; all others run from -1 by 0 to 1. What chance
+gives in the top depends on the length of a text: the nulls tell it."""
+_SIGNED = ("sign", "signed-rank")
+"""Measures that ask for signs."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +69,11 @@ class Agreement(Trial):
         methods: the first one is attention; it says which units are compared.
         nulls: methods that know nothing, or nothing of the example.
         other: the same subject with another seed, for its attention.
-        absolute: compare sizes without signs, as both papers do.
-        k: for "top-k": a whole number is that many places, a fraction that share of the units, "nonzero" the units
-            that have a score at all (for sparse attention).
+        measure: correlations from -1 to 1, or the shares from 0 to 1 of `core.disagreement`, which go by sizes.
+        absolute: compare sizes without signs, as both papers do. "sign" and "signed-rank" would say nothing then:
+            they always compare the scores as they are, where attention speaks for the prediction with every weight.
+        k: for "top-k" and the shares of the top: a whole number is that many places, a fraction that share of the
+            units, "nonzero" the units that have a score at all (for sparse attention).
         resolution: scores closer than this share of the largest are ties.
     """
 
@@ -116,7 +134,8 @@ class Agreement(Trial):
         made = {name: workspace.get(recipe) for name, recipe in self._columns.items()}
         tables = {name: artefact.table for name, artefact in made.items()}
         correlate = _correlate(self.measure, self.k)
-        table = compared(tables, correlate, absolute=self.absolute, resolution=self.resolution)
+        absolute = self.absolute and self.measure not in _SIGNED
+        table = compared(tables, correlate, absolute=absolute, resolution=self.resolution)
         methods = [named(method) for method in self.methods]
         # Nulls come after all methods, so a pair has a null if its second one is.
         table["null"] = ~table["second"].isin(methods)
@@ -128,9 +147,10 @@ class Agreement(Trial):
     def summary(table: pd.DataFrame) -> dict[str, float]:
         """For each pair mean, deviation, significant shares, ties and undefined, by predicted class; differences.
 
-        `excess.x~y over z~y` is the mean over instances of what x and y agree more than z and y.
+        `excess.x~y over z~y` is the mean over instances of what x and y agree more than z and y. Shares also tell the
+        `lowest` that there is, 0, and where it is known the share without any relation.
         """
-        found = {"n": float(table["uid"].nunique())}
+        found = {"n": float(table["uid"].nunique()), **_SCALES.get(_measure(table), {})}
         attention = _pairs(table)[0].first
         by_class = table["predicted"].nunique() < MANY_CLASSES
         for pair, rows in _grouped(table):
@@ -143,11 +163,11 @@ class Agreement(Trial):
     @staticmethod
     def figures(table: pd.DataFrame) -> tuple[Figure, ...]:
         """Figure 2 with the nulls beside, how strong a correlation ought to be, and all methods against each other."""
-        label = _NAMES[str(table["measure"].iloc[0])]
+        label, limits = _NAMES[_measure(table)], _limits(_measure(table))
         attention = _pairs(table)[0].first
         groups = [(pair, rows) for pair, rows in _grouped(table) if pair.first == attention]
         nulls = tuple(Series(_label(pair), _values(rows)) for pair, rows in groups if pair.null)
-        axis = Axis(label, (-1.0, 1.0))
+        axis = Axis(label, limits)
         # All nulls in every histogram would hide what it is about; the first one shows where chance lies.
         of_paper = (
             Histogram(f"{attention} against {pair.second}", axis, (*_by_class(rows), *nulls[:1]))
@@ -155,7 +175,7 @@ class Agreement(Trial):
             if not pair.null
         )
         beside = (Histogram(f"{attention} against nulls", axis, nulls),) if nulls else ()
-        return (*of_paper, *beside, _bars(label, groups), _matrix(label, table))
+        return (*of_paper, *beside, _bars(label, groups), replace(_matrix(label, table), limits=limits))
 
     @staticmethod
     def reading(summary: Mapping[str, float]) -> str:
@@ -191,19 +211,34 @@ def _differing(method: object) -> Iterator[str]:
 
 def _correlate(measure: Measure, k: Top) -> Correlate:
     if measure == "top-k":
-        return partial(_top, k)
+        return partial(_top, top_k_kendall_matrix, k)
+    for kind in get_args(TopAgreement):
+        if kind == measure:
+            return partial(_top, partial(top_agreement_matrix, kind), k)
     return {
         "kendall": kendall_matrix,
         "spearman": spearman_matrix,
         "pearson": pearson_matrix,
         "weighted": weighted_kendall_matrix,
+        "pairwise-rank": pairwise_rank_agreement_matrix,
     }[measure]
 
 
-def _top(k: Top, scores: Tensor, mask: Tensor) -> Correlation:
+def _top(
+    of_top: Callable[[Tensor, int | Tensor, Tensor], Correlation], k: Top, scores: Tensor, mask: Tensor
+) -> Correlation:
     if k == "nonzero":
-        return top_k_kendall_matrix(scores, units_not_zero(scores, mask), mask)
-    return top_k_kendall_matrix(scores, k if isinstance(k, int) else units_in_share(mask, k), mask)
+        return of_top(scores, units_not_zero(scores, mask), mask)
+    return of_top(scores, k if isinstance(k, int) else units_in_share(mask, k), mask)
+
+
+def _measure(table: pd.DataFrame) -> str:
+    return str(table["measure"].iloc[0])
+
+
+def _limits(measure: str) -> tuple[float, float]:
+    """The least and the greatest value that there is."""
+    return _SCALES.get(measure, {}).get(LOWEST, -1.0), 1.0
 
 
 @dataclass(frozen=True)

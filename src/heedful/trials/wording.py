@@ -9,8 +9,11 @@ from collections.abc import Mapping, Sequence
 ANOTHER_SEED = "-of-another-seed"
 """Ends the name of attention that another training of the same model gave."""
 
+LOWEST, NO_RELATION = "lowest", "no_relation"
+"""Numbers in the summary of a measure that does not run from -1 by 0 to 1."""
+
 LEAST = 0.1
-"""Differences of correlations below this are not spoken of."""
+"""Differences of correlations or shares below this are not spoken of."""
 
 
 def told(summary: Mapping[str, float]) -> str:
@@ -23,8 +26,7 @@ def told(summary: Mapping[str, float]) -> str:
     again = {name: value for name, value in beside.items() if name.endswith(ANOTHER_SEED)}
     chance = {name: value for name, value in beside.items() if name in nulls - again.keys()}
     own = [value for pair, value in means.items() if not {attention, *nulls} & set(pair) and not _akin(*pair)]
-    scale = "where 1 is the same order of words, 0 no relation and -1 the reverse order"
-    words = [f"On average over texts, {attention} agrees with {_listed(methods)}, {scale}."]
+    words = [f"On average over texts, {attention} agrees with {_listed(methods)}, {_scale(summary)}."]
     words += [f"What knows nothing agrees with it as chance has it: {_listed(chance)}."] if chance else []
     words += [f"The same model trained from another seed agrees with it at {_number(v)}." for v in again.values()]
     words += [f"The other measures agree with each other at {_number(_mean(own))}."] if own else []
@@ -39,6 +41,15 @@ def _means(summary: Mapping[str, float]) -> dict[tuple[str, str], float]:
             first, second = name.removeprefix("mean.").split("~")
             found[first, second] = value
     return found
+
+
+def _scale(summary: Mapping[str, float]) -> str:
+    """What the ends of the measure's scale mean; `LOWEST` stands in summaries of shares only."""
+    if LOWEST not in summary:
+        return "where 1 is the same order of words, 0 no relation and -1 the reverse order"
+    if NO_RELATION in summary:
+        return f"where 1 is the same order of words, {summary[NO_RELATION]:g} no relation and 0 the reverse order"
+    return "where 1 is agreement on all of the words that each puts first and 0 on none of them"
 
 
 def _akin(first: str, second: str) -> bool:

@@ -1,0 +1,212 @@
+"""The Song of (Dis)agreement over all corpora: tables 1 to 4 with print beside ours, its claims, what was expected.
+
+Who can be trusted, which the paper could not say, is told by `report.trusted`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from heedful.core.figures import Axis, Bars, Figure, Series
+from heedful.printed import SONG_CORPORA, SONG_METHODS
+from heedful.report import trusted
+from heedful.report.claims import agreements, called, claims, mean_tau, pairs
+from heedful.report.content import Cell, TableView
+from heedful.report.judging import Band, Check, judged
+from heedful.report.tabulating import Told, beside, difference, known
+
+ACCURACY, ACCURACY_TOLERANCE, UNIFORM_TOLERANCE = 0.826, 0.02, 0.015
+ATTENTION_BAND = Band(0.05, 0.25)
+NEAR_TOLERANCE, LIFT_TOLERANCE, LIME_TOLERANCE = 0.03, 0.07, 0.12
+ATTENTION_TOLERANCE = 0.1
+"""Check 11 of our specification, set from print for the BiLSTM on SST before our runs: accuracy .826 within .02, and
+with uniform attention within .015 of that; tau of the two path methods .97 within .03, of DeepLIFT with them .87 within
+.07, of LIME .50 within .12, of attention .05 to .25, which is .1 on either side. Other corpora only borrow them."""
+ARTEFACT = "deep-shap"
+"""Its cells in print come, as far as can be told, from a fault of the library of that day: they are not judged."""
+_PATHS = frozenset({"integrated-gradients", "gradient-shap"})
+_PAIRED = ("corpus", "pair", "mean tau", "deviation over texts")
+
+
+def tables(told: Sequence[Told]) -> tuple[TableView, ...]:
+    """Tables 1 to 4, the claims, the bands, and who can be trusted, as far as there is something to tell."""
+    told = largest(told)
+    found = (_table_1(told), _table_2(told), _table_3(told), _table_4(told), claims(told), _expected(told))
+    return tuple(table for table in (*found, *trusted.tables(told)) if table.rows)
+
+
+def figures(told: Sequence[Told]) -> tuple[Figure, ...]:
+    """The mean over all pairs of methods by corpus and model, print beside ours; and who finds the truth."""
+    told = largest(told)
+    return (*_overall([each for each in told if not each.quick]), *trusted.figures(told))
+
+
+def largest(told: Sequence[Told]) -> list[Told]:
+    """Of runs that differ in the number of texts or seeds alone, that with most of them; corpora in print's order."""
+    found: dict[tuple[object, ...], Told] = {}
+    for each in _shortened(told):
+        key = (each.trial, each.label, each.encoder, each.attention, each.measure)
+        if key not in found or _size(each) > _size(found[key]):
+            found[key] = each
+    order = list(SONG_CORPORA)
+    return sorted(found.values(), key=lambda each: order.index(each.corpus) if each.corpus in order else len(order))
+
+
+def _shortened(told: Sequence[Told]) -> Iterable[Told]:
+    """The same without the vectors' name in labels where a model has them with one kind of vectors only."""
+    kinds: dict[tuple[object, ...], set[str]] = {}
+    for each in told:
+        kinds.setdefault(_model(each), set()).add(each.vectors)
+    return (replace(each, vectors="") if len(kinds[_model(each)]) == 1 else each for each in told)
+
+
+def _model(each: Told) -> tuple[object, ...]:
+    return each.corpus, each.encoder, each.attention, each.quick
+
+
+def _size(each: Told) -> float:
+    return each.summary.get("n", each.summary.get("seeds", 0.0))
+
+
+def tolerance(pair: str) -> float | None:
+    """How far a BiLSTM's tau may be from print; None where print is not to be trusted.
+
+    >>> tolerance("attention~lime"), tolerance("integrated-gradients~gradient-shap"), tolerance("lime~deep-shap")
+    (0.1, 0.03, None)
+    """
+    names = set(pair.split("~"))
+    if ARTEFACT in names:
+        return None
+    if "attention" in names:
+        return ATTENTION_TOLERANCE
+    return LIME_TOLERANCE if "lime" in names else NEAR_TOLERANCE if names == _PATHS else LIFT_TOLERANCE
+
+
+def _spelt(pair: str) -> str:
+    return pair.replace("~", " and ")
+
+
+def _table_1(told: Sequence[Told]) -> TableView:
+    rows: list[tuple[Cell, ...]] = [
+        (called(each), _spelt(pair), beside(each, f"mean.{pair}"), beside(each, f"std.{pair}"))
+        for each in agreements(told, "rollout")
+        for pair in pairs("rollout")
+    ]
+    note = (
+        "Not judged: print has DistilBERT with its attention's output projected by the transposed weights, special "
+        "symbols in every ranking, and a Deep-SHAP that a fault of its library disturbed; ours is another transformer "
+        "without these."
+    )
+    return TableView("Table 1: transformers, attention by rollout", _PAIRED, tuple(rows), note)
+
+
+def _table_2(told: Sequence[Told]) -> TableView:
+    rows: list[tuple[Cell, ...]] = [
+        (called(each), _spelt(pair), beside(each, f"mean.{pair}", tolerance(pair)), beside(each, f"std.{pair}"))
+        for each in agreements(told, "attention")
+        for pair in pairs("attention")
+    ]
+    note = (
+        f"Tolerances are those expected on SST: {ATTENTION_TOLERANCE} with attention, {LIME_TOLERANCE} with LIME, "
+        f"{NEAR_TOLERANCE} for the two path methods, {LIFT_TOLERANCE} for DeepLIFT. Pairs with Deep-SHAP are not "
+        "judged: theirs was disturbed by a fault of its library. Print's DeepLIFT had no rule for any non-linearity "
+        "and so was gradient times input; ours has such rules, and the difference is what they do. On pairs of texts "
+        "print's LIME took words at the same place of both texts for one. Quick versions are not judged."
+    )
+    return TableView("Table 2: BiLSTM", _PAIRED, tuple(rows), note)
+
+
+def _table_3(told: Sequence[Told]) -> TableView:
+    rows: list[tuple[Cell, ...]] = []
+    for each in (each for each in told if each.trial == "necessity"):
+        for arm in ("learned", "uniform"):
+            rows.append((called(each), arm, beside(each, f"accuracy.{arm}", ACCURACY_TOLERANCE)))
+    alone = (each for each in told if each.trial == "performance" and each.corpus in SONG_CORPORA)
+    weighed = {(each.label, each.encoder) for each in told if each.trial == "necessity"}
+    for each in alone:
+        if (each.label, each.encoder) not in weighed:
+            given = ACCURACY_TOLERANCE if each.encoder == "bilstm" else None
+            rows.append((called(each), "learned", beside(each, "accuracy", given)))
+    note = (
+        f"Inside: within {ACCURACY_TOLERANCE} of print, as was expected on SST. Transformers are not judged: print "
+        "has DistilBERT, and below what is usual for it."
+    )
+    return TableView(
+        "Table 3: accuracy with learned and uniform attention", ("corpus", "attention", "accuracy"), tuple(rows), note
+    )
+
+
+def _table_4(told: Sequence[Told]) -> TableView:
+    rows: list[tuple[Cell, ...]] = [
+        (called(each), method, beside(each, f"mean.flow~{method}"))
+        for each in agreements(told, "flow")
+        for method in SONG_METHODS
+    ]
+    note = (
+        "Not judged, for the reasons of table 1. Print's row of Quora most likely has Int-Grad and DeepLIFT in each "
+        "other's place. Print has no IMDb: flow took too long there."
+    )
+    return TableView("Table 4: attention flow", ("corpus", "with", "mean tau"), tuple(rows), note)
+
+
+def _expected(told: Sequence[Told]) -> TableView:
+    sst = {
+        each.trial: each
+        for each in reversed(told)
+        if (each.corpus, each.encoder, each.attention, each.measure, each.quick)
+        == ("sst", "bilstm", "additive", "kendall", False)
+    }
+    note = (
+        "Bands of our specification (check 11), set from print before our runs and for three seeds; not adjusted to "
+        "what came out. That of DeepLIFT was set from print's, which was gradient times input."
+    )
+    checks = [check for of in (_accuracies, _taus) for check in of(sst)]
+    return judged("What was expected of SST with a BiLSTM", checks, note)
+
+
+def _around(centre: float, width: float) -> Band:
+    return Band(centre - width, min(1.0, centre + width))
+
+
+def _accuracies(sst: Mapping[str, Told]) -> Iterable[Check]:
+    if each := sst.get("necessity"):
+        learned, uniform = (known(each, f"accuracy.{arm}") for arm in ("learned", "uniform"))
+        yield "accuracy", learned, _around(ACCURACY, ACCURACY_TOLERANCE)
+        yield (
+            "accuracy with uniform attention, less that with learned",
+            difference(uniform, learned),
+            Band(-UNIFORM_TOLERANCE, UNIFORM_TOLERANCE),
+        )
+    elif each := sst.get("performance"):
+        yield "accuracy", known(each, "accuracy"), _around(ACCURACY, ACCURACY_TOLERANCE)
+
+
+def _taus(sst: Mapping[str, Told]) -> Iterable[Check]:
+    each = sst.get("agreement")
+    if each is None:
+        return
+    for pair, band in (
+        ("integrated-gradients~gradient-shap", _around(0.97, NEAR_TOLERANCE)),
+        ("integrated-gradients~deep-lift", _around(0.87, LIFT_TOLERANCE)),
+        ("lime~integrated-gradients", _around(0.50, LIME_TOLERANCE)),
+        *((f"attention~{method}", ATTENTION_BAND) for method in SONG_METHODS),
+    ):
+        yield f"tau of {_spelt(pair)}", known(each, f"mean.{pair}"), band
+
+
+def _overall(told: Sequence[Told]) -> Iterable[Bars]:
+    """One bar chart: means over the fifteen pairs."""
+    found = [
+        (called(each), ours, mean_tau(each.published, attention))
+        for attention in ("attention", "rollout")
+        for each in agreements(told, attention)
+        if (ours := mean_tau(each.summary, attention)) is not None
+    ]
+    if found:
+        labels = tuple(label for label, _, _ in found)
+        mine = Series("ours", tuple(value for _, value, _ in found))
+        theirs = Series("published", tuple(math.nan if value is None else value for _, _, value in found))
+        title = "How far methods agree: mean over all pairs of the paper's methods"
+        yield Bars(title, Axis("mean tau of 15 pairs"), labels, (mine, theirs))
