@@ -16,7 +16,9 @@ from heedful.data.batching import Words
 from heedful.models.attention import Additive
 from heedful.models.encoders import Perceptron
 from heedful.models.pooled import Pooled
+from heedful.models.transformer import Transformer
 from heedful.recipes.attributed import Attributed
+from heedful.recipes.describing import named
 from heedful.recipes.objectives import Borrowed, Imposed, Uniform
 from heedful.recipes.training import evaluate
 from heedful.trials.performance import Performance
@@ -104,3 +106,8 @@ def test_the_history_is_the_table(workspace: Workspace) -> None:
     assert isinstance(table, pd.DataFrame)
     assert table["epoch"].tolist() == [1, 2, 3]
     assert {"loss", "roc_auc", "accuracy"} <= set(table.columns)
+
+
+def test_a_transformer_is_named_after_its_folder_or_the_one_around_it() -> None:
+    assert named(Transformer("somewhere/tiny-bert"))["encoder"] == "tiny-bert"
+    assert named(Transformer("somewhere/tiny-bert/model"))["encoder"] == "tiny-bert"

@@ -8,11 +8,15 @@ from heedful.core.types import Plan
 from heedful.models.pooled import Pooled
 from heedful.models.transformer import Transformer
 
+_NAMELESS = ("model", "checkpoint", "best", "final")
+"""Folders that are called so say nothing about the model; the folder around them does."""
+
 
 def named(plan: Plan) -> dict[str, str]:
     """Encoder and attention of a plan in lower case, for instance bilstm and additive."""
     if isinstance(plan, Pooled):
         return {"encoder": type(plan.encoder).__name__.lower(), "attention": type(plan.attention).__name__.lower()}
     if isinstance(plan, Transformer):
-        return {"encoder": Path(plan.source).name, "attention": "self"}
+        path = Path(plan.source)
+        return {"encoder": path.parent.name if path.name in _NAMELESS else path.name, "attention": "self"}
     return {"encoder": type(plan).__name__.lower(), "attention": "self"}
