@@ -70,7 +70,7 @@ def test_the_loss_is_the_sum_over_instances_of_half_the_variation_minus_lambda_k
         task = other.model.task
         variation = total_variation(task.probabilities(mine.logits), task.probabilities(theirs.logits))
         kl = kullback_leibler(mine.attention[:, 0, 0, 0], theirs.attention[:, 0, 0, 0])
-        assert float(losses[row]) == pytest.approx(float(0.5 * variation - 0.05 * kl), abs=1e-5)
+        assert losses[row].item() == pytest.approx((0.5 * variation - 0.05 * kl).item(), abs=1e-5)
 
 
 def test_at_the_base_with_lambda_0_loss_and_gradient_are_zero(workspace: Workspace) -> None:
