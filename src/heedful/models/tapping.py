@@ -9,6 +9,7 @@ they compute can be read, replaced and put back. Nothing stays on modules betwee
 from __future__ import annotations
 
 import copy
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -27,8 +28,43 @@ Network = PreTrainedModel
 NetworkConfig = PreTrainedConfig
 
 
+@dataclass(frozen=True)
+class Reading:
+    """What the attention function of one layer is given.
+
+    Args:
+        query: `[batch head query dim]`, as key and value.
+        mask: what is added to scaled scores, the lowest number where attention may not be; None adds nothing.
+        rate: share of weights that fall to dropout; 0 outside training.
+    """
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    mask: Tensor | None
+    scale: float
+    rate: float
+
+    def scores(self) -> Tensor:
+        """q k scale, `[batch head query unit]`."""
+        return torch.matmul(self.query, self.key.transpose(2, 3)).mul_(self.scale)
+
+
+class Tapping(ABC):
+    """What sits at the attention function of every layer during one call, lowest layer first."""
+
+    @property
+    @abstractmethod
+    def calls(self) -> int:
+        """Layers that have run so far."""
+
+    @abstractmethod
+    def attend(self, module: nn.Module, reading: Reading) -> tuple[Tensor, Tensor | None]:
+        """What the layer takes from its values `[batch head query dim]`, and its attention where it is known."""
+
+
 @dataclass
-class Tap:
+class Tap(Tapping):
     """What one call shows of its attention, and what it is given in its place.
 
     Args:
@@ -42,6 +78,21 @@ class Tap:
     scores: list[Tensor] = field(default_factory=list)
     attention: list[Tensor] = field(default_factory=list)
     carried: list[tuple[nn.Module, Tensor]] = field(default_factory=list)
+
+    @property
+    def calls(self) -> int:
+        """Layers whose attention was read or given."""
+        return len(self.attention)
+
+    def attend(self, module: nn.Module, reading: Reading) -> tuple[Tensor, Tensor | None]:
+        """Dropout falls on the weights in training, as in the library's eager function; a given attention is spared."""
+        self.carried.append((module, reading.value))
+        if self.given is not None:
+            weights = dropped = self.write(self.given)
+        else:
+            weights = self.read(reading.scores(), reading.mask)
+            dropped = nn.functional.dropout(weights, reading.rate)
+        return torch.matmul(dropped, reading.value), weights
 
     def read(self, scores: Tensor, mask: Tensor | None) -> Tensor:
         """softmax(scores + mask); scores, overwritten where they are masked, and weights are kept."""
@@ -72,7 +123,7 @@ class Tap:
 
 # The tap of the call that runs in this thread. A keyword would do as well, if every family handed keywords on to its
 # layers: the ViT of transformers 5.0 to 5.4 drops them.
-_running: ContextVar[Tap] = ContextVar("running")
+_running: ContextVar[Tapping] = ContextVar("running")
 
 
 def tapped_attention(
@@ -82,23 +133,17 @@ def tapped_attention(
     value: Tensor,
     attention_mask: Tensor | None,
     **options: object,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor | None]:
     """What the layer reads `[batch query head dim]`, and the attention: softmax(q k / sqrt(dim) + mask).
 
-    The signature is the library's; `options` hold its dropout rate and scaling. As in the eager
-    function of the library, dropout falls on the weights in training; a given attention is spared.
+    The signature is the library's; `options` hold its dropout rate and scaling.
     """
-    tap = _running.get()
-    tap.carried.append((module, value))
-    if tap.given is not None:
-        weights = dropped = tap.write(tap.given)
-    else:
-        scaling = cast("float | None", options.get("scaling"))
-        scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-        weights = tap.read(torch.matmul(query, key.transpose(2, 3)).mul_(scale), attention_mask)
-        rate = cast("float", options.get("dropout", 0.0))
-        dropped = nn.functional.dropout(weights, rate, training=module.training)
-    return torch.matmul(dropped, value).transpose(1, 2).contiguous(), weights
+    scaling = cast("float | None", options.get("scaling"))
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    rate = cast("float", options.get("dropout", 0.0)) if module.training else 0.0
+    reading = Reading(query, key, value, attention_mask, scale, rate)
+    taken, weights = _running.get().attend(module, reading)
+    return taken.transpose(1, 2).contiguous(), weights
 
 
 AttentionInterface.register(IMPLEMENTATION, tapped_attention)
@@ -158,7 +203,7 @@ def embedded(network: Network, inputs: dict[str, Tensor]) -> Tensor:
     return cast("Tensor", type(block).forward(block, **inputs))
 
 
-def run(network: Network, inputs: dict[str, Tensor], tap: Tap) -> ModelOutput:
+def run(network: Network, inputs: dict[str, Tensor], tap: Tapping) -> ModelOutput:
     """States of the last layer, and whatever else the head of this family reads."""
     trunk = network.base_model
     token = _running.set(tap)

@@ -7,11 +7,9 @@ tried at the door: a network that does not give the library's own logits through
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import cast
 
@@ -26,14 +24,20 @@ from transformers import (
 from transformers.utils.generic import ModelOutput
 
 from heedful.core.carrying import Carried
+from heedful.core.headscores import Heads
+from heedful.core.layerstates import Given, Layers
 from heedful.core.tasks import Classes, Regression
 from heedful.core.types import Batch, Content, Model, Plan, Task, Trace, UserError
 from heedful.models.carrying import carried_by
+from heedful.models.folders import check_folder, content_hash, pickled
+from heedful.models.headscores import HeadTap, described
+from heedful.models.layers import watched
 from heedful.models.reading import embedding_inputs, reads_images, sample
 from heedful.models.tapping import (
     Network,
     NetworkConfig,
     Tap,
+    Tapping,
     decided,
     embedded,
     implement,
@@ -100,7 +104,24 @@ class TransformerModel(Model):
         tap = Tap()
         return carried_by(self.network, tap, self._read(batch, embeddings, tap)[1])
 
-    def _read(self, batch: Batch, embeddings: Tensor, tap: Tap) -> tuple[ModelOutput, Tensor]:
+    def read_heads(self, batch: Batch) -> Heads:
+        """Mean scores of all heads, and logits, without a score for each pair of units."""
+        tap = HeadTap(batch.mask)
+        embeddings = embedded(self.network, embedding_inputs(self.network, batch))
+        return tap.heads(self._read(batch, embeddings, tap)[1])
+
+    def read_layers(self, batch: Batch, embeddings: Tensor, given: Given | None = None) -> Layers:
+        """Inputs of all layers, and logits; an input that is given takes the place of the layer's own."""
+        with watched(self.network, given) as states:
+            logits = self._read(batch, embeddings.clone(), HeadTap(batch.mask))[1]
+        return Layers(tuple(states), logits)
+
+    @property
+    def architecture(self) -> str:
+        """Family, layers, heads and width."""
+        return described(self.network.config)
+
+    def _read(self, batch: Batch, embeddings: Tensor, tap: Tapping) -> tuple[ModelOutput, Tensor]:
         """States of the last layer, and logits; the tap sees every layer."""
         if reads_images(self.network):
             states = run(self.network, {"pixel_values": embeddings}, tap)
@@ -111,7 +132,7 @@ class TransformerModel(Model):
             logits = decided(self.network, states, attended)
         if batch.candidates is not None:
             logits = logits.masked_fill(~batch.candidates.bool(), -torch.inf)
-        self._check_calls(len(tap.attention))
+        self._check_calls(tap.calls)
         return states, logits
 
     def _check(self, batch: Batch, embeddings: Tensor, attention: Tensor | None) -> None:
@@ -178,20 +199,14 @@ class Transformer(Plan, Content):
     def digest(self, data: Path) -> str:
         """A hash of the configuration and the weights in a folder; a hub name stands for itself."""
         folder = Path(self.source).expanduser()
-        if not folder.is_dir():
-            return self.source
-        content = hashlib.sha256()
-        for file in sorted((*folder.glob("config.json"), *folder.glob("*.safetensors*"))):
-            state = file.stat()
-            content.update(f"{file.name}:{_sha256(file, state.st_mtime_ns, state.st_size)}".encode())
-        return content.hexdigest()
+        return content_hash(folder) if folder.is_dir() else self.source
 
     def build(self, task: Task, embeddings: Tensor | None, generator: Generator) -> TransformerModel:
         """The pretrained model, in eval mode."""
         _refuse_vectors(embeddings)
         folder = Path(self.source).expanduser()
         if folder.is_dir():
-            _check_folder(folder)
+            check_folder(folder)
         with _drawn_from(generator):
             network, notes = _loaded(str(folder) if folder.is_dir() else self.source, task.outputs)
         model = TransformerModel.wrap(network, task).eval()
@@ -299,13 +314,6 @@ class SmallTransformer(Plan):
         return TransformerModel.wrap(network, task).eval()
 
 
-@lru_cache(maxsize=64)
-def _sha256(file: Path, changed: int, size: int) -> str:
-    """The hash of a file, read once as long as it is not `changed`."""
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
 def _refuse_vectors(embeddings: Tensor | None) -> None:
     if embeddings is not None and len(embeddings):
         raise UserError("a transformer brings word vectors of its own: leave the word vectors out (vectors=None)")
@@ -328,22 +336,6 @@ def _kind(config: NetworkConfig, source: str) -> type[Network]:
     raise UserError(f"{source} holds a {type(config).__name__}: no sequence or image classifier is known for it")
 
 
-def _check_folder(folder: Path) -> None:
-    names = sorted(path.name for path in folder.iterdir())
-    if "adapter_config.json" in names:
-        raise UserError(f"{folder} holds an adapter: merge it into its model and save that with save_pretrained")
-    pickled = [name for name in names if name.endswith((".bin", ".pt", ".pth", ".ckpt"))]
-    if pickled and not any(name.endswith(".safetensors") for name in names):
-        raise _pickled(f"{folder / pickled[0]}")
-
-
-def _pickled(source: str) -> UserError:
-    return UserError(
-        f"the weights of {source} are pickled, a format that can run code and is never read here: "
-        "convert them with save_pretrained (safetensors) in an environment that you trust"
-    )
-
-
 def _loaded(source: str, outputs: int) -> tuple[Network, tuple[str, ...]]:
     try:
         config = AutoConfig.from_pretrained(source)
@@ -359,7 +351,7 @@ def _loaded(source: str, outputs: int) -> tuple[Network, tuple[str, ...]]:
         )
     except (OSError, ValueError, SafetensorError) as error:
         if "use_safetensors" in str(error):
-            raise _pickled(source) from error
+            raise pickled(source) from error
         reason = str(error).strip().splitlines()[0]
         raise UserError(
             f"no model could be loaded from {source!r} ({reason}): give a folder with config.json and "
