@@ -10,6 +10,7 @@ import torch
 from benchmarks import (
     adversary,
     agreement,
+    bilevel,
     correlation,
     counterfactual,
     deceiving,
@@ -19,7 +20,7 @@ from benchmarks import (
     perturbation,
 )
 
-ALL = (correlation, agreement, counterfactual, adversary, deletion, learning, deceiving, perturbation, flow)
+ALL = (correlation, agreement, counterfactual, adversary, deletion, learning, deceiving, perturbation, flow, bilevel)
 
 
 def main() -> None:
@@ -30,7 +31,8 @@ def main() -> None:
         for row in benchmark.rows():
             found = row.described()
             results.append(found)
-            print(f"{row.name}: {row.ours:.4f} s, {row.peer:.4f} s ({row.peer_name}), ratio {found['ratio']:.1f}")
+            ours, peer = f"{row.ours:.4f} {row.unit}", f"{row.peer:.4f} {row.unit}"
+            print(f"{row.name}: {ours}, {peer} ({row.peer_name}), ratio {found['ratio']:.1f}")
     path = Path(__file__).with_name("results.json")
     path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     print(f"written to {path}")

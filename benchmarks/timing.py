@@ -5,11 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 
 @dataclass(frozen=True)
 class Row:
-    """Seconds of ours and of a named peer for the same work."""
+    """Seconds of ours and of a named peer for the same work, or what else `unit` says."""
+
+    unit: ClassVar[str] = "s"
 
     name: str
     ours: float
@@ -24,6 +27,7 @@ class Row:
             "peer": self.peer,
             "peer_name": self.peer_name,
             "ratio": self.peer / self.ours,
+            "unit": self.unit,
         }
 
 

@@ -1,0 +1,258 @@
+"""How the outer loss of a bilevel step changes with the teacher's explainer, without a Hessian of the student.
+
+Inner loss I(theta, phi) = S(theta) + beta D(p(phi), q(theta)), with p = e_T and q = log e_S. The pilot step goes to
+theta' = (1 - rate decay) theta - rate c g, with g = dI/dtheta and c <= 1 the factor of clipping; v is the gradient of
+the outer loss at theta'. Only g and c depend on phi: d outer / d phi = - rate <w, dg/dphi> with w = v where nothing is
+clipped, else w = c (v - g <g, v> / (|g| (|g| + 1e-6))), since c = clip / (|g| + 1e-6). And phi enters g only through D:
+<w, dg/dphi> = beta d/dphi <dD/dq, q'>, where q' is the derivative of q along w, one forward-mode pass of the student.
+For D = KL, dD/dq = -p, hence the result rate beta (dp/dphi) . q' (Fernandes et al. 2022 differentiate the whole step).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from types import ModuleType
+from typing import Literal, cast, get_args
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from heedful.core.types import UserError
+
+Weights = Mapping[str, Tensor]
+"""The student's trainable tensors by name: theta, with the parameters of its own explainer among them."""
+
+Way = Literal["jvp", "difference", "double-backward"]
+
+BESIDE = 1e-6
+"""What `torch.nn.utils.clip_grad_norm_` adds to the norm that it divides by."""
+
+
+@dataclass(frozen=True)
+class Bilevel:
+    """One pilot step as functions of the student's weights and of the explainer's phi.
+
+    Each function must be pure: no tensor of a module in the place of the weights it is given (`functional_call`),
+    nothing detached on the way.
+
+    Args:
+        inner: the simulation loss (a scalar) and log e_S `[batch unit]`, from one reading of the inner batch.
+        outer: the loss of the student on held-out data, a scalar.
+        teach: e_T `[batch unit]` at phi, on the inner batch.
+        divergence: how far log e_S (second) is from e_T (first), a scalar; twice differentiable.
+        clip: largest norm of the step's gradient over all weights; None leaves it.
+        decay: decoupled weight decay, on all weights.
+    """
+
+    inner: Callable[[Weights], tuple[Tensor, Tensor]]
+    outer: Callable[[Weights], Tensor]
+    teach: Callable[[Tensor], Tensor]
+    divergence: Callable[[Tensor, Tensor], Tensor]
+    rate: float
+    beta: float
+    clip: float | None = None
+    decay: float = 0.0
+
+
+@dataclass(frozen=True)
+class Hypergradient:
+    """What one pilot step says about phi.
+
+    Args:
+        gradient: of the outer loss after the step, in the shape of phi.
+        outer: that loss.
+        norm: of the step's gradient before clipping.
+        way: the way that was gone, and `note` why it was not the one asked for, else "".
+    """
+
+    gradient: Tensor
+    outer: float
+    norm: float
+    clipped: bool
+    way: Way
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class _Pilot:
+    """The step: the weights after it, g, q before it, |g| and c."""
+
+    after: Weights
+    gradient: Weights
+    log_student: Tensor
+    norm: Tensor
+    factor: Tensor
+
+
+def hypergradient(problem: Bilevel, theta: Weights, phi: Tensor, way: Way = "jvp") -> Hypergradient:
+    """The gradient of the outer loss after one pilot step with respect to phi; nothing that is given is changed.
+
+    All passes start from the same random state, which is left as it was found: dropout is the same in each.
+
+    Args:
+        way: "jvp" is exact; "difference" takes two plain passes in the place of the forward-mode one, as "jvp" does
+            too, with a note, where a student has no forward mode; "double-backward" differentiates the whole step.
+    """
+    if way not in get_args(Way):
+        raise UserError(f"there is no way {way!r} to a hypergradient; choose one of {', '.join(get_args(Way))}")
+    if way == "double-backward":
+        return _differentiated(problem, theta, phi)
+    start = {name: tensor.detach() for name, tensor in theta.items()}
+    done, direction, log_student = _aimed(problem, start, phi)
+    if problem.beta == 0 or not any(bool(tensor.any()) for tensor in direction.values()):
+        return replace(done, way=way)
+    explain = _Explain(problem, start, log_student)
+    moved, went, note = _moved(explain, direction, way)
+    return replace(done, gradient=_through_teacher(problem, phi, log_student, moved), way=went, note=note)
+
+
+def _aimed(problem: Bilevel, theta: Weights, phi: Tensor) -> tuple[Hypergradient, Weights, Tensor]:
+    """All but the gradient, which is still 0; the direction w; and log e_S at theta. The step itself is forgotten."""
+    with torch.enable_grad():
+        pilot = _stepped(problem, theta, problem.teach(phi.detach()).detach(), keep=False)
+        leaves = {name: tensor.detach().requires_grad_() for name, tensor in pilot.after.items()}
+        with _same_chance(leaves):
+            loss = problem.outer(leaves)
+    direction = _unclipped(pilot, _gradient(loss, leaves, keep=False))
+    found = Hypergradient(
+        torch.zeros_like(phi.detach()), float(loss.detach()), float(pilot.norm), bool(pilot.factor < 1), "jvp"
+    )
+    return found, direction, pilot.log_student
+
+
+def _stepped(problem: Bilevel, theta: Weights, teacher: Tensor, *, keep: bool) -> _Pilot:
+    """The pilot step; with `keep` it can itself be differentiated."""
+    before = {name: tensor.detach().requires_grad_() for name, tensor in theta.items()}
+    with _same_chance(theta):
+        loss, log_student = problem.inner(before)
+    loss = loss + problem.beta * problem.divergence(teacher, log_student)
+    gradient = _gradient(loss, before, keep=keep)
+    with torch.set_grad_enabled(keep):
+        norm = _norm(gradient)
+        factor = torch.ones_like(norm)
+        if problem.clip is not None and bool(norm + BESIDE > problem.clip):
+            factor = problem.clip / (norm + BESIDE)
+        rest = 1 - problem.rate * problem.decay
+        after = {name: rest * before[name] - problem.rate * factor * gradient[name] for name in before}
+    return _Pilot(after, gradient, log_student.detach(), norm, factor)
+
+
+def _unclipped(pilot: _Pilot, slope: Weights) -> Weights:
+    """w: the outer gradient as it arrives at the step's gradient before clipping."""
+    if bool(pilot.factor == 1):
+        return slope
+    along = torch.stack([(pilot.gradient[name] * slope[name]).sum() for name in slope]).sum()
+    share = along / (pilot.norm * (pilot.norm + BESIDE))
+    return {name: pilot.factor * (slope[name] - share * pilot.gradient[name]) for name in slope}
+
+
+@dataclass(frozen=True)
+class _Explain:
+    """log e_S as a function of a way along a direction from theta, where its value is known."""
+
+    problem: Bilevel
+    theta: Weights
+    value: Tensor
+
+    def forward_mode(self, direction: Weights) -> Tensor:
+        """The derivative along the direction, exactly."""
+        with torch.no_grad(), forward_ad.dual_level(), _same_chance(self.theta), _plain_kernels():
+            weights = {name: _dual(self.theta[name], along) for name, along in direction.items()}
+            found = forward_ad.unpack_dual(self.problem.inner(weights)[1])  # type: ignore[no-untyped-call]
+            value, tangent = cast("tuple[Tensor, Tensor | None]", found)
+        if not torch.allclose(value, self.value, rtol=1e-3, atol=1e-3, equal_nan=True):
+            raise ValueError(
+                "the inner function gave two explanations for the same weights: it must be a pure function"
+            )
+        return torch.zeros_like(value) if tangent is None else tangent
+
+    def difference(self, direction: Weights) -> Tensor:
+        """(q(theta + h w) - q(theta - h w)) / 2h with |h w| = 2 eps^(1/3), .01 in single precision."""
+        step = 2 * math.cbrt(torch.finfo(self.value.dtype).eps) / float(_norm(direction))
+        return (self._beside(step, direction) - self._beside(-step, direction)) / (2 * step)
+
+    def _beside(self, step: float, direction: Weights) -> Tensor:
+        with torch.no_grad(), _same_chance(self.theta):
+            return self.problem.inner({name: self.theta[name] + step * along for name, along in direction.items()})[1]
+
+
+def _moved(explain: _Explain, direction: Weights, way: Way) -> tuple[Tensor, Way, str]:
+    """q', the derivative of log e_S along the direction; the way gone and a note."""
+    note = ""
+    if way == "jvp":
+        try:
+            return explain.forward_mode(direction), way, note
+        except NotImplementedError as error:
+            reason = str(error).strip().splitlines()[0]
+            note = f"a central difference took the place of forward mode: {reason}"
+    return explain.difference(direction), "difference", note
+
+
+def _through_teacher(problem: Bilevel, phi: Tensor, log_student: Tensor, moved: Tensor) -> Tensor:
+    """- rate beta d/dphi <dD/dq, q'>: only the divergence and the explainer are differentiated, not the student."""
+    with torch.enable_grad():
+        leaf, explained = phi.detach().requires_grad_(), log_student.requires_grad_()
+        apart = problem.divergence(problem.teach(leaf), explained)
+        pull = _gradient(apart, {"explained": explained}, keep=True)["explained"]
+        change = -problem.rate * problem.beta * (pull * moved).sum()
+        return _gradient(change, {"phi": leaf}, keep=False)["phi"]
+
+
+def _differentiated(problem: Bilevel, theta: Weights, phi: Tensor) -> Hypergradient:
+    """The same by differentiating the step as it stands: the inner graph is kept and passed backward twice."""
+    with torch.enable_grad(), _plain_kernels():
+        leaf = phi.detach().requires_grad_()
+        pilot = _stepped(problem, theta, problem.teach(leaf), keep=True)
+        with _same_chance(theta):
+            loss = problem.outer(pilot.after)
+        gradient = _gradient(loss, {"phi": leaf}, keep=False)["phi"]
+    norm, clipped = float(pilot.norm.detach()), bool(pilot.factor < 1)
+    return Hypergradient(gradient, float(loss.detach()), norm, clipped, "double-backward")
+
+
+def _dual(value: Tensor, tangent: Tensor) -> Tensor:
+    return cast(Tensor, forward_ad.make_dual(value, tangent))  # type: ignore[no-untyped-call]
+
+
+def _norm(weights: Weights) -> Tensor:
+    """The length of all tensors as one vector."""
+    return torch.stack([tensor.square().sum() for tensor in weights.values()]).sum().sqrt()
+
+
+def _gradient(loss: Tensor, leaves: Weights, *, keep: bool) -> Weights:
+    """Gradients by name; zero for what the loss does not depend on."""
+    if not loss.requires_grad:
+        return {name: torch.zeros_like(leaf) for name, leaf in leaves.items()}
+    found = torch.autograd.grad(loss, list(leaves.values()), create_graph=keep, materialize_grads=True)
+    return dict(zip(leaves, found, strict=True))
+
+
+@contextmanager
+def _same_chance(weights: Weights) -> Iterator[None]:
+    """Gives the random state back, on the processor and on the devices of the weights."""
+    devices = {tensor.device.index for tensor in weights.values() if tensor.is_cuda}
+    with torch.random.fork_rng(devices=sorted(index for index in devices if index is not None)):
+        yield
+
+
+@contextmanager
+def _plain_kernels() -> Iterator[None]:
+    """Fused attention and fused recurrent cells have no forward mode and no second derivative: their plain forms do."""
+    # The switches one by one: the libraries' own context managers also set precisions, with a warning.
+    with sdpa_kernel(SDPBackend.MATH), _off(torch.backends.mkldnn), _off(torch.backends.cudnn):
+        yield
+
+
+@contextmanager
+def _off(library: ModuleType) -> Iterator[None]:
+    before = library.enabled
+    library.__setattr__("enabled", False)
+    try:
+        yield
+    finally:
+        library.__setattr__("enabled", before)
