@@ -45,8 +45,16 @@ def _texts(classes: tuple[str, ...], found: Mapping[Split, Sequence[Row]], field
 
 def _text(row: Row, classes: tuple[str, ...], field: str) -> Example:
     text = row.text(field)
-    rationale = marked(len(text.split()), row.numbers("rationale"), row) if "rationale" in row.values else None
+    rationale = _marks(text, row.numbers("rationale"), row) if "rationale" in row.values else None
     return Example(row.text("id"), (text,), row.index("label", classes), rationale)
+
+
+def _marks(text: str, chosen: Sequence[int], row: Row) -> tuple[bool, ...]:
+    """One mark per word; the layout counts what stands between single blanks, we what stands between white space."""
+    pieces = text.split(" ")
+    return tuple(
+        mark for piece, mark in zip(pieces, marked(len(pieces), chosen, row), strict=True) for _ in piece.split()
+    )
 
 
 def _pairs(classes: tuple[str, ...], found: Mapping[Split, Sequence[Row]]) -> Splits:
@@ -207,8 +215,8 @@ class QQP(Published):
 
 @dataclass(frozen=True)
 class MLQE(Published):
-    """Quality of machine translations, a real number; the rationale marks the words that are wrong, in both
-    parts.
+    """Quality of machine translations, a real number; the rationale marks the words that are wrong, first those
+    of the source, then those of the translation.
 
     Args:
         pairs: language pairs to read, by default the six of SMaT (which drops si-en).
@@ -237,12 +245,14 @@ class MLQE(Published):
 
 def _translation(row: Row) -> Example:
     parts = (row.text("src"), row.text("mt"))
-    rationale: tuple[bool, ...] | None = None
-    if "src_rationale" in row.values:
-        marks = (row.numbers("src_rationale"), row.numbers("mt_rationale"))
-        rationale = tuple(
-            mark for part, chosen in zip(parts, marks, strict=True) for mark in marked(len(part.split()), chosen, row)
-        )
+    fields = ("src_rationale", "mt_rationale")
+    given = [field in row.values for field in fields]
+    if any(given) and not all(given):
+        raise UserError(f"{row.where}: words are marked in one part only; mend or refetch the file")
+    rationale = None
+    if all(given):
+        marks = (_marks(part, row.numbers(field), row) for part, field in zip(parts, fields, strict=True))
+        rationale = tuple(mark for part in marks for mark in part)
     return Example(row.text("id"), parts, row.number("label"), rationale)
 
 

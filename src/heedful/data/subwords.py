@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -94,17 +94,26 @@ class SubwordBatcher(Batcher):
         """How many examples are longer than the model can read; `cut_note` says what happens to them."""
         if self.max_length is None:
             return 0
-        # In slices: encodings with offsets of a whole corpus would fill the memory.
-        slices = [examples[start : start + 1000] for start in range(0, len(examples), 1000)]
         return sum(
             len(encoded["input_ids"][number]) > self.max_length
-            for some in slices
+            for some in _slices(examples)
             for encoded, number, _ in self._encoded(some, limit=None)
         )
 
+    def lost(self, examples: Sequence[Example]) -> tuple[int, int]:
+        """Words that people marked as evidence and that have no unit, and how many people marked in all."""
+        lost = marked = 0
+        for some in _slices([example for example in examples if any(example.rationale or ())]):
+            for example, encoded in zip(some, self._encoded(some, limit=self.max_length), strict=True):
+                evidence = {word for word, mark in enumerate(example.rationale or ()) if mark}
+                marked += len(evidence)
+                lost += len(evidence.difference(_row(*encoded).words))
+        return lost, marked
+
     def remarks(self, examples: Sequence[Example]) -> dict[str, int | float | str]:
-        count = self.cut(examples)
-        return {f"texts {self.cut_note}": count} if count else {}
+        count, (lost, marked) = self.cut(examples), self.lost(examples)
+        found: dict[str, int | float | str] = {f"texts {self.cut_note}": count} if count else {}
+        return found | ({"words of rationales that no unit stands for": f"{lost} of {marked}"} if lost else {})
 
     @property
     def cut_note(self) -> str:
@@ -157,6 +166,11 @@ class SubwordBatcher(Batcher):
         token = str(self._tokenizer.convert_ids_to_tokens(number))
         special = token if token.startswith("<") else f"<{token.strip('[]').lower()}>"
         return str(self._tokenizer.decode([number])).strip() or token, special
+
+
+def _slices(examples: Sequence[Example]) -> Iterator[Sequence[Example]]:
+    """A thousand at a time: encodings with offsets of a whole corpus would fill the memory."""
+    return (examples[start : start + 1000] for start in range(0, len(examples), 1000))
 
 
 def _row(encoded: BatchEncoding, number: int, texts: tuple[str, ...]) -> Row:
