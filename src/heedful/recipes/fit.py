@@ -55,6 +55,26 @@ class AdamW:
         return self.rate * (steps - step) / max(1, steps - warm)
 
 
+@dataclass(frozen=True)
+class SGD:
+    """Plain gradient descent with decoupled decay, at a constant rate: theta (1 - rate decay) - rate gradient.
+
+    Without momentum torch's own decay, which enters behind the clipping, is the decoupled one.
+    """
+
+    rate: float = 5e-3
+    decay: float = 0.01
+    undecayed: tuple[str, ...] = ()
+
+    def build(self, model: nn.Module) -> torch.optim.Optimizer:
+        """The optimiser over this model's trainable parameters."""
+        return torch.optim.SGD(_groups(model, self.decay, self.undecayed), lr=self.rate)
+
+    def rate_at(self, step: int, steps: int) -> float:
+        """The learning rate of this step: constant."""
+        return self.rate
+
+
 def _groups(model: nn.Module, decay: float, undecayed: Iterable[str]) -> list[dict[str, object]]:
     spared = set(undecayed)
     decayed: list[Tensor] = []
@@ -99,7 +119,7 @@ class Fit:
 
     epochs: int = 8
     batch: int = 32
-    optimiser: Adam | AdamW = Adam()
+    optimiser: Adam | AdamW | SGD = Adam()
     select: Select = Select(first=2)
     patience: int | None = None
     clip: float | None = None

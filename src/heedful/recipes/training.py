@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -34,6 +35,26 @@ TRAINING_LOSS = "training_loss"
 """In `Select.by`: the epoch with the lowest training loss is kept (Wiegreffe & Pinter's released code)."""
 
 
+class Outer(Protocol):
+    """Something that learns beside the model, one step after each of the model's; the checkpoint holds its tensors."""
+
+    def step(self, model: Model, batch: Batch, rate: float) -> None:
+        """Learns after the model's step on this batch at this learning rate."""
+        ...
+
+    def close_epoch(self) -> dict[str, float]:
+        """What the epoch brought, for the history; called once, before the checkpoint is written."""
+        ...
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All that `restore` needs to go on bit by bit."""
+        ...
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Takes up where `tensors` was asked."""
+        ...
+
+
 @dataclass(frozen=True)
 class Lesson:
     """What one training is about; `seed` decides every random choice of it.
@@ -41,6 +62,7 @@ class Lesson:
     Args:
         judge: the examples that decide which epoch is kept.
         scores: what is measured on them; None takes the task's own scores.
+        outer: what learns beside the model; None for the usual training.
     """
 
     model: Model
@@ -51,17 +73,22 @@ class Lesson:
     seed: int
     name: str = "training"
     scores: Judge | None = None
+    outer: Outer | None = None
 
 
 @dataclass
 class State:
-    """Where a training stands after a number of finished epochs; written to disk after each of them."""
+    """Where a training stands after a number of finished epochs; written to disk after each of them.
+
+    `best` holds the model's weights at the best epoch, `best_outer` the tensors of what learned beside it.
+    """
 
     epoch: int = 0
     best_epoch: int = 0
     best_score: float = -math.inf
     best_loss: float = math.inf
     best: dict[str, Tensor] = field(default_factory=dict)
+    best_outer: dict[str, Tensor] = field(default_factory=dict)
     history: list[dict[str, float]] = field(default_factory=list)
 
     def stale(self, patience: int | None) -> bool:
@@ -78,7 +105,7 @@ def train(lesson: Lesson, keep: Path, progress: Progress, inference: int) -> Sta
     """
     optimiser = lesson.fit.optimiser.build(lesson.model)
     checkpoint = keep / "checkpoint.safetensors"
-    state = _resumed(checkpoint, lesson.model, optimiser)
+    state = _resumed(checkpoint, lesson, optimiser)
     mode = lesson.model.training
     steps = lesson.fit.epochs * math.ceil(len(lesson.train) / lesson.fit.batch)
     with progress.task(lesson.name, steps) as step:
@@ -86,7 +113,7 @@ def train(lesson: Lesson, keep: Path, progress: Progress, inference: int) -> Sta
         while state.epoch < lesson.fit.epochs and not state.stale(lesson.fit.patience):
             loss = _epoch(lesson, optimiser, state, step)
             _judge(lesson, state, loss, inference)
-            _save(checkpoint, state, lesson.model, optimiser)
+            _save(checkpoint, state, lesson, optimiser)
     lesson.model.load_state_dict(state.best)
     lesson.model.train(mode)
     return state
@@ -103,7 +130,10 @@ def _epoch(lesson: Lesson, optimiser: torch.optim.Optimizer, state: State, step:
     with dropout_from(derived_seed("dropout", lesson.seed, epoch)):
         for index, rows in enumerate(order):
             rate = fit.optimiser.rate_at(epoch * len(order) + index, steps)
-            loss = _step(lesson, optimiser, lesson.train.rows(rows), rate)
+            batch = lesson.train.rows(rows)
+            loss = _step(lesson, optimiser, batch, rate)
+            if lesson.outer is not None:
+                lesson.outer.step(lesson.model, batch, rate)
             total += loss
             step(note=f"epoch {epoch + 1}/{fit.epochs}, loss {total / (index + 1):.3f}{best}")
     return total / max(1, len(order))
@@ -133,14 +163,16 @@ def _judge(lesson: Lesson, state: State, loss: float, inference: int) -> None:
     if name not in ranked:
         raise UserError(f"there is no score {name!r} for this task; choose one of {', '.join(sorted(scores))}")
     state.epoch += 1
-    state.history.append({"epoch": state.epoch, "loss": loss, **scores})
+    beside = {} if lesson.outer is None else lesson.outer.close_epoch()
+    state.history.append({"epoch": state.epoch, "loss": loss, **scores, **beside})
     # An undefined score (one class only in a tiny dev part) must not keep training from choosing an epoch at all.
     score = ranked[name] if math.isfinite(ranked[name]) else -math.inf
     # Small dev parts tie often (a perfect score from the second epoch on): then the lower training loss decides.
     rank = (score, -loss)
     if state.epoch >= select.first and (rank > (state.best_score, -state.best_loss) or not state.best):
         state.best_epoch, state.best_score, state.best_loss = state.epoch, score, loss
-        state.best = {key: value.detach().clone() for key, value in lesson.model.state_dict().items()}
+        state.best = _copied(lesson.model.state_dict())
+        state.best_outer = {} if lesson.outer is None else _copied(lesson.outer.tensors())
 
 
 def batches(lengths: Tensor, size: int, jitter: float, generator: Generator) -> list[Tensor]:
@@ -200,9 +232,12 @@ def dropout_from(seed: int) -> Iterator[None]:
         yield
 
 
-def _save(path: Path, state: State, model: Model, optimiser: torch.optim.Optimizer) -> None:
-    tensors = {f"model/{key}": value for key, value in model.state_dict().items()}
+def _save(path: Path, state: State, lesson: Lesson, optimiser: torch.optim.Optimizer) -> None:
+    tensors = {f"model/{key}": value for key, value in lesson.model.state_dict().items()}
     tensors |= {f"best/{key}": value for key, value in state.best.items()}
+    if lesson.outer is not None:
+        tensors |= {f"outer/{key}": value for key, value in lesson.outer.tensors().items()}
+        tensors |= {f"best_outer/{key}": value for key, value in state.best_outer.items()}
     for index, slots in optimiser.state_dict()["state"].items():
         tensors |= {f"optimiser/{index}/{key}": value for key, value in slots.items()}
     notes = {"epoch": state.epoch, "best_epoch": state.best_epoch, "history": state.history}
@@ -213,7 +248,7 @@ def _save(path: Path, state: State, model: Model, optimiser: torch.optim.Optimiz
     os.replace(aside, path)
 
 
-def _resumed(path: Path, model: Model, optimiser: torch.optim.Optimizer) -> State:
+def _resumed(path: Path, lesson: Lesson, optimiser: torch.optim.Optimizer) -> State:
     if not path.exists():
         return State()
     try:
@@ -223,7 +258,9 @@ def _resumed(path: Path, model: Model, optimiser: torch.optim.Optimizer) -> Stat
     except SafetensorError:
         warnings.warn(f"the checkpoint {path} is damaged; training starts again", stacklevel=2)
         return State()
-    model.load_state_dict(_under("model/", tensors))
+    lesson.model.load_state_dict(_under("model/", tensors))
+    if lesson.outer is not None:
+        lesson.outer.restore(_under("outer/", tensors))
     slots: dict[int, dict[str, Tensor]] = {}
     for key, value in _under("optimiser/", tensors).items():
         index, slot = key.split("/")
@@ -231,7 +268,12 @@ def _resumed(path: Path, model: Model, optimiser: torch.optim.Optimizer) -> Stat
     optimiser.load_state_dict({"state": slots, "param_groups": optimiser.state_dict()["param_groups"]})
     notes = json.loads(metadata["state"])
     score, loss = float(metadata["best_score"]), float(metadata["best_loss"])
-    return State(best_score=score, best_loss=loss, best=_under("best/", tensors), **notes)
+    best, best_outer = _under("best/", tensors), _under("best_outer/", tensors)
+    return State(best_score=score, best_loss=loss, best=best, best_outer=best_outer, **notes)
+
+
+def _copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {key: value.detach().clone() for key, value in tensors.items()}
 
 
 def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

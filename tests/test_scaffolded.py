@@ -1,0 +1,217 @@
+"""SMaT: phi learns beside the student, leaves it alone, survives kills, and finds the head that speaks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from heedful.attributions.layermix import LayerMix
+from heedful.attributions.learned import HeadMix
+from heedful.core.mixing import coefficients
+from heedful.core.types import UserError
+from heedful.core.workspace import Workspace
+from heedful.data.batching import Words
+from heedful.data.loudest import Loudest
+from heedful.data.vectors import RandomVectors
+from heedful.models.attention import Additive
+from heedful.models.encoders import BiLSTM
+from heedful.models.planted import SpeakingHeads
+from heedful.models.pooled import Pooled
+from heedful.recipes.banks import HeadBank, LayerBank
+from heedful.recipes.explanations import Learned, Mixed, Unexplained
+from heedful.recipes.fit import SGD, Adam, Fit, Select
+from heedful.recipes.hypergradient import Way
+from heedful.recipes.scaffolded import Scaffold, Scaffolded
+from heedful.recipes.schooling import School, Schooling
+from heedful.recipes.student import Student
+from heedful.recipes.subject import Subject
+from heedful.recipes.teaching import Classroom
+from tests.schools import FIT, PLAN, ROOM, TEACHER, Dying, Killed, Pairs, same, weights
+
+SMAT = Scaffolded(TEACHER, PLAN, Learned(rate=0.02), ROOM, fit=FIT)
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    return Workspace(tmp_path_factory.mktemp("scaffolded"), batch_size=16)
+
+
+def test_an_explainer_that_does_not_move_leaves_the_student_that_static_attention_makes(workspace: Workspace) -> None:
+    still = workspace.get(replace(SMAT, explanation=Learned(rate=0.0)))
+    static = workspace.get(Student(TEACHER, PLAN, Mixed(), ROOM, fit=FIT))
+    assert all(torch.equal(still.tensors[name], value) for name, value in static.tensors.items())
+    assert still.tensors["phi"].tolist() == [0.25] * 4
+    assert still.notes["simulability"] == static.notes["simulability"]
+
+
+def test_without_weight_on_explanations_phi_stays_as_it_was(workspace: Workspace) -> None:
+    made = workspace.get(replace(SMAT, beta=0.0))
+    assert made.tensors["phi"].tolist() == [0.25] * 4
+    plain = workspace.get(Student(TEACHER, PLAN, Unexplained(), ROOM, fit=FIT))
+    network = {name: value for name, value in plain.tensors.items() if name.startswith("student/network")}
+    assert all(torch.equal(made.tensors[name], value) for name, value in network.items())
+
+
+def test_phi_moves_and_what_it_was_in_each_epoch_is_kept(workspace: Workspace) -> None:
+    made = workspace.get(SMAT)
+    history = made.tensors["phi_history"]
+    assert history.shape == (3, 4)
+    best = made.notes["best_epoch"]
+    assert isinstance(best, int)
+    assert torch.equal(history[best - 1], made.tensors["phi"])
+    assert made.tensors["phi"].tolist() != [0.25] * 4
+    torch.testing.assert_close(made.tensors["coefficients"], coefficients(made.tensors["phi"], "sparsemax"))
+    rows = made.notes["history"]
+    assert isinstance(rows, list)
+    for row, phi in zip(rows, history, strict=True):
+        mix = coefficients(phi, "sparsemax")
+        assert isinstance(row, dict)
+        assert row["support"] == float((mix > 0).sum())
+        assert row["largest"] == pytest.approx(float(mix.max()))
+    # Three steps an epoch, each of at most the rate of AdamW.
+    assert float((history[0] - 0.25).abs().max()) <= 3 * 0.02 * 1.01
+
+
+@pytest.mark.parametrize("way", ["difference", "double-backward"])
+def test_all_ways_to_the_hypergradient_lead_to_the_same_phi(way: Way, workspace: Workspace) -> None:
+    expected = workspace.get(SMAT).tensors
+    found = workspace.get(replace(SMAT, explanation=replace(SMAT.explanation, way=way))).tensors
+    torch.testing.assert_close(found["phi_history"], expected["phi_history"], rtol=1e-3, atol=1e-3)
+
+
+def test_the_first_step_goes_down_the_loss_of_the_student_after_its_next_step(workspace: Workspace) -> None:
+    school = School(SMAT, workspace)
+    scaffold = Scaffold(SMAT, school)
+    batch = school.batches["train"].rows(torch.arange(8))
+    problem = scaffold._problem(school.model, batch, 0.2)
+    theta = {f"student.{name}": value.detach() for name, value in school.model.named_parameters()}
+
+    def after(phi: torch.Tensor) -> float:
+        leaves = {name: value.clone().requires_grad_() for name, value in theta.items()}
+        loss, explained = problem.inner(leaves)
+        loss = loss + 5.0 * problem.divergence(problem.teach(phi), explained)
+        slopes = torch.autograd.grad(loss, list(leaves.values()), materialize_grads=True)
+        factor = min(1.0, 5.0 / (float(torch.cat([slope.flatten() for slope in slopes]).norm()) + 1e-6))
+        moved = {
+            name: (leaf - 0.2 * factor * g).detach() for (name, leaf), g in zip(leaves.items(), slopes, strict=True)
+        }
+        return float(problem.outer(moved))
+
+    start = scaffold.phi.detach().clone()
+    expected = [(after(start + 0.05 * unit) - after(start - 0.05 * unit)) / 0.1 for unit in torch.eye(4)]
+    scaffold.step(school.model, batch, 0.2)
+    assert scaffold.phi.grad is not None
+    np.testing.assert_allclose(scaffold.phi.grad, expected, rtol=0.05, atol=1e-5)
+    # The first step of AdamW goes by its rate against the sign of each slope.
+    torch.testing.assert_close(scaffold.phi.detach(), start - 0.02 * scaffold.phi.grad.sign(), rtol=1e-2, atol=1e-4)
+
+
+def test_the_same_recipe_gives_the_same_numbers_and_the_teacher_stays(workspace: Workspace, tmp_path: Path) -> None:
+    before = weights(workspace)
+    first, again = workspace.get(SMAT), Workspace(tmp_path, batch_size=16).get(SMAT)
+    assert same(first.tensors, again.tensors)
+    assert first.notes == again.notes
+    assert same(weights(workspace), before)
+    assert not same(first.tensors, workspace.get(replace(SMAT, seed=1)).tensors)
+
+
+@pytest.mark.parametrize("moment", [1, 3, 5, 8])
+def test_a_killed_training_goes_on_bit_by_bit_with_phi_and_its_optimiser(
+    moment: int, workspace: Workspace, tmp_path: Path
+) -> None:
+    with pytest.raises(Killed):
+        Workspace(tmp_path, batch_size=16, progress=Dying("student", moment)).get(SMAT)
+    resumed, whole = Workspace(tmp_path, batch_size=16).get(SMAT), workspace.get(SMAT)
+    assert same(resumed.tensors, whole.tensors)
+    assert resumed.table.equals(whole.table)
+    assert resumed.notes == whole.notes
+
+
+def test_a_transformer_with_dropout_is_taken_up_bit_by_bit_too(tmp_path: Path) -> None:
+    from heedful.models.transformer import TinyTransformer
+
+    teacher = replace(TEACHER, vectors=None, model=TinyTransformer(vocabulary=30, layers=2))
+    recipe = Scaffolded(teacher, TinyTransformer(vocabulary=30, layers=1), SMAT.explanation, ROOM, fit=FIT)
+    whole = Workspace(tmp_path / "whole").get(recipe)
+    with pytest.raises(Killed):
+        Workspace(tmp_path / "killed", progress=Dying("student", 4)).get(recipe)
+    resumed = Workspace(tmp_path / "killed").get(recipe)
+    assert same(resumed.tensors, whole.tensors)
+    assert resumed.notes == whole.notes
+    assert whole.notes["way"] == "jvp"
+    assert (whole.tensors["phi"].shape, whole.tensors["student/phi"].shape) == ((4,), (2,))
+
+
+def test_held_out_batches_are_not_those_that_stop_the_training(workspace: Workspace) -> None:
+    school = School(SMAT, workspace)
+    held = Scaffold(SMAT, school).lessons
+    judged = set(school.batches["judge"].uids)
+    cycle = [uid for step in range(2) for uid in held.at(step).uids]
+    # Eight held-out examples in batches of eight: each step is a whole cycle.
+    assert sorted(cycle) == sorted(2 * list(school.batches["outer"].uids))
+    assert not judged & set(cycle)
+    shared = School(replace(SMAT, classroom=replace(ROOM, shared=True)), workspace)
+    assert shared.batches["outer"].uids == shared.batches["judge"].uids
+
+
+def test_what_was_learned_can_be_taken_along(workspace: Workspace, tmp_path: Path) -> None:
+    school = School(SMAT, workspace)
+    phi = workspace.get(SMAT).tensors["phi"]
+    explainer = SMAT.explainer(workspace)
+    assert isinstance(explainer, HeadMix)
+    explainer.save(tmp_path)
+    loaded = HeadMix.load(tmp_path)
+    assert loaded == explainer
+    batch = school.batches["train"]
+    found = loaded(school.trained.model, batch, torch.zeros(len(batch), dtype=torch.int64)).scores
+    assert school.teaching is not None
+    torch.testing.assert_close(found.float(), school.teaching.at(phi, batch), rtol=1e-4, atol=1e-6)
+
+
+def test_layers_of_integrated_gradients_are_mixed_with_a_temperature_that_is_learned(tmp_path: Path) -> None:
+    from heedful.models.transformer import TinyTransformer
+
+    workspace = Workspace(tmp_path)
+    teacher = replace(TEACHER, vectors=None, model=TinyTransformer(vocabulary=30))
+    learned = Learned(LayerBank(LayerMix(n_steps=3)), "softmax", rate=0.05, temperature=0.5, tempered=True)
+    recipe = Scaffolded(teacher, teacher.model, learned, ROOM, fit=FIT)
+    phi = workspace.get(recipe).tensors["phi"]
+    assert phi.shape == (3,)
+    assert float(phi[-1]) != 0
+    explainer = recipe.explainer(workspace)
+    assert isinstance(explainer, LayerMix)
+    assert explainer.temperature == pytest.approx(0.5 * float(phi[-1].exp()))
+    school = School(recipe, workspace)
+    batch = school.batches["train"]
+    target = school.trained.model.task.probabilities(school.trained.model(batch).logits).argmax(-1)
+    found = replace(explainer, output="distribution")(school.trained.model, batch, target).scores
+    assert school.teaching is not None
+    torch.testing.assert_close(found.float(), school.teaching.at(phi, batch), rtol=1e-3, atol=1e-5)
+
+
+PLAN_OF_WORDS = Pooled(BiLSTM(4), Additive())
+
+
+def test_numbers_pairs_and_recurrent_students_are_scaffolded(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    fit = replace(FIT, epochs=2, optimiser=SGD(0.02))
+    teacher = replace(TEACHER, corpus=Pairs(number=True))
+    number = workspace.get(Scaffolded(teacher, PLAN, Learned(rate=0.02), Classroom(size=10), fit=fit))
+    assert number.notes["measure"] == "pearson"
+    softly = replace(
+        SMAT, teacher=replace(TEACHER, corpus=Pairs()), classroom=Classroom(size=10), labels="soft", fit=fit
+    )
+    assert workspace.get(softly).tensors["phi"].tolist() != [0.25] * 4
+    recurrent = workspace.get(replace(SMAT, plan=PLAN_OF_WORDS, fit=fit))
+    assert "phi" in recurrent.tensors
+
+
+def test_scaffolds_that_cannot_be_are_refused(workspace: Workspace) -> None:
+    with pytest.raises(UserError, match="reduction='mean'"):
+        replace(SMAT, fit=replace(FIT, reduction="sum"))
+    with pytest.raises(UserError, match="taken along"):
+        replace(SMAT, explanation=Learned(HeadBank(-1), rate=0.02)).explainer(workspace)
