@@ -20,8 +20,11 @@ from heedful.models.attention import Additive
 from heedful.models.encoders import Average
 from heedful.models.pooled import Pooled
 from heedful.papers import PAPERS
+from heedful.recipes.explanations import Explanation, Mixed, Unexplained
 from heedful.recipes.fit import Adam, Fit, Select
 from heedful.recipes.guides import Borrowed
+from heedful.recipes.student import Student
+from heedful.recipes.teaching import Classroom
 from heedful.report.charts import svg
 from heedful.trials.adversary import Adversary
 from heedful.trials.agreement import Agreement
@@ -32,7 +35,9 @@ from heedful.trials.guided import Guided
 from heedful.trials.necessity import Necessity
 from heedful.trials.performance import Performance
 from heedful.trials.permutation import Permutation
+from heedful.trials.plausibility import Plausibility
 from heedful.trials.seeds import Seeds
+from heedful.trials.simulability import PLAIN, Simulability
 from heedful.trials.tradeoff import Tradeoff
 from heedful.trials.trial import Trial
 from heedful.trials.truth import Truth
@@ -40,6 +45,15 @@ from tests.tiny import Sentences, subject
 
 LEARNER = replace(subject(), model=Pooled(Average(4), Additive()))
 SHORT = Fit(2, 8, Adam(rate=0.02), Select(by="deception"))
+
+
+def students(explanation: Explanation) -> tuple[Student, ...]:
+    """Two students of the tiny subject, each from eight of its texts."""
+    fit = Fit(2, 8, Adam(rate=0.02), reduction="mean")
+    taught = Student(subject(), subject().model, explanation, Classroom(8), fit=fit)
+    return tuple(replace(taught, seed=seed) for seed in (0, 1))
+
+
 TRIALS: Mapping[str, Trial] = {
     "performance": Performance(subject()),
     "agreement": Agreement(subject(), (RawAttention(), Gradient(), LeaveOneOut())),
@@ -53,9 +67,11 @@ TRIALS: Mapping[str, Trial] = {
     "attefa": AtteFa(subject(), (1, 2), (1,), fit=SHORT),
     "faithfulness": Faithfulness(subject(), (RawAttention(), Gradient())),
     "truth": Truth(replace(subject(), corpus=Shortcut(Sentences())), (RawAttention(), Gradient())),
+    "simulability": Simulability(subject(), ((PLAIN, students(Unexplained())), ("attention", students(Mixed())))),
+    "plausibility": Plausibility(replace(subject(), corpus=Shortcut(Sentences())), (RawAttention(), Gradient())),
 }
 """One of each kind on a tiny subject; a new trial needs a line here."""
-OVER_SEEDS = {"necessity": 2, "guided": 6, "attefa": 4}
+OVER_SEEDS = {"necessity": 2, "guided": 6, "attefa": 4, "simulability": 4}
 """Trials whose rows are trainings, not instances, and how many rows they have here."""
 
 

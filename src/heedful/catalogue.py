@@ -10,6 +10,8 @@ from heedful.attributions.deeplift import DeepLift, DeepShap
 from heedful.attributions.deletion import LeaveOneOut
 from heedful.attributions.flow import Flow
 from heedful.attributions.gradient import Gradient, GradientNorm, GradientSum, InputXGradient
+from heedful.attributions.layermix import LayerMix
+from heedful.attributions.learned import StaticAttention
 from heedful.attributions.lime import Lime
 from heedful.attributions.norms import KobayashiNorm, ValueNorm
 from heedful.attributions.nulls import PermutedAttention, Randomised
@@ -35,7 +37,9 @@ from heedful.trials.guided import Guided
 from heedful.trials.necessity import Necessity
 from heedful.trials.performance import Performance
 from heedful.trials.permutation import Permutation
+from heedful.trials.plausibility import Plausibility
 from heedful.trials.seeds import Seeds
+from heedful.trials.simulability import Simulability
 from heedful.trials.tradeoff import Tradeoff
 from heedful.trials.trial import Trial
 from heedful.trials.truth import Truth
@@ -71,6 +75,8 @@ METHODS: Mapping[str, Callable[[], Method]] = {
     "kernel-shap": KernelShap,
     "shapley": Shapley,
     "head-attention": HeadAttention,
+    "static-attention": StaticAttention,
+    "layer-mix": LayerMix,
     "rollout": Rollout,
     "flow": Flow,
     "value-norm": ValueNorm,
@@ -88,6 +94,7 @@ TRIALS: Mapping[str, type[Trial]] = {
         *(Necessity, Seeds, Tradeoff, Dispersal, Guided),
         AtteFa,
         *(Faithfulness, Truth),
+        *(Simulability, Plausibility),
     )
 }
 
