@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import heedful
 
 BELIEVED = {
@@ -28,12 +30,8 @@ def test_every_public_name_is_listed_once_for_readers_for_the_type_checker_and_f
 
 def test_every_public_name_can_be_fetched_and_no_other() -> None:
     assert all(getattr(heedful, name) is not None for name in heedful.__all__)
-    try:
+    with pytest.raises(AttributeError, match="Nonsense"):
         heedful.__getattr__("Nonsense")
-    except AttributeError as error:
-        assert "Nonsense" in str(error)
-    else:
-        raise AssertionError("a name that does not exist was found")
 
 
 def test_a_worker_that_trains_a_pooled_model_does_not_wait_for_the_transformers_library() -> None:

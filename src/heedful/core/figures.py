@@ -106,4 +106,28 @@ class Heatmap:
     caption: str = ""
 
 
-Figure = Violin | Histogram | Scatter | Bars | Lines | Matrix | Heatmap
+@dataclass(frozen=True)
+class Pixels:
+    """A picture: rows from above, of pixels with shares of red, green and blue in [0, 1]."""
+
+    rows: tuple[tuple[tuple[float, float, float], ...], ...]
+
+
+@dataclass(frozen=True)
+class Patchwork:
+    """A number for each patch of a picture, rows from above; each patchwork is shaded by its own largest number."""
+
+    values: tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True)
+class Mosaic:
+    """Pictures and what explanations say of their patches, in rows and columns that have names."""
+
+    title: str
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    tiles: tuple[tuple[Pixels | Patchwork, ...], ...]
+
+
+Figure = Violin | Histogram | Scatter | Bars | Lines | Matrix | Mosaic | Heatmap

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from heedful import catalogue, printed
 from heedful.core.figures import Figure
-from heedful.report import attefa, song, tabulating, wiegreffe
+from heedful.report import attefa, scaffold, song, tabulating, wiegreffe
 from heedful.report.content import TableView
 from heedful.report.tabulating import Told
 
@@ -16,12 +16,14 @@ _TABLES: Mapping[str, Callable[[Sequence[Told]], tuple[TableView, ...]]] = {
     "wiegreffe-pinter": wiegreffe.tables,
     "attefa": attefa.tables,
     printed.SONG: song.tables,
+    scaffold.NAME: scaffold.tables,
 }
 _FIGURES: Mapping[str, Callable[[Sequence[Told]], tuple[Figure, ...]]] = {
     "jain-wallace": tabulating.figures,
     "wiegreffe-pinter": wiegreffe.figures,
     "attefa": attefa.figures,
     printed.SONG: song.figures,
+    scaffold.NAME: scaffold.figures,
 }
 
 
@@ -40,11 +42,15 @@ def figures(paper: str, told: Sequence[Told]) -> tuple[Figure, ...]:
 
 
 def _own(paper: str, told: Sequence[Told]) -> list[Told]:
-    """Without the Song's, which has earlier trials on models of its own; the Song without all others.
+    """Without what is told under the last two papers, which have models of their own; these without all others.
 
-    The papers before it examine the same models, so that each has a use for what is told under another.
+    The papers before them examine the same models, so that each has a use for what is told under another.
     """
-    return [each for each in told if (each.paper == printed.SONG) == (paper == printed.SONG)]
+    return [each for each in told if (each.paper == paper if paper in APART else each.paper not in APART)]
+
+
+APART = (printed.SONG, scaffold.NAME)
+"""Papers with models of their own."""
 
 
 def _shortened(paper: str, told: Sequence[Told]) -> tuple[Sequence[Told], str]:

@@ -10,15 +10,17 @@ import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch, Polygon, Rectangle
+from matplotlib.patches import Patch, PathPatch, Polygon, Rectangle
+from matplotlib.path import Path
 from numpy.typing import NDArray
 
-from heedful.core.figures import Axis, Bars, Histogram, Lines, Matrix, Scatter, Series, Violin
+from heedful.core.figures import Axis, Bars, Histogram, Lines, Matrix, Mosaic, Pixels, Scatter, Series, Violin
+from heedful.report import mosaic
 from heedful.report.ink import INK, NEGATIVE, POSITIVE, printable, series_colour
 from heedful.report.numbers import number
 from heedful.report.spoken import NOTHING, finite, remarks
 
-Chart = Violin | Histogram | Scatter | Bars | Lines | Matrix
+Chart = Violin | Histogram | Scatter | Bars | Lines | Matrix | Mosaic
 Legend = list[tuple[Artist, str]]
 Points = NDArray[np.float64]
 _Mark = tuple[float, float, float]
@@ -52,6 +54,8 @@ def draw(chart: Chart, axes: Axes) -> Legend:
             return _lines(chart, axes)
         case Matrix():
             return _matrix(chart, axes)
+        case Mosaic():
+            return _mosaic(chart, axes)
 
 
 def inches(chart: Chart) -> tuple[float, float]:
@@ -65,6 +69,8 @@ def inches(chart: Chart) -> tuple[float, float]:
             return _WIDTH, 1.2 + max(0.8, len(labels) * (0.14 + 0.2 * len(series)))
         case Matrix(rows=rows, columns=columns):
             return max(_WIDTH, 1.9 + 0.5 * len(columns)), 1.0 + max(0.8, 0.38 * len(rows))
+        case Mosaic():
+            return mosaic.inches(chart)
         case _:
             return _WIDTH, 3.7
 
@@ -258,6 +264,32 @@ def _matrix(chart: Matrix, axes: Axes) -> Legend:
         label.set(rotation=40 if steep else 0, ha="left" if steep else "center", rotation_mode="anchor")
     axes.spines[:].set_visible(False)
     return []
+
+
+def _mosaic(chart: Mosaic, axes: Axes) -> Legend:
+    for tile, (left, top, right, bottom) in mosaic.frames(chart):
+        if isinstance(tile, Pixels):
+            # One by one and as they are: several put together would be drawn anew, at the size of the page.
+            axes.get_figure(root=True).suppressComposite = True  # type: ignore[union-attr]
+            axes.imshow(mosaic.colours(tile), extent=(left, right, bottom, top), interpolation="none")
+        frame = Rectangle((left, top), right - left, bottom - top, fill=False, edgecolor=INK, linewidth=0.5)
+        axes.add_patch(frame)
+    for step, corners in mosaic.shades(chart).items():
+        path = Path.make_compound_path(*(_rectangle(*corner) for corner in corners))
+        colour = NEGATIVE if step < 0 else POSITIVE
+        axes.add_patch(PathPatch(path, facecolor=colour, alpha=abs(step) / mosaic.STEPS, linewidth=0, zorder=0.5))
+    rows, columns, size = mosaic.names(chart)
+    down, across = ([place + mosaic.TILE / 2 for place in range(len(names))] for names in (rows, columns))
+    axes.set_xticks(across, columns, fontsize=size)
+    axes.set_yticks(down, rows, fontsize=size)
+    axes.set(xlim=(-0.05, len(columns)), ylim=(len(rows), -0.05), aspect="equal")
+    axes.tick_params(length=0, top=False, labeltop=True, bottom=False, labelbottom=False)
+    axes.spines[:].set_visible(False)
+    return []
+
+
+def _rectangle(left: float, top: float, right: float, bottom: float) -> Path:
+    return Path([(left, top), (right, top), (right, bottom), (left, bottom), (left, top)], closed=True)
 
 
 def _shade(value: float | None, limits: tuple[float, float]) -> float:

@@ -17,7 +17,7 @@ from heedful.core.figures import Axis, Figure, Heatmap, Lines, Series
 from heedful.core.recipe import compact
 from heedful.core.types import SPLITS
 from heedful.core.workspace import Finished, Json, Workspace
-from heedful.report import chapters, deceived
+from heedful.report import chapters, deceived, scaffold_figures, scaffold_numbers
 from heedful.report.beside import beside
 from heedful.report.content import Cell, Chapter, Link, Page, Pair, Section, TableView
 from heedful.report.examples import EXAMPLES, Scores, heatmaps
@@ -124,7 +124,7 @@ def _section(runs: list[Run], known: _Known) -> Section:
         meaning=trial.reading(_means(summaries)),
         not_meaning=trial.not_meaning,
         tables=(*_tables(runs, summaries, known.chapter(first)), *beside(first, known.finished), *_data_table(first)),
-        figures=(*trial.figures(first.artefact.table), *_history(first)),
+        figures=(*trial.figures(first.artefact.table), *_history(first), *scaffold_figures.of(first, known.finished)),
         heatmaps=_heatmaps(first, known.finished),
         warnings=_warnings(runs),
         texts=_texts(runs),
@@ -180,6 +180,8 @@ def _mean(values: Sequence[float]) -> float:
 def _tables(runs: list[Run], summaries: Sequence[Mapping[str, float]], paper: str) -> tuple[TableView, ...]:
     """The summary with print beside it: numbers of the whole, then those that stand at several places."""
     first = runs[0]
+    if first.trial.name in scaffold_numbers.TABLES:
+        return scaffold_numbers.TABLES[first.trial.name](_means(summaries))
     about = {key: str(value) for key, value in first.about.items()}
     published = printed.published(first.trial.name, {**about, "measure": first.measure}, paper)
     cells = {name: _Cell(mean, published.get(name), summaries, name) for name, mean in _means(summaries).items()}
@@ -308,6 +310,8 @@ def _short(value: Json) -> str:
 def _heatmaps(run: Run, finished: Sequence[Finished]) -> tuple[Heatmap, ...]:
     if run.trial.name == "tradeoff":
         return deceived.heatmaps(run.finished, finished)
+    if run.trial.name == "plausibility":
+        return scaffold_figures.heatmaps(run, finished)
     attention = run.attributed.get("RawAttention")
     if run.trial.name not in EXAMPLES or attention is None or run.subject is None:
         return ()

@@ -103,11 +103,12 @@ def told(runs: Sequence[Run], summary: Mapping[str, float], paper: str) -> Told:
         facts=_facts(first),
         vectors=training(first.recipe["subject"]).get("vectors", ""),
         rows=pd.concat([run.artefact.table for run in runs], ignore_index=True)
-        if first.trial.paper == "attefa"
+        if first.trial.paper in ("attefa", "scaffold")
         else None,
         quick=first.quick,
         paper=paper,
         measure=first.measure,
+        recipe=first.recipe,
     )
 
 

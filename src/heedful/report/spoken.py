@@ -18,6 +18,9 @@ from heedful.core.figures import (
     Histogram,
     Lines,
     Matrix,
+    Mosaic,
+    Patchwork,
+    Pixels,
     Scatter,
     Series,
     Violin,
@@ -67,6 +70,9 @@ def _numbers(figure: Figure) -> list[tuple[Axis, Sequence[float | None]]]:
             return [(axis, s.values) for pair in pairs for axis, s in zip((x, y), pair, strict=True)]
         case Matrix(values=rows):
             return [(free, row) for row in rows]
+        case Mosaic(tiles=tiles):
+            grids = [tile for row in tiles for tile in row if isinstance(tile, Patchwork)]
+            return [(free, values) for tile in grids for values in tile.values]
         case Heatmap(rows=several):
             return [(free, series.values) for series in several]
 
@@ -90,6 +96,11 @@ def _content(figure: Figure) -> list[str]:
             return [
                 f"{name}: {', '.join(f'{c} {number(v)}' for c, v in zip(figure.columns, row, strict=True))}."
                 for name, row in zip(figure.rows, figure.values, strict=True)
+            ]
+        case Mosaic():
+            return [
+                f"{name}: {'; '.join(_strongest(c, t) for c, t in zip(figure.columns, row, strict=True))}."
+                for name, row in zip(figure.rows, figure.tiles, strict=True)
             ]
         case Heatmap():
             return [_heaviest(series, figure.units) for series in figure.rows]
@@ -139,6 +150,16 @@ def _heaviest(series: Series, units: tuple[str, ...]) -> str:
         return f"{series.name}: no weights."
     _, unit, value = max(known, key=lambda entry: entry[0])
     return f"{series.name}: the heaviest unit is “{unit}” with {number(value)}."
+
+
+def _strongest(name: str, tile: Pixels | Patchwork) -> str:
+    if isinstance(tile, Pixels):
+        return f"{name}, a picture"
+    known = [(v, r, c) for r, row in enumerate(tile.values) for c, v in enumerate(row) if finite((v,))]
+    if not known:
+        return f"{name}, no numbers"
+    value, row, column = max(known, key=lambda entry: entry[0])
+    return f"{name}, most at row {row + 1}, column {column + 1} ({number(value)})"
 
 
 def _counted(count: int, noun: str) -> str:

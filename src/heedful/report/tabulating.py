@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pandas as pd
 
 from heedful import printed
 from heedful.core.figures import Axis, Bars, Figure, Series
+from heedful.core.workspace import Json
 from heedful.report.content import Cell, Pair, TableView
 
 TAU_TOLERANCE = 0.1
@@ -60,6 +61,7 @@ class Told:
         quick: measured on a sample with short trainings: never judged by print.
         paper: the one that it is told under, whose numbers stand beside it.
         measure: the trial's measure, where it has one to choose.
+        recipe: what the trial was asked to do, where tables tell its parts by it.
     """
 
     trial: str
@@ -73,6 +75,7 @@ class Told:
     quick: bool = False
     paper: str = ""
     measure: str = "kendall"
+    recipe: Mapping[str, Json] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
