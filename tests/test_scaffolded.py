@@ -14,21 +14,16 @@ from heedful.attributions.learned import HeadMix
 from heedful.core.mixing import coefficients
 from heedful.core.types import UserError
 from heedful.core.workspace import Workspace
-from heedful.data.batching import Words
-from heedful.data.loudest import Loudest
-from heedful.data.vectors import RandomVectors
 from heedful.models.attention import Additive
 from heedful.models.encoders import BiLSTM
-from heedful.models.planted import SpeakingHeads
 from heedful.models.pooled import Pooled
 from heedful.recipes.banks import HeadBank, LayerBank
 from heedful.recipes.explanations import Learned, Mixed, Unexplained
-from heedful.recipes.fit import SGD, Adam, Fit, Select
+from heedful.recipes.fit import SGD
 from heedful.recipes.hypergradient import Way
 from heedful.recipes.scaffolded import Scaffold, Scaffolded
-from heedful.recipes.schooling import School, Schooling
+from heedful.recipes.schooling import School
 from heedful.recipes.student import Student
-from heedful.recipes.subject import Subject
 from heedful.recipes.teaching import Classroom
 from tests.schools import FIT, PLAN, ROOM, TEACHER, Dying, Killed, Pairs, same, weights
 

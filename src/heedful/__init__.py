@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from heedful.attributions.deletion import LeaveOneOut
     from heedful.attributions.flow import Flow
     from heedful.attributions.gradient import Gradient, GradientNorm, InputXGradient
+    from heedful.attributions.layermix import LayerMix
+    from heedful.attributions.learned import HeadMix, StaticAttention
     from heedful.attributions.lime import Lime
     from heedful.attributions.norms import KobayashiNorm, ValueNorm
     from heedful.attributions.nulls import PermutedAttention, Randomised
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from heedful.data.corpora import CORPORA
     from heedful.data.patches import Patches
     from heedful.data.planted import Mock, Stories
+    from heedful.data.recast import Recast
     from heedful.data.subwords import SubwordBatcher, Subwords
     from heedful.data.tables import Reading, Table
     from heedful.data.truths import Known, PlantedWeights, Shortcut
@@ -37,17 +40,25 @@ if TYPE_CHECKING:
     from heedful.models.chorus import Chorus
     from heedful.models.encoders import GRU, Average, BiLSTM, Convolution, Perceptron
     from heedful.models.pooled import Pooled
+    from heedful.models.scalarmix import ScalarMix
     from heedful.models.shapes import Asked, Compared, OneText
+    from heedful.models.shortened import Shortened
     from heedful.models.tally import Tally
     from heedful.models.transformer import SmallTransformer, Transformer, TransformerModel
+    from heedful.models.vision import SmallViT
     from heedful.recipes.answers import Answers
     from heedful.recipes.attributed import Attributed
     from heedful.recipes.deceiving import Deceive, Disperse, Rival
+    from heedful.recipes.explanations import Learned, Mixed, Ridged, Static, Unexplained
     from heedful.recipes.fit import Adam, AdamW, Fit, Select
+    from heedful.recipes.given import Given, given
     from heedful.recipes.guides import Scattered, Shuffled
     from heedful.recipes.objectives import Borrowed, Imposed, Supervised, Uniform
+    from heedful.recipes.scaffolded import Scaffolded
     from heedful.recipes.scored import Scored
+    from heedful.recipes.student import Student
     from heedful.recipes.subject import Subject, Trained
+    from heedful.recipes.teaching import Classroom
     from heedful.report.gathering import write_report
     from heedful.runner import run
     from heedful.trials.adversary import Adversary
@@ -59,7 +70,9 @@ if TYPE_CHECKING:
     from heedful.trials.necessity import Necessity
     from heedful.trials.performance import Performance
     from heedful.trials.permutation import Permutation
+    from heedful.trials.plausibility import Plausibility
     from heedful.trials.seeds import Seeds
+    from heedful.trials.simulability import Simulability
     from heedful.trials.tradeoff import Tradeoff
     from heedful.trials.trial import Trial
     from heedful.trials.truth import Truth
@@ -70,6 +83,8 @@ _HOMES = {
     "attributions.deletion": "LeaveOneOut",
     "attributions.flow": "Flow",
     "attributions.gradient": "Gradient GradientNorm InputXGradient",
+    "attributions.layermix": "LayerMix",
+    "attributions.learned": "HeadMix StaticAttention",
     "attributions.lime": "Lime",
     "attributions.norms": "KobayashiNorm ValueNorm",
     "attributions.nulls": "PermutedAttention Randomised",
@@ -86,6 +101,7 @@ _HOMES = {
     "data.corpora": "CORPORA",
     "data.patches": "Patches",
     "data.planted": "Mock Stories",
+    "data.recast": "Recast",
     "data.subwords": "SubwordBatcher Subwords",
     "data.tables": "Reading Table",
     "data.truths": "Known PlantedWeights Shortcut",
@@ -94,17 +110,25 @@ _HOMES = {
     "models.chorus": "Chorus",
     "models.encoders": "GRU Average BiLSTM Convolution Perceptron",
     "models.pooled": "Pooled",
+    "models.scalarmix": "ScalarMix",
     "models.shapes": "Asked Compared OneText",
+    "models.shortened": "Shortened",
     "models.tally": "Tally",
     "models.transformer": "SmallTransformer Transformer TransformerModel",
+    "models.vision": "SmallViT",
     "recipes.answers": "Answers",
     "recipes.attributed": "Attributed",
     "recipes.deceiving": "Deceive Disperse Rival",
+    "recipes.explanations": "Learned Mixed Ridged Static Unexplained",
     "recipes.fit": "Adam AdamW Fit Select",
+    "recipes.given": "Given given",
     "recipes.guides": "Scattered Shuffled",
     "recipes.objectives": "Borrowed Imposed Supervised Uniform",
+    "recipes.scaffolded": "Scaffolded",
     "recipes.scored": "Scored",
+    "recipes.student": "Student",
     "recipes.subject": "Subject Trained",
+    "recipes.teaching": "Classroom",
     "report.gathering": "write_report",
     "runner": "run",
     "trials.adversary": "Adversary",
@@ -116,7 +140,9 @@ _HOMES = {
     "trials.necessity": "Necessity",
     "trials.performance": "Performance",
     "trials.permutation": "Permutation",
+    "trials.plausibility": "Plausibility",
     "trials.seeds": "Seeds",
+    "trials.simulability": "Simulability",
     "trials.tradeoff": "Tradeoff",
     "trials.trial": "Trial",
     "trials.truth": "Truth",
@@ -145,6 +171,7 @@ __all__ = [
     "Borrowed",
     "Chorus",
     "Classes",
+    "Classroom",
     "Compared",
     "Convolution",
     "Corpus",
@@ -160,20 +187,25 @@ __all__ = [
     "FileVectors",
     "Fit",
     "Flow",
+    "Given",
     "Gradient",
     "GradientNorm",
     "GradientShap",
     "Guided",
     "HeadAttention",
+    "HeadMix",
     "Imposed",
     "InputXGradient",
     "IntegratedGradients",
     "KernelShap",
     "Known",
     "KobayashiNorm",
+    "LayerMix",
+    "Learned",
     "LeaveOneOut",
     "Lime",
     "Method",
+    "Mixed",
     "Mock",
     "Model",
     "Necessity",
@@ -186,28 +218,39 @@ __all__ = [
     "Permutation",
     "PermutedAttention",
     "PlantedWeights",
+    "Plausibility",
     "Pooled",
     "Random",
     "RandomVectors",
     "Randomised",
     "RawAttention",
     "Reading",
+    "Recast",
     "Recipe",
     "Regression",
     "Relevance",
+    "Ridged",
     "Rival",
     "Rollout",
+    "Scaffolded",
+    "ScalarMix",
     "Scattered",
     "Scored",
     "Seeds",
     "Select",
     "Shapley",
     "Shortcut",
+    "Shortened",
     "Shuffled",
+    "Simulability",
     "SmallTransformer",
+    "SmallViT",
     "Softmax",
     "Sparsemax",
+    "Static",
+    "StaticAttention",
     "Stories",
+    "Student",
     "Subject",
     "SubwordBatcher",
     "Subwords",
@@ -221,6 +264,7 @@ __all__ = [
     "TransformerModel",
     "Trial",
     "Truth",
+    "Unexplained",
     "Uniform",
     "UniformWeights",
     "UserError",
@@ -229,6 +273,7 @@ __all__ = [
     "Workspace",
     "check_explainer",
     "check_measure",
+    "given",
     "run",
     "write_report",
 ]

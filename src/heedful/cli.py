@@ -1,4 +1,4 @@
-"""The command: `heedful demo | list | run | attefa | report | fetch`. The only place that prints.
+"""The command: `heedful demo | list | run | attefa | learn | report | fetch`. The only place that prints.
 
 Errors are one line and exit code 2; an interrupt keeps what is finished and exits with 130; a recipe that failed is
 listed at the end with its traceback file, the others having gone on, and the exit code is 1.
@@ -28,6 +28,7 @@ from heedful.core.types import UserError
 from heedful.core.workspace import Progress, Recipe, Silent, Step, Workspace
 from heedful.data.fetching import fetch as fetch_corpus
 from heedful.data.tables import Reading
+from heedful.papers.learning import Wish, lessons
 from heedful.papers.own import OwnData, cautions, own_attefa
 from heedful.report.gathering import write_report
 from heedful.trials.attefa import PAPER_SEEDS, AtteFa
@@ -58,6 +59,14 @@ WorkersOption = Annotated[int | None, typer.Option("--workers", min=1, help="Pro
 VectorsOption = Annotated[
     str, typer.Option("--vectors", help="auto, random, packaged, a name in the data folder, or a file.")
 ]
+SizesOption = Annotated[
+    list[int] | None, typer.Option("--size", min=1, help="Examples that a student learns from; may be repeated.")
+]
+StrengthsOption = Annotated[
+    list[float] | None, typer.Option("--lambda", help="A lambda of the trained adversaries; may be repeated.")
+]
+TextOption = Annotated[str, typer.Option("--text-column", help="Column of the texts.")]
+SecondOption = Annotated[str | None, typer.Option("--second-column", help="Column of a second text, for pairs.")]
 DEFAULT_WORKSPACE = Path("workspace")
 DEFAULT_REPORT = Path("report")
 SELECTING: Mapping[str, papers.Selecting] = {"dev": "dev", "paper": "paper", "code": "code"}
@@ -182,10 +191,9 @@ def run(
     attention: Annotated[list[str] | None, typer.Option("--attention", help="This attention only.")] = None,
     seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="How many seeds; default: the paper's.")] = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="At most this many test instances.")] = None,
+    sizes: SizesOption = None,
     vectors: VectorsOption = "auto",
-    strengths: Annotated[
-        list[float] | None, typer.Option("--lambda", help="A lambda of the trained adversaries; may be repeated.")
-    ] = None,
+    strengths: StrengthsOption = None,
     select: Annotated[
         str, typer.Option("--select", help="What chooses the epoch: dev, paper (the test split) or code.")
     ] = "dev",
@@ -207,6 +215,7 @@ def run(
         quick=quick,
         strengths=tuple(strengths or ()),
         select=SELECTING[select],
+        sizes=tuple(sizes or ()),
     )
     recipes = papers.recipes(what, choice, _data())
     workers = _workers(where, workers)
@@ -218,9 +227,9 @@ def run(
 @command
 def attefa(
     data: Annotated[str, typer.Option("--data", help="A CSV, TSV, JSONL or Parquet file with a row per text.")],
-    text: Annotated[str, typer.Option("--text-column", help="Column of the texts.")] = "text",
+    text: TextOption = "text",
     label: Annotated[str, typer.Option("--label-column", help="Column of the classes.")] = "label",
-    second: Annotated[str | None, typer.Option("--second-column", help="Column of a second text, for pairs.")] = None,
+    second: SecondOption = None,
     dev: Annotated[str | None, typer.Option("--dev", help="File of the dev split; else it is carved.")] = None,
     test: Annotated[str | None, typer.Option("--test", help="File of the test split; else it is carved.")] = None,
     encoder: Annotated[str, typer.Option("--encoder", help="bilstm, gru, convolution or perceptron.")] = "bilstm",
@@ -249,6 +258,37 @@ def attefa(
         if not quiet:
             _caution(recipes[1], workspace)
         _write_report(workspace, out, quiet=quiet)
+    return code
+
+
+@app.command()
+@command
+def learn(
+    teacher: Annotated[str, typer.Option("--teacher", help="Folder of a fine-tuned model with its tokenizer.")],
+    data: Annotated[str, typer.Option("--data", help="A CSV, TSV, JSONL or Parquet file; labels are not needed.")],
+    text: TextOption = "text",
+    second: SecondOption = None,
+    label: Annotated[str | None, typer.Option("--label-column", help="Classes, to score the model.")] = None,
+    size: Annotated[int | None, typer.Option("--size", min=1, help="Texts that a student learns from.")] = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the first student.")] = 0,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Students of each kind.")] = 3,
+    quick: QuickOption = False,
+    where: WhereOption = "pool",
+    workers: WorkersOption = None,
+    json_file: JsonOption = None,
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    out: Annotated[Path, typer.Option("--out", help="Folder of the explainer.")] = Path("explainer"),
+    quiet: QuietOption = False,
+    debug: DebugOption = False,
+) -> int:
+    """Learn which of your model's attention heads explain it to a student, and keep the explainer."""
+    learned = lessons(Wish(teacher, data, text, second, label, size, seed, seeds, quick), _data())
+    Workspace(workspace).get(learned.teacher)  # complaints about the model come before any work
+    code = _run(learned.recipes, workspace, quiet=quiet, workers=_workers(where, workers), json_file=json_file)
+    if code == 0:
+        learned.explainer(Workspace(workspace)).save(out)
+        for sentence in () if quiet else (*learned.told(Workspace(workspace)), f"The explainer is in {out.resolve()}"):
+            screen.print(sentence, markup=False)
     return code
 
 

@@ -26,10 +26,12 @@ from heedful.data.vectors import WordVectors
 from heedful.recipes.answers import Said
 from heedful.recipes.deceiving import Deceiving
 from heedful.recipes.fit import Select
+from heedful.recipes.given import Given
 from heedful.recipes.guides import Uniform
 from heedful.recipes.objectives import Imposed, Supervised, impose
 from heedful.recipes.subject import Subject
 from heedful.recipes.training import Lesson, Loss, evaluate, train
+from heedful.recipes.visiting import Visiting
 from heedful.runner import duration, ordered
 from heedful.trials.trial import Trial
 
@@ -57,7 +59,9 @@ class Planned:
     @property
     def trainings(self) -> tuple[Subject, ...]:
         """The subjects that have not been trained."""
-        return tuple(recipe for recipe in self.left if isinstance(recipe, Subject))
+        return tuple(
+            recipe for recipe in self.left if isinstance(recipe, Subject) and not isinstance(recipe, Given | Visiting)
+        )
 
     @property
     def worth_timing(self) -> bool:

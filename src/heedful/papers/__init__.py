@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from heedful import catalogue
 from heedful.core.types import Corpus, UserError
 from heedful.core.workspace import Recipe
 from heedful.data.batching import Words
@@ -26,6 +25,8 @@ from heedful.papers import attefa
 from heedful.papers.choosing import Choice, Selecting, vectors_named
 from heedful.papers.jain import JAIN_WALLACE, attention_battery, examined, jain_wallace, jain_wallace_subject
 from heedful.papers.own import found_vectors
+from heedful.papers.scaffold import SCAFFOLD, scaffold
+from heedful.papers.scaffold_schools import described
 from heedful.papers.song import DISAGREEMENT, disagreement
 from heedful.papers.wiegreffe import WIEGREFFE_PINTER, wiegreffe_pinter
 from heedful.recipes.fit import Adam, Fit
@@ -44,6 +45,7 @@ __all__ = [
     "jain_wallace",
     "jain_wallace_subject",
     "recipes",
+    "scaffold",
     "vectors_named",
     "wiegreffe_pinter",
 ]
@@ -99,13 +101,20 @@ PAPERS: Mapping[str, Paper] = {
         disagreement,
         DISAGREEMENT,
     ),
+    "scaffold": Paper(
+        "Learning to Scaffold (Fernandes et al. 2022)",
+        "Do explanations help a student to answer as its teacher does, can one learn to explain so that they do, and "
+        "are such explanations those that people would give?",
+        scaffold,
+        SCAFFOLD,
+    ),
 }
 
 
 def recipes(what: str, choice: Choice, data: Path) -> list[Recipe]:
     """The recipes of a paper by name, or of a Python file; corpora that are not there are an error when named."""
     if what in PAPERS:
-        return _present(what, replace(choice, found=found_vectors(data)), data)
+        return _present(what, replace(choice, found=found_vectors(data), data=data), data)
     if what.endswith(".py"):
         return _from_file(Path(what))
     raise UserError(f"there is no paper {what!r}; choose one of {', '.join(PAPERS)}, or name a Python file")
@@ -116,9 +125,9 @@ def _present(name: str, choice: Choice, data: Path) -> list[Recipe]:
     if choice.corpora:
         found = PAPERS[name].recipes(choice)
         for corpus in choice.corpora:
-            catalogue.CORPORA[corpus].digest(data)
+            described(corpus).digest(data)
         return found
-    there = [corpus for corpus in PAPERS[name].corpora if _is_there(catalogue.CORPORA[corpus], data)]
+    there = [corpus for corpus in PAPERS[name].corpora if _is_there(described(corpus), data)]
     if not there:
         raise UserError(
             f"none of the paper's corpora is in the folder {data}; set HEEDFUL_DATA, or run 'heedful fetch CORPUS'"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from heedful.core.types import UserError
@@ -22,6 +23,8 @@ class Choice:
             split; "code" follows its released code, which kept an adversary's epoch of lowest training loss.
         vectors: "auto", "random", "packaged", a name in the data folder, or a file.
         found: the vectors that "auto" stands for, as far as the data folder has some.
+        sizes: how many examples students learn from, where a paper has students.
+        data: the data folder, for papers that take as much as there is; None trusts the numbers of the paper.
     """
 
     corpora: tuple[str, ...] = ()
@@ -34,6 +37,8 @@ class Choice:
     found: str = "random"
     strengths: tuple[float, ...] = ()
     select: Selecting = "dev"
+    sizes: tuple[int, ...] = ()
+    data: Path | None = None
 
     def vectors_for(self, corpus: str) -> str:
         """The vectors of a corpus: "auto" is random for bAbI, as in the paper, and else what the data folder has."""

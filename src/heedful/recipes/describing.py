@@ -16,8 +16,14 @@ def named(plan: Plan) -> dict[str, str]:
     if isinstance(plan, Pooled):
         return {"encoder": type(plan.encoder).__name__.lower(), "attention": type(plan.attention).__name__.lower()}
     # Here and not above: the library behind it takes seconds to import, which every worker of a pool would pay.
+    from heedful.models.scalarmix import ScalarMix
+    from heedful.models.shortened import Shortened
     from heedful.models.transformer import Transformer
 
+    if isinstance(plan, ScalarMix):
+        return named(plan.plan)
+    if isinstance(plan, Shortened):
+        return {"encoder": f"{named(plan.plan)['encoder']}-{plan.layers}-layers", "attention": "self"}
     if isinstance(plan, Transformer):
         path = Path(plan.source)
         return {"encoder": path.parent.name if path.name in _NAMELESS else path.name, "attention": "self"}

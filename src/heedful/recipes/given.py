@@ -21,7 +21,7 @@ from heedful.models.outputs import Outputs, outputs_of
 from heedful.models.transformer import Transformer
 from heedful.recipes.fit import Fit
 from heedful.recipes.objectives import Supervised
-from heedful.recipes.subject import Subject, Trained, _Making
+from heedful.recipes.subject import Making, Subject, Trained
 from heedful.recipes.training import State
 
 
@@ -61,7 +61,7 @@ class Given(Subject):
         assert isinstance(self.model, Transformer)
         source = self.model.source
         _check(source, self.corpus.name, outputs_of(source), self.corpus.read(workspace.data).task)
-        making = _Making(self, workspace)
+        making = Making(self, workspace)
         _check_head(source, making.model.notes)
         digest = self.model.digest(workspace.data)
         return Artefact(notes={**making.notes(State()), "weights": {"source": source, "digest": digest}})

@@ -68,7 +68,7 @@ class Subject(Recipe):
 
     def make(self, workspace: Workspace) -> Artefact:
         """Weights of the best epoch, the history of all epochs, scores and counts."""
-        making = _Making(self, workspace)
+        making = Making(self, workspace)
         state = making.trained()
         table = pd.DataFrame(state.history)
         return Artefact(making.model.state_dict(), table, making.notes(state))
@@ -89,7 +89,7 @@ class Subject(Recipe):
         return Trained(model.to(workspace.device).eval(), batcher, splits, self.batching)
 
 
-class _Making:
+class Making:
     """One training from reading the corpus to the final scores."""
 
     def __init__(self, subject: Subject, workspace: Workspace) -> None:

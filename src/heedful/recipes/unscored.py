@@ -8,7 +8,7 @@ from heedful.core.types import Split
 from heedful.core.workspace import Artefact, Workspace
 from heedful.models.transformer import Transformer
 from heedful.recipes.given import Given, _check_head
-from heedful.recipes.subject import _Making
+from heedful.recipes.subject import Making
 from heedful.recipes.training import State
 
 
@@ -25,6 +25,6 @@ class Unscored(Given):
         return Artefact(notes={**making.notes(State()), "weights": {"source": self.model.source, "digest": digest}})
 
 
-class _Unjudged(_Making):
+class _Unjudged(Making):
     def _scores(self, split: Split) -> dict[str, float]:
         return {}

@@ -1,0 +1,224 @@
+"""`heedful learn`: an explainer for a user's model from texts alone, kept, told in plain words, loaded again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+import pytest
+import torch
+from transformers import PreTrainedModel
+from typer.testing import CliRunner, Result
+
+from heedful import cli
+from heedful.attributions.learned import HeadMix
+from heedful.core.tasks import Classes, Regression
+from heedful.core.types import Example, UserError
+from heedful.core.workspace import Workspace
+from heedful.data.carving import content
+from heedful.data.subwords import Subwords
+from heedful.data.unlabelled import Unlabelled
+from heedful.models.transformer import TinyTransformer, Transformer
+from heedful.papers import learning
+from heedful.papers.learning import Lessons, Wish, lessons
+from heedful.recipes.scaffolded import Scaffolded
+from heedful.recipes.unscored import Unscored
+from heedful.trials.performance import Performance
+from tests.networks import network
+from tests.test_given import fine_tuned, tokenizer
+from tests.tiny import Sentences
+
+NOWHERE = Path("nowhere")
+
+
+def written(path: Path, count: int = 60) -> Path:
+    """Texts without labels, in a file with a column that is none."""
+    texts = [example.parts[0] for example in Sentences(count).read(NOWHERE).train]
+    path.write_text("\n".join(["said,again", *(f"{text},{text}" for text in texts)]) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model `teacher` and a file `said.csv`."""
+    here = tmp_path_factory.mktemp("learn")
+    fine_tuned(here / "teacher")
+    written(here / "said.csv")
+    return here
+
+
+@pytest.fixture(scope="module")
+def learned(folder: Path) -> Result:
+    """The command, carried out once."""
+    return heedful(folder, "--json", str(folder / "out.json"))
+
+
+def heedful(folder: Path, *words: str, teacher: str = "teacher") -> Result:
+    """`heedful learn` in the folder, in this process, for two epochs."""
+    places = ("-w", str(folder / "work"), "--out", str(folder / "explainer"))
+    asked = ("--teacher", str(folder / teacher), "--data", str(folder / "said.csv"), "--text-column", "said")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(learning, "QUICK_EPOCHS", 3)
+        patch.setenv("HEEDFUL_DATA", str(folder / "data"))
+        return CliRunner().invoke(
+            cli.app, ["learn", *asked, "--quick", "--seeds", "2", "--where", "here", *places, *words]
+        )
+
+
+def test_the_command_ends_well_and_says_what_was_tested_learned_and_not_meant(learned: Result, folder: Path) -> None:
+    assert learned.exit_code == 0, learned.output
+    told = json.loads((folder / "out.json").read_text(encoding="utf-8"))["results"]
+    assert [(each["trial"], each["n"]) for each in told] == [("simulability", 9)]
+    assert (
+        "2 students of each kind learned from 42 texts how the model answers, and were asked about 9" in learned.output
+    )
+    assert " of 4 heads count, most layer " in learned.output
+    assert "Only 9 texts were tested, so the numbers are rough" in learned.output
+    assert "What it does not mean: An explanation that helps a student need not be true" in learned.output
+    summary = told[0]["summary"]
+    for arm in ("SMaT", "attention"):
+        assert f"{summary[f'mean.{arm}.42']:.1%}" in learned.output
+
+
+def test_what_was_saved_explains_the_users_model_and_refuses_another(
+    learned: Result, folder: Path, tmp_path: Path
+) -> None:
+    mix = HeadMix.load(folder / "explainer")
+    batch = Subwords(str(folder / "teacher")).fit([])([Example("a", ("good film",)), Example("b", ("a bad plot",))])
+    model = Transformer(str(folder / "teacher")).build(Classes(2), None, torch.Generator())
+    scores = mix(model, batch, torch.zeros(2, dtype=torch.long)).scores
+    torch.testing.assert_close(scores.sum(1), torch.ones(2, dtype=torch.float64))
+    other = TinyTransformer("bert", layers=3).build(Classes(2), None, torch.Generator())
+    with pytest.raises(UserError, match="learn one for this model"):
+        mix(other, batch, torch.zeros(2, dtype=torch.long))
+
+
+def test_a_second_time_nothing_is_made(learned: Result, folder: Path) -> None:
+    def made() -> dict[str, int]:
+        return {path.name: path.stat().st_mtime_ns for path in (folder / "work").iterdir()}
+
+    before = made()
+    again = heedful(folder)
+    assert again.stdout == learned.stdout
+    assert made() == before
+
+
+def test_the_teacher_is_asked_and_never_changed(learned: Result, folder: Path) -> None:
+    fine_tuned(folder / "twin")
+    for path in sorted((folder / "twin").iterdir()):
+        assert (folder / "teacher" / path.name).read_bytes() == path.read_bytes(), path.name
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("--teacher", "none"), "none: no such folder; --teacher is a folder with config.json"),
+        (("--data", "none.csv"), "none.csv: no such file"),
+        (("--text-column", "told"), "said.csv, line 2: no column 'told'; the columns are said, again"),
+        (("--size", "43"), "has 42 texts to learn from, the others judge and test; give a number from 1 to 42"),
+        (("--label-column", "mood"), "said.csv, line 2: no column 'mood'"),
+        (("--where", "cloud"), "--where is pool or here"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(words: Sequence[str], complaint: str, folder: Path) -> None:
+    result = heedful(folder, *words)
+    assert result.exit_code == 2, result.output
+    assert complaint in result.output
+    assert result.output.count("\n") == 1
+
+
+def test_a_checkpoint_without_a_head_of_its_own_is_refused_before_any_work(folder: Path, tmp_path: Path) -> None:
+    trunk = cast("PreTrainedModel", network("bert", vocab_size=16, max_position_embeddings=24).base_model)
+    trunk.save_pretrained(tmp_path / "trunk")
+    tokenizer().save_pretrained(tmp_path / "trunk")
+    result = heedful(folder, "--teacher", str(tmp_path / "trunk"), "-w", str(tmp_path / "work"))
+    assert result.exit_code == 2
+    assert "has no head that was trained" in result.output
+    assert not [path for path in (tmp_path / "work").iterdir() if path.name.startswith(("Student", "Maps"))]
+
+
+def test_students_are_as_many_as_asked_for_half_as_deep_and_not_the_teacher(folder: Path) -> None:
+    found = lessons(wish(folder, seed=7, seeds=2, size=20), NOWHERE)
+    assert [name for name, _ in found.trial.arms] == ["no explanation", "attention", "SMaT"]
+    students = dict(found.trial.arms)["SMaT"]
+    assert [(each.seed, each.classroom.size) for each in students] == [(7, 20), (8, 20)]
+    assert all(isinstance(each, Scaffolded) for each in students)
+    network = students[0].plan.build(Classes(2), None, torch.Generator().manual_seed(0))
+    assert "only the first 1 of 2 layers are kept" in network.notes
+    assert any("a head drawn at random" in note for note in network.notes)
+
+
+def test_labels_are_used_only_to_score_the_teacher(folder: Path, tmp_path: Path) -> None:
+    rows = [f"{example.parts[0]},{example.label}" for example in Sentences(60).read(NOWHERE).train]
+    (tmp_path / "labelled.csv").write_text("\n".join(["said,mood", *rows]), encoding="utf-8")
+    labelled = lessons(replace(wish(folder), path=str(tmp_path / "labelled.csv"), label="mood"), NOWHERE)
+    assert [type(recipe) for recipe in labelled.recipes[:-1]] == [Performance]
+    assert lessons(wish(folder), NOWHERE).recipes == [lessons(wish(folder), NOWHERE).trial]
+
+
+def test_a_model_of_numbers_is_simulated_by_its_numbers(folder: Path, tmp_path: Path) -> None:
+    fine_tuned(tmp_path / "one", labels=1)
+    found = lessons(replace(wish(folder), teacher=str(tmp_path / "one"), second="again"), NOWHERE)
+    assert isinstance(found.teacher, Unscored)
+    assert found.teacher.corpus.read(NOWHERE).task == Regression()
+    trained = found.teacher.restore(Workspace(tmp_path / "work"))
+    assert trained.model(trained.batch("test")).logits.shape == (9, 1)
+
+
+def test_unlabelled_texts_are_split_without_a_text_in_two_parts(tmp_path: Path) -> None:
+    lines = [f"text {number % 50}" for number in range(100)]
+    path = tmp_path / "texts.jsonl"
+    path.write_text("\n".join(json.dumps({"text": line}) for line in lines), encoding="utf-8")
+    splits = Unlabelled(str(path), classes=("no", "yes")).read(NOWHERE)
+    parts = [{content(example) for example in part} for part in (splits.train, splits.dev, splits.test)]
+    assert [len(part) for part in (splits.train, splits.dev, splits.test)] == [68, 16, 16]
+    assert sum(len(part) for part in parts) == len(set.union(*parts)) == 50
+    assert {example.label for example in splits.train} == {None}
+    few = tmp_path / "few.csv"
+    few.write_text("\n".join(["text", *(f"text {number}" for number in range(39))]), encoding="utf-8")
+    with pytest.raises(UserError, match="39 different texts, but at least 40 are needed"):
+        Unlabelled(str(few)).read(NOWHERE)
+
+
+def test_weights_are_told_from_the_largest_and_an_even_mix_as_such() -> None:
+    told = learning._weights(HeadMix((1.0, 0.6, -2.0, -2.0), 2, 2))
+    assert told == "Learned: 2 of 4 heads count, most layer 1 head 1 (70%) and layer 1 head 2 (30%)."
+    even = learning._weights(HeadMix.uniform(2, 4))
+    assert even.startswith(
+        "Learned: 8 of 8 heads count, most layer 1 head 1 (12%), layer 1 head 2 (12%), layer 1 head 3"
+    )
+    assert even.endswith(", and less on 3 others. All weigh the same, as before learning.")
+
+
+def test_a_reader_is_told_what_the_numbers_cannot_bear() -> None:
+    assert learning._cautions({"pearson": 0.0, "commonest": 0.6}, 200) == []
+    few, same = learning._cautions({"pearson": 0.0, "commonest": 0.95}, 20)
+    assert few.startswith("Only 20 texts were tested")
+    assert same.startswith("The model gives the same answer to 95% of them")
+    numbers = {"pearson": 1.0, "commonest": float("nan"), "mean.SMaT.9": 0.5, "mean.attention.9": 0.75}
+    assert learning._cautions(numbers, 300) == []
+    told = learning._against(numbers, 9)
+    assert (
+        "0.500 with the learned explainer, 0.750 with the plain mean of all heads, so that learning has gained" in told
+    )
+    assert "whether students learn anything from it is undecided" in told
+    better = {**numbers, "mean.SMaT.9": 0.8, "helps.SMaT.9": 1.0}
+    assert "gained nothing" not in learning._against(better, 9)
+    assert "students learn from it what" in learning._against(better, 9)
+    assert "students learn nothing of use" in learning._against({**numbers, "does_not_help.SMaT.9": 1.0}, 9)
+
+
+def wish(folder: Path, *, seed: int = 0, seeds: int = 2, size: int | None = None) -> Wish:
+    """What the command asks for."""
+    return Wish(
+        str(folder / "teacher"), str(folder / "said.csv"), "said", size=size, seed=seed, seeds=seeds, quick=True
+    )
+
+
+def test_the_lessons_of_a_wish_are_the_same_every_time(folder: Path) -> None:
+    first, second = (lessons(wish(folder), NOWHERE) for _ in range(2))
+    assert isinstance(first, Lessons)
+    assert first == second

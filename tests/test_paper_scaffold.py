@@ -1,0 +1,269 @@
+"""Learning to Scaffold as recipes: arms, sizes, seeds, betas, whom a teacher visits; and a whole little run of it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from heedful import papers, runner
+from heedful.core.types import Split, UserError
+from heedful.core.workspace import Recipe, Workspace
+from heedful.data.corpora import MLQE
+from heedful.data.sampling import Sampled
+from heedful.models.scalarmix import ScalarMix
+from heedful.models.shortened import Shortened
+from heedful.models.transformer import Transformer
+from heedful.models.vision import SmallViT
+from heedful.papers import Choice, scaffold, scaffold_schools
+from heedful.papers.scaffold import LAYERED, METHODS, OFFERED, SCAFFOLD, SMAT
+from heedful.papers.scaffold_schools import layers_in, school, shorter, sizes_of
+from heedful.recipes.explanations import Learned, Static
+from heedful.recipes.learned_scores import LearnedScores
+from heedful.recipes.scaffolded import Scaffolded
+from heedful.recipes.visiting import Visiting
+from heedful.trials.performance import Performance
+from heedful.trials.plausibility import Plausibility
+from heedful.trials.simulability import Simulability
+from tests.networks import network
+from tests.test_given import fine_tuned
+from tests.tiny import WORDS, Sentences
+
+SPLITS: tuple[Split, ...] = ("train", "dev", "test")
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A little checkpoint that stands for the pretrained transformer."""
+    return str(fine_tuned(tmp_path_factory.mktemp("encoder"), names=("negative", "positive")))
+
+
+def simulability(recipes: list[Recipe]) -> Simulability:
+    """The one trial of students among the recipes."""
+    (found,) = (recipe for recipe in recipes if isinstance(recipe, Simulability))
+    return found
+
+
+def test_texts_have_every_arm_with_the_papers_sizes_seeds_and_weights(encoder: str) -> None:
+    recipes = scaffold(Choice(("sst",), (encoder,)))
+    assert [type(recipe) for recipe in recipes] == [Performance, Simulability, Plausibility]
+    arms = dict(simulability(recipes).arms)
+    expected = {
+        "no explanation": 0.0,
+        "random": 5.0,
+        "gradient x input": 0.2,
+        "attention": 5.0,
+        "attention, last layer": 5.0,
+        "SMaT": 5.0,
+        "gradient norm": 0.2,
+        "integrated gradients": 0.2,
+        "rollout": 5.0,
+        "ridge on leave-one-out": 5.0,
+        "SMaT of layers": 0.2,
+    }
+    assert {name: students[0].strength for name, students in arms.items()} == expected
+    for students in arms.values():
+        assert [(each.classroom.size, each.seed) for each in students] == [
+            (size, seed) for size in (500, 1000, 2000) for seed in (0, 9, 11, 30, 69)
+        ]
+    explanations = [students[0].explanation for students in arms.values()]
+    assert [each.temperature for each in explanations if isinstance(each, Static)] == [0.1, 0.1, 1.0, 0.5, 0.05]
+
+
+def test_a_teacher_is_fine_tuned_once_under_a_scalar_mix_and_its_students_are_trained_as_in_the_paper(
+    encoder: str,
+) -> None:
+    found = school("sst", encoder, Choice())
+    assert found.teacher.model == ScalarMix(Transformer(encoder))
+    assert (found.teacher.fit.epochs, found.teacher.fit.batch, found.teacher.fit.clip) == (1, 32, 1.0)
+    assert (found.fit.batch, found.fit.patience, found.fit.clip, found.fit.optimiser.rate) == (32, 11, 5.0, 5e-3)
+    quality = school("mlqe-ro-en", encoder, Choice())
+    assert (quality.fit.batch, quality.fit.patience, quality.rate, quality.sizes) == (16, 6, 2e-4, (2100, 4200))
+
+
+def test_students_of_a_deep_checkpoint_have_three_layers_and_those_of_a_flat_one_all(
+    encoder: str, tmp_path: Path
+) -> None:
+    network("bert", num_hidden_layers=5).save_pretrained(tmp_path / "deep")
+    assert shorter(str(tmp_path / "deep"), 3) == ScalarMix(Shortened(Transformer(str(tmp_path / "deep")), 3))
+    assert school("sst", encoder, Choice()).plan == ScalarMix(Transformer(encoder))
+    network("distilbert").save_pretrained(tmp_path / "distilled")
+    assert (layers_in(str(tmp_path / "deep")), layers_in(str(tmp_path / "distilled"))) == (5, 2)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match=r"empty has no config\.json that says how many layers"):
+        layers_in(str(tmp_path / "empty"))
+
+
+def test_only_students_of_the_raw_reviews_learn_from_texts_that_their_teacher_has_not_seen(encoder: str) -> None:
+    pools = {name: school(name, encoder, Choice()).room.pool for name in ("sst", "imdb", "imdb-raw", "digits")}
+    assert pools == {"sst": "train", "imdb": "train", "imdb-raw": "test", "digits": "train"}
+    long = dict(simulability(scaffold(Choice(("imdb-raw",), (encoder,)))).arms)
+    assert "ridge on leave-one-out" not in long
+
+
+def test_film_reviews_with_marks_are_visited_by_the_teachers_of_the_other_texts(encoder: str) -> None:
+    both = scaffold(Choice(("sst", "imdb-raw", "eraser-movies"), (encoder,)))
+    visits = [
+        (recipe.subject.home.corpus.name, recipe.subject.corpus.name, recipe.subject.pooled, recipe.limit)
+        for recipe in both
+        if isinstance(recipe, Plausibility) and isinstance(recipe.subject, Visiting)
+    ]
+    assert visits == [
+        ("sst", "sst", False, 500),
+        ("sst", "eraser-movies", True, 500),
+        ("imdb-raw", "eraser-movies", True, 500),
+    ]
+    (alone,) = scaffold(Choice(("eraser-movies",), (encoder,)))
+    assert alone == both[3]
+    assert isinstance(alone, Plausibility)
+    assert alone.methods == METHODS
+    ((name, learned),) = alone.learned
+    assert (name, type(learned)) == (SMAT, LearnedScores)
+    assert isinstance(learned, LearnedScores)
+    assert [(each.classroom.size, each.seed) for each in learned.students] == [
+        (1000, seed) for seed in (0, 9, 11, 30, 69)
+    ]
+
+
+def test_quality_is_a_number_and_source_and_target_are_judged_apart(encoder: str) -> None:
+    recipes = scaffold(Choice(("mlqe-et-en",), (encoder,)))
+    (marked,) = (recipe for recipe in recipes if isinstance(recipe, Plausibility))
+    assert marked.subject.corpus == MLQE(("et-en",))
+    assert marked.parts == ("source", "target")
+    learned = marked.learned[0][1]
+    assert isinstance(learned, LearnedScores)
+    assert {each.classroom.size for each in learned.students} == {4200}
+    assert sizes_of("mlqe", Choice()) == (2100, 4200, 8400)
+
+
+def test_images_are_seen_by_a_small_vision_transformer_in_classes_as_large_as_there_are_images(tmp_path: Path) -> None:
+    recipes = scaffold(Choice(("digits",)))
+    assert [type(recipe) for recipe in recipes] == [Performance, Simulability]
+    trial = simulability(recipes)
+    assert trial.subject.model == ScalarMix(SmallViT((1, 8, 8), 2))
+    assert sizes_of("digits", Choice(data=tmp_path)) == (125, 250, 500)
+    (tmp_path / "images").mkdir()
+    pixels, labels = np.zeros((3000, 2, 2, 3), dtype=np.uint8), np.arange(3000) % 10
+    pixels += np.arange(3000, dtype=np.uint16).view(np.uint8).reshape(3000, 2)[:, :, None, None]
+    names = np.array([f"thing {number}" for number in range(10)])
+    np.savez(
+        tmp_path / "images" / "cifar10.npz",
+        x_train=pixels,
+        y_train=labels,
+        x_test=pixels[:20],
+        y_test=labels[:20],
+        class_names=names,
+    )
+    assert sizes_of("cifar10", Choice(data=tmp_path)) == (2250, 2550)
+    assert sizes_of("cifar10", Choice()) == (2250, 4500, 9000)
+
+
+def test_sizes_seeds_limit_and_quick_reach_the_students(encoder: str) -> None:
+    chosen = simulability(scaffold(Choice(("sst",), (encoder,), seeds=3, limit=70, sizes=(40, 20, 40))))
+    students = dict(chosen.arms)["SMaT"]
+    assert [(each.classroom.size, each.seed) for each in students] == [
+        (size, seed) for size in (20, 40) for seed in (0, 9, 11)
+    ]
+    assert {each.classroom.limit for each in students} == {70}
+    recipes = scaffold(Choice(("sst",), (encoder,), quick=True))
+    quick = simulability(recipes)
+    assert [name for name, _ in quick.arms] == [
+        *("no explanation", "random", "gradient x input", "attention", "attention, last layer", "SMaT")
+    ]
+    assert {(each.classroom.size, each.seed) for each in quick.arms[0][1]} == {(150, 0), (150, 9)}
+    assert isinstance(quick.subject.corpus, Sampled)
+    assert [recipe.limit for recipe in recipes if isinstance(recipe, Plausibility)] == [60]
+
+
+def test_normalisers_of_heads_are_arms_of_table_7(encoder: str) -> None:
+    both = dict(simulability(scaffold(Choice(("sst",), (encoder,), ("softmax", "none")))).arms)
+    learned = {name: students[0].explanation for name, students in both.items() if name.startswith("SMaT, ")}
+    assert learned == {"SMaT, softmax": Learned(normaliser="softmax"), "SMaT, none": Learned(normaliser="none")}
+    (one,) = (
+        students[0].explanation
+        for name, students in simulability(scaffold(Choice(("sst",), (encoder,), ("entmax15",)))).arms
+        if name == SMAT
+    )
+    assert one == Learned(normaliser="entmax15")
+    with pytest.raises(UserError, match="there is no normaliser 'additive' of heads in this paper"):
+        scaffold(Choice(("sst",), (encoder,), ("additive",)))
+
+
+def test_every_corpus_of_the_paper_is_known_and_others_are_refused(encoder: str, tmp_path: Path) -> None:
+    assert set(SCAFFOLD) <= set(OFFERED)
+    assert [scaffold_schools.described(name).name for name in OFFERED] == list(OFFERED)
+    with pytest.raises(UserError, match="there is no corpus 'snli' in this paper"):
+        scaffold(Choice(("snli",), (encoder,)))
+    with pytest.raises(UserError, match=r"mlqe-et-en: no file train\.jsonl\.gz"):
+        papers.recipes("scaffold", Choice(("mlqe-et-en",), (encoder,)), tmp_path)
+    found = papers.recipes("scaffold", Choice(encoders=(encoder,)), tmp_path)
+    assert {recipe.subject.corpus.name for recipe in found if isinstance(recipe, Simulability)} == {"digits"}
+
+
+def test_the_layers_of_integrated_gradients_are_mixed_under_a_temperature_of_their_own() -> None:
+    assert LAYERED.tempered
+    assert not isinstance(LAYERED.bank, type(Learned().bank))
+
+
+def data(root: Path, *, leaves: bool = True) -> Path:
+    """SST with its leaves and films with marks, in small and invented."""
+    splits = Sentences(60).read(root)
+    for split in SPLITS:
+        rows: list[dict[str, object]] = []
+        for example in splits[split]:
+            text = str(example.parts[0])
+            tokens = text.split()
+            row: dict[str, object] = {"id": example.uid, "text": text, "label": example.label}
+            feelings = [4 if token == "good" else 0 if token == "bad" else 2 for token in tokens]
+            rows.append({**row, "tokens": tokens, "token_label5": feelings} if leaves else row)
+        _write(root / "sst" / f"{split}.jsonl.gz", rows)
+        marked = [
+            {"id": f"film-{split}-{n}", "text": f"{WORDS[n % 12]} good {WORDS[n % 7]} film", "label": n % 2}
+            for n in range(12)
+        ]
+        _write(root / "eraser_movies" / f"{split}.jsonl.gz", [{**row, "rationale": [[1]]} for row in marked])
+    return root
+
+
+def _write(path: Path, rows: list[dict[str, object]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with gzip.open(path, "wt", encoding="utf-8") as stream:
+        stream.writelines(json.dumps(row) + "\n" for row in rows)
+
+
+def test_leaves_are_visited_only_where_the_copy_has_some(encoder: str, tmp_path: Path) -> None:
+    with_leaves, without = data(tmp_path / "one"), data(tmp_path / "two", leaves=False)
+    counts = [
+        sum(
+            isinstance(recipe, Plausibility)
+            for recipe in papers.recipes("scaffold", Choice(("sst",), (encoder,)), root)
+        )
+        for root in (with_leaves, without)
+    ]
+    assert counts == [1, 0]
+
+
+def test_a_little_run_of_all_of_it_finishes_and_says_what_came_out(
+    encoder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scaffold_schools, "QUICK_EPOCHS", 3)
+    monkeypatch.setenv("HEEDFUL_DATA", str(data(tmp_path / "data")))
+    workspace = Workspace(tmp_path / "work")
+    choice = Choice(("sst", "eraser-movies"), (encoder,), seeds=1, sizes=(24,), quick=True)
+    recipes = papers.recipes("scaffold", choice, workspace.data)
+    outcomes = runner.run(recipes, workspace, workers=1)
+    assert {outcome.error for outcome in outcomes} == {None}
+    trial = simulability(recipes)
+    summary = trial.summary(workspace.get(trial).table)
+    assert {name.split(".")[1] for name in summary if name.startswith("median.")} == {name for name, _ in trial.arms}
+    assert "students that see the teacher's answers alone" in trial.reading(summary)
+    for marked in (recipe for recipe in recipes if isinstance(recipe, Plausibility)):
+        found = marked.summary(workspace.get(marked).table)
+        assert found["judged"] > 0
+        assert 0 <= found["auc.SMaT"] <= 1
+    (smat,) = dict(trial.arms)[SMAT]
+    assert isinstance(smat, Scaffolded)
+    assert workspace.get(smat).tensors["coefficients"].sum().item() == pytest.approx(1.0, abs=1e-6)
