@@ -17,10 +17,23 @@ from benchmarks import (
     deletion,
     flow,
     learning,
+    methods,
     perturbation,
 )
 
-ALL = (correlation, agreement, counterfactual, adversary, deletion, learning, deceiving, perturbation, flow, bilevel)
+ALL = (
+    correlation,
+    agreement,
+    counterfactual,
+    adversary,
+    deletion,
+    learning,
+    deceiving,
+    perturbation,
+    flow,
+    bilevel,
+    methods,
+)
 
 
 def main() -> None:

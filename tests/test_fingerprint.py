@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heedful.core.recipe import LATER
 from heedful.core.types import Corpus, Splits
 from heedful.core.workspace import Artefact, Recipe, Workspace, canonical, derived_seed, fingerprint
 
@@ -200,3 +201,17 @@ def test_derived_seeds_fit_a_generator_and_differ_with_any_part(one: list[int | 
 
 def test_derived_seed_is_the_head_of_a_hash_written_out_here() -> None:
     assert derived_seed(3, "r-1") == int.from_bytes(hashlib.sha256(b'[3,"r-1"]').digest()[:8], "big") // 2
+
+
+@dataclass(frozen=True)
+class Grown(Grow):
+    """A recipe that got another field when there was finished work already."""
+
+    depth: int = field(default=2, metadata=LATER)
+
+
+def test_a_field_that_came_later_counts_only_where_it_is_not_at_its_default() -> None:
+    before = canonical(Grow(), DATA)
+    assert isinstance(before, dict)
+    assert canonical(Grown(), DATA) == before | {"type": "Grown"}
+    assert canonical(Grown(depth=3), DATA) == before | {"type": "Grown", "depth": 3}

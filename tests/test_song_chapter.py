@@ -262,6 +262,85 @@ def test_measures_of_another_model_or_of_methods_that_the_truth_does_not_tell_ap
         assert not any(each.caption.startswith("Which") for each in tables(SONG, [court, given]))
 
 
+def court(corpus: str, **lows: tuple[float, float]) -> Told:
+    """A court of forty texts; for each measure the lower ends against random scores and adversarial attention."""
+    found = truth(corpus, lime=0.9)
+    numbers: dict[str, float] = {}
+    for measure, ends in lows.items():
+        for rival, low in zip(("random", "adversarial"), ends, strict=True):
+            share = 0.9 if low > 0 else 0.45
+            numbers |= {f"above_{rival}_low.{measure}": low, f"above_{rival}_share.{measure}": share}
+            numbers |= {f"above_{rival}_texts.{measure}": 40.0}
+    return replace(found, summary={**found.summary, **numbers})
+
+
+def test_measures_are_asked_whether_they_rank_the_truth_above_what_is_wrong() -> None:
+    good, bad = (0.1, 0.2), (-0.1, -0.2)
+    given = (
+        court("known-xor", deletion_auc=good, agreement=good, infidelity=bad, monotonicity=(-0.1, 0.2)),
+        court("known-hint", deletion_auc=good, agreement=(0.1, -0.2), infidelity=bad, monotonicity=good),
+    )
+    rows = {row[0]: row[1:] for row in table("Does each measure", *given).rows}
+    assert rows == {
+        "deletion auc": ("2 of 2", "72 of 80", "2 of 2", "72 of 80", "none", "knows the truth"),
+        "monotonicity": (
+            "1 of 2",
+            "54 of 80",
+            "2 of 2",
+            "72 of 80",
+            "known-xor (random)",
+            "only above adversarial",
+        ),
+        "infidelity": (
+            "0 of 2",
+            "36 of 80",
+            "0 of 2",
+            "36 of 80",
+            "known-xor (random), known-hint (random), known-xor (adversarial), known-hint (adversarial)",
+            "fails",
+        ),
+        "agreement": ("2 of 2", "72 of 80", "1 of 2", "54 of 80", "known-hint (adversarial)", "only above random"),
+    }
+
+
+def test_what_could_not_be_judged_is_no_failure_and_without_an_adversary_the_verdict_is_open() -> None:
+    nan = math.nan
+    given = (court("known-xor", agreement=(nan, nan)), court("known-hint", agreement=(0.1, 0.1)))
+    ((name, *cells),) = table("Does each measure", *given).rows
+    assert (name, cells[0], cells[2], cells[-1]) == ("agreement", "1 of 1", "1 of 1", "knows the truth")
+    alone = court("known-xor", agreement=(0.1, 0.1))
+    alone = replace(alone, summary={k: v for k, v in alone.summary.items() if "above_adversarial" not in k})
+    assert table("Does each measure", alone).rows == (
+        ("agreement", "1 of 1", "36 of 40", "", "", "none", "above random, adversarial not tried"),
+    )
+    assert not any(each.caption.startswith("Does each") for each in tables(SONG, given[:1]))
+
+
+def test_adversarial_attention_stands_with_random_scores_behind_all_methods() -> None:
+    found = truth("known-xor", attention=0.3, lime=0.9)
+    wrong = {f"{name}.adversarial-attention": 0.95 for name in ("precision", "auc", "low", "high")}
+    found = replace(found, summary={**found.summary, **wrong})
+    rows = table("Who can be trusted", found).rows
+    assert [row[0] for row in rows] == ["lime", "attention", "adversarial-attention", "random"]
+    assert rows[2][5:7] == ("", "")
+
+
+def test_of_two_revisions_of_a_court_the_one_that_tells_more_is_told() -> None:
+    older, newer = truth("known-xor", lime=0.9), court("known-xor", agreement=(0.1, 0.1))
+    for given in ((older, newer), (newer, older)):
+        assert len(table("Does each measure", *given).rows) == 1
+
+
+def test_agreement_by_word_or_with_special_symbols_stands_in_no_table_beside_print() -> None:
+    usual = agreement(attention__lime=0.2)
+    for name in ("by_word", "specials"):
+        other = agreement(attention__lime=0.9)
+        other = replace(other, summary={**other.summary, name: 1.0, "n": 900.0})
+        for given in ((usual, other), (other, usual)):
+            assert table("Table 2", *given).rows == table("Table 2", usual).rows
+            assert verdicts(*given) == verdicts(usual)
+
+
 def test_figures_show_the_means_over_all_pairs_and_who_finds_the_truth() -> None:
     given = [agreement(), agreement(encoder="model"), truth("known-xor", attention=0.3, lime=0.9)]
     bars, matrix = figures(SONG, given)
@@ -292,6 +371,7 @@ def test_a_trial_is_told_with_the_numbers_of_the_paper_that_its_model_belongs_to
         Permutation(first),
         Agreement(ours, methods),
         Agreement(ours, methods, measure="feature"),
+        Agreement(ours, methods, level="word"),
         Faithfulness(ours, methods[:2], limit=4),
         Necessity(ours, (ours.seed, 1)),
         Necessity(first, (first.seed, 1)),
@@ -299,7 +379,7 @@ def test_a_trial_is_told_with_the_numbers_of_the_paper_that_its_model_belongs_to
         workspace.get(recipe)
     found = {chapter.name: chapter for chapter in page(workspace).papers}
     trials = {name: [section.experiment for section in chapter.sections] for name, chapter in found.items()}
-    assert sorted(trials[SONG]) == ["agreement", "agreement", "faithfulness", "necessity"]
+    assert sorted(trials[SONG]) == ["agreement", "agreement", "agreement", "faithfulness", "necessity"]
     assert trials["wiegreffe-pinter"].count("necessity") == 1
     cells = {
         (chapter.name, section.experiment, str(section.about.get("measure"))): str(section.tables)
@@ -314,3 +394,9 @@ def test_a_trial_is_told_with_the_numbers_of_the_paper_that_its_model_belongs_to
     assert not any("published=0." in shown for key, shown in cells.items() if "feature" in key)
     (title,) = [each.title for each in found[SONG].sections if each.about.get("measure") == "feature"]
     assert title.endswith("sst: bilstm, additive, feature, k 10")
+    (by_word,) = [each for each in found[SONG].sections if each.title.endswith("additive, kendall by word")]
+    assert "published=0." not in str(by_word.tables)
+    sources = {(name, each.experiment): each.source for name, of in found.items() for each in of.sections}
+    assert sources[SONG, "agreement"].startswith("Neely et al. 2022, sections 3.3 and 5")
+    assert sources[SONG, "necessity"] == "Neely et al. 2022, appendix, table 3"
+    assert sources["wiegreffe-pinter", "agreement"] == Agreement.source

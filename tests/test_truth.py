@@ -6,13 +6,15 @@ import math
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
 from heedful.attributions.attention import RawAttention
 from heedful.attributions.deletion import LeaveOneOut
 from heedful.attributions.gradient import Gradient
-from heedful.core.types import UserError
+from heedful.core.figures import Bars
+from heedful.core.types import Example, UserError
 from heedful.core.workspace import Workspace
 from heedful.data.truths import Known, PlantedWeights, Shortcut
 from heedful.data.vectors import RandomVectors
@@ -22,6 +24,9 @@ from heedful.models.pooled import Pooled
 from heedful.models.tally import Tally
 from heedful.recipes.fit import Adam, Fit, Select
 from heedful.recipes.subject import Subject
+from heedful.trials.faithfulness import Faithfulness
+from heedful.trials.measuring import FAITHFULNESS, MEASURED, comparison, comparisons, truth_table, verdicts
+from heedful.trials.rivals import AdversarialAttention
 from heedful.trials.truth import Truth, recovered
 from tests.tiny import Sentences, subject
 
@@ -94,3 +99,107 @@ def test_without_a_known_truth_there_is_no_trial(workspace: Workspace) -> None:
         workspace.get(Truth(subject(), (Gradient(),)))
     with pytest.raises(UserError, match="at least one method"):
         Truth(subject(), ())
+
+
+def attributed(scores: list[list[float]], words: list[list[int]], predicted: list[int]) -> pd.DataFrame:
+    """A table of attributions for the texts a, b, ..."""
+    scored = [[word >= 0 for word in row] for row in words]
+    rows = {"uid": list("abcdefgh")[: len(scores)], "scores": scores, "words": words, "scored": scored}
+    return pd.DataFrame({**rows, "predicted": predicted})
+
+
+def known(*truths: tuple[float, ...]) -> dict[str, Example]:
+    return {uid: Example(uid, ("some text",), 0, truth=truth) for uid, truth in zip("abcdefgh", truths, strict=False)}
+
+
+def test_the_truth_speaks_for_what_is_predicted_and_a_word_shares_it_among_its_pieces() -> None:
+    table = attributed([[0.0] * 4] * 2, [[-1, 0, 0, 1]] * 2, [1, 0])
+    found = truth_table(table, known((2.0, -1.0), (2.0, -1.0)))
+    assert found["scores"].tolist() == [[0.0, 1.0, 1.0, -1.0], [0.0, -1.0, -1.0, 1.0]]
+
+
+def test_a_truth_without_signs_speaks_for_whatever_is_predicted() -> None:
+    table = attributed([[0.0] * 2] * 2, [[0, 1]] * 2, [1, 0])
+    assert truth_table(table, known((1.0, 0.0), (0.0, 1.0)))["scores"].tolist() == [[1.0, 0.0], [0.0, 1.0]]
+
+
+def test_a_comparison_by_hand_goes_by_the_measures_direction_and_leaves_out_what_is_undefined() -> None:
+    truth, rival = np.array([0.5, 0.4, math.nan, 0.2]), np.array([0.1, 0.4, 0.0, 0.5])
+    found = comparison("aopc_comprehensiveness", truth, rival)
+    assert (found.texts, found.share) == (3, 0.5)
+    assert found.excess == pytest.approx((0.4 + 0.0 - 0.3) / 3)
+    assert math.isnan(found.low)
+    lower = comparison("aopc_sufficiency", truth, rival)
+    assert lower.excess == pytest.approx(-found.excess)
+    assert comparison("agreement", truth, rival) == found
+    many = comparison("agreement", np.linspace(1, 2, 20), np.zeros(20))
+    assert (many.texts, many.share) == (20, 1.0)
+    assert 1.3 < many.low < many.excess < many.high < 1.7
+    assert comparison("agreement", truth[:0], rival[:0]).texts == 0
+
+
+def test_a_rival_that_names_the_telling_words_itself_is_not_wrong_there() -> None:
+    rows = [
+        {"uid": uid, "method": method, "used": True, "precision": precision, "agreement": value}
+        for uid, method, precision, value in (
+            ("a", "truth", 1.0, 0.3),
+            ("b", "truth", 1.0, 0.3),
+            ("a", "random", 1.0, 0.9),
+            ("b", "random", 0.5, 0.1),
+        )
+    ]
+    ((rival, measure, found),) = comparisons(pd.DataFrame(rows))
+    assert (rival, measure, found.texts, found.share) == ("random", "agreement", 1, 1.0)
+    assert found.excess == pytest.approx(0.2)
+    assert list(comparisons(pd.DataFrame(rows[2:]))) == []
+
+
+def test_on_a_model_that_adds_every_measure_of_faithfulness_puts_the_truth_first(workspace: Workspace) -> None:
+    trial = Truth(adding(), (RawAttention(), LeaveOneOut(output="logit")))
+    table = workspace.get(trial).table
+    assert list(trial.columns)[-2:] == ["adversarial-attention", "random"]
+    assert set(table["method"]) == {*trial.columns, "truth"}
+    assert table[table["method"] == "leave-one-out(logit)"]["deletion_auc"].isna().all()
+    summary = Truth.summary(table)
+    assert "precision.truth" not in summary
+    assert summary["precision.adversarial-attention"] < 0.5
+    found = verdicts(summary)
+    assert all(found[name] == {"random": True, "adversarial": True} for name in FAITHFULNESS)
+    assert found["agreement"] == {"random": True, "adversarial": True}
+    # Attention is uniform here: nothing can agree with it.
+    assert found["agreement_with_attention"] == {"random": None, "adversarial": None}
+    told = Truth.reading(summary)
+    assert "above all that is wrong: aopc comprehensiveness, " in told
+    assert "Measures that cannot be judged: agreement with attention." in told
+    assert "adversarial" not in told
+    *_, bars = Truth.figures(table)
+    assert isinstance(bars, Bars)
+    assert [series.name for series in bars.series] == ["above random", "above adversarial"]
+    assert bars.series[0].values[0] == summary["above_random_share.aopc_comprehensiveness"] == 1.0
+
+
+def test_what_each_measure_says_of_the_truth_is_what_the_trial_of_faithfulness_would_say(workspace: Workspace) -> None:
+    table = workspace.get(Truth(adding(), (RawAttention(), LeaveOneOut(output="logit")))).table
+    faithful = workspace.get(Faithfulness(adding(), (AdversarialAttention(),))).table
+    for name in ("adversarial-attention", "random"):
+        ours, theirs = (each[each["method"] == name].set_index("uid").sort_index() for each in (table, faithful))
+        for measure in FAITHFULNESS:
+            assert ours[measure].tolist() == pytest.approx(theirs[measure].tolist(), abs=1e-6, nan_ok=True)
+
+
+def test_a_measure_that_cannot_tell_the_truth_from_what_is_wrong_is_named() -> None:
+    summary = {"n": 40.0, "used": 40.0, "precision.random": 0.2, "low.random": 0.1, "high.random": 0.3}
+    summary |= {"above_random_low.agreement": 0.2, "above_adversarial_low.agreement": -0.1}
+    summary |= {"above_random_low.deletion_auc": -0.2, "above_adversarial_low.deletion_auc": -0.1}
+    told = Truth.reading(summary)
+    assert "do not, beyond doubt: deletion auc (not above random and adversarial), agreement (not above adv" in told
+    assert "above all that is wrong" not in told
+
+
+def test_a_table_that_was_made_before_measures_were_judged_is_told_as_it_was(workspace: Workspace) -> None:
+    table = workspace.get(Truth(adding(), (RawAttention(), LeaveOneOut(output="logit")))).table
+    older = table[table["method"].isin(["attention", "leave-one-out(logit)", "random"])].drop(columns=list(MEASURED))
+    summary = Truth.summary(older)
+    assert not any(name.startswith("above") for name in summary)
+    assert "Measures" not in Truth.reading(summary)
+    assert not any("ranks the truth" in figure.title for figure in Truth.figures(older))

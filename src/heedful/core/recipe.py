@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
+LATER = {"later": True}
+"""Metadata of a field that came when there was finished work already: at its default it is no part of the
+fingerprint, so that work done before keeps its name. Its default may never change."""
+
 _FREEZE = "decorate the class with @dataclass(frozen=True)"
 
 
@@ -149,6 +153,8 @@ class _Canonical:
             if each.name == "type" or (each.name == "content" and isinstance(value, Content)):
                 raise TypeError(f"{where}: the name {each.name!r} is taken in recipe.json; rename the field")
             part = getattr(value, each.name)
+            if each.metadata.get("later") and part == each.default:
+                continue
             form[each.name] = self.of(float(part) if _means_float(part, each.type) else part, where)
         return form | {"content": self._content(value, form)} if isinstance(value, Content) else form
 

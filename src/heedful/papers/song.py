@@ -178,12 +178,12 @@ def _fit(corpus: str, *, quick: bool) -> Fit:
 
 
 def _court(corpus: Known, choice: Choice) -> list[Recipe]:
-    """The truth trial under one law: on the model that only adds, or on a BiLSTM that learned the law."""
+    """Truth and faithfulness under one law: of the model that only adds, or of a BiLSTM that learned the law."""
     limit = QUICK_SAMPLE if choice.quick else choice.limit
     if corpus.law == "additive":
         still = Fit(1, 64, Adam(rate=0.0, decay=0.0), Select())
         adding = Subject(corpus, corpus.batching, Tally(), still, vectors=PlantedWeights(corpus))
-        return [Truth(adding, ADDED, limit)]
+        return [Truth(adding, ADDED, limit), Faithfulness(adding, ADDED, limit=limit)]
     learned = Subject(
         corpus,
         corpus.batching,

@@ -10,6 +10,7 @@ from heedful.core.figures import Figure
 from heedful.report import attefa, scaffold, song, tabulating, wiegreffe
 from heedful.report.content import TableView
 from heedful.report.tabulating import Told
+from heedful.trials.trial import Trial
 
 _TABLES: Mapping[str, Callable[[Sequence[Told]], tuple[TableView, ...]]] = {
     "jain-wallace": tabulating.tables,
@@ -34,6 +35,11 @@ def tables(paper: str, told: Sequence[Told]) -> tuple[TableView, ...]:
     short, dropped = _shortened(paper, _own(paper, told))
     found = _TABLES[paper](short)
     return tuple(replace(table, note=f"{table.note} Word vectors: {dropped}.") for table in found) if dropped else found
+
+
+def source(paper: str, trial: type[Trial]) -> str:
+    """Where the paper has this trial; trials that the Song borrows have a place of their own there."""
+    return song.SOURCES.get(trial.name, trial.source) if paper == printed.SONG else trial.source
 
 
 def figures(paper: str, told: Sequence[Told]) -> tuple[Figure, ...]:

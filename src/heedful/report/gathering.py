@@ -119,7 +119,7 @@ def _section(runs: list[Run], known: _Known) -> Section:
         experiment=trial.name,
         title=f"{trial.title} {names['corpus']}: {', '.join([names['encoder'], names['attention'], *_variant(first)])}",
         claim=trial.claim,
-        source=trial.source,
+        source=chapters.source(known.chapter(first), trial),
         about={**names, **_circumstances(runs)},
         meaning=trial.reading(_means(summaries)),
         not_meaning=trial.not_meaning,
@@ -148,7 +148,7 @@ def _variant(run: Run) -> list[str]:
     """What tells runs of one trial on one subject apart, for the title."""
     epsilon, solver = run.recipe.get("epsilon"), run.recipe.get("solver")
     if run.measure != "kendall":
-        return [f"{run.measure}, k {run.recipe['k']}" if run.measure in TOPS else run.measure]
+        return [f"{run.measure}, k {run.recipe['k']}" if run.recipe["measure"] in TOPS else run.measure]
     return [] if solver is None else [str(solver), f"epsilon {epsilon}"]
 
 

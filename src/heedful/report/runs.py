@@ -51,8 +51,11 @@ class Run:
 
     @property
     def measure(self) -> str:
-        """The trial's measure; Kendall's tau where there is none to choose."""
-        return str(self.recipe.get("measure", "kendall"))
+        """The trial's measure, and on what it was taken where that is not as usual; Kendall's tau where it has none."""
+        words = [str(self.recipe.get("measure", "kendall"))]
+        words += ["by word"] if self.recipe.get("level") == "word" else []
+        words += ["with special symbols"] if self.recipe.get("specials") is True else []
+        return " ".join(words)
 
     @property
     def group(self) -> str:

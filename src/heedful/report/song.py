@@ -16,6 +16,7 @@ from heedful.report.claims import agreements, called, claims, mean_tau, pairs
 from heedful.report.content import Cell, TableView
 from heedful.report.judging import Band, Check, judged
 from heedful.report.tabulating import Told, beside, difference, known
+from heedful.trials.agreement import COMPARED_ON
 
 ACCURACY, ACCURACY_TOLERANCE, UNIFORM_TOLERANCE = 0.826, 0.02, 0.015
 ATTENTION_BAND = Band(0.05, 0.25)
@@ -26,6 +27,12 @@ with uniform attention within .015 of that; tau of the two path methods .97 with
 .07, of LIME .50 within .12, of attention .05 to .25, which is .1 on either side. Other corpora only borrow them."""
 ARTEFACT = "deep-shap"
 """Its cells in print come, as far as can be told, from a fault of the library of that day: they are not judged."""
+SOURCES = {
+    "agreement": "Neely et al. 2022, sections 3.3 and 5, tables 1, 2 and 4 to 6, figure 1",
+    "performance": "Neely et al. 2022, tables 3 and 9",
+    "necessity": "Neely et al. 2022, appendix, table 3",
+}
+"""Where the Song has what are trials of earlier papers."""
 _PATHS = frozenset({"integrated-gradients", "gradient-shap"})
 _PAIRED = ("corpus", "pair", "mean tau", "deviation over texts")
 
@@ -44,9 +51,12 @@ def figures(told: Sequence[Told]) -> tuple[Figure, ...]:
 
 
 def largest(told: Sequence[Told]) -> list[Told]:
-    """Of runs that differ in the number of texts or seeds alone, that with most of them; corpora in print's order."""
+    """Of runs that differ in the number of texts or seeds alone, that with most of them; corpora in print's order.
+
+    Agreement by word, or with special symbols, is told in its own sections only.
+    """
     found: dict[tuple[object, ...], Told] = {}
-    for each in _shortened(told):
+    for each in _shortened([each for each in told if not COMPARED_ON.keys() & each.summary.keys()]):
         key = (each.trial, each.label, each.encoder, each.attention, each.measure)
         if key not in found or _size(each) > _size(found[key]):
             found[key] = each
@@ -66,8 +76,9 @@ def _model(each: Told) -> tuple[object, ...]:
     return each.corpus, each.encoder, each.attention, each.quick
 
 
-def _size(each: Told) -> float:
-    return each.summary.get("n", each.summary.get("seeds", 0.0))
+def _size(each: Told) -> tuple[float, int]:
+    """Texts or seeds; of equals the run that tells more, which is one of a later revision."""
+    return each.summary.get("n", each.summary.get("seeds", 0.0)), len(each.summary)
 
 
 def tolerance(pair: str) -> float | None:

@@ -1,7 +1,7 @@
 """Who can be trusted: methods and measures before the court that knows the truth.
 
-A method is trusted as far as it finds the words that are known to decide; a measure of faithfulness as far as it ranks
-methods as the truth does, on the same models.
+A method is trusted as far as it finds the words that are known to decide; a measure as far as it ranks the truth above
+what is known to be wrong, and methods as the truth does, on the same models.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from heedful.core.faithfulness import MEASURES
 from heedful.core.figures import Figure, Matrix
 from heedful.report.content import Cell, TableView
 from heedful.report.tabulating import Told, known
-from heedful.trials.truth import CHANCE
+from heedful.trials.measuring import MEASURED, RIVALS, verdicts
+from heedful.trials.truth import CHANCE, CONTROLS
 
 FOLLOWS, PARTLY = 0.9, 0.75
 """The share of pairs in the right order from which a measure follows the truth, and from which it does so in part.
@@ -25,8 +26,8 @@ SHOWN = ("aopc_comprehensiveness", "aopc_sufficiency")
 
 
 def tables(told: Sequence[Told]) -> tuple[TableView, ...]:
-    """Methods by the truth and by faithfulness; measures of faithfulness by the truth."""
-    return _methods(told), _measures(told)
+    """Methods by the truth and by faithfulness; measures by the truth, and by what they say of methods."""
+    return _methods(told), _truth_first(told), _measures(told)
 
 
 def figures(told: Sequence[Told]) -> tuple[Figure, ...]:
@@ -60,15 +61,15 @@ def _of(each: Told, number: str, method: str) -> float | None:
 
 
 def _ranked(courts: Sequence[Told]) -> tuple[str, ...]:
-    """All methods on trial, those that find most beyond chance first, random scores last."""
+    """All methods on trial, those that find most beyond chance first; adversarial attention and random scores last."""
     start = "precision."
     names = {
         plain(name.removeprefix(start)): None for each in courts for name in each.summary if name.startswith(start)
     }
-    gains = {name: _mean(_gains(courts, name)) for name in names if name != CHANCE}
+    gains = {name: _mean(_gains(courts, name)) for name in names if name not in CONTROLS}
     # Methods without a number stand behind the others.
     ranked = sorted(gains, key=lambda name: math.inf if (gain := gains[name]) is None else -gain)
-    return (*ranked, CHANCE) if CHANCE in names else tuple(ranked)
+    return (*ranked, *(name for name in CONTROLS if name in names))
 
 
 def _gains(courts: Sequence[Told], method: str) -> list[float]:
@@ -89,7 +90,7 @@ def _methods(told: Sequence[Told]) -> TableView:
     rows: list[tuple[Cell, ...]] = []
     for method in _ranked(courts):
         tried = [court for court in courts if _of(court, "precision", method) is not None]
-        gain = None if method == CHANCE else _mean(_gains(courts, method))
+        gain = None if method in CONTROLS else _mean(_gains(courts, method))
         numbers = [_shown(_mean(_of(court, name, method) for court in tried)) for name in ("precision", "auc", "tau")]
         excesses = [_shown(_mean(_of(each, f"excess.{name}", method) for each in faithful)) for name in SHOWN]
         row = (method, f"{len(tried)} of {len(courts)}", *numbers, _shown(gain))
@@ -120,7 +121,7 @@ def _shown(value: float | None) -> Cell:
 
 def _failures(tried: Sequence[Told], method: str) -> str:
     """The corpora where the method cannot be told from random scores, by their intervals."""
-    if method == CHANCE:
+    if method in CONTROLS:
         return ""
     failed = [court.corpus for court in tried if not _beats(court, method)]
     return ", ".join(failed) or "none"
@@ -141,6 +142,61 @@ def _beaten(faithful: Sequence[Told], method: str) -> str:
     return f"{sum(low > 0 for low in lows)} of {len(lows)}" if lows else ""
 
 
+def _truth_first(told: Sequence[Told]) -> TableView:
+    """Whether each measure ranks the truth above random scores and above adversarial attention."""
+    found = {court.label: (court, verdicts(court.summary)) for court in _courts(told)}
+    rows: list[tuple[Cell, ...]] = []
+    for measure in MEASURED:
+        above = {label: each[measure] for label, (_, each) in found.items() if measure in each}
+        judged = {rival: _one_rival(above, rival) for rival in RIVALS.values()}
+        if any(judged.values()):
+            counts = (_texts([court for court, _ in found.values()], rival, measure) for rival in judged)
+            cells = [cell for pair in zip(map(_counted, judged.values()), counts, strict=True) for cell in pair]
+            rows.append((measure.replace("_", " "), *cells, _doubtful(judged), _verdict(judged)))
+    columns = ("measure", "truth above random", "of texts", "truth above adversarial attention", "on texts")
+    note = (
+        "Measured were the truth itself, random scores, and the weights farthest from the model's attention that leave "
+        "its prediction as it is, on texts whose telling words the model uses and the wrong scores do not name. A "
+        "corpus counts where the 95 % interval of the mean difference is above zero; of texts, ties count half. A "
+        "measure knows the truth where it ranks it above both on every corpus."
+    )
+    ends = ("not beyond doubt on", "verdict")
+    return TableView("Does each measure rank the truth above what is wrong?", (*columns, *ends), tuple(rows), note)
+
+
+def _one_rival(above: Mapping[str, Mapping[str, bool | None]], rival: str) -> dict[str, bool]:
+    """By corpus, whether the truth is above this rival; corpora where that is not known are left out."""
+    return {label: each for label, rivals in above.items() if (each := rivals.get(rival)) is not None}
+
+
+def _counted(found: Mapping[str, bool]) -> str:
+    return f"{sum(found.values())} of {len(found)}" if found else ""
+
+
+def _texts(courts: Sequence[Told], rival: str, measure: str) -> str:
+    """The texts of all courts where the truth is above the rival, of those where the two can be compared."""
+    both = [[known(court, f"above_{rival}_{name}.{measure}") for name in ("share", "texts")] for court in courts]
+    defined = [(share, texts) for share, texts in both if share is not None and texts is not None]
+    right = sum(share * texts for share, texts in defined)
+    return f"{right:.4g} of {sum(texts for _, texts in defined):.0f}" if defined else ""
+
+
+def _doubtful(judged: Mapping[str, Mapping[str, bool]]) -> str:
+    failed = [f"{label} ({rival})" for rival, found in judged.items() for label, above in found.items() if not above]
+    return ", ".join(failed) or "none"
+
+
+def _verdict(judged: Mapping[str, Mapping[str, bool]]) -> str:
+    """In words; a rival that was met nowhere leaves the verdict open."""
+    beaten = [rival for rival, found in judged.items() if found and all(found.values())]
+    missing = [rival for rival, found in judged.items() if not found]
+    if len(beaten) == len(judged):
+        return "knows the truth"
+    if beaten:
+        return f"above {beaten[0]}, {missing[0]} not tried" if missing else f"only above {beaten[0]}"
+    return "fails"
+
+
 def _measures(told: Sequence[Told]) -> TableView:
     rows: list[tuple[Cell, ...]] = []
     both = [(court, each) for court in _courts(told) for each in told if _same(court, each)]
@@ -156,7 +212,9 @@ def _measures(told: Sequence[Told]) -> TableView:
         f"{FOLLOWS} right on every corpus, in part where it has {PARTLY} on the whole, else it fails."
     )
     ends = ("worst", "worst on", "verdict")
-    return TableView("Which measures of faithfulness know the truth", (*columns, *ends), tuple(rows), note)
+    return TableView(
+        "Which measures of faithfulness rank methods as the truth does", (*columns, *ends), tuple(rows), note
+    )
 
 
 def _judged(found: Mapping[str, Mapping[tuple[str, str], float]]) -> tuple[Cell, ...]:

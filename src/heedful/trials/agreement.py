@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from functools import partial
 from typing import ClassVar, Literal, get_args
 
@@ -21,12 +21,14 @@ from heedful.core.correlations import Correlation, pearson_matrix, spearman_matr
 from heedful.core.disagreement import TopAgreement, pairwise_rank_agreement_matrix, top_agreement_matrix
 from heedful.core.figures import Axis, Bars, Figure, Histogram, Matrix, Series
 from heedful.core.kendall import kendall_matrix
+from heedful.core.recipe import LATER
 from heedful.core.topk import top_k_kendall_matrix, units_in_share, units_not_zero, weighted_kendall_matrix
 from heedful.core.types import Method, Split, UserError
 from heedful.core.workspace import Artefact, Json, Recipe, Workspace
 from heedful.recipes.attributed import Attributed
 from heedful.recipes.subject import Subject
 from heedful.trials.comparing import Correlate, compared
+from heedful.trials.levels import Level, check_level, check_specials, on_level
 from heedful.trials.trial import Trial
 from heedful.trials.wording import ANOTHER_SEED, LOWEST, NO_RELATION, told
 
@@ -61,6 +63,13 @@ _SIGNED = ("sign", "signed-rank")
 """Measures that ask for signs."""
 
 
+COMPARED_ON = {
+    "by_word": ("by word", "Compared were whole words, each with the sum of its pieces' scores."),
+    "specials": ("with special symbols", "Special symbols were ranked among the words, as Neely et al. do."),
+}
+"""What is not as usual, by its name in summaries: for a figure, and as a sentence."""
+
+
 @dataclass(frozen=True)
 class Agreement(Trial):
     """Correlation of every two methods on every instance, with nulls.
@@ -75,6 +84,8 @@ class Agreement(Trial):
         k: for "top-k" and the shares of the top: a whole number is that many places, a fraction that share of the
             units, "nonzero" the units that have a score at all (for sparse attention).
         resolution: scores closer than this share of the largest are ties.
+        level: "unit" compares word pieces, as the papers do; "word" the sums of each word's pieces.
+        specials: special symbols are ranked too, as in Neely et al.; only for methods that score them.
     """
 
     name: ClassVar[str] = "agreement"
@@ -102,8 +113,14 @@ class Agreement(Trial):
     resolution: float = 1e-9
     limit: int | None = None
     split: Split = "test"
+    level: Level = field(default="unit", metadata=LATER)
+    specials: bool = field(default=False, metadata=LATER)
 
     def __post_init__(self) -> None:
+        check_level(self.level)
+        if self.specials:
+            methods = (*self.methods, *self.nulls)
+            check_specials([named(method) for method in methods], methods)
         if self.measure not in _NAMES:
             raise UserError(f"there is no measure {self.measure!r} of agreement; choose one of {', '.join(_NAMES)}")
         if len(self.methods) < 2:
@@ -132,14 +149,14 @@ class Agreement(Trial):
     def make(self, workspace: Workspace) -> Artefact:
         """A row per instance and pair of methods: uid, length, predicted class, both names, value, p-value, ties."""
         made = {name: workspace.get(recipe) for name, recipe in self._columns.items()}
-        tables = {name: artefact.table for name, artefact in made.items()}
+        tables = {name: on_level(each.table, self.level, specials=self.specials) for name, each in made.items()}
         correlate = _correlate(self.measure, self.k)
         absolute = self.absolute and self.measure not in _SIGNED
         table = compared(tables, correlate, absolute=absolute, resolution=self.resolution)
         methods = [named(method) for method in self.methods]
         # Nulls come after all methods, so a pair has a null if its second one is.
         table["null"] = ~table["second"].isin(methods)
-        table["measure"] = self.measure
+        table["measure"], table["level"], table["specials"] = self.measure, self.level, self.specials
         counts: dict[str, Json] = {"n": int(table["uid"].nunique()), "of": made[methods[0]].notes["of"]}
         return Artefact(table=table, notes={"about": dict(self.subject.about), **counts})
 
@@ -148,9 +165,10 @@ class Agreement(Trial):
         """For each pair mean, deviation, significant shares, ties and undefined, by predicted class; differences.
 
         `excess.x~y over z~y` is the mean over instances of what x and y agree more than z and y. Shares also tell the
-        `lowest` that there is, 0, and where it is known the share without any relation.
+        `lowest` that there is, 0, and where it is known the share without any relation. `by_word` and `specials` are
+        told, as 1, where sums over words were compared, and where special symbols were ranked too.
         """
-        found = {"n": float(table["uid"].nunique()), **_SCALES.get(_measure(table), {})}
+        found = {"n": float(table["uid"].nunique()), **_SCALES.get(_measure(table), {}), **_compared_on(table)}
         attention = _pairs(table)[0].first
         by_class = table["predicted"].nunique() < MANY_CLASSES
         for pair, rows in _grouped(table):
@@ -163,7 +181,7 @@ class Agreement(Trial):
     @staticmethod
     def figures(table: pd.DataFrame) -> tuple[Figure, ...]:
         """Figure 2 with the nulls beside, how strong a correlation ought to be, and all methods against each other."""
-        label, limits = _NAMES[_measure(table)], _limits(_measure(table))
+        label, limits = _labelled(table), _limits(_measure(table))
         attention = _pairs(table)[0].first
         groups = [(pair, rows) for pair, rows in _grouped(table) if pair.first == attention]
         nulls = tuple(Series(_label(pair), _values(rows)) for pair, rows in groups if pair.null)
@@ -180,7 +198,8 @@ class Agreement(Trial):
     @staticmethod
     def reading(summary: Mapping[str, float]) -> str:
         """How strongly attention agrees with each measure, beside chance, another training and the measures' own."""
-        return told(summary)
+        words = [sentence for name, (_, sentence) in COMPARED_ON.items() if summary.get(name)]
+        return " ".join([told(summary), *words])
 
 
 def named(method: object) -> str:
@@ -234,6 +253,21 @@ def _top(
 
 def _measure(table: pd.DataFrame) -> str:
     return str(table["measure"].iloc[0])
+
+
+def _compared_on(table: pd.DataFrame) -> dict[str, float]:
+    """What is not as usual; tables that were made before there was a choice are as usual."""
+    there = {name: name in table.columns for name in ("level", "specials")}
+    found = {
+        "by_word": there["level"] and table["level"].iloc[0] == "word",
+        "specials": there["specials"] and bool(table["specials"].iloc[0]),
+    }
+    return {name: 1.0 for name, so in found.items() if so}
+
+
+def _labelled(table: pd.DataFrame) -> str:
+    """The measure's name for figures, and on what scores were compared where that is not as usual."""
+    return ", ".join([_NAMES[_measure(table)], *(COMPARED_ON[name][0] for name in _compared_on(table))])
 
 
 def _limits(measure: str) -> tuple[float, float]:

@@ -6,8 +6,10 @@ inside `core.remembering.remembering` is not asked again.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -138,6 +140,15 @@ class Judge:
         """One number per text `[batch]`; NaN where undefined."""
         evidence = self.probing(model, batch, target, attribution.scores.unsqueeze(0))
         return self.measure.of(evidence)
+
+
+def looked_up(tables: Sequence[pd.DataFrame], batch: Batch) -> Tensor:
+    """The scores of each table, which has the uids for its index, for the texts of a batch: `[table batch unit]`."""
+    scores = torch.zeros(len(tables), *batch.mask.shape, dtype=torch.float64)
+    for place, table in enumerate(tables):
+        for row, values in enumerate(table.loc[list(batch.uids), "scores"]):
+            scores[place, row, : len(values)] = torch.as_tensor(values, dtype=torch.float64)
+    return scores.to(batch.mask.device)
 
 
 def _seeds(kind: str, seed: int, batch: Batch) -> Tensor:

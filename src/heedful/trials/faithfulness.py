@@ -27,7 +27,7 @@ from heedful.recipes.attributed import Attributed, sampled
 from heedful.recipes.subject import Subject
 from heedful.recipes.training import inference_batches
 from heedful.trials.agreement import named
-from heedful.trials.evidence import Probing
+from heedful.trials.evidence import Probing, looked_up
 from heedful.trials.shaking import shaken_scores
 from heedful.trials.trial import Trial
 
@@ -201,13 +201,8 @@ class _Given:
 
 
 def _looked_up(tables: Sequence[pd.DataFrame], batch: Batch) -> tuple[Tensor, Tensor]:
-    uids = list(batch.uids)
-    scores = torch.zeros(len(tables), *batch.mask.shape, dtype=torch.float64)
-    for method, table in enumerate(tables):
-        for row, values in enumerate(table.loc[uids, "scores"]):
-            scores[method, row, : len(values)] = torch.as_tensor(values, dtype=torch.float64)
-    target = torch.tensor(tables[0].loc[uids, "predicted"].tolist())
-    return target.to(batch.mask.device), scores.to(batch.mask.device)
+    target = torch.tensor(tables[0].loc[list(batch.uids), "predicted"].tolist())
+    return target.to(batch.mask.device), looked_up(tables, batch)
 
 
 def _columns(evidence: Evidence) -> dict[str, list[float] | list[list[float]]]:

@@ -1,7 +1,8 @@
 """A court that knows the truth (the Song's future work): do methods find the words that are known to decide?
 
 The corpus says for each word what it adds. A text counts only if the model really uses its telling words: without them
-it must say something else. Then a method is right as far as its scores put those words first.
+it must say something else. Then a method is right as far as its scores put those words first, and a measure of
+explanations as far as it ranks the truth above random scores and above adversarial attention.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from heedful.recipes.attributed import Attributed, sampled
 from heedful.recipes.subject import Subject, Trained
 from heedful.recipes.training import inference_batches
 from heedful.trials.agreement import named
+from heedful.trials.measuring import ADVERSARIAL, RANDOM, TRUTH, measured, told, truth_table, verdicts
+from heedful.trials.rivals import opponents
 from heedful.trials.trial import Trial
 
 USED = 0.2
@@ -38,17 +41,23 @@ MEASURES = {
     "tau": "agreement of sizes with the true order (Kendall)",
     "signed_tau": "agreement of signed scores with the true order (Kendall)",
 }
-CHANCE = "random"
+CHANCE = RANDOM
+CONTROLS = (ADVERSARIAL, CHANCE)
+"""Explanations that are wrong on purpose."""
 
 
 @dataclass(frozen=True)
 class Truth(Trial):
     """How well each method finds the words that are known to decide; one row per instance and method.
 
+    The truth itself has rows too. On these and on those of its rivals stands what each measure says of them.
+
     Args:
         subject: trained on a corpus whose examples have a `truth`.
-        methods: the methods on trial; random scores are always added.
+        methods: the methods on trial; random scores, and adversarial attention where the model has it, are added.
     """
+
+    revision: ClassVar[int] = 2
 
     name: ClassVar[str] = "truth"
     paper: ClassVar[str] = "disagreement"
@@ -73,9 +82,10 @@ class Truth(Trial):
 
     @property
     def columns(self) -> dict[str, Attributed]:
-        """The attributions by the method's name, random scores last."""
-        methods = [*(method for method in self.methods if not isinstance(method, Random)), Random()]
-        return {named(method): Attributed(self.subject, method, limit=self.limit) for method in methods}
+        """The attributions by the method's name, adversarial attention and random scores last."""
+        wrong = (*opponents(self.subject.model), Random())
+        methods = [method for method in self.methods if not isinstance(method, Random) and method not in wrong]
+        return {named(method): Attributed(self.subject, method, limit=self.limit) for method in (*methods, *wrong)}
 
     @property
     def needs(self) -> tuple[Recipe, ...]:
@@ -91,40 +101,51 @@ class Truth(Trial):
                 f"{self.subject.corpus.name}: the truth about these texts is not known; take a Known corpus"
             )
         used = _used(trained, known, self.limit, workspace)
+        tables = {name: workspace.get(recipe).table for name, recipe in self.columns.items()}
+        explanations = {TRUTH: truth_table(tables[CHANCE], known)}
+        explanations |= {name: tables[name] for name in CONTROLS if name in tables}
         rows = [
             {"method": name, "used": used[uid], **row}
-            for name, recipe in self.columns.items()
-            for uid, row in _rows(workspace.get(recipe).table, known)
+            for name, table in {**tables, TRUTH: explanations[TRUTH]}.items()
+            for uid, row in _rows(table, known)
         ]
-        table = pd.DataFrame(rows)
+        methods = {name: table for name, table in tables.items() if name not in CONTROLS}
+        numbers = measured(trained, explanations, methods, workspace)
+        table = pd.DataFrame(rows).merge(numbers, on=["uid", "method"], how="left")
         n = int(table["uid"].nunique())
         return Artefact(table=table, notes={"about": dict(self.subject.about), "n": n, "of": len(known)})
 
     @staticmethod
     def summary(table: pd.DataFrame) -> dict[str, float]:
-        """Means over the texts whose telling words are used, for each method; how many texts those are."""
+        """Means over the texts whose telling words are used, for each method; how many texts those are.
+
+        `above_random.measure` and `above_adversarial.measure` tell how much better the measure finds the truth than
+        these on the texts where they are wrong, with the `_low` and `_high` of its interval, the `_share` of `_texts`
+        where it does so.
+        """
         judged = table[table["used"]]
         found = {"n": float(table["uid"].nunique()), "used": float(judged["uid"].nunique())}
-        for method, rows in judged.groupby("method", sort=False):
+        for method, rows in judged[judged["method"] != TRUTH].groupby("method", sort=False):
             for measure in MEASURES:
                 values = rows[measure].dropna().to_numpy(dtype=np.float64)
                 found[f"{measure}.{method}"] = float(values.mean()) if len(values) else math.nan
             values = rows["precision"].dropna().to_numpy(dtype=np.float64)
             low, high = _interval(values)
             found |= {f"low.{method}": low, f"high.{method}": high}
-        return found
+        return found | told(judged)
 
     @staticmethod
     def figures(table: pd.DataFrame) -> tuple[Figure, ...]:
-        """Each measure that is defined, a bar per method."""
+        """Each number that is defined, a bar per method; and for each measure how often it puts the truth first."""
         summary = Truth.summary(table)
         methods = [name.removeprefix("precision.") for name in summary if name.startswith("precision.")]
         values = {measure: tuple(summary[f"{measure}.{method}"] for method in methods) for measure in MEASURES}
-        return tuple(
+        found = tuple(
             Bars(meaning.capitalize(), Axis(measure), tuple(methods), (Series(measure, values[measure]),))
             for measure, meaning in MEASURES.items()
             if any(math.isfinite(value) for value in values[measure])
         )
+        return (*found, *_measures_drawn(summary))
 
     @staticmethod
     def reading(summary: Mapping[str, float]) -> str:
@@ -133,7 +154,7 @@ class Truth(Trial):
             return "The model uses the telling words of no text, so nothing can be said about any method."
         methods = [name.removeprefix("precision.") for name in summary if name.startswith("precision.")]
         chance = summary[f"high.{CHANCE}"]
-        ranked = sorted((m for m in methods if m != CHANCE), key=lambda m: -summary[f"precision.{m}"])
+        ranked = sorted((m for m in methods if m not in CONTROLS), key=lambda m: -summary[f"precision.{m}"])
         good = [f"{m} ({summary[f'precision.{m}']:.2f})" for m in ranked if summary[f"low.{m}"] > chance]
         bad = [f"{m} ({summary[f'precision.{m}']:.2f})" for m in ranked if summary[f"low.{m}"] <= chance]
         found = (
@@ -141,7 +162,40 @@ class Truth(Trial):
             f"Random scores find {summary[f'precision.{CHANCE}']:.2f} of them."
         )
         found += f" Better than chance: {', '.join(good)}." if good else " No method is better than chance."
-        return found + (f" Not to be told from chance: {', '.join(bad)}." if bad else "")
+        found += f" Not to be told from chance: {', '.join(bad)}." if bad else ""
+        return found + _measures_told(summary)
+
+
+def _measures_told(summary: Mapping[str, float]) -> str:
+    """Which measures rank the truth above what is wrong, which do not, and which cannot be judged."""
+    good, bad, unknown = [], [], []
+    for name, found in verdicts(summary).items():
+        beaten = [rival for rival, above in found.items() if above is False]
+        if beaten:
+            bad.append(f"{_spoken(name)} (not above {' and '.join(beaten)})")
+        elif None in found.values():
+            unknown.append(_spoken(name))
+        else:
+            good.append(_spoken(name))
+    words = {"rank the truth above all that is wrong": good, "do not, beyond doubt": bad, "cannot be judged": unknown}
+    return "".join(f" Measures that {what}: {', '.join(names)}." for what, names in words.items() if names)
+
+
+def _measures_drawn(summary: Mapping[str, float]) -> tuple[Bars, ...]:
+    names = {name: _spoken(name) for name in verdicts(summary)}
+    shares = {
+        rival: tuple(summary.get(f"above_{rival}_share.{name}", math.nan) for name in names)
+        for rival in ("random", "adversarial")
+    }
+    series = tuple(
+        Series(f"above {rival}", values) for rival, values in shares.items() if any(map(math.isfinite, values))
+    )
+    title = "How often each measure ranks the truth above what is wrong"
+    return (Bars(title, Axis("share of texts", (0.0, 1.0)), tuple(names.values()), series),) if series else ()
+
+
+def _spoken(measure: str) -> str:
+    return measure.replace("_", " ")
 
 
 def recovered(scores: NDArray[np.float64], truth: NDArray[np.float64]) -> dict[str, float]:
