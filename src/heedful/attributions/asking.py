@@ -14,6 +14,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from heedful.attributions.references import replaced_units
 from heedful.core.remembering import Memory, keys_of, memory_of
 from heedful.core.types import Batch, Model, UserError
 
@@ -28,10 +29,15 @@ BLOCK = 1 << 21
 """Numbers of one block of perturbed inputs."""
 
 
-def check_baselines(baselines: str) -> None:
-    """Refuses a way of taking units away that there is not."""
+def check_baselines(baselines: str, *, specials: bool = False) -> None:
+    """Refuses a way of taking units away that there is not, or that special symbols cannot go."""
     if baselines not in get_args(Baselines):
         raise UserError(f"there are no baselines {baselines!r}; choose one of {', '.join(get_args(Baselines))}")
+    if specials and baselines == "delete":
+        raise UserError(
+            "a text that lost its special symbols is none that a model knows: with specials=True choose baselines="
+            "'pad', 'mask', 'unk' or 'zero', which put something in their place"
+        )
 
 
 def asked(
@@ -46,20 +52,32 @@ def asked(
         kept: coalitions `[batch sample unit]`.
         internal_batch_size: texts read at once at most; fewer where they are long. Halves when memory runs out.
     """
+    out = ~kept & batch.scored.unsqueeze(1)
+    return lacking(model, batch, out, baselines, internal_batch_size=internal_batch_size)
+
+
+def lacking(
+    model: Model, batch: Batch, out: Tensor, baselines: Baselines, *, internal_batch_size: int | None = None
+) -> Tensor:
+    """Logits `[batch sample output]` of each text without the units `out` `[batch sample unit]`, of whatever kind.
+
+    See `asked`, which spares special symbols.
+    """
+    _check_images(batch, out, baselines)
     symbol = _symbol(batch, baselines)
     vectors = _vectors(model, batch) if baselines == "zero" else None
     memory = memory_of(model)
-    row = torch.arange(len(batch), device=kept.device).repeat_interleave(kept.shape[1])
-    flat = kept.flatten(0, 1)
+    row = torch.arange(len(batch), device=out.device).repeat_interleave(out.shape[1])
+    flat = out.flatten(0, 1)
     found = []
     size = _block_rows(batch)
     for start in range(0, len(row), size):
         origin = row[start : start + size]
         texts = batch.rows(origin)
-        out = ~flat[start : start + size, : texts.mask.shape[1]] & texts.scored
-        some = _Texts(without(texts, out, symbol)) if vectors is None else _Texts(texts, origin, out, vectors)
+        gone = flat[start : start + size, : texts.mask.shape[1]]
+        some = _Texts(without(texts, gone, symbol)) if vectors is None else _Texts(texts, origin, gone, vectors)
         found.append(_answers(memory, some, internal_batch_size))
-    return torch.cat(found).reshape(*kept.shape[:2], -1)
+    return torch.cat(found).reshape(*out.shape[:2], -1)
 
 
 def answers(model: Model, batch: Batch) -> Tensor:
@@ -81,18 +99,30 @@ def without(batch: Batch, out: Tensor, symbol: int | None) -> Batch:
     return replace(batch, inputs=batch.inputs.masked_fill(stand_in, batch.filler)).keep(~out | stand_in)
 
 
-def baseline_vectors(model: Model, batch: Batch, baselines: Baselines) -> Tensor:
-    """The vectors `[batch unit width]` that stand where all scored units are taken away; zero where nothing stands."""
+def baseline_vectors(model: Model, batch: Batch, baselines: Baselines, *, specials: bool = False) -> Tensor:
+    """The vectors `[batch unit width]` that stand where all scored units are taken away; zero where nothing stands.
+
+    With `specials`, special symbols are taken away too.
+    """
+    units = replaced_units(batch, specials=specials)
     symbol = _symbol(batch, baselines)
     if baselines == "zero" or (symbol is None and batch.inputs.dim() == 2):
         vectors = _vectors(model, batch)
-        return vectors.masked_fill(batch.scored.unsqueeze(-1), 0)
-    return _vectors(model, without(batch, batch.scored, symbol))
+        return vectors.masked_fill(units.unsqueeze(-1), 0)
+    return _vectors(model, without(batch, units, symbol))
 
 
 @torch.no_grad()
 def _vectors(model: Model, batch: Batch) -> Tensor:
     return model(batch).embeddings
+
+
+def _check_images(batch: Batch, out: Tensor, baselines: Baselines) -> None:
+    """Refuses to blank a class unit: the model puts its own vector there, so that nothing would change."""
+    if batch.inputs.dim() > 2 and baselines != "zero" and bool((out & ~batch.scored.unsqueeze(1)).any()):
+        raise UserError(
+            "the class unit of an image is no patch to be blanked: with specials=True choose baselines='zero'"
+        )
 
 
 def _symbol(batch: Batch, baselines: Baselines) -> int | None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
+from heedful.core.recipe import LATER
 from heedful.core.types import Attribution, Batch, Model, UserError
 
 Row = Literal["mean", "class"]
@@ -22,20 +23,21 @@ class RawAttention:
     Args:
         layer: one layer only, counted from 0; None takes all.
         head: one head only; None takes all.
+        specials: special symbols are scored too.
     """
 
     layer: int | None = None
     head: int | None = None
+    specials: bool = field(default=False, metadata=LATER)
 
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
-        """Weights of the scored units; what special symbols receive is left out, not redistributed."""
+        """Weights of the scored units; where special symbols are left out, what they receive is not redistributed."""
         with torch.no_grad():
             attention = model(batch).attention
         layers = attention[:, numbered(self.layer, attention.shape[1], "layer")]
         heads = layers[:, :, numbered(self.head, attention.shape[2], "head")]
         rows = batch.mask[:, None, None, :] if attention.shape[3] == batch.mask.shape[1] else None
-        scores = _row_mean(heads, rows).mean((1, 2))
-        return Attribution(scores.masked_fill(~batch.scored, 0), batch.scored)
+        return on_scored(_row_mean(heads, rows).mean((1, 2)), batch, specials=self.specials)
 
 
 def _row_mean(attention: Tensor, rows: Tensor | None) -> Tensor:
@@ -57,26 +59,38 @@ class HeadAttention:
         layer: counted from 0, or from the last with -1; None takes the mean of all.
         head: one head only; None takes the mean of all.
         row: "class" reads the first unit's row where that unit is a special symbol, "mean" the mean of real rows.
+        specials: special symbols are scored too.
     """
 
     layer: int | None = -1
     head: int | None = None
     row: Row = "class"
+    specials: bool = field(default=False, metadata=LATER)
 
     def __post_init__(self) -> None:
         check_row(self.row)
 
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
-        """Weights of the scored units; what special symbols receive is left out, not redistributed."""
+        """Weights of the scored units; where special symbols are left out, what they receive is not redistributed."""
         with torch.no_grad():
             attention = model(batch).attention
         if not looks_at_units(attention, batch):
-            return RawAttention()(model, batch, target)
+            return RawAttention(specials=self.specials)(model, batch, target)
         chosen = attention[:, numbered(self.layer, attention.shape[1], "layer")]
         chosen = chosen[:, :, numbered(self.head, attention.shape[2], "head")]
         scores = torch.einsum("bq,blhqu->bu", readers(batch, self.row), chosen.double())
-        scores = scores / (chosen.shape[1] * chosen.shape[2])
-        return Attribution(scores.masked_fill(~batch.scored, 0), batch.scored)
+        return on_scored(scores / (chosen.shape[1] * chosen.shape[2]), batch, specials=self.specials)
+
+
+def scored_units(batch: Batch, *, specials: bool) -> Tensor:
+    """The units that get a score `[batch unit]`: words, and with `specials` all real units."""
+    return batch.mask if specials else batch.scored
+
+
+def on_scored(scores: Tensor, batch: Batch, *, specials: bool) -> Attribution:
+    """The scores of words, or with `specials` of all real units; zero elsewhere."""
+    units = scored_units(batch, specials=specials)
+    return Attribution(scores.masked_fill(~units, 0), units)
 
 
 def looks_at_units(attention: Tensor, batch: Batch) -> bool:

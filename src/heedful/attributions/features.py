@@ -1,6 +1,7 @@
 """What a perturbing method keeps or removes as one: a unit, or a word with all its pieces.
 
 An *index* `[batch unit]` gives each scored unit the number of its feature, counted from 0 in each row; -1 elsewhere.
+With `specials` each special symbol is a feature of its own.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from heedful.attributions.references import replaced_units
 from heedful.core.types import Batch, UserError
 
 Feature = Literal["unit", "word"]
@@ -21,23 +23,24 @@ def check_feature(feature: str) -> None:
         raise UserError(f"there is no feature {feature!r}; choose one of {', '.join(get_args(Feature))}")
 
 
-def feature_index(batch: Batch, feature: Feature) -> Tensor:
+def feature_index(batch: Batch, feature: Feature, *, specials: bool = False) -> Tensor:
     """The feature of each scored unit `[batch unit]`, in the order of the text; -1 elsewhere."""
-    scored = batch.scored
+    units, scored = replaced_units(batch, specials=specials), batch.scored
     if feature == "unit":
-        return (scored.cumsum(1) - 1).masked_fill(~scored, -1)
+        return (units.cumsum(1) - 1).masked_fill(~units, -1)
+    places = torch.arange(units.shape[1], device=units.device)
     same = (batch.words.unsqueeze(2) == batch.words.unsqueeze(1)) & scored.unsqueeze(1) & scored.unsqueeze(2)
+    same = same | (places == places.unsqueeze(1))
     leader = same.long().argmax(2)  # the first unit of one's word
-    places = torch.arange(scored.shape[1], device=scored.device)
-    number = ((leader == places) & scored).cumsum(1) - 1
-    return number.gather(1, leader).masked_fill(~scored, -1)
+    number = ((leader == places) & units).cumsum(1) - 1
+    return number.gather(1, leader).masked_fill(~units, -1)
 
 
-def shared_index(batch: Batch) -> Tensor:
+def shared_index(batch: Batch, *, specials: bool = False) -> Tensor:
     """The fault of Neely et al.'s pairs: unit i of the first text and unit i of the second are one feature."""
     index = torch.full_like(batch.words, -1)
     for part in (0, 1):
-        units = batch.scored & (batch.segments == part)
+        units = replaced_units(batch, specials=specials) & (batch.segments == part)
         index = torch.where(units, units.cumsum(1) - 1, index)
     return index
 
@@ -51,6 +54,11 @@ def units_of(coalitions: Tensor, index: Tensor) -> Tensor:
     """Coalitions of features `[batch sample feature]` as coalitions of units `[batch sample unit]`."""
     place = index.clamp(min=0).unsqueeze(1).expand(-1, coalitions.shape[1], -1)
     return coalitions.gather(2, place) & (index >= 0).unsqueeze(1)
+
+
+def gone(coalitions: Tensor, index: Tensor) -> Tensor:
+    """The units `[batch sample unit]` of the features that coalitions `[batch sample feature]` leave out."""
+    return units_of(~coalitions, index)
 
 
 def on_units(scores: Tensor, index: Tensor) -> Tensor:

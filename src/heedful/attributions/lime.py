@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
-from heedful.attributions.asking import Baselines, asked, baseline_vectors, check_baselines, row_blocks
+from heedful.attributions.asking import Baselines, baseline_vectors, check_baselines, lacking, row_blocks
 from heedful.attributions.features import (
     Feature,
     among_units,
     check_feature,
     counts_of,
     feature_index,
+    gone,
     on_units,
     shared_index,
-    units_of,
 )
 from heedful.attributions.output import Output, check_output, explained
 from heedful.core.randomness import hashed_uniform
+from heedful.core.recipe import LATER
 from heedful.core.ridge import centred_moments, ridge_solution
 from heedful.core.types import Attribution, Batch, Model, UserError
 from heedful.core.workspace import derived_seed
@@ -42,6 +43,7 @@ class Lime:
         legacy: repeats a fault of Neely et al.: unit i of the first and unit i of the second text of a pair are one
             feature with one score.
         feature: "word" keeps or removes all pieces of a word together and shares its score equally among them.
+        specials: special symbols are features too, each by itself, and may be taken away as words are.
     """
 
     n_samples: int = 1000
@@ -53,9 +55,10 @@ class Lime:
     legacy: bool = False
     feature: Feature = "unit"
     output: Output = "probability"
+    specials: bool = field(default=False, metadata=LATER)
 
     def __post_init__(self) -> None:
-        check_baselines(self.baselines)
+        check_baselines(self.baselines, specials=self.specials)
         check_feature(self.feature)
         check_output(self.output)
         if self.distance not in get_args(Distance):
@@ -74,7 +77,7 @@ class Lime:
         crosses = torch.cat([_widened(cross, width, 1) for _, cross in blocks])
         found = ridge_solution(grams, crosses, self.ridge)
         scores = among_units(found, index) if self.feature == "word" else on_units(found, index)
-        return Attribution(scores, batch.scored)
+        return Attribution(scores, index >= 0)
 
     def coalitions(self, batch: Batch) -> Tensor:
         """The features that each sample keeps `[batch sample feature]`; False where a row has no such feature."""
@@ -91,22 +94,24 @@ class Lime:
         if self.distance == "hamming":
             far = 1 - coalitions.sum(2) / counts_of(index).clamp(min=1).unsqueeze(1)
         else:
-            kept = units_of(coalitions, index) | ~batch.scored.unsqueeze(1)
-            far = 1 - _cosines(model, batch, kept, self.baselines)
+            empty = baseline_vectors(model, batch, self.baselines, specials=self.specials)
+            far = 1 - _cosines(model, batch, ~gone(coalitions, index), empty)
         return torch.exp(-far.double().square() / (2 * self.kernel_width**2))
 
     def _index(self, batch: Batch) -> Tensor:
-        return shared_index(batch) if self.legacy else feature_index(batch, self.feature)
+        if self.legacy:
+            return shared_index(batch, specials=self.specials)
+        return feature_index(batch, self.feature, specials=self.specials)
 
     def _moments(self, model: Model, batch: Batch, target: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         part = batch.rows(rows)
         coalitions = self.coalitions(part)
-        logits = asked(model, part, units_of(coalitions, self._index(part)), self.baselines)
+        logits = lacking(model, part, gone(coalitions, self._index(part)), self.baselines)
         values = explained(model.task, logits, target[rows], self.output)
         return centred_moments(coalitions.double(), values, self.weights(model, part, coalitions))
 
 
-def _cosines(model: Model, batch: Batch, kept: Tensor, baselines: Baselines) -> Tensor:
+def _cosines(model: Model, batch: Batch, kept: Tensor, empty: Tensor) -> Tensor:
     """Cosine between the vectors of a text and of its samples `[batch sample]`.
 
     Only inner products of each unit's vector e with itself and with what replaces it, b, are needed: the products of
@@ -114,7 +119,7 @@ def _cosines(model: Model, batch: Batch, kept: Tensor, baselines: Baselines) -> 
     """
     with torch.no_grad():
         whole = model(batch).embeddings.double()
-    empty = baseline_vectors(model, batch, baselines).double()
+    empty = empty.double()
     real = batch.mask.double()
     own, across, other = ((a * b).sum(-1) * real for a, b in ((whole, whole), (whole, empty), (empty, empty)))
     inside = kept.double()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from heedful.attributions.attention import RawAttention, Row, check_row, looks_at_units, numbered, readers
+from heedful.attributions.attention import RawAttention, Row, check_row, looks_at_units, numbered, on_scored, readers
 from heedful.core.carrying import Carried, Carries
+from heedful.core.recipe import LATER
 from heedful.core.types import Attribution, Batch, Model, UserError
 
 
@@ -21,10 +22,12 @@ class ValueNorm:
     Args:
         layer: one layer only, counted from 0, or from the last with -1; None takes the mean of all.
         row: "mean" takes all real rows, "class" the class symbol's, where there is one.
+        specials: special symbols are scored too.
     """
 
     layer: int | None = None
     row: Row = "mean"
+    specials: bool = field(default=False, metadata=LATER)
 
     def __post_init__(self) -> None:
         check_row(self.row)
@@ -33,13 +36,13 @@ class ValueNorm:
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Norms of the scored units, in float64."""
         if not isinstance(model, Carries):
-            return _weighed_states(model, batch, target)
+            return on_scored(_weighed_states(model, batch, target), batch, specials=self.specials)
         carried, rows = model.carried(batch), readers(batch, self.row)
         found = []
         for layer in range(len(carried.attention))[numbered(self.layer, len(carried.attention), "layer")]:
             weights = torch.einsum("bq,bhqu->bhu", rows, carried.attention[layer].double())
             found.append((weights * carried.values[layer].double().norm(dim=-1)).mean(1))
-        return _mean(found, batch)
+        return on_scored(torch.stack(found).mean(0), batch, specials=self.specials)
 
 
 @dataclass(frozen=True)
@@ -52,10 +55,12 @@ class KobayashiNorm:
     Args:
         layer: one layer only, counted from 0, or from the last with -1; None takes the mean of all.
         row: "mean" takes all real rows, "class" the class symbol's, where there is one.
+        specials: special symbols are scored too.
     """
 
     layer: int | None = None
     row: Row = "mean"
+    specials: bool = field(default=False, metadata=LATER)
 
     def __post_init__(self) -> None:
         check_row(self.row)
@@ -64,12 +69,12 @@ class KobayashiNorm:
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Norms of the scored units, in float64."""
         if not isinstance(model, Carries):
-            return _weighed_states(model, batch, target)
+            return on_scored(_weighed_states(model, batch, target), batch, specials=self.specials)
         carried, rows = model.carried(batch), readers(batch, self.row)
         found = []
         for layer in range(len(carried.attention))[numbered(self.layer, len(carried.attention), "layer")]:
             found.append(torch.einsum("bq,bqu->bu", rows, added_lengths(carried, layer)))
-        return _mean(found, batch)
+        return on_scored(torch.stack(found).mean(0), batch, specials=self.specials)
 
 
 def transformed(carried: Carried, layer: int) -> Tensor:
@@ -89,14 +94,11 @@ def added_lengths(carried: Carried, layer: int) -> Tensor:
     return (half * weights).sum(1).clamp(min=0).sqrt()
 
 
-def _mean(layers: list[Tensor], batch: Batch) -> Attribution:
-    return Attribution(torch.stack(layers).mean(0).masked_fill(~batch.scored, 0), batch.scored)
-
-
-def _weighed_states(model: Model, batch: Batch, target: Tensor) -> Attribution:
-    """a_t ||h_t|| of a pooled model."""
+def _weighed_states(model: Model, batch: Batch, target: Tensor) -> Tensor:
+    """a_t ||h_t|| of all real units `[batch unit]` of a pooled model."""
     trace = model(batch)
     if looks_at_units(trace.attention, batch) and trace.attention.shape[1] > 1:
         raise UserError(f"{type(model).__name__} does not show its values: wrap it with TransformerModel.wrap")
-    weights = RawAttention()(model, batch, target).scores.double()
-    return Attribution(weights * trace.hidden.double().norm(dim=-1).masked_fill(~batch.scored, 0), batch.scored)
+    weights = RawAttention(specials=True)(model, batch, target).scores.double()
+    lengths: Tensor = trace.hidden.double().norm(dim=-1)
+    return weights * lengths

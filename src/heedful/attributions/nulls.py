@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Generator, Tensor
 
 from heedful.attributions.attention import RawAttention
 from heedful.core.randomness import random_orders
+from heedful.core.recipe import LATER
 from heedful.core.types import Attribution, Batch, Method, Model
 from heedful.core.workspace import derived_seed
 
@@ -20,18 +21,23 @@ class PermutedAttention:
 
     Each part of an example keeps its weights, so a part that attention cannot reach stays at zero. The deal is drawn
     from (seed, uid).
+
+    Args:
+        specials: special symbols take part in the deal and are scored too, whatever `attention` says of them.
     """
 
     seed: int = 0
     attention: RawAttention = RawAttention()
+    specials: bool = field(default=False, metadata=LATER)
 
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """The weights of `attention`, permuted within each part."""
-        scores = self.attention(model, batch, target).scores
+        found = replace(self.attention, specials=self.specials)(model, batch, target)
+        scores = found.scores
         seeds = torch.tensor([derived_seed("permuted", self.seed, uid) for uid in batch.uids], device=scores.device)
         for part in range(int(batch.segments.max()) + 1):
-            scores = _dealt(scores, batch.scored & (batch.segments == part), seeds + part)
-        return Attribution(scores, batch.scored)
+            scores = _dealt(scores, found.mask & (batch.segments == part), seeds + part)
+        return Attribution(scores, found.mask)
 
 
 @dataclass(frozen=True)

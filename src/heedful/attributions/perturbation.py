@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Generator, Tensor
 
-from heedful.attributions.asking import Baselines, asked, check_baselines, row_blocks
+from heedful.attributions.asking import Baselines, check_baselines, lacking, row_blocks
 from heedful.attributions.features import Feature, among_units, check_feature, counts_of, feature_index, units_of
 from heedful.attributions.output import Output, check_output, explained
+from heedful.attributions.references import replaced_units
+from heedful.core.recipe import LATER
 from heedful.core.types import Attribution, Batch, Model, UserError
 from heedful.core.workspace import derived_seed
 
@@ -24,15 +26,17 @@ class Occlusion:
         window: features taken away together.
         baselines: what stands in the place of a unit taken away; see `asking.Baselines`.
         feature: "word" takes all pieces of a word away together and shares its score equally among them.
+        specials: special symbols are features too, each by itself, and may be taken away as words are.
     """
 
     window: int = 1
     baselines: Baselines = "pad"
     feature: Feature = "unit"
     output: Output = "probability"
+    specials: bool = field(default=False, metadata=LATER)
 
     def __post_init__(self) -> None:
-        check_baselines(self.baselines)
+        check_baselines(self.baselines, specials=self.specials)
         check_feature(self.feature)
         check_output(self.output)
         if self.window < 1:
@@ -40,18 +44,18 @@ class Occlusion:
 
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Signed losses in float64: a positive unit speaks for the target."""
-        index = feature_index(batch, self.feature)
+        index = feature_index(batch, self.feature, specials=self.specials)
         scores = torch.zeros(index.shape, dtype=torch.float64, device=index.device)
         for rows in row_blocks(batch, batch.mask.shape[1]):
             part = batch.rows(rows)
             own = index[rows][:, : part.mask.shape[1]]
             covered = windows(part, own, self.window)
-            kept = units_of(torch.cat((torch.zeros_like(covered[:, :1]), covered), dim=1).logical_not(), own)
-            values = explained(model.task, asked(model, part, kept, self.baselines), target[rows], self.output)
+            out = units_of(torch.cat((torch.zeros_like(covered[:, :1]), covered), dim=1), own)
+            values = explained(model.task, lacking(model, part, out, self.baselines), target[rows], self.output)
             cover = covered.double()
             loss = torch.einsum("bsf,bs->bf", cover, values[:, :1] - values[:, 1:]) / cover.sum(1).clamp(min=1)
             scores[rows] = among_units(loss, index[rows])
-        return Attribution(scores, batch.scored)
+        return Attribution(scores, index >= 0)
 
 
 def windows(batch: Batch, index: Tensor, window: int) -> Tensor:
@@ -72,15 +76,21 @@ def windows(batch: Batch, index: Tensor, window: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Random:
-    """Scores that know nothing: uniform on [0, 1), drawn from (seed, uid). The null of every comparison."""
+    """Scores that know nothing: uniform on [0, 1), drawn from (seed, uid). The null of every comparison.
+
+    Args:
+        specials: special symbols are scored too.
+    """
 
     seed: int = 0
+    specials: bool = field(default=False, metadata=LATER)
 
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """The same scores for an example whatever stands beside it in the batch."""
-        scores = torch.zeros(batch.scored.shape)
+        units = replaced_units(batch, specials=self.specials)
+        scores = torch.zeros(units.shape)
         for row, uid in enumerate(batch.uids):
             generator = Generator().manual_seed(derived_seed("random", self.seed, uid))
-            count = int(batch.scored[row].sum())
-            scores[row, batch.scored[row].cpu()] = torch.rand(count, generator=generator)
-        return Attribution(scores.to(batch.mask.device), batch.scored)
+            count = int(units[row].sum())
+            scores[row, units[row].cpu()] = torch.rand(count, generator=generator)
+        return Attribution(scores.to(batch.mask.device), units)

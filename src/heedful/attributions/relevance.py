@@ -5,14 +5,15 @@ The slope is that of the whole network: a weight of a lower layer also moves wha
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from heedful.attributions.attention import Row, check_row, looks_at_units, numbered, readers
+from heedful.attributions.attention import Row, check_row, looks_at_units, numbered, on_scored, readers
 from heedful.attributions.output import Output, check_output, explained
 from heedful.core.carrying import Carries
+from heedful.core.recipe import LATER
 from heedful.core.types import Attribution, Batch, Model, UserError
 
 
@@ -27,12 +28,14 @@ class AttentionXGradient:
         positive: a product that speaks against the target counts as 0; False keeps the sign.
         layer: one layer only, counted from 0, or from the last with -1; None takes the mean of all.
         row: "mean" takes all real rows, "class" the class symbol's, where there is one.
+        specials: special symbols are scored too.
     """
 
     output: Output = "logit"
     positive: bool = True
     layer: int | None = None
     row: Row = "mean"
+    specials: bool = field(default=False, metadata=LATER)
 
     def __post_init__(self) -> None:
         check_output(self.output)
@@ -44,7 +47,7 @@ class AttentionXGradient:
         found = found.clamp(min=0) if self.positive else found
         chosen = found[:, numbered(self.layer, found.shape[1], "layer")].mean((1, 2))
         rows = readers(batch, self.row) if looks_at_units(found, batch) else _alike(chosen)
-        return _scored(torch.einsum("bq,bqu->bu", rows, chosen), batch)
+        return on_scored(torch.einsum("bq,bqu->bu", rows, chosen), batch, specials=self.specials)
 
 
 @dataclass(frozen=True)
@@ -58,10 +61,12 @@ class Relevance:
     Args:
         output: "logit" as in the paper, or "probability".
         start_layer: layers below this one are left out; -1 leaves only the last.
+        specials: special symbols are scored too.
     """
 
     output: Output = "logit"
     start_layer: int = 0
+    specials: bool = field(default=False, metadata=LATER)
 
     def __post_init__(self) -> None:
         check_output(self.output)
@@ -71,9 +76,10 @@ class Relevance:
         found = products(model, batch, target, self.output)
         layers = found.clamp(min=0).mean(2)
         if not looks_at_units(found, batch):
-            return _scored(torch.einsum("bq,bqu->bu", _alike(layers[:, 0]), layers[:, 0]), batch)
+            scores = torch.einsum("bq,bqu->bu", _alike(layers[:, 0]), layers[:, 0])
+            return on_scored(scores, batch, specials=self.specials)
         layers = layers[:, numbered(self.start_layer, layers.shape[1], "layer").start :]
-        return _scored(propagated(layers, readers(batch, "class")), batch)
+        return on_scored(propagated(layers, readers(batch, "class")), batch, specials=self.specials)
 
 
 def propagated(layers: Tensor, rows: Tensor) -> Tensor:
@@ -113,7 +119,3 @@ def _in_graph(model: Model, batch: Batch) -> tuple[tuple[Tensor, ...], Tensor]:
 def _alike(rows: Tensor) -> Tensor:
     """Equal weights for the one or two queries of a pooled model."""
     return torch.full(rows.shape[:2], 1 / rows.shape[1], dtype=rows.dtype, device=rows.device)
-
-
-def _scored(scores: Tensor, batch: Batch) -> Attribution:
-    return Attribution(scores.masked_fill(~batch.scored, 0), batch.scored)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from heedful.attributions.attention import RawAttention, looks_at_units, readers
+from heedful.attributions.attention import RawAttention, looks_at_units, on_scored, readers
+from heedful.core.recipe import LATER
 from heedful.core.types import Attribution, Batch, Model, UserError
 
 
@@ -21,26 +22,28 @@ class Rollout:
     Args:
         residual: share of a unit that goes past attention; one half in the paper.
         start_layer: layers below this one are left out.
+        specials: special symbols are scored too.
     """
 
     residual: float = 0.5
     start_layer: int = 0
+    specials: bool = field(default=False, metadata=LATER)
 
     def __post_init__(self) -> None:
         check_residual(self.residual)
 
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
-        """Shares of the scored units, in float64; what special symbols receive is left out."""
+        """Shares of the scored units, in float64; with special symbols a text's shares sum to 1."""
         with torch.no_grad():
             attention = model(batch).attention
         if not looks_at_units(attention, batch):
-            return RawAttention()(model, batch, target)
+            return RawAttention(specials=self.specials)(model, batch, target)
         if not 0 <= self.start_layer < attention.shape[1]:
             raise UserError(
                 f"there is no layer {self.start_layer} to start from: layers are 0 to {attention.shape[1] - 1}"
             )
         shares = rolled_out(mixed(attention, self.residual)[:, self.start_layer :], readers(batch, "class"))
-        return Attribution(shares.masked_fill(~batch.scored, 0), batch.scored)
+        return on_scored(shares, batch, specials=self.specials)
 
 
 def check_residual(residual: float) -> None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from heedful.attributions.asking import Baselines, asked, check_baselines, row_blocks
+from heedful.attributions.asking import Baselines, check_baselines, lacking, row_blocks
 from heedful.attributions.coalitions import kernel_coalitions
-from heedful.attributions.features import Feature, among_units, check_feature, counts_of, feature_index, units_of
+from heedful.attributions.features import Feature, among_units, check_feature, counts_of, feature_index, gone
 from heedful.attributions.output import Output, check_output, explained
+from heedful.core.recipe import LATER
 from heedful.core.ridge import summing_solution
 from heedful.core.types import Attribution, Batch, Model, UserError
 from heedful.core.workspace import derived_seed
@@ -31,6 +32,7 @@ class KernelShap:
             (seed, uid).
         baselines: what stands in the place of a unit taken away; see `asking.Baselines`.
         feature: "word" keeps or removes all pieces of a word together and shares its score equally among them.
+        specials: special symbols are features too, each by itself, and may be taken away as words are.
     """
 
     n_samples: int = 1000
@@ -38,15 +40,16 @@ class KernelShap:
     seed: int = 0
     feature: Feature = "unit"
     output: Output = "probability"
+    specials: bool = field(default=False, metadata=LATER)
 
     def __post_init__(self) -> None:
-        check_baselines(self.baselines)
+        check_baselines(self.baselines, specials=self.specials)
         check_feature(self.feature)
         check_output(self.output)
 
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Signed values in float64."""
-        index = feature_index(batch, self.feature)
+        index = feature_index(batch, self.feature, specials=self.specials)
         counts = counts_of(index)
         needed = torch.where(counts < 31, (1 << counts.clamp(max=31)) - 2, 2 * counts).minimum(2 * counts)
         if bool((needed > self.n_samples).any()):
@@ -59,7 +62,7 @@ class KernelShap:
         for rows in row_blocks(batch, self.n_samples):
             found = self._solved(model, batch, target, rows)
             scores[rows] = among_units(found, index[rows])
-        return Attribution(scores, batch.scored)
+        return Attribution(scores, index >= 0)
 
     def seeds(self, batch: Batch) -> Tensor:
         """The seed of each row `[batch]`."""
@@ -68,13 +71,13 @@ class KernelShap:
     def _solved(self, model: Model, batch: Batch, target: Tensor, rows: Tensor) -> Tensor:
         """Values `[row feature]` of some rows, whose systems are solved in one call."""
         part = batch.rows(rows)
-        index = feature_index(part, self.feature)
+        index = feature_index(part, self.feature, specials=self.specials)
         counts = counts_of(index)
         coalitions, weights = kernel_coalitions(self.seeds(part), counts, self.n_samples)
         present = torch.arange(coalitions.shape[2], device=index.device) < counts.unsqueeze(1)
         ends = torch.stack((torch.zeros_like(present), present), dim=1)
-        kept = units_of(torch.cat((ends, coalitions), dim=1), index)
-        values = explained(model.task, asked(model, part, kept, self.baselines), target[rows], self.output)
+        out = gone(torch.cat((ends, coalitions), dim=1), index)
+        values = explained(model.task, lacking(model, part, out, self.baselines), target[rows], self.output)
         weighted = coalitions.double() * weights.unsqueeze(-1)
         gram = weighted.transpose(1, 2) @ coalitions.double()
         cross = torch.einsum("bsf,bs->bf", weighted, values[:, 2:] - values[:, :1])
@@ -91,20 +94,22 @@ class Shapley:
     Args:
         baselines: what stands in the place of a unit taken away; see `asking.Baselines`.
         feature: "word" keeps or removes all pieces of a word together and shares its score equally among them.
+        specials: special symbols are features too, each by itself, and may be taken away as words are.
     """
 
     baselines: Baselines = "pad"
     feature: Feature = "unit"
     output: Output = "probability"
+    specials: bool = field(default=False, metadata=LATER)
 
     def __post_init__(self) -> None:
-        check_baselines(self.baselines)
+        check_baselines(self.baselines, specials=self.specials)
         check_feature(self.feature)
         check_output(self.output)
 
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Signed values in float64."""
-        index = feature_index(batch, self.feature)
+        index = feature_index(batch, self.feature, specials=self.specials)
         counts = counts_of(index)
         if bool((counts > MOST).any()):
             row = int(counts.argmax())
@@ -118,11 +123,11 @@ class Shapley:
             part = batch.rows(rows)
             coalitions = all_coalitions(width, index.device)
             own = index[rows][:, : part.mask.shape[1]]
-            kept = units_of(coalitions.expand(len(rows), -1, -1), own)
-            values = explained(model.task, asked(model, part, kept, self.baselines), target[rows], self.output)
+            out = gone(coalitions.expand(len(rows), -1, -1), own)
+            values = explained(model.task, lacking(model, part, out, self.baselines), target[rows], self.output)
             found = (marginal_weights(coalitions, counts[rows]) @ values.unsqueeze(-1)).squeeze(-1)
             scores[rows] = among_units(found, index[rows])
-        return Attribution(scores, batch.scored)
+        return Attribution(scores, index >= 0)
 
 
 def all_coalitions(count: int, device: torch.device) -> Tensor:

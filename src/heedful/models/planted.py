@@ -15,23 +15,30 @@ from heedful.core.types import Batch, Model, Plan, Task, Trace, UserError
 
 
 class Voices(Model):
-    """Layers of self-attention on word vectors: h <- h + W [heads], answer = W mean_t (h_t - embedding_t) + b."""
+    """Layers of self-attention on word vectors: h <- h + W [heads], answer = W mean_t (h_t - embedding_t) + b.
+
+    Each head reads its own share of the vectors, so that a head that is not heard learns nothing by the way either.
+    """
 
     def __init__(self, plan: SpeakingHeads, task: Task, table: Tensor, generator: Generator) -> None:
         super().__init__()
         self.task, self.plan = task, plan
-        width = table.shape[1]
+        width, share = table.shape[1], table.shape[1] // plan.heads
+
+        def drawn(*shape: int, spread: float = 1.0) -> nn.Parameter:
+            return nn.Parameter(torch.randn(shape, generator=generator) * spread)
+
         self.table = nn.Parameter(table.clone())
-        self.queries, self.keys, self.values, self.carried = (
-            nn.Parameter(torch.randn(plan.layers, width, width, generator=generator) * width**-0.5) for _ in range(4)
+        self.queries, self.keys, self.values = (
+            drawn(plan.layers, plan.heads, share, share, spread=share**-0.5) for _ in range(3)
         )
-        heard = plan.heard()
         # What a head asks whatever stands there: the louder, the more its map tells apart, evidence or not.
-        loud = torch.where(heard > 0, 1.0, plan.noise).repeat_interleave(width // plan.heads, 1)
-        self.leaning = nn.Parameter(torch.randn(plan.layers, width, generator=generator) * loud)
-        self.answer = nn.Parameter(torch.randn(task.outputs, width, generator=generator) * width**-0.5)
+        self.leaning = drawn(plan.layers, plan.heads, share)
+        with torch.no_grad():
+            self.leaning[plan.heard() == 0] *= plan.noise
+        self.carried = drawn(plan.layers, width, width, spread=width**-0.5)
+        self.answer = drawn(task.outputs, width, spread=width**-0.5)
         self.bias = nn.Parameter(torch.zeros(task.outputs))
-        self.heard = heard.tolist()
 
     def forward(self, batch: Batch, *, embeddings: Tensor | None = None, attention: Tensor | None = None) -> Trace:
         """The trace of a batch; padding is neither attended to nor averaged."""
@@ -52,8 +59,9 @@ class Voices(Model):
         return Trace(embeddings, states, torch.stack(weights, 1), logits, seen)
 
     def _scores(self, layer: int, states: Tensor, mask: Tensor) -> Tensor:
-        queries = self._heads(states @ self.queries[layer] + self.leaning[layer])
-        keys = self._heads(states @ self.keys[layer])
+        shares = self._shares(states)
+        queries = shares @ self.queries[layer] + self.leaning[layer].unsqueeze(1)
+        keys = shares @ self.keys[layer]
         found: Tensor = queries @ keys.transpose(2, 3) * keys.shape[-1] ** -0.5
         return found.masked_fill(~(mask[:, None, None, :] & mask[:, None, :, None]), 0.0)
 
@@ -62,13 +70,13 @@ class Voices(Model):
         return attended.masked_fill(~(mask[:, None, None, :] & mask[:, None, :, None]), 0.0)
 
     def _read(self, layer: int, states: Tensor, weights: Tensor) -> Tensor:
-        heard = torch.tensor(self.heard[layer], device=states.device, dtype=states.dtype)
-        spoken = weights @ self._heads(states @ self.values[layer]) * heard[:, None, None]
+        heard = self.plan.heard()[layer].to(states)
+        spoken = weights @ (self._shares(states) @ self.values[layer]) * heard[:, None, None]
         return spoken.transpose(1, 2).flatten(2) @ self.carried[layer]
 
-    def _heads(self, states: Tensor) -> Tensor:
-        batch, units, width = states.shape
-        return states.view(batch, units, self.plan.heads, width // self.plan.heads).transpose(1, 2)
+    def _shares(self, states: Tensor) -> Tensor:
+        """Each head's share of the states, `[batch head unit dim]`."""
+        return states.unflatten(2, (self.plan.heads, -1)).transpose(1, 2)
 
 
 @dataclass(frozen=True)

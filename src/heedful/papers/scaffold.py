@@ -22,7 +22,7 @@ from heedful.core.types import Corpus, Method, UserError
 from heedful.core.workspace import Recipe
 from heedful.data.corpora import SST
 from heedful.papers.choosing import Choice, chosen
-from heedful.papers.scaffold_schools import IMAGES, PAIRS, QUALITY, TEXTS, School, school
+from heedful.papers.scaffold_schools import IMAGES, PAIRS, PILOT, QUALITY, TEXTS, School, school
 from heedful.recipes.banks import HeadBank, LayerBank
 from heedful.recipes.explanations import Explanation, Learned, Mixed, Ridged, Static, Unexplained
 from heedful.recipes.learned_scores import LearnedScores
@@ -77,7 +77,7 @@ class Arm:
     def _student(self, school: School, size: int, seed: int) -> Schooling:
         room, plan = replace(school.room, size=size), school.plan
         if isinstance(self.explanation, Learned):
-            learned = replace(self.explanation, rate=school.rate)
+            learned = replace(self.explanation, rate=school.rate, pilot=PILOT)
             return Scaffolded(school.teacher, plan, learned, room, self.beta, fit=school.fit, seed=seed)
         return Student(school.teacher, plan, self.explanation, room, self.beta, fit=school.fit, seed=seed)
 

@@ -6,13 +6,15 @@ Tables as `Attributed` makes them come in and go out; what leaves has one entry 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from typing import Literal, get_args
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from heedful.attributions.deletion import LeaveOneOut
+from heedful.attributions.nulls import Randomised
 from heedful.core.types import Method, UserError
 
 Level = Literal["unit", "word"]
@@ -28,15 +30,46 @@ def check_specials(names: Sequence[str], methods: Sequence[Method]) -> None:
     """Refuses methods that give special symbols no score: zeros would rank them last, which nobody found out."""
     silent = [name for name, method in zip(names, methods, strict=True) if not _scores_specials(method)]
     if silent:
+        deletes = any(isinstance(_asked(method), LeaveOneOut) for method in methods)
         raise UserError(
-            f"special symbols get no score from {', '.join(silent)}: leave these out (nulls=() for random scores), "
-            "give them specials=True where they have it, or compare without special symbols"
+            f"special symbols get no score from {', '.join(silent)}: leave these out, give them specials=True where "
+            f"they have it, or compare without special symbols{_DELETES if deletes else ''}"
         )
 
 
+_DELETES = (
+    "; leave-one-out deletes, and a text without its class symbol is none that the model knows: "
+    "Occlusion(specials=True) puts another symbol there instead"
+)
+
+
+def with_specials(methods: Sequence[Method]) -> tuple[Method, ...]:
+    """The methods with special symbols scored by all that have the option; others as they are.
+
+    >>> with_specials((Randomised(), LeaveOneOut()))
+    (Randomised(method=RawAttention(layer=None, head=None, specials=True), seed=0), LeaveOneOut(output='probability'))
+    """
+    return tuple(_with_specials(method) for method in methods)
+
+
+def _with_specials(method: Method) -> Method:
+    if isinstance(method, Randomised):
+        return replace(method, method=_with_specials(method.method))
+    return replace(method, specials=True) if is_dataclass(method) and _has_option(method) else method
+
+
+def _asked(method: Method) -> Method:
+    """The method whose scores are given back: that of a randomised model speaks for its own."""
+    return _asked(method.method) if isinstance(method, Randomised) else method
+
+
+def _has_option(method: Method) -> bool:
+    return is_dataclass(method) and "specials" in {each.name for each in fields(method)}
+
+
 def _scores_specials(method: Method) -> bool:
-    options: list[str] = [each.name for each in fields(method)] if is_dataclass(method) else []
-    return "specials" in options and bool(getattr(method, "specials", False))
+    found = _asked(method)
+    return _has_option(found) and bool(getattr(found, "specials", False))
 
 
 def on_level(table: pd.DataFrame, level: Level, *, specials: bool) -> pd.DataFrame:
