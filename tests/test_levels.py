@@ -12,6 +12,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from heedful.attributions.attention import RawAttention
+from heedful.attributions.deletion import LeaveOneOut
 from heedful.attributions.gradient import GradientNorm, InputXGradient
 from heedful.attributions.perturbation import Random
 from heedful.core.figures import Histogram
@@ -121,7 +122,8 @@ def test_words_of_one_piece_are_their_units() -> None:
 
 
 def test_a_method_that_is_silent_on_special_symbols_is_not_ranked_with_them() -> None:
-    with pytest.raises(UserError, match="no score from attention, random: leave these out"):
-        Agreement(subject(), (InputXGradient(specials=True), RawAttention()), (Random(),), specials=True)
+    with pytest.raises(UserError, match="no score from leave-one-out"):
+        Agreement(subject(), (InputXGradient(), LeaveOneOut()), (Random(),), specials=True)
+    assert len(Agreement(subject(), (InputXGradient(), RawAttention()), (Random(),), specials=True).needs) == 3
     with pytest.raises(UserError, match="no level 'sentence'"):
         Agreement(subject(), SIGNED, (), level="sentence")  # type: ignore[arg-type]

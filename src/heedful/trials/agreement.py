@@ -28,7 +28,7 @@ from heedful.core.workspace import Artefact, Json, Recipe, Workspace
 from heedful.recipes.attributed import Attributed
 from heedful.recipes.subject import Subject
 from heedful.trials.comparing import Correlate, compared
-from heedful.trials.levels import Level, check_level, check_specials, on_level
+from heedful.trials.levels import Level, check_level, check_specials, on_level, with_specials
 from heedful.trials.trial import Trial
 from heedful.trials.wording import ANOTHER_SEED, LOWEST, NO_RELATION, told
 
@@ -85,7 +85,7 @@ class Agreement(Trial):
             units, "nonzero" the units that have a score at all (for sparse attention).
         resolution: scores closer than this share of the largest are ties.
         level: "unit" compares word pieces, as the papers do; "word" the sums of each word's pieces.
-        specials: special symbols are ranked too, as in Neely et al.; only for methods that score them.
+        specials: special symbols are ranked too, as in Neely et al.: all methods and nulls are asked to score them.
     """
 
     name: ClassVar[str] = "agreement"
@@ -120,7 +120,7 @@ class Agreement(Trial):
         check_level(self.level)
         if self.specials:
             methods = (*self.methods, *self.nulls)
-            check_specials([named(method) for method in methods], methods)
+            check_specials([named(method) for method in methods], with_specials(methods))
         if self.measure not in _NAMES:
             raise UserError(f"there is no measure {self.measure!r} of agreement; choose one of {', '.join(_NAMES)}")
         if len(self.methods) < 2:
@@ -139,7 +139,8 @@ class Agreement(Trial):
         return found
 
     def _attributed(self, subject: Subject, method: Method) -> Attributed:
-        return Attributed(subject, method, self.split, self.limit)
+        asked = with_specials((method,))[0] if self.specials else method
+        return Attributed(subject, asked, self.split, self.limit)
 
     @property
     def needs(self) -> tuple[Recipe, ...]:
