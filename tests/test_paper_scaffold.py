@@ -21,8 +21,10 @@ from heedful.models.vision import SmallViT
 from heedful.papers import Choice, scaffold, scaffold_schools
 from heedful.papers.scaffold import LAYERED, METHODS, OFFERED, SCAFFOLD, SMAT
 from heedful.papers.scaffold_schools import layers_in, school, shorter, sizes_of
+from heedful.recipes.attributed import Attributed
 from heedful.recipes.explanations import Learned, Static
 from heedful.recipes.learned_scores import LearnedScores
+from heedful.recipes.pictured import Pictured
 from heedful.recipes.scaffolded import Scaffolded
 from heedful.recipes.visiting import Visiting
 from heedful.trials.performance import Performance
@@ -141,7 +143,7 @@ def test_quality_is_a_number_and_source_and_target_are_judged_apart(encoder: str
 
 def test_images_are_seen_by_a_small_vision_transformer_in_classes_as_large_as_there_are_images(tmp_path: Path) -> None:
     recipes = scaffold(Choice(("digits",)))
-    assert [type(recipe) for recipe in recipes] == [Performance, Simulability]
+    assert [type(recipe) for recipe in recipes] == [Performance, Simulability, Pictured, Attributed, Attributed]
     trial = simulability(recipes)
     assert trial.subject.model == ScalarMix(SmallViT((1, 8, 8), 2))
     assert sizes_of("digits", Choice(data=tmp_path)) == (125, 250, 500)

@@ -23,9 +23,11 @@ from heedful.core.workspace import Recipe
 from heedful.data.corpora import SST
 from heedful.papers.choosing import Choice, chosen
 from heedful.papers.scaffold_schools import IMAGES, PAIRS, PILOT, QUALITY, TEXTS, School, school
+from heedful.recipes.attributed import Attributed
 from heedful.recipes.banks import HeadBank, LayerBank
 from heedful.recipes.explanations import Explanation, Learned, Mixed, Ridged, Static, Unexplained
 from heedful.recipes.learned_scores import LearnedScores
+from heedful.recipes.pictured import Pictured
 from heedful.recipes.scaffolded import Scaffolded
 from heedful.recipes.schooling import Schooling
 from heedful.recipes.student import Student
@@ -47,6 +49,8 @@ MARKED = 500
 """Texts with rationales that explanations are compared with; integrated gradients of more would take a day."""
 NORMALISERS: tuple[Normaliser, ...] = ("sparsemax", "softmax", "entmax15", "none")
 """What makes weights of phi (table 7); the paper's choice comes first."""
+SHOWN = 4
+"""Images that the report shows."""
 SMAT = "SMaT"
 
 # Explained is the logit of the answer, as in the paper; the reference is a vector of zeros.
@@ -102,8 +106,15 @@ def scaffold(choice: Choice) -> list[Recipe]:
             smat = dict(students)[smat_called(normalisers[0], normalisers)]
             if name in schooled:
                 found += [Performance(taught.teacher), Simulability(taught.teacher, tuple(students))]
+            if name in IMAGES:
+                found += _shown(taught.teacher)
             found += [_plausible(place, smat, choice) for place in _marked(name, taught.teacher, corpora, choice)]
     return found
+
+
+def _shown(teacher: Subject) -> list[Recipe]:
+    """A few images with the scores of their patches, for figures 4, 7 and 8."""
+    return [Pictured(teacher), *(Attributed(teacher, method, limit=SHOWN) for method in (PRODUCT, PATH))]
 
 
 def _normaliser(name: str) -> Normaliser:
