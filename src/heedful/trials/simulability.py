@@ -211,7 +211,7 @@ def _drawn(arms: Sequence[pd.DataFrame], count: int) -> Tensor:
     seeds = len(arms[0])
     if seeds < 2 or len(teacher) < FEWEST:
         return torch.full((1, count), math.nan, dtype=torch.float64)
-    students = torch.tensor([rows["student"].tolist() for rows in arms], dtype=torch.float64)
+    students = torch.tensor([[list(each) for each in rows["student"]] for rows in arms], dtype=torch.float64)
     measure: Measure = "pearson" if arms[0]["measure"].iloc[0] == "pearson" else "accuracy"
     generator = Generator().manual_seed(derived_seed("simulability", seeds, len(teacher)))
     return agreeing.resampled(teacher, students, measure, generator=generator)
