@@ -14,6 +14,8 @@ from heedful.attributions.learned import HeadMix
 from heedful.core.mixing import coefficients
 from heedful.core.types import UserError
 from heedful.core.workspace import Workspace
+from heedful.data.images import Digits
+from heedful.data.sampling import Sampled
 from heedful.models.attention import Additive
 from heedful.models.encoders import BiLSTM
 from heedful.models.pooled import Pooled
@@ -25,6 +27,7 @@ from heedful.recipes.scaffolded import Scaffold, Scaffolded
 from heedful.recipes.schooling import School
 from heedful.recipes.student import Student
 from heedful.recipes.teaching import Classroom
+from tests.planted_head import outcome
 from tests.schools import FIT, PLAN, ROOM, TEACHER, Dying, Killed, Pairs, same, weights
 
 SMAT = Scaffolded(TEACHER, PLAN, Learned(rate=0.02), ROOM, fit=FIT)
@@ -191,7 +194,9 @@ def test_layers_of_integrated_gradients_are_mixed_with_a_temperature_that_is_lea
 PLAN_OF_WORDS = Pooled(BiLSTM(4), Additive())
 
 
-def test_numbers_pairs_and_recurrent_students_are_scaffolded(tmp_path: Path) -> None:
+def test_numbers_pairs_images_and_recurrent_students_are_scaffolded(tmp_path: Path) -> None:
+    from heedful.models.transformer import TinyTransformer
+
     workspace = Workspace(tmp_path)
     fit = replace(FIT, epochs=2, optimiser=SGD(0.02))
     teacher = replace(TEACHER, corpus=Pairs(number=True))
@@ -201,8 +206,14 @@ def test_numbers_pairs_and_recurrent_students_are_scaffolded(tmp_path: Path) -> 
         SMAT, teacher=replace(TEACHER, corpus=Pairs()), classroom=Classroom(size=10), labels="soft", fit=fit
     )
     assert workspace.get(softly).tensors["phi"].tolist() != [0.25] * 4
+    vit = TinyTransformer("vit", patch=2)
+    seeing = replace(TEACHER, corpus=Sampled(Digits(), 40, 20, 20), batching=Digits.batching, model=vit, vectors=None)
+    image = workspace.get(Scaffolded(seeing, vit, Learned(rate=0.02, specials=True), Classroom(size=16), fit=fit))
+    assert image.notes["way"] == "jvp"
+    assert image.tensors["phi"].tolist() != [0.25] * 4
     recurrent = workspace.get(replace(SMAT, plan=PLAN_OF_WORDS, fit=fit))
-    assert "phi" in recurrent.tensors
+    # One layer and one head on its side, four maps on the teacher's.
+    assert (recurrent.tensors["student/phi"].shape, recurrent.tensors["phi"].shape) == ((1,), (4,))
 
 
 def test_scaffolds_that_cannot_be_are_refused(workspace: Workspace) -> None:
@@ -210,3 +221,12 @@ def test_scaffolds_that_cannot_be_are_refused(workspace: Workspace) -> None:
         replace(SMAT, fit=replace(FIT, reduction="sum"))
     with pytest.raises(UserError, match="taken along"):
         replace(SMAT, explanation=Learned(HeadBank(-1), rate=0.02)).explainer(workspace)
+
+
+def test_smat_finds_the_head_that_speaks_and_students_learn_most_from_it(tmp_path: Path) -> None:
+    found = outcome(Workspace(tmp_path), seeds=3, epochs=20)
+    assert min(found.masses) > 0.5
+    assert max(found.supports) < 4
+    none, static, smat = (found.quartiles(kind)[1] for kind in ("none", "static", "SMaT"))
+    assert none < static < smat
+    assert min(found.simulability["SMaT"]) > max(found.simulability["static"])

@@ -76,7 +76,8 @@ class Voices(Model):
 
     def _shares(self, states: Tensor) -> Tensor:
         """Each head's share of the states, `[batch head unit dim]`."""
-        return states.unflatten(2, (self.plan.heads, -1)).transpose(1, 2)
+        rows, units, width = states.shape
+        return states.reshape(rows, units, self.plan.heads, width // self.plan.heads).transpose(1, 2)
 
 
 @dataclass(frozen=True)
