@@ -2,7 +2,9 @@
 
 `python -m tests.planted_head [folder]` trains the teacher and five students of each kind and tells what came out; the
 test beside it runs three of each. The student's rate of .4 and phi's of .015 are not the paper's 5e-3 and 5e-4, which
-move a small fresh network too little in so few steps; they were chosen by trying.
+move a small fresh network too little in so few steps; they were chosen by trying, on seeds that are reported here. On
+seeds 5 to 9, which had no part in that, one SMaT in five lost the head early and never got it back (sparsemax gives a
+head without weight no gradient), and SMaT's median equals that of the plain mean: .877 and .880.
 """
 
 from __future__ import annotations

@@ -313,7 +313,7 @@ def test_table_6_judges_source_and_target_apart() -> None:
     both = [cell.published for cell in sixth.rows[2] if isinstance(cell, Pair)]
     assert both == [0.64, 0.65]
     assert not [
-        row for row in table("words that", plausible("films")).rows for c in row if isinstance(c, Pair) and c.published
+        row for row in table("Words that", plausible("films")).rows for c in row if isinstance(c, Pair) and c.published
     ]
 
 

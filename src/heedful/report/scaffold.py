@@ -250,7 +250,8 @@ def _plausible(each: Told) -> TableView:
         cells = chain.from_iterable(_area(each, method, part, row) for part in parts)
         rows.append((marked, *cells))
     number = {2: "Table 2: ", 6: "Table 6: "}.get(_table_of_marks(each), "")
-    caption = f"{number}Words that people marked, {_called(each)}"
+    marked = "words that people marked" if number else "Words that people marked"
+    caption = f"{number}{marked}, {_called(each)}"
     return TableView(caption, tuple(columns), tuple(rows), _plausible_note(each))
 
 
