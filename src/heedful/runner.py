@@ -226,12 +226,14 @@ class _Worker:
 
 
 class _Pool:
-    """At most so many worker processes. When one ends without an answer, the others do not notice."""
+    """So many worker processes, all started at once: the second gets ready while the first has the only recipe whose
+    needs are there. When one ends without an answer, the others do not notice.
+    """
 
     def __init__(self, workspace: Workspace, most: int) -> None:
         self.progress, self.most = workspace.progress, most
         self.settings = _Settings(workspace.root, workspace.data, workspace.device, workspace.batch_size)
-        self.workers: list[_Worker] = []
+        self.workers = [_Worker(self.settings) for _ in range(most)]
         self.deaths: Counter[Recipe] = Counter()
 
     def __enter__(self) -> _Pool:
@@ -240,7 +242,7 @@ class _Pool:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         for worker in self.workers:
             worker.close()
-            if kind is not None:
+            if kind is not None or not worker.ready:
                 worker.process.terminate()
         for worker in self.workers:
             worker.process.join()
@@ -328,7 +330,15 @@ def _serve(line: Connection, settings: _Settings) -> None:
         batch_size=settings.batch_size,
         progress=_Sender(line),
     )
-    line.send(None)
+    _warm()
     with suppress(EOFError, OSError):
+        line.send(None)
         while True:
             line.send(attempt(line.recv(), workspace))
+
+
+def _warm() -> None:
+    """Lets torch import now what it imports for the first step of an optimiser: more than a second."""
+    weight = torch.nn.Parameter(torch.zeros(1))
+    weight.grad = torch.zeros(1)
+    torch.optim.Adam([weight]).step()
