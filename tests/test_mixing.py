@@ -17,6 +17,7 @@ from torch import Tensor
 
 from heedful.core.mixing import (
     Normaliser,
+    as_peaked,
     clamped,
     clamped_log,
     coefficients,
@@ -24,6 +25,7 @@ from heedful.core.mixing import (
     divergence,
     log_distribution,
     mixed,
+    peak,
     tempered,
     uniform,
 )
@@ -135,6 +137,17 @@ def test_a_distribution_lives_on_its_support_only() -> None:
     assert found[2].tolist() == [0, 0, 0, 0]
     assert log_distribution(LOGITS, SUPPORT)[~SUPPORT].tolist() == [0] * 7
     torch.testing.assert_close(log_distribution(LOGITS, SUPPORT)[SUPPORT].exp(), found[SUPPORT])
+
+
+def test_a_temperature_is_found_that_makes_a_distribution_as_peaked_as_wanted() -> None:
+    logits = torch.tensor([[0.0, 1.0, 99.0], [0.0, 0.0, 0.0]], dtype=torch.float64)
+    support = torch.tensor([[True, True, False], [False, False, False]])
+    # Largest share 3/4 of two units, so 1.5 even shares: e^(1/t) = 3.
+    assert as_peaked(logits, support, 1.5) == pytest.approx(1 / math.log(3))
+    assert peak(logits / as_peaked(logits, support, 1.5), support) >= 1.5
+    even = torch.zeros(1, 2)
+    assert peak(even, support[:1, :2]) == 1.0
+    assert as_peaked(even, support[:1, :2], 1.5) == 1.0
 
 
 def test_what_stands_off_the_support_reaches_neither_values_nor_gradients() -> None:

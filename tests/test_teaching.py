@@ -207,7 +207,7 @@ def test_a_ridge_mix_solves_the_normal_equations_of_leave_one_out_effects(
 ) -> None:
     whole = trained.batcher(PUPILS.of(trained))
     target = answers(trained.model.task, trained.model(whole).logits)
-    effects = LeaveOneOut()(trained.model, whole, target).scores.double().numpy()
+    effects = LeaveOneOut("logit")(trained.model, whole, target).scores.double().numpy()
     with torch.no_grad():
         maps = read_heads(trained.model, whole).maps.double().numpy()
     rows, values = [], []
@@ -218,6 +218,24 @@ def test_a_ridge_mix_solves_the_normal_equations_of_leave_one_out_effects(
     design, response = np.concatenate([*rows, np.eye(4) * 0.1**0.5]), np.concatenate([*values, np.zeros(4)])
     expected = np.linalg.lstsq(design, response, rcond=None)[0]
     np.testing.assert_allclose(teaching(Ridged(0.1), workspace).phi, expected, rtol=1e-3, atol=1e-6)
+
+
+def peak(found: Teaching, batch: Batch) -> float:
+    """The largest share over an even share, text by text."""
+    shares = found(batch).double()
+    return float(
+        np.mean([float(row.max()) * int(words.sum()) for row, words in zip(shares, batch.scored, strict=True)])
+    )
+
+
+def test_a_ridge_mix_is_as_peaked_as_static_attention_and_not_nearly_even(
+    workspace: Workspace, trained: Trained
+) -> None:
+    whole = trained.batcher(PUPILS.of(trained))
+    static, rival = (peak(teaching(each, workspace), whole) for each in (Mixed(), Ridged()))
+    assert rival == pytest.approx(static, rel=1e-5)
+    cold = Ridged(temperature=1.0, effects=LeaveOneOut())
+    assert peak(teaching(cold, workspace), whole) < 1 + (static - 1) / 2
 
 
 def test_nothing_explained_needs_no_maps() -> None:

@@ -81,6 +81,32 @@ def distribution(logits: Tensor, support: Tensor) -> Tensor:
     return log_distribution(logits, support).exp().masked_fill(~support, 0.0)
 
 
+def peak(logits: Tensor, support: Tensor) -> float:
+    """How many times an even share the largest share of softmax over the support is, on average over texts.
+
+    >>> peak(torch.tensor([[0.0, 0.0, 0.0], [1.0, 1.0, 40.0]]), torch.ones(2, 3, dtype=torch.bool))
+    2.0
+    """
+    filled = support.any(-1)
+    largest = distribution(logits[filled], support[filled]).amax(-1)
+    return float((largest * support[filled].sum(-1)).mean())
+
+
+def as_peaked(logits: Tensor, support: Tensor, wanted: float) -> float:
+    """The temperature at which softmax(logits / temperature) has this `peak`, or the least one more: by halving.
+
+    The peak never falls when the temperature does. 1 where no temperature from 1e-6 to 1e6 reaches it, since what is
+    the same for all units cannot be made to point anywhere.
+    """
+    cold, hot = -6.0, 6.0
+    if not peak(logits / 10**cold, support) >= wanted:
+        return 1.0
+    for _ in range(50):
+        middle = (cold + hot) / 2
+        cold, hot = (middle, hot) if peak(logits / 10**middle, support) >= wanted else (cold, middle)
+    return float(10**cold)
+
+
 def divergence(teacher_probabilities: Tensor, student_log_probabilities: Tensor, support: Tensor) -> Tensor:
     """KL(e_T || e_S) = sum_t e_T (log e_T - log e_S) over the support, in nats `[batch]`.
 

@@ -176,25 +176,35 @@ class Ridged(Explanation):
 
     Args:
         ridge: how strongly large coefficients are punished.
+        temperature: None finds the one that makes the mix as peaked as static attention on these examples. Effects
+            have a scale of their own, mostly a small one: at temperature 1 the mix would be nearly even and teach
+            nothing, whatever it says.
+        effects: the effects; the signed loss of the answer's logit tells words for it from words against it.
     """
 
     ridge: float = 1.0
-    temperature: float = 1.0
+    temperature: float | None = None
+    effects: LeaveOneOut = LeaveOneOut("logit")
     beta: ClassVar[float] = 5.0
 
     def __post_init__(self) -> None:
-        _check_temperature(self.temperature)
+        if self.temperature is not None:
+            _check_temperature(self.temperature)
 
     @property
     def banks(self) -> tuple[Bank, ...]:
-        return (HeadBank(), MethodBank(LeaveOneOut()))
+        return (HeadBank(), MethodBank(self.effects))
 
     def teaching(self, taught: tuple[Taught, ...]) -> Teaching:
         """The mix of the closed form; it needs no student at all."""
         maps, scored, _ = taught[0].every()
         effects = taught[1].every()[0].squeeze(1)
         phi = ridge_mix(maps, effects, scored, self.ridge)
-        return Teaching(taught[0], phi, "none", self.temperature)
+        if self.temperature is not None:
+            return Teaching(taught[0], phi, "none", self.temperature)
+        even = mixing.mixed(maps.double(), mixing.uniform(len(phi)), "none")
+        own = mixing.mixed(maps.double(), phi, "none")
+        return Teaching(taught[0], phi, "none", mixing.as_peaked(own, scored, mixing.peak(even, scored)))
 
     @property
     def called(self) -> str:
