@@ -128,7 +128,7 @@ def test_where_the_decoder_ignores_attention_other_attention_is_free(workspace: 
     trial = AtteFa(base, (1,), fit=replace(SHORT, epochs=20, batch=32, optimiser=Adam(rate=0.01)), start="base")
     summary = AtteFa.summary(workspace.get(trial).table)
     assert summary["base_accuracy"] > 0.9
-    assert summary["share_of_bound"] > 0.5
+    assert summary["share_of_mean_bound"] > 0.5
     assert summary["attefa"] < 0.01
     assert "almost anything" in AtteFa.reading(summary)
 
@@ -142,7 +142,7 @@ def test_where_all_states_are_alike_free_weights_reach_the_bound_and_none_can_be
     # Hidden states are all alike, so no attention can be learned either, and what is predicted is a constant.
     assert summary["tvd"] < 0.005
     assert summary["jsd"] < 1e-6
-    assert "says nothing here" in AtteFa.reading(summary)
+    assert AtteFa.reading(summary).startswith("AtteFa says nothing here (it is not even defined): the base predicts")
 
 
 def test_one_decisive_word_costs_what_a_constant_prediction_costs(workspace: Workspace) -> None:
@@ -182,6 +182,10 @@ def test_means_and_both_deviations_and_the_floor_by_hand() -> None:
     assert summary["floor"] == pytest.approx(0.05)
     assert summary["epoch"] == 4
     assert "noise floor" in AtteFa.reading(summary)
+    still = AtteFa.summary(table.assign(attefa=math.nan, collapse=math.nan, jsd=0.0))
+    assert AtteFa.reading(still).startswith(
+        "AtteFa is not defined here: no adversary's attention moved away from the base's"
+    )
 
 
 def test_crossed_bases_are_all_attacked_by_all_adversaries() -> None:
@@ -195,6 +199,12 @@ def test_crossed_bases_are_all_attacked_by_all_adversaries() -> None:
 def test_a_trial_without_adversaries_is_refused() -> None:
     with pytest.raises(UserError, match="at least one adversary"):
         AtteFa(subject(), ())
+
+
+@pytest.mark.parametrize(("adversaries", "bases"), [((1, 1), ()), ((1,), (2, 2))])
+def test_a_seed_that_is_given_twice_is_refused(adversaries: tuple[int, ...], bases: tuple[int, ...]) -> None:
+    with pytest.raises(UserError, match="a seed stands twice in"):
+        AtteFa(subject(), adversaries, bases)
 
 
 def test_equal_seeds_give_bit_identical_rows(tmp_path: Path) -> None:

@@ -106,6 +106,26 @@ def test_a_copy_that_costs_something_is_not_held_against_the_distance() -> None:
     assert "distance is cheap" in Tradeoff.reading(flat)
 
 
+def test_one_lambda_makes_no_curve_whatever_it_reached() -> None:
+    for reached in (0.02, 0.6):
+        told = Tradeoff.reading(Tradeoff.summary(made_up({0.0: (reached, 0.01)})))
+        assert told.endswith("The curve has one point only: give more lambdas to see its shape.")
+
+
+def test_distance_is_not_called_cheap_where_nobody_went_far() -> None:
+    near = Tradeoff.summary(made_up({0.0: (0.02, 0.01), 1e-4: (0.05, 0.012)}))
+    assert Tradeoff.reading(near).endswith("But no adversary went far (JSD 0.05): give larger lambdas.")
+    still = Tradeoff.summary(made_up({0.0: (0.0, 0.3), 1e-4: (0.0, 0.01)}))
+    assert Tradeoff.reading(still).endswith("But no adversary went far (JSD 0.00): give larger lambdas.")
+
+
+def test_a_text_of_one_word_has_no_share_of_the_bound() -> None:
+    rows = made_up({0.0: (0.23, 0.0)})
+    alone = rows.iloc[:1].assign(uid="alone", jsd=1e-17, bound=0.0)
+    summary = Tradeoff.summary(pd.concat([rows, alone], ignore_index=True))
+    assert summary["share_of_bound.lambda_0"] == pytest.approx(0.23 / 0.69)
+
+
 def test_the_chosen_lambda_has_the_best_f1_among_those_that_are_different() -> None:
     rows = made_up({1e-4: (0.1, 0.0), 1e-3: (0.45, 0.03), 1e-2: (0.6, 0.1)})
     rows.loc[(rows["setting"] == 1e-2) & (rows["label"] == 1), "answered"] = 0
@@ -132,6 +152,24 @@ def test_dispersal_counts_each_pair_of_members_once(workspace: Workspace) -> Non
     assert between == pytest.approx(between.T)
     assert summary["diversity"] == pytest.approx((between[0, 1] + between[0, 2] + between[1, 2]) / 3)
     assert summary["jsd"] == pytest.approx(sum(summary[f"jsd.member_{m}"] for m in range(3)) / 3)
+
+
+@pytest.mark.parametrize(
+    ("alike", "apart", "ending"),
+    [
+        (0.95, 0.6, "(JSD, at most .69): quite different attentions go with the same predictions."),
+        (0.95, 0.1, "(JSD, at most .69): they end up attending much alike."),
+        (0.5, 0.6, "(JSD, at most .69), but they no longer predict alike: they gave up predictions for distance."),
+        (0.5, 0.1, "(JSD, at most .69), but they no longer predict alike, and they end up attending much alike."),
+    ],
+)
+def test_models_that_predict_otherwise_are_not_said_to_predict_the_same(
+    alike: float, apart: float, ending: str
+) -> None:
+    summary = {"members": 3.0, "same_prediction": alike, "diversity": apart, "jsd": 0.55}
+    told = Dispersal.reading(summary)
+    assert told.startswith(f"3 models that agree with the base on {alike:.0%} of its predictions attend 0.55 away")
+    assert told.endswith(ending)
 
 
 def test_dispersal_needs_two_members() -> None:

@@ -25,6 +25,7 @@ from heedful.recipes.deceiving import Rival, Start
 from heedful.recipes.differing import differences
 from heedful.recipes.fit import Fit, Select
 from heedful.recipes.subject import Subject
+from heedful.trials.arms import check_seeds
 from heedful.trials.scoring import right
 from heedful.trials.trial import Trial
 
@@ -38,6 +39,10 @@ NEAR = 1.5
 """Up to so many times the change of an honest retraining, a change of predictions is called no larger than that."""
 CONSTANT = 0.05
 """Below this mean distance from the best constant a base hardly predicts anything."""
+UNMOVED = (
+    "AtteFa is not defined here: no adversary's attention moved away from the base's, so there is no price to tell. "
+    "Train the adversaries longer, or ask about a model whose attention can move."
+)
 COLLAPSED = 0.05
 """So near to the collapse value, relative to it, an adversary is said to have given up on predicting."""
 
@@ -78,6 +83,9 @@ class AtteFa(Trial):
     def __post_init__(self) -> None:
         if not self.adversaries:
             raise UserError("AtteFa needs at least one adversary: give a seed")
+        for seeds in (self.adversaries, self.bases):
+            if seeds:
+                check_seeds(seeds)
 
     @property
     def honest(self) -> tuple[Subject, ...]:
@@ -116,7 +124,10 @@ class AtteFa(Trial):
 
     @staticmethod
     def summary(table: pd.DataFrame) -> dict[str, float]:
-        """Means over adversaries with population (as the paper prints) and sample deviation, floor and collapse."""
+        """Means over adversaries with population (as the paper prints) and sample deviation, floor and collapse.
+
+        `share_of_mean_bound` is a ratio of means, as AtteFa is; other trials take the mean of each text's share.
+        """
         fought = table[table["kind"] == "adversary"]
         honest = table[table["kind"] == "honest"]
         found = {"adversaries": float(len(fought)), "bases": float(fought["base"].nunique())}
@@ -125,7 +136,7 @@ class AtteFa(Trial):
             found[f"population_std_{name}"] = float(fought[name].std(ddof=0))
             found[f"sample_std_{name}"] = float(fought[name].std(ddof=1))
         for name in ("constant", "collapse", "share_of_bound", "attefa_of_bound", "base_f1", "base_accuracy"):
-            found[name] = float(fought[name].mean())
+            found["share_of_mean_bound" if name == "share_of_bound" else name] = float(fought[name].mean())
         found["floor"] = float(honest["attefa"].mean())
         found["floor_jsd"] = float(honest["jsd"].mean())
         found["floor_tvd"] = float(honest["tvd"].mean())
@@ -156,10 +167,13 @@ class AtteFa(Trial):
         """The number, its noise floor and what it means, in three sentences."""
         value, collapse, floor = summary["attefa"], summary["collapse"], summary["floor"]
         if summary["constant"] < CONSTANT:
+            would = "it is not even defined" if math.isnan(value) else f"it would be {value:.3f}"
             return (
-                f"AtteFa would be {value:.3f}, but it says nothing here: the base predicts almost the same for every "
-                "text, so no attention could change it. Train a better base, then ask again."
+                f"AtteFa says nothing here ({would}): the base predicts almost the same for every text, so no "
+                "attention could change it. Train a better base, then ask again."
             )
+        if math.isnan(value):
+            return UNMOVED
         spread = summary["sample_std_attefa"]
         wide = "" if math.isnan(spread) else f" (deviation over adversaries {spread:.3f})"
         first = f"AtteFa is {value:.3f}{wide}: {_priced(value)}."

@@ -30,7 +30,12 @@ from heedful.trials.trial import Trial
 
 FAR = 0.35
 """Half of what is possible: from here on attentions are called quite different."""
-ALIKE = "they end up attending much alike."
+STORIES = ": quite different attentions go with the same predictions."
+ALIKE = ": they end up attending much alike."
+GAVE_UP = ", but they no longer predict alike: they gave up predictions for distance."
+NEITHER = ", but they no longer predict alike, and they end up attending much alike."
+SAME = 0.9
+"""From this share of equal predictions on, models are said to predict alike."""
 
 
 @dataclass(frozen=True)
@@ -155,9 +160,11 @@ class Dispersal(Trial):
         apart = summary["diversity"]
         found = (
             f"{members:.0f} models that agree with the base on {alike:.0%} of its predictions attend "
-            f"{summary['jsd']:.2f} away from it and {apart:.2f} away from each other (JSD, at most .69): "
+            f"{summary['jsd']:.2f} away from it and {apart:.2f} away from each other (JSD, at most .69)"
         )
-        return found + ("quite different attentions go with the same predictions." if apart > FAR else ALIKE)
+        if alike < SAME:
+            return found + (GAVE_UP if apart > FAR else NEITHER)
+        return found + (STORIES if apart > FAR else ALIKE)
 
 
 def _listed(columns: list[Tensor]) -> list[list[float]]:

@@ -37,6 +37,7 @@ MARKS = {"lambda": "trained adversaries", "seed": "other seeds", "uniform": "uni
 DEAR = 0.05
 """A rise of the mean change of predictions along the curve up to which distance is called cheap: J&W's epsilon."""
 CHEAP = "So distance is cheap: predictions hardly suffer however far attention moves."
+ONE_POINT = "The curve has one point only: give more lambdas to see its shape."
 DIFFERENT = 0.4
 """Mean divergence from which an adversary of the paper's table 4 counts as different."""
 
@@ -150,8 +151,7 @@ class Tradeoff(Trial):
             f"The farthest trained adversary has a mean divergence of {reached:.2f} (at most .69) and changes "
             f"predictions by {2 * paid:.3f} on average; the truest copy of the base changes them by {2 * least:.3f}."
         )
-        rise = 2 * (paid - least)
-        second = CHEAP if rise < DEAR else _shaped(summary["convexity"])
+        second = ONE_POINT if _distinct(summary) < 2 else _shaped(summary)
         jsd, tvd = summary["seed_jsd"], summary["seed_tvd"]
         seeds = f" Other seeds of the base, no adversaries, differ by {jsd:.2f} and change them by {2 * tvd:.3f}."
         return f"{first} {second}" + ("" if math.isnan(jsd) else seeds)
@@ -193,7 +193,8 @@ def _told(rows: pd.DataFrame) -> dict[str, float]:
     numbers = {"jsd": float(rows["jsd"].mean()), "tvd": float(rows["stvd"].mean() / 2)}
     if rows["kind"].iloc[0] in FREE:
         return numbers
-    share = float((rows["jsd"] / rows["bound"]).mean())
+    # In a text of one word attention cannot move: it has no share to count.
+    share = float((rows["jsd"] / rows["bound"])[rows["bound"] > 0].mean())
     epoch = float(rows["best_epoch"].iloc[0])
     return {**right(rows["answered"], rows["label"]), **numbers, "share_of_bound": share, "epoch": epoch}
 
@@ -252,9 +253,18 @@ def _epoch(subject: Subject, workspace: Workspace) -> int:
     return epoch
 
 
-def _shaped(convexity: float) -> str:
-    if math.isnan(convexity):
-        return "The curve has one point only: give more lambdas to see its shape."
+def _distinct(summary: Mapping[str, float]) -> int:
+    """How many different points the trained adversaries make."""
+    places = [name.removeprefix("jsd.") for name in summary if name.startswith("jsd.lambda_") and ".class_" not in name]
+    return len({(summary[f"jsd.{place}"], summary[f"tvd.{place}"]) for place in places})
+
+
+def _shaped(summary: Mapping[str, float]) -> str:
+    """What distance costs; where predictions did not suffer, that says something only if attention went far."""
+    reached, convexity = summary["reached_jsd"], summary["convexity"]
+    if 2 * (summary["reached_tvd"] - summary["least_tvd"]) < DEAR or math.isnan(convexity):
+        far = reached >= DIFFERENT
+        return CHEAP if far else f"But no adversary went far (JSD {reached:.2f}): give larger lambdas."
     if convexity < 0.9:
         return "The curve sags below the straight line: attention moves a long way before predictions suffer."
     if convexity > 1.1:
