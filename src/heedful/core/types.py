@@ -213,11 +213,13 @@ class Model(nn.Module, ABC):
     """A network whose embeddings and attention can be read and replaced.
 
     A given field is taken as it is, and what only served to compute it is skipped. `notes` say in plain words what
-    building the model had to decide, for instance that its head is new.
+    building the model had to decide, for instance that its head is new. Attention is `imposed` where every call that
+    gives none gets it from outside: it may depend on an example's uid and word numbers, not on its text alone.
     """
 
     task: Task
     notes: tuple[str, ...] = ()
+    imposed: bool = False
 
     @abstractmethod
     def forward(self, batch: Batch, *, embeddings: Tensor | None = None, attention: Tensor | None = None) -> Trace: ...
@@ -231,7 +233,7 @@ class Model(nn.Module, ABC):
 
 @runtime_checkable
 class Deletes(Protocol):
-    """A model that knows a faster way than one reading per deletion."""
+    """A model that knows a faster way than one reading per deletion, while its attention is its own, not imposed."""
 
     def without_each(self, batch: Batch) -> Tensor:
         """Logits `[batch unit output]` of each text without each of its `deletable` units, read anew.

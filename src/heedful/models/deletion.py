@@ -31,6 +31,8 @@ NUMBERS = 1 << 22
 @torch.no_grad()
 def without_each(model: PooledModel, batch: Batch) -> Tensor:
     """Logits `[batch unit output]` without each `deletable` unit; elsewhere the logits of the whole text."""
+    if model.imposed:
+        raise ValueError("imposed attention is given to whole texts only: read the shortened texts anew")
     weight = next(model.parameters())
     found = torch.zeros(*batch.mask.shape, model.task.outputs, dtype=weight.dtype, device=weight.device)
     for rows in _buckets(batch, model.encoder_of(0).dim):

@@ -174,6 +174,7 @@ def impose(model: Model, weights: Weights) -> None:
         return args, {**doors, "attention": weights(args[0])}
 
     model.register_forward_pre_hook(give, with_kwargs=True)
+    model.imposed = True
 
 
 class _Stored:

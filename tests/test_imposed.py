@@ -1,0 +1,76 @@
+"""Explaining a model whose attention is imposed: what a guide says of a shortened text, read one text at a time."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Generator, Tensor
+
+from heedful.attributions.attention import RawAttention
+from heedful.attributions.deletion import LeaveOneOut
+from heedful.core.tasks import Binary
+from heedful.core.types import Batch
+from heedful.core.workspace import Workspace
+from heedful.models.attention import Additive
+from heedful.models.encoders import GRU, Average, BiLSTM, Convolution, Encoder
+from heedful.models.pooled import Pooled, PooledModel
+from heedful.recipes.guides import Borrowed, Guide, Scattered, Shuffled, Uniform, impose
+from heedful.recipes.scored import Scored
+from tests.tiny import subject
+
+ENCODERS: tuple[Encoder, ...] = (BiLSTM(3), GRU(3), Convolution(2, (1, 3)), Average(4))
+GUIDES: tuple[Guide | None, ...] = (
+    None,
+    Uniform(),
+    Scattered(),
+    Borrowed(subject()),
+    Shuffled(Borrowed(subject())),
+    Scored(subject(), RawAttention()),
+)
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    return Workspace(tmp_path_factory.mktemp("workspace"))
+
+
+@pytest.fixture(scope="module")
+def batch(workspace: Workspace) -> Batch:
+    return subject().restore(workspace).batch("test").rows(torch.arange(4))
+
+
+def learner(encoder: Encoder, guide: Guide | None, workspace: Workspace) -> PooledModel:
+    generator = Generator().manual_seed(1)
+    vectors = torch.randn(40, 6, generator=generator)
+    model = Pooled(encoder, Additive()).build(Binary(), vectors, generator).double().eval()
+    if guide is not None:
+        impose(model, guide.weights(model, workspace))
+    return model
+
+
+@torch.no_grad()
+def without_one(model: PooledModel, batch: Batch, row: int, unit: int) -> Tensor:
+    """The logits of one text from which one unit was taken, read alone."""
+    text = batch.rows(torch.tensor([row]))
+    return model(text.keep(torch.arange(text.mask.shape[1]).unsqueeze(0) != unit)).logits[0]
+
+
+@pytest.mark.parametrize("guide", GUIDES, ids=lambda guide: type(guide).__name__)
+@pytest.mark.parametrize("encoder", ENCODERS, ids=lambda encoder: type(encoder).__name__)
+def test_leaving_one_out_reads_each_shortened_text_under_its_imposed_attention(
+    encoder: Encoder, guide: Guide | None, workspace: Workspace, batch: Batch
+) -> None:
+    model = learner(encoder, guide, workspace)
+    found = LeaveOneOut("logit")(model, batch, torch.ones(4, dtype=torch.int64)).scores
+    with torch.no_grad():
+        whole = model(batch).logits
+    for row, unit in batch.deletable.nonzero().tolist():
+        expected = whole[row] - without_one(model, batch, row, unit)
+        # The subject that lends its attention counts in single precision.
+        assert float(found[row, unit]) == pytest.approx(expected.item(), abs=1e-6)
+
+
+def test_the_short_cut_refuses_a_model_whose_attention_is_imposed(workspace: Workspace, batch: Batch) -> None:
+    model = learner(BiLSTM(3), Uniform(), workspace)
+    with pytest.raises(ValueError, match="read the shortened texts anew"):
+        model.without_each(batch)
