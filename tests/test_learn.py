@@ -168,6 +168,15 @@ def test_a_model_of_numbers_is_simulated_by_its_numbers(folder: Path, tmp_path: 
     assert trained.model(trained.batch("test")).logits.shape == (9, 1)
 
 
+def test_a_model_that_says_yes_or_no_needs_the_names_of_both(folder: Path, tmp_path: Path) -> None:
+    fine_tuned(tmp_path / "one", labels=1)
+    config = tmp_path / "one" / "config.json"
+    told = {**json.loads(config.read_text()), "problem_type": "multi_label_classification"}
+    config.write_text(json.dumps(told))
+    with pytest.raises(UserError, match=r"has one output that says yes or no to LABEL_0: .* \(--label-column\)"):
+        lessons(replace(wish(folder), teacher=str(tmp_path / "one")), NOWHERE)
+
+
 def test_unlabelled_texts_are_split_without_a_text_in_two_parts(tmp_path: Path) -> None:
     lines = [f"text {number % 50}" for number in range(100)]
     path = tmp_path / "texts.jsonl"

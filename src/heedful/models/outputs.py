@@ -35,7 +35,25 @@ def outputs_of(source: str) -> Outputs:
             "model.safetensors, or the id of a model on the hub that can be reached or is in the cache"
         ) from error
     names = _names(config)
-    return Outputs(names, len(names) == 1 and config.get("problem_type") in (None, "regression"))
+    kind = config.get("problem_type")
+    _check(source, kind, len(names))
+    return Outputs(names, len(names) == 1 and kind in (None, "regression"))
+
+
+def _check(source: str, kind: object, count: int) -> None:
+    """Refuses outputs that are neither classes of which one is right, nor one number, nor one yes or no."""
+    several, one = (None, "single_label_classification"), (None, "regression", "multi_label_classification")
+    if kind in (several if count > 1 else one):
+        return
+    if kind == "multi_label_classification":
+        raise UserError(
+            f"{source} answers {count} questions at once ({kind}), each with yes or no: heedful reads models of which "
+            "one class is right or that give one number; save the model with one of its outputs"
+        )
+    raise UserError(
+        f"{source} says problem_type {kind!r} with {count} output(s), which cannot be read: it is "
+        "'single_label_classification' for two or more classes and 'regression' for one number; mend its config.json"
+    )
 
 
 def _names(config: Mapping[str, object]) -> tuple[str, ...]:

@@ -134,6 +134,11 @@ def _teacher(wish: Wish) -> Given:
     if wish.label is not None:
         return given(wish.teacher, Table(wish.path, Reading(wish.text, wish.label, wish.second)))
     outputs = outputs_of(wish.teacher)
+    if not outputs.number and len(outputs.names) == 1:
+        raise UserError(
+            f"{wish.teacher} has one output that says yes or no to {outputs.names[0]}: name a column of two classes "
+            "(--label-column), which tells what no is called"
+        )
     classes = () if outputs.number else outputs.names
     corpus = Unlabelled(wish.path, wish.text, wish.second, classes)
     return Unscored(corpus, Subwords(wish.teacher), Transformer(wish.teacher))
