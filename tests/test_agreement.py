@@ -371,7 +371,11 @@ def test_tables_are_lined_up_by_uid_and_strangers_are_refused() -> None:
     [
         (lambda: Agreement(SUBJECT, (RawAttention(),)), "two methods"),
         (lambda: Agreement(SUBJECT, (RawAttention(), Random())), "given twice"),
-        (lambda: Agreement(SUBJECT, METHODS, k=0), "above 0"),
+        (lambda: Agreement(SUBJECT, METHODS, k=0), r"k=0\): k must be a whole number from 1 on"),
+        (lambda: Agreement(SUBJECT, METHODS, k=2.5), r"k=2.5\): k must be a whole number"),
+        (lambda: Agreement(SUBJECT, METHODS, k=True), r"k=True\): k must be a whole number"),
+        (lambda: Agreement(SUBJECT, METHODS, k="non-zero"), "k='non-zero'"),  # type: ignore[arg-type]
+        (lambda: Agreement(SUBJECT, METHODS, resolution=0.0), r"resolution=0.0\): it must be above 0"),
         (lambda: Agreement(SUBJECT, METHODS, measure="cosine"), "no measure 'cosine'"),  # type: ignore[arg-type]
     ],
 )
@@ -433,6 +437,14 @@ def test_the_summary_of_known_rows() -> None:
     assert found["excess.attention~gradient over attention~random"] == pytest.approx(0.2)
     assert "mean.gradient~random" in found
     assert "mean.gradient~random.class_0" not in found
+
+
+def test_a_share_of_the_top_with_itself_is_not_drawn_as_1() -> None:
+    matrix = Agreement.figures(known().assign(measure="rank"))[-1]
+    assert isinstance(matrix, Matrix)
+    assert [row[place] for place, row in enumerate(matrix.values)] == [None] * 4
+    assert matrix.values[0][1] == pytest.approx(0.3)
+    assert svg(matrix).startswith("<svg")
 
 
 def test_four_predicted_classes_are_not_told_apart() -> None:

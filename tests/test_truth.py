@@ -13,6 +13,7 @@ import torch
 from heedful.attributions.attention import RawAttention
 from heedful.attributions.deletion import LeaveOneOut
 from heedful.attributions.gradient import Gradient
+from heedful.attributions.perturbation import Random
 from heedful.core.figures import Bars
 from heedful.core.types import Example, UserError
 from heedful.core.workspace import Workspace
@@ -92,6 +93,17 @@ def test_texts_whose_telling_word_is_not_used_do_not_count(workspace: Workspace)
     # The sentences have two telling words of their own, so that some texts are decided by those.
     assert 0 < summary["used"] <= summary["n"] == 80
     assert summary["precision.gradient"] > summary["precision.random"] + 0.3
+
+
+def test_methods_of_one_name_are_refused_and_other_random_scores_are_on_trial() -> None:
+    with pytest.raises(UserError, match="a method is given twice to the court"):
+        Truth(adding(), (Gradient(), Gradient()))
+    assert list(Truth(adding(), (Gradient(), Random(seed=3), Random())).columns) == [
+        "gradient",
+        "random(seed-3)",
+        "adversarial-attention",
+        "random",
+    ]
 
 
 def test_without_a_known_truth_there_is_no_trial(workspace: Workspace) -> None:

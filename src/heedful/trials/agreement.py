@@ -6,6 +6,7 @@ and what a second training of the same model gives.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
@@ -127,8 +128,12 @@ class Agreement(Trial):
             raise UserError("agreement needs two methods at least: attention first, then one to compare it with")
         if len(self._columns) < len(self.methods) + len(self.nulls) + (self.other is not None):
             raise UserError("a method is given twice to agreement: leave one of them out, or give it another seed")
-        if self.k != "nonzero" and not self.k > 0:
-            raise UserError(f"Agreement(k={self.k}): k must be above 0, or 'nonzero'")
+        _check_top(self.k)
+        if not 0 < self.resolution < math.inf:
+            raise UserError(
+                f"Agreement(resolution={self.resolution}): it must be above 0; scores closer than this share of the "
+                "largest are ties"
+            )
 
     @property
     def _columns(self) -> dict[str, Attributed]:
@@ -227,6 +232,13 @@ def _differing(method: object) -> Iterator[str]:
             yield value
         else:
             yield f"{each.name}-{named(value) if is_dataclass(value) else value}"
+
+
+def _check_top(k: object) -> None:
+    """Refuses a top that there is not: whole numbers count places, fractions are shares."""
+    whole = isinstance(k, int) and not isinstance(k, bool) and k >= 1
+    if not (whole or (isinstance(k, float) and 0 < k <= 1) or k == "nonzero"):
+        raise UserError(f"Agreement(k={k!r}): k must be a whole number from 1 on, a share above 0 to 1.0, or 'nonzero'")
 
 
 def _correlate(measure: Measure, k: Top) -> Correlate:
@@ -362,6 +374,9 @@ def _matrix(label: str, table: pd.DataFrame) -> Matrix:
     means = {frozenset((pair.first, pair.second)): float(rows["value"].mean()) for pair, rows in _grouped(table)}
     pairs = _pairs(table)
     names = (pairs[0].first, *(pair.second for pair in pairs if pair.first == pairs[0].first))
-    means |= {frozenset((name,)): 1.0 for name in names}
-    values = tuple(tuple(means[frozenset((row, column))] for column in names) for row in names)
+    # A correlation with itself is 1; a share of the top is not where a method has ties, and the table has no such rows.
+    itself = None if _measure(table) in _SCALES else 1.0
+    values = tuple(
+        tuple(itself if row == column else means[frozenset((row, column))] for column in names) for row in names
+    )
     return Matrix(f"{label}, mean over instances", names, names, values)

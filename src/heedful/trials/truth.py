@@ -79,12 +79,14 @@ class Truth(Trial):
     def __post_init__(self) -> None:
         if not self.methods:
             raise UserError("the court needs at least one method on trial")
+        if len({named(method) for method in self.methods}) < len(self.methods):
+            raise UserError("a method is given twice to the court: leave one of them out, or give it another seed")
 
     @property
     def columns(self) -> dict[str, Attributed]:
         """The attributions by the method's name, adversarial attention and random scores last."""
         wrong = (*opponents(self.subject.model), Random())
-        methods = [method for method in self.methods if not isinstance(method, Random) and method not in wrong]
+        methods = [method for method in self.methods if method not in wrong]
         return {named(method): Attributed(self.subject, method, limit=self.limit) for method in (*methods, *wrong)}
 
     @property
