@@ -146,11 +146,11 @@ def test_equal_texts_are_read_once() -> None:
     everything = torch.tensor(list(itertools.product([False, True], repeat=3))).expand(3, 8, 3)
     with remembering(model) as memory:
         asked(model, batch, everything, "delete")
-        # {}, 3, 4, 34 are shared by the first two rows; {}, 5, 6, 55, 56, 556 in the third: {} is one padding symbol.
-        assert sum(model.read) == memory.misses == 9
-        assert memory.hits == 24 - 9
+        # {}, 3, 4, 34 are shared by the first two rows, which have one uid; {}, 5, 6, 55, 56, 556 in the third.
+        assert sum(model.read) == memory.misses == 10
+        assert memory.hits == 24 - 10
         asked(model, batch, everything, "delete")
-        assert (memory.misses, memory.hits) == (9, 48 - 9)
+        assert (memory.misses, memory.hits) == (10, 48 - 10)
 
 
 def test_methods_share_what_they_ask() -> None:
@@ -232,6 +232,7 @@ def test_keys_tell_all_texts_apart_and_do_not_see_padding() -> None:
         replace(batch, words=torch.full_like(batch.words, -1)),
         replace(batch, candidates=admitted),
         replace(batch, candidates=refused),
+        replace(batch, uids=("p", "q", "r")),
     ]
     keys = torch.cat([keys_of(some) for some in (batch, *others)] + [keys_of(batch, batch.scored)])
     assert len({tuple(key) for key in keys.tolist()}) == len(keys)

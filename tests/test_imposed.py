@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Generator, Tensor
 
 from heedful.attributions.attention import RawAttention
 from heedful.attributions.deletion import LeaveOneOut
+from heedful.attributions.lime import Lime
+from heedful.attributions.perturbation import Occlusion
+from heedful.attributions.shapley import KernelShap
+from heedful.core.remembering import remembering
 from heedful.core.tasks import Binary
-from heedful.core.types import Batch
+from heedful.core.types import Batch, Method
 from heedful.core.workspace import Workspace
 from heedful.models.attention import Additive
 from heedful.models.encoders import GRU, Average, BiLSTM, Convolution, Encoder
@@ -74,3 +80,36 @@ def test_the_short_cut_refuses_a_model_whose_attention_is_imposed(workspace: Wor
     model = learner(BiLSTM(3), Uniform(), workspace)
     with pytest.raises(ValueError, match="read the shortened texts anew"):
         model.without_each(batch)
+
+
+@pytest.mark.parametrize("method", [Occlusion(), Occlusion(1, "delete"), KernelShap(30), Lime(30)], ids=repr)
+@pytest.mark.parametrize(
+    "guide", [guide for guide in GUIDES if guide is not None], ids=lambda each: type(each).__name__
+)
+def test_one_text_under_several_uids_has_the_scores_that_each_has_alone(
+    guide: Guide, method: Method, workspace: Workspace, batch: Batch
+) -> None:
+    model = learner(BiLSTM(3), guide, workspace)
+    rows = [row for row in range(len(batch)) if int(batch.lengths[row]) >= int(batch.lengths[0])]
+    same = replace(batch.rows(torch.zeros(len(rows), dtype=torch.int64)), uids=tuple(batch.uids[row] for row in rows))
+    target = torch.ones(len(rows), dtype=torch.int64)
+    with remembering(model):
+        together = method(model, same, target).scores
+    for row in range(len(rows)):
+        alone = method(model, same.rows(torch.tensor([row])), target[:1]).scores[0]
+        assert torch.allclose(together[row], alone, rtol=0, atol=1e-6)
+
+
+def test_equal_words_of_a_text_are_told_apart_by_a_guide_that_weighs_them_by_number(
+    workspace: Workspace, batch: Batch
+) -> None:
+    model = learner(Average(4), Scored(subject(), RawAttention()), workspace)
+    text = batch.rows(torch.tensor([0]))
+    twice = replace(text, inputs=torch.where(text.words == 1, text.inputs[:, 1:2], text.inputs))
+    assert twice.words[0, 1:3].tolist() == [0, 1]
+    found = Occlusion(1, "delete", output="logit")(model, twice, torch.tensor([1])).scores[0]
+    for unit in (1, 2):
+        with torch.no_grad():
+            expected = model(twice).logits[0] - without_one(model, twice, 0, unit)
+        assert float(found[unit]) == pytest.approx(expected.item(), abs=1e-9)
+    assert abs(float(found[1] - found[2])) > 1e-4

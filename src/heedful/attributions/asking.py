@@ -174,7 +174,7 @@ class _Texts:
 
 def _answers(memory: Memory, texts: _Texts, most: int | None) -> Tensor:
     """Logits `[row output]`; each distinct text that the memory does not know is read once."""
-    keys = keys_of(texts.batch, texts.zeroed)
+    keys = keys_of(texts.batch, texts.zeroed, imposed=memory.model.imposed)
     first, group = _distinct(keys)
     known, recalled = memory.recall(keys[first])
     new = first[~known]

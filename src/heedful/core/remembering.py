@@ -8,6 +8,7 @@ everything when the model's weights change.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -134,11 +135,14 @@ def state_of(model: Model) -> tuple[object, ...]:
     return modes, sums, tuple((tensor.data_ptr(), tensor._version) for tensor in tensors)
 
 
-def keys_of(batch: Batch, zeroed: Tensor | None = None) -> Tensor:
+def keys_of(batch: Batch, zeroed: Tensor | None = None, *, imposed: bool = False) -> Tensor:
     """Two hashes of 64 bits for each row `[row 2]`, from all that a model reads of it; padding has no part in them.
+
+    The uid has: a guide may deal its weights by uid, so that equal texts of two examples are not the same.
 
     Args:
         zeroed: units whose vector is put to zero `[row unit]`.
+        imposed: attention is imposed, and may depend on which word of the example a unit is, not only on its text.
 
     >>> inputs = torch.tensor([[5, 6]])
     >>> batch = Batch(("a",), inputs, inputs > 0, torch.zeros_like(inputs), inputs)
@@ -147,7 +151,17 @@ def keys_of(batch: Batch, zeroed: Tensor | None = None) -> Tensor:
     """
     kind = batch.segments * 4 + batch.scored.long() * 2
     kind = kind if zeroed is None else kind + zeroed.long()
-    return torch.stack([_row_hash(batch, kind, salt) for salt in _SALTS], dim=1)
+    kind = kind + _mixed(batch.words) * 4 if imposed else kind
+    texts = torch.stack([_row_hash(batch, kind, salt) for salt in _SALTS], dim=1)
+    return _mixed(texts + _names(batch.uids).to(texts.device))
+
+
+def _names(uids: tuple[str, ...]) -> Tensor:
+    """Two hashes of 64 bits for each uid `[row 2]`."""
+    place = {uid: number for number, uid in enumerate(dict.fromkeys(uids))}
+    digests = b"".join(hashlib.blake2b(uid.encode(), digest_size=16).digest() for uid in place)
+    hashes = torch.frombuffer(bytearray(digests or bytes(16)), dtype=torch.int64).reshape(-1, 2)
+    return hashes[torch.tensor([place[uid] for uid in uids], dtype=torch.int64)]
 
 
 def _row_hash(batch: Batch, kind: Tensor, salt: int) -> Tensor:

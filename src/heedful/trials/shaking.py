@@ -22,7 +22,7 @@ class Shaken(Model):
     def __init__(self, model: Model, seed: int, radius: float = RADIUS) -> None:
         super().__init__()
         self.model, self.seed, self.radius = model, seed, radius
-        self.task, self.notes = model.task, model.notes
+        self.task, self.notes, self.imposed = model.task, model.notes, model.imposed
         self.training = model.training
 
     def forward(self, batch: Batch, *, embeddings: Tensor | None = None, attention: Tensor | None = None) -> Trace:
