@@ -206,10 +206,18 @@ def test_the_verdict_is_the_trials_own_and_so_are_gains_over_random() -> None:
     assert by_arm["no explanation"][3] == by_arm["no explanation"][5] == "–"
     assert by_arm["random (knows nothing)"][4:6] == ("–", "does not help")
     assert str(by_arm["SMaT"][3]).startswith("+40.00 [+")
-    assert by_arm["SMaT"][5:] == ("helps", "better")
-    assert by_arm["integrated gradients"][5:] == ("undecided", "no")
+    assert by_arm["SMaT"][5:] == ("helps", "–"), "the paper's rule is about five seeds"
+    assert by_arm["integrated gradients"][5] == "undecided"
     assert str(by_arm["integrated gradients"][3]).startswith("+0.00 [\N{MINUS SIGN}")
     assert "Helping a student is not being true" in judged.note
+
+
+def test_the_papers_rule_is_told_of_five_seeds() -> None:
+    arms = {"no explanation": 11, "random": 8, "integrated gradients": 11, "attention": 12, "SMaT": 19}
+    right = {arm: (count - 1, count, count, count, count + 1) for arm, count in arms.items()}
+    judged = table("Do explanations help?", told(rows(right), trial((500,), range(5))))
+    assert [row[-1] for row in judged.rows] == ["–", "worse", "no", "better", "better"]
+    assert "with fewer there is a dash" in judged.note
 
 
 def test_a_single_seed_has_neither_quartiles_nor_an_interval() -> None:

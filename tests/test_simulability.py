@@ -224,6 +224,14 @@ def test_one_seed_gives_no_interval_and_no_verdict(workspace: Workspace) -> None
     assert "undecided; train more seeds" in Simulability.reading(found)
 
 
+def test_the_papers_rule_says_nothing_about_fewer_than_its_five_seeds(workspace: Workspace) -> None:
+    arms = (arm(PLAIN, 0.4, seeds=SEEDS[:4]), arm("good", 0.0, seeds=SEEDS[:4]), arm("bad", 0.6, seeds=SEEDS[:4]))
+    found = Simulability.summary(workspace.get(Simulability(TEACHER, arms)).table)
+    assert all(math.isnan(found[f"{rule}.{name}.8"]) for rule in ("paper_helps", "paper_harms") for name, _ in arms)
+    assert found["helps.good.8"] == 1.0
+    assert "the paper's rule" not in Simulability.reading(found)
+
+
 def other_teacher() -> Subject:
     return subject(seed=7, count=120)
 

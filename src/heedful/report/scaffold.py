@@ -185,7 +185,7 @@ def _judged(each: Told) -> TableView:
     note = (
         f"In {_what(each)}. Intervals come from seeds and examples drawn anew, within seeds for gains. Helps: the "
         "interval of the gain lies above 0; does not help: it lies below the least gain that matters "
-        f"({margin}); else undecided. Helping a student is not being true: an explanation may give the answer away, "
+        f"({margin}); else undecided. The paper's rule is about five seeds; with fewer there is a dash. Helping a student is not being true: an explanation may give the answer away, "
         "and one that random scores match has taught nothing of its own."
     )
     caption = f"Do explanations help? {_called(each)}"
@@ -210,9 +210,10 @@ def _verdict(each: Told, place: str) -> str:
 
 
 def _by_paper(each: Told, place: str) -> str:
-    if each.summary.get(f"paper_helps.{place}"):
-        return "better"
-    return "worse" if each.summary.get(f"paper_harms.{place}") else "no"
+    helps, harms = (each.summary.get(f"{name}.{place}", math.nan) for name in ("paper_helps", "paper_harms"))
+    if math.isnan(helps) or math.isnan(harms):
+        return "–"
+    return "better" if helps else "worse" if harms else "no"
 
 
 def _normalisers(each: Told) -> TableView:

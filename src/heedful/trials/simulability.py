@@ -31,6 +31,8 @@ from heedful.trials.tutored import told
 PLAIN = "no explanation"
 FEWEST = 10
 """With fewer examples than this there is no interval."""
+FEWEST_SEEDS = 5
+"""The paper's rule is about quartiles of so many seeds; of fewer it says nothing."""
 VERDICTS = ("helps", "does_not_help", "undecided")
 
 
@@ -117,7 +119,7 @@ class Simulability(Trial):
         seeds and examples. `difference` is the mean gain over no explanation within seeds, with `difference_low` and
         `difference_high`, and `over_null` the gain over the first arm that knows nothing. Exactly one of `helps` (the
         interval is above 0), `does_not_help` (it is below the margin) and `undecided` is 1. `paper_helps` is the
-        paper's rule: quartiles that do not overlap, of five seeds. `commonest` is what a student reaches that always
+        paper's rule: quartiles that do not overlap, of five seeds; NaN with fewer. `commonest` is what a student reaches that always
         gives the teacher's commonest answer.
         """
         found = {
@@ -181,6 +183,10 @@ def _over_seeds(arms: _Arms) -> dict[str, list[float]]:
     found["null"] = [float(rows["null"].max()) for _, rows in arms]
     found["paper_helps"] = [float(low > found["q75"][plain]) for low in found["q25"]]
     found["paper_harms"] = [float(high < found["q25"][plain]) for high in found["q75"]]
+    for rule in ("paper_helps", "paper_harms"):
+        found[rule] = [
+            told if len(values) >= FEWEST_SEEDS else math.nan for told, values in zip(found[rule], reached, strict=True)
+        ]
     return found
 
 

@@ -46,7 +46,9 @@ def _arm(summary: Mapping[str, float], arm: str, size: str) -> str:
 
 
 def _by_paper(summary: Mapping[str, float], at: str) -> str:
-    """The paper's rule where it says something else, or the same."""
+    """The paper's rule where it says something else, or the same; nothing where it is undefined."""
+    if math.isnan(summary[f"paper_helps.{at}"]):
+        return ""
     helps, harms, ours = (bool(summary[f"{name}.{at}"]) for name in ("paper_helps", "paper_harms", "helps"))
     rule = "by the paper's rule (quartiles apart)"
     if helps:
