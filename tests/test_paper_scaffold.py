@@ -170,6 +170,8 @@ def test_sizes_seeds_limit_and_quick_reach_the_students(encoder: str) -> None:
         (size, seed) for size in (20, 40) for seed in (0, 9, 11)
     ]
     assert {each.classroom.limit for each in students} == {70}
+    more = simulability(scaffold(Choice(("sst",), (encoder,), seeds=7, sizes=(20,))))
+    assert [each.seed for each in more.arms[0][1]] == [0, 9, 11, 30, 69, 100, 101]
     recipes = scaffold(Choice(("sst",), (encoder,), quick=True))
     quick = simulability(recipes)
     assert [name for name, _ in quick.arms] == [

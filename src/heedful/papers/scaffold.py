@@ -94,7 +94,7 @@ def scaffold(choice: Choice) -> list[Recipe]:
     """
     corpora = chosen("corpus", choice.corpora or SCAFFOLD, OFFERED)
     normalisers = [_normaliser(name) for name in choice.attentions] or [NORMALISERS[0]]
-    seeds = SEEDS[: choice.seeds or (QUICK_SEEDS if choice.quick else len(SEEDS))]
+    seeds = _seeds(choice.seeds or (QUICK_SEEDS if choice.quick else len(SEEDS)))
     homes = [name for name in corpora if name in TEXTS] or (["sst"] if MOVIES in corpora else [])
     schooled = [name for name in corpora if name != MOVIES]
     found: list[Recipe] = []
@@ -110,6 +110,11 @@ def scaffold(choice: Choice) -> list[Recipe]:
                 found += _shown(taught.teacher)
             found += [_plausible(place, smat, choice) for place in _marked(name, taught.teacher, corpora, choice)]
     return found
+
+
+def _seeds(count: int) -> tuple[int, ...]:
+    """So many seeds: the paper's, and beyond them 100, 101 and so on."""
+    return (*SEEDS[:count], *range(100, 100 + count - len(SEEDS)))
 
 
 def _shown(teacher: Subject) -> list[Recipe]:
