@@ -75,7 +75,7 @@ def test_the_command_ends_well_and_says_what_was_tested_learned_and_not_meant(le
     assert (
         "2 students of each kind learned from 42 texts how the model answers, and were asked about 9" in learned.output
     )
-    assert " of 4 heads count, most layer " in learned.output
+    assert " of 4 heads count (layers and heads from 0), most layer " in learned.output
     assert "Only 9 texts were tested, so the numbers are rough" in learned.output
     assert "What it does not mean: An explanation that helps a student need not be true" in learned.output
     summary = told[0]["summary"]
@@ -194,12 +194,14 @@ def test_unlabelled_texts_are_split_without_a_text_in_two_parts(tmp_path: Path) 
 
 def test_weights_are_told_from_the_largest_and_an_even_mix_as_such() -> None:
     told = learning._weights(HeadMix((1.0, 0.6, -2.0, -2.0), 2, 2))
-    assert told == "Learned: 2 of 4 heads count, most layer 1 head 1 (70%) and layer 1 head 2 (30%)."
-    even = learning._weights(HeadMix.uniform(2, 4))
-    assert even.startswith(
-        "Learned: 8 of 8 heads count, most layer 1 head 1 (12%), layer 1 head 2 (12%), layer 1 head 3"
+    assert told == (
+        "Learned: 2 of 4 heads count (layers and heads from 0), most layer 0 head 0 (70%) and layer 0 head 1 (30%)."
     )
-    assert even.endswith(", and less on 3 others. All weigh the same, as before learning.")
+    even = learning._weights(HeadMix.uniform(2, 4))
+    assert even == "Learned: all 8 heads weigh the same, as before learning."
+    many = learning._weights(HeadMix((0.2, 0.2, 0.0, 0.2, 0.0, 0.1, 0.1, 0.2), 4, 2, "none"))
+    assert many.startswith("Learned: 6 of 8 heads count (layers and heads from 0), most layer 0 head 0 (20%), layer 0")
+    assert many.endswith("layer 3 head 1 (20%) and layer 2 head 1 (10%); 1 other weighs no more.")
 
 
 def test_a_reader_is_told_what_the_numbers_cannot_bear() -> None:

@@ -149,14 +149,15 @@ def _weights(mix: HeadMix) -> str:
     weights = mix.coefficients.flatten()
     order = torch.argsort(weights, descending=True, stable=True)
     used = [place for place in order.tolist() if weights[place] > 0]
+    if len(weights) > 1 and bool((weights == weights[0]).all()):
+        return f"Learned: all {len(weights)} heads weigh the same, as before learning."
     told = [
-        f"layer {place // mix.heads + 1} head {place % mix.heads + 1} ({float(weights[place]):.0%})"
-        for place in used[:LISTED]
+        f"layer {place // mix.heads} head {place % mix.heads} ({float(weights[place]):.0%})" for place in used[:LISTED]
     ]
     listed = " and ".join([", ".join(told[:-1]), told[-1]] if len(told) > 1 else told)
-    rest = f", and less on {len(used) - LISTED} others" if len(used) > LISTED else ""
-    even = " All weigh the same, as before learning." if bool((weights == weights[0]).all()) else ""
-    return f"Learned: {len(used)} of {len(weights)} heads count, most {listed}{rest}.{even}"
+    more = len(used) - LISTED
+    rest = f"; {more} {'others weigh' if more > 1 else 'other weighs'} no more" if more > 0 else ""
+    return f"Learned: {len(used)} of {len(weights)} heads count (layers and heads from 0), most {listed}{rest}."
 
 
 def _against(summary: Mapping[str, float], size: int) -> str:
