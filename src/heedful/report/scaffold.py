@@ -185,7 +185,8 @@ def _judged(each: Told) -> TableView:
     note = (
         f"In {_what(each)}. Intervals come from seeds and examples drawn anew, within seeds for gains. Helps: the "
         "interval of the gain lies above 0; does not help: it lies below the least gain that matters "
-        f"({margin}); else undecided. The paper's rule is about five seeds; with fewer there is a dash. Helping a student is not being true: an explanation may give the answer away, "
+        f"({margin}); else undecided. The paper's rule is about five seeds; with fewer there is a dash. "
+        "Helping a student is not being true: an explanation may give the answer away, "
         "and one that random scores match has taught nothing of its own."
     )
     caption = f"Do explanations help? {_called(each)}"
