@@ -307,6 +307,16 @@ def _is_shown(row: pd.Series, weights: tuple[float, ...]) -> bool:
     return len(kept) == len(weights) and kept == pytest.approx(weights)
 
 
+@pytest.mark.parametrize("other", [replace(TRIAL, start="base"), replace(TRIAL, rescaled=True)])
+def test_figure_2_shows_no_adversary_that_was_trained_otherwise(workspace: Workspace, other: Tradeoff) -> None:
+    workspace.get(TRIAL)
+    workspace.get(Attributed(TRIAL.subject, RawAttention()))
+    finished = workspace.finished()
+    (stored,) = [each for each in finished if each.kind == "Tradeoff"]
+    asked = {"start": other.start, "rescaled": other.rescaled}
+    assert heatmaps(replace(stored, recipe={**stored.recipe, **asked}), finished) == ()
+
+
 def test_figure_2_is_left_out_where_words_or_answers_are_not_stored(workspace: Workspace) -> None:
     workspace.get(TRIAL)
     workspace.get(Attributed(TRIAL.subject, RawAttention()))

@@ -82,13 +82,15 @@ def _is_about(each: Finished, subject: str) -> bool:
 
 def _is_adversary(each: Finished, recipe: Mapping[str, Json], strength: float) -> bool:
     """Whether these are the test answers of the trade-off's adversary at this lambda."""
-    asked = each.recipe["subject"]
+    asked, base = each.recipe["subject"], recipe["subject"]
     assert isinstance(asked, dict)
+    assert isinstance(base, dict)
     objective = asked["objective"]
     if not isinstance(objective, dict) or objective["type"] != "Deceive" or each.recipe["split"] != "test":
         return False
-    same = asked["seed"] == recipe["adversary_seed"] and asked["fit"] == recipe["fit"]
-    return same and objective["strength"] == strength and objective["base"] == recipe["subject"]
+    told = {"base": base, "strength": strength, "start": recipe["start"], "rescaled": recipe["rescaled"]}
+    trained = {"seed": recipe["adversary_seed"], "fit": recipe["fit"], "objective": objective}
+    return asked == {**base, **trained} and all(objective[name] == value for name, value in told.items())
 
 
 def _chosen(rows: pd.DataFrame) -> Iterable[tuple[str, pd.Series]]:
