@@ -18,7 +18,8 @@ from torch import Generator, Tensor, nn
 
 from benchmarks.sentences import VOCABULARY, WIDTH
 from benchmarks.timing import Row, compared
-from heedful.attributions.deletion import CELLS, LeaveOneOut
+from heedful.attributions.asking import CELLS
+from heedful.attributions.deletion import LeaveOneOut
 from heedful.core.remembering import keys_of, remembering
 from heedful.core.tasks import Binary
 from heedful.core.types import Batch, Corpus, Example, Method, Model, Splits

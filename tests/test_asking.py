@@ -158,7 +158,7 @@ def test_methods_share_what_they_ask() -> None:
     with remembering(model) as memory:
         Shapley("delete")(model, batch, target)
         assert memory.misses == 16
-        for method in (KernelShap(50, "delete"), Occlusion(1, "delete"), Occlusion(2, "delete")):
+        for method in (KernelShap(50, "delete"), Occlusion(1, "delete"), Occlusion(2, "delete"), LeaveOneOut()):
             method(model, batch, target)
         answers(model, batch)
         answers(model, without(batch, torch.tensor([[True, False, False, False]]), None))

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Generator, Tensor, nn
 
-from heedful.attributions import deletion as method_file
+from heedful.attributions import asking
 from heedful.attributions.deletion import LeaveOneOut, read_anew
 from heedful.core.measures import kendall_tau
 from heedful.core.tasks import Binary, Classes, Regression
@@ -117,7 +117,7 @@ def test_how_much_is_held_at_once_changes_nothing(plan: Pooled, monkeypatch: pyt
     for numbers in (1, 300):
         monkeypatch.setattr(engine_file, "NUMBERS", numbers)
         assert torch.allclose(finite(model.without_each(batch)), expected, rtol=0, atol=1e-12)
-    monkeypatch.setattr(method_file, "CELLS", 600)
+    monkeypatch.setattr(asking, "CELLS", 600)
     assert torch.allclose(finite(read_anew(model, batch)), expected, rtol=0, atol=1e-9)
 
 

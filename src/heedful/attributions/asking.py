@@ -1,8 +1,8 @@
 """What a model says when some units are taken away: the one engine of all methods that perturb.
 
 A *coalition* says which scored units are kept; `baselines` says what becomes of the others. Everything happens on
-ids and vectors, never through decoded text. Equal texts are read once, also across methods inside
-`core.remembering.remembering`; texts of like length are read together, as many as memory allows.
+ids and vectors, never through decoded text. Equal texts of one example are read once, also across methods inside one
+block of `core.remembering.remembering`; texts of like length are read together, as many as memory allows.
 """
 
 from __future__ import annotations

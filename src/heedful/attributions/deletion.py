@@ -1,19 +1,21 @@
-"""Attributions that delete a unit and read the text anew."""
+"""Attributions that delete a unit and read the text anew.
+
+What other methods asked inside `core.remembering.remembering` is not read again, nor what is asked here by them; only a
+model that `Deletes` by a short cut of its own neither looks into that memory nor adds to it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from heedful.attributions.asking import answers, lacking
 from heedful.attributions.output import Output, check_output, explained
 from heedful.core.measures import total_variation
+from heedful.core.remembering import remembering
 from heedful.core.types import Attribution, Batch, Deletes, Model
-
-CELLS = 1 << 18
-"""Cells of one attention matrix in a chunk of shortened texts: rows x units x units."""
 
 
 @dataclass(frozen=True)
@@ -36,11 +38,14 @@ class LeaveOneOut:
 
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Changes of the output by unit, in float64."""
-        with torch.no_grad():
-            before = model(batch).logits.unsqueeze(1)
-            # Imposed attention is asked for with each shortened text as it stands: no short cut knows it.
-            own = not model.imposed
-            after = model.without_each(batch) if isinstance(model, Deletes) and own else read_anew(model, batch)
+        # Imposed attention is asked for with each shortened text as it stands: no short cut knows it.
+        if isinstance(model, Deletes) and not model.imposed:
+            with torch.no_grad():
+                before, after = model(batch).logits, model.without_each(batch)
+        else:
+            with remembering(model):
+                before, after = answers(model, batch), read_anew(model, batch)
+        before = before.unsqueeze(1)
         if self.output == "probability":
             sides = (model.task.probabilities(logits.double()) for logits in (before, after))
             change = total_variation(*sides)
@@ -49,24 +54,7 @@ class LeaveOneOut:
         return Attribution(change.masked_fill(~batch.deletable, 0), batch.scored)
 
 
-@torch.no_grad()
 def read_anew(model: Model, batch: Batch) -> Tensor:
     """Logits `[batch unit output]` of each text without each `deletable` unit, by any model; see `Deletes`."""
-    found = model(batch).logits.unsqueeze(1).repeat(1, batch.mask.shape[1], 1)
-    for row, unit in _chunks(batch):
-        copies = batch.rows(row)
-        kept = torch.ones_like(copies.mask).scatter(1, unit.unsqueeze(1), value=False)
-        found[row, unit] = model(copies.keep(kept)).logits
-    return found
-
-
-def _chunks(batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
-    """Rows and units of the deletions, texts of about equal length together, longest first."""
-    row, unit = batch.deletable.nonzero(as_tuple=True)
-    order = torch.argsort(batch.lengths[row], descending=True, stable=True)
-    lengths = batch.lengths[row[order]].tolist()
-    start = 0
-    while start < len(order):
-        chunk = order[start : start + max(1, CELLS // max(16, lengths[start]) ** 2)]
-        yield row[chunk], unit[chunk]
-        start += len(chunk)
+    alone = torch.eye(batch.mask.shape[1], dtype=torch.bool, device=batch.mask.device)
+    return lacking(model, batch, alone & batch.deletable.unsqueeze(-1), "delete")

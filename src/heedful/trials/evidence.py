@@ -1,7 +1,8 @@
 """From scores to evidence: which units are taken away in which order, and the model's answers to all of it at once.
 
-The answers come from the one engine of everything that perturbs, `attributions.asking`: what a method has already asked
-inside `core.remembering.remembering` is not asked again.
+The answers come from the one engine of everything that perturbs, `attributions.asking`: what curves of several methods
+ask alike is read once. What a method itself asked is not asked again where one `core.remembering.remembering` is open
+around both; recipes open none for others.
 """
 
 from __future__ import annotations
