@@ -37,6 +37,9 @@ class Carried:
 class Carries(Protocol):
     """A model of self-attention layers that shows what they carry."""
 
-    def carried(self, batch: Batch) -> Carried:
-        """Weights, values and projections of every layer; where gradients are on, the weights take one."""
+    def carried(self, batch: Batch, *, embeddings: Tensor | None = None) -> Carried:
+        """Weights, values and projections of every layer; where gradients are on, the weights take one.
+
+        Given embeddings are taken as they are.
+        """
         ...

@@ -95,9 +95,11 @@ class TransformerModel(Model):
             scores, attention = tap.seen(batch.mask)
         return Trace(embeddings, states[0], attention, logits, scores)
 
-    def carried(self, batch: Batch) -> Carried:
-        """Weights, values and projections of every layer, from the first up."""
-        embeddings = embedded(self.network, embedding_inputs(self.network, batch))
+    def carried(self, batch: Batch, *, embeddings: Tensor | None = None) -> Carried:
+        """Weights, values and projections of every layer, from the first up; given embeddings are taken as they are."""
+        if embeddings is None:
+            embeddings = embedded(self.network, embedding_inputs(self.network, batch))
+        self._check(batch, embeddings, None)
         if torch.is_grad_enabled():
             # Also a network whose weights are frozen lets its attention take a gradient.
             embeddings = embeddings.detach().requires_grad_()

@@ -5,6 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from heedful.attributions.nulls import Randomised, redrawn
+from heedful.core.carrying import Carried, Carries
+from heedful.core.layerstates import Given, Layers, read_layers
 from heedful.core.randomness import hashed_uniform
 from heedful.core.types import Attribution, Batch, Method, Model, Trace
 from heedful.core.workspace import derived_seed
@@ -27,10 +30,13 @@ class Shaken(Model):
 
     def forward(self, batch: Batch, *, embeddings: Tensor | None = None, attention: Tensor | None = None) -> Trace:
         """What happened under the noise."""
-        if embeddings is None:
-            plain = self.model(batch).embeddings
-            embeddings = plain + self._noise(batch, plain.shape[-1]).to(plain)
+        embeddings = self.moved(batch) if embeddings is None else embeddings
         return self.model(batch, embeddings=embeddings, attention=attention)
+
+    def moved(self, batch: Batch) -> Tensor:
+        """The embeddings with their noise."""
+        plain = self.model(batch).embeddings
+        return plain + self._noise(batch, plain.shape[-1]).to(plain)
 
     def _noise(self, batch: Batch, width: int) -> Tensor:
         """`[batch unit width]`; patches of an image have no name but their place."""
@@ -41,9 +47,30 @@ class Shaken(Model):
         return noise * batch.mask.unsqueeze(-1)
 
 
+class ShakenLayers(Shaken):
+    """A shaken model of self-attention layers, which still shows what they carry."""
+
+    def carried(self, batch: Batch, *, embeddings: Tensor | None = None) -> Carried:
+        """What each layer carries under the noise."""
+        assert isinstance(self.model, Carries)
+        return self.model.carried(batch, embeddings=self.moved(batch) if embeddings is None else embeddings)
+
+    def read_layers(self, batch: Batch, embeddings: Tensor, given: Given | None = None) -> Layers:
+        """What flows into each layer from these embeddings, which are taken as they are."""
+        return read_layers(self.model, batch, embeddings, given)
+
+
+def shaken(model: Model, seed: int, radius: float = RADIUS) -> Shaken:
+    """The model with noise on its embeddings, which still shows the layers that the model shows."""
+    return (ShakenLayers if isinstance(model, Carries) else Shaken)(model, seed, radius)
+
+
 def shaken_scores(method: Method, model: Model, batch: Batch, target: Tensor, seeds: tuple[int, ...]) -> Tensor:
     """The method's scores `[batch change unit]` under one small change for each seed."""
-    found = [_scores(method, Shaken(model, derived_seed("shaken", seed)), batch, target) for seed in seeds]
+    if isinstance(method, Randomised):
+        # The redrawn model is shaken: weights are drawn by their names, and those of a shaken one have others.
+        method, model = method.method, redrawn(model, method.seed)
+    found = [_scores(method, shaken(model, derived_seed("shaken", seed)), batch, target) for seed in seeds]
     return torch.stack(found, dim=1)
 
 
