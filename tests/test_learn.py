@@ -140,6 +140,13 @@ def test_a_checkpoint_without_a_head_of_its_own_is_refused_before_any_work(folde
     assert not [path for path in (tmp_path / "work").iterdir() if path.name.startswith(("Student", "Maps"))]
 
 
+def test_a_folder_that_cannot_be_written_is_refused_before_any_work(folder: Path, tmp_path: Path) -> None:
+    result = heedful(folder, "--out", str(folder / "said.csv"), "-w", str(tmp_path / "work"))
+    assert result.exit_code == 2
+    assert f"could not be written to {folder / 'said.csv'} (File exists): choose another folder" in result.output
+    assert not [path for path in (tmp_path / "work").iterdir() if path.name.startswith(("Student", "Maps"))]
+
+
 def test_students_are_as_many_as_asked_for_half_as_deep_and_not_the_teacher(folder: Path) -> None:
     found = lessons(wish(folder, seed=7, seeds=2, size=20), NOWHERE)
     assert [name for name, _ in found.trial.arms] == ["no explanation", "attention", "SMaT"]

@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 from sklearn.linear_model import Ridge
 from torch import Generator, Tensor
 
+from heedful.attributions.keeping import check_folder
 from heedful.attributions.layermix import LayerMix
 from heedful.attributions.learned import HeadMix, StaticAttention, ridge_mix
 from heedful.attributions.paths import IntegratedGradients
@@ -210,6 +211,32 @@ def test_a_folder_that_does_not_exist_or_cannot_be_written_is_named(tmp_path: Pa
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match=r"could not be written to .*file"):
         HeadMix.of(PHI).save(tmp_path / "file")
+
+
+@pytest.mark.skipif(not Path("/proc/self/mem").is_file(), reason="needs a file that nobody can read")
+def test_settings_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    HeadMix.of(PHI).save(tmp_path)
+    (tmp_path / "explainer.json").unlink()
+    (tmp_path / "explainer.json").symlink_to("/proc/self/mem")
+    with pytest.raises(UserError, match=r"explainer.json is no explainer that can be read \(Input/output error\)"):
+        HeadMix.load(tmp_path)
+
+
+def test_an_explainer_that_cannot_be_written_leaves_the_old_one_whole_and_nothing_aside(tmp_path: Path) -> None:
+    HeadMix.of(PHI).save(tmp_path)
+    before = (tmp_path / "explainer.safetensors").read_bytes()
+    (tmp_path / "explainer.json").unlink()
+    (tmp_path / "explainer.json").mkdir()
+    for write in (HeadMix.of(PHI + 1).save, check_folder):
+        with pytest.raises(UserError, match=r"could not be written to .* \(explainer.json is a folder there\)"):
+            write(tmp_path)
+    assert (tmp_path / "explainer.safetensors").read_bytes() == before
+    assert {path.name for path in tmp_path.iterdir()} == {"explainer.json", "explainer.safetensors"}
+    (tmp_path / "other" / "explainer.safetensors").mkdir(parents=True)
+    with pytest.raises(UserError, match=r"explainer\.safetensors is a folder there"):
+        HeadMix.of(PHI).save(tmp_path / "other")
+    check_folder(tmp_path / "new")
+    assert list((tmp_path / "new").iterdir()) == []
 
 
 def test_the_ridge_mix_is_that_of_scikit_learn_with_a_constant_for_each_text() -> None:

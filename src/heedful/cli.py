@@ -24,6 +24,7 @@ from rich.progress import Progress as Bars
 from rich.text import Text
 
 from heedful import __version__, catalogue, estimating, papers, results, runner
+from heedful.attributions.keeping import check_folder
 from heedful.core.types import UserError
 from heedful.core.workspace import Progress, Recipe, Silent, Step, Workspace
 from heedful.data.fetching import fetch as fetch_corpus
@@ -283,8 +284,10 @@ def learn(
 ) -> int:
     """Learn which of your model's attention heads explain it to a student, and keep the explainer."""
     learned = lessons(Wish(teacher, data, text, second, label, size, seed, seeds, quick), _data())
-    Workspace(workspace).get(learned.teacher)  # complaints about the model come before any work
-    code = _run(learned.recipes, workspace, quiet=quiet, workers=_workers(where, workers), json_file=json_file)
+    workers = _workers(where, workers)
+    Workspace(workspace).get(learned.teacher)  # complaints about the model, and the folder, come before any work
+    check_folder(out)
+    code = _run(learned.recipes, workspace, quiet=quiet, workers=workers, json_file=json_file)
     if code == 0:
         learned.explainer(Workspace(workspace)).save(out)
         for sentence in () if quiet else (*learned.told(Workspace(workspace)), f"The explainer is in {out.resolve()}"):

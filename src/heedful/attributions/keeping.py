@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
 import torch
 from pydantic import TypeAdapter, ValidationError
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import Tensor
 
 from heedful.core.types import UserError
@@ -21,15 +23,44 @@ Kept = TypeVar("Kept")
 
 
 def write_explainer(folder: Path, phi: Tensor, settings: Mapping[str, Setting]) -> None:
-    """Writes phi and the settings into a folder, which is made where it is missing."""
+    """Writes phi and the settings into a folder, which is made where it is missing; both aside first, then renamed."""
+    numbers = save({"phi": phi.detach().cpu().contiguous()})
+    files = {NUMBERS: numbers, SETTINGS: (json.dumps(dict(settings), indent=1) + "\n").encode("utf-8")}
+    with _writing(folder):
+        for name, content in files.items():
+            _aside(folder, name).write_bytes(content)
+        for name in files:
+            os.replace(_aside(folder, name), folder / name)
+
+
+def check_folder(folder: Path) -> None:
+    """Makes the folder where it is missing; refuses one that an explainer could not be written to."""
+    with _writing(folder):
+        for name in (NUMBERS, SETTINGS):
+            _aside(folder, name).write_bytes(b"")
+
+
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    """Complains in one line about what cannot be written, and leaves nothing lying aside."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        save_file({"phi": phi.detach().cpu().contiguous()}, str(folder / NUMBERS))
-        (folder / SETTINGS).write_text(json.dumps(dict(settings), indent=1) + "\n", encoding="utf-8")
+        for name in (NUMBERS, SETTINGS):
+            if (folder / name).is_dir():
+                raise IsADirectoryError(0, f"{name} is a folder there")
+        yield
     except OSError as error:
         raise UserError(
             f"the explainer could not be written to {folder} ({error.strerror}): choose another folder"
         ) from error
+    finally:
+        if folder.is_dir():
+            for name in (NUMBERS, SETTINGS):
+                _aside(folder, name).unlink(missing_ok=True)
+
+
+def _aside(folder: Path, name: str) -> Path:
+    return folder / f".{name}.{os.getpid()}"
 
 
 def read_explainer(folder: Path, settings: type[Kept]) -> tuple[Tensor, Kept]:
@@ -41,6 +72,8 @@ def read_explainer(folder: Path, settings: type[Kept]) -> tuple[Tensor, Kept]:
             )
     try:
         about = TypeAdapter(settings).validate_json((folder / SETTINGS).read_bytes(), strict=True)
+    except OSError as error:
+        raise _broken(folder / SETTINGS, error.strerror or type(error).__name__) from error
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
