@@ -26,7 +26,7 @@ from heedful.models.planted import SpeakingHeads
 from heedful.models.pooled import Pooled
 from heedful.recipes.banks import HeadBank
 from heedful.recipes.explanations import Explanation, Learned, Mixed, Ridged, Static
-from heedful.recipes.fit import SGD, Adam, Fit
+from heedful.recipes.fit import SGD, Adam, Fit, Select
 from heedful.recipes.schooling import SCHOOLING, School
 from heedful.recipes.simulating import explained_loss, simulation
 from heedful.recipes.student import Student
@@ -231,8 +231,11 @@ def test_students_that_cannot_be_are_refused(workspace: Workspace) -> None:
         replace(STUDENT, explanation=Learned())
     with pytest.raises(UserError, match="hard"):
         replace(STUDENT, labels="firm")  # type: ignore[arg-type]
-    with pytest.raises(UserError, match="below 0"):
-        replace(STUDENT, beta=-1.0)
+    for wrong in (-1.0, float("nan"), float("inf")):
+        with pytest.raises(UserError, match=f"beta must be a number from 0, not {wrong}"):
+            replace(STUDENT, beta=wrong)
+    with pytest.raises(UserError, match="which epoch of a student is kept is decided on the dev split"):
+        replace(STUDENT, fit=replace(FIT, select=Select(on="test")))
     with pytest.raises(UserError, match="only 60 to draw from"):
         workspace.get(replace(STUDENT, classroom=Classroom(size=61)))
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from heedful.attributions.deletion import LeaveOneOut
 from heedful.attributions.gradient import InputXGradient
+from heedful.attributions.layermix import LayerMix
 from heedful.attributions.learned import StaticAttention
 from heedful.core.headscores import read_heads
 from heedful.core.types import Batch, UserError
@@ -253,6 +254,28 @@ def test_explanations_that_cannot_be_are_refused(workspace: Workspace) -> None:
         Learned(MethodBank(InputXGradient()), specials=True)
     with pytest.raises(UserError, match="3 entries, but the teacher has 4"):
         teaching(Mixed(phi=(1.0, 0.0, 0.0)), workspace)
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrong", "words"),
+    [
+        (Learned, {"rate": -1.0}, "rate must be a number from 0, not -1.0"),
+        (Learned, {"rate": float("nan")}, "rate must be a number from 0, not nan"),
+        (Learned, {"clip": -5.0}, "clip must be a number above 0, not -5.0"),
+        (Learned, {"clip": 0.0}, "clip must be a number above 0"),
+        (Learned, {"pilot": 0.0}, "pilot must be a number above 0"),
+        (Learned, {"batch": 0}, "batch must be 1 or more, not 0"),
+        (Learned, {"way": "newton"}, "there is no way 'newton' to a hypergradient"),
+        (Learned, {"bank": LayerBank(LayerMix(specials=True))}, "say specials=True here too, or at neither place"),
+        (Ridged, {"ridge": -1.0}, "ridge must be a number from 0, not -1.0"),
+        (Ridged, {"temperature": 0.0}, "above 0"),
+    ],
+)
+def test_values_that_make_no_sense_are_refused_at_the_door(
+    kind: type[Learned | Ridged], wrong: dict[str, float | str | Bank], words: str
+) -> None:
+    with pytest.raises(UserError, match=words):
+        kind(**wrong)  # type: ignore[arg-type]
 
 
 def test_the_loudest_word_decides_and_is_the_only_evidence(tmp_path: Path) -> None:

@@ -20,8 +20,8 @@ from heedful.attributions.learned import ridge_mix
 from heedful.core import mixing
 from heedful.core.mixing import Normaliser
 from heedful.core.types import Batch, Method, UserError
-from heedful.recipes.banks import Bank, HeadBank, MethodBank
-from heedful.recipes.hypergradient import Way
+from heedful.recipes.banks import Bank, HeadBank, LayerBank, MethodBank
+from heedful.recipes.hypergradient import Way, check_way
 from heedful.recipes.teaching import Taught
 
 
@@ -190,6 +190,7 @@ class Ridged(Explanation):
     def __post_init__(self) -> None:
         if self.temperature is not None:
             _check_temperature(self.temperature)
+        _check_number("ridge", self.ridge)
 
     @property
     def banks(self) -> tuple[Bank, ...]:
@@ -242,8 +243,20 @@ class Learned(Explanation):
     def __post_init__(self) -> None:
         _check_temperature(self.temperature)
         mixing.check_normaliser(self.normaliser)
+        check_way(self.way)
+        _check_number("rate", self.rate)
+        for name, value in (("clip", self.clip), ("pilot", self.pilot)):
+            if value is not None:
+                _check_number(name, value, above=True)
+        if self.batch is not None and self.batch < 1:
+            raise UserError(f"batch must be 1 or more, not {self.batch}; None takes as many as the student's")
         if self.specials and not self.bank.specials:
             raise UserError(f"{self.bank.called} says nothing of special symbols: leave specials=True out")
+        if isinstance(self.bank, LayerBank) and self.bank.mix.specials != self.specials:
+            raise UserError(
+                "LayerMix(specials=True) also replaces special symbols in the reference: say specials=True here too, "
+                "or at neither place"
+            )
 
     @property
     def banks(self) -> tuple[Bank, ...]:
@@ -271,6 +284,11 @@ def _start(phi: tuple[float, ...] | None, count: int) -> Tensor:
     if len(phi) != count:
         raise UserError(f"phi has {len(phi)} entries, but the teacher has {count} maps to mix")
     return torch.tensor(phi)
+
+
+def _check_number(name: str, value: float, *, above: bool = False) -> None:
+    if not (math.isfinite(value) and (value > 0 if above else value >= 0)):
+        raise UserError(f"{name} must be a number {'above' if above else 'from'} 0, not {value}")
 
 
 def _check_temperature(temperature: float) -> None:

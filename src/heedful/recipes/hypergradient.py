@@ -98,8 +98,7 @@ def hypergradient(problem: Bilevel, theta: Weights, phi: Tensor, way: Way = "jvp
         way: "jvp" is exact; "difference" takes two plain passes in the place of the forward-mode one, as "jvp" does
             too, with a note, where a student has no forward mode; "double-backward" differentiates the whole step.
     """
-    if way not in get_args(Way):
-        raise UserError(f"there is no way {way!r} to a hypergradient; choose one of {', '.join(get_args(Way))}")
+    check_way(way)
     if way == "double-backward":
         return _differentiated(problem, theta, phi)
     start = {name: tensor.detach() for name, tensor in theta.items()}
@@ -109,6 +108,12 @@ def hypergradient(problem: Bilevel, theta: Weights, phi: Tensor, way: Way = "jvp
     explain = _Explain(problem, start, log_student)
     moved, went, note = _moved(explain, direction, way)
     return replace(done, gradient=_through_teacher(problem, phi, log_student, moved), way=went, note=note)
+
+
+def check_way(way: str) -> None:
+    """Refuses a way that there is not."""
+    if way not in get_args(Way):
+        raise UserError(f"there is no way {way!r} to a hypergradient; choose one of {', '.join(get_args(Way))}")
 
 
 def _aimed(problem: Bilevel, theta: Weights, phi: Tensor) -> tuple[Hypergradient, Weights, Tensor]:

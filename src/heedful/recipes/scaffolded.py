@@ -68,9 +68,7 @@ class Scaffolded(Schooling):
         if isinstance(bank, LayerBank):
             known = math.log(learned.temperature)
             parameters = torch.cat((phi[:-1], phi[-1:] + known) if learned.tempered else (phi, phi.new_tensor([known])))
-            return replace(bank.mix, normaliser=learned.normaliser, specials=learned.specials).learned(
-                parameters, model
-            )
+            return replace(bank.mix, normaliser=learned.normaliser).learned(parameters, model)
         if bank != HeadBank() or learned.tempered or learned.temperature != 1:
             raise UserError("only a mix of all heads, or of layers, without a temperature can be taken along")
         layers = artefact.notes["layers"]
@@ -184,7 +182,8 @@ class _Held:
 
     def __init__(self, school: School, recipe: Scaffolded) -> None:
         self.whole = school.batches["outer"].to(school.workspace.device)
-        self.size, self.seed = recipe.explanation.batch or recipe.fit.batch, recipe.seed
+        asked, self.seed = recipe.explanation.batch, recipe.seed
+        self.size = recipe.fit.batch if asked is None else asked
         self.said: Answering = school.train.logits
         self.expected: Answering = school.dev.logits
         self._cycle = -1

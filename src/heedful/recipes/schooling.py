@@ -6,6 +6,7 @@ teacher's answer to each test example, so that a trial can draw its own samples 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -67,8 +68,10 @@ class Schooling(Recipe):
     def __post_init__(self) -> None:
         if self.labels not in ("hard", "soft"):
             raise UserError(f"labels are 'hard' or 'soft', not {self.labels!r}")
-        if self.beta is not None and self.beta < 0:
-            raise UserError(f"beta must not be below 0, but is {self.beta}")
+        if self.beta is not None and not (math.isfinite(self.beta) and self.beta >= 0):
+            raise UserError(f"beta must be a number from 0, not {self.beta}")
+        if self.fit.select.on != "dev":
+            raise UserError("which epoch of a student is kept is decided on the dev split: leave select.on as 'dev'")
 
     @property
     def strength(self) -> float:

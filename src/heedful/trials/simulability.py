@@ -119,8 +119,8 @@ class Simulability(Trial):
         seeds and examples. `difference` is the mean gain over no explanation within seeds, with `difference_low` and
         `difference_high`, and `over_null` the gain over the first arm that knows nothing. Exactly one of `helps` (the
         interval is above 0), `does_not_help` (it is below the margin) and `undecided` is 1. `paper_helps` is the
-        paper's rule: quartiles that do not overlap, of five seeds; NaN with fewer. `commonest` is what a student reaches
-        that always gives the teacher's commonest answer.
+        paper's rule: quartiles that do not overlap, of five seeds; NaN with fewer. `commonest` is what a student
+        reaches that always gives the teacher's commonest answer.
         """
         found = {
             "seeds": float(table["seed"].nunique()),
