@@ -170,6 +170,11 @@ def test_monotonicity_is_the_rank_correlation_of_losses_with_the_scores_in_their
     assert math.isnan(monotonicity(evidence_of([0.9, 0.1], [1.0])).item())
 
 
+@pytest.mark.parametrize("odd", [math.inf, -math.inf, NAN])
+def test_monotonicity_is_undefined_where_a_score_is_no_finite_number(odd: float) -> None:
+    assert math.isnan(monotonicity(evidence_of([0.9, 0.5, 0.4, 0.1, 0.3], [0.1, odd, -0.3, 0.5])).item())
+
+
 def test_monotonicity_takes_the_mean_score_of_a_step_and_leaves_empty_steps_out() -> None:
     evidence = evidence_of([0.9, 0.8, 0.3, 0.2, 0.1], [4.0, 3.0, 2.0, 1.0])
     coarse = replace(
@@ -438,6 +443,28 @@ def test_a_random_method_is_not_its_own_opponent_and_other_seeds_are(workspace: 
     assert summary["low.aopc_comprehensiveness.random(seed-1)"] < 0 < summary["high.deletion_auc.random(seed-1)"]
     alone = workspace.get(Faithfulness(SUBJECT, (Random(),), steps=4, samples=2)).table
     assert "only random scores" in Faithfulness.reading(Faithfulness.summary(alone))
+
+
+@dataclass(frozen=True)
+class Odd:
+    """Attention, but for one word of one text."""
+
+    value: float
+
+    def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
+        found = RawAttention()(model, batch, target)
+        scores = found.scores.clone()
+        scores[[uid == "test-3" for uid in batch.uids], 1] = self.value
+        return Attribution(scores, found.mask)
+
+
+@pytest.mark.parametrize("value", [math.inf, NAN])
+def test_a_score_that_is_no_finite_number_is_refused_with_the_name_of_its_method(
+    value: float, workspace: Workspace
+) -> None:
+    trial = Faithfulness(SUBJECT, (RawAttention(), Odd(value)), steps=2, samples=2)
+    with pytest.raises(UserError, match=r"^odd.* gave scores of 'test-3' that are no finite numbers \(1 of them"):
+        workspace.get(trial)
 
 
 @pytest.mark.parametrize("remove", ["pad", "unk", "zero"])

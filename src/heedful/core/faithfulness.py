@@ -146,18 +146,21 @@ def monotonicity(evidence: Evidence) -> Tensor:
     """Spearman's correlation of what each step of deletion takes from the output with the mean score that it takes.
 
     Steps that take no unit are left out. Losses are ranked to five decimals and mean scores to nine digits: what is
-    closer is tied. Undefined where fewer than two steps are left, or all scores or all losses are equal. `[row]`, from
-    -1 to 1.
+    closer is tied. Undefined where fewer than two steps are left, all scores or all losses are equal, or a score is
+    no finite number. `[row]`, from -1 to 1.
     """
     units = evidence.mask.sum(1, keepdim=True)
     counts = (evidence.shares * units).round().long()
     taken = counts.diff(dim=1)
-    ordered = evidence.scores.double().masked_fill(~evidence.mask, -math.inf).sort(1, descending=True).values
+    odd = ~evidence.scores.isfinite() & evidence.mask
+    scores = evidence.scores.double().masked_fill(odd, 0.0).masked_fill(~evidence.mask, -math.inf)
+    ordered = scores.sort(1, descending=True).values
     totals = torch.nn.functional.pad(ordered.masked_fill(ordered.isinf(), 0.0).cumsum(1), (1, 0))
     means = totals.gather(1, counts).diff(dim=1) / taken.clamp(min=1)
     means = means / means.abs().amax(1, keepdim=True).clamp(min=torch.finfo(means.dtype).tiny)
     losses = -evidence.deleted.diff(dim=1)
-    return spearman((losses * 1e5).round(), (means * 1e9).round(), taken > 0).value
+    found = spearman((losses * 1e5).round(), (means * 1e9).round(), taken > 0).value
+    return found.masked_fill(odd.any(1), math.nan)
 
 
 def infidelity(sums: Tensor, changes: Tensor) -> Tensor:

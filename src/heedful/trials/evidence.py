@@ -7,7 +7,7 @@ around both; recipes open none for others.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pandas as pd
@@ -17,7 +17,7 @@ from torch import Tensor
 from heedful.attributions.asking import Baselines, asked
 from heedful.core.faithfulness import MEASURES, Direction, Evidence, Measure, bin_counts, places_by_score, step_counts
 from heedful.core.randomness import hashed_uniform
-from heedful.core.types import Attribution, Batch, Model
+from heedful.core.types import Attribution, Batch, Model, UserError
 from heedful.core.workspace import derived_seed
 from heedful.trials.comparing import quantised
 
@@ -143,12 +143,19 @@ class Judge:
         return self.measure.of(evidence)
 
 
-def looked_up(tables: Sequence[pd.DataFrame], batch: Batch) -> Tensor:
-    """The scores of each table, which has the uids for its index, for the texts of a batch: `[table batch unit]`."""
+def looked_up(tables: Mapping[str, pd.DataFrame], batch: Batch) -> Tensor:
+    """The scores of each method's table, indexed by uid, for the texts of a batch: `[method batch unit]`."""
     scores = torch.zeros(len(tables), *batch.mask.shape, dtype=torch.float64)
-    for place, table in enumerate(tables):
+    for place, (name, table) in enumerate(tables.items()):
         for row, values in enumerate(table.loc[list(batch.uids), "scores"]):
             scores[place, row, : len(values)] = torch.as_tensor(values, dtype=torch.float64)
+        odd = (~scores[place].isfinite()).sum(1)
+        if bool(odd.any()):
+            row = int(odd.argmax())
+            raise UserError(
+                f"{name} gave scores of {batch.uids[row]!r} that are no finite numbers ({int(odd[row])} of them): mend "
+                "the method or leave it out"
+            )
     return scores.to(batch.mask.device)
 
 

@@ -109,7 +109,8 @@ class Faithfulness(Trial):
 
     def make(self, workspace: Workspace) -> Artefact:
         """A row per instance and method: all measures, the falls by bin, and both curves on a common grid."""
-        tables = [workspace.get(recipe).table.set_index("uid") for recipe in self.needs]
+        needs = zip(self._methods, self.needs, strict=True)
+        tables = {name: workspace.get(recipe).table.set_index("uid") for name, recipe in needs}
         trained = self.subject.restore(workspace)
         whole = trained.batch(self.split)
         batch = sampled(whole, self.limit)
@@ -200,8 +201,9 @@ class _Given:
     scores: Tensor
 
 
-def _looked_up(tables: Sequence[pd.DataFrame], batch: Batch) -> tuple[Tensor, Tensor]:
-    target = torch.tensor(tables[0].loc[list(batch.uids), "predicted"].tolist())
+def _looked_up(tables: Mapping[str, pd.DataFrame], batch: Batch) -> tuple[Tensor, Tensor]:
+    first = next(iter(tables.values()))
+    target = torch.tensor(first.loc[list(batch.uids), "predicted"].tolist())
     return target.to(batch.mask.device), looked_up(tables, batch)
 
 

@@ -84,7 +84,7 @@ def measured(
 def _faithfulness(trained: Trained, explanations: Mapping[str, pd.DataFrame], workspace: Workspace) -> pd.DataFrame:
     texts = next(iter(explanations.values()))
     batch = sampled(trained.batch("test"), len(texts))
-    tables = [table.set_index("uid") for table in explanations.values()]
+    tables = {name: table.set_index("uid") for name, table in explanations.items()}
     target = dict(zip(texts["uid"], texts["predicted"], strict=True))
     parts = []
     for _, some in inference_batches(batch, min(_TEXTS, workspace.batch_size)):
