@@ -129,10 +129,17 @@ def test_examples_are_chosen_by_what_shuffling_does(workspace: Workspace) -> Non
     table = workspace.get(Permutation(subject())).table
     table = table[table["length"] >= 6]
     most = section.heatmaps[0]
-    assert most.title == "Shuffling matters most here"
+    assert most.title == "Shuffling matters most here, seed 0 only"
     assert f"median change when shuffled {table['median_change'].max():.3f}" in most.caption
     assert "<sos>" not in most.units
     assert sum(most.rows[0].values) == pytest.approx(1.0)
+
+
+def test_what_is_drawn_of_one_of_several_seeds_says_so(workspace: Workspace) -> None:
+    for section in sections(workspace):
+        titles = [each.title for each in (*section.figures, *section.heatmaps)]
+        assert titles or section.experiment == "performance"
+        assert all(title.endswith(", seed 0 only") == (section.about["seeds"] == "0, 1") for title in titles)
 
 
 def test_the_data_of_a_subject_are_told_beside_its_performance(workspace: Workspace) -> None:

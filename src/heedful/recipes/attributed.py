@@ -14,6 +14,7 @@ from heedful.core.remembering import remembering
 from heedful.core.types import Batch, Method, Split
 from heedful.core.workspace import Artefact, Json, Recipe, Workspace, derived_seed
 from heedful.data.batching import SPECIALS, UNK
+from heedful.recipes.completeness import missed
 from heedful.recipes.subject import Subject, Trained
 from heedful.recipes.training import inference_batches
 
@@ -38,7 +39,8 @@ class Attributed(Recipe):
     def make(self, workspace: Workspace) -> Artefact:
         """A table with uid, units with scores, words and parts, predicted class, its probability and the label.
 
-        Methods whose scores should add up to a known number also say by how much they miss it (`gap`).
+        Methods whose scores should add up to a known number also say by how much they miss it (`gap`; over all texts
+        in the notes, see `missed`).
         """
         trained = self.subject.restore(workspace)
         batch = sampled(trained.batch(self.split), self.limit)
@@ -52,7 +54,8 @@ class Attributed(Recipe):
                 step(len(part))
         notes: dict[str, Json] = {"about": dict(self.subject.about), "method": type(self.method).__name__}
         counts: dict[str, Json] = {"n": len(rows), "of": len(trained.examples(self.split))}
-        return Artefact(table=pd.DataFrame(rows), notes=notes | counts)
+        table = pd.DataFrame(rows)
+        return Artefact(table=table, notes=notes | counts | missed(table))
 
     def _rows(self, trained: Trained, batch: Batch) -> list[dict[str, object]]:
         with torch.no_grad():

@@ -17,10 +17,12 @@ from heedful.core.figures import Axis, Figure, Heatmap, Lines, Series
 from heedful.core.recipe import compact
 from heedful.core.types import SPLITS
 from heedful.core.workspace import Finished, Json, Workspace
-from heedful.report import chapters, deceived, scaffold_figures, scaffold_numbers
+from heedful.report import averaging, chapters, deceived, scaffold_figures, scaffold_numbers
+from heedful.report.averaging import defined, over_seeds
 from heedful.report.beside import beside
 from heedful.report.content import Cell, Chapter, Link, Page, Pair, Section, TableView
 from heedful.report.examples import EXAMPLES, Scores, heatmaps
+from heedful.report.incomplete import incomplete
 from heedful.report.lookup import write_lookups
 from heedful.report.page import write
 from heedful.report.runs import Run, finished_runs, mapping, told
@@ -42,7 +44,7 @@ def page(workspace: Workspace) -> Page:
     for run in runs:
         groups.setdefault(run.group, []).append(run)
     homes = _homes(runs)
-    all_told = [told(group, _means(_summaries(group)), _paper(group[0], homes)) for group in groups.values()]
+    all_told = [told(group, over_seeds(_summaries(group)), _paper(group[0], homes)) for group in groups.values()]
     known = _Known(finished, all_told, homes)
     found = [_chapter(name, list(groups.values()), known) for name in papers.PAPERS]
     return Page(
@@ -112,7 +114,7 @@ def _place(run: Run) -> tuple[str, str, str, int, int]:
 
 def _section(runs: list[Run], known: _Known) -> Section:
     first, trial = runs[0], runs[0].trial
-    summaries = _summaries(runs)
+    summaries, only = _summaries(runs), _only(runs)
     names = {key: str(first.about[key]) for key in ("corpus", "encoder", "attention")}
     return Section(
         anchor="-".join([trial.name, *names.values()]),
@@ -121,15 +123,31 @@ def _section(runs: list[Run], known: _Known) -> Section:
         claim=trial.claim,
         source=chapters.source(known.chapter(first), trial),
         about={**names, **_circumstances(runs)},
-        meaning=trial.reading(_means(summaries)),
+        meaning=" ".join(filter(None, [trial.reading(over_seeds(summaries)), averaging.told(summaries)])),
         not_meaning=trial.not_meaning,
-        tables=(*_tables(runs, summaries, known.chapter(first)), *beside(first, known.finished), *_data_table(first)),
-        figures=(*trial.figures(first.artefact.table), *_history(first), *scaffold_figures.of(first, known.finished)),
-        heatmaps=_heatmaps(first, known.finished),
-        warnings=_warnings(runs),
+        tables=(*_tables(runs, summaries, known.chapter(first)), *_beside(runs, known.finished), *_data_table(first)),
+        figures=_figures(runs, known.finished),
+        heatmaps=tuple(replace(each, title=each.title + only) for each in _heatmaps(first, known.finished)),
+        warnings=(*dict.fromkeys(each for run in runs for each in _warnings(run)), *incomplete(runs, known.finished)),
         texts=_texts(runs),
         texts_note=NO_TEXTS if trial.name in EXAMPLES else "",
     )
+
+
+def _only(runs: Sequence[Run]) -> str:
+    """What follows the name of something that shows the first of several seeds."""
+    return f", seed {runs[0].seed} only" if len(runs) > 1 else ""
+
+
+def _beside(runs: Sequence[Run], finished: Sequence[Finished]) -> tuple[TableView, ...]:
+    return tuple(replace(each, caption=each.caption + _only(runs)) for each in beside(runs[0], finished))
+
+
+def _figures(runs: Sequence[Run], finished: Sequence[Finished]) -> tuple[Figure, ...]:
+    """What is drawn of the first seed, which the titles name where there are more."""
+    first = runs[0]
+    drawn = (*first.trial.figures(first.artefact.table), *_history(first), *scaffold_figures.of(first, finished))
+    return tuple(replace(each, title=each.title + _only(runs)) for each in drawn)
 
 
 NO_TEXTS = (
@@ -167,29 +185,21 @@ def _circumstances(runs: list[Run]) -> dict[str, str]:
     return {**found, **training(first.recipe["subject"]), "epochs": str(fit["epochs"])}
 
 
-def _means(summaries: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The mean over seeds of each number, over the seeds where it is defined."""
-    return {name: _mean([summary.get(name, float("nan")) for summary in summaries]) for name in summaries[0]}
-
-
-def _mean(values: Sequence[float]) -> float:
-    defined = [value for value in values if value == value]
-    return statistics.fmean(defined) if defined else float("nan")
-
-
 def _tables(runs: list[Run], summaries: Sequence[Mapping[str, float]], paper: str) -> tuple[TableView, ...]:
     """The summary with print beside it: numbers of the whole, then those that stand at several places."""
     first = runs[0]
     if first.trial.name in scaffold_numbers.TABLES:
-        return scaffold_numbers.TABLES[first.trial.name](_means(summaries))
+        found = scaffold_numbers.TABLES[first.trial.name](over_seeds(summaries))
+        return tuple(replace(each, note=f"{each.note}{averaging.NOTE}") for each in found) if len(runs) > 1 else found
     about = {key: str(value) for key, value in first.about.items()}
     published = printed.published(first.trial.name, {**about, "measure": first.measure}, paper)
-    cells = {name: _Cell(mean, published.get(name), summaries, name) for name, mean in _means(summaries).items()}
+    cells = {name: _Cell(mean, published.get(name), summaries, name) for name, mean in over_seeds(summaries).items()}
     placed = {name.split(".", 1)[0] for name in cells if "." in name}
     whole = {name: cell for name, cell in cells.items() if name not in placed and "." not in name}
     note = printed.provenance(first.trial.name, paper) if published else ""
     spread = len(runs) > 1
-    caption = f"Summary ({f'mean of {len(runs)} seeds' if spread else 'one seed'})"
+    of_bounds = "; of intervals, the outermost bounds" if averaging.told(summaries) else ""
+    caption = f"Summary (mean of {len(runs)} seeds{of_bounds})" if spread else "Summary (one seed)"
     if not placed:
         return (replace(_by_number(whole, caption, spread=spread), note=note),)
     parts = _by_place({name: cell for name, cell in cells.items() if name not in whole}, caption, spread=spread)
@@ -224,7 +234,7 @@ class _Cell:
 
     @property
     def spread(self) -> float | str:
-        values = [summary[self.name] for summary in self.summaries if summary.get(self.name) == summary.get(self.name)]
+        values = defined(self.summaries, self.name)
         return statistics.stdev(values) if len(values) > 1 else ""
 
 
@@ -270,12 +280,11 @@ def _history(run: Run) -> tuple[Figure, ...]:
     return (Lines(f"Scores on {selected} during training", Axis("epoch"), Axis("score"), curves),)
 
 
-def _warnings(runs: list[Run]) -> tuple[str, ...]:
-    """What a reader must know before believing the numbers."""
+def _warnings(run: Run) -> list[str]:
+    """What a reader must know before believing the numbers of one seed."""
     found: list[str] = []
-    subject = runs[0].subject
-    notes = runs[0].artefact.notes
-    if runs[0].quick and subject is not None:
+    subject, notes = run.subject, run.artefact.notes
+    if run.quick and subject is not None:
         part = mapping(subject.notes["corpus"]).get("a random part only", "")
         found.append(f"A quick version, not to be compared with print: a random part of the corpus ({part}).")
     if notes["n"] != notes["of"]:
@@ -284,7 +293,7 @@ def _warnings(runs: list[Run]) -> tuple[str, ...]:
         found.append("The epoch was chosen on the test split, to replicate a paper: its scores are too good.")
     if subject is not None:
         found += [str(note) for note in _list(subject.notes["model"])]
-    return tuple(found)
+    return found
 
 
 def _data_table(run: Run) -> tuple[TableView, ...]:

@@ -110,7 +110,7 @@ def _methods(told: Sequence[Told]) -> TableView:
         "chance is the share of what random scores miss, which also compares methods that were tried on different "
         "corpora: 0 is no better than they, 1 is all. Beside it what "
         "faithfulness says, on all models where it was measured: how much better than random scores, and on how many "
-        "measures and models beyond doubt."
+        "measures and models beyond doubt (on each of a model's seeds)."
     )
     return TableView("Who can be trusted", (*columns, *measures, "faithfulness beyond random"), tuple(rows), note)
 
