@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -132,7 +133,9 @@ def test_film_reviews_with_marks_are_visited_by_the_teachers_of_the_other_texts(
 
 def test_quality_is_a_number_and_source_and_target_are_judged_apart(encoder: str) -> None:
     recipes = scaffold(Choice(("mlqe-et-en",), (encoder,)))
-    (marked,) = (recipe for recipe in recipes if isinstance(recipe, Plausibility))
+    marked, by_size = (recipe for recipe in recipes if isinstance(recipe, Plausibility))
+    assert (marked.rank, by_size) == ("score", replace(marked, rank="size"))
+    assert marked.heads == by_size.heads
     assert marked.subject.corpus == MLQE(("et-en",))
     assert marked.parts == ("source", "target")
     learned = marked.learned[0][1]

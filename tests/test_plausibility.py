@@ -21,6 +21,7 @@ from heedful.core.figures import Heatmap
 from heedful.core.headscores import read_heads
 from heedful.core.plausibility import (
     MEASURES,
+    Rank,
     above_threshold,
     average_precision,
     by_word,
@@ -32,6 +33,7 @@ from heedful.core.plausibility import (
     plausibility,
     roc_area,
 )
+from heedful.core.recipe import described
 from heedful.core.tasks import Binary
 from heedful.core.types import Attribution, Batch, Corpus, Example, Model, Splits, UserError
 from heedful.core.workspace import Artefact, Recipe, Workspace
@@ -49,7 +51,6 @@ from heedful.recipes.subject import Subject
 from heedful.recipes.teaching import Classroom
 from heedful.recipes.visiting import Visiting, visiting
 from heedful.report.charts import svg
-from heedful.trials.marking import Rank
 from heedful.trials.oracles import oracles
 from heedful.trials.plausibility import Plausibility
 from tests.tiny import Sentences, subject
@@ -307,8 +308,43 @@ def test_against_turns_the_order_round_and_size_forgets_the_sign(workspace: Work
     ranks: tuple[Rank, ...] = ("against", "size")
     for rank in ranks:
         trial = Plausibility(of, (bad,), parts=("source", "target"), rank=rank, oracles=False)
-        rows = workspace.get(trial).table.query("place == 0 and status == 'judged'")
-        assert (rows["auc"] == 1.0).all()
+        table = workspace.get(trial).table
+        assert (table.query("place == 0 and status == 'judged'")["auc"] == 1.0).all()
+        words = {"against": "speaks more against the answer than another", "size": "whatever the sign"}[rank]
+        assert words in Plausibility.reading(Plausibility.summary(table))
+
+
+def test_heads_are_ranked_as_the_methods_are(workspace: Workspace) -> None:
+    """Turned round, an area is one minus itself; the size of a share is the share."""
+    trial = Plausibility(pairs(), (RawAttention(),), parts=("source", "target"))
+    turned, sized = replace(trial, rank="against"), replace(trial, rank="size")
+    assert trial.heads is not None
+    assert turned.heads is not None
+    one, other = (workspace.get(each).tensors["plausibility"][..., 0] for each in (trial.heads, turned.heads))
+    torch.testing.assert_close(other, 1 - one, equal_nan=True)
+    assert sized.heads == trial.heads
+    assert workspace.name(trial.heads) != workspace.name(turned.heads)
+    best = Plausibility.summary(workspace.get(turned).table)["auc.best-head (oracle) (source)"]
+    assert best == pytest.approx(float(1 - one[:, 0, 2:].nanmean(0).min()), abs=1e-6)
+
+
+def test_a_field_that_came_later_leaves_the_names_of_finished_work() -> None:
+    assert "rank" not in described(HeadScored(pairs()), Path())
+    assert described(HeadScored(pairs(), rank="against"), Path())["rank"] == "against"
+
+
+def test_an_undefined_area_is_called_so_and_ranked_last(workspace: Workspace) -> None:
+    of = pairs()
+    found = Plausibility.summary(workspace.get(Plausibility(of, (RawAttention(), knowing(workspace, of)))).table)
+    best = next(name for name in found if name.startswith("auc.best-head (chosen"))
+    words = Plausibility.reading({**found, best: NAN})
+    listed = words.split("Chosen with the marks of other texts: ")[1].split(". Chosen")[0]
+    assert listed.startswith("best-layer (chosen on other texts) 0.")
+    assert listed.endswith(", best-head (chosen on other texts) undefined")
+    assert "nan" not in words
+    nothing = Plausibility.reading({**found, "auc.attention": NAN, "excess_low.auc.attention": NAN})
+    assert "attention undefined." in nothing
+    assert "More plausible than random scores: knowing" in nothing
 
 
 def test_the_best_head_and_layer_are_those_of_a_literal_search(workspace: Workspace) -> None:
@@ -421,11 +457,16 @@ def test_a_learned_explainers_scores_are_judged_as_any_methods(workspace: Worksp
         Plausibility(of, (RawAttention(), RawAttention()))
     with pytest.raises(UserError, match="at least"):
         Plausibility(of, ())
+    with pytest.raises(UserError, match=r"random scores are always added, .* leave Random\(...\) out"):
+        Plausibility(of, (RawAttention(), Random(3)))
+    with pytest.raises(UserError, match="'random' is the name of the random scores that are always added"):
+        replace(both, learned=(("random", Copied(attributed)),))
+    assert list(Plausibility(of, (RawAttention(), Random())).columns) == ["attention", "random"]
 
 
 def test_few_texts_give_no_interval_and_no_verdict(workspace: Workspace) -> None:
     of = pairs()
-    table = workspace.get(Plausibility(of, (RawAttention(), Random(3)), limit=6, oracles=False)).table
+    table = workspace.get(Plausibility(of, (RawAttention(), Random()), limit=6, oracles=False)).table
     found = Plausibility.summary(table)
     assert math.isnan(found["low.auc.attention"])
     assert math.isfinite(found["auc.attention"])

@@ -325,6 +325,16 @@ def test_table_6_judges_source_and_target_apart() -> None:
     ]
 
 
+def test_words_ranked_by_size_stand_in_a_table_of_their_own_and_signs_are_explained() -> None:
+    by_score = plausible("mlqe-en-de", ("source", "target"))
+    by_size = replace(by_score, recipe={**MARKED, "rank": "size"})
+    sixth = table("Table 6: words that people marked, ", by_score, by_size)
+    other = table("Words that people marked, ranked by the size of their scores, ", by_score, by_size)
+    assert "a true signed explanation gives marked words negative scores" in sixth.note
+    assert "whatever the sign; .5 is chance. Print has no such order." in other.note
+    assert {cell.published for row in other.rows for cell in row if isinstance(cell, Pair)} == {None}
+
+
 def test_only_tables_of_print_that_ours_stand_beside_are_doubted() -> None:
     assert {row[0] for row in table("†", plausible("eraser-movies")).rows} == {"table 2"}
     both = table("†", plausible("mlqe"), told(rows(RIGHT), trial((500,), (0, 1, 2))))

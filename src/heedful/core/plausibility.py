@@ -19,6 +19,9 @@ from heedful.core.types import UserError
 Pooling = Literal["sum", "mean", "max"]
 """How a word's score comes from its pieces; the sum is Fernandes et al.'s."""
 
+Rank = Literal["score", "size", "against"]
+"""Words by their score, by its size without sign, or those first that speak most against the prediction."""
+
 Top = int | float | Literal["rationale"]
 """How many words are picked: a whole number, a share of the words, or as many as people marked."""
 
@@ -66,6 +69,21 @@ def check_top(top: Top) -> None:
     wrong = top != "rationale" if isinstance(top, str) else not top > 0 or (isinstance(top, float) and top > 1)
     if wrong:
         raise UserError(f"{top!r} is no number of words to pick: give a whole number, a share up to 1.0, 'rationale'")
+
+
+def check_rank(rank: str) -> None:
+    """Refuses an order of words that there is not."""
+    if rank not in get_args(Rank):
+        raise UserError(f"words cannot be ranked by {rank!r}; choose one of {', '.join(get_args(Rank))}")
+
+
+def ordered(scores: Tensor, rank: Rank) -> Tensor:
+    """What words are ranked by: their scores, the sizes of them, or the scores turned round.
+
+    >>> [ordered(torch.tensor([2.0, -3.0]), rank).tolist() for rank in ("score", "size", "against")]
+    [[2.0, -3.0], [2.0, 3.0], [-2.0, 3.0]]
+    """
+    return {"score": scores, "size": scores.abs(), "against": -scores}[rank]
 
 
 def judged(rationale: Tensor, mask: Tensor) -> Tensor:

@@ -108,7 +108,9 @@ def scaffold(choice: Choice) -> list[Recipe]:
                 found += [Performance(taught.teacher), Simulability(taught.teacher, tuple(students))]
             if name in IMAGES:
                 found += _shown(taught.teacher)
-            found += [_plausible(place, smat, choice) for place in _marked(name, taught.teacher, corpora, choice)]
+            marked = [_plausible(place, smat, choice) for place in _marked(name, taught.teacher, corpora, choice)]
+            # People marked what is wrong and the answer is the quality: a true signed score is negative there.
+            found += [*marked, *(replace(each, rank="size") for each in marked if name in QUALITY)]
     return found
 
 

@@ -6,7 +6,7 @@ layer's heads), the explanation of Fernandes et al. with all weight on one head 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pandas as pd
 import torch
@@ -14,7 +14,8 @@ from torch import Tensor
 
 from heedful.core.headscores import read_heads
 from heedful.core.mixing import distribution
-from heedful.core.plausibility import MEASURES, Pooling, Top, by_word, plausibility
+from heedful.core.plausibility import MEASURES, Pooling, Rank, Top, by_word, check_rank, ordered, plausibility
+from heedful.core.recipe import LATER
 from heedful.core.types import Batch, Model, Split
 from heedful.core.workspace import Artefact, Json, Recipe, Workspace
 from heedful.recipes.attributed import sampled
@@ -34,6 +35,7 @@ class HeadScored(Recipe):
         parts: names of the parts that are judged apart; none judges a text as a whole.
         pooling: how a word's score comes from its pieces.
         top: words that are picked for F1 and IOU.
+        rank: what words are ranked by. Maps are never negative, so that their size is their score.
     """
 
     subject: Subject
@@ -42,6 +44,10 @@ class HeadScored(Recipe):
     parts: tuple[str, ...] = ()
     pooling: Pooling = "sum"
     top: Top = "rationale"
+    rank: Rank = field(default="score", metadata=LATER)
+
+    def __post_init__(self) -> None:
+        check_rank(self.rank)
 
     def make(self, workspace: Workspace) -> Artefact:
         """The tensor `plausibility` `[text part map measure]`, all layers before all heads, and the texts' uids."""
@@ -70,7 +76,7 @@ class HeadScored(Recipe):
             some = slice(start, start + rows)
             rationale, mask = marked.rationale[some].unsqueeze(2), marked.mask[some].unsqueeze(2)
             spread = scores[some].unsqueeze(1).expand(-1, len(rationales.parts), -1, -1)
-            numbers = plausibility(spread, rationale, mask, self.top)
+            numbers = plausibility(ordered(spread, self.rank), rationale, mask, self.top)
             found.append(torch.stack([numbers[name] for name in MEASURES], -1).float())
         return torch.cat(found)
 

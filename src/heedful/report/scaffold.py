@@ -23,6 +23,7 @@ NAME = "scaffold"
 UNSOUND = "†"
 """Marks what print cannot mean."""
 _NO_EXPLANATION = "no explanation"
+_ORDERS = {"size": ", ranked by the size of their scores", "against": ", lowest scores first"}
 _VERDICTS = {"helps": "helps", "does_not_help": "does not help", "undecided": "undecided"}
 
 
@@ -252,23 +253,35 @@ def _plausible(each: Told) -> TableView:
         cells = chain.from_iterable(_area(each, method, part, row) for part in parts)
         rows.append((marked, *cells))
     number = {2: "Table 2: ", 6: "Table 6: "}.get(_table_of_marks(each), "")
-    marked = "words that people marked" if number else "Words that people marked"
+    marked = f"{'w' if number else 'W'}ords that people marked{_ORDERS.get(_rank(each), '')}"
     caption = f"{number}{marked}, {_called(each)}"
     return TableView(caption, tuple(columns), tuple(rows), _plausible_note(each))
 
 
+def _rank(each: Told) -> str:
+    """What words are ranked by; print ranks by the score."""
+    return str(each.recipe.get("rank", "score"))
+
+
 def _table_of_marks(each: Told) -> int:
+    if _rank(each) != "score":
+        return 0
     return 2 if each.corpus == "eraser-movies" else 6 if each.corpus.startswith("mlqe") else 0
 
 
 def _plausible_note(each: Told) -> str:
     published = {
         2: "Published: ELECTRA-small trained on IMDB, reviews of all splits, cut after 256 pieces.",
-        6: "Published: XLM-R trained on six language pairs; sentences of the dev split.",
-    }.get(_table_of_marks(each), "Print has no such corpus.")
+        6: "Published: XLM-R trained on six language pairs; sentences of the dev split. People marked what is wrong in "
+        "a translation, and the model's answer is its quality: a true signed explanation gives marked words negative "
+        "scores, and is below random here, where words are ranked by score as in print. By size they are ranked in a "
+        "table of their own; attention has no sign.",
+    }.get(_table_of_marks(each), "Print has no such corpus." if _rank(each) == "score" else "Print has no such order.")
+    above = {"size": "has a larger score than another, whatever the sign", "against": "has a lower score than another"}
     return (
-        f"AUC: the chance that a marked word is scored above another; .5 is chance. {published} {UNSOUND} Print's "
-        "number is doubtful, see below. Oracles were chosen with the marks of the same texts. Plausible is not "
+        f"AUC: the chance that a marked word {above.get(_rank(each), 'is scored above another')}; .5 is chance. "
+        f"{published} {UNSOUND} Print's number is doubtful, see below. Oracles were chosen with the marks of the same "
+        "texts. Plausible is not "
         "faithful: people marked what convinces people, and a model may decide by other words."
     )
 
@@ -295,7 +308,8 @@ def _area(each: Told, method: str, part: str, row: str) -> tuple[Cell, ...]:
     low, high, worse, better = (
         each.summary.get(f"{end}.auc.{place}", math.nan) for end in ("low", "high", "excess_low", "excess_high")
     )
-    pair = Pair(known(each, f"auc.{place}"), printed.plausibility(each.corpus, part).get(row))
+    published = printed.plausibility(each.corpus, part) if _table_of_marks(each) else {}
+    pair = Pair(known(each, f"auc.{place}"), published.get(row))
     interval = "no interval" if math.isnan(low) else f"{low:.3f} to {high:.3f}"
     return pair, interval, _against(worse, better)
 

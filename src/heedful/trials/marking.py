@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -13,12 +12,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from heedful.core.plausibility import MEASURES, Pooling, Top, by_word, check_pooling, check_top, plausibility
+from heedful.core.plausibility import (
+    MEASURES,
+    Pooling,
+    Rank,
+    Top,
+    by_word,
+    check_pooling,
+    check_rank,
+    check_top,
+    ordered,
+    plausibility,
+)
 from heedful.core.types import UserError
 from heedful.recipes.rationales import STATUS, Marked, Rationales
-
-Rank = Literal["score", "size", "against"]
-"""Words by their score, by its size without sign, or those first that speak most against the prediction."""
 
 _TEXTS = 256
 
@@ -39,8 +46,7 @@ class Judging:
     def __post_init__(self) -> None:
         check_pooling(self.pooling)
         check_top(self.top)
-        if self.rank not in get_args(Rank):
-            raise UserError(f"words cannot be ranked by {self.rank!r}; choose one of {', '.join(get_args(Rank))}")
+        check_rank(self.rank)
 
     def __call__(self, tables: Mapping[str, pd.DataFrame], rationales: Rationales) -> pd.DataFrame:
         """A row per text, part and method, in the order of `tables`: words, marked ones, status and every measure.
@@ -61,8 +67,7 @@ class Judging:
     def _numbers(self, scores: Tensor, words: Tensor, marked: Marked) -> Tensor:
         """Every measure `[batch part method measure]` of scores `[batch method unit]`."""
         pooled, _ = by_word(scores, words, self.pooling, marked.mask.shape[-1])
-        ranked = {"score": pooled, "size": pooled.abs(), "against": -pooled}[self.rank]
-        spread = ranked.unsqueeze(1).expand(-1, marked.mask.shape[1], -1, -1)
+        spread = ordered(pooled, self.rank).unsqueeze(1).expand(-1, marked.mask.shape[1], -1, -1)
         numbers = plausibility(spread, marked.rationale.unsqueeze(2), marked.mask.unsqueeze(2), self.top)
         return torch.stack([numbers[name] for name in MEASURES], -1)
 

@@ -17,7 +17,7 @@ from torch import Generator, Tensor
 
 from heedful.attributions.perturbation import Random
 from heedful.core.figures import Axis, Bars, Figure, Histogram, Series
-from heedful.core.plausibility import MEASURES, Pooling, Top
+from heedful.core.plausibility import MEASURES, Pooling, Rank, Top
 from heedful.core.resampling import bounds, resampled_means
 from heedful.core.types import Method, Split, UserError
 from heedful.core.workspace import Artefact, Recipe, Workspace, derived_seed
@@ -27,13 +27,19 @@ from heedful.recipes.headscored import HeadScored
 from heedful.recipes.rationales import STATUS, Rationales
 from heedful.recipes.subject import Subject
 from heedful.trials.agreement import named
-from heedful.trials.marking import Judging, Rank
+from heedful.trials.marking import Judging
 from heedful.trials.oracles import ELSEWHERE, ORACLE, oracles
 from heedful.trials.trial import Trial
 
 FEWEST = 10
 """With fewer texts than this there is no interval."""
 _FLAGS = {"null": "null", "oracle": ORACLE, "elsewhere": ELSEWHERE}
+_ORDERS: Mapping[str, str] = {
+    "score": "is scored above another",
+    "size": "has a larger score than another, whatever the sign",
+    "against": "speaks more against the answer than another",
+}
+"""What the chance is of, by the trial's rank."""
 _EXCLUDED = {status: status.replace(" ", "_") for status in STATUS if status != "judged"}
 
 
@@ -48,7 +54,8 @@ class Plausibility(Trial):
         parts: names of the parts that are judged apart, for instance ("source", "target"); none judges a text as a
             whole, without the parts in which people never marked a word.
         pooling: how a word's score comes from its pieces: the sum as in the paper, the mean or the maximum.
-        rank: words by their score, by its "size", or those first that speak most "against" the prediction.
+        rank: words by their score, by its "size", or those first that speak most "against" the prediction. Where
+            people marked what is wrong with a text and the answer is how good it is, a true signed score is negative.
         top: words that are picked for F1 and IOU: a whole number, a share of the words, or as many as people marked.
         oracles: whether the best layer and head of a transformer are looked for.
     """
@@ -85,6 +92,11 @@ class Plausibility(Trial):
             raise UserError("plausibility needs a method at least")
         if len(set(names)) < len(names) or len(set(self.parts)) < len(self.parts):
             raise UserError("a method or a part stands twice in plausibility: give each a name of its own")
+        null = named(Random())
+        if any(isinstance(each, Random) and each != Random() for each in self.methods):
+            raise UserError("random scores are always added, from a seed of their own: leave Random(...) out")
+        if null in (name for name, _ in self.learned):
+            raise UserError(f"{null!r} is the name of the random scores that are always added: choose another")
 
     @property
     def columns(self) -> dict[str, Recipe]:
@@ -98,7 +110,8 @@ class Plausibility(Trial):
         """All layers and heads by themselves; None where there is only one, or nobody asked."""
         if not self.oracles or isinstance(self.subject.model, Pooled):
             return None
-        return HeadScored(self.subject, self.split, self.limit, self.parts, self.pooling, self.top)
+        rank: Rank = "against" if self.rank == "against" else "score"
+        return HeadScored(self.subject, self.split, self.limit, self.parts, self.pooling, self.top, rank)
 
     @property
     def needs(self) -> tuple[Recipe, ...]:
@@ -119,6 +132,8 @@ class Plausibility(Trial):
             found = oracles(workspace.get(self.heads), texts)
             added = [rows.assign(place=len(tables) + place) for place, rows in enumerate(found)]
             table = pd.concat([table, *added], ignore_index=True)
+        if self.rank != "score":
+            table["rank"] = self.rank
         n = int(table["uid"].nunique())
         return Artefact(table=table, notes={"about": dict(self.subject.about), "n": n, "of": len(examples)})
 
@@ -130,9 +145,11 @@ class Plausibility(Trial):
         `all_rationale` (every word is marked) and `cut_off` (the marks were cut off with the text's end) do not.
         `null` is 1 for random scores, `oracle` for what was chosen with the marks of the same texts, `elsewhere` with
         those of other texts. Intervals come from resampled texts, the same draws for all methods; with fewer than ten
-        texts there are none.
+        texts there are none. `ranked.size` or `ranked.against` is there, and 1, where words are not ranked by score.
         """
         found = {"n": float(table["uid"].nunique())}
+        if "rank" in table:
+            found[f"ranked.{table['rank'].iloc[0]}"] = 1.0
         for part, rows in _parts(table):
             counts = rows[rows["place"] == rows["place"].min()]["status"].value_counts()
             found[_placed("judged", part)] = float(counts.get("judged", 0))
@@ -247,18 +264,24 @@ def _told(summary: Mapping[str, float], part: str) -> str:
     methods = _methods(summary, part)
     if not methods:
         return f"{found} So nothing can be said.".strip()
-    ranked = sorted(methods, key=lambda name: -summary[f"auc.{name}"])
+    areas = {name: summary[f"auc.{name}"] for name in methods}
+    ranked = sorted(methods, key=lambda name: math.inf if math.isnan(areas[name]) else -areas[name])
     kinds = {flag: [name for name in ranked if summary[f"{flag}.{name}"]] for flag in ("elsewhere", "oracle")}
     own = [name for name in ranked if not any(name in names for names in kinds.values())]
     listed = {kind: _listed(summary, names, part) for kind, names in {"own": own, **kinds}.items()}
-    found += f" The chance that a marked word is scored above another (.5 by chance): {listed['own']}."
+    found += f" The chance that a marked word {_order(summary)} (.5 by chance): {listed['own']}."
     found += f" Chosen with the marks of other texts: {listed['elsewhere']}." if kinds["elsewhere"] else ""
     found += f" Chosen with the answer known (oracles): {listed['oracle']}." if kinds["oracle"] else ""
     return f"{found} {_verdict(summary, own, part)}".strip()
 
 
 def _listed(summary: Mapping[str, float], names: Sequence[str], part: str) -> str:
-    return ", ".join(f"{_bare(name, part)} {summary[f'auc.{name}']:.2f}" for name in names)
+    areas = {_bare(name, part): summary[f"auc.{name}"] for name in names}
+    return ", ".join(f"{name} {'undefined' if math.isnan(area) else f'{area:.2f}'}" for name, area in areas.items())
+
+
+def _order(summary: Mapping[str, float]) -> str:
+    return next((words for rank, words in _ORDERS.items() if f"ranked.{rank}" in summary), _ORDERS["score"])
 
 
 def _bare(name: str, part: str) -> str:
@@ -278,11 +301,20 @@ def _verdict(summary: Mapping[str, float], methods: Sequence[str], part: str) ->
         for name in methods
         if not summary[f"null.{name}"]
     }
-    if any(math.isnan(low) for low, _ in others.values()):
+    if summary[_placed("judged", part)] < FEWEST:
         return f"With fewer than {FEWEST} texts there is no interval, so no verdict: judge more texts."
     better = [name for name, (low, _) in others.items() if low > 0]
     worse = [name for name, (_, high) in others.items() if high < 0]
     found = (
         f"More plausible than random scores: {', '.join(better)}." if better else "None is more plausible than random."
     )
-    return found + (f" Less than random: {', '.join(worse)}." if worse else "")
+    if not worse:
+        return found
+    return f"{found} Less than random: {', '.join(worse)}{_turned(summary)}."
+
+
+def _turned(summary: Mapping[str, float]) -> str:
+    """What is to be borne in mind before a score is called wrong that puts marked words last."""
+    if _order(summary) != _ORDERS["score"]:
+        return ""
+    return " (right of a signed score where people marked what speaks against the answer)"
