@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -16,6 +17,9 @@ from heedful.core.types import Batch, Model, Split, Task
 from heedful.core.workspace import Workspace
 from heedful.recipes.guides import Borrowed, Guide, Uniform, impose
 from heedful.recipes.training import Judge, Loss
+
+if TYPE_CHECKING:
+    from heedful.recipes.subject import Subject
 
 __all__ = ["Borrowed", "Guide", "Imposed", "Objective", "Supervised", "Uniform", "class_weights", "impose"]
 
@@ -34,6 +38,9 @@ class Objective(ABC):
     def judge(self, split: Split, workspace: Workspace) -> Judge | None:
         """What is measured on a split beside or instead of the task's scores; None where those suffice."""
         return None
+
+    def check(self, learner: Subject) -> None:  # noqa: B027 - most objectives can be learnt by everybody
+        """Refuses a learner that this objective is not for."""
 
     @property
     def called(self) -> str:

@@ -61,6 +61,9 @@ class Subject(Recipe):
     objective: Objective = Supervised()
     vectors: WordVectors | None = RandomVectors()
 
+    def __post_init__(self) -> None:
+        self.objective.check(self)
+
     @property
     def about(self) -> dict[str, str | int]:
         """Corpus, encoder, attention and seed, for tables and file names."""
