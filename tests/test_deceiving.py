@@ -14,15 +14,18 @@ from heedful.core.heads import Distance
 from heedful.core.tasks import Regression
 from heedful.core.types import Batch, UserError
 from heedful.core.workspace import Workspace
+from heedful.data.batching import Words
+from heedful.models.attention import Additive
 from heedful.models.chorus import Chorus, ChorusModel
-from heedful.models.pooled import PooledModel
+from heedful.models.encoders import GRU, Average, BiLSTM, Encoder
+from heedful.models.pooled import Pooled, PooledModel
 from heedful.models.transformer import TinyTransformer
 from heedful.recipes.answers import Answers, Said, answering
 from heedful.recipes.deceiving import Deceive, Disperse, Rival, Told, between, told
 from heedful.recipes.fit import Adam, Fit, Select
 from heedful.recipes.objectives import class_weights
 from heedful.recipes.subject import Subject
-from tests.tiny import subject
+from tests.tiny import Sentences, subject
 
 BY_DECEPTION = Fit(3, 8, Adam(rate=0.02), Select(by="deception"))
 
@@ -215,3 +218,48 @@ def test_regression_has_no_adversary(workspace: Workspace) -> None:
     train: Batch = base.restore(workspace).batch("train")
     with pytest.raises(UserError, match="classifiers"):
         Rival(base).loss(train, Regression(), workspace)
+
+
+@pytest.mark.parametrize(
+    ("own", "base", "words"),
+    [
+        (BiLSTM(4), GRU(4), "has another shape"),
+        (BiLSTM(4), Average(8), r"only the adversary has encoders\.0\.\S+$"),
+        (Average(8), BiLSTM(4), r"only the base has encoders\.0\.ahead\.bias_hh_l0$"),
+    ],
+)
+def test_a_warm_start_from_another_architecture_is_refused(
+    own: Encoder, base: Encoder, words: str, workspace: Workspace
+) -> None:
+    other = replace(subject(), model=Pooled(base, Additive()))
+    model = replace(subject(), model=Pooled(own, Additive())).restore(workspace).model
+    with pytest.raises(UserError, match=f"a warm start needs the base's architecture; .*{words}"):
+        Deceive(other, "base").arrange(model, workspace)
+
+
+def test_a_warm_start_from_a_part_of_the_weights_is_refused(workspace: Workspace) -> None:
+    base = subject()
+    model = base.restore(workspace).model
+    model.register_parameter("more", torch.nn.Parameter(torch.zeros(1)))
+    with pytest.raises(UserError, match=r"only the adversary has more$"):
+        Deceive(base, "base").arrange(model, workspace)
+
+
+def test_an_adversary_reads_the_texts_of_its_base_as_the_same_units() -> None:
+    base = subject()
+    with pytest.raises(UserError, match="another corpus"):
+        replace(base, corpus=Sentences(41), objective=Rival(base))
+    with pytest.raises(UserError, match="other units"):
+        replace(base, batching=Words(lower=True), objective=Deceive(base))
+
+
+def test_a_start_or_a_strength_that_there_is_not_is_refused() -> None:
+    base = subject()
+    for kind in (Deceive, Rival, Disperse):
+        with pytest.raises(UserError, match=r"cannot start 'frsh': choose start='fresh' or start='base'"):
+            kind(base, "frsh")  # type: ignore[arg-type]
+    for strength in (-0.1, math.nan, math.inf):
+        with pytest.raises(UserError, match="strength is a number of 0 or more"):
+            Deceive(base, strength=strength)
+    with pytest.raises(UserError, match="they would all be the same"):
+        Disperse(base, "base")

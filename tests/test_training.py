@@ -226,3 +226,12 @@ def test_predictions_come_in_the_order_of_the_batch() -> None:
     given = lesson()
     alone = torch.cat([predict(given.model, given.train.rows(torch.tensor([i])), 1) for i in range(len(given.train))])
     assert torch.allclose(predict(given.model, given.train, 7), alone, atol=1e-6)
+
+
+def test_a_training_that_there_is_not_is_refused_in_plain_words() -> None:
+    with pytest.raises(UserError, match=r"^1 epochs end before the first that may be kept, 2: train longer"):
+        Fit(1)
+    with pytest.raises(UserError, match=r"^losses cannot be reduced by 'men': choose 'sum' or 'mean'$"):
+        Fit(reduction="men")  # type: ignore[arg-type]
+    with pytest.raises(UserError, match=r"^no epoch can be selected on 'train': choose 'dev'"):
+        Select("train")  # type: ignore[arg-type]

@@ -7,11 +7,12 @@ over two classes is |Δp|; Wiegreffe & Pinter count half of that, which is the s
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -64,6 +65,17 @@ class Deceiving(Objective):
     base: Subject
     start: Start = "fresh"
 
+    def __post_init__(self) -> None:
+        if self.start not in get_args(Start):
+            raise UserError(f"an adversary cannot start {self.start!r}: choose start='fresh' or start='base'")
+
+    def check(self, learner: Subject) -> None:
+        """Refuses a learner that reads other texts than the base, or the same ones as other units."""
+        if self.base.corpus != learner.corpus:
+            raise UserError("the base was trained on another corpus than its adversary: give both the same")
+        if self.base.batching != learner.batching:
+            raise UserError("the base reads other units than its adversary: give both the same preprocessing")
+
     @property
     def called(self) -> str:
         """That this is an adversary."""
@@ -80,8 +92,11 @@ class Deceiving(Objective):
         if not isinstance(model, PooledModel):
             raise UserError("a warm start from the base is for pooled models; a transformer starts pretrained anyway")
         weights = workspace.get(self.base).tensors
-        kept = {name: weight for name, weight in weights.items() if not name.startswith("attention.")}
-        if unlike := [name for name, weight in kept.items() if model.state_dict()[name].shape != weight.shape]:
+        own, kept = _but_attention(model.state_dict()), _but_attention(weights)
+        if apart := sorted(own.keys() ^ kept.keys()):
+            whose = "the adversary" if apart[0] in own else "the base"
+            raise UserError(f"a warm start needs the base's architecture; only {whose} has {apart[0]}")
+        if unlike := [name for name, weight in kept.items() if own[name].shape != weight.shape]:
             raise UserError(f"a warm start needs the base's architecture; {unlike[0]} has another shape")
         model.load_state_dict(kept, strict=False)
 
@@ -112,6 +127,10 @@ class Deceiving(Objective):
         return judged
 
 
+def _but_attention(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: weight for name, weight in weights.items() if not name.startswith("attention.")}
+
+
 @dataclass(frozen=True)
 class Deceive(Deceiving):
     """TVD(y, y_base) - lambda KL(a || a_base) (Wiegreffe & Pinter 2019, section 4), TVD being half of |Δp| summed.
@@ -124,6 +143,11 @@ class Deceive(Deceiving):
 
     strength: float = 1e-3
     rescaled: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.strength < math.inf:
+            raise UserError(f"lambda is {self.strength:g}: an adversary's strength is a number of 0 or more")
 
     @property
     def called(self) -> str:
@@ -168,6 +192,7 @@ class Disperse(Deceiving):
     apart: float = 1.0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.start != "fresh":
             raise UserError("members of a chorus start fresh: from one base they would all be the same")
 

@@ -8,10 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
+
+from heedful.core.types import UserError
+
+Judged = Literal["dev", "test"]
+Reduction = Literal["sum", "mean"]
 
 
 @dataclass(frozen=True)
@@ -100,9 +105,13 @@ class Select:
         first: the first epoch that may be kept (J&W's code never saved epoch 1).
     """
 
-    on: Literal["dev", "test"] = "dev"
+    on: Judged = "dev"
     by: str | None = None
     first: int = 1
+
+    def __post_init__(self) -> None:
+        if self.on not in get_args(Judged):
+            raise UserError(f"no epoch can be selected on {self.on!r}: choose 'dev', or 'test' to replicate a paper")
 
 
 @dataclass(frozen=True)
@@ -123,9 +132,14 @@ class Fit:
     select: Select = Select(first=2)
     patience: int | None = None
     clip: float | None = None
-    reduction: Literal["sum", "mean"] = "sum"
+    reduction: Reduction = "sum"
     jitter: float = 0.1
 
     def __post_init__(self) -> None:
         if self.epochs < self.select.first:
-            raise ValueError(f"{self.epochs} epochs end before the first eligible one, {self.select.first}")
+            raise UserError(
+                f"{self.epochs} epochs end before the first that may be kept, {self.select.first}: train longer, or "
+                "give Select a smaller first"
+            )
+        if self.reduction not in get_args(Reduction):
+            raise UserError(f"losses cannot be reduced by {self.reduction!r}: choose 'sum' or 'mean'")
