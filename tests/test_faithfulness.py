@@ -17,7 +17,7 @@ from sklearn.metrics import auc
 from torch import Generator, Tensor
 
 from heedful.attributions.attention import RawAttention
-from heedful.attributions.deletion import LeaveOneOut
+from heedful.attributions.deletion import LeaveOneOut, read_anew
 from heedful.attributions.perturbation import Random
 from heedful.core.faithfulness import (
     BINS,
@@ -45,6 +45,7 @@ from heedful.recipes.attributed import Attributed
 from heedful.trials.evidence import Judge, Probing
 from heedful.trials.faithfulness import Faithfulness
 from heedful.trials.shaking import Shaken
+from heedful.trials.signs import signed
 from tests.networks import batch_of, tiny
 from tests.tiny import subject
 
@@ -478,6 +479,42 @@ def test_other_ways_to_take_units_away_give_other_numbers_for_the_same_texts(
     both = found.table.merge(table, on=["uid", "method"], suffixes=("", "_deleted"))
     assert len(both) == 12 * 4
     assert not np.allclose(both["aopc_comprehensiveness"], both["aopc_comprehensiveness_deleted"])
+
+
+def test_scores_without_signs_are_named_and_the_signed_form_of_leaving_one_out_is_not(
+    table: pd.DataFrame, workspace: Workspace
+) -> None:
+    summary = Faithfulness.summary(table)
+    assert [name for name in summary if name.startswith("unsigned.")] == ["unsigned.attention"]
+    assert Faithfulness.reading(summary).endswith(
+        "Without signs are the scores of attention: what speaks against the prediction may go first there."
+    )
+    before = Faithfulness.summary(table.drop(columns="unsigned"))
+    assert "Without signs" not in Faithfulness.reading(before)
+    trial = Faithfulness(SUBJECT, (RawAttention(), LeaveOneOut()), steps=4, samples=2)
+    assert "of attention, leave-one-out: what" in Faithfulness.reading(trial.summary(workspace.get(trial).table))
+    sizes = workspace.get(replace(trial, absolute=True)).table
+    assert "Without signs" not in Faithfulness.reading(Faithfulness.summary(sizes))
+
+
+def test_methods_in_their_form_with_signs_put_what_speaks_against_the_prediction_last(workspace: Workspace) -> None:
+    assert signed((RawAttention(), LeaveOneOut(), LeaveOneOut("logit"))) == (RawAttention(), LeaveOneOut("logit"))
+    (method,) = signed((LeaveOneOut(),))
+    trained = SUBJECT.restore(workspace)
+    batch = trained.batch("test")
+    with torch.no_grad():
+        whole = trained.model.task.probabilities(trained.model(batch).logits.double())
+        left = trained.model.task.probabilities(read_anew(trained.model, batch).double())
+    target = whole.argmax(1)
+    sizes, losses = (each(trained.model, batch, target).scores for each in (LeaveOneOut(), method))
+    falls = [whole[row, said] - left[row, :, said] for row, said in enumerate(target.tolist())]
+    fall = torch.stack(falls).masked_fill(~batch.deletable, 0.0)
+    assert torch.allclose(sizes, fall.abs(), atol=1e-6)
+    felt = fall.abs() > 1e-5
+    assert torch.equal(losses.sign()[felt], fall.sign()[felt])
+    assert torch.equal(losses.argmax(1), fall.argmax(1))
+    # The size alone would take a word first that speaks against the prediction.
+    assert (fall.gather(1, sizes.argmax(1, keepdim=True)) < 0).any()
 
 
 def test_sizes_without_signs_rank_the_reverse_as_the_method_itself(workspace: Workspace) -> None:

@@ -29,6 +29,7 @@ from heedful.recipes.training import inference_batches
 from heedful.trials.agreement import named
 from heedful.trials.evidence import Probing, looked_up
 from heedful.trials.shaking import shaken_scores
+from heedful.trials.signs import UNSIGNED, told, unsigned, without_signs
 from heedful.trials.trial import Trial
 
 FEWEST = 10
@@ -50,7 +51,8 @@ class Faithfulness(Trial):
         seed: of the null, of random removals, and of the order of tied units.
         limit: at most this many test instances.
         absolute: rank units by the size of their score; else by the score itself, so that what speaks against the
-            prediction goes last.
+            prediction goes last. Methods without signs (attention, `LeaveOneOut` on the probability) cannot do so;
+            the reading names them. `trials.signs.signed` gives methods in their form with signs, where they have one.
         steps: points of the deletion and insertion curves; a text with fewer units has a point for each.
         samples: random removals for infidelity.
         changes: small changes of the input for sensitivity, for each of which every method runs again; 0 leaves it out.
@@ -138,6 +140,8 @@ class Faithfulness(Trial):
             "place": np.repeat(np.arange(len(names)), len(batch)),
             "null": np.repeat(np.array(names) == named(self.null), len(batch)),
         }
+        if not self.absolute:
+            known[UNSIGNED] = without_signs(given.scores).flatten().tolist()
         return pd.DataFrame({**known, **_columns(evidence)})
 
     def _sized(self, scores: Tensor) -> Tensor:
@@ -155,7 +159,7 @@ class Faithfulness(Trial):
         `excess.measure.method` is above 0 where the method is better than random, whatever the measure's direction;
         the 95 % interval is from resampled instances, and undefined for fewer than ten. `undefined` counts instances
         where the measure says nothing about the method or about the null. Sensitivity is not compared: random scores
-        are the steadiest of all.
+        are the steadiest of all. `unsigned.method` is 1 for methods that gave no score below zero.
         """
         found = {"n": float(table["uid"].nunique())}
         for measure in _present(table):
@@ -165,7 +169,7 @@ class Faithfulness(Trial):
             for method, values, null in _beside_null(table, measure):
                 if values is not null:
                     found |= _excess(measure, method, values, null)
-        return found
+        return found | unsigned(table)
 
     @staticmethod
     def figures(table: pd.DataFrame) -> tuple[Figure, ...]:
@@ -189,7 +193,8 @@ class Faithfulness(Trial):
             return "There are only random scores here, so nothing can be said."
         if all(each.unknown == each.all for each in verdicts.values()):
             return f"With fewer than {FEWEST} texts there is no interval, so nothing can be said: measure more texts."
-        return " ".join(f"{name[0].upper()}{name[1:]} {each.told()}." for name, each in verdicts.items())
+        sentences = [f"{name[0].upper()}{name[1:]} {each.told()}." for name, each in verdicts.items()]
+        return " ".join([*sentences, *filter(None, [told(summary)])])
 
 
 @dataclass(frozen=True)
