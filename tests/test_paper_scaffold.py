@@ -244,16 +244,20 @@ def _write(path: Path, rows: list[dict[str, object]]) -> None:
         stream.writelines(json.dumps(row) + "\n" for row in rows)
 
 
-def test_leaves_are_visited_only_where_the_copy_has_some(encoder: str, tmp_path: Path) -> None:
-    with_leaves, without = data(tmp_path / "one"), data(tmp_path / "two", leaves=False)
-    counts = [
-        sum(
-            isinstance(recipe, Plausibility)
-            for recipe in papers.recipes("scaffold", Choice(("sst",), (encoder,)), root)
-        )
-        for root in (with_leaves, without)
-    ]
-    assert counts == [1, 0]
+def test_leaves_are_visited_only_where_the_copy_has_some_and_no_other_fault_is_passed_over(
+    encoder: str, tmp_path: Path
+) -> None:
+    def trials(root: Path) -> int:
+        found = papers.recipes("scaffold", Choice(("sst",), (encoder,)), root)
+        return sum(isinstance(recipe, Plausibility) for recipe in found)
+
+    assert trials(data(tmp_path / "one")) == 1
+    with pytest.warns(UserWarning, match="this copy of sst has no tree leaves with their sentiment, so that"):
+        assert trials(data(tmp_path / "two", leaves=False)) == 0
+    broken = data(tmp_path / "three") / "sst" / "dev.jsonl.gz"
+    _write(broken, [{"id": "x", "text": "good film", "label": 1, "tokens": ["good"], "token_label5": [4, 2]}])
+    with pytest.raises(UserError, match="'tokens' and 'token_label5' must be lists of the same length"):
+        trials(tmp_path / "three")
 
 
 def test_a_little_run_of_all_of_it_finishes_and_says_what_came_out(

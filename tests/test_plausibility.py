@@ -248,6 +248,14 @@ class Pairs(Corpus):
 
 
 @dataclass(frozen=True)
+class Turned(Pairs):
+    """The same with the names of its classes exchanged."""
+
+    def read(self, data: Path) -> Splits:
+        return replace(Pairs.read(self, data), classes=("positive", "negative"))
+
+
+@dataclass(frozen=True)
 class Knowing:
     """Scores from the word ids alone: the marked words of `Pairs` and `Sentences` get `strength`, all others 0."""
 
@@ -429,6 +437,8 @@ def test_a_visiting_subject_is_its_home_among_other_texts_and_trains_nothing(wor
     table = workspace.get(Plausibility(there_now, (knowing(workspace, home),), oracles=False)).table
     assert Plausibility.summary(table)["n"] == 30
     assert isinstance(there_now, Visiting)
+    with pytest.raises(UserError, match=r"has the classes positive, negative, but .* with negative, positive: name"):
+        visiting(home, Turned()).restore(workspace)
 
 
 @dataclass(frozen=True)

@@ -91,11 +91,17 @@ class SST(Published):
         return _splits(Binary(), SENTIMENT, examples, {})
 
 
+class NoLeaves(UserError):
+    """A copy of SST without tree leaves, as the one of the hub is."""
+
+
 def _leaves(row: Row) -> Example:
     tokens = row.values.get("tokens")
+    if tokens is None or row.values.get("token_label5") is None:
+        raise NoLeaves(f"{row.where}: no tree leaves with their sentiment; use SST() without leaves on this copy")
     feelings = row.numbers("token_label5")
     if not isinstance(tokens, list) or len(tokens) != len(feelings):
-        raise UserError(f"{row.where}: no tree leaves with their sentiment; use SST() without leaves on this copy")
+        raise UserError(f"{row.where}: 'tokens' and 'token_label5' must be lists of the same length; mend this row")
     text = " ".join(str(token) for token in tokens)
     rationale = tuple(feeling != 2 for feeling in feelings)
     return Example(row.text("id"), (text,), row.index("label", SENTIMENT), rationale)

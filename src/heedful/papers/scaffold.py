@@ -7,6 +7,7 @@ rivals of SMaT: heads mixed by ridge regression on leave-one-out effects, and la
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -18,9 +19,9 @@ from heedful.attributions.paths import IntegratedGradients
 from heedful.attributions.perturbation import Random
 from heedful.attributions.rollout import Rollout
 from heedful.core.mixing import Normaliser
-from heedful.core.types import Corpus, Method, UserError
+from heedful.core.types import Method, UserError
 from heedful.core.workspace import Recipe
-from heedful.data.corpora import SST
+from heedful.data.corpora import SST, NoLeaves
 from heedful.papers.choosing import Choice, chosen
 from heedful.papers.scaffold_schools import IMAGES, PAIRS, PILOT, QUALITY, TEXTS, School, school
 from heedful.recipes.attributed import Attributed
@@ -166,7 +167,7 @@ def _marked(name: str, teacher: Subject, corpora: Sequence[str], choice: Choice)
     if name in QUALITY:
         return [teacher]
     found: list[Subject] = []
-    if name == "sst" and name in corpora and _there(SST(leaves=True), choice):
+    if name == "sst" and name in corpora and _has_leaves(choice):
         found.append(visiting(teacher, SST(leaves=True)))
     if name in TEXTS and MOVIES in corpora:
         # All splits together, as in the paper: the teacher has seen none.
@@ -174,13 +175,18 @@ def _marked(name: str, teacher: Subject, corpora: Sequence[str], choice: Choice)
     return found
 
 
-def _there(corpus: Corpus, choice: Choice) -> bool:
-    """Whether the copy in the data folder can be read so: that of the hub has no leaves."""
+def _has_leaves(choice: Choice) -> bool:
+    """Whether the copy in the data folder has leaves, which that of the hub has not; says so where it has none."""
     if choice.data is None:
         return True
     try:
-        corpus.read(choice.data)
-    except UserError:
+        SST(leaves=True).read(choice.data)
+    except NoLeaves:
+        warnings.warn(
+            "this copy of sst has no tree leaves with their sentiment, so that explanations are not compared there "
+            "with what people marked; the Stanford Sentiment Treebank itself has them",
+            stacklevel=2,
+        )
         return False
     return True
 

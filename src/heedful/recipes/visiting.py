@@ -46,6 +46,12 @@ class Visiting(Subject):
                 f"{self.corpus.name} asks for {splits.task}, but the model was trained on {self.home.corpus.name} "
                 f"for {trained.splits.task}: visit a corpus with the same question"
             )
+        ours, theirs = ([name.casefold() for name in each.classes] for each in (splits, trained.splits))
+        if ours != theirs:
+            raise UserError(
+                f"{self.corpus.name} has the classes {', '.join(splits.classes)}, but the model was trained on "
+                f"{self.home.corpus.name} with {', '.join(trained.splits.classes)}: name them alike, in the same order"
+            )
         return replace(trained, splits=_together(splits) if self.pooled else splits)
 
 
