@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Generator
 
+from heedful.attributions.attention import RawAttention
 from heedful.core.figures import Violin
 from heedful.core.tasks import Binary
 from heedful.core.types import Batch, Model, UserError
@@ -21,6 +22,7 @@ from heedful.models.encoders import Average, BiLSTM
 from heedful.models.pooled import Pooled, PooledModel
 from heedful.models.shapes import Compared
 from heedful.models.transformer import TinyTransformer
+from heedful.recipes.attributed import Attributed, sampled
 from heedful.trials.permutation import Permutation, permuted
 from heedful.trials.shuffling import Shuffling, shuffle
 from tests.tiny import subject
@@ -238,3 +240,13 @@ def test_a_head_that_is_not_there_is_refused() -> None:
     model, batch = transformer(), some_batch((3,))
     with pytest.raises(UserError, match="there is no head 7: this model has 2"):
         permuted(model, batch, Shuffling(2, head=7))
+
+
+@pytest.mark.parametrize("limit", [0, -3])
+def test_a_limit_that_leaves_no_instance_is_refused(limit: int) -> None:
+    words = f"a limit of {limit} leaves no instance: give 1 or more, or None for all of them"
+    with pytest.raises(UserError, match=f"^{words}$"):
+        sampled(some_batch((2, 3, 4, 5)), limit)
+    with pytest.raises(UserError, match=f"^{words}$"):
+        Attributed(subject(), RawAttention(), limit=limit)
+    assert len(sampled(some_batch((2, 3, 4, 5)), 1)) == 1

@@ -11,7 +11,7 @@ from torch import Generator, Tensor
 
 from heedful.attributions.references import Explained
 from heedful.core.remembering import remembering
-from heedful.core.types import Batch, Method, Split
+from heedful.core.types import Batch, Method, Split, UserError
 from heedful.core.workspace import Artefact, Json, Recipe, Workspace, derived_seed
 from heedful.data.batching import SPECIALS, UNK
 from heedful.recipes.completeness import missed
@@ -35,6 +35,9 @@ class Attributed(Recipe):
     method: Method
     split: Split = "test"
     limit: int | None = None
+
+    def __post_init__(self) -> None:
+        check_limit(self.limit)
 
     def make(self, workspace: Workspace) -> Artefact:
         """A table with uid, units with scores, words and parts, predicted class, its probability and the label.
@@ -97,8 +100,15 @@ def _real(values: Tensor, mask: Tensor) -> list[float]:
     return [float(value) for value in values[mask].double().tolist()]
 
 
+def check_limit(limit: int | None) -> None:
+    """Refuses a limit that leaves no instance."""
+    if limit is not None and limit < 1:
+        raise UserError(f"a limit of {limit} leaves no instance: give 1 or more, or None for all of them")
+
+
 def sampled(batch: Batch, limit: int | None) -> Batch:
     """At most `limit` rows, the same ones for every subject on this split; all rows where there is no limit."""
+    check_limit(limit)
     if limit is None or limit >= len(batch):
         return batch
     generator = Generator().manual_seed(derived_seed("limit", len(batch)))
