@@ -218,6 +218,28 @@ def test_dropout_is_the_same_in_every_pass() -> None:
     assert close(results[1], results[2], 1e-6)
 
 
+def test_fused_attention_that_draws_its_own_dropout_gives_way_to_plain_products_in_the_pilot_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As on a card, whose fused attention has random numbers of its own."""
+    given = attentive("bert")
+    given.student.train()
+    expected = asked(given).gradient
+    fused = nn.functional.scaled_dot_product_attention
+
+    def drawing(*inputs: Tensor, **settings: Tensor | float | None) -> Tensor:
+        torch.rand(1)
+        return fused(*inputs, **settings)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(nn.functional, "scaled_dot_product_attention", drawing)
+    with pytest.raises(ValueError, match="two explanations"):
+        asked(given)
+    monkeypatch.setattr("heedful.recipes.hypergradient._on_card", lambda weights: True)
+    found = asked(given)
+    assert (found.way, found.note) == ("jvp", "")
+    assert close(found.gradient, expected, 1e-10)
+
+
 def test_a_recurrent_student_goes_by_forward_mode_where_fused_cells_give_way_to_plain_ones() -> None:
     given = recurrent()
     assert close(asked(given).gradient, by_trying(given), 1e-5)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Literal, cast, get_args
@@ -22,6 +22,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from heedful.core.headscores import plain_attention
 from heedful.core.types import UserError
 
 Weights = Mapping[str, Tensor]
@@ -102,7 +103,9 @@ def hypergradient(problem: Bilevel, theta: Weights, phi: Tensor, way: Way = "jvp
     if way == "double-backward":
         return _differentiated(problem, theta, phi)
     start = {name: tensor.detach() for name, tensor in theta.items()}
-    done, direction, log_student = _aimed(problem, start, phi)
+    # Forward mode reads in plain products, and must find the explanation that the pilot found.
+    with _plain_reading() if way == "jvp" and _on_card(start) else nullcontext():
+        done, direction, log_student = _aimed(problem, start, phi)
     if problem.beta == 0 or not any(bool(tensor.any()) for tensor in direction.values()):
         return replace(done, way=way)
     explain = _Explain(problem, start, log_student)
@@ -242,6 +245,17 @@ def _same_chance(weights: Weights) -> Iterator[None]:
     """Gives the random state back, on the processor and on the devices of the weights."""
     devices = {tensor.device.index for tensor in weights.values() if tensor.is_cuda}
     with torch.random.fork_rng(devices=sorted(index for index in devices if index is not None)):
+        yield
+
+
+def _on_card(weights: Weights) -> bool:
+    """Whether fused attention draws its dropout in a way of its own, as it does on CUDA and not on the processor."""
+    return any(tensor.is_cuda for tensor in weights.values())
+
+
+@contextmanager
+def _plain_reading() -> Iterator[None]:
+    with plain_attention(), _plain_kernels():
         yield
 
 
