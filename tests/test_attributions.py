@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import pytest
 import torch
 from torch import Generator
 
 from heedful import catalogue
 from heedful.attributions.attention import RawAttention
+from heedful.attributions.perturbation import Random
 from heedful.core.tasks import Binary
 from heedful.core.types import Batch, Method, Model
 from heedful.models.attention import Additive
@@ -17,6 +16,7 @@ from heedful.models.encoders import BiLSTM
 from heedful.models.pooled import Pooled
 from heedful.models.shapes import Compared
 from heedful.models.transformer import TinyTransformer
+from tests.failing import failures
 from tests.test_permutation import some_batch
 
 METHODS = sorted(catalogue.METHODS)
@@ -65,30 +65,25 @@ def test_one_by_one_equals_batched(model: Model, method: Method) -> None:
         assert torch.allclose(alone, together[row, : len(alone)], atol=1e-6)
 
 
-class Refused(Exception):
-    """Raised inside a model, to see what a method leaves behind."""
-
-
 @pytest.mark.parametrize("failing", [False, True])
 def test_the_model_is_left_untouched(model: Model, method: Method, failing: bool) -> None:  # noqa: FBT001
     weights = {name: value.clone() for name, value in model.state_dict().items()}
     generator_state = torch.get_rng_state()
-    if failing:
-        handle = model.register_forward_hook(_refuse)
-        with contextlib.suppress(Refused):
-            method(model, BATCH, TARGET)
-        handle.remove()
-    else:
+
+    def check() -> None:
+        assert all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())
+        assert not any(module.training for module in model.modules())
+        assert all(not module._forward_hooks and not module._forward_pre_hooks for module in model.modules())
+        assert all(parameter.grad is None and parameter.requires_grad for parameter in model.parameters())
+        assert torch.equal(torch.get_rng_state(), generator_state)
+        assert torch.is_grad_enabled()
+
+    if not failing:
         method(model, BATCH, TARGET)
-    assert all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())
-    assert not any(module.training for module in model.modules())
-    assert all(not module._forward_hooks and not module._forward_pre_hooks for module in model.modules())
-    assert all(parameter.grad is None and parameter.requires_grad for parameter in model.parameters())
-    assert torch.equal(torch.get_rng_state(), generator_state)
-
-
-def _refuse(*_: object) -> None:
-    raise Refused
+        check()
+        return
+    places = [check() for _ in failures(model, lambda: method(model, BATCH, TARGET))]
+    assert bool(places) == (not isinstance(method, Random))
 
 
 def test_raw_attention_of_a_pooled_model_is_its_attention() -> None:

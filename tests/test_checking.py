@@ -96,6 +96,11 @@ def hooking(model: Model, batch: Batch, target: Tensor) -> Attribution:
     return Random()(model, batch, target)
 
 
+def hooking_later(model: Model, batch: Batch, target: Tensor) -> Attribution:
+    model(batch)
+    return hooking(model, batch, target)
+
+
 def reversed_signs(model: Model, batch: Batch, target: Tensor) -> Attribution:
     found = good(model, batch, target)
     return replace(found, scores=-found.scores)
@@ -114,6 +119,7 @@ def reversed_signs(model: Model, batch: Batch, target: Tensor) -> Attribution:
         (grasping, {MODEL}, "gradients changed"),
         (gambling, {MODEL, FAILING}, "Python's random state changed"),
         (hooking, {FAILING}, "hooks changed after an error"),
+        (hooking_later, {FAILING}, "hooks changed after an error in call"),
         (reversed_signs, {SIGN}, "have the wrong sign: positive is what speaks for the target"),
     ],
 )

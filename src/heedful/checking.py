@@ -6,8 +6,10 @@ plain lines. In a test of one's own a single line is enough: `assert check_expla
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, is_dataclass
 from types import FunctionType, TracebackType
 from typing import Protocol
@@ -29,6 +31,8 @@ from heedful.trials.evidence import Judge
 
 TOLERANCE = 1e-5
 """How far scores may differ, as a share of the largest, between a text alone and in company."""
+TRIES = 6
+"""At so many places at most a model is made to fail."""
 
 
 @dataclass(frozen=True)
@@ -229,17 +233,33 @@ def _model_left_alone(method: Method, case: _Case) -> str:
 
 
 def _model_left_alone_after_an_error(method: Method, case: _Case) -> str:
-    handle = case.model.register_forward_hook(_stop)
-    before = _state(case.model)
-    with _Watched():
-        method(case.model, case.batch, case.target)
-    problem = _changed(before, _state(case.model), " after an error")
-    handle.remove()
-    return problem
+    """The model fails at some of all the calls of its modules that a run makes, each time a fresh copy of it."""
+    with _stopped_at(None, copy.deepcopy(case.model)) as (model, calls):
+        method(model, case.batch, case.target)
+    # A method that reads nothing has one try, at which nothing fails.
+    for place in sorted({1 + round(step * max(0, len(calls) - 1) / (TRIES - 1)) for step in range(TRIES)}):
+        with _stopped_at(place, copy.deepcopy(case.model)) as (model, _):
+            before = _state(model)
+            with _Watched():
+                method(model, case.batch, case.target)
+            if problem := _changed(before, _state(model), f" after an error in call {place} of {len(calls)}"):
+                return problem
+    return ""
 
 
-def _stop(*_: object) -> None:
-    raise RuntimeError("stopped on purpose")
+@contextmanager
+def _stopped_at(place: int | None, model: Model) -> Iterator[tuple[Model, list[None]]]:
+    """The model, whose modules' call with this number fails; and a list that grows with each call."""
+    calls: list[None] = []
+
+    def stop(*_: object) -> None:
+        calls.append(None)
+        if len(calls) == place:
+            raise RuntimeError("stopped on purpose")
+
+    for module in model.modules():
+        module.register_forward_hook(stop)
+    yield model, calls
 
 
 def _sign(method: Method, case: _Case) -> str:
