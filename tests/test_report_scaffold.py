@@ -31,6 +31,7 @@ from heedful.recipes.explanations import Explanation, Learned, Mixed, Ridged, St
 from heedful.recipes.fit import Adam, Fit
 from heedful.recipes.pictured import Pictured
 from heedful.recipes.subject import Subject
+from heedful.report import scaffold_figures
 from heedful.report import scaffold_print as printed
 from heedful.report.chapters import figures, tables
 from heedful.report.charts import svg
@@ -470,6 +471,14 @@ def reading(root: Path) -> None:
     slopes: dict[str, Json] = {"type": "Attributed", "revision": 2, "method": described(IntegratedGradients()), **own}
     seal(root, slopes, Artefact({}, attributed(SLOPES), {"about": ABOUT, "n": 12, "of": 12}))
     seal(root, LEARNED, Artefact({}, attributed(SHARES), {"about": ABOUT, "n": 12, "of": 12}))
+
+
+def test_a_model_of_numbers_says_a_number_and_one_of_classes_a_class() -> None:
+    row = pd.Series({"predicted": 0, "probability": -0.31})
+    assert scaffold_figures._answer(row, []) == "\N{MINUS SIGN}0.31"
+    row = pd.Series({"predicted": 1, "probability": 0.9})
+    assert scaffold_figures._answer(row, ["bad", "good"]) == "good (0.90)"
+    assert scaffold_figures._answer(row, None) == "output 1 (0.90)"
 
 
 def test_texts_show_explanations_side_by_side_and_are_chosen_from_both_ends(sections: tuple[Section, ...]) -> None:

@@ -7,7 +7,6 @@ in the largest class is shown, as the paper does; of learned mixes all seeds.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,8 +27,6 @@ from heedful.report.shelves import NEEDED
 
 LONGEST = 60
 """Words of the longest text that is shown, if there are shorter ones."""
-_LAYER = re.compile(r"\.(?:layers?|h)\.(\d+)\.")
-"""How the names of a transformer's weights number its layers."""
 
 
 @dataclass(frozen=True)
@@ -61,11 +58,11 @@ def of(run: Run, finished: Sequence[Finished]) -> tuple[Figure, ...]:
     students = _students(run, finished)
     learned = [each for each in students if each.is_learned and _whole(each.artefact)]
     first = _medians(learned)[:1]
-    weights = [Mix(each.arm, _weights(each.artefact, run.subject)) for each in first]
+    weights = [Mix(each.arm, _weights(each.artefact)) for each in first]
     return (
         *_agreement(_medians(students)),
         *_heads_in_use(learned),
-        *_maps(learned, run.subject),
+        *_maps(learned),
         *scaffold_pictures.mosaics(run.recipe["subject"], weights[0] if weights else None, finished),
     )
 
@@ -136,18 +133,18 @@ def _curve(name: str, history: pd.DataFrame, column: str) -> tuple[Series, Serie
     return Series(name, epochs), Series(name, values)
 
 
-def _maps(students: Sequence[Student], teacher: Artefact | None) -> Iterable[Matrix]:
+def _maps(students: Sequence[Student]) -> Iterable[Matrix]:
     """Figure 5: the weight of each head, layer by layer, of the median seed and on average."""
     arms: dict[str, list[Student]] = {}
     for each in students:
         arms.setdefault(each.arm, []).append(each)
     for arm, several in arms.items():
         (middle,) = _medians(several)
-        weights = _weights(middle.artefact, teacher)
+        weights = _weights(middle.artefact)
         used = f"{int((weights != 0).sum())} of {weights.numel()} heads in use"
         yield _matrix(f"Figure 5: weights of the heads, {arm}, seed {middle.seed} (the median); {used}", weights)
         if len(several) > 1:
-            mean = torch.stack([_weights(each.artefact, teacher) for each in several]).mean(0)
+            mean = torch.stack([_weights(each.artefact) for each in several]).mean(0)
             yield _matrix(f"Figure 5: the same, mean of {len(several)} seeds", mean)
 
 
@@ -155,21 +152,15 @@ def _matrix(title: str, weights: Tensor) -> Matrix:
     layers, heads = weights.shape
     values = tuple(tuple(row) for row in weights.tolist())
     low, high = min(0.0, float(weights.min())), float(weights.max())
-    rows = tuple(f"layer {place}" for place in range(layers)) if layers > 1 else ("all heads",)
+    rows = tuple(f"layer {place}" for place in range(layers))
     return Matrix(title, rows, tuple(f"head {place}" for place in range(heads)), values, (low, high or 1.0))
 
 
-def _weights(artefact: Artefact, teacher: Artefact | None) -> Tensor:
-    """Coefficients `[layer head]`; in one row where nothing tells how many layers there are."""
-    flat = artefact.tensors["coefficients"].double()
-    noted = artefact.notes.get("layers")
-    layers = noted if isinstance(noted, int) else 0 if teacher is None else _layers(teacher)
-    return flat.reshape(layers, -1) if layers and len(flat) % layers == 0 else flat.unsqueeze(0)
-
-
-def _layers(teacher: Artefact) -> int:
-    numbers = [int(match[1]) for name in teacher.tensors if (match := _LAYER.search(f".{name}"))]
-    return max(numbers) + 1 if numbers else 0
+def _weights(artefact: Artefact) -> Tensor:
+    """Coefficients `[layer head]`."""
+    layers = artefact.notes["layers"]
+    assert isinstance(layers, int)
+    return artefact.tensors["coefficients"].double().reshape(layers, -1)
 
 
 def heatmaps(run: Run, finished: Sequence[Finished]) -> tuple[Heatmap, ...]:
@@ -184,8 +175,8 @@ def heatmaps(run: Run, finished: Sequence[Finished]) -> tuple[Heatmap, ...]:
     scored = words["scored"].map(sum)
     short = areas[areas.index.map(scored.get).isin(range(FEWEST, LONGEST + 1))]
     ordered = (short if len(short) else areas).sort_values(kind="stable")
-    classes = [] if run.subject is None else run.subject.notes.get("classes")
-    names = [str(name) for name in classes] if isinstance(classes, list) else []
+    classes = None if run.subject is None else run.subject.notes.get("classes")
+    names = [str(name) for name in classes] if isinstance(classes, list) else None
     told = _Told(table, names, methods_of(run.recipe, table))
     return tuple(_heatmap(title, str(uid), found, told) for title, uid in _chosen(ordered))
 
@@ -242,10 +233,14 @@ def _chosen(areas: pd.Series) -> list[tuple[str, object]]:
 
 @dataclass(frozen=True)
 class _Told:
-    """The rows of a plausibility trial, the names of the classes, and print's rows by method."""
+    """The rows of a plausibility trial, the names of the classes, and print's rows by method.
+
+    Args:
+        classes: none of a model that gives a number; None where the model is not there to tell.
+    """
 
     table: pd.DataFrame
-    classes: Sequence[str]
+    classes: Sequence[str] | None
     rows: Mapping[str, str]
 
     def words(self, method: str) -> str:
@@ -270,9 +265,15 @@ def _series(name: str, scores: Sequence[float]) -> Series:
     return Series(f"{name} (over an even share)", tuple(score - 1 / len(scores) for score in scores))
 
 
+def _answer(row: pd.Series, classes: Sequence[str] | None) -> str:
+    """The class and how sure the model is of it, or its number."""
+    shown = f"{row['probability']:.2f}".replace("-", "\N{MINUS SIGN}")
+    if classes is None:
+        return f"output {int(row['predicted'])} ({shown})"
+    return f"{classes[int(row['predicted'])]} ({shown})" if classes else shown
+
+
 def _caption(uid: str, row: pd.Series, told: _Told) -> str:
-    predicted = int(row["predicted"])
-    name = told.classes[predicted] if predicted < len(told.classes) else f"output {predicted}"
     own = told.table[(told.table["uid"] == uid) & (told.table["status"] == "judged")]
     areas = own.drop_duplicates(["method", "part"])
     words = [
@@ -280,4 +281,4 @@ def _caption(uid: str, row: pd.Series, told: _Told) -> str:
         for each in areas.itertuples()
         if each.kind in ("method", "null")
     ]
-    return f"the teacher says {name} ({row['probability']:.2f}); AUC with what people marked: {', '.join(words)}"
+    return f"the teacher says {_answer(row, told.classes)}; AUC with what people marked: {', '.join(words)}"
