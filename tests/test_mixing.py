@@ -26,7 +26,6 @@ from heedful.core.mixing import (
     log_distribution,
     mixed,
     peak,
-    tempered,
     uniform,
 )
 from heedful.core.types import UserError
@@ -122,12 +121,10 @@ def test_a_map_that_is_left_out_has_no_part_whatever_it_says() -> None:
         assert coefficients(phi, normaliser).tolist() == [0.5, 0.0, 0.5]
 
 
-def test_a_mix_is_the_weighted_sum_of_maps_and_a_temperature_divides_it() -> None:
+def test_a_mix_is_the_weighted_sum_of_maps() -> None:
     maps = torch.tensor([[[1.0, 2.0], [10.0, 20.0]], [[0.0, -1.0], [5.0, 5.0]]])
     phi = torch.tensor([2.0, -0.5])
     assert mixed(maps, phi, "none").tolist() == [[-3.0, -6.0], [-2.5, -4.5]]
-    half = torch.tensor([2.0, -0.5, math.log(0.5)])
-    assert tempered(maps, half, "none").flatten().tolist() == pytest.approx([-6.0, -12.0, -5.0, -9.0])
 
 
 def test_a_distribution_lives_on_its_support_only() -> None:

@@ -60,11 +60,6 @@ def mixed(maps: Tensor, phi: Tensor, normaliser: Normaliser) -> Tensor:
     return torch.einsum("bmu,m->bu", maps, coefficients(phi, normaliser).to(maps.dtype))
 
 
-def tempered(maps: Tensor, parameters: Tensor, normaliser: Normaliser) -> Tensor:
-    """A mix divided by a temperature, `[batch unit]`: `parameters` are phi and, last, the log of the temperature."""
-    return mixed(maps, parameters[:-1], normaliser) * (-parameters[-1]).exp()
-
-
 def log_distribution(logits: Tensor, support: Tensor) -> Tensor:
     """The log of softmax over the support, `[batch unit]`; 0 off the support, in value and gradient never infinite."""
     # The least number and not minus infinity: a row without support would be NaN before it is masked.

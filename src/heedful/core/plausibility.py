@@ -116,42 +116,11 @@ def plausibility(scores: Tensor, rationale: Tensor, mask: Tensor, top: Top = "ra
     return {name: values.masked_fill(says_nothing, torch.nan) for name, values in found.items()}
 
 
-def roc_area(scores: Tensor, rationale: Tensor, mask: Tensor) -> Tensor:
+def _area(ranks: DenseRanks, marked: Tensor, mask: Tensor) -> Tensor:
     """The chance that a marked word is scored above an unmarked one, ties counting one half, `[...]`.
 
     `(Σ midranks of the marked - P (P + 1) / 2) / (P N)`; NaN where one kind is missing.
-
-    >>> marked, there = torch.tensor([[True, False, False]]), torch.ones(1, 3, dtype=torch.bool)
-    >>> [roc_area(torch.tensor([each]), marked, there).item() for each in ([3, 2, 1], [1, 2, 3], [7, 7, 7])]
-    [1.0, 0.0, 0.5]
     """
-    real = mask.expand(scores.shape)
-    return _area(dense_ranks(scores, real), (rationale & mask).expand(scores.shape), real)
-
-
-def average_precision(scores: Tensor, rationale: Tensor, mask: Tensor) -> Tensor:
-    """The mean over marked words of the precision among all words scored as high or higher, `[...]`.
-
-    This is `Σ (R_k - R_{k-1}) P_k` over the distinct scores: ties enter together. NaN where no word is marked.
-    """
-    real = mask.expand(scores.shape)
-    return _average_precision(dense_ranks(scores, real), (rationale & mask).expand(scores.shape))
-
-
-def highest(scores: Tensor, mask: Tensor, count: Tensor) -> Tensor:
-    """The part of each word `[... word]` in the `count` `[...]` highest: 1, 0, or its share where ties cross the edge.
-
-    Words that tie for the last places share them evenly, as the mean over all ways to break the tie.
-
-    >>> there = torch.ones(1, 4, dtype=torch.bool)
-    >>> highest(torch.tensor([[1.0, 5.0, 1.0, 0.0]]), there, torch.tensor([2]))
-    tensor([[0.5000, 1.0000, 0.5000, 0.0000]], dtype=torch.float64)
-    """
-    real = mask.expand(scores.shape)
-    return _highest(dense_ranks(scores, real), real, count)
-
-
-def _area(ranks: DenseRanks, marked: Tensor, mask: Tensor) -> Tensor:
     middle = ranks.sizes.cumsum(-1).double() - (ranks.sizes - 1).double() / 2
     positives, words = marked.sum(-1).double(), mask.sum(-1).double()
     ranked = (middle.gather(-1, _slots(ranks)) * marked).sum(-1)
@@ -159,6 +128,10 @@ def _area(ranks: DenseRanks, marked: Tensor, mask: Tensor) -> Tensor:
 
 
 def _average_precision(ranks: DenseRanks, marked: Tensor) -> Tensor:
+    """The mean over marked words of the precision among all words scored as high or higher, `[...]`.
+
+    This is `Σ (R_k - R_{k-1}) P_k` over the distinct scores: ties enter together. NaN where no word is marked.
+    """
     slots, hits = _slots(ranks), marked.long()
     by_place = torch.zeros_like(ranks.sizes).scatter_add_(-1, slots, hits)
     as_high, hits_as_high = (_from_the_top(each).gather(-1, slots) for each in (ranks.sizes, by_place))
@@ -166,16 +139,16 @@ def _average_precision(ranks: DenseRanks, marked: Tensor) -> Tensor:
 
 
 def _highest(ranks: DenseRanks, mask: Tensor, count: Tensor) -> Tensor:
+    """The part of each word `[... word]` in the `count` `[...]` highest: 1, 0, or its share where ties cross the edge.
+
+    Words that tie for the last places share them evenly. Hits, and with them F1 and recall, are then the means over all
+    ways to break the tie; IOU, which is convex in them, is that of the mean hits and never above the mean.
+    """
     slots = _slots(ranks)
     own = ranks.sizes.gather(-1, slots)
     higher = _from_the_top(ranks.sizes).gather(-1, slots) - own
     left = (count.unsqueeze(-1) - higher).clamp(min=0).double()
     return (left / own.clamp(min=1)).clamp(max=1.0).masked_fill(~mask, 0.0)
-
-
-def above_threshold(scores: Tensor, mask: Tensor, threshold: float) -> Tensor:
-    """1 for each word whose score is larger than the threshold, else 0, `[... word]`: another way to pick words."""
-    return ((scores > threshold) & mask).double()
 
 
 def picked_words(mask: Tensor, top: int | float) -> Tensor:
@@ -197,7 +170,10 @@ def f1(picked: Tensor, rationale: Tensor) -> Tensor:
 
 
 def overlap(picked: Tensor, rationale: Tensor) -> Tensor:
-    """`|picked ∩ marked| / |picked ∪ marked|` (IOU), `[...]`; 0 where no word is either."""
+    """`|picked ∩ marked| / |picked ∪ marked|` (IOU), `[...]`; 0 where no word is either.
+
+    Of words picked in part, because they tie, it is the IOU of the mean hits: never above the mean over all ways.
+    """
     hits, both = _hits(picked, rationale)
     return hits / (both - hits).masked_fill(both == 0, 1.0)
 

@@ -1,7 +1,7 @@
 """How the outer loss of a bilevel step changes with the teacher's explainer, without a Hessian of the student.
 
 Inner loss I(theta, phi) = S(theta) + beta D(p(phi), q(theta)), with p = e_T and q = log e_S. The pilot step goes to
-theta' = (1 - rate decay) theta - rate c g, with g = dI/dtheta and c <= 1 the factor of clipping; v is the gradient of
+theta' = theta - rate c g, with g = dI/dtheta and c <= 1 the factor of clipping; v is the gradient of
 the outer loss at theta'. Only g and c depend on phi: d outer / d phi = - rate <w, dg/dphi> with w = v where nothing is
 clipped, else w = c (v - g <g, v> / (|g| (|g| + 1e-6))), since c = clip / (|g| + 1e-6). And phi enters g only through D:
 <w, dg/dphi> = beta d/dphi <dD/dq, q'>, where q' is the derivative of q along w, one forward-mode pass of the student.
@@ -47,7 +47,6 @@ class Bilevel:
         teach: e_T `[batch unit]` at phi, on the inner batch.
         divergence: how far log e_S (second) is from e_T (first), a scalar; twice differentiable.
         clip: largest norm of the step's gradient over all weights; None leaves it.
-        decay: decoupled weight decay, on all weights.
     """
 
     inner: Callable[[Weights], tuple[Tensor, Tensor]]
@@ -57,7 +56,6 @@ class Bilevel:
     rate: float
     beta: float
     clip: float | None = None
-    decay: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -145,8 +143,7 @@ def _stepped(problem: Bilevel, theta: Weights, teacher: Tensor, *, keep: bool) -
         factor = torch.ones_like(norm)
         if problem.clip is not None and bool(norm + BESIDE > problem.clip):
             factor = problem.clip / (norm + BESIDE)
-        rest = 1 - problem.rate * problem.decay
-        after = {name: rest * before[name] - problem.rate * factor * gradient[name] for name in before}
+        after = {name: before[name] - problem.rate * factor * gradient[name] for name in before}
     return _Pilot(after, gradient, log_student.detach(), norm, factor)
 
 
