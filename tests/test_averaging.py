@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pandas as pd
@@ -11,15 +12,17 @@ import pytest
 from heedful.attributions.attention import RawAttention
 from heedful.attributions.deeplift import DeepLift
 from heedful.attributions.paths import GradientShap, IntegratedGradients
-from heedful.core.workspace import Workspace
+from heedful.core.workspace import Finished, Workspace
 from heedful.models.attention import Additive, Sparsemax
 from heedful.models.encoders import BiLSTM
 from heedful.models.pooled import Pooled
 from heedful.recipes.attributed import Attributed
 from heedful.recipes.completeness import missed
+from heedful.report import gathering
 from heedful.report.averaging import over_seeds, told
 from heedful.report.content import Section
 from heedful.report.gathering import page
+from heedful.report.runs import Run, finished_runs
 from heedful.runner import run
 from heedful.trials.agreement import Agreement
 from heedful.trials.faithfulness import Faithfulness
@@ -112,4 +115,15 @@ def test_the_section_says_how_verdicts_of_two_seeds_are_reached(workspace: Works
     found = section(workspace, "faithfulness")
     assert found.meaning.endswith("counts only where it holds on each of the 2 seeds.")
     assert found.tables[0].caption == "Summary (mean of 2 seeds; of intervals, the outermost bounds)"
-    assert found.warnings[0] == "Measured on 12 of 40 test instances."
+    assert [each for each in found.warnings if "instances" in each] == ["Measured on 12 of 40 test instances."]
+
+
+def test_a_warning_of_the_second_seed_alone_is_told(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    def altered(finished: Sequence[Finished]) -> Iterator[Run]:
+        for each in finished_runs(finished):
+            notes = {**each.artefact.notes, **({"n": 11} if each.seed == 1 else {})}
+            yield replace(each, artefact=replace(each.artefact, notes=notes))
+
+    monkeypatch.setattr(gathering, "finished_runs", altered)
+    told_of = [each for each in section(workspace, "faithfulness").warnings if "instances" in each]
+    assert told_of == [f"Measured on {n} of 40 test instances." for n in (12, 11)]
