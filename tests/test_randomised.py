@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
+from heedful.attributions import nulls
 from heedful.attributions.attention import RawAttention
 from heedful.attributions.gradient import Gradient
 from heedful.attributions.nulls import Randomised, redrawn
 from heedful.attributions.perturbation import Random
+from heedful.core.types import Model
+from heedful.core.workspace import Workspace
+from heedful.recipes.attributed import Attributed
 from tests.attention_laws import MODELS, check_laws, pooled, subject, targets
 from tests.networks import tiny
+from tests.tiny import subject as trained
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -53,3 +60,23 @@ def test_padding_stays_zero() -> None:
     table = redrawn(pooled(), 0).get_parameter("tables.0.weight")
     assert (table[0] == 0).all()
     assert (table[1:] != 0).all()
+
+
+def test_weights_are_drawn_once_for_all_batches_of_a_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[int] = []
+
+    def counted(model: Model, seed: int) -> Model:
+        drawn.append(seed)
+        return redrawn(model, seed)
+
+    monkeypatch.setattr(nulls, "redrawn", counted)
+    recipe = Attributed(trained(), Randomised(Gradient(), seed=3))
+    small = Workspace(tmp_path, batch_size=8).get(recipe).table
+    assert drawn == [3]
+    subject = trained().restore(Workspace(tmp_path))
+    batch = subject.batch("test")
+    target = torch.tensor(small.set_index("uid").loc[list(batch.uids), "predicted"].tolist())
+    expected = Gradient()(redrawn(subject.model, 3), batch, target).scores
+    for row, uid in enumerate(batch.uids):
+        found = torch.tensor(small.set_index("uid").loc[uid, "scores"])
+        assert torch.allclose(found, expected[row, : len(found)].to(found), atol=1e-6)

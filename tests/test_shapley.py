@@ -194,6 +194,14 @@ def test_with_room_enough_every_coalition_stands_once_with_its_kernel_weight(cou
     assert coalitions[0][~used].all()
 
 
+@pytest.mark.parametrize("samples", [20, 21])
+def test_weights_sum_to_one_where_nothing_is_left_to_be_drawn(samples: int) -> None:
+    coalitions, weights = kernel_coalitions(torch.tensor([5]), torch.tensor([10]), samples)
+    assert sorted(coalitions[0, :20].sum(1).tolist()) == [1] * 10 + [9] * 10
+    assert weights[0, :20].tolist() == pytest.approx([1 / 20] * 20)
+    assert not weights[0, 20:].any()
+
+
 def test_draws_come_with_their_complements_and_follow_the_kernel() -> None:
     count = 10
     seeds = torch.arange(3)

@@ -21,7 +21,8 @@ from heedful.core.randomness import hashed_uniform, random_orders
 def kernel_coalitions(seeds: Tensor, counts: Tensor, samples: int) -> tuple[Tensor, Tensor]:
     """Coalitions `[batch sample feature]`, neither empty nor whole, and their weights `[batch sample]`.
 
-    A sample that is not needed keeps all features and has weight 0. Weights of a row sum to 1.
+    A sample that is not needed keeps all features and has weight 0. Weights of a row of two features or more sum to 1,
+    also where no pair of samples is left to be drawn for the smaller levels.
 
     Args:
         seeds: `[batch]`.
@@ -86,8 +87,9 @@ def _plan(count: int, samples: int) -> _Plan:
     left = float(rest.sum())
     empty = torch.zeros(0, count, dtype=torch.bool)
     sizes = rest / left if left else rest
-    none = torch.zeros(0, dtype=torch.float64)
-    return _Plan(torch.cat([empty, *levels]), torch.cat([none, *weights]), budget // 2 if left else 0, left, sizes)
+    pairs = budget // 2 if left else 0
+    whole = torch.cat(weights)
+    return _Plan(torch.cat([empty, *levels]), whole / whole.sum() if left and not pairs else whole, pairs, left, sizes)
 
 
 def _of_size(count: int, size: int) -> Tensor:

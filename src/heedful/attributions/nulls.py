@@ -58,7 +58,22 @@ class Randomised:
 
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """The scores of `method` for the same targets on the other model."""
-        return self.method(redrawn(model, self.seed), batch, target)
+        return self.prepared(model)(model, batch, target)
+
+    def prepared(self, model: Model) -> Method:
+        """The same with the other model drawn once and for all."""
+        return _OnAnother(self.method, redrawn(model, self.seed))
+
+
+@dataclass(frozen=True)
+class _OnAnother:
+    """A method that explains another model than it is given."""
+
+    method: Method
+    other: Model
+
+    def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
+        return self.method(self.other, batch, target)
 
 
 @torch.no_grad()

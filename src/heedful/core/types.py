@@ -383,3 +383,12 @@ class Method(Protocol):
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Scores of the units for the outputs `target` `[batch]` (class indices)."""
         ...
+
+
+@runtime_checkable
+class Prepares(Protocol):
+    """A method with work to do once for a model, before it is run on many batches."""
+
+    def prepared(self, model: Model) -> Method:
+        """The method made ready for this model as it is now; called with it, it gives the same scores."""
+        ...

@@ -11,7 +11,7 @@ from torch import Generator, Tensor
 
 from heedful.attributions.references import Explained
 from heedful.core.remembering import remembering
-from heedful.core.types import Batch, Method, Split, UserError
+from heedful.core.types import Batch, Method, Prepares, Split, UserError
 from heedful.core.workspace import Artefact, Json, Recipe, Workspace, derived_seed
 from heedful.data.batching import SPECIALS, UNK
 from heedful.recipes.completeness import missed
@@ -47,24 +47,25 @@ class Attributed(Recipe):
         """
         trained = self.subject.restore(workspace)
         batch = sampled(trained.batch(self.split), self.limit)
+        method = self.method.prepared(trained.model) if isinstance(self.method, Prepares) else self.method
         rows: list[dict[str, object]] = []
         title = f"{type(self.method).__name__} {' '.join(map(str, self.subject.about.values()))}"
         with workspace.progress.task(title, len(batch)) as step:
             for _, part in inference_batches(batch, workspace.batch_size):
                 # What a method asks twice about the same text is answered once.
                 with remembering(trained.model):
-                    rows += self._rows(trained, part.to(workspace.device))
+                    rows += self._rows(trained, part.to(workspace.device), method)
                 step(len(part))
         notes: dict[str, Json] = {"about": dict(self.subject.about), "method": type(self.method).__name__}
         counts: dict[str, Json] = {"n": len(rows), "of": len(trained.examples(self.split))}
         table = pd.DataFrame(rows)
         return Artefact(table=table, notes=notes | counts | missed(table))
 
-    def _rows(self, trained: Trained, batch: Batch) -> list[dict[str, object]]:
+    def _rows(self, trained: Trained, batch: Batch, method: Method) -> list[dict[str, object]]:
         with torch.no_grad():
             probabilities = trained.model.task.probabilities(trained.model(batch).logits)
         target = probabilities.argmax(-1)
-        found = self.method(trained.model, batch, target)
+        found = method(trained.model, batch, target)
         texts = _readable(trained, batch, self.split)
         labels = [None] * len(batch) if batch.labels is None else batch.labels.tolist()
         return [
