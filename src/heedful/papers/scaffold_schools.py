@@ -70,7 +70,7 @@ jumped between .81 and .48; Adam brought it to .84 in five."""
 PILOT = 0.1
 """Rate of the pilot step, which is plain descent: Adam's own rate would give hypergradients too small to be heard."""
 JUDGING = replace(READING, batch=16, patience=6)
-"""The paper's students of quality estimation."""
+"""Students of quality estimation: batch and patience are the paper's, whose code waits an epoch longer than it says."""
 SEEING = replace(JUDGING, optimiser=Adam(rate=1e-3, decay=0.0, amsgrad=False, undecayed=()))
 """Students that see images start from nothing, where the paper's plain descent at 5e-3 leads nowhere."""
 
@@ -80,7 +80,8 @@ class School:
     """A teacher and what its students have in common.
 
     Args:
-        rate: of phi's optimiser. The paper's 5e-4 is for hundreds of epochs of descent; here there are few.
+        rate: of phi's optimiser. The paper's 5e-4 (2e-4 for quality) is for hundreds of epochs of descent; here there
+            are few.
     """
 
     teacher: Subject
@@ -129,7 +130,8 @@ def sizes_of(corpus: str, choice: Choice) -> tuple[int, ...]:
 def _read(corpus: str, part: Corpus, encoder: str, choice: Choice) -> tuple[Subject, Plan]:
     source = checkpoint(encoder)
     quality = corpus in QUALITY
-    # The paper's rates; its warm-up of 500 of 1563 steps is a tenth here, where all is one epoch.
+    # The rate is the paper's for texts (1e-5 in print for quality); its warm-up of 500 steps, and of 4000 for quality,
+    # is a tenth of all steps here, where training is shorter.
     fit = Fit(
         epochs=1 if choice.quick else _EPOCHS[corpus],
         batch=16 if quality else 32,

@@ -40,7 +40,8 @@ SAMPLE = 2
 
 # The paper's code waits one epoch longer than its patience of 10 says, and its epochs have no end.
 SCHOOLING = Fit(epochs=200, batch=32, optimiser=SGD(), select=Select(), patience=11, clip=5.0, reduction="mean")
-"""The paper's training of a student."""
+"""The paper's training of a student, but for ties: an epoch that equals the best one on dev at a lower training loss is
+the new best, and patience begins anew with it."""
 
 
 @dataclass(frozen=True)
