@@ -167,9 +167,14 @@ def test_two_texts_soft_labels_and_a_shared_dev_split(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     teacher = replace(TEACHER, corpus=Pairs())
     room = Classroom(size=10, draw="fixed", shared=True)
-    made = workspace.get(Student(teacher, PLAN, Mixed(), room, labels="soft", fit=FIT))
+    soft = Student(teacher, PLAN, Mixed(), room, labels="soft", fit=FIT)
+    made, hard = workspace.get(soft), workspace.get(replace(soft, labels="hard"))
     assert made.notes["sizes"] == {"train": 10, "outer": 24, "judge": 24, "test": 24}
     assert made.notes["measure"] == "accuracy"
+    assert not same(made.tensors, hard.tensors), "a distribution teaches otherwise than its likeliest class"
+    apart = workspace.get(replace(soft, classroom=replace(room, shared=False)))
+    assert apart.notes["sizes"] == {"train": 10, "outer": 12, "judge": 12, "test": 24}
+    assert made.notes["simulability"] == pytest.approx(float((made.table["teacher"] == made.table["student"]).mean()))
 
 
 def test_a_number_is_simulated_by_squared_error_and_judged_by_pearson(tmp_path: Path) -> None:
@@ -191,7 +196,13 @@ def test_patches_of_images_are_simulated_by_a_student_with_fewer_layers(tmp_path
     recipe = Student(teacher, replace(vit, layers=1), Mixed(), Classroom(size=20), fit=replace(FIT, epochs=2))
     made = workspace.get(recipe)
     assert made.tensors["student/phi"].shape == (2,)
-    assert 0 <= float(made.notes["simulability"]) <= 1  # type: ignore[arg-type]
+    batch = teacher.restore(workspace).batch("test")
+    with torch.no_grad():
+        said = [
+            model(batch).logits.argmax(1) for model in (teacher.restore(workspace).model, recipe.restore(workspace))
+        ]
+    assert made.table["student"].tolist() == said[1].tolist()
+    assert made.notes["simulability"] == pytest.approx(float((said[0] == said[1]).float().mean()))
 
 
 def test_a_recurrent_student_has_one_head_to_explain_with(workspace: Workspace) -> None:
