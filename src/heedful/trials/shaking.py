@@ -69,7 +69,7 @@ def shaken_scores(method: Method, model: Model, batch: Batch, target: Tensor, se
     """The method's scores `[batch change unit]` under one small change for each seed."""
     if isinstance(method, Randomised):
         # The redrawn model is shaken: weights are drawn by their names, and those of a shaken one have others.
-        method, model = method.method, redrawn(model, method.seed)
+        model, method = redrawn(model, method.seed), method.method
     found = [_scores(method, shaken(model, derived_seed("shaken", seed)), batch, target) for seed in seeds]
     return torch.stack(found, dim=1)
 
