@@ -96,10 +96,11 @@ def test_check_10_distilbert_with_three_classes_has_the_published_number_of_weig
     assert sum(head) == 590_592 + 2_307
 
 
-def test_check_10_reviews_of_at_most_240_words_are_as_many_as_in_the_paper() -> None:
+def test_check_10_reviews_of_at_most_240_words_are_as_many_as_in_the_paper(tmp_path: Path) -> None:
     data = Path(os.environ.get("HEEDFUL_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data")
     if not (data / "imdb_jw").is_dir():
         pytest.skip(f"no imdb_jw at {data}: set HEEDFUL_DATA to run on the reviews of Jain & Wallace")
     splits = IMDB().read(data)
-    batching = song_subject("imdb", "bilstm", Choice()).batching
-    assert [len(batching.select(splits[split]).examples) for split in ("dev", "test")] == [3318, 3482]
+    for encoder in ("bilstm", str(tmp_path)):
+        batching = song_subject("imdb", encoder, Choice()).batching
+        assert [len(batching.select(splits[split]).examples) for split in ("dev", "test")] == [3318, 3482]

@@ -17,6 +17,7 @@ from heedful.trials.agreement import Agreement
 from heedful.trials.faithfulness import Faithfulness
 from heedful.trials.necessity import Necessity
 from heedful.trials.performance import Performance
+from heedful.trials.signs import signed
 from heedful.trials.truth import Truth
 
 TEN = 10
@@ -27,7 +28,8 @@ def test_in_the_court_faithfulness_is_measured_wherever_the_truth_is_known(corpu
     found = disagreement(Choice(corpora=(corpus,), limit=30))
     (truth,) = [each for each in found if isinstance(each, Truth)]
     (faithful,) = [each for each in found if isinstance(each, Faithfulness)]
-    assert (faithful.subject, faithful.methods, faithful.limit) == (truth.subject, truth.methods, truth.limit)
+    assert (faithful.subject, faithful.limit) == (truth.subject, truth.limit)
+    assert faithful.methods == signed(truth.methods)
     assert truth.methods == (ADDED if corpus == "known-additive" else POOLED)
     assert truth.limit == 30
 
@@ -41,6 +43,9 @@ def test_a_bilstm_has_ten_methods_three_seeds_and_uniform_weights_beside_learned
     }
     assert sum(isinstance(each, Necessity) for each in found) == 1
     assert {type(each) for each in found} == {Performance, Agreement, Faithfulness, Necessity}
+    more = disagreement(Choice(corpora=("sst",), seeds=4, limit=700))
+    asked = [(each.subject.seed, each.limit) for each in more if isinstance(each, Agreement)]
+    assert asked == [(87, 700), (2134, 700), (5555, 700), (100, 700)]
     quick = disagreement(Choice(corpora=("sst",), quick=True))
     assert {type(each) for each in quick} == {Performance, Agreement, Faithfulness}
 

@@ -211,6 +211,18 @@ def test_texts_without_words_are_left_out_and_counted() -> None:
     assert selection.left_out == {"no words in the text": 2}
 
 
+def test_texts_of_too_many_words_are_left_out_by_words_and_counted() -> None:
+    texts = [
+        Example("1", ("one two",)),
+        Example("2", ("one, two... three",)),
+        Example("3", ("a", "one two three four")),
+    ]
+    selection = Subwords("anything", shorter_than=3).select([*texts, Example("4", ("",))])
+    assert [e.uid for e in selection.examples] == ["1"]
+    assert selection.left_out == {"no words in the text": 1, "3 words or more": 2}
+    assert Subwords("anything").select(texts).examples == tuple(texts)
+
+
 def test_an_empty_batch_and_an_empty_text_do_not_crash() -> None:
     batcher = SubwordBatcher(bert())
     assert len(batcher([])) == 0

@@ -10,6 +10,7 @@ import pytest
 
 from heedful.core.types import UserError
 from heedful.core.workspace import Workspace
+from heedful.models.transformer import SmallTransformer
 from heedful.recipes.fit import Adam, Fit, Select
 from heedful.recipes.guides import Uniform
 from heedful.recipes.objectives import Imposed
@@ -61,6 +62,13 @@ def test_free_weights_are_those_of_the_other_papers_trial(table: pd.DataFrame, w
     assert summary["jsd.exact"] == pytest.approx(free["epsilon_max"].mean())
     assert summary["jsd.exact"] >= summary["jsd.search"] - 1e-9
     assert summary["tvd.exact"] <= 0.025 + 1e-9
+
+
+def test_a_transformer_has_a_curve_without_free_weights() -> None:
+    layered = replace(subject(), model=SmallTransformer(layers=1, heads=2, width=8))
+    assert len(Tradeoff(subject()).opposed) == 2
+    assert Tradeoff(layered).opposed == ()
+    assert not any(isinstance(need, Adversary) for need in Tradeoff(layered).needs)
 
 
 def test_the_uniform_model_is_trained_under_uniform_attention() -> None:

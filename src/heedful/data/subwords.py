@@ -11,13 +11,14 @@ import hashlib
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from transformers import AutoConfig, AutoTokenizer, BatchEncoding, PreTrainedTokenizerBase
 
+from heedful.core.recipe import LATER
 from heedful.core.types import Batch, Batcher, Batching, Content, Example, Selection, UserError
-from heedful.data.batching import Row, answers_of, padded, saved_number, texts_of, without_empty
+from heedful.data.batching import Row, answers_of, counted, padded, saved_number, texts_of, without_empty
 
 _VISIBLE = re.compile(r"\S+")
 # transformers writes a number near 1e30 where a tokenizer knows no limit.
@@ -34,10 +35,12 @@ class Subwords(Batching, Content):
         source: a folder with `tokenizer.json`, or the name of a model on the hub.
         max_length: units of a text, special symbols included; None takes the limit that the tokenizer, or
             else the model's configuration, states.
+        shorter_than: texts of so many whitespace words or more are left out.
     """
 
     source: str
     max_length: int | None = None
+    shorter_than: int | None = field(default=None, metadata=LATER)
 
     def fit(self, examples: Sequence[Example]) -> SubwordBatcher:
         return self._batcher(answers_of(examples))
@@ -46,7 +49,12 @@ class Subwords(Batching, Content):
         return self._batcher(saved_number(saved, "answers"))
 
     def select(self, examples: Sequence[Example]) -> Selection:
-        return without_empty(examples)
+        spoken = without_empty(examples)
+        if self.shorter_than is None:
+            return spoken
+        kept = tuple(e for e in spoken.examples if _most_words(e) < self.shorter_than)
+        reason = {f"{self.shorter_than} words or more": len(spoken.examples) - len(kept)}
+        return Selection(kept, {**spoken.left_out, **counted(reason)})
 
     def digest(self, data: Path) -> str:
         """A hash of the tokenizer's files in a folder; a hub name stands for itself."""
@@ -166,6 +174,10 @@ class SubwordBatcher(Batcher):
         token = str(self._tokenizer.convert_ids_to_tokens(number))
         special = token if token.startswith("<") else f"<{token.strip('[]').lower()}>"
         return str(self._tokenizer.decode([number])).strip() or token, special
+
+
+def _most_words(example: Example) -> int:
+    return max(len(_VISIBLE.findall(text)) for text in texts_of(example))
 
 
 def _slices(examples: Sequence[Example]) -> Iterator[Sequence[Example]]:

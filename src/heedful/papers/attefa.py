@@ -19,7 +19,7 @@ from heedful.models.attention import Additive, Softmax
 from heedful.models.encoders import GRU, Average, BiLSTM, Convolution
 from heedful.models.pooled import Pooled
 from heedful.models.transformer import SmallTransformer
-from heedful.papers.choosing import Choice, chosen, vectors_named
+from heedful.papers.choosing import Choice, chosen, seeded, vectors_named
 from heedful.papers.wiegreffe import ENCODERS, paced, quick_part
 from heedful.recipes.fit import Fit, Select
 from heedful.recipes.subject import Subject
@@ -41,7 +41,7 @@ def attefa(choice: Choice) -> list[Recipe]:
     corpora = chosen("corpus", choice.corpora, CORPORA)
     encoders = chosen("encoder", choice.encoders or ("bilstm", "perceptron"), ENCODERS)
     pace = paced(choice, 80)
-    seeds = PAPER_SEEDS[: 2 if choice.quick else choice.seeds or len(PAPER_SEEDS)]
+    seeds = seeded(PAPER_SEEDS, choice.seeds or (2 if choice.quick else len(PAPER_SEEDS)))
     # The mean over a batch, where Wiegreffe & Pinter take the sum.
     fit = replace(pace.adversary, reduction="mean")
     found: list[Recipe] = []

@@ -47,6 +47,15 @@ class Choice:
         return "random" if corpus.startswith("babi") else self.found
 
 
+def seeded(paper: Sequence[int], count: int) -> tuple[int, ...]:
+    """So many seeds: the paper's, and beyond them 100, 101 and so on.
+
+    >>> seeded((10, 50), 4)
+    (10, 50, 100, 101)
+    """
+    return (*paper[:count], *range(100, 100 + count - len(paper)))
+
+
 def vectors_named(name: str, width: int) -> WordVectors:
     """Word vectors by the name that a user gives: random, packaged, a name in the data folder, or a file."""
     if name == "random":

@@ -34,7 +34,7 @@ from heedful.models.pooled import Pooled
 from heedful.models.shapes import Compared, OneText
 from heedful.models.tally import Tally
 from heedful.models.transformer import Transformer
-from heedful.papers.choosing import Choice, chosen, vectors_named
+from heedful.papers.choosing import Choice, chosen, seeded, vectors_named
 from heedful.papers.wiegreffe import quick_part
 from heedful.recipes.fit import Adam, AdamW, Fit, Select
 from heedful.recipes.objectives import Supervised
@@ -43,6 +43,7 @@ from heedful.trials.agreement import Agreement
 from heedful.trials.faithfulness import Faithfulness
 from heedful.trials.necessity import Necessity
 from heedful.trials.performance import Performance
+from heedful.trials.signs import signed
 from heedful.trials.truth import Truth
 
 SINGLE = ("sst", "imdb")
@@ -97,8 +98,8 @@ def disagreement(choice: Choice) -> list[Recipe]:
 
 
 def _trials(corpus: str, encoder: str, choice: Choice) -> list[Recipe]:
-    seeds = SEEDS[: 1 if choice.quick else choice.seeds or len(SEEDS)]
-    limit = min(choice.limit or SAMPLE, QUICK_SAMPLE if choice.quick else SAMPLE)
+    seeds = seeded(SEEDS, choice.seeds or (1 if choice.quick else len(SEEDS)))
+    limit = choice.limit or (QUICK_SAMPLE if choice.quick else SAMPLE)
     base = song_subject(corpus, encoder, choice)
     methods = POOLED if encoder == "bilstm" else LAYERED
     found: list[Recipe] = []
@@ -107,7 +108,7 @@ def _trials(corpus: str, encoder: str, choice: Choice) -> list[Recipe]:
         found += [
             Performance(subject),
             Agreement(subject, methods, limit=limit),
-            Faithfulness(subject, methods, limit=limit),
+            Faithfulness(subject, signed(methods), limit=limit),
         ]
     # Table 3: uniform against learned attention, for the models that are cheap to train.
     return [*found, Necessity(base, seeds)] if encoder == "bilstm" and len(seeds) > 1 else found
@@ -140,7 +141,8 @@ def _transformer(corpus: str, encoder: str, choice: Choice) -> Subject:
     epochs = 1 if choice.quick else 2
     return Subject(
         corpus=quick_part(whole) if choice.quick else whole,
-        batching=Subwords(source, LONGEST),
+        # Reviews are left out by their words, not cut at so many units: all models see the same ones.
+        batching=Subwords(source, shorter_than=LONGEST + 1) if corpus == "imdb" else Subwords(source, LONGEST),
         model=Transformer(source),
         fit=Fit(epochs, 32, AdamW(rate=5 * rate, decay=0.0), Select(by="accuracy"), reduction="mean"),
         seed=SEEDS[0],
@@ -179,7 +181,7 @@ def _fit(corpus: str, *, quick: bool) -> Fit:
 
 def _court(corpus: Known, choice: Choice) -> list[Recipe]:
     """Truth and faithfulness under one law: of the model that only adds, or of a BiLSTM that learned the law."""
-    limit = QUICK_SAMPLE if choice.quick else choice.limit
+    limit = choice.limit or (QUICK_SAMPLE if choice.quick else None)
     if corpus.law == "additive":
         still = Fit(1, 64, Adam(rate=0.0, decay=0.0), Select())
         adding = Subject(corpus, corpus.batching, Tally(), still, vectors=PlantedWeights(corpus))
@@ -191,4 +193,4 @@ def _court(corpus: Known, choice: Choice) -> list[Recipe]:
         Fit(10, 32, Adam(rate=0.005), Select()),
         vectors=RandomVectors(corpus.width),
     )
-    return [Performance(learned), Truth(learned, POOLED, limit), Faithfulness(learned, POOLED, limit=limit)]
+    return [Performance(learned), Truth(learned, POOLED, limit), Faithfulness(learned, signed(POOLED), limit=limit)]

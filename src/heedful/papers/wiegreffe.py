@@ -16,7 +16,7 @@ from heedful.data.sampling import Sampled
 from heedful.models.attention import Additive
 from heedful.models.encoders import Average
 from heedful.models.pooled import Pooled
-from heedful.papers.choosing import Choice, Selecting, chosen, vectors_named
+from heedful.papers.choosing import Choice, Selecting, chosen, seeded, vectors_named
 from heedful.recipes.attributed import Attributed
 from heedful.recipes.fit import Fit, Select
 from heedful.recipes.guides import Borrowed, Scattered, Shuffled
@@ -59,7 +59,7 @@ def _of_corpus(corpus: str, encoder: str, choice: Choice) -> list[Recipe]:
     # The released code trains 80 epochs throughout, the text 40 on all corpora but SST.
     pace = paced(choice, 80 if corpus == "sst" else 40)
     base = wiegreffe_subject(corpus, encoder, choice, pace.base)
-    seeds = PAPER_SEEDS[: 2 if choice.quick else choice.seeds or len(PAPER_SEEDS)]
+    seeds = seeded(PAPER_SEEDS, choice.seeds or (2 if choice.quick else len(PAPER_SEEDS)))
     strengths = choice.strengths or ((0.0, 1e-3, 1e-2) if choice.quick else _grid(corpus))
     curve = Tradeoff(base, strengths, seeds[1:], PAPER_SEEDS[0], pace.adversary, rescaled=True)
     return [

@@ -120,7 +120,8 @@ class Fit:
 
     Args:
         batch: examples in one step.
-        patience: epochs without a better score before training stops; None trains all epochs.
+        patience: epochs without a better score, or an equal one at a lower training loss, before training stops; None
+            trains all epochs.
         clip: largest norm of a step's gradient; None leaves it.
         reduction: how the losses of a batch become one number.
         jitter: batches are cut from examples sorted by length plus noise of this share of the length.

@@ -167,6 +167,8 @@ def _variant(run: Run) -> list[str]:
     epsilon, solver = run.recipe.get("epsilon"), run.recipe.get("solver")
     if run.measure != "kendall":
         return [f"{run.measure}, k {run.recipe['k']}" if run.recipe["measure"] in TOPS else run.measure]
+    if run.recipe.get("rank", "score") != "score":
+        return ["ranked by size" if run.recipe["rank"] == "size" else "what speaks against first"]
     return [] if solver is None else [str(solver), f"epsilon {epsilon}"]
 
 

@@ -18,6 +18,7 @@ import pandas as pd
 from heedful.core.figures import Axis, Figure, Scatter, Series
 from heedful.core.types import UserError
 from heedful.core.workspace import Artefact, Recipe, Workspace
+from heedful.models.pooled import Pooled
 from heedful.recipes.deceiving import Deceive, Start
 from heedful.recipes.differing import differences
 from heedful.recipes.fit import Fit, Select
@@ -53,7 +54,8 @@ class Tradeoff(Trial):
         adversary_seed: the seed of every adversary.
         fit: how adversaries are trained.
         rescaled: follow the released code's class weights to the letter, see `Deceive`.
-        free: also the free weights of Jain & Wallace at epsilon .05, for two solvers.
+        free: also the free weights of Jain & Wallace at epsilon .05, for two solvers; of pooled models, as no other
+            model's attention can be set freely.
     """
 
     name: ClassVar[str] = "tradeoff"
@@ -104,7 +106,8 @@ class Tradeoff(Trial):
     @property
     def opposed(self) -> tuple[Adversary, ...]:
         """The per-instance adversaries, paper's search and exact."""
-        return (Adversary(self.subject, solver="search"), Adversary(self.subject)) if self.free else ()
+        free = self.free and isinstance(self.subject.model, Pooled)
+        return (Adversary(self.subject, solver="search"), Adversary(self.subject)) if free else ()
 
     @property
     def needs(self) -> tuple[Recipe, ...]:
