@@ -274,6 +274,18 @@ def test_a_section_leads_to_its_texts_or_says_why_it_cannot() -> None:
     assert '<a href="texts/a.html" dir="auto">seed &lt;0&gt;</a>' in documents[0]
 
 
+def test_a_sections_long_table_is_folded_and_a_short_one_is_not() -> None:
+    def written(count: int) -> str:
+        table = TableView("Pairs", ("pair", "tau"), tuple((f"pair {place}", 0.5) for place in range(count)))
+        return html(
+            replace(PAGE, chapters=(Chapter("jw", "A paper", "Why?", (replace(SECTION, tables=(table,)),), ()),))
+        )
+
+    assert '<details class="long"><summary>Pairs: 41 rows</summary>' in written(41)
+    assert "pair 40" in written(41)
+    assert "Pairs: 40 rows" not in written(40)
+
+
 def test_a_heat_map_among_the_figures_is_set_as_text(reader: Reader) -> None:
     assert len(reader.named("svg")) == 4
     assert [a["title"] for a in reader.named("span") if a.get("class") == "p20"] == ["0.800"] * 4
