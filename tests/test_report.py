@@ -277,9 +277,7 @@ def test_a_section_leads_to_its_texts_or_says_why_it_cannot() -> None:
 def test_a_sections_long_table_is_folded_and_a_short_one_is_not() -> None:
     def written(count: int) -> str:
         table = TableView("Pairs", ("pair", "tau"), tuple((f"pair {place}", 0.5) for place in range(count)))
-        return html(
-            replace(PAGE, chapters=(Chapter("jw", "A paper", "Why?", (replace(SECTION, tables=(table,)),), ()),))
-        )
+        return html(replace(PAGE, papers=(Chapter("jw", "A paper", "Why?", (replace(SECTION, tables=(table,)),), ()),)))
 
     assert '<details class="long"><summary>Pairs: 41 rows</summary>' in written(41)
     assert "pair 40" in written(41)
