@@ -6,7 +6,9 @@ is killed from outside costs its recipe a second attempt, nobody else anything. 
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
+import platform
 import signal
 import time
 import traceback
@@ -29,6 +31,12 @@ ATTEMPTS = 2
 KILLED = "a worker process ended without an answer, perhaps out of memory; run again with --workers 1"
 TRUSTED = 0.25
 """The share of the expected work after which the pace so far is believed more than the expectation."""
+
+
+KEPT = 512 << 20
+"""Bytes that a worker may keep though nothing needs them at the moment."""
+# Names of glibc's malloc.h, which Python does not know.
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 
 
 @dataclass(frozen=True)
@@ -242,8 +250,8 @@ class _Pool:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         for worker in self.workers:
             worker.close()
-            if kind is not None or not worker.ready:
-                worker.process.terminate()
+            # Without an error all are idle, and what they made is sealed: nobody need wait for them to clear up.
+            worker.process.terminate()
         for worker in self.workers:
             worker.process.join()
 
@@ -323,6 +331,7 @@ def _serve(line: Connection, settings: _Settings) -> None:
     # An interrupt goes to all processes of a terminal; the one that started this one decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
+    _keep_memory()
     workspace = Workspace(
         settings.root,
         data=settings.data,
@@ -335,6 +344,18 @@ def _serve(line: Connection, settings: _Settings) -> None:
         line.send(None)
         while True:
             line.send(attempt(line.recv(), workspace))
+
+
+def _keep_memory() -> None:
+    """Lets glibc keep what a step of training frees for the next one, up to KEPT bytes.
+
+    Usually it gives large blocks back at once and takes them again, page by page, in every step; two processes at it
+    hinder each other: trainings of a BiLSTM side by side take a tenth less time without.
+    """
+    if platform.libc_ver()[0] == "glibc":
+        library = ctypes.CDLL(None)
+        library.mallopt(_MMAP_THRESHOLD, 32 << 20)
+        library.mallopt(_TRIM_THRESHOLD, KEPT)
 
 
 def _warm() -> None:
