@@ -1,10 +1,16 @@
 """The planted head: of four heads one speaks; does SMaT find it, and do students learn more from it? (check F.14)
 
 `python -m tests.planted_head [folder]` trains the teacher and five students of each kind and tells what came out; the
-test beside it runs three of each. The student's rate of .4 and phi's of .015 are not the paper's 5e-3 and 5e-4, which
-move a small fresh network too little in so few steps; they were chosen by trying, on seeds that are reported here. On
-seeds 5 to 9, which had no part in that, one SMaT in five lost the head early and never got it back (sparsemax gives a
-head without weight no gradient), and SMaT's median equals that of the plain mean: .877 and .880.
+test beside it runs three of each. The student's rate of .4 and phi's of .01 are not the paper's 5e-3 and 5e-4, which
+move a small fresh network too little in so few steps; they, the class of 120 and the loudness of the other heads were
+chosen on students 100 to 107. What came out for others, as quartiles of the agreement with the teacher:
+
+    students 0 to 4:                       none .80 .81 .87, static .92 .95 .95, SMaT .98 .98 .99
+    another corpus and teacher (seed 1):   none .84 .86 .88, static .91 .92 .92, SMaT .97 .97 .98
+    a third (seed 2), students 300 to 304: none .87 .90 .90, static .88 .89 .90, SMaT .92 .93 .93
+
+In each of these 15 SMaT gives the head more than half of the weight (.68 to 1). That static attention helps depends on
+the teacher: the louder the heads that say nothing, the less.
 """
 
 from __future__ import annotations
@@ -37,14 +43,14 @@ SPEAKING = 1
 TEACHER = Subject(
     Loudest(words=40, length=6, train=1500),
     Words(),
-    SpeakingHeads(1, 4, (0, SPEAKING), noise=4.0),
+    SpeakingHeads(1, 4, (0, SPEAKING), noise=6.0),
     Fit(8, 32, Adam(rate=0.01, decay=0.0, undecayed=())),
     vectors=RandomVectors(16, 0.3),
 )
 KINDS: dict[str, Explanation] = {
     "none": Unexplained(),
     "static": Mixed(),
-    "SMaT": Learned(rate=0.015, batch=64),
+    "SMaT": Learned(rate=0.01, batch=64),
 }
 
 
@@ -63,10 +69,10 @@ class Outcome:
 
 
 def recipe(kind: str, seed: int, epochs: int) -> Schooling:
-    """A student of this kind: 60 examples, a fresh network of the teacher's shape in which all heads speak."""
+    """A student of this kind: 120 examples, a fresh network of the teacher's shape in which all heads speak."""
     fit = Fit(epochs, 10, SGD(0.4), Select(), patience=15, clip=5.0, reduction="mean")
     made = Scaffolded if isinstance(KINDS[kind], Learned) else Student
-    return made(TEACHER, SpeakingHeads(1, 4), KINDS[kind], Classroom(60), fit=fit, seed=seed)  # type: ignore[arg-type]
+    return made(TEACHER, SpeakingHeads(1, 4), KINDS[kind], Classroom(120), fit=fit, seed=seed)  # type: ignore[arg-type]
 
 
 def outcome(workspace: Workspace, seeds: int, epochs: int) -> Outcome:
