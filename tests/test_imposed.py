@@ -10,18 +10,23 @@ from torch import Generator, Tensor
 
 from heedful.attributions.attention import RawAttention
 from heedful.attributions.deletion import LeaveOneOut
+from heedful.attributions.layermix import LayerMix
+from heedful.attributions.learned import StaticAttention
 from heedful.attributions.lime import Lime
+from heedful.attributions.norms import KobayashiNorm, ValueNorm
 from heedful.attributions.perturbation import Occlusion
+from heedful.attributions.relevance import Relevance
 from heedful.attributions.shapley import KernelShap
 from heedful.core.remembering import remembering
 from heedful.core.tasks import Binary
-from heedful.core.types import Batch, Method
+from heedful.core.types import Batch, Method, UserError
 from heedful.core.workspace import Workspace
 from heedful.models.attention import Additive
 from heedful.models.encoders import GRU, Average, BiLSTM, Convolution, Encoder
 from heedful.models.pooled import Pooled, PooledModel
 from heedful.recipes.guides import Borrowed, Guide, Scattered, Shuffled, Uniform, impose
 from heedful.recipes.scored import Scored
+from tests.attention_laws import subject as layered
 from tests.tiny import subject
 
 ENCODERS: tuple[Encoder, ...] = (BiLSTM(3), GRU(3), Convolution(2, (1, 3)), Average(4))
@@ -113,3 +118,19 @@ def test_equal_words_of_a_text_are_told_apart_by_a_guide_that_weighs_them_by_num
             expected = model(twice).logits[0] - without_one(model, twice, 0, unit)
         assert float(found[unit]) == pytest.approx(expected.item(), abs=1e-9)
     assert abs(float(found[1] - found[2])) > 1e-4
+
+
+@pytest.mark.parametrize(
+    "method", [KobayashiNorm(), ValueNorm(), Relevance(), StaticAttention(), LayerMix()], ids=lambda m: type(m).__name__
+)
+def test_methods_that_read_a_transformers_own_layers_refuse_imposed_attention(
+    method: Method, workspace: Workspace
+) -> None:
+    model, batch = layered("bert")
+    target = torch.zeros(len(batch), dtype=torch.int64)
+    method(model, batch, target)
+    impose(model, Uniform().weights(model, workspace))
+    with pytest.raises(UserError, match="attention is imposed on this model"):
+        method(model, batch, target)
+    weights = RawAttention()(model, batch, target).scores
+    assert all(len(set(row[real].tolist())) == 1 for row, real in zip(weights, batch.scored, strict=True))

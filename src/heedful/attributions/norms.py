@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from heedful.attributions.attention import RawAttention, Row, check_row, looks_at_units, numbered, on_scored, readers
-from heedful.core.carrying import Carried, Carries
+from heedful.core.carrying import Carried, Carries, check_own
 from heedful.core.recipe import LATER
 from heedful.core.types import Attribution, Batch, Model, UserError
 
@@ -37,6 +37,7 @@ class ValueNorm:
         """Norms of the scored units, in float64."""
         if not isinstance(model, Carries):
             return on_scored(_weighed_states(model, batch, target), batch, specials=self.specials)
+        check_own(model)
         carried, rows = model.carried(batch), readers(batch, self.row)
         found = []
         for layer in range(len(carried.attention))[numbered(self.layer, len(carried.attention), "layer")]:
@@ -70,6 +71,7 @@ class KobayashiNorm:
         """Norms of the scored units, in float64."""
         if not isinstance(model, Carries):
             return on_scored(_weighed_states(model, batch, target), batch, specials=self.specials)
+        check_own(model)
         carried, rows = model.carried(batch), readers(batch, self.row)
         found = []
         for layer in range(len(carried.attention))[numbered(self.layer, len(carried.attention), "layer")]:

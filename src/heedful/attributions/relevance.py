@@ -12,7 +12,7 @@ from torch import Tensor
 
 from heedful.attributions.attention import Row, check_row, looks_at_units, numbered, on_scored, readers
 from heedful.attributions.output import Output, check_output, explained
-from heedful.core.carrying import Carries
+from heedful.core.carrying import Carries, check_own
 from heedful.core.recipe import LATER
 from heedful.core.types import Attribution, Batch, Model, UserError
 
@@ -106,6 +106,7 @@ def products(model: Model, batch: Batch, target: Tensor, output: Output) -> Tens
 def _in_graph(model: Model, batch: Batch) -> tuple[tuple[Tensor, ...], Tensor]:
     """The attention of each layer `[batch head query unit]`, and logits that were computed from it."""
     if isinstance(model, Carries):
+        check_own(model)
         carried = model.carried(batch)
         return carried.attention, carried.logits
     with torch.no_grad():

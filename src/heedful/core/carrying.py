@@ -10,7 +10,7 @@ from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
-from heedful.core.types import Batch
+from heedful.core.types import Batch, Model, UserError
 
 
 @dataclass(frozen=True)
@@ -43,3 +43,12 @@ class Carries(Protocol):
         Given embeddings are taken as they are.
         """
         ...
+
+
+def check_own(model: Model) -> None:
+    """Refuses a model under imposed attention: its layers, read by themselves, would attend in their own way."""
+    if model.imposed:
+        raise UserError(
+            "attention is imposed on this model, and this method reads the attention of its own layers: choose one that "
+            "reads its answers, such as Lime, LeaveOneOut or IntegratedGradients"
+        )

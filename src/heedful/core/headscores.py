@@ -16,6 +16,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from heedful.core.carrying import check_own
 from heedful.core.types import Batch, Model, UserError
 
 
@@ -68,6 +69,7 @@ def read_heads(model: Model, batch: Batch) -> Heads:
     0 on the other text): its map is the mean over these rows.
     """
     if isinstance(model, ReadsHeads):
+        check_own(model)
         return model.read_heads(batch)
     trace = model(batch)
     if trace.scores is None:

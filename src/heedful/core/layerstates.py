@@ -7,6 +7,7 @@ from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
+from heedful.core.carrying import check_own
 from heedful.core.types import Batch, Model
 
 
@@ -41,6 +42,7 @@ class ReadsLayers(Protocol):
 def read_layers(model: Model, batch: Batch, embeddings: Tensor, given: Given | None = None) -> Layers:
     """Inputs of all layers and logits; a model that shows no layers counts as one, whose input is the embeddings."""
     if isinstance(model, ReadsLayers):
+        check_own(model)
         return model.read_layers(batch, embeddings, given)
     inputs = embeddings if given is None else given.states
     return Layers((inputs,), model(batch, embeddings=inputs).logits)
