@@ -49,6 +49,6 @@ def check_own(model: Model) -> None:
     """Refuses a model under imposed attention: its layers, read by themselves, would attend in their own way."""
     if model.imposed:
         raise UserError(
-            "attention is imposed on this model, and this method reads the attention of its own layers: choose one that "
+            "attention is imposed on this model, and this method reads that of its own layers: choose one that "
             "reads its answers, such as Lime, LeaveOneOut or IntegratedGradients"
         )
