@@ -333,6 +333,8 @@ def test_words_ranked_by_size_stand_in_a_table_of_their_own_and_signs_are_explai
     other = table("Words that people marked, ranked by the size of their scores, ", by_score, by_size)
     assert "a true signed explanation gives marked words negative scores" in sixth.note
     assert "whatever the sign; .5 is chance. Print has no such order." in other.note
+    pooled = replace(by_score, recipe={**MARKED, "pooling": "sum"})
+    assert "A word's score is the sum of its pieces'" in table("Table 6: words that people marked, ", pooled).note
     assert {cell.published for row in other.rows for cell in row if isinstance(cell, Pair)} == {None}
 
 

@@ -269,6 +269,12 @@ def _table_of_marks(each: Told) -> int:
     return 2 if each.corpus == "eraser-movies" else 6 if each.corpus.startswith("mlqe") else 0
 
 
+SUMMED = (
+    "A word's score is the sum of its pieces', as in print: where marked words have more pieces than others, even "
+    "random scores lie above .5. "
+)
+
+
 def _plausible_note(each: Told) -> str:
     published = {
         2: "Published: ELECTRA-small trained on IMDB, reviews of all splits, cut after 256 pieces.",
@@ -277,9 +283,10 @@ def _plausible_note(each: Told) -> str:
         "scores, and is below random here, where words are ranked by score as in print. By size they are ranked in a "
         "table of their own; attention has no sign.",
     }.get(_table_of_marks(each), "Print has no such corpus." if _rank(each) == "score" else "Print has no such order.")
+    summed = SUMMED if each.recipe.get("pooling") == "sum" else ""
     above = {"size": "has a larger score than another, whatever the sign", "against": "has a lower score than another"}
     return (
-        f"AUC: the chance that a marked word {above.get(_rank(each), 'is scored above another')}; .5 is chance. "
+        f"AUC: the chance that a marked word {above.get(_rank(each), 'is scored above another')}; .5 is chance. {summed}"
         f"{published} {UNSOUND} Print's number is doubtful, see below. Oracles were chosen with the marks of the same "
         "texts. Plausible is not "
         "faithful: people marked what convinces people, and a model may decide by other words."
