@@ -287,8 +287,9 @@ def _plausible_note(each: Told) -> str:
     above = {"size": "has a larger score than another, whatever the sign", "against": "has a lower score than another"}
     return (
         f"AUC: the chance that a marked word {above.get(_rank(each), 'is scored above another')}; .5 is chance. "
-        f"{summed}{published} {UNSOUND} Print's number is doubtful, see below. Oracles were chosen with the marks of the "
-        "same texts. Plausible is not faithful: people marked what convinces people, and a model may decide by other words."
+        f"{summed}{published} {UNSOUND} Print's number is doubtful, see below. Oracles were chosen with the marks of "
+        "the same texts. Plausible is not faithful: people marked what convinces people, and a model may decide by "
+        "other words."
     )
 
 
