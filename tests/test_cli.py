@@ -142,6 +142,8 @@ def test_a_failed_recipe_is_told_at_the_end_and_the_others_are_done(tmp_path: Pa
         (["run", "jain-wallace", "--only", "sst", "--encoder", "rnn"], "there is no encoder 'rnn'"),
         (["run", "jain-wallace", "--only", "sst"], "sst: no file train.jsonl.gz in the folder"),
         (["run", "jain-wallace", "--only", "sst", "--vectors", "nowhere"], "sst: no file train.jsonl.gz"),
+        (["run", "attefa", "--start", "warm"], "--start is fresh or base, not 'warm'"),
+        (["run", "attefa", "--select", "best"], "--select is dev, paper or code, not 'best'"),
         (["fetch", "nothing"], "nothing"),
     ],
 )

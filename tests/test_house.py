@@ -31,6 +31,7 @@ FLOORS = {
     "printed": 4,
     "checking": 4,
     "report": 5,
+    "options": 5,
     "cli": 6,
     "": 7,
 }
@@ -40,7 +41,7 @@ FENCES = {
     "ray": {"runner.py"},
     "datasets": {"data/fetching.py", "data/tables.py", "data/hub.py"},
     "matplotlib": {"report/charts.py", "report/drawing.py", "report/ink.py"},
-    "typer": {"cli.py"},
+    "typer": {"cli.py", "options.py"},
     "rich": {"cli.py"},
 }
 SHUNNED = re.compile(r"(^|_)(utils?|helpers?|common|misc|base|manager)(_|$)")

@@ -107,6 +107,12 @@ def test_attefa_has_fourteen_corpora_two_encoders_and_nine_adversaries() -> None
     assert (sst.batching.longer_than, sst.batching.shorter_than) == (None, None)
 
 
+def test_adversaries_start_where_they_are_asked_to() -> None:
+    for start, choice in (("fresh", Choice(("sst",))), ("base", Choice(("sst",), start="base"))):
+        trials = [*attefa.attefa(choice), *wiegreffe_pinter(choice)]
+        assert {trial.start for trial in trials if isinstance(trial, AtteFa | Tradeoff)} == {start}
+
+
 def test_quick_versions_look_at_a_part_of_the_corpus() -> None:
     for paper in (wiegreffe_pinter, attefa.attefa):
         trained = [r for r in ordered(paper(Choice(("agnews",), quick=True))) if isinstance(r, Subject)]

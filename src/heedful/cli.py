@@ -29,8 +29,25 @@ from heedful.core.types import UserError
 from heedful.core.workspace import Progress, Recipe, Silent, Step, Workspace
 from heedful.data.fetching import fetch as fetch_corpus
 from heedful.data.tables import Reading
+from heedful.options import (
+    DebugOption,
+    JsonOption,
+    OutOption,
+    QuickOption,
+    QuietOption,
+    SecondOption,
+    SizesOption,
+    StartOption,
+    StrengthsOption,
+    TextOption,
+    VectorsOption,
+    WhereOption,
+    WorkersOption,
+    WorkspaceOption,
+)
 from heedful.papers.learning import Wish, lessons
 from heedful.papers.own import OwnData, cautions, own_attefa
+from heedful.recipes.deceiving import Start
 from heedful.report.gathering import write_report
 from heedful.trials.attefa import PAPER_SEEDS, AtteFa
 
@@ -45,32 +62,10 @@ errors = Console(stderr=True, highlight=False, soft_wrap=True)
 screen = Console(highlight=False, soft_wrap=True)
 P = ParamSpec("P")
 
-WorkspaceOption = Annotated[
-    Path, typer.Option("--workspace", "-w", envvar="HEEDFUL_WORKSPACE", help="Folder where finished work is kept.")
-]
-QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Say only what went wrong.")]
-DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
-OutOption = Annotated[Path, typer.Option("--out", help="Folder of the report.")]
-JsonOption = Annotated[Path | None, typer.Option("--json", help="Write all summaries to this file.")]
-QuickOption = Annotated[bool, typer.Option("--quick", help="A small version in minutes; the report says so.")]
-WhereOption = Annotated[
-    str, typer.Option("--where", help="pool: one process per core, one thread each; here: in this process.")
-]
-WorkersOption = Annotated[int | None, typer.Option("--workers", min=1, help="Processes; default: one per core.")]
-VectorsOption = Annotated[
-    str, typer.Option("--vectors", help="auto, random, packaged, a name in the data folder, or a file.")
-]
-SizesOption = Annotated[
-    list[int] | None, typer.Option("--size", min=1, help="Examples that a student learns from; may be repeated.")
-]
-StrengthsOption = Annotated[
-    list[float] | None, typer.Option("--lambda", help="A lambda of the trained adversaries; may be repeated.")
-]
-TextOption = Annotated[str, typer.Option("--text-column", help="Column of the texts.")]
-SecondOption = Annotated[str | None, typer.Option("--second-column", help="Column of a second text, for pairs.")]
 DEFAULT_WORKSPACE = Path("workspace")
 DEFAULT_REPORT = Path("report")
 SELECTING: Mapping[str, papers.Selecting] = {"dev": "dev", "paper": "paper", "code": "code"}
+STARTING: Mapping[str, Start] = {"fresh": "fresh", "base": "base"}
 
 
 def command(body: Callable[P, int | None]) -> Callable[P, None]:
@@ -198,6 +193,7 @@ def run(
     select: Annotated[
         str, typer.Option("--select", help="What chooses the epoch: dev, paper (the test split) or code.")
     ] = "dev",
+    start: StartOption = "fresh",
     quick: QuickOption = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done and how long, and stop.")] = False,
     where: WhereOption = "pool",
@@ -210,6 +206,8 @@ def run(
     """Reproduce a paper, or run the recipes of a file."""
     if select not in SELECTING:
         raise UserError(f"--select is dev, paper or code, not {select!r}")
+    if start not in STARTING:
+        raise UserError(f"--start is fresh or base, not {start!r}")
     choice = papers.Choice(
         *(tuple(only or ()), tuple(encoder or ()), tuple(attention or ())),
         *(seeds, limit, vectors),
@@ -217,6 +215,7 @@ def run(
         strengths=tuple(strengths or ()),
         select=SELECTING[select],
         sizes=tuple(sizes or ()),
+        start=STARTING[start],
     )
     recipes = papers.recipes(what, choice, _data())
     workers = _workers(where, workers)

@@ -48,7 +48,8 @@ def attefa(choice: Choice) -> list[Recipe]:
     for corpus in corpora:
         for encoder in encoders:
             base = attefa_subject(corpus, encoder, choice, pace.base)
-            found += [Performance(base), AtteFa(base, seeds, PAPER_SEEDS[1 : min(len(seeds), FLOOR_BASES)], fit=fit)]
+            bases = PAPER_SEEDS[1 : min(len(seeds), FLOOR_BASES)]
+            found += [Performance(base), AtteFa(base, seeds, bases, fit=fit, start=choice.start)]
     return found
 
 

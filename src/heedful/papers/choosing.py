@@ -9,6 +9,7 @@ from typing import Literal
 
 from heedful.core.types import UserError
 from heedful.data.vectors import FileVectors, PackagedGlove, RandomVectors, WordVectors
+from heedful.recipes.deceiving import Start
 
 Selecting = Literal["dev", "paper", "code"]
 
@@ -24,6 +25,7 @@ class Choice:
         vectors: "auto", "random", "packaged", a name in the data folder, or a file.
         found: the vectors that "auto" stands for, as far as the data folder has some.
         sizes: how many examples students learn from, where a paper has students.
+        start: where trained adversaries start: "fresh", as in the papers, or from the "base".
         data: the data folder, for papers that take as much as there is; None trusts the numbers of the paper.
     """
 
@@ -38,6 +40,7 @@ class Choice:
     strengths: tuple[float, ...] = ()
     select: Selecting = "dev"
     sizes: tuple[int, ...] = ()
+    start: Start = "fresh"
     data: Path | None = None
 
     def vectors_for(self, corpus: str) -> str:

@@ -61,7 +61,7 @@ def _of_corpus(corpus: str, encoder: str, choice: Choice) -> list[Recipe]:
     base = wiegreffe_subject(corpus, encoder, choice, pace.base)
     seeds = seeded(PAPER_SEEDS, choice.seeds or (2 if choice.quick else len(PAPER_SEEDS)))
     strengths = choice.strengths or ((0.0, 1e-3, 1e-2) if choice.quick else _grid(corpus))
-    curve = Tradeoff(base, strengths, seeds[1:], PAPER_SEEDS[0], pace.adversary, rescaled=True)
+    curve = Tradeoff(base, strengths, seeds[1:], PAPER_SEEDS[0], pace.adversary, start=choice.start, rescaled=True)
     return [
         Performance(base),
         Necessity(base, seeds),
