@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, ParamSpec
+from typing import Annotated, ParamSpec, TypeVar
 
 import torch
 import typer
@@ -36,6 +36,7 @@ from heedful.options import (
     QuickOption,
     QuietOption,
     SecondOption,
+    SelectOption,
     SizesOption,
     StartOption,
     StrengthsOption,
@@ -61,6 +62,7 @@ app = typer.Typer(
 errors = Console(stderr=True, highlight=False, soft_wrap=True)
 screen = Console(highlight=False, soft_wrap=True)
 P = ParamSpec("P")
+T = TypeVar("T")
 
 DEFAULT_WORKSPACE = Path("workspace")
 DEFAULT_REPORT = Path("report")
@@ -190,9 +192,7 @@ def run(
     sizes: SizesOption = None,
     vectors: VectorsOption = "auto",
     strengths: StrengthsOption = None,
-    select: Annotated[
-        str, typer.Option("--select", help="What chooses the epoch: dev, paper (the test split) or code.")
-    ] = "dev",
+    select: SelectOption = "dev",
     start: StartOption = "fresh",
     quick: QuickOption = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done and how long, and stop.")] = False,
@@ -204,18 +204,14 @@ def run(
     debug: DebugOption = False,
 ) -> int:
     """Reproduce a paper, or run the recipes of a file."""
-    if select not in SELECTING:
-        raise UserError(f"--select is dev, paper or code, not {select!r}")
-    if start not in STARTING:
-        raise UserError(f"--start is fresh or base, not {start!r}")
     choice = papers.Choice(
         *(tuple(only or ()), tuple(encoder or ()), tuple(attention or ())),
         *(seeds, limit, vectors),
         quick=quick,
         strengths=tuple(strengths or ()),
-        select=SELECTING[select],
+        select=_one_of("--select", select, SELECTING),
         sizes=tuple(sizes or ()),
-        start=STARTING[start],
+        start=_one_of("--start", start, STARTING),
     )
     recipes = papers.recipes(what, choice, _data())
     workers = _workers(where, workers)
@@ -322,6 +318,13 @@ def fetch(
 
 def _data() -> Path:
     return Workspace(DEFAULT_WORKSPACE).data
+
+
+def _one_of(option: str, word: str, known: Mapping[str, T]) -> T:
+    if word not in known:
+        *first, last = known
+        raise UserError(f"{option} is {', '.join(first)} or {last}, not {word!r}")
+    return known[word]
 
 
 def _workers(where: str, workers: int | None) -> int | None:

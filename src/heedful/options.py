@@ -30,6 +30,9 @@ StrengthsOption = Annotated[
 ]
 TextOption = Annotated[str, typer.Option("--text-column", help="Column of the texts.")]
 SecondOption = Annotated[str | None, typer.Option("--second-column", help="Column of a second text, for pairs.")]
+SelectOption = Annotated[
+    str, typer.Option("--select", help="What chooses the epoch: dev, paper (the test split) or code.")
+]
 StartOption = Annotated[
     str, typer.Option("--start", help="Adversaries start fresh, as in the papers, or from the base: sooner far away.")
 ]
