@@ -42,6 +42,7 @@ from heedful.options import (
     StrengthsOption,
     TextOption,
     VectorsOption,
+    WhatArgument,
     WhereOption,
     WorkersOption,
     WorkspaceOption,
@@ -181,9 +182,7 @@ def list_names(debug: DebugOption = False) -> None:
 @app.command()
 @command
 def run(
-    what: Annotated[
-        str, typer.Argument(help="A paper (see `heedful list`) or a Python file with a function recipes().")
-    ],
+    what: WhatArgument,
     only: Annotated[list[str] | None, typer.Option("--only", help="This corpus only; may be repeated.")] = None,
     encoder: Annotated[list[str] | None, typer.Option("--encoder", help="This encoder only; may be repeated.")] = None,
     attention: Annotated[list[str] | None, typer.Option("--attention", help="This attention only.")] = None,

@@ -30,6 +30,9 @@ StrengthsOption = Annotated[
 ]
 TextOption = Annotated[str, typer.Option("--text-column", help="Column of the texts.")]
 SecondOption = Annotated[str | None, typer.Option("--second-column", help="Column of a second text, for pairs.")]
+WhatArgument = Annotated[
+    str, typer.Argument(help="A paper (see `heedful list`) or a Python file with a function recipes().")
+]
 SelectOption = Annotated[
     str, typer.Option("--select", help="What chooses the epoch: dev, paper (the test split) or code.")
 ]
