@@ -179,7 +179,8 @@ class AtteFa(Trial):
         first = f"AtteFa is {value:.3f}{wide}: {_priced(value)}."
         gave_up = value >= collapse * (1 - COLLAPSED)
         second = f"A constant prediction would score {collapse:.3f}" + (
-            ", so these adversaries gave up predicting and the number says nothing finer than that."
+            ", so these adversaries gave up predicting and the number says nothing finer than that; others that start "
+            "from the base (--start base) may not."
             if gave_up
             else ", so these adversaries did find other attention that predicts nearly the same."
         )
