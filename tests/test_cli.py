@@ -143,6 +143,7 @@ def test_a_failed_recipe_is_told_at_the_end_and_the_others_are_done(tmp_path: Pa
         (["run", "jain-wallace", "--only", "sst"], "sst: no file train.jsonl.gz in the folder"),
         (["run", "jain-wallace", "--only", "sst", "--vectors", "nowhere"], "sst: no file train.jsonl.gz"),
         (["run", "attefa", "--start", "warm"], "--start is fresh or base, not 'warm'"),
+        (["attefa", "--data", "absent.csv", "--start", "warm"], "--start is fresh or base, not 'warm'"),
         (["run", "attefa", "--select", "best"], "--select is dev, paper or code, not 'best'"),
         (["fetch", "nothing"], "nothing"),
     ],
@@ -273,6 +274,12 @@ def test_small_corpora_are_trained_for_as_many_steps_as_the_papers_smallest(tabl
     # 28 training texts are one batch: an epoch has one step, not the 39 of the paper's smallest corpus.
     assert (trial.subject.fit.epochs, trial.fit.epochs, trial.fit.patience) == (39 * 8, 39 * 80, 39 * 10)
     assert (trial.adversaries, trial.bases, trial.fit.reduction) == ((10, 50, 257), (50,), "mean")
+
+
+def test_adversaries_of_own_texts_start_where_they_are_asked_to(table: Path, tmp_path: Path) -> None:
+    _, trial = own_attefa(owned(table), papers.Choice(start="base"), tmp_path)
+    assert trial.start == "base"
+    assert own_attefa(owned(table), papers.Choice(), tmp_path)[1].start == "fresh"
 
 
 def test_pairs_are_compared_and_files_may_be_given_for_every_split(table: Path, tmp_path: Path) -> None:

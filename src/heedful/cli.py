@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, ParamSpec, TypeVar
+from typing import Annotated, ParamSpec
 
 import torch
 import typer
@@ -30,6 +30,9 @@ from heedful.core.workspace import Progress, Recipe, Silent, Step, Workspace
 from heedful.data.fetching import fetch as fetch_corpus
 from heedful.data.tables import Reading
 from heedful.options import (
+    SELECTING,
+    STARTING,
+    BasesOption,
     DebugOption,
     JsonOption,
     OutOption,
@@ -46,10 +49,10 @@ from heedful.options import (
     WhereOption,
     WorkersOption,
     WorkspaceOption,
+    one_of,
 )
 from heedful.papers.learning import Wish, lessons
 from heedful.papers.own import OwnData, cautions, own_attefa
-from heedful.recipes.deceiving import Start
 from heedful.report.gathering import write_report
 from heedful.trials.attefa import PAPER_SEEDS, AtteFa
 
@@ -63,12 +66,9 @@ app = typer.Typer(
 errors = Console(stderr=True, highlight=False, soft_wrap=True)
 screen = Console(highlight=False, soft_wrap=True)
 P = ParamSpec("P")
-T = TypeVar("T")
 
 DEFAULT_WORKSPACE = Path("workspace")
 DEFAULT_REPORT = Path("report")
-SELECTING: Mapping[str, papers.Selecting] = {"dev": "dev", "paper": "paper", "code": "code"}
-STARTING: Mapping[str, Start] = {"fresh": "fresh", "base": "base"}
 
 
 def command(body: Callable[P, int | None]) -> Callable[P, None]:
@@ -208,9 +208,9 @@ def run(
         *(seeds, limit, vectors),
         quick=quick,
         strengths=tuple(strengths or ()),
-        select=_one_of("--select", select, SELECTING),
+        select=one_of("--select", select, SELECTING),
         sizes=tuple(sizes or ()),
-        start=_one_of("--start", start, STARTING),
+        start=one_of("--start", start, STARTING),
     )
     recipes = papers.recipes(what, choice, _data())
     workers = _workers(where, workers)
@@ -229,10 +229,9 @@ def attefa(
     test: Annotated[str | None, typer.Option("--test", help="File of the test split; else it is carved.")] = None,
     encoder: Annotated[str, typer.Option("--encoder", help="bilstm, gru, convolution or perceptron.")] = "bilstm",
     seeds: Annotated[int, typer.Option("--seeds", min=1, max=len(PAPER_SEEDS), help="How many adversaries.")] = 3,
-    bases: Annotated[
-        int, typer.Option("--bases", min=1, max=len(PAPER_SEEDS), help="How many honest models, for the noise floor.")
-    ] = 2,
+    bases: BasesOption = 2,
     vectors: VectorsOption = "auto",
+    start: StartOption = "fresh",
     quick: QuickOption = False,
     where: WhereOption = "pool",
     workers: WorkersOption = None,
@@ -244,7 +243,8 @@ def attefa(
 ) -> int:
     """Say in one number whether attention on your own texts could as well be another one."""
     owned = OwnData(data, Reading(text, label, second), dev, test)
-    choice = papers.Choice(encoders=(encoder,), seeds=seeds, vectors=vectors, quick=quick)
+    begin = one_of("--start", start, STARTING)
+    choice = papers.Choice(encoders=(encoder,), seeds=seeds, vectors=vectors, quick=quick, start=begin)
     recipes = own_attefa(owned, choice, _data(), bases)
     workers = _workers(where, workers)
     expected = {} if quiet else _foretold(recipes, workspace, workers)
@@ -317,13 +317,6 @@ def fetch(
 
 def _data() -> Path:
     return Workspace(DEFAULT_WORKSPACE).data
-
-
-def _one_of(option: str, word: str, known: Mapping[str, T]) -> T:
-    if word not in known:
-        *first, last = known
-        raise UserError(f"{option} is {', '.join(first)} or {last}, not {word!r}")
-    return known[word]
 
 
 def _workers(where: str, workers: int | None) -> int | None:

@@ -1,11 +1,19 @@
-"""Options that several commands share, each with its words of help."""
+"""Options of the command, each with its words of help, and the words that may be given for them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
+
+from heedful.core.types import UserError
+from heedful.papers import Selecting
+from heedful.recipes.deceiving import Start
+from heedful.trials.attefa import PAPER_SEEDS
+
+T = TypeVar("T")
 
 WorkspaceOption = Annotated[
     Path, typer.Option("--workspace", "-w", envvar="HEEDFUL_WORKSPACE", help="Folder where finished work is kept.")
@@ -39,3 +47,16 @@ SelectOption = Annotated[
 StartOption = Annotated[
     str, typer.Option("--start", help="Adversaries start fresh, as in the papers, or from the base: sooner far away.")
 ]
+BasesOption = Annotated[
+    int, typer.Option("--bases", min=1, max=len(PAPER_SEEDS), help="How many honest models, for the noise floor.")
+]
+SELECTING: Mapping[str, Selecting] = {"dev": "dev", "paper": "paper", "code": "code"}
+STARTING: Mapping[str, Start] = {"fresh": "fresh", "base": "base"}
+
+
+def one_of(option: str, word: str, known: Mapping[str, T]) -> T:
+    """What a word stands for; other words are refused with those that there are."""
+    if word not in known:
+        *first, last = known
+        raise UserError(f"{option} is {', '.join(first)} or {last}, not {word!r}")
+    return known[word]

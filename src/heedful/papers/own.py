@@ -82,7 +82,7 @@ def own_attefa(owned: OwnData, choice: Choice, data: Path, bases: int = 2) -> tu
     )
     seeds = PAPER_SEEDS[: choice.seeds or 3]
     fit = lengthened(replace(pace.adversary, reduction="mean"), texts)
-    return Performance(base), AtteFa(base, seeds, PAPER_SEEDS[1:bases], fit=fit)
+    return Performance(base), AtteFa(base, seeds, PAPER_SEEDS[1:bases], fit=fit, start=choice.start)
 
 
 def lengthened(fit: Fit, texts: int) -> Fit:
