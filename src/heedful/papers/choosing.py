@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,12 +52,13 @@ class Choice:
 
 
 def seeded(paper: Sequence[int], count: int) -> tuple[int, ...]:
-    """So many seeds: the paper's, and beyond them 100, 101 and so on.
+    """So many seeds: the paper's, and beyond them 100, 101 and so on, none twice.
 
-    >>> seeded((10, 50), 4)
-    (10, 50, 100, 101)
+    >>> seeded((10, 101), 4)
+    (10, 101, 100, 102)
     """
-    return (*paper[:count], *range(100, 100 + count - len(paper)))
+    further = (seed for seed in itertools.count(100) if seed not in paper)
+    return tuple(itertools.islice(itertools.chain(paper, further), count))
 
 
 def vectors_named(name: str, width: int) -> WordVectors:
