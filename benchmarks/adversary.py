@@ -13,13 +13,12 @@ from torch import Generator, Tensor
 
 from benchmarks.sentences import bilstm, sst
 from benchmarks.timing import Row, compared
-from heedful.core.divergences import jensen_shannon
-from heedful.core.searching import Descent
-from heedful.core.types import Batch
-from heedful.models.opposing import Case, opposed, posed
-from heedful.models.pooled import PooledModel
-from heedful.recipes.fit import Adam
-from heedful.recipes.training import batches, inference_batches
+from heedful.measures.divergence import jensen_shannon
+from heedful.models.attentive import AttentiveModel
+from heedful.training.trainer import Adam, inference_batches, length_sorted_batches
+from heedful.trials._adversary_search import AdversarySearchSettings
+from heedful.trials.adversarial_attention import AdversaryProblem, build_adversary_problem, find_adversary
+from heedful.types import Batch
 
 EPSILON = 0.05
 SIZE = 64
@@ -32,7 +31,7 @@ def rows() -> Iterator[Row]:
     cases = []
     with torch.no_grad():
         for _, part in inference_batches(splits["test"], SIZE):
-            cases.append(posed(model, part, model(part)))
+            cases.append(build_adversary_problem(model, part, model(part)))
     found: dict[bool, Tensor] = {}
 
     def solved(*, exact: bool) -> None:
@@ -46,17 +45,17 @@ def rows() -> Iterator[Row]:
     yield row
 
 
-def _divergences(case: Case, *, exact: bool) -> Tensor:
+def _divergences(case: AdversaryProblem, *, exact: bool) -> Tensor:
     """Divergences of one batch; the search of an instance starts from its place in the batch."""
     seeds = torch.arange(len(case.attention))
-    found = opposed(case, EPSILON, Descent(), seeds, exact=exact)
+    found = find_adversary(case, EPSILON, AdversarySearchSettings(), seeds, exact=exact)
     return jensen_shannon(found.adversary, case.attention)[:, 0]
 
 
-def _briefly_trained(train: Batch) -> PooledModel:
+def _briefly_trained(train: Batch) -> AttentiveModel:
     model = bilstm().train()
     optimiser = Adam().build(model)
-    for index in batches(train.lengths, 32, 0.1, Generator().manual_seed(0)):
+    for index in length_sorted_batches(train.lengths, 32, 0.1, Generator().manual_seed(0)):
         batch = train.rows(index)
         assert batch.labels is not None
         optimiser.zero_grad(set_to_none=True)

@@ -10,8 +10,8 @@ import pandas as pd
 from scipy import stats
 
 from benchmarks.timing import Row, compared
-from heedful.core.measures import kendall_matrix
-from heedful.trials import comparing
+from heedful.measures.rank_correlation import kendall_matrix
+from heedful.trials import agreement
 
 METHODS, INSTANCES = 6, 500
 SHORTEST, LONGEST = 20, 50
@@ -22,7 +22,7 @@ def rows() -> Iterator[Row]:
     tables = {f"method {number}": _attributed(number) for number in range(METHODS)}
 
     def ours() -> object:
-        return comparing.compared(tables, kendall_matrix, absolute=True, resolution=1e-9)
+        return agreement.correlate_attributions(tables, kendall_matrix, absolute=True, resolution=1e-9)
 
     def peer() -> list[tuple[float, float]]:
         return [

@@ -22,19 +22,17 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from benchmarks.timing import Row, compared
-from heedful.core import mixing
-from heedful.core.headscores import read_heads, row_mean
-from heedful.core.tasks import Classes
-from heedful.core.types import Batch, Model
-from heedful.core.workspace import Artefact
+from heedful.attributions import head_mix
 from heedful.models.transformer import TinyTransformer
-from heedful.recipes.banks import HeadBank
-from heedful.recipes.hypergradient import Bilevel, Hypergradient, Way, Weights, hypergradient
-from heedful.recipes.teaching import Taught
+from heedful.store.recipe import Artefact
+from heedful.tasks import MulticlassClassification
+from heedful.training.hypergradient import BilevelProblem, Hypergradient, HypergradientMethod, Parameters, hypergradient
+from heedful.training.teacher import HeadMaps, TeacherLookup
+from heedful.types import Batch, Model, mean_over_queries, read_heads
 
 LAYERS, HEADS, WIDTH, VOCABULARY = 6, 8, 256, 1000
 ROWS, UNITS, LONG = 16, 64, 256
-PEERS: dict[Way, str] = {
+PEERS: dict[HypergradientMethod, str] = {
     "double-backward": "double backward through the whole step (attention written out, which it needs)",
     "difference": "central difference along v, two plain forward passes",
 }
@@ -56,9 +54,9 @@ def rows() -> Iterator[Row]:
 
 def _steps() -> Iterator[Row]:
     problem, theta, phi = _problem()
-    found: dict[Way, Hypergradient] = {}
+    found: dict[HypergradientMethod, Hypergradient] = {}
 
-    def gone(way: Way) -> None:
+    def gone(way: HypergradientMethod) -> None:
         found[way] = hypergradient(problem, theta, phi, way)
 
     title = f"one bilevel step, {LAYERS} layers of {WIDTH}, {ROWS} texts of {UNITS} units"
@@ -74,13 +72,13 @@ def _steps() -> Iterator[Row]:
 def _cache() -> Row:
     """What a student's step needs of its teacher: maps and logits of a batch of known examples."""
     teacher, batch = _model(1), _sentences(20 * ROWS, UNITS, 0)
-    shown = HeadBank().read(teacher, batch)
+    shown = HeadMaps().compute_maps(teacher, batch)
     offsets = torch.cat((torch.zeros(1, dtype=torch.int64), batch.lengths.cumsum(0)))
     flat = shown.maps.transpose(1, 2)[batch.mask]
-    tensors = {"logits": shown.logits, "offsets": offsets, "scored": batch.scored[batch.mask], "maps": flat}
-    taught = Taught(Artefact(tensors, pd.DataFrame({"uid": batch.uids}), {}))
+    tensors = {"logits": shown.logits, "offsets": offsets, "scored": batch.content_mask[batch.mask], "maps": flat}
+    taught = TeacherLookup(Artefact(tensors, pd.DataFrame({"uid": batch.uids}), {}))
     part = batch.rows(torch.arange(5, 5 + ROWS))
-    if not torch.allclose(taught.maps(part), HeadBank().read(teacher, part).maps, atol=1e-4):
+    if not torch.allclose(taught.maps(part), HeadMaps().compute_maps(teacher, part).maps, atol=1e-4):
         raise AssertionError("the teacher that is kept says something else than the teacher")
 
     def kept() -> None:
@@ -88,7 +86,9 @@ def _cache() -> Row:
         taught.logits(part)
 
     title = f"a teacher's {LAYERS * HEADS} head maps and logits for a step, {ROWS} texts of {UNITS} units, looked up"
-    return compared(title, kept, lambda: HeadBank().read(teacher, part), "the teacher asked again at every step")
+    return compared(
+        title, kept, lambda: HeadMaps().compute_maps(teacher, part), "the teacher asked again at every step"
+    )
 
 
 def _maps() -> Iterator[Row]:
@@ -100,7 +100,7 @@ def _maps() -> Iterator[Row]:
     def peer() -> Tensor:
         scores = model(batch).scores
         assert scores is not None
-        return row_mean(scores, batch.mask)
+        return mean_over_queries(scores, batch.mask)
 
     name = "mean over queries of the full scores [batch layer head query unit]"
     for doing, mode in (("read", torch.no_grad), ("read and differentiated", torch.enable_grad)):
@@ -175,36 +175,42 @@ class Student(nn.Module):
 
     def __init__(self, model: Model) -> None:
         super().__init__()
-        self.model, self.phi = model, nn.Parameter(mixing.uniform(LAYERS * HEADS))
+        self.model, self.phi = model, nn.Parameter(head_mix.uniform_phi(LAYERS * HEADS))
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Logits and log e_S."""
         heads = read_heads(self.model, batch)
-        return heads.logits, mixing.log_distribution(mixing.mixed(heads.maps, self.phi, "sparsemax"), batch.scored)
+        return heads.logits, head_mix.masked_log_softmax(
+            head_mix.mix_maps(heads.maps, self.phi, "sparsemax"), batch.content_mask
+        )
 
 
-def _problem() -> tuple[Bilevel, Weights, Tensor]:
+def _problem() -> tuple[BilevelProblem, Parameters, Tensor]:
     """The paper's step: SGD, beta 5, clip 5, the outer batch as large as the inner one."""
     student, batch, held = Student(_model(0)), _sentences(ROWS, UNITS, 0), _sentences(ROWS, UNITS, 1)
-    maps = HeadBank().read(_model(1), batch).maps
+    maps = HeadMaps().compute_maps(_model(1), batch).maps
 
-    def inner(theta: Weights) -> tuple[Tensor, Tensor]:
+    def inner(theta: Parameters) -> tuple[Tensor, Tensor]:
         logits, explained = functional_call(student, dict(theta), (batch,))
         return nn.functional.cross_entropy(logits, _labels(batch)), explained
 
-    def outer(theta: Weights) -> Tensor:
+    def outer(theta: Parameters) -> Tensor:
         return nn.functional.cross_entropy(functional_call(student, dict(theta), (held,))[0], _labels(held))
 
-    problem = Bilevel(
+    problem = BilevelProblem(
         inner=inner,
         outer=outer,
-        teach=lambda phi: mixing.distribution(mixing.mixed(maps, phi, "sparsemax"), batch.scored),
-        divergence=lambda teacher, explained: mixing.divergence(teacher, explained, batch.scored).mean(),
-        rate=5e-3,
+        teacher_explanation=lambda phi: head_mix.masked_softmax(
+            head_mix.mix_maps(maps, phi, "sparsemax"), batch.content_mask
+        ),
+        divergence=lambda teacher, explained: head_mix.clamped_kl_divergence(
+            teacher, explained, batch.content_mask
+        ).mean(),
+        lr=5e-3,
         beta=5.0,
-        clip=5.0,
+        max_grad_norm=5.0,
     )
-    return problem, dict(student.named_parameters()), mixing.uniform(LAYERS * HEADS)
+    return problem, dict(student.named_parameters()), head_mix.uniform_phi(LAYERS * HEADS)
 
 
 def _labels(batch: Batch) -> Tensor:
@@ -213,8 +219,8 @@ def _labels(batch: Batch) -> Tensor:
 
 
 def _model(seed: int) -> Model:
-    plan = TinyTransformer("bert", LAYERS, HEADS, WIDTH, VOCABULARY, LONG, spread=0.05)
-    return plan.build(Classes(2), None, Generator().manual_seed(seed))
+    plan = TinyTransformer("bert", LAYERS, HEADS, WIDTH, VOCABULARY, LONG, initializer_range=0.05)
+    return plan.build(MulticlassClassification(2), None, Generator().manual_seed(seed))
 
 
 def _sentences(count: int, units: int, seed: int) -> Batch:

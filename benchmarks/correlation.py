@@ -9,7 +9,7 @@ from scipy import stats
 from torch import Generator, Tensor
 
 from benchmarks.timing import Row, compared
-from heedful.core.measures import kendall_matrix
+from heedful.measures.rank_correlation import kendall_matrix
 
 METHODS = 10
 TEXTS = {32: 64, 64: 32, 180: 16}

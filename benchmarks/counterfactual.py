@@ -8,11 +8,10 @@ import torch
 
 from benchmarks.sentences import bilstm, sst
 from benchmarks.timing import Row, compared
-from heedful.core.types import Batch
-from heedful.models.pooled import PooledModel
-from heedful.recipes.training import inference_batches
-from heedful.trials.permutation import permuted
-from heedful.trials.shuffling import Shuffling, shuffle
+from heedful.models.attentive import AttentiveModel
+from heedful.training.trainer import inference_batches
+from heedful.trials.permutation import AttentionShuffler, permutation_rows, shuffle_attention
+from heedful.types import Batch
 
 PERMUTATIONS = 100
 INSTANCES = 256
@@ -30,7 +29,7 @@ def rows() -> Iterator[Row]:
 
     def trial() -> None:
         for part in parts:
-            permuted(model, part, Shuffling(PERMUTATIONS))
+            permutation_rows(model, part, AttentionShuffler(PERMUTATIONS))
 
     yield compared(f"permutation trial, {name}", trial, lambda: _re_encoded(model, parts), peer_name, runs=2)
     with torch.no_grad():
@@ -38,18 +37,18 @@ def rows() -> Iterator[Row]:
 
     def counterfactuals() -> None:
         for part, trace in zip(parts, traces, strict=True):
-            Shuffling(PERMUTATIONS).changes(model, part, trace)
+            AttentionShuffler(PERMUTATIONS).output_changes(model, part, trace)
 
     title = f"{PERMUTATIONS} permuted attentions an instance, hidden states at hand, {name}"
     yield compared(title, counterfactuals, lambda: _re_encoded(model, parts), peer_name, runs=2)
 
 
-def _re_encoded(model: PooledModel, parts: list[Batch]) -> None:
+def _re_encoded(model: AttentiveModel, parts: list[Batch]) -> None:
     with torch.no_grad():
         for part in parts:
             trace = model(part)
             seeds = torch.arange(len(part))
-            shuffled = shuffle(trace.attention[:, 0, 0], part.scored.unsqueeze(1), seeds, PERMUTATIONS)
+            shuffled = shuffle_attention(trace.attention[:, 0, 0], part.content_mask.unsqueeze(1), seeds, PERMUTATIONS)
             before = model.task.probabilities(trace.logits)
             found = [
                 (model.task.probabilities(model(part, attention=shuffled[:, k][:, None, None]).logits) - before).abs()

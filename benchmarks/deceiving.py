@@ -20,19 +20,17 @@ from torch import Generator
 
 from benchmarks.sentences import bilstm, sst
 from benchmarks.timing import Row
-from heedful.core.types import Batch
-from heedful.core.workspace import Workspace
-from heedful.data.planted import Mock
-from heedful.data.vectors import RandomVectors
-from heedful.models.attention import Additive
+from heedful.data.embeddings import RandomEmbeddings
+from heedful.data.synthetic import Mock
+from heedful.models.attentive import Additive, Attentive
 from heedful.models.encoders import BiLSTM
-from heedful.models.pooled import Pooled
-from heedful.recipes.answers import Said
-from heedful.recipes.deceiving import told
-from heedful.recipes.fit import Adam, Fit
-from heedful.recipes.subject import Subject
-from heedful.recipes.training import batches, inference_batches
 from heedful.runner import run
+from heedful.store.workspace import Workspace
+from heedful.training.adversarial_objectives import adversary_distance
+from heedful.training.predictions import BatchPredictions
+from heedful.training.trained_model import TrainedModel
+from heedful.training.trainer import Adam, Training, inference_batches, length_sorted_batches
+from heedful.types import Batch
 
 BATCH = 32
 SAMPLE = 40
@@ -51,10 +49,12 @@ def rows() -> Iterator[Row]:
     short = Mock(informative=5, train=3000, dev=200, test=200)
     usual = Mock(informative=5, shortest=5, longest=33, train=6920, dev=872, test=1821)
     for called, corpus, plan, fit in (
-        ("Mock-5 of 3000 texts, 3 epochs", short, BiLSTM(64), Fit(3)),
-        ("Mock-5 of SST's size, 4 epochs", usual, BiLSTM(128), Fit(4)),
+        ("Mock-5 of 3000 texts, 3 epochs", short, BiLSTM(64), Training(3)),
+        ("Mock-5 of SST's size, 4 epochs", usual, BiLSTM(128), Training(4)),
     ):
-        subject = Subject(corpus, corpus.batching, Pooled(plan, Additive()), fit, vectors=RandomVectors(100))
+        subject = TrainedModel(
+            corpus, corpus.tokenization, Attentive(plan, Additive()), fit, embeddings=RandomEmbeddings(100)
+        )
         alone, pooled = _seeds(subject, 1), _seeds(subject, PROCESSES)
         yield Row(f"{SEEDS} seeds, BiLSTM, {called}, {PROCESSES} processes", pooled, alone, "one process")
 
@@ -69,13 +69,13 @@ def _ours(train: Batch) -> float:
             attention[rows, ..., : part.mask.shape[1]] = trace.attention
             probabilities[rows] = base.task.probabilities(trace.logits)
     optimiser = Adam().build(model)
-    order = batches(train.lengths, BATCH, 0.1, Generator().manual_seed(0))
+    order = length_sorted_batches(train.lengths, BATCH, 0.1, Generator().manual_seed(0))
 
     def step(index: int) -> None:
         rows = order[index]
         batch = train.rows(rows)
-        said = Said(probabilities[rows], attention[rows, ..., : batch.mask.shape[1]])
-        _learn(told(model.task, model(batch), said, batch.mask).variation, optimiser)
+        said = BatchPredictions(probabilities[rows], attention[rows, ..., : batch.mask.shape[1]])
+        _learn(adversary_distance(model.task, model(batch), said, batch.mask).total_variation, optimiser)
 
     return _per_step(step)
 
@@ -97,8 +97,8 @@ def _peer(train: Batch) -> float:
         )
         with torch.no_grad():
             trace = base(batch)
-        said = Said(base.task.probabilities(trace.logits), trace.attention)
-        _learn(told(model.task, model(batch), said, batch.mask).variation, optimiser)
+        said = BatchPredictions(base.task.probabilities(trace.logits), trace.attention)
+        _learn(adversary_distance(model.task, model(batch), said, batch.mask).total_variation, optimiser)
 
     return _per_step(step)
 
@@ -118,7 +118,7 @@ def _per_step(step: Callable[[int], None]) -> float:
     return (time.perf_counter() - start) / SAMPLE
 
 
-def _seeds(subject: Subject, workers: int) -> float:
+def _seeds(subject: TrainedModel, workers: int) -> float:
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
         outcomes = run([replace(subject, seed=seed) for seed in range(SEEDS)], Workspace(Path(folder)), workers=workers)

@@ -9,12 +9,11 @@ from torch import Generator
 
 from benchmarks.sentences import VOCABULARY, WIDTH, sst
 from benchmarks.timing import Row, compared
-from heedful.attributions.deletion import read_anew
-from heedful.core.tasks import Binary
-from heedful.core.types import Batch
-from heedful.models.attention import Additive
+from heedful.attributions.perturbation import leave_one_out_logits
+from heedful.models.attentive import Additive, Attentive, AttentiveModel
 from heedful.models.encoders import Average, BiLSTM, Convolution, Encoder
-from heedful.models.pooled import Pooled, PooledModel
+from heedful.tasks import BinaryClassification
+from heedful.types import Batch
 
 INSTANCES = 64
 ENCODERS: tuple[Encoder, ...] = (BiLSTM(128), Convolution(), Average(128))
@@ -29,26 +28,28 @@ def rows() -> Iterator[Row]:
         yield from _rows(_model(encoder), batch, f"leave-one-out, {INSTANCES} texts, {encoder}, {name}")
 
 
-def _rows(model: PooledModel, batch: Batch, title: str) -> Iterator[Row]:
+def _rows(model: AttentiveModel, batch: Batch, title: str) -> Iterator[Row]:
     def ours() -> None:
-        model.without_each(batch)
+        model.leave_one_out_logits(batch)
 
     yield compared(title, ours, lambda: _one_by_one(model, batch), "one reading per deletion, one by one", runs=2)
-    yield compared(title, ours, lambda: read_anew(model, batch), "shortened texts read anew in length buckets")
+    yield compared(
+        title, ours, lambda: leave_one_out_logits(model, batch), "shortened texts read anew in length buckets"
+    )
 
 
-def _model(encoder: Encoder) -> PooledModel:
+def _model(encoder: Encoder) -> AttentiveModel:
     generator = Generator().manual_seed(0)
     table = torch.randn(VOCABULARY, WIDTH, generator=generator) * 0.1
-    return Pooled(encoder, Additive()).build(Binary(), table, generator).eval()
+    return Attentive(encoder, Additive()).build(BinaryClassification(), table, generator).eval()
 
 
 @torch.no_grad()
-def _one_by_one(model: PooledModel, batch: Batch) -> None:
+def _one_by_one(model: AttentiveModel, batch: Batch) -> None:
     """The plain loop: one text at a time without one of its words."""
     for row in range(len(batch)):
         text = batch.rows(torch.tensor([row]))
-        for unit in text.scored[0].nonzero().flatten().tolist():
+        for unit in text.content_mask[0].nonzero().flatten().tolist():
             kept = torch.ones_like(text.mask)
             kept[0, unit] = False
-            model(text.keep(kept))
+            model(text.keep_units(kept))

@@ -15,7 +15,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import maximum_flow
 
 from benchmarks.timing import Row, compared
-from heedful.core.maxflow import SCALE, Flows, max_flows
+from heedful.attributions._max_flow import CAPACITY_SCALE, MaxFlows, max_flows
 
 LAYERS = 6
 HEADS = 12
@@ -34,7 +34,7 @@ def rows() -> Iterator[Row]:
     yield compared(_title(long), lambda: _ours(long), lambda: _scipy(long), peer, runs=2)
 
 
-def _ours(layers: Numbers) -> Flows:
+def _ours(layers: Numbers) -> MaxFlows:
     start = np.zeros(layers.shape[1])
     start[0] = 1
     return max_flows(layers, start, range(1, len(start)))
@@ -69,7 +69,7 @@ def _scipy(layers: Numbers) -> None:
     nodes = units * (count + 1)
     ends = np.concatenate([np.tile(np.arange(units) + units * layer, units) for layer in range(count)])
     starts = np.append(np.zeros(units, dtype=np.int64), np.arange(len(ends) // units + 1) * units)
-    capacities = np.floor(layers * SCALE).astype(np.int32).ravel()
+    capacities = np.floor(layers * CAPACITY_SCALE).astype(np.int32).ravel()
     graph = csr_array((capacities, ends.astype(np.int32), starts.astype(np.int32)), shape=(nodes, nodes))
     for unit in range(1, units):
         maximum_flow(graph, count * units, unit)

@@ -16,9 +16,8 @@ from torch import Generator, Tensor, nn
 
 from benchmarks.sentences import VOCABULARY, WIDTH, bilstm, sst
 from benchmarks.timing import Row
-from heedful.core.types import Batch
-from heedful.recipes.fit import Adam
-from heedful.recipes.training import batches
+from heedful.training.trainer import Adam, length_sorted_batches
+from heedful.types import Batch
 
 BATCH = 32
 SAMPLE = 60
@@ -44,7 +43,7 @@ class PlainLoop(nn.Module):
         states, _ = nn.utils.rnn.pad_packed_sequence(
             self.encoder(packed)[0], batch_first=True, total_length=batch.mask.shape[1]
         )
-        scores = self.outer(torch.tanh(self.inner(states))).squeeze(-1).masked_fill(~batch.scored, -math.inf)
+        scores = self.outer(torch.tanh(self.inner(states))).squeeze(-1).masked_fill(~batch.content_mask, -math.inf)
         context = (torch.softmax(scores, 1).unsqueeze(-1) * states).sum(1)
         logits: Tensor = self.decoder(context)
         return logits.squeeze(-1)
@@ -67,7 +66,7 @@ def rows() -> Iterator[Row]:
 def _ours(train: Batch) -> float:
     model = bilstm().train()
     optimiser = Adam().build(model)
-    order = batches(train.lengths, BATCH, 0.1, Generator().manual_seed(0))
+    order = length_sorted_batches(train.lengths, BATCH, 0.1, Generator().manual_seed(0))
 
     def step(index: int) -> None:
         batch = train.rows(order[index])

@@ -18,21 +18,19 @@ from torch import Generator, Tensor, nn
 
 from benchmarks.sentences import VOCABULARY, WIDTH
 from benchmarks.timing import Row, compared
-from heedful.attributions.asking import CELLS
-from heedful.attributions.deletion import LeaveOneOut
+from heedful.attributions.perturbation import CHUNK_CELLS, LeaveOneOut
 from heedful.core.remembering import keys_of, remembering
-from heedful.core.tasks import Binary
-from heedful.core.types import Batch, Corpus, Example, Method, Model, Splits
-from heedful.core.workspace import Workspace
-from heedful.data.batching import Words
-from heedful.data.vectors import RandomVectors
-from heedful.models.attention import Additive
+from heedful.data.embeddings import RandomEmbeddings
+from heedful.data.tokenization import Words
+from heedful.models.attentive import Additive, Attentive
 from heedful.models.encoders import BiLSTM
-from heedful.models.pooled import Pooled
-from heedful.papers.song import POOLED
-from heedful.recipes.attributed import Attributed
-from heedful.recipes.fit import Adam, Fit, Select
-from heedful.recipes.subject import Subject
+from heedful.papers.disagreement import ATTENTIVE_METHODS
+from heedful.store.workspace import Workspace
+from heedful.tasks import BinaryClassification
+from heedful.training.attribution_tables import AttributionTable
+from heedful.training.trained_model import TrainedModel
+from heedful.training.trainer import Adam, EpochSelection, Training
+from heedful.types import Batch, Corpus, Example, Method, Model, Splits
 
 TEXTS = 100
 
@@ -42,13 +40,13 @@ class Invented(Corpus):
     """Random words in texts of SST's lengths; little to train on, and a vocabulary as large as SST's."""
 
     name: ClassVar[str] = "invented"
-    batching: ClassVar[Words] = Words()
+    tokenization: ClassVar[Words] = Words()
 
     def read(self, data: Path) -> Splits:
         """Sixty-four texts to train on, a hundred to explain."""
         words = tuple(f"word{number}" for number in range(VOCABULARY - 4))
         train, dev, test = (_texts(split, count, words) for split, count in (("a", 64), ("b", 16), ("c", TEXTS)))
-        return Splits(Binary(), ("negative", "positive"), train, dev, test, lexicon=words)
+        return Splits(BinaryClassification(), ("negative", "positive"), train, dev, test, extra_vocabulary=words)
 
     def digest(self, data: Path) -> str:
         """Nothing outside of this file decides."""
@@ -65,30 +63,30 @@ def _texts(split: str, count: int, words: tuple[str, ...]) -> tuple[Example, ...
 
 def rows() -> Iterator[Row]:
     """One row: the ratio is the share of the time that the passes themselves take."""
-    subject = Subject(
+    subject = TrainedModel(
         Invented(),
         Words(),
-        Pooled(BiLSTM(128), Additive()),
-        Fit(1, 32, Adam(), Select(first=1)),
-        vectors=RandomVectors(WIDTH),
+        Attentive(BiLSTM(128), Additive()),
+        Training(1, 32, Adam(), EpochSelection(first_epoch=1)),
+        embeddings=RandomEmbeddings(WIDTH),
     )
     with tempfile.TemporaryDirectory() as folder:
         workspace = Workspace(Path(folder))
         trained = subject.restore(workspace)
-        recipes = [Attributed(subject, method) for method in POOLED]
-        passes = _distinct(trained.model, trained.batch("test"), POOLED)
+        recipes = [AttributionTable(subject, method) for method in ATTENTIVE_METHODS]
+        passes = _distinct(trained.model, trained.batch("test"), ATTENTIVE_METHODS)
         forward, back = (sum(len(p.batch) for p in passes if p.backward is kind) for kind in (False, True))
 
         def ours() -> None:
             for recipe in recipes:
-                shutil.rmtree(workspace.root / workspace.name(recipe), ignore_errors=True)
+                shutil.rmtree(workspace.root / workspace.artefact_name(recipe), ignore_errors=True)
                 workspace.get(recipe)
 
         def bare() -> None:
             for each in passes:
                 each.run(trained.model)
 
-        name = f"{len(POOLED)} methods, {TEXTS} texts, BiLSTM(128), from recipe to stored table"
+        name = f"{len(ATTENTIVE_METHODS)} methods, {TEXTS} texts, BiLSTM(128), from recipe to stored table"
         peer = f"{forward} distinct forward passes and {back} with a backward one, bare"
         yield compared(name, ours, bare, peer, runs=1)
 
@@ -170,9 +168,9 @@ def _noting(taken: list[Pass]) -> Callable[[nn.Module, tuple[Batch, ...], dict[s
 
 
 def _shortened(batch: Batch) -> Iterator[Pass]:
-    row, unit = batch.deletable.nonzero(as_tuple=True)
-    size = CELLS // int(batch.lengths.max()) ** 2
+    row, unit = batch.deletable_mask.nonzero(as_tuple=True)
+    size = CHUNK_CELLS // int(batch.lengths.max()) ** 2
     for some in torch.split(torch.arange(len(row)), size):
         copies = batch.rows(row[some])
         kept = torch.ones_like(copies.mask).scatter(1, unit[some].unsqueeze(1), value=False)
-        yield Pass(copies.keep(kept), None, None, backward=False)
+        yield Pass(copies.keep_units(kept), None, None, backward=False)

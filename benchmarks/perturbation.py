@@ -15,10 +15,10 @@ from benchmarks.sentences import bilstm, sst
 from benchmarks.timing import Row, compared
 from heedful.attributions.lime import Lime
 from heedful.attributions.perturbation import Occlusion
-from heedful.attributions.shapley import MOST, KernelShap, Shapley
+from heedful.attributions.shapley import MAX_EXACT_FEATURES, KernelShap, Shapley
 from heedful.core.remembering import remembering
-from heedful.core.types import Batch, Method
-from heedful.models.pooled import PooledModel
+from heedful.models.attentive import AttentiveModel
+from heedful.types import Batch, Method
 
 INSTANCES, SAMPLES, TOGETHER = 8, 1000, 500
 
@@ -32,11 +32,15 @@ def rows() -> Iterator[Row]:
         title = f"{kind}, {SAMPLES} samples, {INSTANCES} texts, BiLSTM(128), {name}"
         yield _row(title, method, model, batch, 1)
         yield _row(title, method, model, batch, TOGETHER)
-    short = test.rows((test.scored.sum(1) <= MOST).nonzero().flatten()[:INSTANCES])
-    yield _shared(f"exact Shapley, KernelSHAP, LIME, occlusion, {INSTANCES} texts of up to {MOST} words", model, short)
+    short = test.rows((test.content_mask.sum(1) <= MAX_EXACT_FEATURES).nonzero().flatten()[:INSTANCES])
+    yield _shared(
+        f"exact Shapley, KernelSHAP, LIME, occlusion, {INSTANCES} texts of up to {MAX_EXACT_FEATURES} words",
+        model,
+        short,
+    )
 
 
-def _row(title: str, method: Method, model: PooledModel, batch: Batch, together: int) -> Row:
+def _row(title: str, method: Method, model: AttentiveModel, batch: Batch, together: int) -> Row:
     def ours() -> None:
         method(model, batch, _target(batch))
 
@@ -48,7 +52,7 @@ def _row(title: str, method: Method, model: PooledModel, batch: Batch, together:
     return compared(title, ours, captums, peer, runs=1 if together == 1 else 2)
 
 
-def _captum(method: Method, model: PooledModel, text: Batch, together: int) -> None:
+def _captum(method: Method, model: AttentiveModel, text: Batch, together: int) -> None:
     """One text by captum, in the space of vectors: special symbols stay, padding stands for words taken away."""
 
     def probability(vectors: Tensor) -> Tensor:
@@ -57,8 +61,12 @@ def _captum(method: Method, model: PooledModel, text: Batch, together: int) -> N
 
     with torch.no_grad():
         vectors = model(text).embeddings
-        empty = vectors * ~text.scored.unsqueeze(-1)
-        index = (text.scored.cumsum(1) - 1).masked_fill(~text.scored, int(text.scored.sum())).unsqueeze(-1)
+        empty = vectors * ~text.content_mask.unsqueeze(-1)
+        index = (
+            (text.content_mask.cumsum(1) - 1)
+            .masked_fill(~text.content_mask, int(text.content_mask.sum()))
+            .unsqueeze(-1)
+        )
         if isinstance(method, Lime):
             explainer = CaptumLime(probability, interpretable_model=SkLearnRidge(alpha=method.ridge))
         else:
@@ -68,7 +76,7 @@ def _captum(method: Method, model: PooledModel, text: Batch, together: int) -> N
         )
 
 
-def _shared(title: str, model: PooledModel, batch: Batch) -> Row:
+def _shared(title: str, model: AttentiveModel, batch: Batch) -> Row:
     methods: tuple[Method, ...] = (Shapley(), KernelShap(SAMPLES), Lime(SAMPLES), Occlusion())
 
     def run(memory: AbstractContextManager[object]) -> None:

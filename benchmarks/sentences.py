@@ -7,13 +7,12 @@ from pathlib import Path
 import torch
 from torch import Generator, Tensor
 
-from heedful.core.tasks import Binary
-from heedful.core.types import Batch, UserError
-from heedful.core.workspace import Workspace
-from heedful.data.corpora import SST
-from heedful.models.attention import Additive
+from heedful.data.text_corpora import SST
+from heedful.models.attentive import Additive, Attentive, AttentiveModel
 from heedful.models.encoders import BiLSTM
-from heedful.models.pooled import Pooled, PooledModel
+from heedful.store.workspace import Workspace
+from heedful.tasks import BinaryClassification
+from heedful.types import Batch, UserError
 
 VOCABULARY = 13_826
 WIDTH = 300
@@ -23,10 +22,10 @@ def sst() -> tuple[str, dict[str, Batch]]:
     """The name of the data and its train and test split."""
     corpus = SST()
     try:
-        splits = corpus.read(Workspace(Path("workspace")).data)
+        splits = corpus.read(Workspace(Path("workspace")).data_dir)
     except UserError:
         return "generated sentences of SST's lengths", {"train": generated(6355, 0), "test": generated(1725, 1)}
-    batching = corpus.batching
+    batching = corpus.tokenization
     batcher = batching.fit(splits.train)
     return "SST", {split: batcher(batching.select(splits[split]).examples) for split in ("train", "test")}
 
@@ -47,8 +46,8 @@ def generated(count: int, seed: int) -> Batch:
     return Batch(uids, inputs.masked_fill(~real, 0), real, torch.zeros_like(inputs), words, labels)
 
 
-def bilstm() -> PooledModel:
+def bilstm() -> AttentiveModel:
     """The paper's BiLSTM with additive attention, freshly built."""
     generator = Generator().manual_seed(0)
     table: Tensor = torch.randn(VOCABULARY, WIDTH, generator=generator) * 0.1
-    return Pooled(BiLSTM(128), Additive()).build(Binary(), table, generator)
+    return Attentive(BiLSTM(128), Additive()).build(BinaryClassification(), table, generator)

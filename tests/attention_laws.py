@@ -8,23 +8,22 @@ from dataclasses import replace
 import torch
 from torch import Generator, Tensor
 
-from heedful.core.tasks import Binary
-from heedful.core.types import Batch, Method, Model
-from heedful.models.attention import Additive
+from heedful.models.attentive import Additive, Attentive, AttentiveModel
 from heedful.models.encoders import BiLSTM
-from heedful.models.pooled import Pooled, PooledModel
-from heedful.models.shapes import Asked, Compared, OneText, Shape
+from heedful.models.input_forms import InputFormat, PairInput, QuestionAnswering, SingleInput
+from heedful.tasks import BinaryClassification
+from heedful.types import Batch, Method, Model
 from tests.networks import batch_of, tiny
 
-SHAPES: tuple[Shape, ...] = (OneText(), Compared(), Asked())
+SHAPES: tuple[InputFormat, ...] = (SingleInput(), PairInput(), QuestionAnswering())
 MODELS = (*(type(shape).__name__ for shape in SHAPES), "bert", "distilbert", "vit")
 
 
-def pooled(shape: Shape | None = None) -> PooledModel:
+def pooled(shape: InputFormat | None = None) -> AttentiveModel:
     """A BiLSTM in float64 with two classes on one logit."""
     draw = Generator().manual_seed(0)
-    plan = Pooled(BiLSTM(3), Additive(), shape=shape or OneText())
-    return plan.build(Binary(), torch.randn(50, 5, generator=draw), draw).double().eval()
+    plan = Attentive(BiLSTM(3), Additive(), input_format=shape or SingleInput())
+    return plan.build(BinaryClassification(), torch.randn(50, 5, generator=draw), draw).double().eval()
 
 
 def subject(name: str) -> tuple[Model, Batch]:
@@ -47,8 +46,8 @@ def check_laws(method: Method, name: str) -> None:
     model, batch = subject(name)
     target = targets(batch)
     found = method(model, batch, target)
-    assert torch.equal(found.mask, batch.scored)
-    assert (found.scores[~batch.scored] == 0).all()
+    assert torch.equal(found.mask, batch.content_mask)
+    assert (found.scores[~batch.content_mask] == 0).all()
     assert torch.isfinite(found.scores).all()
     assert found.scores.abs().sum() > 0
     for row in range(len(batch)):

@@ -7,20 +7,21 @@ from pathlib import Path
 
 import numpy as np
 
-from heedful.core.tasks import Regression
-from heedful.core.types import SPLITS, Corpus, Example, Splits
-from heedful.data.corpora import MLQE, Digits
-from heedful.data.layout import write_rows
+from heedful.data.images import Digits
+from heedful.data.io import write_rows
+from heedful.data.text_corpora import MLQE
+from heedful.tasks import Regression
+from heedful.types import SPLITS, Corpus, Example, Splits
 
 
 def lawful(example: Example, splits: Splits) -> bool:
     assert example.label is not None
     if isinstance(splits.task, Regression):
         assert isinstance(example.label, float)
-        assert splits.classes == ()
+        assert splits.class_names == ()
     else:
         assert isinstance(example.label, int)
-        assert 0 <= example.label < len(splits.classes) == splits.task.classes
+        assert 0 <= example.label < len(splits.class_names) == splits.task.num_classes
     if example.rationale is not None:
         assert len(example.rationale) == sum(len(str(part).split()) for part in example.parts)
     if example.candidates is not None:
@@ -85,7 +86,7 @@ def translations(split: str) -> Rows:
             "src": f"der alte Baum {n}", "mt": f"the old beam {n} {split}",
             "src_rationale": [2], "mt_rationale": [2, 3],
         }
-        for pair in (*MLQE().pairs, "si-en")
+        for pair in (*MLQE().language_pairs, "si-en")
         for n in range(2)
     ]  # fmt: skip
 

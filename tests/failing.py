@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 import torch
 
-from heedful.core.types import Model
+from heedful.types import Model
 
 TRIES = 6
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from heedful.core.tasks import Regression
-from heedful.core.types import Batch, Model, Task, Trace
+from heedful.tasks import Regression
+from heedful.types import Batch, Model, Task, Trace
 
 
 class Game(Model):
@@ -27,10 +27,10 @@ class Game(Model):
         if embeddings is None:
             embeddings = self.weights[batch.inputs].unsqueeze(-1)
         worth = embeddings.squeeze(-1) * batch.mask
-        there = (worth != 0) & batch.scored
+        there = (worth != 0) & batch.content_mask
         together = (there[:, 1:] & there[:, :-1] & (batch.segments[:, 1:] == batch.segments[:, :-1])).sum(1)
         total = worth.sum(1) + self.bond * together + self.bias
-        logits = torch.stack([total * (place + 1) for place in range(self.task.outputs)], dim=1)
+        logits = torch.stack([total * (place + 1) for place in range(self.task.num_outputs)], dim=1)
         weights = (batch.mask / batch.mask.sum(1, keepdim=True))[:, None, None, None]
         return Trace(embeddings, embeddings, weights, logits)
 

@@ -26,15 +26,9 @@ from typing import TYPE_CHECKING
 import pandas
 import torch
 
-from heedful.core.workspace import (
-    Artefact,
-    CorruptArtefact,
-    Recipe,
-    Step,
-    Workspace,
-    derived_seed,
-    fingerprint,
-)
+from heedful.progress import StepCallback
+from heedful.store.recipe import Artefact, Recipe, derive_seed, fingerprint
+from heedful.store.workspace import CorruptArtefactWarning, Workspace
 
 if TYPE_CHECKING:
     from _typeshed import TraceFunction
@@ -48,7 +42,7 @@ class Steps(Recipe):
     size: int = 1000
 
     def make(self, workspace: Workspace) -> Artefact:
-        folder = workspace.partial(self)
+        folder = workspace.partial_folder(self)
         done = [int(file.stem) for file in folder.glob("*.done")]
         for step in range(len(done), self.count):
             (folder / f"{step}.new").write_text("finished")
@@ -116,12 +110,12 @@ def dying_at(line: int, work: Callable[[], object]) -> Callable[[], object]:
 
 def aftermath(root: Path, recipe: Recipe) -> dict[str, object]:
     """What a kill left: whether all that looks complete is, and what a rerun in peace gives."""
-    workspace = Workspace(root, data=root)
+    workspace = Workspace(root, data_dir=root)
     with warnings.catch_warnings():
-        warnings.simplefilter("error", CorruptArtefact)
-        left = [found.open() and found.name for found in workspace.finished()]
+        warnings.simplefilter("error", CorruptArtefactWarning)
+        left = [found.load() and found.name for found in workspace.list_artefacts()]
         rerun = digest(workspace.get(recipe))
-        again = [found.open() and found.name for found in workspace.finished()]
+        again = [found.load() and found.name for found in workspace.list_artefacts()]
     rubbish = [f"{hidden}/{each.name}" for hidden in (".aside", ".partial") for each in _listed(root / hidden)]
     return {"left": left, "rerun": rerun, "finished": again, "rubbish": rubbish}
 
@@ -133,10 +127,10 @@ def _listed(folder: Path) -> list[Path]:
 def every_line(root: Path) -> object:
     """Kill at each line of ours in turn until a child gets through."""
     recipe, seen, line = Steps(), [], 0
-    expected = digest(Workspace(root / "peace", data=root).get(recipe))
+    expected = digest(Workspace(root / "peace", data_dir=root).get(recipe))
     while True:
         place = root / str(line)
-        end = ending(in_child(dying_at(line, partial(Workspace(place, data=root).get, recipe))))
+        end = ending(in_child(dying_at(line, partial(Workspace(place, data_dir=root).get, recipe))))
         seen.append(aftermath(place, recipe) | {"end": end})
         if end == 0:
             return {"expected": expected, "seen": seen}
@@ -147,11 +141,11 @@ def random_moments(root: Path) -> object:
     """Kill after random times, most of which fall into the writing of two large files."""
     recipe, seen, chance = Whole((Steps(1, 1_000_000), Steps(2, 1_000_000))), [], random.Random(7)
     start = time.perf_counter()
-    expected = digest(Workspace(root / "peace", data=root).get(recipe))
+    expected = digest(Workspace(root / "peace", data_dir=root).get(recipe))
     duration = time.perf_counter() - start
     for number in range(10):
         reader, writer = os.pipe()
-        child = in_child(partial(Workspace(root / str(number), data=root).get, recipe))
+        child = in_child(partial(Workspace(root / str(number), data_dir=root).get, recipe))
         os.close(writer)
         select.select([reader], [], [], chance.uniform(0.0, duration))
         os.kill(child, signal.SIGKILL)
@@ -167,7 +161,7 @@ class Announcing:
         self.writer = writer
 
     @contextmanager
-    def task(self, title: str, total: int) -> Iterator[Step]:
+    def task(self, title: str, total: int) -> Iterator[StepCallback]:
         assert title.startswith("waiting for another process that makes Contested-"), title
         os.write(self.writer, b"w")
         yield lambda advance=1, note="": None
@@ -181,7 +175,7 @@ class Contested(Recipe):
     others: int
 
     def make(self, workspace: Workspace) -> Artefact:
-        with (workspace.data / "makers").open("a") as file:
+        with (workspace.data_dir / "makers").open("a") as file:
             file.write("m")
         for _ in range(self.others):
             os.read(self.reader, 1)
@@ -194,7 +188,7 @@ def race(root: Path) -> object:
     recipe = Contested(reader, others=3)
 
     def run() -> None:
-        notes = Workspace(root / "work", data=root, progress=Announcing(writer)).get(recipe).notes
+        notes = Workspace(root / "work", data_dir=root, progress=Announcing(writer)).get(recipe).notes
         (root / f"{os.getpid()}.saw").write_text(str(notes["maker"]))
 
     children = [in_child(run) for _ in range(4)]
@@ -205,7 +199,7 @@ def race(root: Path) -> object:
 
 def fingerprints(root: Path) -> object:
     """What depends on no hash seed of Python's (the test sets an odd one)."""
-    return [fingerprint(Whole((Steps(1, 2),)), root), derived_seed(3, "r-1")]
+    return [fingerprint(Whole((Steps(1, 2),)), root), derive_seed(3, "r-1")]
 
 
 def unpickling(root: Path) -> object:
@@ -213,7 +207,7 @@ def unpickling(root: Path) -> object:
     found: list[str] = []
     sys.addaudithook(lambda event, _: found.append(event) if event == "pickle.find_class" else None)
     for _ in range(2):
-        Workspace(root, data=root).get(Whole((Steps(),)))
+        Workspace(root, data_dir=root).get(Whole((Steps(),)))
     return found
 
 

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
-from heedful.core.types import Batch, Model, Trace
+from heedful.types import Batch, Model, Trace
 
 # Tiny tensors gain nothing from threads, and threads that wait for a busy core cost ten times as much.
 torch.set_num_threads(1)
@@ -54,7 +54,7 @@ def real_units(batch: Batch) -> Tensor:
 
 def scored_units(batch: Batch) -> Tensor:
     """Support of models that attend to words only (pooled models on one text)."""
-    return batch.scored[:, None, None, None, :]
+    return batch.content_mask[:, None, None, None, :]
 
 
 def padded(batch: Batch, extra: int, filler: int | None = None) -> Batch:
@@ -64,7 +64,7 @@ def padded(batch: Batch, extra: int, filler: int | None = None) -> Batch:
         return nn.functional.pad(tensor, (0, extra), value=value)
 
     mask = wider(batch.mask, 0)
-    inputs = wider(batch.inputs, batch.filler)
+    inputs = wider(batch.inputs, batch.pad_id)
     return replace(
         batch,
         inputs=inputs if filler is None else inputs.masked_fill(~mask, filler),
@@ -195,7 +195,7 @@ def more_padding_changes_nothing(case: Case) -> None:
 def what_stands_on_padding_changes_nothing(case: Case) -> None:
     """A real word's id under the padding leaves the logits and the attention as they were."""
     model = case.model()
-    word = int(case.batch.inputs[case.batch.scored].max())
+    word = int(case.batch.inputs[case.batch.content_mask].max())
     clean, dirty = padded(case.batch, 2), padded(case.batch, 2, filler=word)
     first, second = model(clean), model(dirty)
     assert_close(second.logits, first.logits)

@@ -14,12 +14,11 @@ from transformers import (
     PreTrainedModel,
 )
 
-from heedful.core.tasks import Classes
-from heedful.core.types import Batch
-from heedful.data.patches import unfold
-from heedful.models.reading import folded
-from heedful.models.tapping import implement
-from heedful.models.transformer import FAMILIES, TinyTransformer, TransformerModel
+from heedful.data.tokenization import unfold
+from heedful.models._attention_hooks import set_attention_implementation
+from heedful.models.transformer import FAMILIES, TinyTransformer, TransformerModel, fold_images
+from heedful.tasks import MulticlassClassification
+from heedful.types import Batch
 
 TEXT_FAMILIES = tuple(family for family in FAMILIES if family != "vit")
 
@@ -54,7 +53,7 @@ def batch_of(family: str) -> Batch:
 
 def tiny(family: str, seed: int = 1) -> TransformerModel:
     """A model of ours in float64 with three classes."""
-    return TinyTransformer(family).build(Classes(3), None, Generator().manual_seed(seed)).double()
+    return TinyTransformer(family).build(MulticlassClassification(3), None, Generator().manual_seed(seed)).double()
 
 
 def network(family: str = "bert", **changes: int | str | float | None) -> PreTrainedModel:
@@ -82,14 +81,14 @@ def eager(model: TransformerModel) -> PreTrainedModel:
     plain = type(own)(own.config.__class__.from_dict(own.config.to_dict()))
     plain = nn.Module.to(plain, own.dtype)
     plain.load_state_dict(own.state_dict())
-    implement(plain, "eager")
+    set_attention_implementation(plain, "eager")
     return nn.Module.train(plain, model.training)
 
 
 def library_inputs(family: str, batch: Batch) -> dict[str, Tensor]:
     """A batch as the library's own networks of this family take it."""
     if family == "vit":
-        return {"pixel_values": folded(batch, tiny("vit").network.config)}
+        return {"pixel_values": fold_images(batch, tiny("vit").network.config)}
     inputs = {"input_ids": batch.inputs, "attention_mask": batch.mask.long()}
     if "roberta" in family:
         inputs["input_ids"] = batch.inputs.masked_fill(~batch.mask, 1)

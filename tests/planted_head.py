@@ -25,32 +25,35 @@ import numpy as np
 import torch
 from torch import Generator
 
-from heedful.core.bootstrap import bootstrap_interval
-from heedful.core.workspace import Workspace
-from heedful.data.batching import Words
-from heedful.data.loudest import Loudest
-from heedful.data.vectors import RandomVectors
-from heedful.models.planted import SpeakingHeads
-from heedful.recipes.explanations import Explanation, Learned, Mixed, Unexplained
-from heedful.recipes.fit import SGD, Adam, Fit, Select
-from heedful.recipes.scaffolded import Scaffolded
-from heedful.recipes.schooling import Schooling
-from heedful.recipes.student import Student
-from heedful.recipes.subject import Subject
-from heedful.recipes.teaching import Classroom
+from heedful.data.embeddings import RandomEmbeddings
+from heedful.data.tokenization import Words
+from heedful.measures.bootstrap import bootstrap_interval
+from heedful.store.workspace import Workspace
+from heedful.testing.toy_models import DominantWord, PlantedHeads
+from heedful.training.smat import SMaT
+from heedful.training.student import Student, StudentRecipe
+from heedful.training.teacher import (
+    AttentionExplanation,
+    LearnedExplanation,
+    NoExplanation,
+    StudentData,
+    TeacherExplanation,
+)
+from heedful.training.trained_model import TrainedModel
+from heedful.training.trainer import SGD, Adam, EpochSelection, Training
 
 SPEAKING = 1
-TEACHER = Subject(
-    Loudest(words=40, length=6, train=1500),
+TEACHER = TrainedModel(
+    DominantWord(vocab_size=40, length=6, train=1500),
     Words(),
-    SpeakingHeads(1, 4, (0, SPEAKING), noise=6.0),
-    Fit(8, 32, Adam(rate=0.01, decay=0.0, undecayed=())),
-    vectors=RandomVectors(16, 0.3),
+    PlantedHeads(1, 4, (0, SPEAKING), noise=6.0),
+    Training(8, 32, Adam(lr=0.01, weight_decay=0.0, no_decay=())),
+    embeddings=RandomEmbeddings(16, 0.3),
 )
-KINDS: dict[str, Explanation] = {
-    "none": Unexplained(),
-    "static": Mixed(),
-    "SMaT": Learned(rate=0.01, batch=64),
+KINDS: dict[str, TeacherExplanation] = {
+    "none": NoExplanation(),
+    "static": AttentionExplanation(),
+    "SMaT": LearnedExplanation(lr=0.01, batch_size=64),
 }
 
 
@@ -68,11 +71,11 @@ class Outcome:
         return [float(value) for value in np.percentile(self.simulability[kind], (25, 50, 75))]
 
 
-def recipe(kind: str, seed: int, epochs: int) -> Schooling:
+def recipe(kind: str, seed: int, epochs: int) -> StudentRecipe:
     """A student of this kind: 120 examples, a fresh network of the teacher's shape in which all heads speak."""
-    fit = Fit(epochs, 10, SGD(0.4), Select(), patience=15, clip=5.0, reduction="mean")
-    made = Scaffolded if isinstance(KINDS[kind], Learned) else Student
-    return made(TEACHER, SpeakingHeads(1, 4), KINDS[kind], Classroom(120), fit=fit, seed=seed)  # type: ignore[arg-type]
+    fit = Training(epochs, 10, SGD(0.4), EpochSelection(), patience=15, max_grad_norm=5.0, reduction="mean")
+    made = SMaT if isinstance(KINDS[kind], LearnedExplanation) else Student
+    return made(TEACHER, PlantedHeads(1, 4), KINDS[kind], StudentData(120), training=fit, seed=seed)  # type: ignore[arg-type]
 
 
 def outcome(workspace: Workspace, seeds: int, epochs: int) -> Outcome:

@@ -12,24 +12,26 @@ import torch
 from numpy.random import default_rng
 from torch import Tensor
 
-from heedful.core.tasks import Classes, Regression
-from heedful.core.types import SPLITS, Corpus, Example, Splits
-from heedful.core.workspace import Step, Workspace
-from heedful.data.batching import Words
-from heedful.data.loudest import Loudest
-from heedful.data.vectors import RandomVectors
-from heedful.models.planted import SpeakingHeads
-from heedful.recipes.fit import SGD, Adam, Fit, Select
-from heedful.recipes.subject import Subject
-from heedful.recipes.teaching import Classroom
+from heedful.data.embeddings import RandomEmbeddings
+from heedful.data.tokenization import Words
+from heedful.progress import StepCallback
+from heedful.store.workspace import Workspace
+from heedful.tasks import MulticlassClassification, Regression
+from heedful.testing.toy_models import DominantWord, PlantedHeads
+from heedful.training.teacher import StudentData
+from heedful.training.trained_model import TrainedModel
+from heedful.training.trainer import SGD, Adam, EpochSelection, Training
+from heedful.types import SPLITS, Corpus, Example, Splits
 
 torch.set_num_threads(1)
 
-CORPUS = Loudest(words=20, length=5, train=60, dev=16, test=30)
-PLAN = SpeakingHeads(2, 2)
-TEACHER = Subject(CORPUS, Words(), PLAN, Fit(2, 16, Adam(rate=0.02, undecayed=())), vectors=RandomVectors(8))
-ROOM = Classroom(size=20)
-FIT = Fit(3, 8, SGD(0.2), Select(), clip=5.0, reduction="mean")
+CORPUS = DominantWord(vocab_size=20, length=5, train=60, dev=16, test=30)
+PLAN = PlantedHeads(2, 2)
+TEACHER = TrainedModel(
+    CORPUS, Words(), PLAN, Training(2, 16, Adam(lr=0.02, no_decay=())), embeddings=RandomEmbeddings(8)
+)
+ROOM = StudentData(train_size=20)
+FIT = Training(3, 8, SGD(0.2), EpochSelection(), max_grad_norm=5.0, reduction="mean")
 
 
 @dataclass(frozen=True)
@@ -38,12 +40,12 @@ class Pairs(Corpus):
 
     number: bool = False
     name: ClassVar[str] = "pairs"
-    batching: ClassVar[Words] = Words()
+    tokenization: ClassVar[Words] = Words()
 
     def read(self, data: Path) -> Splits:
         """Generated."""
         train, dev, test = (tuple(self._example(split, place) for place in range(24)) for split in SPLITS)
-        task, names = (Regression(), ()) if self.number else (Classes(3), ("none", "one", "more"))
+        task, names = (Regression(), ()) if self.number else (MulticlassClassification(3), ("none", "one", "more"))
         return Splits(task, names, train, dev, test)
 
     def digest(self, data: Path) -> str:
@@ -58,7 +60,7 @@ class Pairs(Corpus):
         return Example(f"{split}-{place}", texts, float(shared) if self.number else min(shared, 2))
 
 
-def weights(workspace: Workspace, teacher: Subject = TEACHER) -> dict[str, Tensor]:
+def weights(workspace: Workspace, teacher: TrainedModel = TEACHER) -> dict[str, Tensor]:
     """A copy of a teacher's weights as they are kept."""
     return {name: value.clone() for name, value in workspace.get(teacher).tensors.items()}
 
@@ -79,7 +81,7 @@ class Dying:
         self.title, self.left = title, moment
 
     @contextmanager
-    def task(self, title: str, total: int) -> Iterator[Step]:
+    def task(self, title: str, total: int) -> Iterator[StepCallback]:
         """A step that may be the last."""
 
         def step(advance: int = 1, note: str = "") -> None:

@@ -11,15 +11,15 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from heedful import __version__, cli, papers, runner
-from heedful.core.tasks import Binary
-from heedful.core.types import Example, Splits
-from heedful.data.planted import Mock
-from heedful.data.tables import Reading
-from heedful.models.shapes import Compared
-from heedful.papers import own
-from heedful.papers.own import OwnData, cautions, own_attefa
-from heedful.recipes.fit import Fit
+from heedful.data.synthetic import Mock
+from heedful.data.table import TableColumns
+from heedful.models.input_forms import PairInput
+from heedful.papers import attefa
+from heedful.papers.attefa import UserData, data_warnings, user_data_attefa
+from heedful.tasks import BinaryClassification
+from heedful.training.trainer import Training
 from heedful.trials.performance import Performance
+from heedful.types import Example, Splits
 
 FILE = """
 from tests.tiny import subject
@@ -191,11 +191,13 @@ def test_a_file_without_recipes_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_planted_demo_ends_with_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (performance, *_) = papers.demo(planted=True)
+    (performance, *_) = papers.demo(synthetic=True)
     assert isinstance(performance, Performance)
     assert isinstance(performance.subject.corpus, Mock)
-    small = replace(performance.subject, corpus=Mock(informative=2, train=60, dev=20, test=20), fit=Fit(epochs=2))
-    monkeypatch.setattr(papers, "demo", lambda *, planted: papers.examined(small) if planted else [])
+    small = replace(
+        performance.subject, corpus=Mock(informative=2, train=60, dev=20, test=20), training=Training(epochs=2)
+    )
+    monkeypatch.setattr(papers, "demo", lambda *, synthetic: papers.single_model_trials(small) if synthetic else [])
     monkeypatch.setattr(os, "cpu_count", lambda: 1)
     result = heedful("demo", "--planted", "-w", tmp_path / "work", "--out", tmp_path / "report")
     assert result.exit_code == 0
@@ -217,14 +219,14 @@ def table(tmp_path: Path) -> Path:
     return path
 
 
-def owned(path: Path, second: str | None = None) -> OwnData:
-    return OwnData(str(path), Reading("remark", "mood", second))
+def owned(path: Path, second: str | None = None) -> UserData:
+    return UserData(str(path), TableColumns("remark", "mood", second))
 
 
 def test_attefa_of_own_texts_is_a_number_with_floor_and_collapse_and_a_report(
     table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(own, "EPOCH", 10)
+    monkeypatch.setattr(attefa, "MIN_EPOCH_STEPS", 10)
     monkeypatch.setenv("HEEDFUL_DATA", str(tmp_path / "empty"))
     columns = ("--text-column", "remark", "--label-column", "mood")
     places = ("-w", tmp_path / "work", "--out", tmp_path / "report", "--json", tmp_path / "out.json")
@@ -270,31 +272,39 @@ def test_an_empty_file_and_an_absent_one_are_refused(tmp_path: Path) -> None:
 
 
 def test_small_corpora_are_trained_for_as_many_steps_as_the_papers_smallest(table: Path, tmp_path: Path) -> None:
-    _, trial = own_attefa(owned(table), papers.Choice(seeds=3), tmp_path, bases=2)
+    _, trial = user_data_attefa(owned(table), papers.PaperOptions(n_seeds=3), tmp_path, n_bases=2)
     # 28 training texts are one batch: an epoch has one step, not the 39 of the paper's smallest corpus.
-    assert (trial.subject.fit.epochs, trial.fit.epochs, trial.fit.patience) == (39 * 8, 39 * 80, 39 * 10)
-    assert (trial.adversaries, trial.bases, trial.fit.reduction) == ((10, 50, 257), (50,), "mean")
+    assert (trial.subject.training.epochs, trial.adversary_training.epochs, trial.adversary_training.patience) == (
+        39 * 8,
+        39 * 80,
+        39 * 10,
+    )
+    assert (trial.adversary_seeds, trial.base_seeds, trial.adversary_training.reduction) == (
+        (10, 50, 257),
+        (50,),
+        "mean",
+    )
 
 
 def test_adversaries_of_own_texts_start_where_they_are_asked_to(table: Path, tmp_path: Path) -> None:
-    _, trial = own_attefa(owned(table), papers.Choice(start="base"), tmp_path)
+    _, trial = user_data_attefa(owned(table), papers.PaperOptions(start="base"), tmp_path)
     assert trial.start == "base"
-    assert own_attefa(owned(table), papers.Choice(), tmp_path)[1].start == "fresh"
+    assert user_data_attefa(owned(table), papers.PaperOptions(), tmp_path)[1].start == "fresh"
 
 
 def test_pairs_are_compared_and_files_may_be_given_for_every_split(table: Path, tmp_path: Path) -> None:
-    _, trial = own_attefa(owned(table, "again"), papers.Choice(), tmp_path)
-    assert vars(trial.subject.model)["shape"] == Compared()
-    given = replace(owned(table), dev=str(table), test=str(table)).read(tmp_path)
+    _, trial = user_data_attefa(owned(table, "again"), papers.PaperOptions(), tmp_path)
+    assert vars(trial.subject.architecture)["shape"] == PairInput()
+    given = replace(owned(table), dev_path=str(table), test_path=str(table)).read(tmp_path)
     assert [len(part) for part in (given.train, given.dev, given.test)] == [40, 40, 40]
 
 
 def test_a_reader_is_cautioned_about_few_texts_and_a_base_that_learned_nothing() -> None:
     many = tuple(Example(str(number), ("a text",), int(number % 4 == 0)) for number in range(200))
-    splits = Splits(Binary(), ("no", "yes"), many, many, many)
-    assert cautions(splits, 0.9) == ()
-    assert "no more often than the commonest class would be (75%)" in cautions(splits, 0.75)[0]
-    few, nothing = cautions(replace(splits, test=many[:20]), 0.5)
+    splits = Splits(BinaryClassification(), ("no", "yes"), many, many, many)
+    assert data_warnings(splits, 0.9) == ()
+    assert "no more often than the commonest class would be (75%)" in data_warnings(splits, 0.75)[0]
+    few, nothing = data_warnings(replace(splits, test=many[:20]), 0.5)
     assert few.startswith("Only 20 texts were tested")
     assert "it has learned nothing" in nothing
 

@@ -27,9 +27,9 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from heedful import catalogue, cli, estimating, papers, runner
-from heedful.core.types import UserError
-from heedful.core.workspace import Recipe
-from heedful.data.fetching import FETCHABLE
+from heedful.data.download import FETCHABLE
+from heedful.store.recipe import Recipe
+from heedful.types import UserError
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")))
@@ -160,7 +160,7 @@ def heedful(words: list[str]) -> str:
     with pytest.MonkeyPatch.context() as patch:
         if not own_file:
             patch.setattr(runner, "run", lambda recipes, workspace, workers: [])
-            patch.setattr(papers, "recipes", chosen)
+            patch.setattr(papers, "find_recipes", chosen)
             patch.setattr(estimating, "estimated", lambda *_: None)
             patch.setattr(cli, "fetch_corpus", fetchable)
         result = CliRunner().invoke(cli.app, words)
@@ -168,7 +168,7 @@ def heedful(words: list[str]) -> str:
     return result.output
 
 
-def chosen(what: str, choice: papers.Choice, data: Path) -> list[Recipe]:
+def chosen(what: str, choice: papers.PaperOptions, data: Path) -> list[Recipe]:
     """The recipes of a paper, whether or not its corpora are there."""
     if what not in papers.PAPERS:
         raise UserError(f"there is no paper {what!r}")
@@ -305,7 +305,7 @@ def test_the_readme_claims_no_name_that_heedful_has_not() -> None:
     kinds: Mapping[str, set[str]] = {
         "papers": set(papers.PAPERS),
         "commands": set(group.commands),
-        **{kind: set(names) for kind, names in catalogue.listing().items()},
+        **{kind: set(names) for kind, names in catalogue.descriptions().items()},
     }
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\| (\w+) \| (.*) \|$", readme, re.MULTILINE))

@@ -13,19 +13,19 @@ from torch import Generator, Tensor
 
 from heedful import estimating
 from heedful.attributions.attention import RawAttention
-from heedful.core.types import Corpus, Model, Plan, Splits, Task, UserError
-from heedful.core.workspace import Recipe, Workspace
 from heedful.estimating import Estimate, estimated, planned, usual_epochs, wall
-from heedful.models.attention import Additive
+from heedful.models.attentive import Additive, Attentive
 from heedful.models.encoders import Average
-from heedful.models.pooled import Pooled
-from heedful.recipes.attributed import Attributed
-from heedful.recipes.deceiving import Rival
-from heedful.recipes.fit import Fit, Select
-from heedful.recipes.guides import Borrowed
-from heedful.recipes.objectives import Imposed
-from heedful.recipes.subject import Subject
+from heedful.store.recipe import Recipe
+from heedful.store.workspace import Workspace
+from heedful.training.adversarial_objectives import TrainedAdversary
+from heedful.training.attention_sources import FromModel
+from heedful.training.attribution_tables import AttributionTable
+from heedful.training.objectives import ImposedAttention
+from heedful.training.trained_model import TrainedModel
+from heedful.training.trainer import EpochSelection, Training
 from heedful.trials.performance import Performance
+from heedful.types import Architecture, Corpus, Model, Splits, Task, UserError
 from tests.tiny import Sentences, subject
 
 CLOCK = {"now": 0.0}
@@ -33,11 +33,11 @@ CLOCK = {"now": 0.0}
 
 
 @dataclass(frozen=True)
-class Ticking(Plan):
+class Ticking(Architecture):
     """A model that takes so many seconds for each batch that it learns from, and half of that for one it is asked."""
 
     seconds: float
-    plan: Plan = Pooled(Average(4), Additive())
+    plan: Architecture = Attentive(Average(4), Additive())
 
     def build(self, task: Task, embeddings: Tensor | None, generator: Generator) -> Model:
         model = self.plan.build(task, embeddings, generator)
@@ -62,9 +62,9 @@ class Absent(Corpus):
         return "absent"
 
 
-def adversary(base: Subject) -> Subject:
+def adversary(base: TrainedModel) -> TrainedModel:
     """An adversary with patience."""
-    return replace(base, objective=Rival(base), fit=replace(base.fit, epochs=30, patience=4))
+    return replace(base, objective=TrainedAdversary(base), training=replace(base.training, epochs=30, patience=4))
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def ticking(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_left_and_what_is_finished_is_counted(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     first, second = subject(seed=0), subject(seed=1)
-    recipes = [Performance(first), Performance(second), Attributed(second, RawAttention())]
+    recipes = [Performance(first), Performance(second), AttributionTable(second, RawAttention())]
     assert planned(recipes, workspace).words == (
         "To be made: 2 trainings, 2 trials and 1 other recipe; finished already: 0 of 5 recipes."
     )
@@ -93,8 +93,8 @@ def test_what_is_left_and_what_is_finished_is_counted(tmp_path: Path) -> None:
 def test_an_epoch_is_its_steps_and_one_judging_whether_or_not_the_steps_were_cut_short(
     seconds: float, tmp_path: Path, ticking: None
 ) -> None:
-    first = replace(subject(epochs=10), model=Ticking(seconds))
-    trainings = [first, replace(first, seed=1), replace(first, seed=2, fit=replace(first.fit, epochs=20))]
+    first = replace(subject(epochs=10), architecture=Ticking(seconds))
+    trainings = [first, replace(first, seed=1), replace(first, seed=2, training=replace(first.training, epochs=20))]
     estimate = estimated(planned(trainings, Workspace(tmp_path)), Workspace(tmp_path), workers=2)
     assert estimate is not None
     # 40 texts in batches of 8 are 5 steps; the 40 of the dev split are judged at once, in half the time of a step.
@@ -105,7 +105,7 @@ def test_an_epoch_is_its_steps_and_one_judging_whether_or_not_the_steps_were_cut
 
 
 def test_patience_makes_the_likely_time_less_than_the_most(tmp_path: Path, ticking: None) -> None:
-    base = replace(subject(epochs=10), model=Ticking(0.1))
+    base = replace(subject(epochs=10), architecture=Ticking(0.1))
     others = [adversary(replace(base, seed=seed)) for seed in (0, 0, 1)]
     estimate = estimated(planned(others, Workspace(tmp_path)), Workspace(tmp_path), workers=1)
     assert estimate is not None
@@ -116,8 +116,8 @@ def test_patience_makes_the_likely_time_less_than_the_most(tmp_path: Path, ticki
 
 
 def test_usual_epochs_are_twice_the_patience_but_never_more_than_there_are() -> None:
-    fits = (Fit(80, patience=10), Fit(12, patience=10), Fit(8))
-    assert [usual_epochs(replace(subject(), fit=fit)) for fit in fits] == [20, 12, 8]
+    fits = (Training(80, patience=10), Training(12, patience=10), Training(8))
+    assert [usual_epochs(replace(subject(), training=fit)) for fit in fits] == [20, 12, 8]
 
 
 def test_the_wall_time_is_shared_work_or_the_longest_chain() -> None:
@@ -131,7 +131,7 @@ def test_the_wall_time_is_shared_work_or_the_longest_chain() -> None:
 
 def test_a_probe_leaves_no_file_and_no_trace_in_the_generator(tmp_path: Path) -> None:
     base = subject()
-    guided = replace(base, model=Pooled(Average(4), Additive()), objective=Imposed(Borrowed(base)))
+    guided = replace(base, architecture=Attentive(Average(4), Additive()), objective=ImposedAttention(FromModel(base)))
     plan = planned([adversary(base), guided], Workspace(tmp_path / "work"))
     before = torch.get_rng_state()
     estimate = estimated(plan, Workspace(tmp_path / "work"), workers=2)
@@ -143,7 +143,7 @@ def test_a_probe_leaves_no_file_and_no_trace_in_the_generator(tmp_path: Path) ->
 
 
 def test_what_cannot_be_timed_is_guessed_from_what_is_most_like_it(tmp_path: Path, ticking: None) -> None:
-    slow, fast = (replace(subject(epochs=2), model=Ticking(seconds)) for seconds in (0.3, 0.1))
+    slow, fast = (replace(subject(epochs=2), architecture=Ticking(seconds)) for seconds in (0.3, 0.1))
     like_slow, unlike = replace(slow, corpus=Absent()), replace(subject(epochs=2), corpus=Absent())
     trainings = [slow, fast, like_slow, unlike]
     estimate = estimated(planned(trainings, Workspace(tmp_path)), Workspace(tmp_path), workers=1)
@@ -154,9 +154,9 @@ def test_what_cannot_be_timed_is_guessed_from_what_is_most_like_it(tmp_path: Pat
 
 
 def test_every_corpus_has_its_turn_before_one_has_a_second(tmp_path: Path, ticking: None) -> None:
-    first = replace(subject(epochs=2), model=Ticking(0.1))
-    same = replace(first, model=Ticking(0.2))
-    other = replace(first, corpus=Sentences(48), model=Ticking(0.3))
+    first = replace(subject(epochs=2), architecture=Ticking(0.1))
+    same = replace(first, architecture=Ticking(0.2))
+    other = replace(first, corpus=Sentences(48), architecture=Ticking(0.3))
     plan = planned([first, same, other], Workspace(tmp_path))
     # The time is over after the second kind: the first of each corpus was timed, and `same` is guessed from `first`.
     estimate = estimated(plan, Workspace(tmp_path), workers=1, budget=1.5)
@@ -178,7 +178,10 @@ def test_little_work_unreadable_data_and_no_time_give_no_estimate(tmp_path: Path
 
 def test_a_training_that_selects_by_deception_or_on_test_can_be_timed(tmp_path: Path) -> None:
     base = subject()
-    picky = replace(adversary(base), fit=Fit(20, 8, select=Select(on="test", by="deception"), patience=2))
+    picky = replace(
+        adversary(base),
+        training=Training(20, 8, selection=EpochSelection(split="test", metric="deception"), patience=2),
+    )
     plan = planned([picky, replace(picky, seed=1)], Workspace(tmp_path))
     estimate = estimated(plan, Workspace(tmp_path), workers=1)
     assert estimate is not None

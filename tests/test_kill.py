@@ -14,7 +14,8 @@ import pytest
 import torch
 from pandas.testing import assert_frame_equal
 
-from heedful.core.workspace import Artefact, Recipe, Workspace
+from heedful.store.recipe import Artefact, Recipe
+from heedful.store.workspace import Workspace
 from heedful.trials.permutation import Permutation
 from tests.tiny import subject
 
@@ -62,7 +63,7 @@ def duration(recipe: Recipe, root: Path) -> float:
 def prepared(root: Path, recipe: Recipe, whole: Workspace) -> Path:
     """A workspace in which only this recipe is missing."""
     if recipe is EXAMINED:
-        shutil.copytree(whole.root / whole.name(TRAINED), root / whole.name(TRAINED))
+        shutil.copytree(whole.root / whole.artefact_name(TRAINED), root / whole.artefact_name(TRAINED))
     return root
 
 
@@ -79,7 +80,7 @@ def test_a_rerun_after_kills_at_random_moments_equals_the_undisturbed_run(recipe
         root = prepared(tmp_path / f"killed-{number}", recipe, whole)
         killed += run_for(recipe, root, moments.uniform(0.05, 0.95) * seconds)
         workspace = Workspace(root, batch_size=2)
-        for finished in workspace.finished():
-            finished.open()
+        for finished in workspace.list_artefacts():
+            finished.load()
         assert_equal(workspace.get(recipe), expected)
     assert killed == MOMENTS, "the moments of the kills missed the work"

@@ -13,23 +13,22 @@ import torch
 from transformers import PreTrainedModel
 from typer.testing import CliRunner, Result
 
-from heedful import cli
-from heedful.attributions.learned import HeadMix
-from heedful.core.tasks import Classes, Regression
-from heedful.core.types import Example, UserError
-from heedful.core.workspace import Workspace
-from heedful.data.carving import content
-from heedful.data.subwords import Subwords
-from heedful.data.unlabelled import Unlabelled
+from heedful import cli, learn
+from heedful.attributions.head_mix import HeadMix
+from heedful.data.splitting import normalized_content
+from heedful.data.table import UnlabelledCorpus
+from heedful.data.tokenization import Subwords
+from heedful.learn import LearnOptions, LearnRecipes, learn_recipes
 from heedful.models.transformer import TinyTransformer, Transformer
-from heedful.papers import learning
-from heedful.papers.learning import Lessons, Wish, lessons
-from heedful.recipes.scaffolded import Scaffolded
-from heedful.recipes.unscored import Unscored
+from heedful.store.workspace import Workspace
+from heedful.tasks import MulticlassClassification, Regression
+from heedful.training.smat import SMaT
+from heedful.training.trained_model import UnlabelledCheckpoint
 from heedful.trials.performance import Performance
+from heedful.types import Example, UserError
 from tests.networks import network
-from tests.test_given import fine_tuned, tokenizer
 from tests.tiny import Sentences
+from tests.training.test_trained_model_checkpoint import fine_tuned, tokenizer
 
 NOWHERE = Path("nowhere")
 
@@ -61,7 +60,7 @@ def heedful(folder: Path, *words: str, teacher: str = "teacher") -> Result:
     places = ("-w", str(folder / "work"), "--out", str(folder / "explainer"))
     asked = ("--teacher", str(folder / teacher), "--data", str(folder / "said.csv"), "--text-column", "said")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(learning, "QUICK_EPOCHS", 3)
+        patch.setattr(learn, "QUICK_EPOCHS", 3)
         patch.setenv("HEEDFUL_DATA", str(folder / "data"))
         return CliRunner().invoke(
             cli.app, ["learn", *asked, "--quick", "--seeds", "2", "--where", "here", *places, *words]
@@ -88,10 +87,10 @@ def test_what_was_saved_explains_the_users_model_and_refuses_another(
 ) -> None:
     mix = HeadMix.load(folder / "explainer")
     batch = Subwords(str(folder / "teacher")).fit([])([Example("a", ("good film",)), Example("b", ("a bad plot",))])
-    model = Transformer(str(folder / "teacher")).build(Classes(2), None, torch.Generator())
+    model = Transformer(str(folder / "teacher")).build(MulticlassClassification(2), None, torch.Generator())
     scores = mix(model, batch, torch.zeros(2, dtype=torch.long)).scores
     torch.testing.assert_close(scores.sum(1), torch.ones(2, dtype=torch.float64))
-    other = TinyTransformer("bert", layers=3).build(Classes(2), None, torch.Generator())
+    other = TinyTransformer("bert", layers=3).build(MulticlassClassification(2), None, torch.Generator())
     with pytest.raises(UserError, match="learn one for this model"):
         mix(other, batch, torch.zeros(2, dtype=torch.long))
 
@@ -148,12 +147,12 @@ def test_a_folder_that_cannot_be_written_is_refused_before_any_work(folder: Path
 
 
 def test_students_are_as_many_as_asked_for_half_as_deep_and_not_the_teacher(folder: Path) -> None:
-    found = lessons(wish(folder, seed=7, seeds=2, size=20), NOWHERE)
+    found = learn_recipes(wish(folder, seed=7, seeds=2, size=20), NOWHERE)
     assert [name for name, _ in found.trial.arms] == ["no explanation", "attention", "SMaT"]
     students = dict(found.trial.arms)["SMaT"]
-    assert [(each.seed, each.classroom.size) for each in students] == [(7, 20), (8, 20)]
-    assert all(isinstance(each, Scaffolded) for each in students)
-    network = students[0].plan.build(Classes(2), None, torch.Generator().manual_seed(0))
+    assert [(each.seed, each.data.train_size) for each in students] == [(7, 20), (8, 20)]
+    assert all(isinstance(each, SMaT) for each in students)
+    network = students[0].architecture.build(MulticlassClassification(2), None, torch.Generator().manual_seed(0))
     assert "only the first 1 of 2 layers are kept" in network.notes
     assert any("a head drawn at random" in note for note in network.notes)
 
@@ -161,15 +160,15 @@ def test_students_are_as_many_as_asked_for_half_as_deep_and_not_the_teacher(fold
 def test_labels_are_used_only_to_score_the_teacher(folder: Path, tmp_path: Path) -> None:
     rows = [f"{example.parts[0]},{example.label}" for example in Sentences(60).read(NOWHERE).train]
     (tmp_path / "labelled.csv").write_text("\n".join(["said,mood", *rows]), encoding="utf-8")
-    labelled = lessons(replace(wish(folder), path=str(tmp_path / "labelled.csv"), label="mood"), NOWHERE)
+    labelled = learn_recipes(replace(wish(folder), path=str(tmp_path / "labelled.csv"), label_column="mood"), NOWHERE)
     assert [type(recipe) for recipe in labelled.recipes[:-1]] == [Performance]
-    assert lessons(wish(folder), NOWHERE).recipes == [lessons(wish(folder), NOWHERE).trial]
+    assert learn_recipes(wish(folder), NOWHERE).recipes == [learn_recipes(wish(folder), NOWHERE).trial]
 
 
 def test_a_model_of_numbers_is_simulated_by_its_numbers(folder: Path, tmp_path: Path) -> None:
     fine_tuned(tmp_path / "one", labels=1)
-    found = lessons(replace(wish(folder), teacher=str(tmp_path / "one"), second="again"), NOWHERE)
-    assert isinstance(found.teacher, Unscored)
+    found = learn_recipes(replace(wish(folder), teacher=str(tmp_path / "one"), second_column="again"), NOWHERE)
+    assert isinstance(found.teacher, UnlabelledCheckpoint)
     assert found.teacher.corpus.read(NOWHERE).task == Regression()
     trained = found.teacher.restore(Workspace(tmp_path / "work"))
     assert trained.model(trained.batch("test")).logits.shape == (9, 1)
@@ -181,62 +180,62 @@ def test_a_model_that_says_yes_or_no_needs_the_names_of_both(folder: Path, tmp_p
     told = {**json.loads(config.read_text()), "problem_type": "multi_label_classification"}
     config.write_text(json.dumps(told))
     with pytest.raises(UserError, match=r"has one output that says yes or no to LABEL_0: .* \(--label-column\)"):
-        lessons(replace(wish(folder), teacher=str(tmp_path / "one")), NOWHERE)
+        learn_recipes(replace(wish(folder), teacher=str(tmp_path / "one")), NOWHERE)
 
 
 def test_unlabelled_texts_are_split_without_a_text_in_two_parts(tmp_path: Path) -> None:
     lines = [f"text {number % 50}" for number in range(100)]
     path = tmp_path / "texts.jsonl"
     path.write_text("\n".join(json.dumps({"text": line}) for line in lines), encoding="utf-8")
-    splits = Unlabelled(str(path), classes=("no", "yes")).read(NOWHERE)
-    parts = [{content(example) for example in part} for part in (splits.train, splits.dev, splits.test)]
+    splits = UnlabelledCorpus(str(path), classes=("no", "yes")).read(NOWHERE)
+    parts = [{normalized_content(example) for example in part} for part in (splits.train, splits.dev, splits.test)]
     assert [len(part) for part in (splits.train, splits.dev, splits.test)] == [68, 16, 16]
     assert sum(len(part) for part in parts) == len(set.union(*parts)) == 50
     assert {example.label for example in splits.train} == {None}
     few = tmp_path / "few.csv"
     few.write_text("\n".join(["text", *(f"text {number}" for number in range(39))]), encoding="utf-8")
     with pytest.raises(UserError, match="39 different texts, but at least 40 are needed"):
-        Unlabelled(str(few)).read(NOWHERE)
+        UnlabelledCorpus(str(few)).read(NOWHERE)
 
 
 def test_weights_are_told_from_the_largest_and_an_even_mix_as_such() -> None:
-    told = learning._weights(HeadMix((1.0, 0.6, -2.0, -2.0), 2, 2))
+    told = learn._heads_sentence(HeadMix((1.0, 0.6, -2.0, -2.0), 2, 2))
     assert told == (
         "Learned: 2 of 4 heads count (layers and heads from 0), most layer 0 head 0 (70%) and layer 0 head 1 (30%)."
     )
-    even = learning._weights(HeadMix.uniform(2, 4))
+    even = learn._heads_sentence(HeadMix.uniform(2, 4))
     assert even == "Learned: all 8 heads weigh the same, as before learning."
-    many = learning._weights(HeadMix((0.2, 0.2, 0.0, 0.2, 0.0, 0.1, 0.1, 0.2), 4, 2, "none"))
+    many = learn._heads_sentence(HeadMix((0.2, 0.2, 0.0, 0.2, 0.0, 0.1, 0.1, 0.2), 4, 2, "none"))
     assert many.startswith("Learned: 6 of 8 heads count (layers and heads from 0), most layer 0 head 0 (20%), layer 0")
     assert many.endswith("layer 3 head 1 (20%) and layer 2 head 1 (10%); 1 other weighs no more.")
 
 
 def test_a_reader_is_told_what_the_numbers_cannot_bear() -> None:
-    assert learning._cautions({"pearson": 0.0, "commonest": 0.6}, 200) == []
-    few, same = learning._cautions({"pearson": 0.0, "commonest": 0.95}, 20)
+    assert learn._warnings({"pearson": 0.0, "commonest": 0.6}, 200) == []
+    few, same = learn._warnings({"pearson": 0.0, "commonest": 0.95}, 20)
     assert few.startswith("Only 20 texts were tested")
     assert same.startswith("The model gives the same answer to 95% of them")
     numbers = {"pearson": 1.0, "commonest": float("nan"), "mean.SMaT.9": 0.5, "mean.attention.9": 0.75}
-    assert learning._cautions(numbers, 300) == []
-    told = learning._against(numbers, 9)
+    assert learn._warnings(numbers, 300) == []
+    told = learn._comparison_sentence(numbers, 9)
     assert (
         "0.500 with the learned explainer, 0.750 with the plain mean of all heads, so that learning has gained" in told
     )
     assert "whether students learn anything from it is undecided" in told
     better = {**numbers, "mean.SMaT.9": 0.8, "helps.SMaT.9": 1.0}
-    assert "gained nothing" not in learning._against(better, 9)
-    assert "students learn from it what" in learning._against(better, 9)
-    assert "students learn nothing of use" in learning._against({**numbers, "does_not_help.SMaT.9": 1.0}, 9)
+    assert "gained nothing" not in learn._comparison_sentence(better, 9)
+    assert "students learn from it what" in learn._comparison_sentence(better, 9)
+    assert "students learn nothing of use" in learn._comparison_sentence({**numbers, "does_not_help.SMaT.9": 1.0}, 9)
 
 
-def wish(folder: Path, *, seed: int = 0, seeds: int = 2, size: int | None = None) -> Wish:
+def wish(folder: Path, *, seed: int = 0, seeds: int = 2, size: int | None = None) -> LearnOptions:
     """What the command asks for."""
-    return Wish(
-        str(folder / "teacher"), str(folder / "said.csv"), "said", size=size, seed=seed, seeds=seeds, quick=True
+    return LearnOptions(
+        str(folder / "teacher"), str(folder / "said.csv"), "said", size=size, first_seed=seed, n_seeds=seeds, quick=True
     )
 
 
 def test_the_lessons_of_a_wish_are_the_same_every_time(folder: Path) -> None:
-    first, second = (lessons(wish(folder), NOWHERE) for _ in range(2))
-    assert isinstance(first, Lessons)
+    first, second = (learn_recipes(wish(folder), NOWHERE) for _ in range(2))
+    assert isinstance(first, LearnRecipes)
     assert first == second

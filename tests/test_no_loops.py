@@ -12,17 +12,15 @@ import torch
 from torch import Generator
 
 import heedful
-from heedful.attributions.deletion import LeaveOneOut
 from heedful.attributions.gradient import Gradient
-from heedful.core.kendall import kendall_matrix
-from heedful.core.tasks import Binary
-from heedful.core.types import Batch
-from heedful.models.attention import Additive
+from heedful.attributions.perturbation import LeaveOneOut
+from heedful.measures.rank_correlation import kendall_matrix
+from heedful.models.attentive import Additive, Attentive, AttentiveModel
 from heedful.models.encoders import Average, BiLSTM, Convolution, Encoder
-from heedful.models.pooled import Pooled, PooledModel
-from heedful.trials.adversary import Adversary
-from heedful.trials.permutation import permuted
-from heedful.trials.shuffling import Shuffling
+from heedful.tasks import BinaryClassification
+from heedful.trials.adversarial_attention import AdversarialAttention
+from heedful.trials.permutation import AttentionShuffler, permutation_rows
+from heedful.types import Batch
 from tests.tiny import subject
 
 SHORT, LONG = 12, 48
@@ -39,9 +37,9 @@ def batch_of(units: int, rows: int = 4) -> Batch:
     return Batch(uids, inputs, mask, torch.zeros_like(inputs), words, torch.arange(rows) % 2)
 
 
-def model_of(encoder: Encoder) -> PooledModel:
+def model_of(encoder: Encoder) -> AttentiveModel:
     draw = Generator().manual_seed(1)
-    return Pooled(encoder, Additive()).build(Binary(), torch.randn(30, 6, generator=draw), draw).eval()
+    return Attentive(encoder, Additive()).build(BinaryClassification(), torch.randn(30, 6, generator=draw), draw).eval()
 
 
 def calls(work: Callable[[], object]) -> int:
@@ -86,12 +84,12 @@ def work_of(name: str, units: int) -> Callable[[], object]:
     target = torch.zeros(len(batch), dtype=torch.int64)
     scores = torch.rand(3, len(batch), units, generator=Generator().manual_seed(2), dtype=torch.float64)
     works: dict[str, Callable[[], object]] = {
-        "permutation": lambda: permuted(model, batch, Shuffling()),
-        "exact adversary": lambda: Adversary(subject()).rows(model, batch),
+        "permutation": lambda: permutation_rows(model, batch, AttentionShuffler()),
+        "exact adversary": lambda: AdversarialAttention(subject()).rows(model, batch),
         "gradient": lambda: Gradient()(model, batch, target),
         "leave-one-out, average": lambda: LeaveOneOut()(model, batch, target),
         "leave-one-out, convolution": lambda: LeaveOneOut()(model_of(Convolution(2)), batch, target),
-        "kendall": lambda: kendall_matrix(scores.transpose(0, 1), batch.scored),
+        "kendall": lambda: kendall_matrix(scores.transpose(0, 1), batch.content_mask),
     }
     return works[name]
 

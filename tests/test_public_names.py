@@ -37,7 +37,7 @@ def test_every_public_name_can_be_fetched_and_no_other() -> None:
 def test_a_worker_that_trains_a_pooled_model_does_not_wait_for_the_transformers_library() -> None:
     asked = (
         "import sys; from heedful import BiLSTM, Pooled, Additive, Subject, Mock, Deceive; "
-        "from heedful.recipes.describing import named; named(Pooled(BiLSTM(2), Additive())); "
+        "from heedful.training.trained_model import named; named(Pooled(BiLSTM(2), Additive())); "
         "print('transformers' in sys.modules)"
     )
     answer = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)

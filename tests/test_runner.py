@@ -16,9 +16,11 @@ import pandas as pd
 import pytest
 
 from heedful import papers
-from heedful.core.types import UserError
-from heedful.core.workspace import Artefact, Recipe, Step, Workspace
-from heedful.runner import KILLED, Outcome, duration, ordered, run
+from heedful.progress import StepCallback
+from heedful.runner import WORKER_DIED, Outcome, format_duration, run, topological_order
+from heedful.store.recipe import Artefact, Recipe
+from heedful.store.workspace import Workspace
+from heedful.types import UserError
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ class Heard:
         self.open: list[str] = []
 
     @contextmanager
-    def task(self, title: str, total: int) -> Iterator[Step]:
+    def task(self, title: str, total: int) -> Iterator[StepCallback]:
         self.words.append(f"{title} of {total}")
         self.open.append(title)
 
@@ -143,7 +145,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     folder = tmp_path_factory.mktemp("ran")
     (folder / "beside.py").write_text("VALUE = 3\n", encoding="utf-8")
     (folder / "own_file.py").write_text(OWN, encoding="utf-8")
-    own = papers.recipes(str(folder / "own_file.py"), papers.Choice(), folder)
+    own = papers.find_recipes(str(folder / "own_file.py"), papers.PaperOptions(), folder)
     heard = Heard()
     workspace = Workspace(folder / "work", progress=heard)
     outcomes = run([*ASKED, *own], workspace, workers=2)
@@ -153,7 +155,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
 def test_needs_come_first_and_once() -> None:
     leaf = Number(1)
     left, right = Number(2, (leaf,)), Number(3, (leaf,))
-    assert ordered([Number(4, (left, right)), right]) == [leaf, left, right, Number(4, (left, right))]
+    assert topological_order([Number(4, (left, right)), right]) == [leaf, left, right, Number(4, (left, right))]
 
 
 def test_each_recipe_is_made_once_here(tmp_path: Path) -> None:
@@ -175,11 +177,11 @@ def test_each_recipe_is_made_once_on_two_processes_though_neighbours_are_killed(
 def told_and_survived(outcomes: dict[Recipe, Outcome]) -> bool:
     """Whether both broken recipes were told as they should be, and what needs one was not tried."""
     broken, plain = outcomes[Broken()], outcomes[Broken(plain=True)]
-    assert broken.trace is not None
+    assert broken.traceback_file is not None
     return (
         broken.error == "ZeroDivisionError: by zero"
-        and "ZeroDivisionError: by zero" in broken.trace.read_text(encoding="utf-8")
-        and (plain.error, plain.trace) == ("the cup is empty; fill it", None)
+        and "ZeroDivisionError: by zero" in broken.traceback_file.read_text(encoding="utf-8")
+        and (plain.error, plain.traceback_file) == ("the cup is empty; fill it", None)
         and "not tried, because Broken-" in (outcomes[Number(5, (Broken(),))].error or "")
         and outcomes[Number(6)].error is None
     )
@@ -203,7 +205,7 @@ def test_a_recipe_whose_worker_was_killed_once_is_made_by_another(ran: Ran) -> N
 
 
 def test_a_recipe_that_kills_its_worker_twice_has_failed_in_plain_words(ran: Ran) -> None:
-    assert ran.error(ALWAYS) == KILLED
+    assert ran.error(ALWAYS) == WORKER_DIED
     assert made(ran.workspace).count("deadly-9") == 2
     assert not ran.workspace.has(ALWAYS)
     assert "not tried, because Deadly-" in (ran.error(Number(7, (ALWAYS,))) or "")
@@ -232,7 +234,7 @@ def test_workers_know_the_classes_of_a_users_own_file_and_its_neighbours(ran: Ra
 def test_the_bar_tells_the_foreseen_time_and_later_that_of_the_pace(tmp_path: Path) -> None:
     heard = Heard()
     expected: dict[Recipe, float] = {Number(1): 1200.0, Number(2): 2400.0, Number(3): 3600.0}
-    run([Number(1), Number(2), Number(3)], Workspace(tmp_path, progress=heard), expected=expected)
+    run([Number(1), Number(2), Number(3)], Workspace(tmp_path, progress=heard), expected_seconds=expected)
     notes = [word for word in heard.words if word.startswith("all recipes: ")]
     # After the first a sixth of the work is done, which is too little to believe its pace.
     assert notes == [
@@ -247,7 +249,7 @@ def test_a_finished_recipe_counts_on_the_bar_but_not_in_the_time_that_is_left(tm
     run([Number(1)], Workspace(tmp_path))
     heard = Heard()
     expected: dict[Recipe, float] = {Number(1): 36000.0, Number(2): 600.0}
-    run([Number(1), Number(2)], Workspace(tmp_path, progress=heard), expected=expected)
+    run([Number(1), Number(2)], Workspace(tmp_path, progress=heard), expected_seconds=expected)
     assert heard.words[:3] == [
         "all recipes of 2",
         "all recipes: 0 about 10 min left",
@@ -260,4 +262,4 @@ def test_a_finished_recipe_counts_on_the_bar_but_not_in_the_time_that_is_left(tm
     [(0, "1 min"), (3500, "58 min"), (3570, "1 h"), (35_940, "10 h"), (100_000, "28 h")],
 )
 def test_a_duration_is_no_finer_than_an_estimate(seconds: float, words: str) -> None:
-    assert duration(seconds) == words
+    assert format_duration(seconds) == words

@@ -11,16 +11,16 @@ import torch
 from scipy import stats
 from sklearn import metrics
 
-from heedful.core.tasks import Binary, Classes, Regression
-from heedful.core.types import Task
+from heedful.tasks import BinaryClassification, MulticlassClassification, Regression
+from heedful.types import Task
 
-TASKS: list[Task] = [Binary(), Classes(3), Regression()]
+TASKS: list[Task] = [BinaryClassification(), MulticlassClassification(3), Regression()]
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_a_task_has_the_widths_that_it_announces(task: Task) -> None:
-    logits = torch.randn(5, 4, task.outputs, generator=torch.Generator().manual_seed(0))
-    assert task.probabilities(logits).shape == (5, 4, task.classes)
+    logits = torch.randn(5, 4, task.num_outputs, generator=torch.Generator().manual_seed(0))
+    assert task.probabilities(logits).shape == (5, 4, task.num_classes)
     labels = torch.zeros(5, dtype=torch.int64)
     assert task.losses(logits[:, 0], labels).shape == (5,)
 
@@ -28,20 +28,20 @@ def test_a_task_has_the_widths_that_it_announces(task: Task) -> None:
 @pytest.mark.parametrize("task", TASKS)
 def test_the_headline_is_among_the_scores_and_best_for_perfect_predictions(task: Task) -> None:
     labels = torch.tensor([0, 1, 1, 0, 1])
-    logits = 8.0 * labels[:, None] - 4 if task.outputs == 1 else 9.0 * torch.eye(3)[labels]
-    good = task.score(task.probabilities(logits), labels)
-    bad = task.score(task.probabilities(-logits), labels)
-    assert good[task.headline] == pytest.approx(1.0)
-    assert bad[task.headline] < good[task.headline]
+    logits = 8.0 * labels[:, None] - 4 if task.num_outputs == 1 else 9.0 * torch.eye(3)[labels]
+    good = task.compute_metrics(task.probabilities(logits), labels)
+    bad = task.compute_metrics(task.probabilities(-logits), labels)
+    assert good[task.primary_metric] == pytest.approx(1.0)
+    assert bad[task.primary_metric] < good[task.primary_metric]
 
 
 def test_a_binary_logit_gives_both_classes() -> None:
     logit = math.log(0.9 / 0.1)
-    assert Binary().probabilities(torch.tensor([[logit]])).tolist()[0] == pytest.approx([0.1, 0.9])
+    assert BinaryClassification().probabilities(torch.tensor([[logit]])).tolist()[0] == pytest.approx([0.1, 0.9])
 
 
 def test_an_extreme_logit_keeps_the_small_probability() -> None:
-    low, high = Binary().probabilities(torch.tensor([[50.0]]))[0].tolist()
+    low, high = BinaryClassification().probabilities(torch.tensor([[50.0]]))[0].tolist()
     assert low == pytest.approx(math.exp(-50), rel=1e-5, abs=0.0)
     assert high == 1.0
 
@@ -50,7 +50,7 @@ def test_binary_loss_is_the_negative_logarithm_of_the_true_class_and_stays_finit
     logits = torch.tensor([[0.3], [-2.0], [500.0]], dtype=torch.float64)
     labels = torch.tensor([1, 0, 0])
     expected = [-math.log(1 / (1 + math.exp(-0.3))), -math.log(1 / (1 + math.exp(-2.0))), 500.0]
-    assert Binary().losses(logits, labels).tolist() == pytest.approx(expected)
+    assert BinaryClassification().losses(logits, labels).tolist() == pytest.approx(expected)
 
 
 def test_binary_scores_equal_scikit_learn() -> None:
@@ -58,7 +58,9 @@ def test_binary_scores_equal_scikit_learn() -> None:
     labels = generator.integers(0, 2, size=60)
     logits = torch.tensor(generator.normal(size=(60, 1)) + labels[:, None])
     predicted = (logits[:, 0] > 0).numpy()
-    assert Binary().score(Binary().probabilities(logits), torch.tensor(labels)) == pytest.approx(
+    assert BinaryClassification().compute_metrics(
+        BinaryClassification().probabilities(logits), torch.tensor(labels)
+    ) == pytest.approx(
         {
             "accuracy": metrics.accuracy_score(labels, predicted),
             "f1": metrics.f1_score(labels, predicted),
@@ -70,17 +72,17 @@ def test_binary_scores_equal_scikit_learn() -> None:
 
 
 def test_a_probability_of_one_half_is_the_negative_class_as_rounding_would_have_it() -> None:
-    score = Binary().score(torch.tensor([[0.5, 0.5], [0.4, 0.6]]), torch.tensor([0, 1]))
+    score = BinaryClassification().compute_metrics(torch.tensor([[0.5, 0.5], [0.4, 0.6]]), torch.tensor([0, 1]))
     assert score["accuracy"] == 1.0
 
 
 def test_one_class_only_leaves_the_binary_area_undefined() -> None:
-    assert math.isnan(Binary().score(torch.tensor([[0.2, 0.8]]), torch.tensor([1]))["roc_auc"])
+    assert math.isnan(BinaryClassification().compute_metrics(torch.tensor([[0.2, 0.8]]), torch.tensor([1]))["roc_auc"])
 
 
 def test_excluded_candidates_have_probability_zero_finite_loss_and_finite_gradients() -> None:
     logits = torch.tensor([[1.0, -math.inf, 0.0], [-math.inf, 2.0, -math.inf]], requires_grad=True)
-    task, labels = Classes(3), torch.tensor([0, 1])
+    task, labels = MulticlassClassification(3), torch.tensor([0, 1])
     probabilities = task.probabilities(logits)
     assert probabilities[0, 1].item() == 0.0
     assert probabilities[1].tolist() == [0.0, 1.0, 0.0]
@@ -92,14 +94,14 @@ def test_excluded_candidates_have_probability_zero_finite_loss_and_finite_gradie
 
 
 def test_a_label_among_the_excluded_candidates_costs_infinitely_much() -> None:
-    assert Classes(2).losses(torch.tensor([[0.0, -math.inf]]), torch.tensor([1])).item() == math.inf
+    assert MulticlassClassification(2).losses(torch.tensor([[0.0, -math.inf]]), torch.tensor([1])).item() == math.inf
 
 
 def test_class_losses_equal_the_cross_entropy_of_torch() -> None:
     logits = torch.randn(7, 4, generator=torch.Generator().manual_seed(1))
     labels = torch.tensor([0, 1, 2, 3, 3, 2, 0])
     expected = torch.nn.functional.cross_entropy(logits, labels, reduction="none")
-    assert torch.allclose(Classes(4).losses(logits, labels), expected)
+    assert torch.allclose(MulticlassClassification(4).losses(logits, labels), expected)
 
 
 def test_class_scores_equal_scikit_learn() -> None:
@@ -107,7 +109,9 @@ def test_class_scores_equal_scikit_learn() -> None:
     labels = generator.integers(0, 4, size=50)
     logits = torch.tensor(generator.normal(size=(50, 4)) + np.eye(4)[labels])
     predicted = logits.argmax(1).numpy()
-    assert Classes(4).score(Classes(4).probabilities(logits), torch.tensor(labels)) == pytest.approx(
+    assert MulticlassClassification(4).compute_metrics(
+        MulticlassClassification(4).probabilities(logits), torch.tensor(labels)
+    ) == pytest.approx(
         {
             "accuracy": metrics.accuracy_score(labels, predicted),
             "f1_micro": metrics.f1_score(labels, predicted, average="micro"),
@@ -120,7 +124,7 @@ def test_regression_scores_equal_scipy_and_scikit_learn() -> None:
     generator = np.random.default_rng(2)
     labels = generator.normal(size=30)
     values = torch.tensor(labels[:, None] + generator.normal(size=(30, 1)))
-    assert Regression().score(values, torch.tensor(labels)) == pytest.approx(
+    assert Regression().compute_metrics(values, torch.tensor(labels)) == pytest.approx(
         {
             "pearson": stats.pearsonr(values[:, 0], labels).statistic,
             "mean_squared_error": metrics.mean_squared_error(labels, values[:, 0]),
@@ -133,13 +137,13 @@ def test_regression_loss_is_the_squared_error_for_whole_numbers_too() -> None:
 
 
 def test_constant_predictions_leave_the_correlation_undefined() -> None:
-    assert math.isnan(Regression().score(torch.ones(4, 1), torch.arange(4.0))["pearson"])
+    assert math.isnan(Regression().compute_metrics(torch.ones(4, 1), torch.arange(4.0))["pearson"])
 
 
 def test_tasks_are_values() -> None:
-    assert Classes(3) == Classes(3) != Classes(4)
-    assert len({Binary(), Binary(), Regression()}) == 2
+    assert MulticlassClassification(3) == MulticlassClassification(3) != MulticlassClassification(4)
+    assert len({BinaryClassification(), BinaryClassification(), Regression()}) == 2
     with pytest.raises(FrozenInstanceError):
-        Classes(3).count = 4  # type: ignore[misc]
+        MulticlassClassification(3).count = 4  # type: ignore[misc]
     with pytest.raises(ValueError, match="two classes"):
-        Classes(1)
+        MulticlassClassification(1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from heedful.core.types import Attribution, Batch
+from heedful.types import Attribution, Batch
 
 
 def two_rows() -> Batch:
@@ -38,38 +38,38 @@ def test_repeat_puts_copies_side_by_side() -> None:
 
 def test_keep_drops_units_closes_the_gap_and_leaves_word_numbers() -> None:
     batch = two_rows()
-    kept = batch.keep(batch.words != 0)
+    kept = batch.keep_units(batch.words != 0)
     assert kept.inputs.tolist() == [[2, 11, 3, 2, 12, 3], [2, 3, 2, 14, 15, 3]]
     assert kept.words.tolist() == [[-1, 1, -1, -1, 2, -1], [-1, -1, -1, 1, 2, -1]]
     assert kept.mask.all()
 
 
 def test_keep_never_revives_padding() -> None:
-    kept = two_rows().keep(torch.ones(2, 8, dtype=torch.bool))
+    kept = two_rows().keep_units(torch.ones(2, 8, dtype=torch.bool))
     assert kept.inputs.shape[1] == 7
 
 
 def test_keep_blanks_patches_of_an_image() -> None:
     patches = torch.ones(1, 3, 4)
     batch = Batch(("image",), patches, torch.ones(1, 3).bool(), torch.zeros(1, 3).long(), torch.tensor([[-1, 0, 1]]))
-    kept = batch.keep(torch.tensor([[True, False, True]]))
+    kept = batch.keep_units(torch.tensor([[True, False, True]]))
     assert kept.inputs.sum(-1).tolist() == [[4.0, 0.0, 4.0]]
 
 
 def test_a_segment_is_a_left_aligned_batch_of_its_own() -> None:
-    question = two_rows().segment(1)
+    question = two_rows().select_segment(1)
     assert question.inputs.tolist() == [[2, 12, 3, 0], [2, 14, 15, 3]]
     assert question.mask.tolist() == [[True, True, True, False], [True] * 4]
     assert question.words.tolist() == [[-1, 2, -1, -1], [-1, 1, 2, -1]]
 
 
 def test_special_symbols_and_padding_are_not_scored() -> None:
-    assert two_rows().scored.sum(1).tolist() == [3, 3]
+    assert two_rows().content_mask.sum(1).tolist() == [3, 3]
 
 
 def test_scores_of_pieces_add_up_to_their_word() -> None:
     words = torch.tensor([[-1, 0, 0, 2, -1]])
-    found = Attribution(torch.tensor([[9.0, 1.0, 2.0, -4.0, 0.0]]), words >= 0).by_word(words)
+    found = Attribution(torch.tensor([[9.0, 1.0, 2.0, -4.0, 0.0]]), words >= 0).sum_by_word(words)
     assert found.scores.tolist() == [[3.0, 0.0, -4.0]]
     assert found.mask.tolist() == [[True, False, True]]
 

@@ -9,15 +9,14 @@ from typing import ClassVar
 import torch
 from torch import Generator
 
-from heedful.core.tasks import Binary
-from heedful.core.types import Corpus, Example, Splits
-from heedful.data.batching import Words
-from heedful.data.vectors import RandomVectors
-from heedful.models.attention import Additive
+from heedful.data.embeddings import RandomEmbeddings
+from heedful.data.tokenization import Words
+from heedful.models.attentive import Additive, Attentive
 from heedful.models.encoders import BiLSTM
-from heedful.models.pooled import Pooled
-from heedful.recipes.fit import Adam, Fit
-from heedful.recipes.subject import Subject
+from heedful.tasks import BinaryClassification
+from heedful.training.trained_model import TrainedModel
+from heedful.training.trainer import Adam, Training
+from heedful.types import Corpus, Example, Splits
 
 WORDS = ("good", "bad", "film", "plot", "very", "the", "a", "dull", "fine", "scene", "actor", "long")
 
@@ -28,11 +27,11 @@ class Sentences(Corpus):
 
     count: int = 40
     name: ClassVar[str] = "sentences"
-    batching: ClassVar[Words] = Words()
+    tokenization: ClassVar[Words] = Words()
 
     def read(self, data: Path) -> Splits:
         train, dev, test = (self._part(split, seed) for seed, split in enumerate(("train", "dev", "test")))
-        return Splits(Binary(), ("negative", "positive"), train, dev, test)
+        return Splits(BinaryClassification(), ("negative", "positive"), train, dev, test)
 
     def digest(self, data: Path) -> str:
         return "generated"
@@ -48,13 +47,13 @@ class Sentences(Corpus):
         return tuple(found)
 
 
-def subject(*, seed: int = 0, epochs: int = 3, count: int = 40) -> Subject:
+def subject(*, seed: int = 0, epochs: int = 3, count: int = 40) -> TrainedModel:
     """A BiLSTM that trains in a moment."""
-    return Subject(
+    return TrainedModel(
         corpus=Sentences(count),
-        batching=Words(),
-        model=Pooled(BiLSTM(4), Additive()),
-        fit=Fit(epochs, 8, Adam(rate=0.02)),
+        tokenization=Words(),
+        architecture=Attentive(BiLSTM(4), Additive()),
+        training=Training(epochs, 8, Adam(lr=0.02)),
         seed=seed,
-        vectors=RandomVectors(6),
+        embeddings=RandomEmbeddings(6),
     )

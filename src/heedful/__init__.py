@@ -5,275 +5,262 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
-
 if TYPE_CHECKING:
-    from heedful.attributions.attention import HeadAttention, RawAttention
+    from heedful.attributions.attention import (
+        AttentionXGradient,
+        Flow,
+        HeadAttention,
+        KobayashiNorm,
+        RawAttention,
+        Relevance,
+        Rollout,
+        ValueNorm,
+    )
+    from heedful.attributions.controls import PermutedAttention, RandomizedModel
     from heedful.attributions.deeplift import DeepLift, DeepShap
-    from heedful.attributions.deletion import LeaveOneOut
-    from heedful.attributions.flow import Flow
     from heedful.attributions.gradient import Gradient, GradientNorm, InputXGradient
-    from heedful.attributions.layermix import LayerMix
-    from heedful.attributions.learned import HeadMix, StaticAttention
+    from heedful.attributions.head_mix import HeadMix, StaticAttention
+    from heedful.attributions.integrated_gradients import GradientShap, IntegratedGradients
+    from heedful.attributions.layer_mix import LayerMix
     from heedful.attributions.lime import Lime
-    from heedful.attributions.norms import KobayashiNorm, ValueNorm
-    from heedful.attributions.nulls import PermutedAttention, Randomised
-    from heedful.attributions.paths import GradientShap, IntegratedGradients
-    from heedful.attributions.perturbation import Occlusion, Random
-    from heedful.attributions.relevance import AttentionXGradient, Relevance
-    from heedful.attributions.rollout import Rollout
+    from heedful.attributions.perturbation import LeaveOneOut, Occlusion, Random
     from heedful.attributions.shapley import KernelShap, Shapley
-    from heedful.checking import check_explainer, check_measure
-    from heedful.core.tasks import Binary, Classes, Regression
-    from heedful.core.types import Attribution, Batch, Corpus, Example, Method, Model, Trace, UserError
-    from heedful.core.workspace import Artefact, Recipe, Workspace
-    from heedful.data.batching import Words
-    from heedful.data.corpora import CORPORA
-    from heedful.data.patches import Patches
-    from heedful.data.planted import Mock, Stories
-    from heedful.data.recast import Recast
-    from heedful.data.subwords import SubwordBatcher, Subwords
-    from heedful.data.tables import Reading, Table
-    from heedful.data.truths import Known, PlantedWeights, Shortcut
-    from heedful.data.vectors import FileVectors, PackagedGlove, RandomVectors
-    from heedful.models.attention import Additive, Dot, Entmax, Softmax, Sparsemax, UniformWeights
+    from heedful.catalogue import PUBLISHED_CORPORA
+    from heedful.data.embeddings import FileEmbeddings, PackagedGloveEmbeddings, RandomEmbeddings
+    from heedful.data.synthetic import GroundTruthCorpus, GroundTruthEmbeddings, Mock, Shortcut, Stories
+    from heedful.data.table import Table, TableColumns
+    from heedful.data.tokenization import Patches, Subwords, SubwordTokenizer, Words
+    from heedful.models.attentive import Additive, Attentive, Dot, Entmax, Softmax, Sparsemax, UniformWeights
+    from heedful.models.bag_of_words import WordWeightSum
     from heedful.models.chorus import Chorus
     from heedful.models.encoders import GRU, Average, BiLSTM, Convolution, Perceptron
-    from heedful.models.pooled import Pooled
-    from heedful.models.scalarmix import ScalarMix
-    from heedful.models.shapes import Asked, Compared, OneText
-    from heedful.models.shortened import Shortened
-    from heedful.models.tally import Tally
+    from heedful.models.input_forms import PairInput, QuestionAnswering, SingleInput
+    from heedful.models.small_transformers import ScalarMix, SmallViT, TruncatedTransformer
     from heedful.models.transformer import SmallTransformer, Transformer, TransformerModel
-    from heedful.models.vision import SmallViT
-    from heedful.recipes.answers import Answers
-    from heedful.recipes.attributed import Attributed
-    from heedful.recipes.deceiving import Deceive, Disperse, Rival
-    from heedful.recipes.explanations import Learned, Mixed, Ridged, Static, Unexplained
-    from heedful.recipes.fit import Adam, AdamW, Fit, Select
-    from heedful.recipes.given import Given, given
-    from heedful.recipes.guides import Scattered, Shuffled
-    from heedful.recipes.objectives import Borrowed, Imposed, Supervised, Uniform
-    from heedful.recipes.scaffolded import Scaffolded
-    from heedful.recipes.scored import Scored
-    from heedful.recipes.student import Student
-    from heedful.recipes.subject import Subject, Trained
-    from heedful.recipes.teaching import Classroom
     from heedful.report.gathering import write_report
     from heedful.runner import run
-    from heedful.trials.adversary import Adversary
+    from heedful.store.recipe import Artefact, Recipe
+    from heedful.store.workspace import Workspace
+    from heedful.tasks import BinaryClassification, MulticlassClassification, Regression
+    from heedful.testing.checks import check_explainer, check_measure
+    from heedful.training.adversarial_objectives import AdversarialTraining, Disperse, TrainedAdversary
+    from heedful.training.attention_from_scores import FromScores
+    from heedful.training.attention_sources import FromModel, RandomAttention, ShuffledAttention, UniformAttention
+    from heedful.training.attribution_tables import AttributionTable
+    from heedful.training.objectives import ImposedAttention, Supervised
+    from heedful.training.predictions import Predictions
+    from heedful.training.smat import SMaT
+    from heedful.training.student import Student
+    from heedful.training.teacher import (
+        AttentionExplanation,
+        LearnedExplanation,
+        MethodExplanation,
+        NoExplanation,
+        RidgeExplanation,
+        StudentData,
+    )
+    from heedful.training.trained_model import Checkpoint, LabelAlignedCorpus, LoadedModel, TrainedModel, checkpoint
+    from heedful.training.trainer import Adam, AdamW, EpochSelection, Training
+    from heedful.trials._trial import Trial
+    from heedful.trials.adversarial_attention import AdversarialAttention
+    from heedful.trials.adversarial_training import AdversarialTradeoff, AtteFa
     from heedful.trials.agreement import Agreement
-    from heedful.trials.attefa import AtteFa
     from heedful.trials.dispersal import Dispersal
     from heedful.trials.faithfulness import Faithfulness
-    from heedful.trials.guided import Guided
-    from heedful.trials.necessity import Necessity
+    from heedful.trials.ground_truth import GroundTruth
+    from heedful.trials.imposed_attention import GuidedModel, UniformBaseline
     from heedful.trials.performance import Performance
     from heedful.trials.permutation import Permutation
     from heedful.trials.plausibility import Plausibility
-    from heedful.trials.seeds import Seeds
+    from heedful.trials.seed_variance import SeedVariance
     from heedful.trials.simulability import Simulability
-    from heedful.trials.tradeoff import Tradeoff
-    from heedful.trials.trial import Trial
-    from heedful.trials.truth import Truth
+    from heedful.types import Attribution, Batch, Corpus, Example, Method, Model, Trace, UserError
+
+__version__ = "0.1.0"
 
 _HOMES = {
-    "attributions.attention": "HeadAttention RawAttention",
+    "attributions.attention": "AttentionXGradient Flow HeadAttention KobayashiNorm RawAttention Relevance Rollout ValueNorm",
+    "attributions.controls": "PermutedAttention RandomizedModel",
     "attributions.deeplift": "DeepLift DeepShap",
-    "attributions.deletion": "LeaveOneOut",
-    "attributions.flow": "Flow",
     "attributions.gradient": "Gradient GradientNorm InputXGradient",
-    "attributions.layermix": "LayerMix",
-    "attributions.learned": "HeadMix StaticAttention",
+    "attributions.head_mix": "HeadMix StaticAttention",
+    "attributions.integrated_gradients": "GradientShap IntegratedGradients",
+    "attributions.layer_mix": "LayerMix",
     "attributions.lime": "Lime",
-    "attributions.norms": "KobayashiNorm ValueNorm",
-    "attributions.nulls": "PermutedAttention Randomised",
-    "attributions.paths": "GradientShap IntegratedGradients",
-    "attributions.perturbation": "Occlusion Random",
-    "attributions.relevance": "AttentionXGradient Relevance",
-    "attributions.rollout": "Rollout",
+    "attributions.perturbation": "LeaveOneOut Occlusion Random",
     "attributions.shapley": "KernelShap Shapley",
-    "checking": "check_explainer check_measure",
-    "core.tasks": "Binary Classes Regression",
-    "core.types": "Attribution Batch Corpus Example Method Model Trace UserError",
-    "core.workspace": "Artefact Recipe Workspace",
-    "data.batching": "Words",
-    "data.corpora": "CORPORA",
-    "data.patches": "Patches",
-    "data.planted": "Mock Stories",
-    "data.recast": "Recast",
-    "data.subwords": "SubwordBatcher Subwords",
-    "data.tables": "Reading Table",
-    "data.truths": "Known PlantedWeights Shortcut",
-    "data.vectors": "FileVectors PackagedGlove RandomVectors",
-    "models.attention": "Additive Dot Entmax Softmax Sparsemax UniformWeights",
+    "catalogue": "PUBLISHED_CORPORA",
+    "data.embeddings": "FileEmbeddings PackagedGloveEmbeddings RandomEmbeddings",
+    "data.synthetic": "GroundTruthCorpus GroundTruthEmbeddings Mock Shortcut Stories",
+    "data.table": "Table TableColumns",
+    "data.tokenization": "Patches SubwordTokenizer Subwords Words",
+    "models.attentive": "Additive Attentive Dot Entmax Softmax Sparsemax UniformWeights",
+    "models.bag_of_words": "WordWeightSum",
     "models.chorus": "Chorus",
-    "models.encoders": "GRU Average BiLSTM Convolution Perceptron",
-    "models.pooled": "Pooled",
-    "models.scalarmix": "ScalarMix",
-    "models.shapes": "Asked Compared OneText",
-    "models.shortened": "Shortened",
-    "models.tally": "Tally",
+    "models.encoders": "Average BiLSTM Convolution GRU Perceptron",
+    "models.input_forms": "PairInput QuestionAnswering SingleInput",
+    "models.small_transformers": "ScalarMix SmallViT TruncatedTransformer",
     "models.transformer": "SmallTransformer Transformer TransformerModel",
-    "models.vision": "SmallViT",
-    "recipes.answers": "Answers",
-    "recipes.attributed": "Attributed",
-    "recipes.deceiving": "Deceive Disperse Rival",
-    "recipes.explanations": "Learned Mixed Ridged Static Unexplained",
-    "recipes.fit": "Adam AdamW Fit Select",
-    "recipes.given": "Given given",
-    "recipes.guides": "Scattered Shuffled",
-    "recipes.objectives": "Borrowed Imposed Supervised Uniform",
-    "recipes.scaffolded": "Scaffolded",
-    "recipes.scored": "Scored",
-    "recipes.student": "Student",
-    "recipes.subject": "Subject Trained",
-    "recipes.teaching": "Classroom",
     "report.gathering": "write_report",
     "runner": "run",
-    "trials.adversary": "Adversary",
+    "store.recipe": "Artefact Recipe",
+    "store.workspace": "Workspace",
+    "tasks": "BinaryClassification MulticlassClassification Regression",
+    "testing.checks": "check_explainer check_measure",
+    "training.adversarial_objectives": "AdversarialTraining Disperse TrainedAdversary",
+    "training.attention_from_scores": "FromScores",
+    "training.attention_sources": "FromModel RandomAttention ShuffledAttention UniformAttention",
+    "training.attribution_tables": "AttributionTable",
+    "training.objectives": "ImposedAttention Supervised",
+    "training.predictions": "Predictions",
+    "training.smat": "SMaT",
+    "training.student": "Student",
+    "training.teacher": "AttentionExplanation LearnedExplanation MethodExplanation NoExplanation RidgeExplanation StudentData",
+    "training.trained_model": "Checkpoint LabelAlignedCorpus LoadedModel TrainedModel checkpoint",
+    "training.trainer": "Adam AdamW EpochSelection Training",
+    "trials._trial": "Trial",
+    "trials.adversarial_attention": "AdversarialAttention",
+    "trials.adversarial_training": "AdversarialTradeoff AtteFa",
     "trials.agreement": "Agreement",
-    "trials.attefa": "AtteFa",
     "trials.dispersal": "Dispersal",
     "trials.faithfulness": "Faithfulness",
-    "trials.guided": "Guided",
-    "trials.necessity": "Necessity",
+    "trials.ground_truth": "GroundTruth",
+    "trials.imposed_attention": "GuidedModel UniformBaseline",
     "trials.performance": "Performance",
     "trials.permutation": "Permutation",
     "trials.plausibility": "Plausibility",
-    "trials.seeds": "Seeds",
+    "trials.seed_variance": "SeedVariance",
     "trials.simulability": "Simulability",
-    "trials.tradeoff": "Tradeoff",
-    "trials.trial": "Trial",
-    "trials.truth": "Truth",
+    "types": "Attribution Batch Corpus Example Method Model Trace UserError",
 }
 """Where each public name lives. It is fetched when it is first asked for: importing everything takes seconds."""
 
 __all__ = [
-    "CORPORA",
     "GRU",
+    "PUBLISHED_CORPORA",
     "Adam",
     "AdamW",
     "Additive",
-    "Adversary",
+    "AdversarialAttention",
+    "AdversarialTradeoff",
+    "AdversarialTraining",
     "Agreement",
-    "Answers",
     "Artefact",
-    "Asked",
     "AtteFa",
+    "AttentionExplanation",
     "AttentionXGradient",
-    "Attributed",
+    "Attentive",
     "Attribution",
+    "AttributionTable",
     "Average",
     "Batch",
     "BiLSTM",
-    "Binary",
-    "Borrowed",
+    "BinaryClassification",
+    "Checkpoint",
     "Chorus",
-    "Classes",
-    "Classroom",
-    "Compared",
     "Convolution",
     "Corpus",
-    "Deceive",
     "DeepLift",
     "DeepShap",
     "Dispersal",
     "Disperse",
     "Dot",
     "Entmax",
+    "EpochSelection",
     "Example",
     "Faithfulness",
-    "FileVectors",
-    "Fit",
+    "FileEmbeddings",
     "Flow",
-    "Given",
+    "FromModel",
+    "FromScores",
     "Gradient",
     "GradientNorm",
     "GradientShap",
-    "Guided",
+    "GroundTruth",
+    "GroundTruthCorpus",
+    "GroundTruthEmbeddings",
+    "GuidedModel",
     "HeadAttention",
     "HeadMix",
-    "Imposed",
+    "ImposedAttention",
     "InputXGradient",
     "IntegratedGradients",
     "KernelShap",
-    "Known",
     "KobayashiNorm",
+    "LabelAlignedCorpus",
     "LayerMix",
-    "Learned",
+    "LearnedExplanation",
     "LeaveOneOut",
     "Lime",
+    "LoadedModel",
     "Method",
-    "Mixed",
+    "MethodExplanation",
     "Mock",
     "Model",
-    "Necessity",
+    "MulticlassClassification",
+    "NoExplanation",
     "Occlusion",
-    "OneText",
-    "PackagedGlove",
+    "PackagedGloveEmbeddings",
+    "PairInput",
     "Patches",
     "Perceptron",
     "Performance",
     "Permutation",
     "PermutedAttention",
-    "PlantedWeights",
     "Plausibility",
-    "Pooled",
+    "Predictions",
+    "QuestionAnswering",
     "Random",
-    "RandomVectors",
-    "Randomised",
+    "RandomAttention",
+    "RandomEmbeddings",
+    "RandomizedModel",
     "RawAttention",
-    "Reading",
-    "Recast",
     "Recipe",
     "Regression",
     "Relevance",
-    "Ridged",
-    "Rival",
+    "RidgeExplanation",
     "Rollout",
-    "Scaffolded",
+    "SMaT",
     "ScalarMix",
-    "Scattered",
-    "Scored",
-    "Seeds",
-    "Select",
+    "SeedVariance",
     "Shapley",
     "Shortcut",
-    "Shortened",
-    "Shuffled",
+    "ShuffledAttention",
     "Simulability",
+    "SingleInput",
     "SmallTransformer",
     "SmallViT",
     "Softmax",
     "Sparsemax",
-    "Static",
     "StaticAttention",
     "Stories",
     "Student",
-    "Subject",
-    "SubwordBatcher",
+    "StudentData",
+    "SubwordTokenizer",
     "Subwords",
     "Supervised",
     "Table",
-    "Tally",
+    "TableColumns",
     "Trace",
-    "Tradeoff",
-    "Trained",
+    "TrainedAdversary",
+    "TrainedModel",
+    "Training",
     "Transformer",
     "TransformerModel",
     "Trial",
-    "Truth",
-    "Unexplained",
-    "Uniform",
+    "TruncatedTransformer",
+    "UniformAttention",
+    "UniformBaseline",
     "UniformWeights",
     "UserError",
     "ValueNorm",
+    "WordWeightSum",
     "Words",
     "Workspace",
+    "__version__",
     "check_explainer",
     "check_measure",
-    "given",
+    "checkpoint",
     "run",
     "write_report",
 ]

@@ -1,54 +1,87 @@
-"""The index: every corpus, encoder, attention, method and trial by the name that people use."""
+"""Published corpora by name.
+
+The index: every corpus, encoder, attention, method and trial by the name that people use.
+"""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
 
-from heedful.attributions.attention import HeadAttention, RawAttention
+from heedful.attributions.attention import (
+    AttentionXGradient,
+    Flow,
+    HeadAttention,
+    KobayashiNorm,
+    RawAttention,
+    Relevance,
+    Rollout,
+    ValueNorm,
+)
+from heedful.attributions.controls import PermutedAttention, RandomizedModel
 from heedful.attributions.deeplift import DeepLift, DeepShap
-from heedful.attributions.deletion import LeaveOneOut
-from heedful.attributions.flow import Flow
 from heedful.attributions.gradient import Gradient, GradientNorm, GradientSum, InputXGradient
-from heedful.attributions.layermix import LayerMix
-from heedful.attributions.learned import StaticAttention
+from heedful.attributions.head_mix import StaticAttention
+from heedful.attributions.integrated_gradients import GradientShap, IntegratedGradients
+from heedful.attributions.layer_mix import LayerMix
 from heedful.attributions.lime import Lime
-from heedful.attributions.norms import KobayashiNorm, ValueNorm
-from heedful.attributions.nulls import PermutedAttention, Randomised
-from heedful.attributions.paths import GradientShap, IntegratedGradients
-from heedful.attributions.perturbation import Occlusion, Random
-from heedful.attributions.relevance import AttentionXGradient, Relevance
-from heedful.attributions.rollout import Rollout
+from heedful.attributions.perturbation import LeaveOneOut, Occlusion, Random
 from heedful.attributions.shapley import KernelShap, Shapley
-from heedful.core.types import Corpus, Method
-from heedful.data.corpora import CORPORA as PUBLISHED
+from heedful.data.images import CIFAR10, CIFAR100, Digits, FashionMNIST
 from heedful.data.licensed import ADRTweets, Anemia, Diabetes
-from heedful.data.packaged import RottenTomatoes
-from heedful.data.planted import MOCKS, Stories
-from heedful.data.truths import KNOWN
-from heedful.models.attention import Additive, Attention, Dot
+from heedful.data.question_corpora import CNN, Babi
+from heedful.data.synthetic import GROUND_TRUTH_CORPORA, MOCK_CORPORA, Stories
+from heedful.data.text_corpora import (
+    IMDB,
+    MLQE,
+    MNLI,
+    QQP,
+    SNLI,
+    SST,
+    AGNews,
+    EraserMovies,
+    IMDBRaw,
+    RottenTomatoes,
+    TwentyNewsSports,
+)
+from heedful.models.attentive import Additive, Attention, Dot
 from heedful.models.encoders import GRU, Average, BiLSTM, Convolution, Encoder, Perceptron
-from heedful.trials.adversary import Adversary
+from heedful.trials._trial import Trial
+from heedful.trials.adversarial_attention import AdversarialAttention
+from heedful.trials.adversarial_training import AdversarialTradeoff, AtteFa
 from heedful.trials.agreement import Agreement
-from heedful.trials.attefa import AtteFa
 from heedful.trials.dispersal import Dispersal
 from heedful.trials.faithfulness import Faithfulness
-from heedful.trials.guided import Guided
-from heedful.trials.necessity import Necessity
+from heedful.trials.ground_truth import GroundTruth
+from heedful.trials.imposed_attention import GuidedModel, UniformBaseline
 from heedful.trials.performance import Performance
 from heedful.trials.permutation import Permutation
 from heedful.trials.plausibility import Plausibility
-from heedful.trials.seeds import Seeds
+from heedful.trials.seed_variance import SeedVariance
 from heedful.trials.simulability import Simulability
-from heedful.trials.tradeoff import Tradeoff
-from heedful.trials.trial import Trial
-from heedful.trials.truth import Truth
+from heedful.types import Corpus, Method
+
+PUBLISHED: tuple[type[Corpus], ...] = (
+    SST, IMDB, IMDBRaw, TwentyNewsSports, AGNews, Babi, CNN, EraserMovies, SNLI, MNLI, QQP, MLQE,
+    CIFAR10, CIFAR100, FashionMNIST, Digits,
+)  # fmt: skip
+
+PUBLISHED_CORPORA: Mapping[str, Corpus] = {
+    corpus.name: corpus
+    for corpus in (
+        *(kind() for kind in PUBLISHED if kind is not Babi),
+        *(Babi(task) for task in (1, 2, 3)),
+        Babi(3, version="v1-1"),
+    )
+}
+"""Every published corpus by its name, with its default options."""
+
 
 CORPORA: Mapping[str, Corpus] = {
-    **PUBLISHED,
+    **PUBLISHED_CORPORA,
     **{corpus.name: corpus for corpus in (Diabetes(), Anemia(), ADRTweets(), RottenTomatoes())},
-    **MOCKS,
-    **KNOWN,
+    **MOCK_CORPORA,
+    **GROUND_TRUTH_CORPORA,
     **{corpus.name: corpus for corpus in (Stories(task) for task in (1, 2, 3))},
 }
 ENCODERS: Mapping[str, type[Encoder]] = {
@@ -85,26 +118,26 @@ METHODS: Mapping[str, Callable[[], Method]] = {
     "relevance": Relevance,
     "random": Random,
     "permuted-attention": PermutedAttention,
-    "randomised": Randomised,
+    "randomised": RandomizedModel,
 }
 TRIALS: Mapping[str, type[Trial]] = {
     trial.name: trial
     for trial in (
-        *(Performance, Agreement, Permutation, Adversary),
-        *(Necessity, Seeds, Tradeoff, Dispersal, Guided),
+        *(Performance, Agreement, Permutation, AdversarialAttention),
+        *(UniformBaseline, SeedVariance, AdversarialTradeoff, Dispersal, GuidedModel),
         AtteFa,
-        *(Faithfulness, Truth),
+        *(Faithfulness, GroundTruth),
         *(Simulability, Plausibility),
     )
 }
 
 
-def trial_named(class_name: str) -> type[Trial] | None:
+def find_trial(class_name: str) -> type[Trial] | None:
     """The trial of this class name, as it stands in recipe.json; None for recipes that are no trials."""
     return next((trial for trial in TRIALS.values() if trial.__name__ == class_name), None)
 
 
-def listing() -> dict[str, dict[str, str]]:
+def descriptions() -> dict[str, dict[str, str]]:
     """Names and first sentences of everything in the index, by kind."""
     kinds: Mapping[str, Mapping[str, object]] = {
         "corpora": CORPORA,
@@ -113,10 +146,10 @@ def listing() -> dict[str, dict[str, str]]:
         "methods": METHODS,
         "trials": TRIALS,
     }
-    return {kind: {name: _meaning(thing) for name, thing in things.items()} for kind, things in kinds.items()}
+    return {kind: {name: _first_paragraph(thing) for name, thing in things.items()} for kind, things in kinds.items()}
 
 
-def _meaning(thing: object) -> str:
+def _first_paragraph(thing: object) -> str:
     described = thing if inspect.isclass(thing) else type(thing)
     text = inspect.cleandoc(described.__doc__ or "").split("\n\n")[0]
     return " ".join(text.split())

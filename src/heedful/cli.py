@@ -1,4 +1,8 @@
-"""The command: `heedful demo | list | run | attefa | learn | report | fetch`. The only place that prints.
+"""Options of the command, each with its words of help, and the words that may be given for them.
+
+Summaries of finished trials as plain values, for `--json` and for the screen.
+
+The command: `heedful demo | list | run | attefa | learn | report | fetch`. The only place that prints.
 
 Errors are one line and exit code 2; an interrupt keeps what is finished and exits with 130; a recipe that failed is
 listed at the end with its traceback file, the others having gone on, and the exit code is 1.
@@ -8,13 +12,15 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, ParamSpec
+from typing import Annotated, ParamSpec, TypeVar
 
 import torch
 import typer
@@ -23,38 +29,138 @@ from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, Task, Te
 from rich.progress import Progress as Bars
 from rich.text import Text
 
-from heedful import __version__, catalogue, estimating, papers, results, runner
-from heedful.attributions.keeping import check_folder
-from heedful.core.types import UserError
-from heedful.core.workspace import Progress, Recipe, Silent, Step, Workspace
-from heedful.data.fetching import fetch as fetch_corpus
-from heedful.data.tables import Reading
-from heedful.options import (
-    SELECTING,
-    STARTING,
-    BasesOption,
-    DebugOption,
-    JsonOption,
-    OutOption,
-    QuickOption,
-    QuietOption,
-    SecondOption,
-    SelectOption,
-    SizesOption,
-    StartOption,
-    StrengthsOption,
-    TextOption,
-    VectorsOption,
-    WhatArgument,
-    WhereOption,
-    WorkersOption,
-    WorkspaceOption,
-    one_of,
-)
-from heedful.papers.learning import Wish, lessons
-from heedful.papers.own import OwnData, cautions, own_attefa
+from heedful import __version__, catalogue, estimating, papers, runner
+from heedful.attributions.head_mix import check_explainer_folder
+from heedful.data.download import fetch as fetch_corpus
+from heedful.data.table import TableColumns
+from heedful.learn import LearnOptions, learn_recipes
+from heedful.papers._options import SelectionRule
+from heedful.papers.attefa import UserData, data_warnings, user_data_attefa
+from heedful.progress import Progress, SilentProgress, StepCallback
 from heedful.report.gathering import write_report
-from heedful.trials.attefa import PAPER_SEEDS, AtteFa
+from heedful.runner import Outcome
+from heedful.store.recipe import Json, Recipe
+from heedful.store.workspace import Workspace
+from heedful.training.adversarial_objectives import Initialization
+from heedful.trials._trial import Trial
+from heedful.trials.adversarial_training import PAPER_SEEDS, AtteFa
+from heedful.types import UserError
+
+T = TypeVar("T")
+
+WorkspaceOption = Annotated[
+    Path, typer.Option("--workspace", "-w", envvar="HEEDFUL_WORKSPACE", help="Folder where finished work is kept.")
+]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Say only what went wrong.")]
+DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+OutOption = Annotated[Path, typer.Option("--out", help="Folder of the report.")]
+JsonOption = Annotated[Path | None, typer.Option("--json", help="Write all summaries to this file.")]
+QuickOption = Annotated[bool, typer.Option("--quick", help="A small version in minutes; the report says so.")]
+WhereOption = Annotated[
+    str, typer.Option("--where", help="pool: one process per core, one thread each; here: in this process.")
+]
+WorkersOption = Annotated[int | None, typer.Option("--workers", min=1, help="Processes; default: one per core.")]
+EmbeddingsOption = Annotated[
+    str, typer.Option("--vectors", help="auto, random, packaged, a name in the data folder, or a file.")
+]
+SizesOption = Annotated[
+    list[int] | None, typer.Option("--size", min=1, help="Examples that a student learns from; may be repeated.")
+]
+LambdasOption = Annotated[
+    list[float] | None, typer.Option("--lambda", help="A lambda of the trained adversaries; may be repeated.")
+]
+TextColumnOption = Annotated[str, typer.Option("--text-column", help="Column of the texts.")]
+SecondColumnOption = Annotated[str | None, typer.Option("--second-column", help="Column of a second text, for pairs.")]
+PaperArgument = Annotated[
+    str, typer.Argument(help="A paper (see `heedful list`) or a Python file with a function recipes().")
+]
+SelectOption = Annotated[
+    str, typer.Option("--select", help="What chooses the epoch: dev, paper (the test split) or code.")
+]
+StartOption = Annotated[
+    str, typer.Option("--start", help="Adversaries start fresh, as in the papers, or from the base: sooner far away.")
+]
+BasesOption = Annotated[
+    int, typer.Option("--bases", min=1, max=len(PAPER_SEEDS), help="How many honest models, for the noise floor.")
+]
+SELECTION_RULES: Mapping[str, SelectionRule] = {"dev": "dev", "paper": "paper", "code": "code"}
+ADVERSARY_STARTS: Mapping[str, Initialization] = {"fresh": "fresh", "base": "base"}
+
+
+def parse_choice(option: str, value: str, choices: Mapping[str, T]) -> T:
+    """What a word stands for; other words are refused with those that there are."""
+    if value not in choices:
+        *first, last = choices
+        raise UserError(f"{option} is {', '.join(first)} or {last}, not {value!r}")
+    return choices[value]
+
+
+def trial_summaries(outcomes: Iterable[Outcome], workspace: Workspace) -> list[dict[str, Json]]:
+    """One entry per finished trial: trial, corpus, encoder, attention, seed, n, settings and a flat summary.
+
+    Settings are the trial's own plain fields, such as an adversary's epsilon: they tell apart what else is alike.
+    Numbers that are undefined are null, never left out.
+    """
+    return [
+        summary_record(outcome.recipe, workspace)
+        for outcome in outcomes
+        if outcome.error is None and isinstance(outcome.recipe, Trial)
+    ]
+
+
+def summary_record(trial: Trial, workspace: Workspace) -> dict[str, Json]:
+    """One finished trial's entry."""
+    artefact = workspace.get(trial)
+    about = artefact.notes["about"]
+    assert isinstance(about, Mapping)
+    summary = trial.summary(artefact.table)
+    return {
+        "trial": trial.name,
+        **about,
+        "n": artefact.notes["n"],
+        "settings": trial_settings(trial),
+        "summary": {name: number if math.isfinite(number) else None for name, number in summary.items()},
+    }
+
+
+def trial_settings(trial: Trial) -> dict[str, Json]:
+    """The fields of a trial that are plain values or tuples of them: neither its subject nor other recipes."""
+    assert is_dataclass(trial)
+    values = {field.name: getattr(trial, field.name) for field in fields(trial)}
+    return {name: _to_json(value) for name, value in values.items() if _is_plain(value)}
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, tuple):
+        return all(_is_plain(each) for each in value)
+    return value is None or isinstance(value, bool | int | float | str)
+
+
+def _to_json(value: object) -> Json:
+    if isinstance(value, tuple):
+        return [_to_json(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    assert value is None or isinstance(value, bool | int | float | str)
+    return value
+
+
+def result_lines(outcomes: Iterable[Outcome], workspace: Workspace) -> list[str]:
+    """A line per finished trial for the screen: what it was about, and what came out in plain words."""
+    return [
+        _result_line(outcome.recipe, workspace)
+        for outcome in outcomes
+        if outcome.error is None and isinstance(outcome.recipe, Trial)
+    ]
+
+
+def _result_line(trial: Trial, workspace: Workspace) -> str:
+    artefact = workspace.get(trial)
+    about = artefact.notes["about"]
+    assert isinstance(about, Mapping)
+    where = f"{about['corpus']}, {about['encoder']}, {about['attention']}, seed {about['seed']}"
+    return f"{trial.name} ({where}): {trial.interpretation(trial.summary(artefact.table))}"
+
 
 app = typer.Typer(
     name="heedful",
@@ -98,7 +204,7 @@ class ScreenProgress:
         self.bars = bars
 
     @contextmanager
-    def task(self, title: str, total: int) -> Iterator[Step]:
+    def task(self, title: str, total: int) -> Iterator[StepCallback]:
         """One bar, removed when its task ends."""
         key = self.bars.add_task(title, total=total, note="")
 
@@ -111,7 +217,7 @@ class ScreenProgress:
             self.bars.remove_task(key)
 
 
-class Remaining(TimeRemainingColumn):
+class RemainingTimeColumn(TimeRemainingColumn):
     """The time that is left at a task's pace, unless its note tells it."""
 
     def render(self, task: Task) -> Text:
@@ -120,17 +226,17 @@ class Remaining(TimeRemainingColumn):
 
 
 @contextmanager
-def showing(quiet: bool) -> Iterator[Progress]:
+def progress_display(quiet: bool) -> Iterator[Progress]:
     """A progress display on a terminal, silence elsewhere."""
     if quiet or not errors.is_terminal:
-        yield Silent()
+        yield SilentProgress()
         return
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Bars(*columns, TextColumn("{task.fields[note]}"), Remaining(), console=errors) as bars:
+    with Bars(*columns, TextColumn("{task.fields[note]}"), RemainingTimeColumn(), console=errors) as bars:
         yield ScreenProgress(bars)
 
 
-def _version(wanted: bool) -> None:
+def _print_version(wanted: bool) -> None:
     if wanted:
         screen.print(f"heedful {__version__}")
         raise typer.Exit
@@ -139,7 +245,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def heedful(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and stop.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and stop.")
     ] = False,
 ) -> None:
     """Does a model's attention, or any other token attribution, explain it?"""
@@ -157,11 +263,11 @@ def demo(
     debug: DebugOption = False,
 ) -> int:
     """Train a small model, examine its attention, write a report."""
-    recipes = papers.demo(planted=planted)
+    recipes = papers.demo(synthetic=planted)
     if not quiet:
         text = "a generated corpus" if planted else "real film reviews"
         screen.print(f"Training a BiLSTM with attention on {text}, then putting its attention on trial.")
-    code = _run(recipes, workspace, quiet=quiet)
+    code = _run_recipes(recipes, workspace, quiet=quiet)
     if code == 0:
         _write_report(workspace, out, quiet=quiet)
     return code
@@ -172,7 +278,7 @@ def demo(
 def list_names(debug: DebugOption = False) -> None:
     """Show every paper, corpus, encoder, attention, method and trial by name."""
     titles = {name: paper.title for name, paper in papers.PAPERS.items()}
-    for kind, names in {"papers": titles, **catalogue.listing()}.items():
+    for kind, names in {"papers": titles, **catalogue.descriptions()}.items():
         screen.print(f"[bold]{kind}[/bold]")
         for name, meaning in names.items():
             screen.print(f"  {name:22} ", end="")
@@ -182,15 +288,15 @@ def list_names(debug: DebugOption = False) -> None:
 @app.command()
 @command
 def run(
-    what: WhatArgument,
+    what: PaperArgument,
     only: Annotated[list[str] | None, typer.Option("--only", help="This corpus only; may be repeated.")] = None,
     encoder: Annotated[list[str] | None, typer.Option("--encoder", help="This encoder only; may be repeated.")] = None,
     attention: Annotated[list[str] | None, typer.Option("--attention", help="This attention only.")] = None,
     seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="How many seeds; default: the paper's.")] = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="At most this many test instances.")] = None,
     sizes: SizesOption = None,
-    vectors: VectorsOption = "auto",
-    strengths: StrengthsOption = None,
+    embeddings: EmbeddingsOption = "auto",
+    lambdas: LambdasOption = None,
     select: SelectOption = "dev",
     start: StartOption = "fresh",
     quick: QuickOption = False,
@@ -203,34 +309,36 @@ def run(
     debug: DebugOption = False,
 ) -> int:
     """Reproduce a paper, or run the recipes of a file."""
-    choice = papers.Choice(
+    choice = papers.PaperOptions(
         *(tuple(only or ()), tuple(encoder or ()), tuple(attention or ())),
-        *(seeds, limit, vectors),
+        *(seeds, limit, embeddings),
         quick=quick,
-        strengths=tuple(strengths or ()),
-        select=one_of("--select", select, SELECTING),
-        sizes=tuple(sizes or ()),
-        start=one_of("--start", start, STARTING),
+        lambdas=tuple(lambdas or ()),
+        select=parse_choice("--select", select, SELECTION_RULES),
+        student_sizes=tuple(sizes or ()),
+        start=parse_choice("--start", start, ADVERSARY_STARTS),
     )
-    recipes = papers.recipes(what, choice, _data())
-    workers = _workers(where, workers)
-    expected = {} if quiet else _foretold(recipes, workspace, workers)
-    return 0 if dry_run else _run(recipes, workspace, expected, quiet=quiet, workers=workers, json_file=json_file)
+    recipes = papers.find_recipes(what, choice, _data_folder())
+    workers = _worker_count(where, workers)
+    expected = {} if quiet else _print_estimate(recipes, workspace, workers)
+    return (
+        0 if dry_run else _run_recipes(recipes, workspace, expected, quiet=quiet, workers=workers, json_file=json_file)
+    )
 
 
 @app.command()
 @command
 def attefa(
     data: Annotated[str, typer.Option("--data", help="A CSV, TSV, JSONL or Parquet file with a row per text.")],
-    text: TextOption = "text",
-    label: Annotated[str, typer.Option("--label-column", help="Column of the classes.")] = "label",
-    second: SecondOption = None,
+    text_column: TextColumnOption = "text",
+    label_column: Annotated[str, typer.Option("--label-column", help="Column of the classes.")] = "label",
+    second_column: SecondColumnOption = None,
     dev: Annotated[str | None, typer.Option("--dev", help="File of the dev split; else it is carved.")] = None,
     test: Annotated[str | None, typer.Option("--test", help="File of the test split; else it is carved.")] = None,
     encoder: Annotated[str, typer.Option("--encoder", help="bilstm, gru, convolution or perceptron.")] = "bilstm",
     seeds: Annotated[int, typer.Option("--seeds", min=1, max=len(PAPER_SEEDS), help="How many adversaries.")] = 3,
     bases: BasesOption = 2,
-    vectors: VectorsOption = "auto",
+    embeddings: EmbeddingsOption = "auto",
     start: StartOption = "fresh",
     quick: QuickOption = False,
     where: WhereOption = "pool",
@@ -242,16 +350,16 @@ def attefa(
     debug: DebugOption = False,
 ) -> int:
     """Say in one number whether attention on your own texts could as well be another one."""
-    owned = OwnData(data, Reading(text, label, second), dev, test)
-    begin = one_of("--start", start, STARTING)
-    choice = papers.Choice(encoders=(encoder,), seeds=seeds, vectors=vectors, quick=quick, start=begin)
-    recipes = own_attefa(owned, choice, _data(), bases)
-    workers = _workers(where, workers)
-    expected = {} if quiet else _foretold(recipes, workspace, workers)
-    code = _run(recipes, workspace, expected, quiet=quiet, workers=workers, json_file=json_file)
+    owned = UserData(data, TableColumns(text_column, label_column, second_column), dev, test)
+    begin = parse_choice("--start", start, ADVERSARY_STARTS)
+    choice = papers.PaperOptions(encoders=(encoder,), n_seeds=seeds, embeddings=embeddings, quick=quick, start=begin)
+    recipes = user_data_attefa(owned, choice, _data_folder(), bases)
+    workers = _worker_count(where, workers)
+    expected = {} if quiet else _print_estimate(recipes, workspace, workers)
+    code = _run_recipes(recipes, workspace, expected, quiet=quiet, workers=workers, json_file=json_file)
     if code == 0:
         if not quiet:
-            _caution(recipes[1], workspace)
+            _print_cautions(recipes[1], workspace)
         _write_report(workspace, out, quiet=quiet)
     return code
 
@@ -261,9 +369,9 @@ def attefa(
 def learn(
     teacher: Annotated[str, typer.Option("--teacher", help="Folder of a fine-tuned model with its tokenizer.")],
     data: Annotated[str, typer.Option("--data", help="A CSV, TSV, JSONL or Parquet file; labels are not needed.")],
-    text: TextOption = "text",
-    second: SecondOption = None,
-    label: Annotated[str | None, typer.Option("--label-column", help="Classes, to score the model.")] = None,
+    text_column: TextColumnOption = "text",
+    second_column: SecondColumnOption = None,
+    label_column: Annotated[str | None, typer.Option("--label-column", help="Classes, to score the model.")] = None,
     size: Annotated[int | None, typer.Option("--size", min=1, help="Texts that a student learns from.")] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the first student.")] = 0,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="Students of each kind.")] = 3,
@@ -277,14 +385,18 @@ def learn(
     debug: DebugOption = False,
 ) -> int:
     """Learn which of your model's attention heads explain it to a student, and keep the explainer."""
-    learned = lessons(Wish(teacher, data, text, second, label, size, seed, seeds, quick), _data())
-    workers = _workers(where, workers)
+    learned = learn_recipes(
+        LearnOptions(teacher, data, text_column, second_column, label_column, size, seed, seeds, quick), _data_folder()
+    )
+    workers = _worker_count(where, workers)
     Workspace(workspace).get(learned.teacher)  # complaints about the model, and the folder, come before any work
-    check_folder(out)
-    code = _run(learned.recipes, workspace, quiet=quiet, workers=workers, json_file=json_file)
+    check_explainer_folder(out)
+    code = _run_recipes(learned.recipes, workspace, quiet=quiet, workers=workers, json_file=json_file)
     if code == 0:
         learned.explainer(Workspace(workspace)).save(out)
-        for sentence in () if quiet else (*learned.told(Workspace(workspace)), f"The explainer is in {out.resolve()}"):
+        for sentence in (
+            () if quiet else (*learned.sentences(Workspace(workspace)), f"The explainer is in {out.resolve()}")
+        ):
             screen.print(sentence, markup=False)
     return code
 
@@ -310,16 +422,16 @@ def fetch(
     debug: DebugOption = False,
 ) -> None:
     """Obtain a public corpus and write it into the data folder."""
-    folder = fetch_corpus(corpus, _data(), source=source)
+    folder = fetch_corpus(corpus, _data_folder(), source=source)
     if not quiet:
         screen.print(f"written to {folder}", markup=False)
 
 
-def _data() -> Path:
-    return Workspace(DEFAULT_WORKSPACE).data
+def _data_folder() -> Path:
+    return Workspace(DEFAULT_WORKSPACE).data_dir
 
 
-def _workers(where: str, workers: int | None) -> int | None:
+def _worker_count(where: str, workers: int | None) -> int | None:
     if where not in ("pool", "here"):
         raise UserError(f"--where is pool or here, not {where!r}")
     if where == "here" and workers not in (None, 1):
@@ -327,7 +439,7 @@ def _workers(where: str, workers: int | None) -> int | None:
     return 1 if where == "here" else workers
 
 
-def _foretold(recipes: Sequence[Recipe], root: Path, workers: int | None) -> Mapping[Recipe, float]:
+def _print_estimate(recipes: Sequence[Recipe], root: Path, workers: int | None) -> Mapping[Recipe, float]:
     """Says what is to be done and how long it may take; gives the seconds of each training as far as known."""
     workspace = Workspace(root)
     try:
@@ -344,41 +456,43 @@ def _foretold(recipes: Sequence[Recipe], root: Path, workers: int | None) -> Map
     return estimate.expected
 
 
-def _run(
+def _run_recipes(
     recipes: Sequence[Recipe],
     root: Path,
-    expected: Mapping[Recipe, float] | None = None,
+    expected_seconds: Mapping[Recipe, float] | None = None,
     *,
     quiet: bool,
     workers: int | None = None,
     json_file: Path | None = None,
 ) -> int:
     processes = workers or os.cpu_count() or 1
-    with showing(quiet) as progress:
+    with progress_display(quiet) as progress:
         workspace = Workspace(root, progress=progress)
-        if expected and not isinstance(progress, Silent):
-            outcomes = runner.run(recipes, workspace, workers=processes, expected=expected)
+        if expected_seconds and not isinstance(progress, SilentProgress):
+            outcomes = runner.run(recipes, workspace, workers=processes, expected_seconds=expected_seconds)
         else:
             outcomes = runner.run(recipes, workspace, workers=processes)
     if json_file is not None:
-        found = results.summaries(outcomes, workspace)
+        found = trial_summaries(outcomes, workspace)
         json_file.write_text(json.dumps({"results": found}, indent=1) + "\n", encoding="utf-8")
     if not quiet:
-        for line in results.lines(outcomes, workspace):
+        for line in result_lines(outcomes, workspace):
             screen.print(line, markup=False)
     failed = [outcome for outcome in outcomes if outcome.error is not None]
     for outcome in failed:
-        where = f" (traceback: {outcome.trace})" if outcome.trace else ""
-        errors.print(f"heedful: failed: {workspace.name(outcome.recipe)}: {outcome.error}{where}", markup=False)
+        where = f" (traceback: {outcome.traceback_file})" if outcome.traceback_file else ""
+        errors.print(
+            f"heedful: failed: {workspace.artefact_name(outcome.recipe)}: {outcome.error}{where}", markup=False
+        )
     return 1 if failed else 0
 
 
-def _caution(trial: AtteFa, root: Path) -> None:
+def _print_cautions(trial: AtteFa, root: Path) -> None:
     workspace = Workspace(root)
     if not workspace.has(trial):
         return
     accuracy = trial.summary(workspace.get(trial).table)["base_accuracy"]
-    for sentence in cautions(trial.subject.corpus.read(workspace.data), accuracy):
+    for sentence in data_warnings(trial.subject.corpus.read(workspace.data_dir), accuracy):
         screen.print(sentence, markup=False)
 
 

@@ -20,20 +20,19 @@ import numpy as np
 import torch
 from torch import Generator, Tensor
 
-from heedful.core.types import Batch, Batching, Corpus, Example, Model, Plan, Splits
-from heedful.core.workspace import Recipe, Step, Workspace
-from heedful.data.vectors import WordVectors
-from heedful.recipes.answers import Said
-from heedful.recipes.deceiving import Deceiving
-from heedful.recipes.fit import Select
-from heedful.recipes.given import Given
-from heedful.recipes.guides import Uniform
-from heedful.recipes.objectives import Imposed, Supervised, impose
-from heedful.recipes.subject import Subject
-from heedful.recipes.training import Lesson, Loss, evaluate, train
-from heedful.recipes.visiting import Visiting
-from heedful.runner import duration, ordered
-from heedful.trials.trial import Trial
+from heedful.data.embeddings import WordEmbeddings
+from heedful.progress import StepCallback
+from heedful.runner import format_duration, topological_order
+from heedful.store.recipe import Recipe
+from heedful.store.workspace import Workspace
+from heedful.training.adversarial_objectives import AdversarialObjective
+from heedful.training.attention_sources import UniformAttention, impose_attention
+from heedful.training.objectives import ImposedAttention, Supervised
+from heedful.training.predictions import BatchPredictions
+from heedful.training.trained_model import Checkpoint, OnOtherData, TrainedModel
+from heedful.training.trainer import EpochSelection, Loss, TrainingRun, evaluate, train
+from heedful.trials._trial import Trial
+from heedful.types import Architecture, Batch, Corpus, Example, Model, Splits, Tokenization
 
 FEW = 3
 """With fewer trainings left, timing them is not worth the wait."""
@@ -57,10 +56,12 @@ class Planned:
     left: tuple[Recipe, ...]
 
     @property
-    def trainings(self) -> tuple[Subject, ...]:
+    def trainings(self) -> tuple[TrainedModel, ...]:
         """The subjects that have not been trained."""
         return tuple(
-            recipe for recipe in self.left if isinstance(recipe, Subject) and not isinstance(recipe, Given | Visiting)
+            recipe
+            for recipe in self.left
+            if isinstance(recipe, TrainedModel) and not isinstance(recipe, Checkpoint | OnOtherData)
         )
 
     @property
@@ -102,7 +103,7 @@ class Estimate:
     def words(self) -> str:
         """The estimate in a sentence, with what it leaves out."""
         on = f"on {self.workers} processes" if self.workers > 1 else "in one process"
-        most, likely = duration(self.most), duration(self.likely)
+        most, likely = format_duration(self.most), format_duration(self.likely)
         told = f"about {most}" if most == likely else f"at most about {most}, probably nearer {likely}"
         done, kinds = self.timed
         partly = "" if done == kinds else f" ({done} of {kinds} kinds of training were timed, the others guessed)"
@@ -114,9 +115,9 @@ class Kind:
     """What decides how long a step of a training takes."""
 
     corpus: Corpus
-    batching: Batching
-    model: Plan
-    vectors: WordVectors | None
+    batching: Tokenization
+    model: Architecture
+    vectors: WordEmbeddings | None
     size: int
     adversarial: bool
 
@@ -135,7 +136,7 @@ class Seconds:
 
 def planned(recipes: Iterable[Recipe], workspace: Workspace) -> Planned:
     """What there is to do."""
-    plan = ordered(recipes)
+    plan = topological_order(recipes)
     left = tuple(recipe for recipe in plan if not workspace.has(recipe))
     return Planned(len(plan) - len(left), left)
 
@@ -144,30 +145,30 @@ def estimated(plan: Planned, workspace: Workspace, workers: int, budget: float =
     """How long the rest will take; None where little is left, or where nothing could be timed."""
     if not plan.worth_timing:
         return None
-    subjects: dict[Kind, Subject] = {}
+    subjects: dict[Kind, TrainedModel] = {}
     for subject in plan.trainings:
         subjects.setdefault(kind_of(subject), subject)
     measured = _measured(subjects, workspace, time.monotonic() + budget)
     if not measured:
         return None
     costs = {subject: _nearest(kind_of(subject), measured) for subject in plan.trainings}
-    most: dict[Recipe, float] = {subject: cost.of(subject.fit.epochs) for subject, cost in costs.items()}
+    most: dict[Recipe, float] = {subject: cost.of(subject.training.epochs) for subject, cost in costs.items()}
     likely: dict[Recipe, float] = {subject: cost.of(usual_epochs(subject)) for subject, cost in costs.items()}
     used = min(workers, len(plan.left))
     longest, nearer = wall(plan.left, most, used), wall(plan.left, likely, used)
     return Estimate(longest, nearer, likely, used, (len(measured), len(subjects)))
 
 
-def kind_of(subject: Subject) -> Kind:
+def kind_of(subject: TrainedModel) -> Kind:
     """The kind of a subject's training."""
-    adversarial = isinstance(subject.objective, Deceiving)
-    parts = (subject.corpus, subject.batching, subject.model, subject.vectors)
-    return Kind(*parts, subject.fit.batch, adversarial)
+    adversarial = isinstance(subject.objective, AdversarialObjective)
+    parts = (subject.corpus, subject.tokenization, subject.architecture, subject.embeddings)
+    return Kind(*parts, subject.training.batch_size, adversarial)
 
 
-def usual_epochs(subject: Subject) -> int:
+def usual_epochs(subject: TrainedModel) -> int:
     """The epochs that a training is likely to take: all, or the usual multiple of its patience."""
-    fit = subject.fit
+    fit = subject.training
     return fit.epochs if fit.patience is None else min(fit.epochs, USUAL * fit.patience)
 
 
@@ -175,19 +176,19 @@ def wall(left: Sequence[Recipe], seconds: Mapping[Recipe, float], workers: int) 
     """The time on the clock: the work shared among all, but never less than the longest chain of needs."""
     chains: dict[Recipe, float] = {}
     for recipe in left:
-        before = max((chains.get(need, 0.0) for need in recipe.needs), default=0.0)
+        before = max((chains.get(need, 0.0) for need in recipe.dependencies), default=0.0)
         chains[recipe] = before + seconds.get(recipe, 0.0)
     return max(sum(seconds.values()) / workers, max(chains.values(), default=0.0))
 
 
-def _measured(subjects: Mapping[Kind, Subject], workspace: Workspace, deadline: float) -> dict[Kind, Seconds]:
+def _measured(subjects: Mapping[Kind, TrainedModel], workspace: Workspace, deadline: float) -> dict[Kind, Seconds]:
     """The costs of the kinds that could be timed, a first one of every corpus before any second one."""
     found: dict[Kind, Seconds] = {}
     places: dict[Corpus, int] = {}
     turns: dict[Kind, int] = {}
     for kind in subjects:
         turns[kind] = places[kind.corpus] = places.get(kind.corpus, -1) + 1
-    prepared: dict[tuple[Corpus, Batching], _Prepared] = {}
+    prepared: dict[tuple[Corpus, Tokenization], _Prepared] = {}
     with torch.random.fork_rng():
         for kind in sorted(subjects, key=lambda kind: turns[kind]):
             if time.monotonic() > deadline:
@@ -221,7 +222,7 @@ class _Prepared:
 
     def __init__(self, kind: Kind, workspace: Workspace) -> None:
         start = time.perf_counter()
-        self.splits = kind.corpus.read(workspace.data)
+        self.splits = kind.corpus.read(workspace.data_dir)
         reading = time.perf_counter() - start
         rows = _some(self.splits.train, READ)
         self.batcher = kind.batching.fit((*rows, *_lexicon(self.splits)))
@@ -234,31 +235,31 @@ class _Prepared:
         each += (time.perf_counter() - start) / len(self.texts)
         self.setup = reading + each * sum(len(self.splits[split]) for split in ("train", "dev", "test"))
 
-    def time(self, subject: Subject, workspace: Workspace) -> Seconds:
+    def time(self, subject: TrainedModel, workspace: Workspace) -> Seconds:
         """The costs of a training of this subject."""
         start = time.perf_counter()
         generator = Generator().manual_seed(0)
         model = self._model(subject, workspace, generator)
         built = time.perf_counter() - start
         judge = self.batcher(self.texts[:JUDGED])
-        batch = self.batcher(_some(self.texts, STEPS * subject.fit.batch)).to(workspace.device)
-        fit = replace(subject.fit, epochs=2, patience=None, select=Select())
-        lesson = Lesson(model, _loss(subject, model, batch, workspace), batch, judge, fit, seed=0)
+        batch = self.batcher(_some(self.texts, STEPS * subject.training.batch_size)).to(workspace.device)
+        fit = replace(subject.training, epochs=2, patience=None, selection=EpochSelection())
+        lesson = TrainingRun(model, _loss(subject, model, batch, workspace), batch, judge, fit, seed=0)
         step, tail = _timed(lesson, workspace)
         start = time.perf_counter()
         evaluate(model, judge, workspace.batch_size)
         judging = time.perf_counter() - start
-        steps = math.ceil(self.kept * len(self.splits.train) / fit.batch)
-        judged = judging * self.kept * len(self.splits[subject.fit.select.on]) / len(judge)
+        steps = math.ceil(self.kept * len(self.splits.train) / fit.batch_size)
+        judged = judging * self.kept * len(self.splits[subject.training.selection.split]) / len(judge)
         return Seconds(self.setup + built, steps * step + judged + max(0.0, tail - judging))
 
-    def _model(self, subject: Subject, workspace: Workspace, generator: Generator) -> Model:
+    def _model(self, subject: TrainedModel, workspace: Workspace, generator: Generator) -> Model:
         table: Tensor | None = None
-        if subject.vectors is not None and self.batcher.vocabulary:
-            table = subject.vectors.look_up(self.batcher.vocabulary, workspace.data, generator).matrix
-        model = subject.model.build(self.splits.task, table, generator).to(workspace.device)
-        if isinstance(subject.objective, Imposed):
-            impose(model, Uniform().weights(model, workspace))
+        if subject.embeddings is not None and self.batcher.vocabulary:
+            table = subject.embeddings.look_up(self.batcher.vocabulary, workspace.data_dir, generator).matrix
+        model = subject.architecture.build(self.splits.task, table, generator).to(workspace.device)
+        if isinstance(subject.objective, ImposedAttention):
+            impose_attention(model, UniformAttention().attention_function(model, workspace))
         return model
 
 
@@ -270,19 +271,21 @@ def _some(examples: Sequence[Example], count: int) -> tuple[Example, ...]:
 
 
 def _lexicon(splits: Splits) -> tuple[Example, ...]:
-    return (Example("lexicon", (" ".join(splits.lexicon),)),) if splits.lexicon else ()
+    return (Example("lexicon", (" ".join(splits.extra_vocabulary),)),) if splits.extra_vocabulary else ()
 
 
-def _loss(subject: Subject, model: Model, batch: Batch, workspace: Workspace) -> Loss:
+def _loss(subject: TrainedModel, model: Model, batch: Batch, workspace: Workspace) -> Loss:
     """The subject's loss; an adversary's against a base that says nothing, as its own is not trained yet."""
     objective, task = subject.objective, model.task
-    if not isinstance(objective, Deceiving):
+    if not isinstance(objective, AdversarialObjective):
         return Supervised().loss(batch, task, workspace)
-    attention = Uniform().weights(model, workspace)
+    attention = UniformAttention().attention_function(model, workspace)
 
     def losses(model: Model, batch: Batch) -> Tensor:
-        even = torch.full((len(batch), task.classes), 1 / task.classes, device=batch.mask.device)
-        return objective.costs(objective.told(model, batch, Said(even, attention(batch)))[1])
+        even = torch.full((len(batch), task.num_classes), 1 / task.num_classes, device=batch.mask.device)
+        return objective.example_losses(
+            objective.distance_to_base(model, batch, BatchPredictions(even, attention(batch)))[1]
+        )
 
     return losses
 
@@ -298,7 +301,7 @@ class _Stamps:
         self.times: list[float] = []
 
     @contextmanager
-    def task(self, title: str, total: int) -> Iterator[Step]:
+    def task(self, title: str, total: int) -> Iterator[StepCallback]:
         """A task whose steps are stamped; the first stamp is that of its beginning."""
 
         def step(advance: int = 1, note: str = "") -> None:
@@ -309,7 +312,7 @@ class _Stamps:
         yield step
 
 
-def _timed(lesson: Lesson, workspace: Workspace) -> tuple[float, float]:
+def _timed(lesson: TrainingRun, workspace: Workspace) -> tuple[float, float]:
     """Mean seconds of a step, and of what follows an epoch's last one: judging and writing the checkpoint.
 
     The first epoch warms up. It is all there is where steps are so slow that they were stopped.

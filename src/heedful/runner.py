@@ -23,17 +23,19 @@ from types import TracebackType
 
 import torch
 
-from heedful.core.types import UserError
-from heedful.core.workspace import Progress, Recipe, Step, Workspace
+from heedful.progress import Progress, StepCallback
+from heedful.store.recipe import Recipe
+from heedful.store.workspace import Workspace
+from heedful.types import UserError
 
-ATTEMPTS = 2
+MAX_ATTEMPTS = 2
 """So many workers may end under a recipe before it counts as failed."""
-KILLED = "a worker process ended without an answer, perhaps out of memory; run again with --workers 1"
-TRUSTED = 0.25
+WORKER_DIED = "a worker process ended without an answer, perhaps out of memory; run again with --workers 1"
+MIN_PACE_SHARE = 0.25
 """The share of the expected work after which the pace so far is believed more than the expectation."""
 
 
-KEPT = 512 << 20
+MAX_RETAINED_BYTES = 512 << 20
 """Bytes that a worker may keep though nothing needs them at the moment."""
 # Names of glibc's malloc.h, which Python does not know.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
@@ -45,16 +47,16 @@ class Outcome:
 
     recipe: Recipe
     error: str | None = None
-    trace: Path | None = None
+    traceback_file: Path | None = None
 
 
-def ordered(recipes: Iterable[Recipe]) -> list[Recipe]:
+def topological_order(recipes: Iterable[Recipe]) -> list[Recipe]:
     """The recipes and all that they need, each once, needs first."""
     found: dict[Recipe, None] = {}
 
     def visit(recipe: Recipe) -> None:
         if recipe not in found:
-            for need in recipe.needs:
+            for need in recipe.dependencies:
                 visit(need)
             found[recipe] = None
 
@@ -68,50 +70,52 @@ def run(
     workspace: Workspace,
     *,
     workers: int = 1,
-    expected: Mapping[Recipe, float] | None = None,
+    expected_seconds: Mapping[Recipe, float] | None = None,
 ) -> list[Outcome]:
     """The outcome of every recipe and of all that they need, in the order in which they were started.
 
     Args:
         expected: seconds that recipes may take one by one, for the remaining time that is shown.
     """
-    plan = ordered(recipes)
+    plan = topological_order(recipes)
     waiting = [recipe for recipe in plan if not workspace.has(recipe)]
     workers = min(workers, len(waiting))
     with workspace.progress.task("all recipes", len(plan)) as step:
-        overall = _Overall(step, waiting, expected or {}, max(1, workers))
+        overall = _OverallProgress(step, waiting, expected_seconds or {}, max(1, workers))
         alone = workers <= 1
-        outcomes = _run_here(plan, workspace, overall) if alone else _run_pool(plan, workspace, workers, overall)
+        outcomes = _run_in_process(plan, workspace, overall) if alone else _run_pool(plan, workspace, workers, overall)
     return [outcomes[recipe] for recipe in plan]
 
 
-class _Overall:
+class _OverallProgress:
     """The one bar for all recipes; its note tells the time that is left."""
 
-    def __init__(self, step: Step, waiting: Sequence[Recipe], expected: Mapping[Recipe, float], workers: int) -> None:
-        self.step, self.workers, self.foreseen = step, workers, bool(expected)
-        self.left = {recipe: expected.get(recipe, 0.0) if expected else 1.0 for recipe in waiting}
-        self.whole = sum(self.left.values())
+    def __init__(
+        self, step: StepCallback, waiting: Sequence[Recipe], expected_seconds: Mapping[Recipe, float], workers: int
+    ) -> None:
+        self.step, self.workers, self.has_estimate = step, workers, bool(expected_seconds)
+        self.remaining = {recipe: expected_seconds.get(recipe, 0.0) if expected_seconds else 1.0 for recipe in waiting}
+        self.total = sum(self.remaining.values())
         self.start = time.monotonic()
         step(0, self._note())
 
-    def done(self, recipe: Recipe) -> None:
+    def mark_done(self, recipe: Recipe) -> None:
         """One recipe more is finished, or given up."""
-        self.left.pop(recipe, None)
+        self.remaining.pop(recipe, None)
         self.step(1, self._note())
 
     def _note(self) -> str:
-        left, spent = sum(self.left.values()), time.monotonic() - self.start
-        done = self.whole - left
-        if self.foreseen and done < TRUSTED * self.whole:
-            return f"about {duration(left / self.workers)} left"
-        return f"about {duration(left * spent / done)} left" if done and self.left else ""
+        left, spent = sum(self.remaining.values()), time.monotonic() - self.start
+        done = self.total - left
+        if self.has_estimate and done < MIN_PACE_SHARE * self.total:
+            return f"about {format_duration(left / self.workers)} left"
+        return f"about {format_duration(left * spent / done)} left" if done and self.remaining else ""
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """A length of time for people, no finer than an estimate can be.
 
-    >>> [duration(seconds) for seconds in (5, 400, 4200, 71_000)]
+    >>> [format_duration(seconds) for seconds in (5, 400, 4200, 71_000)]
     ['1 min', '7 min', '1 h 10 min', '20 h']
     """
     minutes = max(1, round(seconds / 60))
@@ -123,19 +127,19 @@ def duration(seconds: float) -> str:
     return f"{hours} h {rest} min" if rest else f"{hours} h"
 
 
-def _run_here(plan: list[Recipe], workspace: Workspace, overall: _Overall) -> dict[Recipe, Outcome]:
+def _run_in_process(plan: list[Recipe], workspace: Workspace, overall: _OverallProgress) -> dict[Recipe, Outcome]:
     outcomes: dict[Recipe, Outcome] = {}
     for recipe in plan:
         missing = _failed_need(recipe, outcomes, workspace)
         outcomes[recipe] = missing or attempt(recipe, workspace)
-        overall.done(recipe)
+        overall.mark_done(recipe)
     return outcomes
 
 
 def _failed_need(recipe: Recipe, outcomes: Mapping[Recipe, Outcome], workspace: Workspace) -> Outcome | None:
-    for need in recipe.needs:
+    for need in recipe.dependencies:
         if outcomes[need].error is not None:
-            return Outcome(recipe, f"not tried, because {workspace.name(need)} failed")
+            return Outcome(recipe, f"not tried, because {workspace.artefact_name(need)} failed")
     return None
 
 
@@ -146,39 +150,41 @@ def attempt(recipe: Recipe, workspace: Workspace) -> Outcome:
     except UserError as error:
         return Outcome(recipe, str(error))
     except Exception as error:  # noqa: BLE001 - whatever a recipe does wrong, the others go on and the traceback is kept
-        return Outcome(recipe, f"{type(error).__name__}: {error}", _written(recipe, workspace))
+        return Outcome(recipe, f"{type(error).__name__}: {error}", _write_traceback(recipe, workspace))
     return Outcome(recipe)
 
 
-def _written(recipe: Recipe, workspace: Workspace) -> Path:
+def _write_traceback(recipe: Recipe, workspace: Workspace) -> Path:
     folder = workspace.root / ".failures"
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{workspace.name(recipe)}.txt"
+    path = folder / f"{workspace.artefact_name(recipe)}.txt"
     path.write_text(f"{recipe!r}\n\n{traceback.format_exc()}", encoding="utf-8")
     return path
 
 
-def _run_pool(plan: list[Recipe], workspace: Workspace, workers: int, overall: _Overall) -> dict[Recipe, Outcome]:
+def _run_pool(
+    plan: list[Recipe], workspace: Workspace, workers: int, overall: _OverallProgress
+) -> dict[Recipe, Outcome]:
     outcomes: dict[Recipe, Outcome] = {}
     waiting = list(plan)
     with _Pool(workspace, workers) as pool:
         while len(outcomes) < len(plan):
             told = []
-            for recipe in [r for r in waiting if all(need in outcomes for need in r.needs)]:
+            for recipe in [r for r in waiting if all(need in outcomes for need in r.dependencies)]:
                 missing = _failed_need(recipe, outcomes, workspace)
                 if missing is not None:
                     told.append(missing)
-                elif not pool.give(recipe):
+                elif not pool.assign(recipe):
                     continue
                 waiting.remove(recipe)
-            for outcome in told or pool.answers():
+            for outcome in told or pool.wait_for_outcomes():
                 outcomes[outcome.recipe] = outcome
-                overall.done(outcome.recipe)
+                overall.mark_done(outcome.recipe)
     return outcomes
 
 
 @dataclass(frozen=True)
-class _Settings:
+class _WorkerSettings:
     root: Path
     data: Path
     device: str
@@ -186,7 +192,7 @@ class _Settings:
 
 
 @dataclass(frozen=True)
-class _Message:
+class _ProgressMessage:
     """What a worker's progress says to the one on the screen; a title opens a task, no advance closes it."""
 
     task: str
@@ -199,23 +205,23 @@ class _Message:
 class _Worker:
     """A process with one torch thread, the line to it, and the recipe that it works on."""
 
-    def __init__(self, settings: _Settings) -> None:
+    def __init__(self, settings: _WorkerSettings) -> None:
         context = multiprocessing.get_context("spawn")
-        self.line, theirs = context.Pipe()
-        self.process = context.Process(target=_serve, args=(theirs, settings))
+        self.connection, theirs = context.Pipe()
+        self.process = context.Process(target=_work_loop, args=(theirs, settings))
         self.process.start()
         theirs.close()
         self.recipe: Recipe | None = None
         self.ready = False
-        self.tasks: dict[str, tuple[AbstractContextManager[Step], Step]] = {}
+        self.tasks: dict[str, tuple[AbstractContextManager[StepCallback], StepCallback]] = {}
 
-    def give(self, recipe: Recipe) -> None:
+    def assign(self, recipe: Recipe) -> None:
         """Lets it work on a recipe; that it is not there any more is seen where its answer is awaited."""
         self.recipe = recipe
         with suppress(BrokenPipeError):
-            self.line.send(recipe)
+            self.connection.send(recipe)
 
-    def show(self, message: _Message, progress: Progress) -> None:
+    def show_progress(self, message: _ProgressMessage, progress: Progress) -> None:
         """Shows what it says about its progress."""
         if message.title:
             task = progress.task(message.title, message.total)
@@ -230,7 +236,7 @@ class _Worker:
         for task, _ in self.tasks.values():
             task.__exit__(None, None, None)
         self.tasks.clear()
-        self.line.close()
+        self.connection.close()
 
 
 class _Pool:
@@ -238,11 +244,11 @@ class _Pool:
     needs are there. When one ends without an answer, the others do not notice.
     """
 
-    def __init__(self, workspace: Workspace, most: int) -> None:
-        self.progress, self.most = workspace.progress, most
-        self.settings = _Settings(workspace.root, workspace.data, workspace.device, workspace.batch_size)
-        self.workers = [_Worker(self.settings) for _ in range(most)]
-        self.deaths: Counter[Recipe] = Counter()
+    def __init__(self, workspace: Workspace, max_workers: int) -> None:
+        self.progress, self.max_workers = workspace.progress, max_workers
+        self.settings = _WorkerSettings(workspace.root, workspace.data_dir, workspace.device, workspace.batch_size)
+        self.workers = [_Worker(self.settings) for _ in range(max_workers)]
+        self.crash_counts: Counter[Recipe] = Counter()
 
     def __enter__(self) -> _Pool:
         return self
@@ -255,34 +261,34 @@ class _Pool:
         for worker in self.workers:
             worker.process.join()
 
-    def give(self, recipe: Recipe) -> bool:
+    def assign(self, recipe: Recipe) -> bool:
         """Whether a worker was free, or could be started, and has taken the recipe."""
         free = next((worker for worker in self.workers if worker.recipe is None), None)
-        if free is None and len(self.workers) < self.most:
+        if free is None and len(self.workers) < self.max_workers:
             free = _Worker(self.settings)
             self.workers.append(free)
         if free is not None:
-            free.give(recipe)
+            free.assign(recipe)
         return free is not None
 
-    def answers(self) -> Iterator[Outcome]:
+    def wait_for_outcomes(self) -> Iterator[Outcome]:
         """Waits until workers say something, and gives the outcomes among it."""
-        speaking = wait([worker.line for worker in self.workers])
-        for worker in [each for each in self.workers if each.line in speaking]:
+        speaking = wait([worker.connection for worker in self.workers])
+        for worker in [each for each in self.workers if each.connection in speaking]:
             try:
-                said: Outcome | _Message | None = worker.line.recv()
+                said: Outcome | _ProgressMessage | None = worker.connection.recv()
             except (EOFError, OSError):
-                yield from self._lost(worker)
+                yield from self._retry_or_fail(worker)
                 continue
-            if isinstance(said, _Message):
-                worker.show(said, self.progress)
+            if isinstance(said, _ProgressMessage):
+                worker.show_progress(said, self.progress)
             elif said is None:
                 worker.ready = True
             else:
                 worker.recipe = None
                 yield said
 
-    def _lost(self, worker: _Worker) -> Iterator[Outcome]:
+    def _retry_or_fail(self, worker: _Worker) -> Iterator[Outcome]:
         """Forgets a worker that has ended and gives its recipe to another, unless that was to blame too often."""
         worker.close()
         worker.process.join()
@@ -291,62 +297,62 @@ class _Pool:
             raise UserError("a worker process ended before it could begin; run again with --workers 1")
         if worker.recipe is None:
             return
-        self.deaths[worker.recipe] += 1
-        if self.deaths[worker.recipe] < ATTEMPTS:
-            self.give(worker.recipe)
+        self.crash_counts[worker.recipe] += 1
+        if self.crash_counts[worker.recipe] < MAX_ATTEMPTS:
+            self.assign(worker.recipe)
         else:
-            yield Outcome(worker.recipe, KILLED)
+            yield Outcome(worker.recipe, WORKER_DIED)
 
 
-class _Sender:
+class _ProgressSender:
     """The progress of a worker: everything goes through its line."""
 
-    def __init__(self, line: Connection) -> None:
-        self.line = line
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
 
     @contextmanager
-    def task(self, title: str, total: int) -> Iterator[Step]:
+    def task(self, title: str, total: int) -> Iterator[StepCallback]:
         """A task whose steps are sent on."""
         key = uuid.uuid4().hex
-        self._send(_Message(key, title, total))
+        self._send(_ProgressMessage(key, title, total))
 
         def step(advance: int = 1, note: str = "") -> None:
-            self._send(_Message(key, advance=advance, note=note))
+            self._send(_ProgressMessage(key, advance=advance, note=note))
 
         try:
             yield step
         finally:
-            self._send(_Message(key))
+            self._send(_ProgressMessage(key))
 
-    def _send(self, message: _Message) -> None:
+    def _send(self, message: _ProgressMessage) -> None:
         try:
-            self.line.send(message)
+            self.connection.send(message)
         except OSError as gone:
             # Nobody is there any more who could use the result.
             raise SystemExit(1) from gone
 
 
-def _serve(line: Connection, settings: _Settings) -> None:
+def _work_loop(connection: Connection, settings: _WorkerSettings) -> None:
     """A worker's life: recipes one by one, on one thread, as oversubscribed threads cost five times their gain."""
     # An interrupt goes to all processes of a terminal; the one that started this one decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
-    _keep_memory()
+    _retain_freed_memory()
     workspace = Workspace(
         settings.root,
-        data=settings.data,
+        data_dir=settings.data,
         device=settings.device,
         batch_size=settings.batch_size,
-        progress=_Sender(line),
+        progress=_ProgressSender(connection),
     )
-    _warm()
+    _warm_up_optimizer()
     with suppress(EOFError, OSError):
-        line.send(None)
+        connection.send(None)
         while True:
-            line.send(attempt(line.recv(), workspace))
+            connection.send(attempt(connection.recv(), workspace))
 
 
-def _keep_memory() -> None:
+def _retain_freed_memory() -> None:
     """Lets glibc keep what a step of training frees for the next one, up to KEPT bytes.
 
     Usually it gives large blocks back at once and takes them again, page by page, in every step; two processes at it
@@ -355,10 +361,10 @@ def _keep_memory() -> None:
     if platform.libc_ver()[0] == "glibc":
         library = ctypes.CDLL(None)
         library.mallopt(_MMAP_THRESHOLD, 32 << 20)
-        library.mallopt(_TRIM_THRESHOLD, KEPT)
+        library.mallopt(_TRIM_THRESHOLD, MAX_RETAINED_BYTES)
 
 
-def _warm() -> None:
+def _warm_up_optimizer() -> None:
     """Lets torch import now what it imports for the first step of an optimiser: more than a second."""
     weight = torch.nn.Parameter(torch.zeros(1))
     weight.grad = torch.zeros(1)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from heedful.attributions.output import Output, check_output, explained
-from heedful.core.types import Attribution, Batch, Model, Trace, UserError
+from heedful.attributions._base import Output, check_output, target_output
+from heedful.types import Attribution, Batch, Model, Trace, UserError
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class Gradient:
     """
 
     output: Output = "probability"
-    cut: bool = True
-    factor: bool = True
+    detach_attention: bool = True
+    keep_attention_factor: bool = True
 
     def __post_init__(self) -> None:
         check_output(self.output)
@@ -37,21 +37,21 @@ class Gradient:
         """Signed slopes of the scored units, in float64."""
         with torch.no_grad():
             trace = model(batch)
-        weights = None if self.factor else _weights(trace)
-        scores = (trace.embeddings.double() * self._slopes(model, batch, target, trace).double()).sum(-1)
+        weights = None if self.keep_attention_factor else _attention_weights(trace)
+        scores = (trace.embeddings.double() * self._gradients(model, batch, target, trace).double()).sum(-1)
         if weights is not None:
             scores = torch.where(weights > 0, scores / weights, 0.0)
-        return Attribution(scores.masked_fill(~batch.scored, 0), batch.scored)
+        return Attribution(scores.masked_fill(~batch.content_mask, 0), batch.content_mask)
 
-    def _slopes(self, model: Model, batch: Batch, target: Tensor, trace: Trace) -> Tensor:
+    def _gradients(self, model: Model, batch: Batch, target: Tensor, trace: Trace) -> Tensor:
         """d output / d embeddings `[batch unit width]`."""
-        attention = trace.attention.detach() if self.cut else None
+        attention = trace.attention.detach() if self.detach_attention else None
 
         def read(embeddings: Tensor) -> Tensor:
             logits = model(batch, embeddings=embeddings, attention=attention).logits
-            return explained(model.task, logits, target, self.output)
+            return target_output(model.task, logits, target, self.output)
 
-        return slopes(read, trace.embeddings)
+        return embedding_gradients(read, trace.embeddings)
 
 
 @dataclass(frozen=True)
@@ -66,15 +66,15 @@ class InputXGradient:
     """
 
     output: Output = "probability"
-    specials: bool = False
+    special_tokens: bool = False
 
     def __post_init__(self) -> None:
         check_output(self.output)
 
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Signed products of the units, in float64."""
-        embeddings, slope = _slopes_here(model, batch, target, self.output)
-        return _scored((embeddings * slope).sum(-1), batch, specials=self.specials)
+        embeddings, slope = _input_gradients(model, batch, target, self.output)
+        return _masked_attribution((embeddings * slope).sum(-1), batch, special_tokens=self.special_tokens)
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class GradientNorm:
 
     order: int = 2
     output: Output = "probability"
-    specials: bool = False
+    special_tokens: bool = False
 
     def __post_init__(self) -> None:
         check_output(self.output)
@@ -98,8 +98,8 @@ class GradientNorm:
 
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Norms of the units' slopes, in float64."""
-        _, slope = _slopes_here(model, batch, target, self.output)
-        return _scored(slope.norm(p=self.order, dim=-1), batch, specials=self.specials)
+        _, slope = _input_gradients(model, batch, target, self.output)
+        return _masked_attribution(slope.norm(p=self.order, dim=-1), batch, special_tokens=self.special_tokens)
 
 
 @dataclass(frozen=True)
@@ -112,18 +112,18 @@ class GradientSum:
     """
 
     output: Output = "probability"
-    specials: bool = False
+    special_tokens: bool = False
 
     def __post_init__(self) -> None:
         check_output(self.output)
 
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Sums of the units' slopes, in float64."""
-        _, slope = _slopes_here(model, batch, target, self.output)
-        return _scored(slope.sum(-1), batch, specials=self.specials)
+        _, slope = _input_gradients(model, batch, target, self.output)
+        return _masked_attribution(slope.sum(-1), batch, special_tokens=self.special_tokens)
 
 
-def slopes(read: Callable[[Tensor], Tensor], embeddings: Tensor) -> Tensor:
+def embedding_gradients(read: Callable[[Tensor], Tensor], embeddings: Tensor) -> Tensor:
     """The slopes of the values `[batch]` that are read off embeddings `[batch unit width]`, of the same shape."""
     with torch.enable_grad():
         at = embeddings.detach().clone().requires_grad_()
@@ -131,23 +131,23 @@ def slopes(read: Callable[[Tensor], Tensor], embeddings: Tensor) -> Tensor:
         return torch.autograd.grad(read(at).sum(), at)[0]
 
 
-def _slopes_here(model: Model, batch: Batch, target: Tensor, output: Output) -> tuple[Tensor, Tensor]:
+def _input_gradients(model: Model, batch: Batch, target: Tensor, output: Output) -> tuple[Tensor, Tensor]:
     """The embeddings of the texts and the slopes at them, in float64."""
     with torch.no_grad():
         embeddings = model(batch).embeddings
 
     def read(at: Tensor) -> Tensor:
-        return explained(model.task, model(batch, embeddings=at).logits, target, output)
+        return target_output(model.task, model(batch, embeddings=at).logits, target, output)
 
-    return embeddings.double(), slopes(read, embeddings).double()
+    return embeddings.double(), embedding_gradients(read, embeddings).double()
 
 
-def _scored(scores: Tensor, batch: Batch, *, specials: bool) -> Attribution:
-    units = batch.mask if specials else batch.scored
+def _masked_attribution(scores: Tensor, batch: Batch, *, special_tokens: bool) -> Attribution:
+    units = batch.mask if special_tokens else batch.content_mask
     return Attribution(scores.masked_fill(~units, 0), units)
 
 
-def _weights(trace: Trace) -> Tensor:
+def _attention_weights(trace: Trace) -> Tensor:
     """The one weight of each unit `[batch unit]`, in float64: a unit of a pair is attended to by its own part's row."""
     layers, heads, queries = trace.attention.shape[1:4]
     if layers > 1 or heads > 1 or queries > 2:

@@ -1,22 +1,143 @@
-"""Shapley values of units: what a unit adds to the output, averaged over all orders in which units could join."""
+"""Coalitions for KernelSHAP: all of the sizes that count most, and fair draws of the others.
+
+The Shapley kernel gives size k of n features the mass (n - 1) / (k (n - k)), shared by its C(n, k) coalitions. Sizes k
+and n - k form a level. Level 1 is always taken whole, so that there is always one solution, further levels while as
+many draws would fall on them as they have coalitions. The mass of the levels left goes to draws from them, each with
+its complement, which cancels errors.
+
+Shapley values of units: what a unit adds to the output, averaged over all orders in which units could join.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
+from math import comb
 
 import torch
 from torch import Tensor
 
-from heedful.attributions.asking import Baselines, check_baselines, lacking, row_blocks
-from heedful.attributions.coalitions import kernel_coalitions
-from heedful.attributions.features import Feature, among_units, check_feature, counts_of, feature_index, gone
-from heedful.attributions.output import Output, check_output, explained
-from heedful.core.recipe import LATER
-from heedful.core.ridge import summing_solution
-from heedful.core.types import Attribution, Batch, Model, UserError
-from heedful.core.workspace import derived_seed
+from heedful.attributions._base import (
+    Feature,
+    Output,
+    check_feature,
+    check_output,
+    divide_among_units,
+    feature_counts,
+    feature_index,
+    removed_units,
+    target_output,
+)
+from heedful.attributions.lime import solve_sum_constrained
+from heedful.attributions.perturbation import (
+    PerturbationBaseline,
+    check_perturbation_baseline,
+    logits_without,
+    row_blocks,
+)
+from heedful.seeding import random_permutations, sample_uniform
+from heedful.store.recipe import OMIT_IF_DEFAULT, derive_seed
+from heedful.types import Attribution, Batch, Model, UserError
 
-MOST = 12
+
+def kernel_coalitions(seeds: Tensor, counts: Tensor, samples: int) -> tuple[Tensor, Tensor]:
+    """Coalitions `[batch sample feature]`, neither empty nor whole, and their weights `[batch sample]`.
+
+    A sample that is not needed keeps all features and has weight 0. Weights of a row of two features or more sum to 1,
+    also where no pair of samples is left to be drawn for the smaller levels.
+
+    Args:
+        seeds: `[batch]`.
+        counts: features of each row `[batch]`.
+    """
+    width = max(1, int(counts.max()))
+    place = torch.arange(width, device=counts.device)
+    coalitions = (place < counts.unsqueeze(1)).unsqueeze(1).repeat(1, samples, 1)
+    weights = torch.zeros(len(counts), samples, dtype=torch.float64, device=counts.device)
+    for count in sorted(set(counts.tolist())):
+        rows = (counts == count).nonzero().flatten()
+        plan = _plan_sampling(count, samples)
+        whole, drawn = len(plan.coalitions), 2 * plan.pairs
+        coalitions[rows, :whole, :count] = plan.coalitions.to(counts.device)
+        weights[rows, :whole] = plan.weights.to(counts.device)
+        if drawn:
+            coalitions[rows, whole : whole + drawn, :count] = _sample_coalitions(seeds[rows], count, plan)
+            weights[rows, whole : whole + drawn] = plan.remaining_mass / drawn
+    return coalitions, weights
+
+
+@dataclass(frozen=True)
+class _SamplingPlan:
+    """Coalitions taken whole with their weights, and pairs to draw for the mass that is left.
+
+    Args:
+        sizes: chances of the sizes 1 to n - 1 of a draw.
+    """
+
+    coalitions: Tensor
+    weights: Tensor
+    pairs: int
+    remaining_mass: float
+    size_probabilities: Tensor
+
+
+@lru_cache(maxsize=256)
+def _plan_sampling(count: int, samples: int) -> _SamplingPlan:
+    if count < 2:
+        return _SamplingPlan(
+            torch.zeros(0, count, dtype=torch.bool), torch.zeros(0, dtype=torch.float64), 0, 0.0, torch.ones(0)
+        )
+    size = torch.arange(1, count, dtype=torch.float64)
+    mass = 1 / (size * (count - size))
+    mass = mass / mass.sum()
+    levels: list[Tensor] = []
+    weights: list[Tensor] = []
+    budget, rest = samples, mass.clone()
+    for level in range(1, count // 2 + 1):
+        pair = sorted({level, count - level})
+        needed = comb(count, level) * len(pair)
+        if level == 1 and needed > samples:
+            raise ValueError(f"{count} features need at least {needed} samples, not {samples}")
+        share = float(rest[[k - 1 for k in pair]].sum() / rest.sum())
+        if level > 1 and budget * share < needed * (1 - 1e-9):
+            break
+        for k in pair:
+            levels.append(_coalitions_of_size(count, k))
+            weights.append(mass[k - 1].expand(len(levels[-1])) / len(levels[-1]))
+            rest[k - 1] = 0
+        budget -= needed
+    left = float(rest.sum())
+    empty = torch.zeros(0, count, dtype=torch.bool)
+    sizes = rest / left if left else rest
+    pairs = budget // 2 if left else 0
+    whole = torch.cat(weights)
+    return _SamplingPlan(
+        torch.cat([empty, *levels]), whole / whole.sum() if left and not pairs else whole, pairs, left, sizes
+    )
+
+
+def _coalitions_of_size(count: int, size: int) -> Tensor:
+    """All coalitions of this many features `[coalition feature]`."""
+    small = min(size, count - size)
+    members = torch.combinations(torch.arange(count), small)
+    found = torch.zeros(len(members), count, dtype=torch.bool).scatter_(1, members, value=True)
+    return found if small == size else ~found
+
+
+def _sample_coalitions(seeds: Tensor, count: int, plan: _SamplingPlan) -> Tensor:
+    """Coalitions drawn from the sizes left, then their complements `[batch sample feature]`."""
+    chance = sample_uniform(seeds, plan.pairs, 1)
+    bounds = plan.size_probabilities.cumsum(0).to(chance.device)
+    size = torch.searchsorted(bounds / bounds[-1], chance, right=True).clamp(max=count - 2) + 1
+    orders = random_permutations(
+        seeds + 1, plan.pairs, torch.ones(len(seeds), count, dtype=torch.bool, device=seeds.device)
+    )
+    first = torch.arange(count, device=seeds.device) < size
+    half = torch.zeros_like(first).scatter_(2, orders, first)
+    return torch.cat((half, ~half), dim=1)
+
+
+MAX_EXACT_FEATURES = 12
 """Features whose 2^n coalitions are all asked for."""
 
 
@@ -36,21 +157,21 @@ class KernelShap:
     """
 
     n_samples: int = 1000
-    baselines: Baselines = "pad"
+    baselines: PerturbationBaseline = "pad"
     seed: int = 0
     feature: Feature = "unit"
     output: Output = "probability"
-    specials: bool = field(default=False, metadata=LATER)
+    special_tokens: bool = field(default=False, metadata=OMIT_IF_DEFAULT)
 
     def __post_init__(self) -> None:
-        check_baselines(self.baselines, specials=self.specials)
+        check_perturbation_baseline(self.baselines, special_tokens=self.special_tokens)
         check_feature(self.feature)
         check_output(self.output)
 
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Signed values in float64."""
-        index = feature_index(batch, self.feature, specials=self.specials)
-        counts = counts_of(index)
+        index = feature_index(batch, self.feature, special_tokens=self.special_tokens)
+        counts = feature_counts(index)
         needed = torch.where(counts < 31, (1 << counts.clamp(max=31)) - 2, 2 * counts).minimum(2 * counts)
         if bool((needed > self.n_samples).any()):
             row = int(needed.argmax())
@@ -60,28 +181,28 @@ class KernelShap:
             )
         scores = torch.zeros(index.shape, dtype=torch.float64, device=index.device)
         for rows in row_blocks(batch, self.n_samples):
-            found = self._solved(model, batch, target, rows)
-            scores[rows] = among_units(found, index[rows])
+            found = self._solve(model, batch, target, rows)
+            scores[rows] = divide_among_units(found, index[rows])
         return Attribution(scores, index >= 0)
 
     def seeds(self, batch: Batch) -> Tensor:
         """The seed of each row `[batch]`."""
-        return torch.tensor([derived_seed("kernel", self.seed, uid) for uid in batch.uids], device=batch.mask.device)
+        return torch.tensor([derive_seed("kernel", self.seed, uid) for uid in batch.uids], device=batch.mask.device)
 
-    def _solved(self, model: Model, batch: Batch, target: Tensor, rows: Tensor) -> Tensor:
+    def _solve(self, model: Model, batch: Batch, target: Tensor, rows: Tensor) -> Tensor:
         """Values `[row feature]` of some rows, whose systems are solved in one call."""
         part = batch.rows(rows)
-        index = feature_index(part, self.feature, specials=self.specials)
-        counts = counts_of(index)
+        index = feature_index(part, self.feature, special_tokens=self.special_tokens)
+        counts = feature_counts(index)
         coalitions, weights = kernel_coalitions(self.seeds(part), counts, self.n_samples)
         present = torch.arange(coalitions.shape[2], device=index.device) < counts.unsqueeze(1)
         ends = torch.stack((torch.zeros_like(present), present), dim=1)
-        out = gone(torch.cat((ends, coalitions), dim=1), index)
-        values = explained(model.task, lacking(model, part, out, self.baselines), target[rows], self.output)
+        out = removed_units(torch.cat((ends, coalitions), dim=1), index)
+        values = target_output(model.task, logits_without(model, part, out, self.baselines), target[rows], self.output)
         weighted = coalitions.double() * weights.unsqueeze(-1)
         gram = weighted.transpose(1, 2) @ coalitions.double()
         cross = torch.einsum("bsf,bs->bf", weighted, values[:, 2:] - values[:, :1])
-        return summing_solution(gram, cross, values[:, 1] - values[:, 0], present)
+        return solve_sum_constrained(gram, cross, values[:, 1] - values[:, 0], present)
 
 
 @dataclass(frozen=True)
@@ -97,25 +218,25 @@ class Shapley:
         specials: special symbols are features too, each by itself, and may be taken away as words are.
     """
 
-    baselines: Baselines = "pad"
+    baselines: PerturbationBaseline = "pad"
     feature: Feature = "unit"
     output: Output = "probability"
-    specials: bool = field(default=False, metadata=LATER)
+    special_tokens: bool = field(default=False, metadata=OMIT_IF_DEFAULT)
 
     def __post_init__(self) -> None:
-        check_baselines(self.baselines, specials=self.specials)
+        check_perturbation_baseline(self.baselines, special_tokens=self.special_tokens)
         check_feature(self.feature)
         check_output(self.output)
 
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Signed values in float64."""
-        index = feature_index(batch, self.feature, specials=self.specials)
-        counts = counts_of(index)
-        if bool((counts > MOST).any()):
+        index = feature_index(batch, self.feature, special_tokens=self.special_tokens)
+        counts = feature_counts(index)
+        if bool((counts > MAX_EXACT_FEATURES).any()):
             row = int(counts.argmax())
             raise UserError(
                 f"example {batch.uids[row]!r} has {int(counts[row])} features, exact Shapley values take at most "
-                f"{MOST}: use KernelShap, or leave longer texts out"
+                f"{MAX_EXACT_FEATURES}: use KernelShap, or leave longer texts out"
             )
         width = max(1, int(counts.max()))
         scores = torch.zeros(index.shape, dtype=torch.float64, device=index.device)
@@ -123,10 +244,12 @@ class Shapley:
             part = batch.rows(rows)
             coalitions = all_coalitions(width, index.device)
             own = index[rows][:, : part.mask.shape[1]]
-            out = gone(coalitions.expand(len(rows), -1, -1), own)
-            values = explained(model.task, lacking(model, part, out, self.baselines), target[rows], self.output)
+            out = removed_units(coalitions.expand(len(rows), -1, -1), own)
+            values = target_output(
+                model.task, logits_without(model, part, out, self.baselines), target[rows], self.output
+            )
             found = (marginal_weights(coalitions, counts[rows]) @ values.unsqueeze(-1)).squeeze(-1)
-            scores[rows] = among_units(found, index[rows])
+            scores[rows] = divide_among_units(found, index[rows])
         return Attribution(scores, index >= 0)
 
 

@@ -17,7 +17,7 @@ from contextvars import ContextVar
 import torch
 from torch import Tensor
 
-from heedful.core.types import Batch, Model
+from heedful.types import Batch, Model
 
 ROOM = 1 << 20
 """Numbers (answers x outputs) that a memory holds before it forgets the older half."""
@@ -44,7 +44,7 @@ class Memory:
         self._asked = 0
         self._state: tuple[object, ...] = ()
         self._keys = torch.zeros(0, 2, dtype=torch.int64)
-        self._logits = torch.zeros(0, model.task.outputs)
+        self._logits = torch.zeros(0, model.task.num_outputs)
         self._age = torch.zeros(0, dtype=torch.int64)
 
     def __len__(self) -> int:
@@ -150,7 +150,7 @@ def keys_of(batch: Batch, zeroed: Tensor | None = None, *, imposed: bool = False
     >>> torch.equal(keys_of(batch), keys_of(batch.repeat(2))[1:])
     True
     """
-    kind = batch.segments * 4 + batch.scored.long() * 2
+    kind = batch.segments * 4 + batch.content_mask.long() * 2
     kind = kind if zeroed is None else kind + zeroed.long()
     kind = kind + _mixed(batch.words) * 4 if imposed else kind
     texts = torch.stack([_row_hash(batch, kind, salt) for salt in _SALTS], dim=1)

@@ -8,14 +8,14 @@ from typing import cast
 import torch
 from torch import Generator, Tensor, nn
 
-from heedful.core.types import Batch, Model, Plan, Task, Trace, UserError
+from heedful.types import Architecture, Batch, Model, Task, Trace, UserError
 
 
 @dataclass(frozen=True)
-class Chorus(Plan):
+class Chorus(Architecture):
     """So many fresh models of the same plan; the chorus predicts the mean of its members' logits."""
 
-    plan: Plan
+    plan: Architecture
     members: int = 2
 
     def __post_init__(self) -> None:

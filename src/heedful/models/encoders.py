@@ -1,4 +1,9 @@
-"""Encoders: word vectors in, one hidden state per unit out, and a summary of the whole text.
+"""Weights from a passed generator, with the distributions of PyTorch's defaults.
+
+PyTorch's own constructors draw from the global random state. Here modules are made without weights (on the
+meta device, see `unfilled`) and filled afterwards: the passed seed alone decides, nobody else's draws move.
+
+Encoders: word vectors in, one hidden state per unit out, and a summary of the whole text.
 
 A frozen plan (`BiLSTM(128)`) builds a module. Hidden states are zero on padding and never depend on it, so a
 text has the same states in any company. Rows are left-aligned: real units first, padding after.
@@ -9,13 +14,53 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from math import sqrt
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
-from heedful.core.types import UserError
-from heedful.models.initialising import unfilled
+from heedful.types import UserError
+
+ModuleT = TypeVar("ModuleT", bound=nn.Module)
+
+
+def meta_device() -> torch.device:
+    """A context in which modules are made without weights and random draws: `with unfilled(): ...`."""
+    return torch.device("meta")
+
+
+def initialize_weights(module: ModuleT, generator: Generator) -> ModuleT:
+    """The module with fresh weights on the generator's device, filled in the order of its sub-modules.
+
+    Linear, Conv1d: weight and bias ~ U(±1/sqrt(fan in)); LSTM, GRU: everything ~ U(±1/sqrt(width));
+    Embedding: N(0, 1) with a zero row at its padding index.
+    """
+    module.to_empty(device=generator.device)
+    for part in module.modules():
+        _initialize_module(part, generator)
+    return module
+
+
+@torch.no_grad()
+def _initialize_module(module: nn.Module, generator: Generator) -> None:
+    own = list(module.parameters(recurse=False))
+    if isinstance(module, nn.Embedding):
+        module.weight.normal_(generator=generator)
+        if module.padding_idx is not None:
+            module.weight[module.padding_idx].zero_()
+    elif own:
+        bound = _uniform_bound(module)
+        for parameter in own:
+            parameter.uniform_(-bound, bound, generator=generator)
+
+
+def _uniform_bound(module: nn.Module) -> float:
+    if isinstance(module, nn.LSTM | nn.GRU):
+        return 1 / sqrt(module.hidden_size)
+    if isinstance(module, nn.Linear | nn.Conv1d):
+        return 1 / sqrt(module.weight[0].numel())
+    raise TypeError(f"no rule to initialise the weights of {type(module).__name__}")
 
 
 class EncoderModule(nn.Module, ABC):
@@ -40,7 +85,7 @@ class Encoder(ABC):
     """A frozen description of an encoder."""
 
     @abstractmethod
-    def build(self, inputs: int) -> EncoderModule:
+    def build(self, input_size: int) -> EncoderModule:
         """The module for vectors of width `inputs`, without weights: `initialised` fills them."""
 
 
@@ -51,12 +96,12 @@ class BiLSTM(Encoder):
     width: int = 128
 
     def __post_init__(self) -> None:
-        _positive(self, self.width)
+        _check_positive(self, self.width)
 
-    def build(self, inputs: int) -> EncoderModule:
-        with unfilled():
-            cells = [nn.LSTM(inputs, self.width, batch_first=True) for _ in range(2)]
-            return BothWays(cells[0], cells[1])
+    def build(self, input_size: int) -> EncoderModule:
+        with meta_device():
+            cells = [nn.LSTM(input_size, self.width, batch_first=True) for _ in range(2)]
+            return BidirectionalEncoder(cells[0], cells[1])
 
 
 @dataclass(frozen=True)
@@ -66,12 +111,12 @@ class GRU(Encoder):
     width: int = 128
 
     def __post_init__(self) -> None:
-        _positive(self, self.width)
+        _check_positive(self, self.width)
 
-    def build(self, inputs: int) -> EncoderModule:
-        with unfilled():
-            cells = [nn.GRU(inputs, self.width, batch_first=True) for _ in range(2)]
-            return BothWays(cells[0], cells[1])
+    def build(self, input_size: int) -> EncoderModule:
+        with meta_device():
+            cells = [nn.GRU(input_size, self.width, batch_first=True) for _ in range(2)]
+            return BidirectionalEncoder(cells[0], cells[1])
 
 
 @dataclass(frozen=True)
@@ -85,13 +130,13 @@ class Convolution(Encoder):
     kernels: tuple[int, ...] = (1, 3, 5, 7)
 
     def __post_init__(self) -> None:
-        _positive(self, self.filters, *self.kernels)
+        _check_positive(self, self.filters, *self.kernels)
         if not self.kernels or any(kernel % 2 == 0 for kernel in self.kernels):
             raise UserError(f"Convolution(kernels={self.kernels}): give one or more odd kernel widths, as (1, 3, 5)")
 
-    def build(self, inputs: int) -> EncoderModule:
-        with unfilled():
-            return SideBySide(inputs, self)
+    def build(self, input_size: int) -> EncoderModule:
+        with meta_device():
+            return ConvolutionalEncoder(input_size, self)
 
 
 @dataclass(frozen=True)
@@ -105,71 +150,71 @@ class Average(Encoder):
     width: int = 128
 
     def __post_init__(self) -> None:
-        _positive(self, self.width)
+        _check_positive(self, self.width)
 
-    def build(self, inputs: int) -> EncoderModule:
-        with unfilled():
-            return TokenWise(inputs, self.width)
+    def build(self, input_size: int) -> EncoderModule:
+        with meta_device():
+            return TokenwiseEncoder(input_size, self.width)
 
 
 Perceptron = Average
 
 
-class BothWays(EncoderModule):
+class BidirectionalEncoder(EncoderModule):
     """A recurrent cell in each direction, padding-invariant without packing.
 
     Padding comes after the text, so the forward cell never sees it before a real unit; for the backward cell
     each row is turned round within its own length. Equal to packed sequences, and 1.5 times as fast to train.
     """
 
-    def __init__(self, ahead: nn.LSTM | nn.GRU, back: nn.LSTM | nn.GRU) -> None:
+    def __init__(self, forward_cell: nn.LSTM | nn.GRU, backward_cell: nn.LSTM | nn.GRU) -> None:
         super().__init__()
-        self.ahead, self.back = ahead, back
-        self.dim = 2 * ahead.hidden_size
+        self.forward_cell, self.backward_cell = forward_cell, backward_cell
+        self.dim = 2 * forward_cell.hidden_size
 
     def forward(self, embeddings: Tensor, mask: Tensor) -> Tensor:
-        turned = _turned(mask)
+        turned = _reversal_index(mask)
         # cuDNN cannot go backward in evaluation mode, where attribution methods ask for gradients.
         stuck = embeddings.is_cuda and torch.is_grad_enabled() and not self.training
         with torch.backends.cudnn.flags(enabled=False) if stuck else nullcontext():
-            ahead, _ = self.ahead(embeddings)
-            back, _ = self.back(_picked(embeddings, turned))
-        return torch.cat([ahead, _picked(back, turned)], dim=-1) * mask.unsqueeze(-1)
+            ahead, _ = self.forward_cell(embeddings)
+            back, _ = self.backward_cell(_gather_units(embeddings, turned))
+        return torch.cat([ahead, _gather_units(back, turned)], dim=-1) * mask.unsqueeze(-1)
 
     def summary(self, hidden: Tensor, mask: Tensor) -> Tensor:
         last = (mask.sum(1) - 1).clamp(min=0)
         ahead, back = hidden.chunk(2, dim=-1)
-        return torch.cat([_picked(ahead, last.unsqueeze(1)), back[:, :1]], dim=-1).squeeze(1)
+        return torch.cat([_gather_units(ahead, last.unsqueeze(1)), back[:, :1]], dim=-1).squeeze(1)
 
 
-class SideBySide(EncoderModule):
+class ConvolutionalEncoder(EncoderModule):
     """Windows of several widths; a state depends on its `reach` nearest neighbours on each side."""
 
-    def __init__(self, inputs: int, plan: Convolution) -> None:
+    def __init__(self, input_size: int, encoder: Convolution) -> None:
         super().__init__()
-        self.windows = nn.ModuleList(
-            nn.Conv1d(inputs, plan.filters, kernel, padding=kernel // 2) for kernel in plan.kernels
+        self.convolutions = nn.ModuleList(
+            nn.Conv1d(input_size, encoder.filters, kernel, padding=kernel // 2) for kernel in encoder.kernels
         )
-        self.dim = plan.filters * len(plan.kernels)
-        self.reach = max(plan.kernels) // 2
+        self.dim = encoder.filters * len(encoder.kernels)
+        self.context_radius = max(encoder.kernels) // 2
 
     def forward(self, embeddings: Tensor, mask: Tensor) -> Tensor:
         real = mask.unsqueeze(-1)
         # Windows near the end look at padding: it must be zero there, as beyond the end of the longest row.
         channels = (embeddings * real).transpose(1, 2)
-        filtered = torch.cat([window(channels) for window in self.windows], dim=1)
+        filtered = torch.cat([window(channels) for window in self.convolutions], dim=1)
         return torch.relu(filtered).transpose(1, 2) * real
 
     def summary(self, hidden: Tensor, mask: Tensor) -> Tensor:
         return hidden.masked_fill(~mask.unsqueeze(-1), -torch.inf).amax(1)
 
 
-class TokenWise(EncoderModule):
+class TokenwiseEncoder(EncoderModule):
     """A state depends on its own unit only."""
 
-    def __init__(self, inputs: int, width: int) -> None:
+    def __init__(self, input_size: int, width: int) -> None:
         super().__init__()
-        self.projection = nn.Linear(inputs, width)
+        self.projection = nn.Linear(input_size, width)
         self.dim = width
 
     def forward(self, embeddings: Tensor, mask: Tensor) -> Tensor:
@@ -180,17 +225,17 @@ class TokenWise(EncoderModule):
         return (hidden * real).sum(1) / real.sum(1)
 
 
-def _turned(mask: Tensor) -> Tensor:
+def _reversal_index(mask: Tensor) -> Tensor:
     """Where each unit stands when its row is read from the end `[batch unit]`; padding stays in place."""
     place = torch.arange(mask.shape[1], device=mask.device).expand_as(mask)
     return torch.where(mask, mask.sum(1, keepdim=True) - 1 - place, place)
 
 
-def _picked(values: Tensor, places: Tensor) -> Tensor:
+def _gather_units(values: Tensor, places: Tensor) -> Tensor:
     """The vectors of each row at its own `places` `[batch place]`."""
     return values.gather(1, places.unsqueeze(-1).expand(-1, -1, values.shape[-1]))
 
 
-def _positive(plan: Encoder, *sizes: int) -> None:
+def _check_positive(encoder: Encoder, *sizes: int) -> None:
     if any(size < 1 for size in sizes):
-        raise UserError(f"{plan}: sizes must be at least 1")
+        raise UserError(f"{encoder}: sizes must be at least 1")

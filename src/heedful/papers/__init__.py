@@ -12,43 +12,29 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from heedful.core.types import Corpus, UserError
-from heedful.core.workspace import Recipe
-from heedful.data.batching import Words
-from heedful.data.packaged import RottenTomatoes
-from heedful.data.planted import Mock
-from heedful.data.vectors import PackagedGlove, RandomVectors
-from heedful.models.attention import Additive
+from heedful.data.embeddings import PackagedGloveEmbeddings, RandomEmbeddings
+from heedful.data.synthetic import Mock
+from heedful.data.text_corpora import RottenTomatoes
+from heedful.data.tokenization import Words
+from heedful.models.attentive import Additive, Attentive
 from heedful.models.encoders import BiLSTM
-from heedful.models.pooled import Pooled
 from heedful.papers import attefa
-from heedful.papers.choosing import Choice, Selecting, vectors_named
-from heedful.papers.jain import JAIN_WALLACE, attention_battery, examined, jain_wallace, jain_wallace_subject
-from heedful.papers.own import found_vectors
-from heedful.papers.scaffold import SCAFFOLD, scaffold
-from heedful.papers.scaffold_schools import described
-from heedful.papers.song import DISAGREEMENT, disagreement
-from heedful.papers.wiegreffe import WIEGREFFE_PINTER, wiegreffe_pinter
-from heedful.recipes.fit import Adam, Fit
-from heedful.recipes.subject import Subject
+from heedful.papers._options import PaperOptions, embeddings_by_name
+from heedful.papers.attefa import find_embeddings
+from heedful.papers.disagreement import DISAGREEMENT_CORPORA, disagreement_recipes
+from heedful.papers.jain_wallace import (
+    JAIN_WALLACE_CORPORA,
+    jain_wallace_recipes,
+    single_model_trials,
+)
+from heedful.papers.scaffold import SCAFFOLD_CORPORA, find_corpus, scaffold_recipes
+from heedful.papers.wiegreffe_pinter import WIEGREFFE_PINTER_CORPORA, wiegreffe_pinter_recipes
+from heedful.store.recipe import Recipe
+from heedful.training.trained_model import TrainedModel
+from heedful.training.trainer import Adam, Training
+from heedful.types import Corpus, UserError
 
-__all__ = [
-    "PAPERS",
-    "Choice",
-    "Paper",
-    "Selecting",
-    "attefa",
-    "attention_battery",
-    "demo",
-    "disagreement",
-    "examined",
-    "jain_wallace",
-    "jain_wallace_subject",
-    "recipes",
-    "scaffold",
-    "vectors_named",
-    "wiegreffe_pinter",
-]
+__all__ = ["PAPERS", "Paper", "PaperOptions", "demo", "embeddings_by_name", "find_recipes", "single_model_trials"]
 
 
 @dataclass(frozen=True)
@@ -57,85 +43,87 @@ class Paper:
 
     title: str
     question: str
-    recipes: Callable[[Choice], list[Recipe]]
+    recipes: Callable[[PaperOptions], list[Recipe]]
     corpora: tuple[str, ...]
 
 
-def demo(*, planted: bool = False) -> list[Recipe]:
+def demo(*, synthetic: bool = False) -> list[Recipe]:
     """A small BiLSTM on real film reviews (or on planted text), examined."""
-    if planted:
+    if synthetic:
         corpus: Corpus = Mock(informative=2, strength=3.0, shortest=10, longest=30, train=2000, dev=300, test=500)
-        fit = Fit(epochs=4, optimiser=Adam(rate=0.005))
-        subject = Subject(corpus, Words(), Pooled(BiLSTM(32), Additive()), fit, vectors=RandomVectors(50))
+        fit = Training(epochs=4, optimizer=Adam(lr=0.005))
+        subject = TrainedModel(corpus, Words(), Attentive(BiLSTM(32), Additive()), fit, embeddings=RandomEmbeddings(50))
     else:
-        plan = Pooled(BiLSTM(64), Additive())
-        words = Words(tokeniser="space", min_documents=2)
-        subject = Subject(RottenTomatoes(), words, plan, Fit(epochs=6), vectors=PackagedGlove())
-    return examined(subject)
+        plan = Attentive(BiLSTM(64), Additive())
+        words = Words(tokenizer="space", min_documents=2)
+        subject = TrainedModel(RottenTomatoes(), words, plan, Training(epochs=6), embeddings=PackagedGloveEmbeddings())
+    return single_model_trials(subject)
 
 
 PAPERS: Mapping[str, Paper] = {
     "jain-wallace": Paper(
         "Attention is not Explanation (Jain & Wallace 2019)",
         "Do attention weights tell why a model predicts what it predicts, or would other weights do as well?",
-        jain_wallace,
-        JAIN_WALLACE,
+        jain_wallace_recipes,
+        JAIN_WALLACE_CORPORA,
     ),
     "wiegreffe-pinter": Paper(
         "Attention is not not Explanation (Wiegreffe & Pinter 2019)",
         "Is attention needed at all, does it carry over to another model, and can a model be trained to attend "
         "elsewhere?",
-        wiegreffe_pinter,
-        WIEGREFFE_PINTER,
+        wiegreffe_pinter_recipes,
+        WIEGREFFE_PINTER_CORPORA,
     ),
     "attefa": Paper(
         "AtteFa: one number for the faithfulness of attention",
         "How much of its predictions must a model give up to attend elsewhere?",
-        attefa.attefa,
-        attefa.CORPORA,
+        attefa.attefa_recipes,
+        attefa.ATTEFA_CORPORA,
     ),
     "disagreement": Paper(
         "A Song of (Dis)agreement (Neely et al. 2022)",
         "Do explanations agree with each other, does the model depend on the words that they name, and which of them "
         "find words that are known to decide?",
-        disagreement,
-        DISAGREEMENT,
+        disagreement_recipes,
+        DISAGREEMENT_CORPORA,
     ),
     "scaffold": Paper(
         "Learning to Scaffold (Fernandes et al. 2022)",
         "Do explanations help a student to answer as its teacher does, can one learn to explain so that they do, and "
         "are such explanations those that people would give?",
-        scaffold,
-        SCAFFOLD,
+        scaffold_recipes,
+        SCAFFOLD_CORPORA,
     ),
 }
 
 
-def recipes(what: str, choice: Choice, data: Path) -> list[Recipe]:
+def find_recipes(name_or_file: str, options: PaperOptions, data: Path) -> list[Recipe]:
     """The recipes of a paper by name, or of a Python file; corpora that are not there are an error when named."""
-    if what in PAPERS:
-        return _present(what, replace(choice, found=found_vectors(data), data=data), data)
-    if what.endswith(".py"):
-        return _from_file(Path(what))
-    raise UserError(f"there is no paper {what!r}; choose one of {', '.join(PAPERS)}, or name a Python file")
+    if name_or_file in PAPERS:
+        return _recipes_on_available_corpora(
+            name_or_file, replace(options, available_embeddings=find_embeddings(data), data=data), data
+        )
+    if name_or_file.endswith(".py"):
+        return _recipes_from_file(Path(name_or_file))
+    raise UserError(f"there is no paper {name_or_file!r}; choose one of {', '.join(PAPERS)}, or name a Python file")
 
 
-def _present(name: str, choice: Choice, data: Path) -> list[Recipe]:
+def _recipes_on_available_corpora(name: str, options: PaperOptions, data: Path) -> list[Recipe]:
     """The paper's recipes on the corpora that are in the data folder, or on exactly those that were asked for."""
-    if choice.corpora:
-        found = PAPERS[name].recipes(choice)
-        for corpus in choice.corpora:
-            described(corpus).digest(data)
+    if options.corpora:
+        found = PAPERS[name].recipes(options)
+        for corpus in options.corpora:
+            find_corpus(corpus).digest(data)
         return found
-    there = [corpus for corpus in PAPERS[name].corpora if _is_there(described(corpus), data)]
+    there = [corpus for corpus in PAPERS[name].corpora if _is_available(find_corpus(corpus), data)]
     if not there:
         raise UserError(
             f"none of the paper's corpora is in the folder {data}; set HEEDFUL_DATA, or run 'heedful fetch CORPUS'"
         )
-    return PAPERS[name].recipes(replace(choice, corpora=tuple(there)))
+    return PAPERS[name].recipes(replace(options, corpora=tuple(there)))
 
 
-def _is_there(corpus: Corpus, data: Path) -> bool:
+def _is_available(corpus: Corpus, data: Path) -> bool:
     try:
         corpus.digest(data)
     except UserError:
@@ -143,15 +131,15 @@ def _is_there(corpus: Corpus, data: Path) -> bool:
     return True
 
 
-_OWN_FILES: set[str] = set()
+_IMPORTED_FILES: set[str] = set()
 """Names under which users' files were imported; another file of that name may take its place."""
 
 
-def _from_file(path: Path) -> list[Recipe]:
+def _recipes_from_file(path: Path) -> list[Recipe]:
     """What the function `recipes()` of the user's own file gives."""
     if not path.is_file():
         raise UserError(f"there is no file {path}")
-    if path.stem in sys.modules and path.stem not in _OWN_FILES:
+    if path.stem in sys.modules and path.stem not in _IMPORTED_FILES:
         raise UserError(f"{path.name} has the name of a module that is already in use; give the file another name")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
@@ -160,7 +148,7 @@ def _from_file(path: Path) -> list[Recipe]:
     # Worker processes must be able to import the file by its name, and the file its neighbours.
     sys.path.insert(0, str(path.resolve().parent))
     sys.modules[path.stem] = module
-    _OWN_FILES.add(path.stem)
+    _IMPORTED_FILES.add(path.stem)
     spec.loader.exec_module(module)
     function = vars(module).get("recipes")
     if not callable(function):

@@ -9,45 +9,45 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 
-BOUNDS = {"low": min, "high": max}
-NOTE = " Of several seeds these are means, and of intervals the outermost bounds."
+BOUND_FUNCTIONS = {"low": min, "high": max}
+SEEDS_NOTE = " Of several seeds these are means, and of intervals the outermost bounds."
 
 
-def over_seeds(summaries: Sequence[Mapping[str, float]]) -> dict[str, float]:
+def combine_seeds(summaries: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Each number that any seed has, over the seeds where it is defined: the mean, or the outermost bound.
 
-    >>> over_seeds([{"excess.a": 0.12, "low.a": 0.1}, {"excess.a": 0.0, "low.a": -0.04, "n": 7.0}])
+    >>> combine_seeds([{"excess.a": 0.12, "low.a": 0.1}, {"excess.a": 0.0, "low.a": -0.04, "n": 7.0}])
     {'excess.a': 0.06, 'low.a': -0.04, 'n': 7.0}
     """
     names = dict.fromkeys(name for summary in summaries for name in summary)
-    return {name: _over(name, defined(summaries, name)) for name in names}
+    return {name: _combine_values(name, defined_values(summaries, name)) for name in names}
 
 
-def defined(summaries: Sequence[Mapping[str, float]], name: str) -> list[float]:
+def defined_values(summaries: Sequence[Mapping[str, float]], name: str) -> list[float]:
     """The values of the seeds that have this number."""
     values = (summary.get(name, float("nan")) for summary in summaries)
     return [value for value in values if value == value]
 
 
-def bound(name: str) -> str | None:
+def interval_end(name: str) -> str | None:
     """Which end of an interval a number is, if any: `low.auc.lime`, `above_random_high.auc`.
 
-    >>> bound("low.auc.lime"), bound("above_random_high.auc"), bound("lowest"), bound("excess.low")
+    >>> interval_end("low.auc.lime"), interval_end("above_random_high.auc"), interval_end("lowest"), interval_end("excess.low")
     ('low', 'high', None, None)
     """
     last = name.split(".", 1)[0].rsplit("_", 1)[-1]
-    return last if last in BOUNDS else None
+    return last if last in BOUND_FUNCTIONS else None
 
 
-def told(summaries: Sequence[Mapping[str, float]]) -> str:
+def interval_caveat(summaries: Sequence[Mapping[str, float]]) -> str:
     """What a reader of a verdict must know where it rests on bounds of several seeds."""
-    if len(summaries) < 2 or not any(bound(name) for summary in summaries for name in summary):
+    if len(summaries) < 2 or not any(interval_end(name) for summary in summaries for name in summary):
         return ""
     return f"A verdict that rests on an interval counts only where it holds on each of the {len(summaries)} seeds."
 
 
-def _over(name: str, values: Sequence[float]) -> float:
+def _combine_values(name: str, values: Sequence[float]) -> float:
     if not values:
         return float("nan")
-    end = bound(name)
-    return statistics.fmean(values) if end is None else BOUNDS[end](values)
+    end = interval_end(name)
+    return statistics.fmean(values) if end is None else BOUND_FUNCTIONS[end](values)

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from heedful.core.workspace import Finished
 from heedful.report.content import Cell, TableView
-from heedful.report.runs import Run, mapping
-from heedful.trials.attefa import AtteFa
-from heedful.trials.tradeoff import Tradeoff
+from heedful.report.runs import Run, json_object
+from heedful.store.workspace import StoredArtefact
+from heedful.trials.adversarial_training import AdversarialTradeoff, AtteFa
 
 
-def beside(run: Run, finished: Sequence[Finished]) -> tuple[TableView, ...]:
+def trained_adversary_table(run: Run, finished: Sequence[StoredArtefact]) -> tuple[TableView, ...]:
     """For a trial of free weights, a table with the trained adversaries of the same subject; else nothing."""
     if run.trial.name != "adversary":
         return ()
     same = [each for each in finished if each.recipe.get("subject") == run.recipe["subject"]]
-    trained = [row for each in same for row in _trained(each)]
+    trained = [row for each in same for row in _trained_adversary_rows(each)]
     if not trained:
         return ()
     table = run.artefact.table
@@ -37,13 +36,13 @@ def beside(run: Run, finished: Sequence[Finished]) -> tuple[TableView, ...]:
     return (TableView("What a trained attention module reaches beside free weights", columns, (free, *trained), note),)
 
 
-def _trained(each: Finished) -> Iterator[tuple[Cell, ...]]:
-    if each.kind == Tradeoff.__name__:
-        table = each.open().table
+def _trained_adversary_rows(each: StoredArtefact) -> Iterator[tuple[Cell, ...]]:
+    if each.recipe_class == AdversarialTradeoff.__name__:
+        table = each.load().table
         for strength, rows in table[table["kind"] == "lambda"].groupby("setting"):
             name = f"trained adversary, lambda {float(str(strength)):g}"
             yield name, float(rows["jsd"].mean()), float(rows["stvd"].mean())
-    if each.kind == AtteFa.__name__:
-        table, seed = each.open().table, mapping(each.recipe["subject"])["seed"]
+    if each.recipe_class == AtteFa.__name__:
+        table, seed = each.load().table, json_object(each.recipe["subject"])["seed"]
         rows = table[(table["kind"] == "adversary") & (table["base"] == seed)]
         yield f"trained adversary of AtteFa, mean of {len(rows)}", float(rows["jsd"].mean()), float(rows["stvd"].mean())

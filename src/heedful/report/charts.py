@@ -15,11 +15,11 @@ from matplotlib import style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
-from heedful.report.drawing import Chart, Legend, draw, inches, short
-from heedful.report.ink import INK, Caption, themed
-from heedful.report.spoken import NOTHING, remarks, sentences
+from heedful.report.drawing import Chart, Legend, draw_chart, figure_size, shorten_label
+from heedful.report.ink import FOREGROUND_COLOR, SvgCaption, theme_svg
+from heedful.report.spoken import NO_NUMBERS, describe_figure, figure_remarks
 
-_LOOK: dict[str, object] = {
+_MATPLOTLIB_STYLE: dict[str, object] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "heedful",
     "text.parse_math": False,
@@ -31,19 +31,19 @@ _LOOK: dict[str, object] = {
     "xtick.labelsize": 10.5,
     "ytick.labelsize": 10.5,
     "legend.fontsize": 10.5,
-    "text.color": INK,
-    "axes.labelcolor": INK,
-    "axes.edgecolor": INK,
+    "text.color": FOREGROUND_COLOR,
+    "axes.labelcolor": FOREGROUND_COLOR,
+    "axes.edgecolor": FOREGROUND_COLOR,
     "axes.facecolor": "none",
     "axes.linewidth": 0.8,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.axisbelow": True,
-    "grid.color": INK,
+    "grid.color": FOREGROUND_COLOR,
     "grid.alpha": 0.13,
     "grid.linewidth": 0.8,
-    "xtick.color": INK,
-    "ytick.color": INK,
+    "xtick.color": FOREGROUND_COLOR,
+    "ytick.color": FOREGROUND_COLOR,
     "lines.linewidth": 1.2,
     "legend.frameon": False,
     "legend.borderpad": 0.1,
@@ -55,20 +55,20 @@ def svg(chart: Chart, prefix: str = "figure") -> str:
     """The chart as an `<svg>` element for an HTML page; ids inside it start with `prefix`."""
     if not re.fullmatch(r"[a-z][a-z0-9-]*", prefix):
         raise ValueError(f"the prefix of ids must be small letters, digits and hyphens: {prefix!r}")
-    caption = Caption(prefix, chart.title, " ".join(sentences(chart)))
+    caption = SvgCaption(prefix, chart.title, " ".join(describe_figure(chart)))
     # "default" first: a user's own matplotlib settings must not change the report.
-    with style.context(["default", _LOOK]):
-        return themed(_drawn(chart), caption)
+    with style.context(["default", _MATPLOTLIB_STYLE]):
+        return theme_svg(_draw_svg(chart), caption)
 
 
-def _drawn(chart: Chart) -> str:
-    canvas = Canvas(figsize=inches(chart), layout="constrained")
+def _draw_svg(chart: Chart) -> str:
+    canvas = Canvas(figsize=figure_size(chart), layout="constrained")
     axes = canvas.add_subplot()
-    notes = remarks(chart)
-    if NOTHING in notes:
-        _say(axes, NOTHING)
+    notes = figure_remarks(chart)
+    if NO_NUMBERS in notes:
+        _draw_message(axes, NO_NUMBERS)
     else:
-        _explained(canvas, draw(chart, axes))
+        _add_legend(canvas, draw_chart(chart, axes))
         if notes:
             canvas.supxlabel(" ".join(notes), x=0.01, ha="left", fontsize=9.5)
     text = io.BytesIO()
@@ -80,16 +80,16 @@ def _drawn(chart: Chart) -> str:
     return text.getvalue().decode()
 
 
-def _say(axes: Axes, text: str) -> None:
+def _draw_message(axes: Axes, text: str) -> None:
     """The text in the middle of bare axes: an empty figure must say that it is empty."""
     axes.set_axis_off()
     axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", fontsize=12)
 
 
-def _explained(canvas: Canvas, legend: Legend) -> None:
+def _add_legend(canvas: Canvas, legend: Legend) -> None:
     if len(legend) < 2:
         return
     samples, names = zip(*legend, strict=True)
-    labels = [short(name) for name in names]
+    labels = [shorten_label(name) for name in names]
     columns = max(1, min(4, 60 // (6 + max(len(label) for label in labels))))
     canvas.legend(samples, labels, loc="outside upper left", ncols=columns, handlelength=1.8)

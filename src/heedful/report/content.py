@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from heedful.core.figures import Figure, Heatmap
+from heedful.figures import Figure, Heatmap
 
 
 @dataclass(frozen=True)
-class Pair:
+class Comparison:
     """Our number (None: undefined) beside the published one (None: not published) and their difference.
 
     Args:
@@ -25,7 +25,7 @@ class Pair:
     tolerance: float | None = None
 
 
-Cell = str | float | Pair | None
+Cell = str | float | Comparison | None
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,8 @@ class Section:
     claim: str
     source: str = ""
     about: Mapping[str, str | float] = field(default_factory=dict)
-    meaning: str = ""
-    not_meaning: str = ""
+    interpretation: str = ""
+    limits: str = ""
     tables: tuple[TableView, ...] = ()
     figures: tuple[Figure, ...] = ()
     heatmaps: tuple[Heatmap, ...] = ()
@@ -112,6 +112,6 @@ class Page:
 
     title: str
     lead: str = ""
-    made_from: Mapping[str, str | float] = field(default_factory=dict)
+    provenance: Mapping[str, str | float] = field(default_factory=dict)
     papers: tuple[Chapter, ...] = ()
     next_command: str = "heedful demo"

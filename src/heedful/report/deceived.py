@@ -11,119 +11,131 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from heedful.core.figures import Heatmap, Series
-from heedful.core.sealed import Finished, named
-from heedful.core.workspace import Artefact, Json
-from heedful.report.examples import FEWEST
-from heedful.report.shelves import NEEDED, method_of
-from heedful.trials.tradeoff import Tradeoff
+from heedful.figures import Heatmap, Series
+from heedful.report.examples import MIN_EXAMPLE_WORDS
+from heedful.report.shelves import REQUIRED_COLUMNS, method_type
+from heedful.store.recipe import Artefact, Json
+from heedful.store.workspace import StoredArtefact, artefact_folder_name
+from heedful.trials.adversarial_training import AdversarialTradeoff
 
-LONGEST = 60
+MAX_EXAMPLE_WORDS = 60
 """Words of the longest text that is shown, if there are shorter ones."""
-SAME = 0.05
+SAME_OUTPUT_TOLERANCE = 0.05
 """A change of probability up to which an answer counts as the same: Jain & Wallace's epsilon."""
 
 
 @dataclass(frozen=True)
-class _Found:
+class _AdversaryExamples:
     """One trained adversary, and what is stored about the texts that it was tested on."""
 
     strength: float
     words: pd.DataFrame
-    free: pd.DataFrame | None
-    answers: Artefact
+    free_weights: pd.DataFrame | None
+    predictions: Artefact
     classes: Sequence[str]
 
 
-def heatmaps(tradeoff: Finished, finished: Sequence[Finished]) -> tuple[Heatmap, ...]:
+def tradeoff_heatmaps(tradeoff: StoredArtefact, finished: Sequence[StoredArtefact]) -> tuple[Heatmap, ...]:
     """Two texts of a finished trade-off; none where the base's words or the adversary's answers are not stored."""
-    table = tradeoff.open().table
-    strength = _strength(table)
-    found = _found(tradeoff.recipe, strength, finished)
+    table = tradeoff.load().table
+    strength = _choose_lambda(table)
+    found = _find_adversary(tradeoff.recipe, strength, finished)
     if found is None:
         return ()
     fought = table[(table["kind"] == "lambda") & (table["setting"] == strength)]
     rows = fought.merge(found.words, on="uid", suffixes=("", "_shown"))
-    return tuple(_heatmap(title, row, found) for title, row in _chosen(rows))
+    return tuple(_adversary_heatmap(title, row, found) for title, row in _choose_texts(rows))
 
 
-def _strength(table: pd.DataFrame) -> float:
+def _choose_lambda(table: pd.DataFrame) -> float:
     """Table 4's lambda, or that of the farthest adversary where none is far enough for table 4."""
-    chosen = Tradeoff.summary(table)["chosen_lambda"]
+    chosen = AdversarialTradeoff.summary(table)["chosen_lambda"]
     means = table[table["kind"] == "lambda"].groupby("setting")["jsd"].mean()
     return chosen if chosen == chosen else float(str(means.idxmax()))
 
 
-def _found(recipe: Mapping[str, Json], strength: float, finished: Sequence[Finished]) -> _Found | None:
-    subject = _name(recipe["subject"])
-    stored = [each for each in finished if _is_about(each, subject)]
-    words = [each.open().table for each in stored if each.kind == "Attributed" and method_of(each) == "RawAttention"]
-    words = [table for table in words if set(table.columns) >= NEEDED]
-    answers = [each for each in finished if each.kind == "Answers" and _is_adversary(each, recipe, strength)]
+def _find_adversary(
+    recipe: Mapping[str, Json], strength: float, finished: Sequence[StoredArtefact]
+) -> _AdversaryExamples | None:
+    subject = _recipe_name(recipe["subject"])
+    stored = [each for each in finished if _is_about_subject(each, subject)]
+    words = [
+        each.load().table
+        for each in stored
+        if each.recipe_class == "AttributionTable" and method_type(each) == "RawAttention"
+    ]
+    words = [table for table in words if set(table.columns) >= REQUIRED_COLUMNS]
+    answers = [
+        each for each in finished if each.recipe_class == "Predictions" and _is_adversary_prediction(each, recipe, strength)
+    ]
     if not words or not answers:
         return None
-    free = [each.open().table for each in stored if each.kind == "Adversary" and each.recipe["solver"] == "search"]
-    trained = [each.open().notes["classes"] for each in finished if each.name == subject]
+    free = [
+        each.load().table for each in stored if each.recipe_class == "AdversarialAttention" and each.recipe["solver"] == "search"
+    ]
+    trained = [each.load().notes["classes"] for each in finished if each.name == subject]
     classes = trained[0] if trained and isinstance(trained[0], list) else []
-    return _Found(strength, words[0], free[0] if free else None, answers[0].open(), [str(name) for name in classes])
+    return _AdversaryExamples(
+        strength, words[0], free[0] if free else None, answers[0].load(), [str(name) for name in classes]
+    )
 
 
-def _name(description: Json) -> str:
+def _recipe_name(description: Json) -> str:
     assert isinstance(description, dict)
-    return named(description)
+    return artefact_folder_name(description)
 
 
-def _is_about(each: Finished, subject: str) -> bool:
+def _is_about_subject(each: StoredArtefact, subject: str) -> bool:
     """Whether an attribution or trial is about the test texts of this subject."""
-    if each.kind not in ("Attributed", "Adversary") or each.recipe.get("split", "test") != "test":
+    if each.recipe_class not in ("AttributionTable", "AdversarialAttention") or each.recipe.get("split", "test") != "test":
         return False
-    return _name(each.recipe["subject"]) == subject
+    return _recipe_name(each.recipe["subject"]) == subject
 
 
-def _is_adversary(each: Finished, recipe: Mapping[str, Json], strength: float) -> bool:
+def _is_adversary_prediction(each: StoredArtefact, recipe: Mapping[str, Json], strength: float) -> bool:
     """Whether these are the test answers of the trade-off's adversary at this lambda."""
     asked, base = each.recipe["subject"], recipe["subject"]
     assert isinstance(asked, dict)
     assert isinstance(base, dict)
     objective = asked["objective"]
-    if not isinstance(objective, dict) or objective["type"] != "Deceive" or each.recipe["split"] != "test":
+    if not isinstance(objective, dict) or objective["type"] != "AdversarialTraining" or each.recipe["split"] != "test":
         return False
-    told = {"base": base, "strength": strength, "start": recipe["start"], "rescaled": recipe["rescaled"]}
-    trained = {"seed": recipe["adversary_seed"], "fit": recipe["fit"], "objective": objective}
+    told = {"base": base, "kl_weight": strength, "initialization": recipe["initialization"], "rescale_by_class_weights": recipe["rescale_by_class_weights"]}
+    trained = {"seed": recipe["adversary_seed"], "training": recipe["training"], "objective": objective}
     return asked == {**base, **trained} and all(objective[name] == value for name, value in told.items())
 
 
-def _chosen(rows: pd.DataFrame) -> Iterable[tuple[str, pd.Series]]:
+def _choose_texts(rows: pd.DataFrame) -> Iterable[tuple[str, pd.Series]]:
     """The text on which a trained adversary attends farthest elsewhere for the same answer, and a typical one."""
-    shown = rows[rows["length"].between(FEWEST, LONGEST)]
+    shown = rows[rows["length"].between(MIN_EXAMPLE_WORDS, MAX_EXAMPLE_WORDS)]
     ordered = (shown if len(shown) else rows).sort_values(["jsd", "uid"]).reset_index(drop=True)
     if not len(ordered):
         return
-    same = ordered[ordered["stvd"] <= SAME]
+    same = ordered[ordered["stvd"] <= SAME_OUTPUT_TOLERANCE]
     if len(same):
         yield "Figure 2: a trained model attends quite elsewhere and answers the same", same.iloc[-1]
     yield "Figure 2: a typical text", ordered.iloc[len(ordered) // 2]
 
 
-def _heatmap(title: str, row: pd.Series, found: _Found) -> Heatmap:
+def _adversary_heatmap(title: str, row: pd.Series, found: _AdversaryExamples) -> Heatmap:
     kept = [index for index, scored in enumerate(row["scored"]) if scored]
     rows = [Series("base", tuple(float(row["scores"][index]) for index in kept))]
     told = []
-    free = None if found.free is None else found.free[found.free["uid"] == row["uid"]]
+    free = None if found.free_weights is None else found.free_weights[found.free_weights["uid"] == row["uid"]]
     if free is not None and len(free):
         other = free.iloc[0]
         places = {int(place): float(weight) for place, weight in zip(other["units"], other["adversary"], strict=True)}
         rows.append(Series("free weights (Jain & Wallace)", tuple(places.get(index, 0.0) for index in kept)))
         told.append(f"free weights: divergence {other['epsilon_max']:.3f}, change {other['change']:.3f}")
-    place = found.answers.table["uid"].tolist().index(row["uid"])
-    attention = found.answers.tensors["attention"][place].sum((0, 1, 2)).tolist()
+    place = found.predictions.table["uid"].tolist().index(row["uid"])
+    attention = found.predictions.tensors["attention"][place].sum((0, 1, 2)).tolist()
     rows.append(Series(f"trained adversary, lambda {found.strength:g}", tuple(attention[index] for index in kept)))
     told.append(f"trained adversary: divergence {row['jsd']:.3f}, change {row['stvd']:.3f}")
-    caption = "; ".join([_predicted(row, found.classes), *told])
+    caption = "; ".join([_prediction_caption(row, found.classes), *told])
     return Heatmap(title, tuple(str(row["units"][index]) for index in kept), tuple(rows), caption)
 
 
-def _predicted(row: pd.Series, classes: Sequence[str]) -> str:
+def _prediction_caption(row: pd.Series, classes: Sequence[str]) -> str:
     predicted = int(row["predicted"])
     name = classes[predicted] if predicted < len(classes) else f"class {predicted}"
     return f"the base predicts {name} ({row['probability']:.3f})"

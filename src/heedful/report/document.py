@@ -18,37 +18,37 @@ from pathlib import Path
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
-from heedful.core.figures import Heatmap
-from heedful.core.types import UserError
-from heedful.report.heat import heat
-from heedful.report.ink import printable
-from heedful.report.numbers import number
-from heedful.report.spoken import sentences
-from heedful.report.tables import grid
+from heedful.figures import Heatmap
+from heedful.report.heat import heatmap_view
+from heedful.report.ink import replace_unprintable
+from heedful.report.numbers import format_number
+from heedful.report.spoken import describe_figure
+from heedful.report.tables import display_table
+from heedful.types import UserError
 
 
 @dataclass(frozen=True)
-class Document:
+class HtmlDocument:
     """A kind of document: its template, and the files that its one style and its one script are made of."""
 
     template: str
     styles: tuple[str, ...]
     scripts: tuple[str, ...]
 
-    def html(self, values: Mapping[str, object]) -> str:
+    def render(self, values: Mapping[str, object]) -> str:
         """The document that says these values, as text."""
-        style, script = ("\n".join(map(_asset, names)) for names in (self.styles, self.scripts))
+        style, script = ("\n".join(map(_read_asset, names)) for names in (self.styles, self.scripts))
         own = {
             "style": Markup(style),
             "script": Markup(script),
-            "style_hash": _hash(style),
-            "script_hash": _hash(script),
+            "style_hash": _csp_hash(style),
+            "script_hash": _csp_hash(script),
         }
-        text = _environment().get_template(self.template).render({**values, **own})
-        return printable(text.strip() + "\n")
+        text = _jinja_environment().get_template(self.template).render({**values, **own})
+        return replace_unprintable(text.strip() + "\n")
 
 
-def placed(text: str, target: Path) -> Path:
+def write_atomically(text: str, target: Path) -> Path:
     """Writes the file (all of it or nothing) and gives back its path."""
     aside = target.with_name(f".{target.name}.{os.getpid()}")
     try:
@@ -63,20 +63,24 @@ def placed(text: str, target: Path) -> Path:
 
 
 @functools.cache
-def _environment() -> Environment:
+def _jinja_environment() -> Environment:
     environment = Environment(
-        loader=FunctionLoader(_asset), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=FunctionLoader(_read_asset),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
-    environment.filters["shown"] = lambda value: value if isinstance(value, str) else number(value)
+    environment.filters["shown"] = lambda value: value if isinstance(value, str) else format_number(value)
     environment.tests["text_figure"] = lambda figure: isinstance(figure, Heatmap)
-    environment.globals.update(grid=grid, heat=heat, sentences=sentences)
+    environment.globals.update(grid=display_table, heat=heatmap_view, sentences=describe_figure)
     return environment
 
 
-def _asset(name: str) -> str:
+def _read_asset(name: str) -> str:
     return resources.files("heedful.report").joinpath(name).read_text(encoding="utf-8")
 
 
-def _hash(text: str) -> str:
+def _csp_hash(text: str) -> str:
     """The text's hash as a Content-Security-Policy wants it."""
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

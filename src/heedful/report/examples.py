@@ -7,18 +7,18 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from heedful.core.figures import Heatmap, Series
+from heedful.figures import Heatmap, Series
 
-EXAMPLES = ("permutation", "adversary")
+TRIALS_WITH_EXAMPLES = ("permutation", "adversary")
 """Trials that are shown on texts."""
-SHOWN = ("RawAttention", "Gradient")
+EXAMPLE_METHODS = ("RawAttention", "Gradient")
 """Attributions that stand beside each other there."""
-FEWEST = 6
+MIN_EXAMPLE_WORDS = 6
 """Words that a text needs to be shown, if there are such texts."""
 
 
 @dataclass(frozen=True)
-class Scores:
+class ExampleScores:
     """What was attributed to the units of the same texts: attention, and the gradient where it was computed."""
 
     attention: pd.DataFrame
@@ -26,24 +26,24 @@ class Scores:
     classes: Sequence[str]
 
 
-def heatmaps(trial: str, table: pd.DataFrame, scores: Scores) -> tuple[Heatmap, ...]:
+def example_heatmaps(trial: str, table: pd.DataFrame, scores: ExampleScores) -> tuple[Heatmap, ...]:
     """The chosen texts, each with attention, the adversary where there is one, and the gradient."""
     column = "median_change" if trial == "permutation" else "epsilon_max"
     kept = ["uid", "units", "scores", "scored", "probability", "label"]
     merged = table.merge(scores.attention[kept], on="uid", suffixes=("", "_shown"))
     if scores.gradient is not None:
         merged = merged.merge(scores.gradient[["uid", "scores"]], on="uid", suffixes=("", "_gradient"))
-    chosen = _shuffled(merged) if trial == "permutation" else _opposed(merged)
-    return tuple(_heatmap(title, row, scores.classes, column) for title, row in chosen)
+    chosen = _permutation_examples(merged) if trial == "permutation" else _adversary_examples(merged)
+    return tuple(_example_heatmap(title, row, scores.classes, column) for title, row in chosen)
 
 
-def _long(table: pd.DataFrame) -> pd.DataFrame:
+def _drop_short_texts(table: pd.DataFrame) -> pd.DataFrame:
     """In a text of a few words there is hardly anything to shuffle."""
-    return table[table["length"] >= FEWEST] if (table["length"] >= FEWEST).any() else table
+    return table[table["length"] >= MIN_EXAMPLE_WORDS] if (table["length"] >= MIN_EXAMPLE_WORDS).any() else table
 
 
-def _shuffled(table: pd.DataFrame) -> list[tuple[str, pd.Series]]:
-    ordered = _long(table).sort_values(["median_change", "uid"]).reset_index(drop=True)
+def _permutation_examples(table: pd.DataFrame) -> list[tuple[str, pd.Series]]:
+    ordered = _drop_short_texts(table).sort_values(["median_change", "uid"]).reset_index(drop=True)
     sharp = ordered[ordered["maximum_attention"] >= 0.5]
     chosen = [("Shuffling matters most here", ordered.iloc[-1]), ("A typical text", ordered.iloc[len(ordered) // 2])]
     if len(sharp):
@@ -51,8 +51,8 @@ def _shuffled(table: pd.DataFrame) -> list[tuple[str, pd.Series]]:
     return chosen
 
 
-def _opposed(table: pd.DataFrame) -> list[tuple[str, pd.Series]]:
-    ordered = _long(table).sort_values(["epsilon_max", "uid"]).reset_index(drop=True)
+def _adversary_examples(table: pd.DataFrame) -> list[tuple[str, pd.Series]]:
+    ordered = _drop_short_texts(table).sort_values(["epsilon_max", "uid"]).reset_index(drop=True)
     sharp = ordered[ordered["maximum_attention"] >= 0.5]
     chosen = [("A typical text", ordered.iloc[len(ordered) // 2]), ("Hardest to explain otherwise", ordered.iloc[0])]
     if len(sharp):
@@ -60,7 +60,7 @@ def _opposed(table: pd.DataFrame) -> list[tuple[str, pd.Series]]:
     return chosen
 
 
-def _heatmap(title: str, row: pd.Series, classes: Sequence[str], column: str) -> Heatmap:
+def _example_heatmap(title: str, row: pd.Series, classes: Sequence[str], column: str) -> Heatmap:
     shown = "units_shown" if "units_shown" in row else "units"
     kept = [index for index, scored in enumerate(row["scored"]) if scored]
     rows = [Series("attention", tuple(float(row["scores"][index]) for index in kept))]
@@ -70,10 +70,12 @@ def _heatmap(title: str, row: pd.Series, classes: Sequence[str], column: str) ->
     if "scores_gradient" in row:
         sizes = [abs(float(row["scores_gradient"][index])) for index in kept]
         rows.append(Series("gradient", tuple(size / (sum(sizes) or 1.0) for size in sizes)))
-    return Heatmap(title, tuple(str(row[shown][index]) for index in kept), tuple(rows), _caption(row, classes, column))
+    return Heatmap(
+        title, tuple(str(row[shown][index]) for index in kept), tuple(rows), _example_caption(row, classes, column)
+    )
 
 
-def _caption(row: pd.Series, classes: Sequence[str], column: str) -> str:
+def _example_caption(row: pd.Series, classes: Sequence[str], column: str) -> str:
     known = row["label"] is not None and row["label"] == row["label"]
     label = f", truly {classes[int(row['label'])]}" if known else ""
     told = f"predicted {classes[int(row['predicted'])]} ({row['probability']:.2f}){label}"

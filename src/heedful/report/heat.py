@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from heedful.core.figures import Heatmap, Series
+from heedful.figures import Heatmap, Series
 from heedful.report.content import TableView
-from heedful.report.numbers import number
-from heedful.report.spoken import finite, sentences
+from heedful.report.numbers import format_number
+from heedful.report.spoken import describe_figure, finite_values
 
-_STEPS = 20
-_AT_FIRST = 90
-_SHORT = 30
+_SHADE_LEVELS = 20
+_INITIAL_TOKENS = 90
+_SHORT_TEXT = 30
 _WORD_STARTS = ("Ġ", "▁", " ")
 
 
 @dataclass(frozen=True)
-class Token:
+class HeatmapToken:
     """A unit as it is set: the space before it, its letters, its shade and its weight in figures."""
 
     gap: str
@@ -30,18 +30,18 @@ class Token:
 
 
 @dataclass(frozen=True)
-class Strip:
+class HeatmapRow:
     """The text under one row of weights: what is seen at first, and the rest of a long text."""
 
     name: str
-    head: tuple[Token, ...]
-    rest: tuple[Token, ...]
+    head: tuple[HeatmapToken, ...]
+    rest: tuple[HeatmapToken, ...]
     peak: str
     is_signed: bool
 
 
 @dataclass(frozen=True)
-class HeatView:
+class HeatmapView:
     """A heat-map ready for the page, with its numbers as a table for those who cannot point at a word.
 
     Args:
@@ -51,40 +51,40 @@ class HeatView:
 
     title: str
     caption: str
-    strips: tuple[Strip, ...]
+    strips: tuple[HeatmapRow, ...]
     words: tuple[str, ...]
     numbers: TableView
     more: int
     is_short: bool
 
 
-def heat(heatmap: Heatmap) -> HeatView:
+def heatmap_view(heatmap: Heatmap) -> HeatmapView:
     """The heat-map as it is to be set."""
     for row in heatmap.rows:
         if len(row.values) != len(heatmap.units):
             sizes = f"{len(row.values)} weights for {len(heatmap.units)} units"
             raise ValueError(f"heat-map {heatmap.title!r}, row {row.name!r}: {sizes}")
-    letters = spelled(heatmap.units)
+    letters = token_spacing(heatmap.units)
     numbers = TableView(
         f"Weights: {heatmap.title}",
         ("unit", *(row.name for row in heatmap.rows)),
         tuple((unit, *(row.values[place] for row in heatmap.rows)) for place, unit in enumerate(heatmap.units)),
     )
-    strips = tuple(_strip(row, letters) for row in heatmap.rows)
+    strips = tuple(_heatmap_row(row, letters) for row in heatmap.rows)
     more = max((len(strip.rest) for strip in strips), default=0)
-    is_short = len(heatmap.units) <= _SHORT
-    return HeatView(heatmap.title, heatmap.caption, strips, sentences(heatmap), numbers, more, is_short)
+    is_short = len(heatmap.units) <= _SHORT_TEXT
+    return HeatmapView(heatmap.title, heatmap.caption, strips, describe_figure(heatmap), numbers, more, is_short)
 
 
-def spelled(units: tuple[str, ...]) -> list[tuple[str, str]]:
+def token_spacing(units: tuple[str, ...]) -> list[tuple[str, str]]:
     """The space before each unit and its letters: words stand apart, pieces of a word stand together.
 
     Pieces are known by the marks of their tokenizer: `##` before a piece that continues a word, or `Ġ`, `▁`
     or a space before a piece that starts one.
 
-    >>> spelled(("play", "##ing", "well"))
+    >>> token_spacing(("play", "##ing", "well"))
     [('', 'play'), ('', 'ing'), (' ', 'well')]
-    >>> spelled(("Ġplay", "ing", "Ġwell"))
+    >>> token_spacing(("Ġplay", "ing", "Ġwell"))
     [('', 'play'), ('', 'ing'), (' ', 'well')]
     """
     marked = any(unit.startswith(_WORD_STARTS) and len(unit) > 1 for unit in units)
@@ -100,25 +100,25 @@ def spelled(units: tuple[str, ...]) -> list[tuple[str, str]]:
     return [("" if place == 0 else gap, text) for place, (gap, text) in enumerate(pairs)]
 
 
-def _strip(row: Series, letters: list[tuple[str, str]]) -> Strip:
-    known = finite(row.values)
+def _heatmap_row(row: Series, letters: list[tuple[str, str]]) -> HeatmapRow:
+    known = finite_values(row.values)
     peak = max((abs(value) for value in known), default=0.0)
     tokens = tuple(
-        Token(gap, text, shade(value, peak), number(value))
+        HeatmapToken(gap, text, shade_class(value, peak), format_number(value))
         for (gap, text), value in zip(letters, row.values, strict=True)
     )
     # A rest of a few words is not worth a fold.
-    cut = _AT_FIRST if len(tokens) > _AT_FIRST * 4 // 3 else len(tokens)
-    return Strip(row.name, tokens[:cut], tokens[cut:], number(peak), min(known, default=0.0) < 0)
+    cut = _INITIAL_TOKENS if len(tokens) > _INITIAL_TOKENS * 4 // 3 else len(tokens)
+    return HeatmapRow(row.name, tokens[:cut], tokens[cut:], format_number(peak), min(known, default=0.0) < 0)
 
 
-def shade(value: float | None, peak: float) -> str:
+def shade_class(value: float | None, peak: float) -> str:
     """The class of a weight's shade, its share of the heaviest in twentieths; "" for none, "u" for undefined.
 
-    >>> shade(0.5, 0.5), shade(-0.1, 0.5), shade(0.001, 0.5), shade(float("nan"), 0.5)
+    >>> shade_class(0.5, 0.5), shade_class(-0.1, 0.5), shade_class(0.001, 0.5), shade_class(float("nan"), 0.5)
     ('p20', 'n04', '', 'u')
     """
-    if value is None or not finite((value,)):
+    if value is None or not finite_values((value,)):
         return "u"
-    step = round(_STEPS * abs(value) / peak) if peak else 0
+    step = round(_SHADE_LEVELS * abs(value) / peak) if peak else 0
     return f"{'n' if value < 0 else 'p'}{step:02d}" if step else ""

@@ -26,7 +26,7 @@ class Band:
             return f"at most {high}"
         return f"at least {low}" if math.isinf(self.high) else f"{low} to {high}"
 
-    def judge(self, value: float | None) -> str:
+    def verdict(self, value: float | None) -> str:
         """Whether the number is inside, in a word.
 
         >>> Band(0.8, 0.85).judge(0.85), Band(high=0.2).judge(0.21), Band(0.5).judge(None)
@@ -42,9 +42,9 @@ Check = tuple[str, float | None, Band]
 """What was expected, our number, and the band it was expected in."""
 
 
-def judged(caption: str, checks: Iterable[Check], note: str) -> TableView:
+def check_table(caption: str, checks: Iterable[Check], note: str) -> TableView:
     """The checks with their verdicts, and how many were met."""
-    rows: list[tuple[Cell, ...]] = [(what, value, str(band), band.judge(value)) for what, value, band in checks]
+    rows: list[tuple[Cell, ...]] = [(what, value, str(band), band.verdict(value)) for what, value, band in checks]
     met = sum(row[-1] == "inside" for row in rows)
     return TableView(
         caption, ("check", "ours", "band", "verdict"), tuple(rows), f"Inside: {met} of {len(rows)}. {note}"

@@ -14,26 +14,26 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from heedful.core.figures import Heatmap, Series
-from heedful.report.collecting import collected
+from heedful.figures import Heatmap, Series
+from heedful.report.collecting import collect_texts
 from heedful.report.content import Link
-from heedful.report.document import Document, placed
-from heedful.report.numbers import number
-from heedful.report.packing import packed
-from heedful.report.shelves import FOLDER, Shelf
-from heedful.report.texts import Text, Texts
+from heedful.report.document import HtmlDocument, write_atomically
+from heedful.report.numbers import format_number
+from heedful.report.packing import texts_json
+from heedful.report.shelves import TEXTS_FOLDER, ModelArtefacts
+from heedful.report.texts import ExplorerText, ExplorerTexts
 
-FIRST = 20
+TEXTS_PER_PAGE = 20
 """Texts that are shown without a script, and on one page with it if they are short."""
-LONG = 100
+LONG_TEXT_LENGTH = 100
 """Mean number of units from which on a page shows half as many texts."""
-_DOCUMENT = Document("lookup.html", ("style.css", "lookup.css"), ("frame.js", "lookup.js"))
-_OURS = re.compile(r"[a-z0-9-]+-[0-9a-f]{12}\.html")
-_MARK = '<meta name="generator" content="heedful">'
+_EXPLORER_DOCUMENT = HtmlDocument("lookup.html", ("style.css", "lookup.css"), ("frame.js", "lookup.js"))
+_FILE_PATTERN = re.compile(r"[a-z0-9-]+-[0-9a-f]{12}\.html")
+_GENERATOR_TAG = '<meta name="generator" content="heedful">'
 
 
 @dataclass(frozen=True)
-class Option:
+class ClassOption:
     """A class that readers can choose, with the number of texts that have it."""
 
     value: int
@@ -41,38 +41,40 @@ class Option:
     count: int
 
 
-def write_lookups(shelves: Sequence[Shelf], folder: Path) -> tuple[Path, ...]:
+def write_explorers(shelves: Sequence[ModelArtefacts], folder: Path) -> tuple[Path, ...]:
     """Writes a page for each subject whose texts are stored, and removes pages of subjects that are gone."""
     written = []
-    readable = [shelf for shelf in shelves if shelf.methods]
+    readable = [shelf for shelf in shelves if shelf.attributions]
     for shelf in readable:
-        others = tuple(_link(other) for other in readable if other is not shelf and _akin(shelf, other))
-        written.append(placed(html(collected(shelf), others), folder / shelf.address))
-    _remove_others(folder / FOLDER, {path.name for path in written})
+        others = tuple(
+            _explorer_link(other) for other in readable if other is not shelf and _is_same_corpus(shelf, other)
+        )
+        written.append(write_atomically(explorer_html(collect_texts(shelf), others), folder / shelf.address))
+    _remove_stale_pages(folder / TEXTS_FOLDER, {path.name for path in written})
     return tuple(written)
 
 
-def _akin(one: Shelf, other: Shelf) -> bool:
+def _is_same_corpus(one: ModelArtefacts, other: ModelArtefacts) -> bool:
     return one.about.get("corpus") == other.about.get("corpus") and one.split == other.split
 
 
-def _link(shelf: Shelf) -> Link:
+def _explorer_link(shelf: ModelArtefacts) -> Link:
     """The way to another subject's page from one beside it."""
     names = [str(value) for name, value in shelf.about.items() if name not in ("corpus", "seed")]
     return Link(", ".join([*names, f"seed {shelf.about.get('seed', 0)}"]), Path(shelf.address).name)
 
 
-def _remove_others(folder: Path, kept: set[str]) -> None:
+def _remove_stale_pages(folder: Path, kept: set[str]) -> None:
     """Removes pages that an earlier report left; other files stay: only what we wrote has our name and our mark."""
     for path in sorted(folder.glob("*.html")) if folder.is_dir() else ():
-        if path.name not in kept and _OURS.fullmatch(path.name) and path.is_file():
+        if path.name not in kept and _FILE_PATTERN.fullmatch(path.name) and path.is_file():
             with path.open(encoding="utf-8", errors="replace") as file:
-                is_ours = _MARK in file.read(2000)
+                is_ours = _GENERATOR_TAG in file.read(2000)
             if is_ours:
                 path.unlink()
 
 
-def html(texts: Texts, others: Sequence[Link] = ()) -> str:
+def explorer_html(texts: ExplorerTexts, others: Sequence[Link] = ()) -> str:
     """The page about the texts of one subject; `others` lead to the same texts under other models."""
     units = sum(len(text.units) for text in texts.texts) / max(1, len(texts.texts))
     names = [str(texts.about[name]) for name in ("corpus", "encoder", "attention") if name in texts.about]
@@ -81,30 +83,30 @@ def html(texts: Texts, others: Sequence[Link] = ()) -> str:
         "title": f"Texts: {', '.join(names)}",
         "texts": texts,
         "others": others,
-        "predicted": _options([text.predicted for text in texts.texts], texts),
-        "labels": _options([text.label for text in texts.texts], texts),
-        "first": tuple(_heatmap(text, texts) for text in texts.texts[:FIRST]),
-        "size": FIRST if units < LONG else FIRST // 2,
+        "predicted": _class_options([text.predicted for text in texts.texts], texts),
+        "labels": _class_options([text.label for text in texts.texts], texts),
+        "first": tuple(_text_heatmap(text, texts) for text in texts.texts[:TEXTS_PER_PAGE]),
+        "size": TEXTS_PER_PAGE if units < LONG_TEXT_LENGTH else TEXTS_PER_PAGE // 2,
         # Safe: whatever could end the element is escaped in the strings of the JSON.
-        "data": Markup(packed(texts)),
+        "data": Markup(texts_json(texts)),
     }
-    return _DOCUMENT.html(values)
+    return _EXPLORER_DOCUMENT.render(values)
 
 
-def _options(numbers: Sequence[float | None], texts: Texts) -> tuple[Option, ...]:
+def _class_options(numbers: Sequence[float | None], texts: ExplorerTexts) -> tuple[ClassOption, ...]:
     counts = Counter(int(value) for value in numbers if value is not None and value == int(value))
-    return tuple(Option(value, texts.named(value), counts[value]) for value in sorted(counts))
+    return tuple(ClassOption(value, texts.class_name(value), counts[value]) for value in sorted(counts))
 
 
-def _heatmap(text: Text, texts: Texts) -> Heatmap:
+def _text_heatmap(text: ExplorerText, texts: ExplorerTexts) -> Heatmap:
     """The text as it is shown without a script: the rows that are shown at first."""
     shown = [(row, weights) for row, weights in zip(texts.rows, text.weights, strict=True) if row.is_shown]
     rows = tuple(Series(row.name, tuple(weights.values.tolist())) for row, weights in shown if weights is not None)
-    told = [f"predicted {texts.named(text.predicted)} ({number(text.probability)})"]
-    told += [] if text.label is None else [f"truly {texts.named(text.label)}"]
-    told += [f"{name} {number(value)}" for name, value in zip(texts.figures, text.figures, strict=True)]
+    told = [f"predicted {texts.class_name(text.predicted)} ({format_number(text.probability)})"]
+    told += [] if text.label is None else [f"truly {texts.class_name(text.label)}"]
+    told += [f"{name} {format_number(value)}" for name, value in zip(texts.figures, text.figures, strict=True)]
     for row, weights in shown:
-        if weights is not None and (found := weights.opposition) is not None:
-            reached = f"divergence {number(found.divergence)} of at most {number(found.bound)}"
-            told.append(f"{row.name}: {reached}, output moved by {number(found.change)}")
+        if weights is not None and (found := weights.adversary) is not None:
+            reached = f"divergence {format_number(found.divergence)} of at most {format_number(found.bound)}"
+            told.append(f"{row.name}: {reached}, output moved by {format_number(found.change)}")
     return Heatmap(text.uid, text.units, rows, "; ".join(told))

@@ -10,31 +10,31 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from heedful.core.figures import Figure, Heatmap
-from heedful.report.browsing import FACETS, LONG, Choice, browsing, fact
+from heedful.figures import Figure, Heatmap
+from heedful.report.browsing import FACETS, MANY_SECTIONS, Facet, facet_index, facet_value
 from heedful.report.charts import svg
 from heedful.report.content import Chapter, Page, Section
-from heedful.report.document import Document, placed
-from heedful.report.numbers import number
+from heedful.report.document import HtmlDocument, write_atomically
+from heedful.report.numbers import format_number
 
-_HEADING = 60
-_INDEX = Document("page.html", ("style.css",), ("frame.js", "page.js"))
+_MAX_ANCHOR_CHARS = 60
+_PAGE_DOCUMENT = HtmlDocument("page.html", ("style.css",), ("frame.js", "page.js"))
 
 
-def write(page: Page, folder: Path) -> Path:
+def write_page(page: Page, folder: Path) -> Path:
     """Writes `folder/index.html` (all of it or nothing) and gives back its path."""
-    return placed(html(page), folder / "index.html")
+    return write_atomically(page_html(page), folder / "index.html")
 
 
-def html(page: Page) -> str:
+def page_html(page: Page) -> str:
     """The page as one HTML document."""
-    values = {"title": page.title, "page": page, "places": _places(page.papers), "chart": _numbered_charts()}
+    values = {"title": page.title, "page": page, "places": _contents(page.papers), "chart": _chart_renderer()}
     has_texts = any(section.texts for chapter in page.papers for section in chapter.sections)
-    return _INDEX.html({**values, "long": LONG, "has_texts": has_texts})
+    return _PAGE_DOCUMENT.render({**values, "long": MANY_SECTIONS, "has_texts": has_texts})
 
 
 @dataclass(frozen=True)
-class Spot:
+class OverviewEntry:
     """Where a table or a figure of a whole chapter is found."""
 
     anchor: str
@@ -42,7 +42,7 @@ class Spot:
 
 
 @dataclass(frozen=True)
-class Place:
+class ContentsEntry:
     """Where a chapter or a section is found, and how it is called in the contents.
 
     Args:
@@ -56,53 +56,61 @@ class Place:
     content: Chapter | Section
     label: str
     hint: str = ""
-    choices: tuple[Choice, ...] = ()
+    choices: tuple[Facet, ...] = ()
     picks: tuple[int, ...] = ()
-    overview: tuple[Spot, ...] = ()
-    inner: tuple[Place, ...] = ()
+    overview: tuple[OverviewEntry, ...] = ()
+    inner: tuple[ContentsEntry, ...] = ()
 
 
-def _places(papers: tuple[Chapter, ...]) -> tuple[Place, ...]:
+def _contents(papers: tuple[Chapter, ...]) -> tuple[ContentsEntry, ...]:
     """All chapters and sections with anchors that are clean and unique, in reading order."""
     taken: set[str] = set()
-    return tuple(_chapter(chapter, taken) for chapter in papers)
+    return tuple(_chapter_entry(chapter, taken) for chapter in papers)
 
 
-def _chapter(chapter: Chapter, taken: set[str]) -> Place:
-    anchor = _anchor(chapter.name, taken)
+def _chapter_entry(chapter: Chapter, taken: set[str]) -> ContentsEntry:
+    anchor = _unique_anchor(chapter.name, taken)
     headings = [view.caption for view in chapter.tables] + [figure.title for figure in chapter.figures]
-    overview = tuple(Spot(_anchor(f"{chapter.name} {name[:_HEADING]}", taken), name) for name in headings)
-    found = browsing(chapter.sections)
-    names = _short(chapter.sections) if found.choices else [(each.title, _hint(each)) for each in chapter.sections]
-    inner = tuple(
-        Place(_anchor(section.anchor, taken), section, label, hint, picks=picks)
-        for section, (label, hint), picks in zip(chapter.sections, names, found.places, strict=True)
+    overview = tuple(
+        OverviewEntry(_unique_anchor(f"{chapter.name} {name[:_MAX_ANCHOR_CHARS]}", taken), name) for name in headings
     )
-    return Place(anchor, chapter, chapter.title, choices=found.choices, overview=overview, inner=inner)
+    found = facet_index(chapter.sections)
+    names = (
+        _short_labels(chapter.sections)
+        if found.facets
+        else [(each.title, _section_hint(each)) for each in chapter.sections]
+    )
+    inner = tuple(
+        ContentsEntry(_unique_anchor(section.anchor, taken), section, label, hint, picks=picks)
+        for section, (label, hint), picks in zip(chapter.sections, names, found.positions, strict=True)
+    )
+    return ContentsEntry(anchor, chapter, chapter.title, choices=found.facets, overview=overview, inner=inner)
 
 
-def _short(sections: tuple[Section, ...]) -> list[tuple[str, str]]:
+def _short_labels(sections: tuple[Section, ...]) -> list[tuple[str, str]]:
     """Labels and hints where titles would fill the screen: what the model is, and what was done to it."""
-    models = [" · ".join(filter(None, (fact(each, name) for name in FACETS[:-1]))) or each.title for each in sections]
+    models = [
+        " · ".join(filter(None, (facet_value(each, name) for name in FACETS[:-1]))) or each.title for each in sections
+    ]
     names = [(model, each.experiment) for model, each in zip(models, sections, strict=True)]
     # Where that is not enough to tell sections apart, everything else they say about themselves follows.
     return [
-        name if names.count(name) == 1 else (name[0], " · ".join(filter(None, (name[1], _hint(each)))))
+        name if names.count(name) == 1 else (name[0], " · ".join(filter(None, (name[1], _section_hint(each)))))
         for name, each in zip(names, sections, strict=True)
     ]
 
 
-def _hint(section: Section) -> str:
+def _section_hint(section: Section) -> str:
     """What readers choose by as it is, the rest with its name; without n and what the title says."""
     facts = [
-        str(value) if name in FACETS else f"{name}\u00a0{value if isinstance(value, str) else number(value)}"
+        str(value) if name in FACETS else f"{name}\u00a0{value if isinstance(value, str) else format_number(value)}"
         for name, value in section.about.items()
         if name != "n" and str(value) not in section.title
     ]
     return " · ".join(facts)
 
 
-def _anchor(name: str, taken: set[str]) -> str:
+def _unique_anchor(name: str, taken: set[str]) -> str:
     """A name for links, never given before (`taken` remembers); the prefix avoids the page's own ids."""
     stem = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "part"
     names = itertools.chain([f"at-{stem}"], (f"at-{stem}-{n}" for n in itertools.count(2)))
@@ -111,7 +119,7 @@ def _anchor(name: str, taken: set[str]) -> str:
     return anchor
 
 
-def _numbered_charts() -> Callable[[Figure], Markup]:
+def _chart_renderer() -> Callable[[Figure], Markup]:
     count = itertools.count(1)
 
     def chart(figure: Figure) -> Markup:

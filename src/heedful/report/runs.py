@@ -8,14 +8,13 @@ from dataclasses import dataclass
 import pandas as pd
 
 from heedful import catalogue
-from heedful.core.recipe import compact
-from heedful.core.sealed import named
-from heedful.core.types import SPLITS
-from heedful.core.workspace import Artefact, Finished, Json
-from heedful.report.examples import EXAMPLES, SHOWN
-from heedful.report.shelves import Shelf, method_of, shelves, training
-from heedful.report.tabulating import Told
-from heedful.trials.trial import Trial
+from heedful.report.examples import EXAMPLE_METHODS, TRIALS_WITH_EXAMPLES
+from heedful.report.shelves import ModelArtefacts, describe_training, group_by_model, method_type
+from heedful.report.tabulating import ResultRow
+from heedful.store.recipe import Artefact, Json, dump_compact_json
+from heedful.store.workspace import StoredArtefact, artefact_folder_name
+from heedful.trials._trial import Trial
+from heedful.types import SPLITS
 
 
 @dataclass(frozen=True)
@@ -23,11 +22,11 @@ class Run:
     """One finished trial with the subject it was about."""
 
     trial: type[Trial]
-    finished: Finished
+    finished: StoredArtefact
     artefact: Artefact
     subject: Artefact | None
-    attributed: Mapping[str, Artefact]
-    shelf: Shelf | None = None
+    attributions: Mapping[str, Artefact]
+    model_artefacts: ModelArtefacts | None = None
 
     @property
     def recipe(self) -> Mapping[str, Json]:
@@ -37,12 +36,12 @@ class Run:
     @property
     def quick(self) -> bool:
         """Whether the subject was trained on a part of its corpus only."""
-        return mapping(mapping(self.recipe["subject"])["corpus"])["type"] == "Sampled"
+        return json_object(json_object(self.recipe["subject"])["corpus"])["type"] == "SubsampledCorpus"
 
     @property
     def about(self) -> Mapping[str, Json]:
         """Corpus, encoder, attention, seed."""
-        return mapping(self.artefact.notes["about"])
+        return json_object(self.artefact.notes["about"])
 
     @property
     def seed(self) -> int:
@@ -54,42 +53,44 @@ class Run:
         """The trial's measure, and on what it was taken where that is not as usual; Kendall's tau where it has none."""
         words = [str(self.recipe.get("measure", "kendall"))]
         words += ["by word"] if self.recipe.get("level") == "word" else []
-        words += ["with special symbols"] if self.recipe.get("specials") is True else []
+        words += ["with special symbols"] if self.recipe.get("special_tokens") is True else []
         return " ".join(words)
 
     @property
-    def group(self) -> str:
+    def group_key(self) -> str:
         """The same for runs that differ in seeds only: the subject's, and that of the subject it is compared with."""
-        subjects = {name: self.recipe.get(name) for name in ("subject", "other")}
+        subjects = {name: self.recipe.get(name) for name in ("subject", "other_seed_model")}
         seedless = {name: {**subject, "seed": None} for name, subject in subjects.items() if isinstance(subject, dict)}
-        return compact({**self.recipe, **seedless})
+        return dump_compact_json({**self.recipe, **seedless})
 
 
-def finished_runs(finished: Sequence[Finished]) -> Iterable[Run]:
+def finished_runs(finished: Sequence[StoredArtefact]) -> Iterable[Run]:
     """Every finished trial, with its subject and the texts that it was tested on."""
     by_name = {each.name: each for each in finished}
-    by_subject = {shelf.subject: shelf for shelf in shelves(finished) if shelf.split == "test"}
+    by_subject = {shelf.subject: shelf for shelf in group_by_model(finished) if shelf.split == "test"}
     for each in finished:
-        trial = catalogue.trial_named(each.kind)
+        trial = catalogue.find_trial(each.recipe_class)
         if trial is not None:
-            name = named(mapping(each.recipe["subject"]))
+            name = artefact_folder_name(json_object(each.recipe["subject"]))
             shelf = by_subject.get(name)
-            shown = shelf.methods if shelf is not None and trial.name in EXAMPLES else ()
-            scores = {method_of(found): found.open() for found in reversed(shown) if method_of(found) in SHOWN}
-            yield Run(trial, each, each.open(), _opened(by_name.get(name)), scores, shelf)
+            shown = shelf.attributions if shelf is not None and trial.name in TRIALS_WITH_EXAMPLES else ()
+            scores = {
+                method_type(found): found.load() for found in reversed(shown) if method_type(found) in EXAMPLE_METHODS
+            }
+            yield Run(trial, each, each.load(), _open_if_stored(by_name.get(name)), scores, shelf)
 
 
-def _opened(finished: Finished | None) -> Artefact | None:
-    return None if finished is None else finished.open()
+def _open_if_stored(finished: StoredArtefact | None) -> Artefact | None:
+    return None if finished is None else finished.load()
 
 
-def mapping(value: Json) -> dict[str, Json]:
+def json_object(value: Json) -> dict[str, Json]:
     """The value, which is a JSON object."""
     assert isinstance(value, dict)
     return value
 
 
-def told(runs: Sequence[Run], summary: Mapping[str, float], paper: str) -> Told:
+def result_row(runs: Sequence[Run], summary: Mapping[str, float], paper: str) -> ResultRow:
     """What the tables over all corpora need of runs that differ in seeds only.
 
     Args:
@@ -97,15 +98,15 @@ def told(runs: Sequence[Run], summary: Mapping[str, float], paper: str) -> Told:
         paper: the one under which they are told.
     """
     first = runs[0]
-    return Told(
+    return ResultRow(
         first.trial.name,
         corpus=str(first.about["corpus"]),
         encoder=str(first.about["encoder"]),
         attention=str(first.about["attention"]),
         summary=summary,
-        facts=_facts(first),
-        vectors=training(first.recipe["subject"]).get("vectors", ""),
-        rows=pd.concat([run.artefact.table for run in runs], ignore_index=True)
+        corpus_statistics=_corpus_statistics(first),
+        embeddings=describe_training(first.recipe["subject"]).get("vectors", ""),
+        table=pd.concat([run.artefact.table for run in runs], ignore_index=True)
         if first.trial.paper in ("attefa", "scaffold")
         else None,
         quick=first.quick,
@@ -115,20 +116,20 @@ def told(runs: Sequence[Run], summary: Mapping[str, float], paper: str) -> Told:
     )
 
 
-def _facts(run: Run) -> dict[str, float]:
+def _corpus_statistics(run: Run) -> dict[str, float]:
     """Sizes of the corpus and its vocabulary; the mean length of test texts where the trial kept it."""
     if run.subject is None:
         return {}
-    facts = {"vocabulary": number(run.subject.notes["vocabulary"])}
+    facts = {"vocabulary": json_number(run.subject.notes["vocabulary"])}
     for split in SPLITS:
-        counts = [number(count) for count in mapping(mapping(run.subject.notes["sizes"])[split]).values()]
+        counts = [json_number(count) for count in json_object(json_object(run.subject.notes["sizes"])[split]).values()]
         facts |= {split: sum(counts), **{f"{split}.{place}": count for place, count in enumerate(counts)}}
     if "length" in run.artefact.table:
         facts["length"] = float(run.artefact.table["length"].mean())
     return facts
 
 
-def number(value: Json) -> float:
+def json_number(value: Json) -> float:
     """The value, which is a number."""
     assert isinstance(value, int | float)
     return float(value)

@@ -12,93 +12,101 @@ from dataclasses import dataclass
 import pandas as pd
 from torch import Tensor
 
-from heedful.core.figures import Mosaic, Patchwork, Pixels
-from heedful.core.sealed import Finished
-from heedful.core.workspace import Artefact, Json
+from heedful.figures import ImageGrid, PatchScores, Pixels
 from heedful.report.scaffold_print import ALL_LAYERS, LAST_LAYER, method_row
+from heedful.store.recipe import Artefact, Json
+from heedful.store.workspace import StoredArtefact
 
-SHOWN = 4
+MAX_PICTURES = 4
 """Pictures in figure 4."""
 
 
 @dataclass(frozen=True)
-class Mix:
+class HeadWeights:
     """A learned explanation: its name and the weight of each head `[layer head]`."""
 
     name: str
     weights: Tensor
 
 
-def mosaics(subject: Json, mix: Mix | None, finished: Sequence[Finished]) -> tuple[Mosaic, ...]:
+def picture_mosaics(
+    subject: Json, mix: HeadWeights | None, finished: Sequence[StoredArtefact]
+) -> tuple[ImageGrid, ...]:
     """Pictures of this subject's corpus where they are stored; none for texts."""
-    stored = [each for each in finished if each.kind == "Pictured" and each.recipe["subject"] == subject]
+    stored = [each for each in finished if each.recipe_class == "ImageSample" and each.recipe["subject"] == subject]
     if not stored:
         return ()
-    pictured = stored[0].open()
+    pictured = stored[0].load()
     if not len(pictured.table):
         return ()
-    return _explained(pictured, mix, _methods(subject, stored[0], finished)), _heads(pictured)
+    return _explanation_mosaic(pictured, mix, _picture_attributions(subject, stored[0], finished)), _head_mosaic(
+        pictured
+    )
 
 
-def _methods(subject: Json, pictured: Finished, finished: Sequence[Finished]) -> dict[str, pd.DataFrame]:
+def _picture_attributions(
+    subject: Json, pictured: StoredArtefact, finished: Sequence[StoredArtefact]
+) -> dict[str, pd.DataFrame]:
     """Attributions of the same pictures that print has a row for and that are no mixes of heads."""
     found: dict[str, pd.DataFrame] = {}
     for each in finished:
         method = each.recipe.get("method")
-        if each.kind != "Attributed" or not isinstance(method, dict) or each.recipe["subject"] != subject:
+        if each.recipe_class != "AttributionTable" or not isinstance(method, dict) or each.recipe["subject"] != subject:
             continue
         row = method_row(method)
         if each.recipe.get("split") == pictured.recipe["split"] and row not in ("", ALL_LAYERS, LAST_LAYER):
-            found.setdefault(row, each.open().table)
+            found.setdefault(row, each.load().table)
     return found
 
 
-def _explained(pictured: Artefact, mix: Mix | None, methods: dict[str, pd.DataFrame]) -> Mosaic:
+def _explanation_mosaic(pictured: Artefact, mix: HeadWeights | None, methods: dict[str, pd.DataFrame]) -> ImageGrid:
     """Figure 4: a row per picture."""
     heads = pictured.tensors["heads"].double()
     mixes = {"attention, all layers": heads.mean((1, 2)), "attention, last layer": heads[:, -1].mean(1)}
     if mix is not None and mix.weights.numel() == heads.shape[1] * heads.shape[2]:
         weights = mix.weights.double().reshape(1, heads.shape[1], heads.shape[2], 1)
         mixes[mix.name] = (heads * weights).sum((1, 2))
-    uids = [str(uid) for uid in pictured.table["uid"]][:SHOWN]
+    uids = [str(uid) for uid in pictured.table["uid"]][:MAX_PICTURES]
     own = {name: table for name, table in methods.items() if set(uids) <= set(table["uid"].astype(str))}
-    tiles: list[tuple[Pixels | Patchwork, ...]] = []
+    tiles: list[tuple[Pixels | PatchScores, ...]] = []
     for place, uid in enumerate(uids):
-        given = [_scores(table, uid) for table in own.values()]
-        mixed = [_centred(maps[place]) for maps in mixes.values()]
-        tiles.append((_pixels(pictured.tensors["images"][place]), *(_grid(each, pictured) for each in given + mixed)))
+        given = [_patch_scores(table, uid) for table in own.values()]
+        mixed = [_center(maps[place]) for maps in mixes.values()]
+        tiles.append(
+            (_pixels(pictured.tensors["images"][place]), *(_patchwork(each, pictured) for each in given + mixed))
+        )
     columns = ("picture", *(name.lower() for name in own), *mixes)
-    rows = tuple(_told(row, pictured) for _, row in pictured.table.iloc[: len(uids)].iterrows())
+    rows = tuple(_picture_label(row, pictured) for _, row in pictured.table.iloc[: len(uids)].iterrows())
     title = "Figure 4: what explanations point at (orange: above the mean or for the answer, blue: below or against)"
-    return Mosaic(title, rows, columns, tuple(tiles))
+    return ImageGrid(title, rows, columns, tuple(tiles))
 
 
-def _heads(pictured: Artefact) -> Mosaic:
+def _head_mosaic(pictured: Artefact) -> ImageGrid:
     """Figures 7 and 8: every head on the first picture, layer by layer."""
     maps = pictured.tensors["heads"][0].double()
     layers, heads = maps.shape[:2]
-    tiles = tuple(tuple(_grid(_centred(one), pictured) for one in layer) for layer in maps)
+    tiles = tuple(tuple(_patchwork(_center(one), pictured) for one in layer) for layer in maps)
     rows = tuple(f"layer {place}" for place in range(layers))
     columns = tuple(f"head {place}" for place in range(heads))
-    told = _told(pictured.table.iloc[0], pictured)
+    told = _picture_label(pictured.table.iloc[0], pictured)
     title = f"Figures 7 and 8: all heads on the first picture ({told}), mean over query rows before softmax"
-    return Mosaic(title, rows, columns, tiles)
+    return ImageGrid(title, rows, columns, tiles)
 
 
-def _centred(scores: Tensor) -> list[float]:
+def _center(scores: Tensor) -> list[float]:
     found: list[float] = (scores - scores.mean()).tolist()
     return found
 
 
-def _scores(table: pd.DataFrame, uid: str) -> list[float]:
+def _patch_scores(table: pd.DataFrame, uid: str) -> list[float]:
     row = table[table["uid"].astype(str) == uid].iloc[0]
     return [float(score) for score, scored in zip(row["scores"], row["scored"], strict=True) if scored]
 
 
-def _grid(scores: Sequence[float], pictured: Artefact) -> Patchwork:
+def _patchwork(scores: Sequence[float], pictured: Artefact) -> PatchScores:
     """Scores of the patches, which run row by row from the top left."""
     columns = int(str(pictured.notes["columns"]))
-    return Patchwork(tuple(tuple(scores[start : start + columns]) for start in range(0, len(scores), columns)))
+    return PatchScores(tuple(tuple(scores[start : start + columns]) for start in range(0, len(scores), columns)))
 
 
 def _pixels(image: Tensor) -> Pixels:
@@ -108,7 +116,7 @@ def _pixels(image: Tensor) -> Pixels:
     return Pixels(tuple(tuple((red, green, blue) for red, green, blue in row) for row in rows))
 
 
-def _told(row: pd.Series, pictured: Artefact) -> str:
+def _picture_label(row: pd.Series, pictured: Artefact) -> str:
     classes = pictured.notes.get("classes")
     names = [str(name) for name in classes] if isinstance(classes, list) else []
     said, label = int(row["predicted"]), row["label"]

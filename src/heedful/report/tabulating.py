@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-from heedful import printed
-from heedful.core.figures import Axis, Bars, Figure, Series
-from heedful.core.workspace import Json
-from heedful.report.content import Cell, Pair, TableView
+from heedful.figures import Axis, Bars, Figure, Series
+from heedful.papers import published
+from heedful.report.content import Cell, Comparison, TableView
+from heedful.store.recipe import Json
 
 TAU_TOLERANCE = 0.1
 SHARE_TOLERANCE = 0.13
@@ -21,7 +21,7 @@ SCORE_TOLERANCE = 0.02
 """How far a new run may be from print: three runs of the authors differ by .02 in F1, the bands of our specification
 for tau are about .1 wide on either side, those for significant shares .13."""
 
-DATASETS = {
+DATASET_NAMES = {
     "sst": "SST",
     "imdb": "IMDB",
     "adr": "ADR Tweets",
@@ -37,21 +37,25 @@ DATASETS = {
 }
 """The paper's names, in the order of its figures 6 to 8."""
 
-_TABLE_2 = {
+_TABLE_2_COLUMNS = {
     "grad_bilstm": ("bilstm", "attention~gradient", "gradient, BiLSTM"),
     "grad_average": ("average", "attention~gradient", "gradient, average"),
     "loo_bilstm": ("bilstm", "attention~leave-one-out", "leave-one-out, BiLSTM"),
 }
-_STATISTICS = {"mean": ("mean", TAU_TOLERANCE), "std": ("std", TAU_TOLERANCE), "sig": ("significant", SHARE_TOLERANCE)}
-_EXCESS = "gradient~leave-one-out over attention~"
+_TABLE_2_STATISTICS = {
+    "mean": ("mean", TAU_TOLERANCE),
+    "std": ("std", TAU_TOLERANCE),
+    "sig": ("significant", SHARE_TOLERANCE),
+}
+_EXCESS_PREFIX = "gradient~leave-one-out over attention~"
 
 
-ENCODERS = {"bilstm": "BiLSTM", "average": "Perceptron", "gru": "GRU", "convolution": "Convolution"}
+ENCODER_NAMES = {"bilstm": "BiLSTM", "average": "Perceptron", "gru": "GRU", "convolution": "Convolution"}
 """Encoders as people call them; the second and third paper call the token-wise one MLP."""
 
 
 @dataclass(frozen=True)
-class Told:
+class ResultRow:
     """The mean over seeds of a trial's summary, and what it was about.
 
     Args:
@@ -69,9 +73,9 @@ class Told:
     encoder: str
     attention: str
     summary: Mapping[str, float]
-    facts: Mapping[str, float]
-    vectors: str = ""
-    rows: pd.DataFrame | None = None
+    corpus_statistics: Mapping[str, float]
+    embeddings: str = ""
+    table: pd.DataFrame | None = None
     quick: bool = False
     paper: str = ""
     measure: str = "kendall"
@@ -80,49 +84,49 @@ class Told:
     @property
     def label(self) -> str:
         """The corpus, and what tells two runs on it apart: that one is quick, and the vectors."""
-        apart = [*(["quick"] if self.quick else []), *([f"{self.vectors} vectors"] if self.vectors else [])]
+        apart = [*(["quick"] if self.quick else []), *([f"{self.embeddings} vectors"] if self.embeddings else [])]
         return f"{self.corpus} ({', '.join(apart)})" if apart else self.corpus
 
     @property
     def published(self) -> Mapping[str, float]:
         """What print has for this trial on this corpus and model."""
         about = {"corpus": self.corpus, "encoder": self.encoder, "attention": self.attention, "measure": self.measure}
-        return printed.published(self.trial, about, self.paper)
+        return published.published_numbers(self.trial, about, self.paper)
 
     def tolerance(self, given: float | None) -> float | None:
         """The tolerance, unless this is a quick version, which is not to be judged."""
         return None if self.quick else given
 
 
-def beside(each: Told, name: str, tolerance: float | None = None) -> Pair:
+def compare_to_published(each: ResultRow, name: str, tolerance: float | None = None) -> Comparison:
     """Our number of this name beside the published one; quick versions are not judged."""
-    return Pair(known(each, name), each.published.get(name), each.tolerance(tolerance))
+    return Comparison(summary_value(each, name), each.published.get(name), each.tolerance(tolerance))
 
 
-def tables(told: Sequence[Told]) -> tuple[TableView, ...]:
+def jain_wallace_tables(told: Sequence[ResultRow]) -> tuple[TableView, ...]:
     """Tables 1 and 2, as far as there is something to tell."""
     found = (_table_1(told), _table_2(told))
     return tuple(table for table in found if table.rows)
 
 
-def _table_1(told: Sequence[Told]) -> TableView:
+def _table_1(told: Sequence[ResultRow]) -> TableView:
     """Sizes and scores, of the BiLSTM with additive attention."""
     print_rows = {
         row["dataset"].replace("20 Newsgroups", "20News").removesuffix(" (MIMIC)"): row
-        for row in printed.table("jw_table1")
+        for row in published.published_table("jw_table1")
     }
     rows: list[tuple[Cell, ...]] = []
-    for each in _of(told, "performance", "bilstm"):
-        row = print_rows.get(DATASETS.get(each.corpus, ""), {})
+    for each in _select_results(told, "performance", "bilstm"):
+        row = print_rows.get(DATASET_NAMES.get(each.corpus, ""), {})
         score = each.summary.get("f1", each.summary.get("accuracy"))
         rows.append(
             (
                 each.label,
-                Pair(whole(each.facts.get("vocabulary")), row.get("vocab")),
-                Pair(each.facts.get("length"), row.get("avg_len")),
-                Pair(whole(each.facts.get("train")), _total(row.get("train"))),
-                Pair(whole(each.facts.get("test")), _total(row.get("test"))),
-                Pair(score, row.get("perf"), each.tolerance(SCORE_TOLERANCE)),
+                Comparison(round_count(each.corpus_statistics.get("vocabulary")), row.get("vocab")),
+                Comparison(each.corpus_statistics.get("length"), row.get("avg_len")),
+                Comparison(round_count(each.corpus_statistics.get("train")), _total_size(row.get("train"))),
+                Comparison(round_count(each.corpus_statistics.get("test")), _total_size(row.get("test"))),
+                Comparison(score, row.get("perf"), each.tolerance(SCORE_TOLERANCE)),
             )
         )
     columns = ("corpus", "vocabulary", "mean length", "training examples", "test examples", "F1 or accuracy")
@@ -133,15 +137,15 @@ def _table_1(told: Sequence[Told]) -> TableView:
     return TableView("Table 1: corpora, and BiLSTM with additive attention", columns, tuple(rows), note)
 
 
-def _table_2(told: Sequence[Told]) -> TableView:
+def _table_2(told: Sequence[ResultRow]) -> TableView:
     """Every cell of the paper's table 2 that we have, one per row."""
     rows: list[tuple[Cell, ...]] = []
-    names = {name: corpus for corpus, name in DATASETS.items()}
-    for row in printed.table("jw_table2"):
-        for key, (encoder, pair, label) in _TABLE_2.items():
-            for each in _of(told, "agreement", encoder):
+    names = {name: corpus for corpus, name in DATASET_NAMES.items()}
+    for row in published.published_table("jw_table2"):
+        for key, (encoder, pair, label) in _TABLE_2_COLUMNS.items():
+            for each in _select_results(told, "agreement", encoder):
                 if each.corpus == names[row["dataset"]]:
-                    rows += _cells(each, row, key, (pair, label))
+                    rows += _table_2_cells(each, row, key, (pair, label))
     note = (
         f"Kendall's tau-b with attention, by predicted class. Inside: within {TAU_TOLERANCE} (means and deviations) or "
         f"{SHARE_TOLERANCE} (significant shares) of print."
@@ -149,8 +153,8 @@ def _table_2(told: Sequence[Told]) -> TableView:
     return TableView("Table 2: attention and other measures", ("cell", "class", "value"), tuple(rows), note)
 
 
-def _cells(
-    each: Told, row: Mapping[str, Mapping[str, float]], key: str, what: tuple[str, str]
+def _table_2_cells(
+    each: ResultRow, row: Mapping[str, Mapping[str, float]], key: str, what: tuple[str, str]
 ) -> list[tuple[Cell, ...]]:
     pair, label = what
     group = str(row["class"])
@@ -159,62 +163,64 @@ def _cells(
         (
             f"{each.label}: {label}, {name}",
             group,
-            Pair(known(each, f"{name}.{place}"), row[key][theirs], each.tolerance(tolerance)),
+            Comparison(summary_value(each, f"{name}.{place}"), row[key][theirs], each.tolerance(tolerance)),
         )
-        for theirs, (name, tolerance) in _STATISTICS.items()
+        for theirs, (name, tolerance) in _TABLE_2_STATISTICS.items()
     ]
 
 
-def figures(told: Sequence[Told]) -> tuple[Figure, ...]:
+def jain_wallace_figures(told: Sequence[ResultRow]) -> tuple[Figure, ...]:
     """Figures 6, 7 and 8: differences of mean correlations, a bar per corpus, print beside ours; no quick versions."""
     found: list[Figure] = []
     told = [each for each in told if not each.quick]
-    bilstm = {each.corpus: each for each in _of(told, "agreement", "bilstm")}
-    average = {each.corpus: each for each in _of(told, "agreement", "average")}
+    bilstm = {each.corpus: each for each in _select_results(told, "agreement", "bilstm")}
+    average = {each.corpus: each for each in _select_results(told, "agreement", "average")}
     for title, name, key in (
         ("Figure 6: leave-one-out agrees more with gradients than with attention", "leave-one-out", "loo"),
         ("Figure 7: gradients agree more with leave-one-out than with attention", "gradient", "grad"),
     ):
-        ours = {corpus: known(each, f"excess.{_EXCESS}{name}") for corpus, each in bilstm.items()}
-        found += _bars(title, ours, printed.recomputed(f"grad_loo_minus_attn_{key}"))
+        ours = {corpus: summary_value(each, f"excess.{_EXCESS_PREFIX}{name}") for corpus, each in bilstm.items()}
+        found += _difference_bars(title, ours, published.recomputed_figure(f"grad_loo_minus_attn_{key}"))
     both = bilstm.keys() & average.keys()
     pair = "mean.attention~leave-one-out"
-    ours = {corpus: difference(known(average[corpus], pair), known(bilstm[corpus], pair)) for corpus in both}
+    ours = {
+        corpus: subtract(summary_value(average[corpus], pair), summary_value(bilstm[corpus], pair)) for corpus in both
+    }
     title = "Figure 8: attention agrees more with leave-one-out where the encoder reads word by word"
-    return (*found, *_bars(title, ours, printed.recomputed("attn_loo_average_minus_bilstm")))
+    return (*found, *_difference_bars(title, ours, published.recomputed_figure("attn_loo_average_minus_bilstm")))
 
 
-def _bars(title: str, ours: Mapping[str, float | None], print_values: Mapping[str, float]) -> Iterable[Bars]:
-    known = [corpus for corpus in DATASETS if ours.get(corpus) is not None]
+def _difference_bars(title: str, ours: Mapping[str, float | None], print_values: Mapping[str, float]) -> Iterable[Bars]:
+    known = [corpus for corpus in DATASET_NAMES if ours.get(corpus) is not None]
     if not known:
         return
     mine = tuple(float(ours[corpus] or 0.0) for corpus in known)
-    theirs = tuple(print_values.get(DATASETS[corpus], float("nan")) for corpus in known)
+    theirs = tuple(print_values.get(DATASET_NAMES[corpus], float("nan")) for corpus in known)
     yield Bars(title, Axis("mean difference of tau"), tuple(known), (Series("ours", mine), Series("published", theirs)))
 
 
-def _of(told: Sequence[Told], trial: str, encoder: str) -> list[Told]:
+def _select_results(told: Sequence[ResultRow], trial: str, encoder: str) -> list[ResultRow]:
     wanted = (trial, encoder, "additive", "kendall")
     chosen = [each for each in told if (each.trial, each.encoder, each.attention, each.measure) == wanted]
-    order = list(DATASETS)
+    order = list(DATASET_NAMES)
     return sorted(chosen, key=lambda each: order.index(each.corpus) if each.corpus in order else len(order))
 
 
-def known(each: Told, name: str) -> float | None:
+def summary_value(each: ResultRow, name: str) -> float | None:
     """The number of this name; None where it is missing or undefined."""
     value = each.summary.get(name)
     return None if value is None or value != value else value
 
 
-def difference(one: float | None, other: float | None) -> float | None:
+def subtract(one: float | None, other: float | None) -> float | None:
     """`one - other`; None where one of them is."""
     return None if one is None or other is None else one - other
 
 
-def whole(value: float | None) -> float | None:
+def round_count(value: float | None) -> float | None:
     """A count, to be shown as one."""
     return None if value is None else round(value)
 
 
-def _total(sizes: Sequence[int] | None) -> float | None:
+def _total_size(sizes: Sequence[int] | None) -> float | None:
     return None if sizes is None else sum(sizes)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
-class Row:
+class ExplanationRow:
     """One explanation, the same for all texts of a page.
 
     Args:
@@ -26,11 +26,11 @@ class Row:
     name: str
     note: str = ""
     is_shown: bool = True
-    is_opposed: bool = False
+    is_adversarial: bool = False
 
 
 @dataclass(frozen=True)
-class Opposition:
+class AdversaryResult:
     """How far other weights are from attention, how far any could be, and how far they move the output."""
 
     divergence: float | None
@@ -40,15 +40,15 @@ class Opposition:
 
 
 @dataclass(frozen=True)
-class Weights:
+class TokenWeights:
     """One score per unit of one text, under one row."""
 
     values: NDArray[np.float64]
-    opposition: Opposition | None = None
+    adversary: AdversaryResult | None = None
 
 
 @dataclass(frozen=True)
-class Text:
+class ExplorerText:
     """One instance.
 
     Args:
@@ -61,16 +61,16 @@ class Text:
 
     uid: str
     units: tuple[str, ...]
-    second: int
+    second_start: int
     predicted: int | None
     probability: float | None
     label: float | None
     figures: tuple[float | None, ...]
-    weights: tuple[Weights | None, ...]
+    weights: tuple[TokenWeights | None, ...]
 
 
 @dataclass(frozen=True)
-class Texts:
+class ExplorerTexts:
     """All that a page for looking up texts says.
 
     Args:
@@ -82,12 +82,12 @@ class Texts:
 
     about: Mapping[str, str | float]
     classes: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[ExplanationRow, ...]
     figures: tuple[str, ...]
-    texts: tuple[Text, ...]
+    texts: tuple[ExplorerText, ...]
     remarks: tuple[str, ...] = field(default=())
 
-    def named(self, number: float | None) -> str:
+    def class_name(self, number: float | None) -> str:
         """The name of a class; a real number, as a regression has it, is shown as it is."""
         if number is None:
             return "unknown"

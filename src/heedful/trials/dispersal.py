@@ -14,19 +14,19 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from heedful.core.divergences import total_variation
-from heedful.core.figures import Axis, Figure, Matrix, Scatter, Series
-from heedful.core.heads import AT_ONCE, distance
-from heedful.core.types import Batch, UserError
-from heedful.core.workspace import Artefact, Recipe, Workspace
+from heedful.figures import Axis, Figure, Matrix, Scatter, Series
+from heedful.measures.attention_distance import MATCHING_BATCH_SIZE, attention_distance
+from heedful.measures.divergence import total_variation
 from heedful.models.chorus import Chorus, ChorusModel
-from heedful.recipes.answers import Said, answering
-from heedful.recipes.deceiving import Disperse
-from heedful.recipes.fit import Fit
-from heedful.recipes.subject import Subject
-from heedful.recipes.training import inference_batches
-from heedful.trials.attefa import ONE_SHOT
-from heedful.trials.trial import Trial
+from heedful.store.recipe import Artefact, Recipe
+from heedful.store.workspace import Workspace
+from heedful.training.adversarial_objectives import Disperse
+from heedful.training.predictions import BatchPredictions, load_predictor
+from heedful.training.trained_model import TrainedModel
+from heedful.training.trainer import Training, inference_batches
+from heedful.trials._trial import Trial
+from heedful.trials.adversarial_training import ATTEFA_TRAINING
+from heedful.types import Batch, UserError
 
 FAR = 0.35
 """Half of what is possible: from here on attentions are called quite different."""
@@ -56,42 +56,44 @@ class Dispersal(Trial):
         "differ, they should end up alike, or predict differently."
     )
     source: ClassVar[str] = "Wiegreffe & Pinter 2019, section 6 (future work)"
-    not_meaning: ClassVar[str] = (
+    limits: ClassVar[str] = (
         "That several models predict alike with different attention says nothing about which of them is right about "
         "itself: each may use what it attends to."
     )
 
-    subject: Subject
+    subject: TrainedModel
     members: int = 3
     apart: float = 1.0
     adversary_seed: int = 0
-    fit: Fit = ONE_SHOT
+    fit: Training = ATTEFA_TRAINING
 
     def __post_init__(self) -> None:
         if self.members < 2:
             raise UserError("dispersal compares adversaries with each other: choose at least two members")
 
     @property
-    def chorus(self) -> Subject:
+    def chorus(self) -> TrainedModel:
         """The adversaries, trained together."""
-        plan = Chorus(self.subject.model, self.members)
+        plan = Chorus(self.subject.architecture, self.members)
         objective = Disperse(self.subject, apart=self.apart)
-        return replace(self.subject, model=plan, objective=objective, seed=self.adversary_seed, fit=self.fit)
+        return replace(
+            self.subject, architecture=plan, objective=objective, seed=self.adversary_seed, training=self.fit
+        )
 
     @property
-    def needs(self) -> tuple[Recipe, ...]:
+    def dependencies(self) -> tuple[Recipe, ...]:
         """The base and its adversaries."""
         return (self.subject, self.chorus)
 
     def make(self, workspace: Workspace) -> Artefact:
         """A row per test instance: each member's distance from the base, and from each other member."""
         trained = self.chorus.restore(workspace)
-        base = answering(self.subject, "test", workspace)
+        base = load_predictor(self.subject, "test", workspace)
         batch = trained.batch("test")
         assert isinstance(trained.model, ChorusModel)
         rows: list[pd.DataFrame] = []
         with workspace.progress.task(f"dispersal {self.subject.about['corpus']}", len(batch)) as step:
-            for _, part in inference_batches(batch, AT_ONCE):
+            for _, part in inference_batches(batch, MATCHING_BATCH_SIZE):
                 moved = part.to(workspace.device)
                 rows.append(self.rows(trained.model, moved, base(moved)))
                 step(len(part))
@@ -99,13 +101,15 @@ class Dispersal(Trial):
         return Artefact(table=table, notes={"about": dict(self.subject.about), "n": len(table), "of": len(table)})
 
     @torch.no_grad()
-    def rows(self, model: ChorusModel, batch: Batch, said: Said) -> pd.DataFrame:
+    def rows(self, model: ChorusModel, batch: Batch, said: BatchPredictions) -> pd.DataFrame:
         """The trial's rows for one batch; `jsd` and `stvd` list the members, `between` all of their pairs by rows."""
         traces = model.each(batch)
         outputs = [model.task.probabilities(trace.logits).double() for trace in traces]
-        far = [distance(trace.attention, said.attention, batch.mask).jsd for trace in traces]
+        far = [attention_distance(trace.attention, said.attention, batch.mask).jsd for trace in traces]
         moved = [total_variation(each, said.probabilities.double()) for each in outputs]
-        pairs = [distance(one.attention, other.attention, batch.mask).jsd for one in traces for other in traces]
+        pairs = [
+            attention_distance(one.attention, other.attention, batch.mask).jsd for one in traces for other in traces
+        ]
         return pd.DataFrame(
             {
                 "uid": batch.uids,
@@ -154,7 +158,7 @@ class Dispersal(Trial):
         )
 
     @staticmethod
-    def reading(summary: Mapping[str, float]) -> str:
+    def interpretation(summary: Mapping[str, float]) -> str:
         """How far from each other models are that predict alike."""
         members, alike = summary["members"], summary["same_prediction"]
         apart = summary["diversity"]

@@ -1,7 +1,11 @@
-"""How good the subject is: the number that every other trial must be read beside."""
+"""How often predicted classes are right: for trials whose tables keep classes, not probabilities.
+
+How good the subject is: the number that every other trial must be read beside.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -9,13 +13,24 @@ from typing import ClassVar
 import pandas as pd
 import torch
 
-from heedful.core.figures import Axis, Figure, Histogram, Scatter, Series
-from heedful.core.tasks import Binary, Classes, Regression
-from heedful.core.types import Task
-from heedful.core.workspace import Artefact, Workspace
-from heedful.recipes.subject import Subject
-from heedful.recipes.training import predict
-from heedful.trials.trial import Trial
+from heedful.figures import Axis, Figure, Histogram, Scatter, Series
+from heedful.store.recipe import Artefact
+from heedful.store.workspace import Workspace
+from heedful.tasks import BinaryClassification, MulticlassClassification, Regression
+from heedful.training.trained_model import TrainedModel
+from heedful.training.trainer import predict
+from heedful.trials._trial import Trial
+from heedful.types import Task
+
+
+def accuracy_and_f1(predicted: pd.Series[int], label: pd.Series[int]) -> dict[str, float]:
+    """Accuracy, and F1 of class 1 (undefined where there are more than two classes, or class 1 never occurs)."""
+    accuracy = float((predicted == label).mean())
+    if max(int(predicted.max()), int(label.max())) > 1:
+        return {"accuracy": accuracy, "f1": math.nan}
+    hits = int(((predicted == 1) & (label == 1)).sum())
+    claimed = int((predicted == 1).sum()) + int((label == 1).sum())
+    return {"accuracy": accuracy, "f1": 2 * hits / claimed if claimed else math.nan}
 
 
 @dataclass(frozen=True)
@@ -29,9 +44,9 @@ class Performance(Trial):
         "Explanations of a model that does not work explain nothing, so its test scores come before everything else."
     )
     source: ClassVar[str] = "Jain & Wallace 2019, table 1"
-    not_meaning: ClassVar[str] = "A good score says nothing about whether attention explains the model."
+    limits: ClassVar[str] = "A good score says nothing about whether attention explains the model."
 
-    subject: Subject
+    subject: TrainedModel
 
     def make(self, workspace: Workspace) -> Artefact:
         """A table with uid, label, predicted class and the probability of each class."""
@@ -42,11 +57,11 @@ class Performance(Trial):
         table = pd.DataFrame(
             {
                 "uid": batch.uids,
-                "length": batch.scored.sum(1).tolist(),
+                "length": batch.content_mask.sum(1).tolist(),
                 "label": [None] * len(batch) if batch.labels is None else batch.labels.tolist(),
                 "predicted": found[:, 0].tolist() if regression else found.argmax(1).tolist(),
                 "probabilities": found.tolist(),
-                "outputs": trained.model.task.outputs,
+                "outputs": trained.model.task.num_outputs,
             }
         )
         return Artefact(table=table, notes={"about": dict(self.subject.about), "n": len(table), "of": len(table)})
@@ -55,18 +70,18 @@ class Performance(Trial):
     def summary(table: pd.DataFrame) -> dict[str, float]:
         """All the task's scores."""
         probabilities = torch.tensor(table["probabilities"].tolist(), dtype=torch.float64)
-        task = _task(table, probabilities.shape[1])
-        return task.score(probabilities, torch.tensor(table["label"].tolist()))
+        task = _infer_task(table, probabilities.shape[1])
+        return task.compute_metrics(probabilities, torch.tensor(table["label"].tolist()))
 
     @staticmethod
     def figures(table: pd.DataFrame) -> tuple[Figure, ...]:
         """For two classes the probability of class 1 by true class; for regression the prediction against the truth."""
         probabilities = table["probabilities"].map(lambda row: row[-1])
-        task = _task(table, len(table["probabilities"].iloc[0]))
+        task = _infer_task(table, len(table["probabilities"].iloc[0]))
         if isinstance(task, Regression):
             points = ((Series("truth", tuple(table["label"])), Series("prediction", tuple(probabilities))),)
             return (Scatter("Prediction against truth", Axis("truth"), Axis("prediction"), points),)
-        if not isinstance(task, Binary):
+        if not isinstance(task, BinaryClassification):
             return ()
         series = tuple(
             Series(f"truly class {label}", tuple(probabilities[table["label"] == label])) for label in (0, 1)
@@ -75,7 +90,7 @@ class Performance(Trial):
         return (Histogram("Predicted probability by true class", axis, series),)
 
     @staticmethod
-    def reading(summary: Mapping[str, float]) -> str:
+    def interpretation(summary: Mapping[str, float]) -> str:
         """The headline scores in a sentence."""
         if "pearson" in summary:
             return f"Predictions correlate with the truth at {summary['pearson']:.3f} on unseen examples."
@@ -84,7 +99,7 @@ class Performance(Trial):
         return right + f1
 
 
-def _task(table: pd.DataFrame, classes: int) -> Task:
+def _infer_task(table: pd.DataFrame, classes: int) -> Task:
     if int(table["outputs"].iloc[0]) == 1:
-        return Binary() if classes == 2 else Regression()
-    return Classes(classes)
+        return BinaryClassification() if classes == 2 else Regression()
+    return MulticlassClassification(classes)

@@ -1,0 +1,439 @@
+"""Secants of functions of one number: what DeepLIFT takes in the place of slopes.
+
+The first half of a tensor's rows belongs to the input, the second to the reference. A secant is
+(f(x1) - f(x0)) / (x1 - x0), the same for both halves, and where x1 and x0 meet its limit, the slope. A closed form
+never divides by a small difference.
+
+DeepLIFT's multipliers for any network, by a torch function mode that replaces slopes by secants.
+
+Input and reference go through the network side by side in one batch: the first half of every tensor belongs to the
+input, the second to the reference. What is linear keeps its slope. For every other operation that is known here the
+mode puts a map in the place of the derivative that carries the difference of its inputs exactly to the difference of
+its outputs (summation to delta, Shrikumar et al. 2017); values stay as they are. An operation that is not known keeps
+its derivative: the differences then do not add up, which whoever asks must check and tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import cast
+
+import torch
+from torch import Tensor
+from torch.autograd.function import FunctionCtx
+from torch.overrides import TorchFunctionMode
+
+ScalarFunction = Callable[[Tensor], Tensor]
+Secant = Callable[[ScalarFunction, Tensor], Tensor]
+"""From a curve and both halves of its argument to the secant, for both halves."""
+
+
+def input_and_reference(values: Tensor) -> tuple[Tensor, Tensor]:
+    """The rows of the input and those of the reference."""
+    rows = len(values) // 2
+    return values[:rows], values[rows:]
+
+
+def repeat_for_both(values: Tensor) -> Tensor:
+    """The same rows for the input and for the reference."""
+    return torch.cat([values, values])
+
+
+def difference_from_reference(values: Tensor) -> Tensor:
+    """Input minus reference."""
+    given, reference = input_and_reference(values)
+    return given - reference
+
+
+def constant_midpoint(values: Tensor) -> Tensor:
+    """(x1 + x0) / 2 for both halves, as a constant."""
+    given, reference = input_and_reference(values.detach())
+    return repeat_for_both((given + reference) / 2)
+
+
+def smooth_secant(curve: ScalarFunction, values: Tensor) -> Tensor:
+    """The secant; within a small difference the slope in the middle, whose error is of third order.
+
+    With a limit of eps^(1/3) that error is below what rounding does to the quotient.
+    """
+    moved = difference_from_reference(values)
+    near = moved.abs() <= torch.finfo(values.dtype).eps ** (1 / 3)
+    secant = difference_from_reference(curve(values)) / torch.where(near, 1.0, moved)
+    return repeat_for_both(
+        torch.where(near, _derivative(curve, (values[: len(moved)] + values[len(moved) :]) / 2), secant)
+    )
+
+
+def kinked_secant(curve: ScalarFunction, values: Tensor) -> Tensor:
+    """The secant wherever the halves differ, however little: on a straight piece it is exact, and slopes jump."""
+    moved = difference_from_reference(values)
+    equal = moved == 0
+    secant = difference_from_reference(curve(values)) / torch.where(equal, 1.0, moved)
+    return repeat_for_both(torch.where(equal, _derivative(curve, input_and_reference(values)[0]), secant))
+
+
+def _derivative(curve: ScalarFunction, values: Tensor) -> Tensor:
+    with torch.enable_grad():
+        at = values.detach().requires_grad_()
+        return torch.autograd.grad(curve(at).sum(), at)[0]
+
+
+def logarithmic_mean(first: Tensor, second: Tensor, values: Tensor) -> Tensor:
+    """(e^a - e^b) / (a - b) = max(e^a, e^b) (1 - e^-|a - b|) / |a - b|, and e^a where a = b; 0 where both are -inf.
+
+    Args:
+        values: e^a and e^b, one half behind the other.
+    """
+    apart = (first - second).abs().nan_to_num(nan=0.0)
+    largest = torch.maximum(*input_and_reference(values))
+    return largest * torch.where(apart == 0, 1.0, -torch.expm1(-apart) / torch.where(apart == 0, 1.0, apart))
+
+
+def _exp_secant(curve: ScalarFunction, values: Tensor) -> Tensor:
+    return repeat_for_both(logarithmic_mean(*input_and_reference(values), curve(values)))
+
+
+def _log_secant(curve: ScalarFunction, values: Tensor) -> Tensor:
+    given, reference = input_and_reference(values)
+    growth = (given - reference) / reference
+    return repeat_for_both(
+        torch.where(growth == 0, 1.0, growth.log1p() / torch.where(growth == 0, 1.0, growth)) / reference
+    )
+
+
+def _reciprocal_secant(curve: ScalarFunction, values: Tensor) -> Tensor:
+    given, reference = input_and_reference(values)
+    return repeat_for_both(-1 / (given * reference))
+
+
+def _sqrt_secant(curve: ScalarFunction, values: Tensor) -> Tensor:
+    given, reference = input_and_reference(values.sqrt())
+    return repeat_for_both(1 / (given + reference))
+
+
+def _rsqrt_secant(curve: ScalarFunction, values: Tensor) -> Tensor:
+    given, reference = input_and_reference(values.sqrt())
+    return repeat_for_both(-1 / (given * reference * (given + reference)))
+
+
+def _square_secant(curve: ScalarFunction, values: Tensor) -> Tensor:
+    given, reference = input_and_reference(values)
+    return repeat_for_both(given + reference)
+
+
+def _cube_secant(curve: ScalarFunction, values: Tensor) -> Tensor:
+    given, reference = input_and_reference(values)
+    return repeat_for_both(given.square() + given * reference + reference.square())
+
+
+SMOOTH_FUNCTIONS = ("tanh", "sigmoid", "gelu", "silu", "mish", "softplus", "log_sigmoid", "erf", "sin", "cos")
+PIECEWISE_FUNCTIONS = (
+    "relu",
+    "abs",
+    "leaky_relu",
+    "relu6",
+    "elu",
+    "selu",
+    "hardtanh",
+    "clamp",
+    "clamp_min",
+    "clamp_max",
+)
+CLOSED_FORM_SECANTS: Mapping[str, Secant] = {
+    "exp": _exp_secant,
+    "log": _log_secant,
+    "reciprocal": _reciprocal_secant,
+    "sqrt": _sqrt_secant,
+    "rsqrt": _rsqrt_secant,
+    "square": _square_secant,
+}
+POWER_SECANTS: Mapping[float, Secant] = {
+    2.0: _square_secant,
+    3.0: _cube_secant,
+    0.5: _sqrt_secant,
+    -0.5: _rsqrt_secant,
+    -1.0: _reciprocal_secant,
+}
+
+
+Function = Callable[..., object]
+Arguments = Sequence[object]
+Options = Mapping[str, object]
+
+
+def multipliers(function: Callable[[Tensor], Tensor], inputs: Tensor, reference: Tensor) -> tuple[Tensor, Tensor]:
+    """Slopes m `[batch ...]` with sum m (given - reference) = difference, and that difference `[batch]`.
+
+    Args:
+        read: values `[2 batch]` of the given and the reference rows, one behind the other; nothing in it but its
+            argument may require a gradient, and rows may not mix.
+    """
+    rows = len(inputs)
+    with torch.enable_grad():
+        both = torch.cat([inputs, reference]).detach().requires_grad_()
+        with _SecantMode():
+            values = function(both)
+        (slopes,) = torch.autograd.grad(values[:rows].sum(), both)
+    difference = (values[:rows] - values[rows:]).detach()
+    return slopes[:rows], difference
+
+
+class _SecantMode(TorchFunctionMode):
+    """Gives each operation that depends on the input its rule; depending is what requires a gradient."""
+
+    def __torch_function__(
+        self, func: Function, types: object, args: Arguments = (), kwargs: Options | None = None
+    ) -> object:
+        options = dict(kwargs or {})
+        if torch.is_grad_enabled():
+            rule = RULES.get(str(getattr(func, "__name__", "")).strip("_"))
+            found = None if rule is None else rule(self, func, args, options)
+            if found is not None:
+                return cast(Tensor, args[0]).copy_(cast(Tensor, found)) if _is_in_place(func) else found
+        return func(*args, **options)
+
+
+Rule = Callable[[_SecantMode, Function, Arguments, dict[str, object]], object]
+"""What an operation gives under the mode; None where it is linear in what depends on the input, or not understood."""
+
+
+class _ReplaceGradient(torch.autograd.Function):
+    """One tensor's values with another's slopes."""
+
+    @staticmethod
+    def forward(context: FunctionCtx, value: Tensor, gradient_source: Tensor) -> Tensor:
+        # A copy: the library overwrites scores in place, which autograd allows for no alias of an input.
+        return value.clone()
+
+    @staticmethod
+    def backward(context: FunctionCtx, gradient: Tensor) -> tuple[None, Tensor]:
+        return None, gradient
+
+
+def _replace_gradient(value: object, gradient_source: Tensor) -> Tensor:
+    return cast(Tensor, _ReplaceGradient.apply(cast(Tensor, value).detach(), gradient_source))  # type: ignore[no-untyped-call]
+
+
+def _depends_on_input(value: object) -> bool:
+    return isinstance(value, Tensor) and value.requires_grad
+
+
+def _only_first_depends(args: Arguments, options: Options) -> bool:
+    """True where the first argument depends on the input and no other does."""
+    return bool(args) and _depends_on_input(args[0]) and not any(map(_depends_on_input, (*args[1:], *options.values())))
+
+
+def _elementwise_rule(secant: Secant) -> Rule:
+    """y = f(x) for each number by itself: dy = secant dx."""
+
+    def rule(mode: _SecantMode, func: Function, args: Arguments, options: dict[str, object]) -> object:
+        if not _only_first_depends(args, options):
+            return None
+        options.pop("inplace", None)
+
+        def curve(at: Tensor) -> Tensor:
+            return _out_of_place(func)(at, *args[1:], **options)
+
+        values = cast(Tensor, args[0])
+        with torch.no_grad():
+            slope = secant(curve, values)
+            result = curve(values)
+        return _replace_gradient(result, values * slope)
+
+    return rule
+
+
+def _out_of_place(func: Function) -> Callable[..., Tensor]:
+    """The same function, which leaves its argument alone even if it is an in-place form."""
+
+    def on_a_copy(first: Tensor, *others: object, **options: object) -> Tensor:
+        return cast(Tensor, func(first.clone(), *others, **options))
+
+    return on_a_copy if _is_in_place(func) else cast("Callable[..., Tensor]", func)
+
+
+def _is_in_place(func: Function) -> bool:
+    name = str(getattr(func, "__name__", ""))
+    return name.endswith("_") and not name.endswith("__")
+
+
+def _power_rule(mode: _SecantMode, func: Function, args: Arguments, options: dict[str, object]) -> object:
+    """y = x^n, by the closed form of its secant where there is one."""
+    exponent = args[1] if len(args) > 1 else options.get("exponent")
+    if not isinstance(exponent, int | float):
+        return None
+    return _elementwise_rule(POWER_SECANTS.get(float(exponent), kinked_secant))(mode, func, args, options)
+
+
+def _product_rule(mode: _SecantMode, func: Function, args: Arguments, options: dict[str, object]) -> object:
+    """d(a b) = da (b1 + b0)/2 + (a1 + a0)/2 db, for products and matrix products."""
+    if len(args) != 2 or not (_depends_on_input(args[0]) and _depends_on_input(args[1])):
+        return None
+    first, second = cast("tuple[Tensor, Tensor]", tuple(args))
+    product = _out_of_place(func)
+    slopes_of = product(first, constant_midpoint(second)) + product(constant_midpoint(first), second)
+    return _replace_gradient(product(first.detach(), second.detach()), slopes_of)
+
+
+def _einsum_rule(mode: _SecantMode, func: Function, args: Arguments, options: dict[str, object]) -> object:
+    """A product of two tensors in the notation of Einstein."""
+    equation, operands = str(args[0]), [*_flatten_operands(args[1:])]
+    if len(operands) != 2:
+        return None
+
+    def einsum(first: Tensor, second: Tensor) -> Tensor:
+        return cast(Tensor, func(equation, first, second))
+
+    return _product_rule(mode, einsum, operands, {})
+
+
+def _flatten_operands(values: Iterable[object]) -> Iterator[object]:
+    for value in values:
+        yield from value if isinstance(value, list | tuple) else (value,)
+
+
+def _quotient_rule(mode: _SecantMode, func: Function, args: Arguments, options: dict[str, object]) -> object:
+    """For y = a / b, dy = (da - (y1 + y0)/2 db) / ((b1 + b0)/2), which is the product rule of a = y b.
+
+    Unlike a times 1 / b it stays in bounds where b is nearly 0 in one half, as the spread of an empty reference is.
+    A constant over b is a multiple of 1 / b.
+    """
+    if len(args) != 2 or options.get("rounding_mode") is not None or not _depends_on_input(args[1]):
+        return None
+    above, below = cast("tuple[Tensor, Tensor]", tuple(args))
+    if not _depends_on_input(above):
+        with mode:
+            return torch.reciprocal(below) * above
+    result = _out_of_place(func)(above.detach(), below.detach())
+    return _replace_gradient(result, (above - constant_midpoint(result) * below) / constant_midpoint(below))
+
+
+def _reversed_quotient_rule(mode: _SecantMode, func: Function, args: Arguments, options: dict[str, object]) -> object:
+    """`number / tensor`, which comes as (tensor, number)."""
+    with mode:
+        return torch.reciprocal(cast(Tensor, args[0])) * cast(Tensor, args[1]) if _depends_on_input(args[0]) else None
+
+
+def _softmax_rule(mode: _SecantMode, func: Function, args: Arguments, options: dict[str, object]) -> object:
+    """dp_i = l_i (dz_i - sum_j l_j dz_j / sum_j l_j), l_i the logarithmic mean of the two p_i.
+
+    The secant of exp on dz - dL, where dL is the one shift that lets both halves sum to one. For two classes it is
+    the secant of the sigmoid; for equal halves the softmax's own derivative; and nothing in it can overflow.
+    """
+    dim = args[1] if len(args) > 1 else options.get("dim")
+    if not _only_first_depends(args, options) or not isinstance(dim, int):
+        return None
+    scores = cast(Tensor, args[0])
+    result = cast(Tensor, func(scores.detach(), *args[1:], **options))
+    with torch.no_grad():
+        means = repeat_for_both(
+            logarithmic_mean(*input_and_reference(torch.log_softmax(scores.to(result), dim)), result)
+        )
+        shares = means / means.sum(dim, keepdim=True)
+    # Masked scores of -inf have no share, but 0 * -inf is no number.
+    finite = scores.masked_fill(means == 0, 0.0).to(result)
+    return _replace_gradient(result, means * (finite - (shares * finite).sum(dim, keepdim=True)))
+
+
+def _layer_norm_rule(mode: _SecantMode, func: Function, args: Arguments, options: dict[str, object]) -> object:
+    """d = x - mean(x), y = d / sqrt(mean(d^2) + eps) * weight + bias, composed of the rules for its parts."""
+    names = ("input", "normalized_shape", "weight", "bias", "eps")
+    values: dict[str, object] = {"weight": None, "bias": None, "eps": 1e-5}
+    values |= dict(zip(names, args, strict=False)) | options
+    inputs = values["input"]
+    if not isinstance(inputs, Tensor) or not _depends_on_input(inputs):
+        return None
+    dims = tuple(range(-len(cast("Sequence[int]", values["normalized_shape"])), 0))
+    with mode:
+        centred = inputs - inputs.mean(dims, keepdim=True)
+        spread = (centred.square().mean(dims, keepdim=True) + cast(float, values["eps"])).sqrt()
+        normal = centred / spread
+        normal = normal if values["weight"] is None else normal * cast(Tensor, values["weight"])
+    with torch.no_grad():
+        result = func(*args, **options)
+    return _replace_gradient(result, normal)
+
+
+def _maximum_rule(mode: _SecantMode, func: Function, args: Arguments, options: dict[str, object]) -> object:
+    """The largest along one axis: the whole difference goes to the winner of the half whose maximum is larger.
+
+    That one moves at least as far as the maximum does, so its multiplier lies between 0 and 1.
+    """
+    dim = args[1] if len(args) > 1 else options.get("dim")
+    if not _only_first_depends(args, options) or not isinstance(dim, int):
+        return None
+    values = cast(Tensor, args[0])
+    with torch.no_grad():
+        tops, places = values.max(dim, keepdim=True)
+        (high, low), (here, there) = input_and_reference(tops), input_and_reference(places)
+        winner = repeat_for_both(torch.where(high >= low, here, there))
+        moved = difference_from_reference(values.gather(dim, winner))
+        share = repeat_for_both(torch.where(moved == 0, 1.0, (high - low) / torch.where(moved == 0, 1.0, moved)))
+    slopes_of = values.gather(dim, winner) * share
+    kept = bool(args[2] if len(args) > 2 else options.get("keepdim", False))
+    return _replace_gradient(tops if kept else tops.squeeze(dim), slopes_of if kept else slopes_of.squeeze(dim))
+
+
+def _lstm_rule(mode: _SecantMode, func: Function, args: Arguments, options: dict[str, object]) -> object:
+    """The fused kernel, written out: i, f, o = sigmoid, g = tanh; c' = f c + i g; h' = o tanh(c')."""
+    if not _is_single_layer(args):
+        return None
+    states, cell = cast("tuple[Tensor, Tensor]", tuple(cast("Sequence[Tensor]", args[1])))
+    hidden, cell = states[0], cell[0]
+    found = []
+    with mode:
+        inputs, weight, bias = _project_inputs(args)
+        for step in inputs.unbind(1):
+            gates = step + torch.nn.functional.linear(hidden, weight, bias)
+            enter, forget, new, leave = gates.chunk(4, -1)
+            cell = forget.sigmoid() * cell + enter.sigmoid() * new.tanh()
+            hidden = leave.sigmoid() * cell.tanh()
+            found.append(hidden)
+        return torch.stack(found, 1), hidden.unsqueeze(0), cell.unsqueeze(0)
+
+
+def _gru_rule(mode: _SecantMode, func: Function, args: Arguments, options: dict[str, object]) -> object:
+    """The fused kernel, written out: r, z = sigmoid; n = tanh(x + r h); h' = n + z (h - n)."""
+    if not _is_single_layer(args):
+        return None
+    hidden = cast(Tensor, args[1])[0]
+    found = []
+    with mode:
+        inputs, weight, bias = _project_inputs(args)
+        for step in inputs.unbind(1):
+            own = torch.nn.functional.linear(hidden, weight, bias)
+            (reset, keep, new), (old_reset, old_keep, old_new) = step.chunk(3, -1), own.chunk(3, -1)
+            new = torch.tanh(new + (reset + old_reset).sigmoid() * old_new)
+            hidden = new + (keep + old_keep).sigmoid() * (hidden - new)
+            found.append(hidden)
+        return torch.stack(found, 1), hidden.unsqueeze(0)
+
+
+def _is_single_layer(args: Arguments) -> bool:
+    """True for one layer in one direction on rows of units, the only kind that this house builds."""
+    return len(args) == 9 and _depends_on_input(args[0]) and args[4] == 1 and not args[7] and bool(args[8])
+
+
+def _project_inputs(args: Arguments) -> tuple[Tensor, Tensor, Tensor | None]:
+    """The inputs of all steps to the gates, and the weight and bias of the state."""
+    weights = cast("Sequence[Tensor]", args[2])
+    own, other = (weights[2], weights[3]) if args[3] else (None, None)
+    return torch.nn.functional.linear(cast(Tensor, args[0]), weights[0], own), weights[1], other
+
+
+RULES: Mapping[str, Rule] = {
+    **dict.fromkeys(SMOOTH_FUNCTIONS, _elementwise_rule(smooth_secant)),
+    **dict.fromkeys(PIECEWISE_FUNCTIONS, _elementwise_rule(kinked_secant)),
+    **{name: _elementwise_rule(secant) for name, secant in CLOSED_FORM_SECANTS.items()},
+    **dict.fromkeys(("mul", "multiply", "matmul", "bmm", "mm"), _product_rule),
+    **dict.fromkeys(("div", "divide", "true_divide"), _quotient_rule),
+    "rdiv": _reversed_quotient_rule,
+    "einsum": _einsum_rule,
+    "pow": _power_rule,
+    "softmax": _softmax_rule,
+    "layer_norm": _layer_norm_rule,
+    "amax": _maximum_rule,
+    "lstm": _lstm_rule,
+    "gru": _gru_rule,
+}
+"""The rule of each operation by the name of its function, without the underscores of operators and in-place forms."""

@@ -1,0 +1,285 @@
+"""Units moved to the left of their rows, and back to their own places: encoders read left-aligned texts.
+
+Shapes of pooled models: which encoder reads which part, what is attended to, and how logits are decoded.
+
+`OneText`: one text, linear decoder. `Asked`: a document under a question (Jain & Wallace). `Compared`: two
+texts of equal standing (Neely et al.). A decoder reads attention two ways: in the forward pass through
+contexts, and through a `Readout`, made once per batch, that answers for many attentions.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from heedful.models.encoders import EncoderModule, meta_device
+from heedful.types import Batch
+
+
+def encode_part(encoder: EncoderModule, embeddings: Tensor, mask: Tensor) -> Tensor:
+    """Hidden states of one part on the unit axis of the batch, zero elsewhere."""
+    order, real = left_order(mask)
+    states = encoder(gather_vectors(embeddings, order), real)
+    place = order.unsqueeze(-1).expand_as(states)
+    return states.new_zeros(*mask.shape, encoder.dim).scatter(1, place, states)
+
+
+def left_align(values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """The vectors of the marked units, left-aligned `[batch place dim]`, and which places are real."""
+    order, real = left_order(mask)
+    return gather_vectors(values, order), real
+
+
+def left_order(mask: Tensor) -> tuple[Tensor, Tensor]:
+    """For each row the places of its marked units, in order, and which of these places are real."""
+    width = max(1, int(mask.sum(1).max()))
+    order = torch.argsort((~mask).to(torch.int8), dim=1, stable=True)[:, :width]
+    return order, mask.gather(1, order)
+
+
+def gather_vectors(values: Tensor, order: Tensor) -> Tensor:
+    """The vectors of each row at its own places `[batch place]`."""
+    return values.gather(1, order.unsqueeze(-1).expand(-1, -1, values.shape[-1]))
+
+
+@dataclass(frozen=True)
+class DecoderInput:
+    """What stays the same while attention changes.
+
+    Args:
+        hidden: `[batch unit dim]`.
+        question: summary of the question `[batch dim]`, for `Asked` only.
+        candidates: answers admitted `[batch output]`; None admits all.
+    """
+
+    hidden: Tensor
+    question: Tensor | None
+    candidates: Tensor | None
+
+    def context_vectors(self, attention: Tensor) -> Tensor:
+        """c = sum_t a_t h_t, `[batch ... dim]` for attention `[batch ... unit]`."""
+        rows = attention.flatten(1, -2)
+        return torch.bmm(rows, self.hidden).reshape(*attention.shape[:-1], -1)
+
+    def mask_candidates(self, logits: Tensor) -> Tensor:
+        """Logits `[batch ... output]` with -inf on the answers that an example does not admit."""
+        if self.candidates is None:
+            return logits
+        between = (1,) * (logits.dim() - 2)
+        refused = ~self.candidates.bool().reshape(len(logits), *between, -1)
+        return logits.masked_fill(refused, -torch.inf)
+
+
+class Readout(ABC):
+    """Logits for many attentions over the same hidden states."""
+
+    @abstractmethod
+    def __call__(self, attention: Tensor) -> Tensor:
+        """Logits `[batch count output]` of attentions `[batch count query unit]`."""
+
+
+class Decoder(nn.Module, ABC):
+    """Turns hidden states and attention into logits."""
+
+    @abstractmethod
+    def forward(self, inputs: DecoderInput, attention: Tensor) -> Tensor:
+        """Logits `[batch output]` under attention `[batch query unit]`."""
+
+    @abstractmethod
+    def readout(self, inputs: DecoderInput) -> Readout:
+        """The same map for many attentions at once."""
+
+    if TYPE_CHECKING:
+
+        def __call__(self, reading: DecoderInput, attention: Tensor) -> Tensor: ...
+
+
+class InputFormat(ABC):
+    """A frozen description of how a model reads the parts of an example.
+
+    `readers` says which (embedding table, encoder) reads each part; equal numbers share one. `asks`: the last
+    part is a question that conditions attention and decoder.
+    """
+
+    part_encoders: ClassVar[tuple[int, ...]]
+    has_question: ClassVar[bool]
+
+    @abstractmethod
+    def part_masks(self, batch: Batch) -> tuple[Tensor, ...]:
+        """The units of each part that is encoded by itself `[batch unit]`, special symbols included."""
+
+    @abstractmethod
+    def support(self, batch: Batch) -> Tensor:
+        """Where attention may be, `[batch query unit]`."""
+
+    @abstractmethod
+    def build(self, dim: int, outputs: int) -> Decoder:
+        """The decoder for hidden states of size `dim`, without weights."""
+
+
+@dataclass(frozen=True)
+class SingleInput(InputFormat):
+    """All parts read as one text; logits = W sum_t a_t h_t + b."""
+
+    part_encoders: ClassVar[tuple[int, ...]] = (0,)
+    has_question: ClassVar[bool] = False
+
+    def part_masks(self, batch: Batch) -> tuple[Tensor, ...]:
+        return (batch.mask,)
+
+    def support(self, batch: Batch) -> Tensor:
+        return batch.content_mask.unsqueeze(1)
+
+    def build(self, dim: int, outputs: int) -> Decoder:
+        with meta_device():
+            return _LinearDecoder(dim, outputs)
+
+
+@dataclass(frozen=True)
+class QuestionAnswering(InputFormat):
+    """Attention over part 0 under the summary Q of part 1; logits = V tanh(Wp c + Wq Q), Wp and Wq: H -> H/2.
+
+    Each part has its own embedding table and encoder. Jain & Wallace read SNLI so: premise under hypothesis.
+    """
+
+    part_encoders: ClassVar[tuple[int, ...]] = (0, 1)
+    has_question: ClassVar[bool] = True
+
+    def part_masks(self, batch: Batch) -> tuple[Tensor, ...]:
+        return _two_part_masks(batch)
+
+    def support(self, batch: Batch) -> Tensor:
+        return (batch.content_mask & (batch.segments == 0)).unsqueeze(1)
+
+    def build(self, dim: int, outputs: int) -> Decoder:
+        with meta_device():
+            return _QuestionDecoder(dim, outputs)
+
+
+@dataclass(frozen=True)
+class PairInput(InputFormat):
+    """One table, encoder and attention for both parts; logits = W [c1; c2; |c1 - c2|; c1 * c2] + b.
+
+    Attention has two queries: row 0 is a distribution over part 0, row 1 over part 1.
+    """
+
+    part_encoders: ClassVar[tuple[int, ...]] = (0, 0)
+    has_question: ClassVar[bool] = False
+
+    def part_masks(self, batch: Batch) -> tuple[Tensor, ...]:
+        return _two_part_masks(batch)
+
+    def support(self, batch: Batch) -> Tensor:
+        return torch.stack([batch.content_mask & (batch.segments == part) for part in (0, 1)], dim=1)
+
+    def build(self, dim: int, outputs: int) -> Decoder:
+        with meta_device():
+            return _PairDecoder(dim, outputs)
+
+
+@dataclass(frozen=True)
+class LinearReadout(Readout):
+    """logit(a) = sum_t a_t scores_t + offset: what counterfactual attention costs is units, not units x dim.
+
+    Args:
+        scores: W h_t, `[batch unit output]`.
+        offset: b, `[output]`.
+    """
+
+    scores: Tensor
+    offset: Tensor
+    inputs: DecoderInput
+
+    def __call__(self, attention: Tensor) -> Tensor:
+        return self.inputs.mask_candidates(torch.bmm(attention[:, :, 0], self.scores) + self.offset)
+
+
+@dataclass(frozen=True)
+class QuestionReadout(Readout):
+    """logits(a) = V tanh(sum_t a_t inner_t + question).
+
+    Args:
+        inner: Wp h_t, `[batch unit inner]`.
+        question: Wq Q, `[batch inner]`.
+        answer: V and its bias.
+    """
+
+    projected: Tensor
+    question: Tensor
+    output_layer: nn.Linear
+    inputs: DecoderInput
+
+    def __call__(self, attention: Tensor) -> Tensor:
+        inner = torch.bmm(attention[:, :, 0], self.projected) + self.question.unsqueeze(1)
+        logits: Tensor = self.output_layer(torch.tanh(inner))
+        return self.inputs.mask_candidates(logits)
+
+
+@dataclass(frozen=True)
+class PairReadout(Readout):
+    """Features of two contexts are not linear in attention: contexts first, then the linear layer."""
+
+    output_layer: nn.Linear
+    inputs: DecoderInput
+
+    def __call__(self, attention: Tensor) -> Tensor:
+        contexts = self.inputs.context_vectors(attention)
+        logits: Tensor = self.output_layer(pair_features(contexts))
+        return self.inputs.mask_candidates(logits)
+
+
+class _LinearDecoder(Decoder):
+    def __init__(self, dim: int, outputs: int) -> None:
+        super().__init__()
+        self.output_layer = nn.Linear(dim, outputs)
+
+    def forward(self, inputs: DecoderInput, attention: Tensor) -> Tensor:
+        return inputs.mask_candidates(self.output_layer(inputs.context_vectors(attention[:, 0:1]).squeeze(1)))
+
+    def readout(self, inputs: DecoderInput) -> Readout:
+        return LinearReadout(inputs.hidden @ self.output_layer.weight.t(), self.output_layer.bias, inputs)
+
+
+class _QuestionDecoder(Decoder):
+    def __init__(self, dim: int, outputs: int) -> None:
+        super().__init__()
+        self.document = nn.Linear(dim, dim // 2)
+        self.question = nn.Linear(dim, dim // 2)
+        self.output_layer = nn.Linear(dim // 2, outputs)
+
+    def forward(self, inputs: DecoderInput, attention: Tensor) -> Tensor:
+        context = inputs.context_vectors(attention[:, 0:1]).squeeze(1)
+        inner = self.document(context) + self.question(inputs.question)
+        return inputs.mask_candidates(self.output_layer(torch.tanh(inner)))
+
+    def readout(self, inputs: DecoderInput) -> Readout:
+        # The bias counts once, not once per unit: a given attention need not sum to one.
+        inner = inputs.hidden @ self.document.weight.t()
+        question = self.question(inputs.question) + self.document.bias
+        return QuestionReadout(inner, question, self.output_layer, inputs)
+
+
+class _PairDecoder(Decoder):
+    def __init__(self, dim: int, outputs: int) -> None:
+        super().__init__()
+        self.output_layer = nn.Linear(4 * dim, outputs)
+
+    def forward(self, inputs: DecoderInput, attention: Tensor) -> Tensor:
+        return inputs.mask_candidates(self.output_layer(pair_features(inputs.context_vectors(attention))))
+
+    def readout(self, inputs: DecoderInput) -> Readout:
+        return PairReadout(self.output_layer, inputs)
+
+
+def pair_features(contexts: Tensor) -> Tensor:
+    """Features [c1; c2; |c1 - c2|; c1 * c2] of contexts `[... 2 dim]`."""
+    first, second = contexts.unbind(-2)
+    return torch.cat([first, second, (first - second).abs(), first * second], dim=-1)
+
+
+def _two_part_masks(batch: Batch) -> tuple[Tensor, ...]:
+    return tuple(batch.mask & (batch.segments == part) for part in (0, 1))

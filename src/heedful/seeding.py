@@ -1,0 +1,68 @@
+"""Random numbers that belong to an example: a hash of (seed, draw, unit), so the company in a batch changes nothing.
+
+SplitMix64 (Steele, Lea & Flood 2014) on int64 tensors, whose products wrap around as the method wants.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+_GAMMA = -7046029254386353131  # 0x9E3779B97F4A7C15
+_MULTIPLIER_1 = -4658895280553007687  # 0xBF58476D1CE4E5B9
+_MULTIPLIER_2 = -7723592293110705685  # 0x94D049BB133111EB
+
+_UNIT_MASK = (1 << 16) - 1
+_KEY_MASK = (1 << 62) - (1 << 16)
+_OFF_SUPPORT = 1 << 62
+
+
+def _shift_right(values: Tensor, bits: int) -> Tensor:
+    """Logical shift to the right; torch shifts arithmetically."""
+    return (values >> bits).bitwise_and_((1 << (64 - bits)) - 1)
+
+
+def _mix_bits(values: Tensor) -> Tensor:
+    values = values.bitwise_xor(_shift_right(values, 30)).mul_(_MULTIPLIER_1)
+    values = values.bitwise_xor_(_shift_right(values, 27)).mul_(_MULTIPLIER_2)
+    return values.bitwise_xor_(_shift_right(values, 31))
+
+
+def _hash_bits(seeds: Tensor, draws: int, units: int) -> Tensor:
+    """64 random bits for each row, draw and unit, `[batch draw unit]`."""
+    draw = torch.arange(1, draws + 1, device=seeds.device)
+    unit = torch.arange(1, units + 1, device=seeds.device)
+    row = _mix_bits(seeds[:, None] + draw * _GAMMA)
+    return _mix_bits(row[:, :, None] + unit * _GAMMA)
+
+
+def sample_uniform(seeds: Tensor, draws: int, units: int) -> Tensor:
+    """Numbers uniform on [0, 1), `[batch draw unit]`, each a function of its row's seed, its draw and its unit only.
+
+    >>> seeds = torch.tensor([7, 8])
+    >>> torch.equal(sample_uniform(seeds, 3, 5)[1, :, :2], sample_uniform(seeds[1:], 3, 2)[0])
+    True
+    """
+    return _shift_right(_hash_bits(seeds, draws, units), 11).double() * 2.0**-53
+
+
+def random_permutations(seeds: Tensor, draws: int, support: Tensor) -> Tensor:
+    """Random orders of each row's supported units `[batch draw unit]`; the other units follow.
+
+    Units are sorted by random keys of 46 bits that carry the unit's number in their lowest 16 bits, so that sorted keys
+    are all it takes; on the CPU NumPy's sort is several times faster than torch's.
+
+    Args:
+        support: `[batch unit]`.
+
+    >>> random_permutations(torch.tensor([7]), 1, torch.tensor([[False, True, True, False]]))[0, 0, :2].sort().values
+    tensor([1, 2])
+    """
+    units = support.shape[-1]
+    if units > _UNIT_MASK:
+        raise ValueError(f"{units} units are too many to be put in a random order")
+    keys = _hash_bits(seeds, draws, units).bitwise_and_(_KEY_MASK)
+    keys |= torch.arange(units, device=seeds.device) + (~support[:, None]).long() * _OFF_SUPPORT
+    ordered = torch.from_numpy(np.sort(keys.numpy(), axis=-1)) if keys.device.type == "cpu" else keys.sort(-1).values
+    return ordered.bitwise_and_(_UNIT_MASK)

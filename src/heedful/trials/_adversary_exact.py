@@ -1,0 +1,211 @@
+"""The attention farthest from a given one that leaves the output nearly as it was, by vertices instead of search.
+
+With one score per unit the attentions that keep the output are simplex ∩ slab, and Jensen-Shannon divergence is
+convex: its maximum is at a vertex, one unit inside the slab or two units mixed to touch one of its sides. All of them
+are tried, so the answer is certified. With several classes a walk to a vertex of equal output can only raise the
+divergence. Everything is batched; tensors in, tensors out.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from heedful.measures.divergence import jensen_shannon
+
+_CHUNK = 1 << 17
+"""Pairs weighed at once: few enough for the processor's cache."""
+
+_TINY = torch.finfo(torch.float64).tiny
+
+
+@dataclass(frozen=True)
+class Slab:
+    """All attentions whose weighted mean of the scores lies between two bounds.
+
+    Args:
+        attention: the one that the others are compared with `[batch unit]`, zero off its support.
+        scores: what each unit adds to the logit `[batch unit]`, NaN off the support.
+        low: lower bound `[batch]`, -inf where that side is open.
+        high: upper bound `[batch]`, +inf where that side is open.
+    """
+
+    attention: Tensor
+    scores: Tensor
+    low: Tensor
+    high: Tensor
+
+    def rows(self, index: slice) -> Slab:
+        """Some of the instances."""
+        return Slab(self.attention[index], self.scores[index], self.low[index], self.high[index])
+
+    @property
+    def inside_mask(self) -> Tensor:
+        """The units that keep the output all by themselves `[batch unit]`."""
+        return (self.scores >= self.low[:, None]) & (self.scores <= self.high[:, None])
+
+    @property
+    def num_feasible_pairs(self) -> Tensor:
+        """How many pairs of units have a mix that keeps the output `[batch]`: all but those on one side of the slab."""
+        sides = (self.scores < self.low[:, None], self.scores > self.high[:, None])
+        below, above = (_num_pairs(side.sum(-1)) for side in sides)
+        return _num_pairs((~self.scores.isnan()).sum(-1)) - below - above
+
+    @property
+    def max_weights(self) -> Tensor:
+        """The largest weight that any attention of the slab gives to each unit `[batch unit]`, zero off the support.
+
+        A unit beyond a bound gets most when the rest lies on the unit at the other end; no unit has reach 0, because
+        the mean of all scores is inside.
+        """
+        known = ~self.scores.isnan()
+        least = self.scores.masked_fill(~known, math.inf).amin(-1, keepdim=True)
+        most = self.scores.masked_fill(~known, -math.inf).amax(-1, keepdim=True)
+        low, high = self.low[:, None], self.high[:, None]
+        found = torch.where(self.scores < low, (most - low) / (most - self.scores), torch.ones_like(self.scores))
+        found = torch.where(self.scores > high, (high - least) / (self.scores - least), found)
+        return torch.where(known, found, 0.0)
+
+
+def build_slab(scores: Tensor, attention: Tensor, support: Tensor, epsilon: float) -> Slab:
+    """The attentions that change `p = sigmoid(Σ a·scores)` by at most `epsilon`; a bias belongs to every score.
+
+    The bounds are the logits of `p ± epsilon`; a side that no probability can reach is open. Both `p` and `1 - p` come
+    from the logit, so that a saturated output keeps its digits.
+
+    >>> even = build_slab(torch.zeros(1, 2), torch.tensor([[0.5, 0.5]]), torch.ones(1, 2, dtype=torch.bool), 0.25)
+    >>> even.low, even.high
+    (tensor([-1.0986], dtype=torch.float64), tensor([1.0986], dtype=torch.float64))
+    """
+    attention, scores = attention.double(), scores.double()
+    logit = (attention * torch.where(support, scores, 0.0)).sum(-1)
+    yes, no = torch.sigmoid(logit), torch.sigmoid(-logit)
+    low = torch.log((yes - epsilon).clamp(min=0.0)) - torch.log(no + epsilon)
+    high = torch.log(yes + epsilon) - torch.log((no - epsilon).clamp(min=0.0))
+    return Slab(attention, scores.masked_fill(~support, math.nan), low, high)
+
+
+def find_exact_adversary(slab: Slab) -> Tensor:
+    """The attention of the slab with the largest Jensen-Shannon divergence `[batch unit]`, on at most two units.
+
+    Of equals the first unit, then the first pair, is taken. Where rounding leaves no vertex (bounds closer than the
+    scores' last digits) attention itself is given back.
+    """
+    batch, units = slab.scores.shape
+    size = max(1, _CHUNK // max(1, units * (units - 1)))
+    parts = [_find_exact_adversary_chunk(slab.rows(slice(start, start + size))) for start in range(0, batch, size)]
+    return torch.cat(parts) if parts else slab.attention
+
+
+def _find_exact_adversary_chunk(slab: Slab) -> Tensor:
+    attention, units = slab.attention, slab.attention.shape[-1]
+    own = 0.5 * _x_log_x(attention)
+    value = (_jsd_gain(torch.ones_like(attention), attention) + own).masked_fill(~slab.inside_mask, -math.inf)
+    best, unit = value.max(-1)
+    alone = torch.zeros_like(value).scatter(1, unit[:, None], 1.0)
+    found = torch.where(best[:, None] > -math.inf, alone, attention)
+    for pairs in torch.split(torch.triu_indices(units, units, 1, device=attention.device), _CHUNK, dim=1):
+        mixes = _pair_vertices(slab, *pairs)
+        i, j = (mixes.row, mixes.first), (mixes.row, mixes.second)
+        value = _jsd_gain(1 - mixes.share, attention[i]) + own[i] + _jsd_gain(mixes.share, attention[j]) + own[j]
+        found = mixes.replace_rows(found, _argmax_per_row(value, mixes.row, best))
+        best = best.scatter_reduce(0, mixes.row, value, "amax")
+    return found
+
+
+@dataclass(frozen=True)
+class _PairVertices:
+    """Pairs of units that touch a bound of the slab when `second` gets the weight `share`: a flat list by row."""
+
+    row: Tensor
+    first: Tensor
+    second: Tensor
+    share: Tensor
+
+    def replace_rows(self, found: Tensor, chosen: Tensor) -> Tensor:
+        """`found` with its rows replaced by the chosen mixes."""
+        share = self.share[chosen][:, None]
+        mixed = found.new_zeros(len(chosen), found.shape[-1])
+        mixed = mixed.scatter(1, self.first[chosen][:, None], 1 - share).scatter(1, self.second[chosen][:, None], share)
+        return found.index_copy(0, self.row[chosen], mixed)
+
+
+def _pair_vertices(slab: Slab, first: Tensor, second: Tensor) -> _PairVertices:
+    """Those of the given pairs: share = (bound - s_i) / (s_j - s_i).
+
+    Equal scores and absent units give no number, an open side none between 0 and 1.
+    """
+    start, end = slab.scores[:, None, first], slab.scores[:, None, second]
+    bounds = torch.stack([slab.low, slab.high], 1)[:, :, None]
+    share = (bounds - start) / (end - start)
+    row, side, pair = ((share >= 0) & (share <= 1)).nonzero(as_tuple=True)
+    return _PairVertices(row, first[pair], second[pair], share[row, side, pair])
+
+
+def _argmax_per_row(value: Tensor, row: Tensor, best: Tensor) -> Tensor:
+    """Where each row's largest value stands in the list, the first of equals; none for a row that `best` surpasses."""
+    most = best.scatter_reduce(0, row, value, "amax")
+    leading = ((value >= most[row]) & (value > best[row])).nonzero().squeeze(1)
+    _, counts = torch.unique_consecutive(row[leading], return_counts=True)
+    return leading[counts.cumsum(0) - counts]
+
+
+def _jsd_gain(weight: Tensor, attention: Tensor) -> Tensor:
+    """Half of `w ln w - (w + a) ln (w + a)`.
+
+    With ½ a ln a, this is what a unit of weight w adds to `JSD = ln 2 + Σ ½ (w ln w + a ln a - (w + a) ln (w + a))`;
+    units without weight add nothing.
+    """
+    return 0.5 * (_x_log_x(weight) - _x_log_x(weight + attention))
+
+
+def _x_log_x(value: Tensor) -> Tensor:
+    return value * value.clamp(min=_TINY).log()
+
+
+def _num_pairs(count: Tensor) -> Tensor:
+    return count * (count - 1) // 2
+
+
+def walk_to_vertex(weights: Tensor, scores: Tensor, attention: Tensor) -> Tensor:
+    """From each point to a vertex of the attentions with equal output, `[row unit]`, never nearer to attention.
+
+    Equal output means equal differences of the classes' logits: with the sum of the weights as many conditions as there
+    are classes. Any unit more leaves a direction to go in, both ways until a weight is zero; the divergence is convex,
+    so one of the two ends is at least as far as the start. No more units than classes are left in the end.
+
+    Args:
+        weights: where to start, `[row unit]`.
+        scores: what each unit adds to each class's logit `[row unit class]`.
+        attention: what divergence is measured from `[row unit]`.
+    """
+    classes, units = scores.shape[-1], scores.shape[-2]
+    differences = scores[..., 1:] - scores[..., :1]
+    size = differences.abs().amax((-2, -1), keepdim=True).clamp(min=_TINY)
+    conditions = torch.cat([differences / size, torch.ones_like(scores[..., :1])], -1)
+    for _ in range(units - classes):
+        busy = ((weights > 0).sum(-1) > classes).nonzero().squeeze(1)
+        if not len(busy):
+            break
+        weights = weights.index_copy(0, busy, _eliminate_unit(weights[busy], conditions[busy], attention[busy]))
+    return weights
+
+
+def _eliminate_unit(weights: Tensor, conditions: Tensor, attention: Tensor) -> Tensor:
+    """The farther of the two points where the first weight becomes zero; the units that attention likes go first."""
+    picked = torch.where(weights > 0, attention, -1.0).topk(conditions.shape[-1] + 1, dim=-1).indices
+    chosen = conditions.gather(1, picked[..., None].expand(-1, -1, conditions.shape[-1]))
+    # The last column of a complete Q is orthogonal to all the conditions, whatever their rank.
+    direction = torch.linalg.qr(chosen, mode="complete").Q[..., -1]
+    start, own = weights.gather(1, picked), attention.gather(1, picked)
+    forth, back = (_step_until_zero(start, way) for way in (direction, -direction))
+    farther = jensen_shannon(forth, own) >= jensen_shannon(back, own)
+    return weights.scatter(1, picked, torch.where(farther[:, None], forth, back))
+
+
+def _step_until_zero(start: Tensor, direction: Tensor) -> Tensor:
+    room, first = torch.where(direction < 0, start / -direction, math.inf).min(-1, keepdim=True)
+    return (start + room * direction).clamp(min=0.0).scatter(1, first, 0.0)

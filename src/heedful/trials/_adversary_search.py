@@ -1,0 +1,213 @@
+"""The search of Jain & Wallace (algorithm 3) for attention far from the model's that leaves the output as it was.
+
+A few adversaries per instance start at random and descend together by Adam (AMSGrad); they are pushed away from
+attention and from each other, and pulled back when the output changes by more than the hinge allows. Where the search
+ends depends on its start: what it finds is a lower bound. The gradient is written out, which is several times
+faster than recording it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from heedful.measures.divergence import jensen_shannon
+from heedful.seeding import sample_uniform
+
+_MASKED_LOGIT = -1e4
+"""Logit of a unit off the support: weight exactly 0, yet no infinity that would spoil a product."""
+
+_BISECTION_STEPS = 40
+
+
+@dataclass(frozen=True)
+class AdversarySearchSettings:
+    """How the search goes; the defaults are those of the released code.
+
+    Args:
+        hinge: change of the output that costs nothing while searching (.01; results are judged by another threshold).
+        penalty: cost of a change beyond the hinge, for each adversary.
+        spread: standard deviation of the logits at the start.
+    """
+
+    num_adversaries: int = 5
+    steps: int = 500
+    hinge: float = 0.01
+    lr: float = 0.01
+    penalty: float = 500.0
+    init_std: float = 3.0
+
+
+class OutputChange(Protocol):
+    """How much the output changes under other attention, and in which direction it changes most."""
+
+    def __call__(self, attention: Tensor, /) -> tuple[Tensor, Tensor]:
+        """Changes `[batch count]` of attentions `[batch count query unit]`, and their derivatives of the same shape."""
+        ...
+
+
+@dataclass(frozen=True)
+class LinearOutputChange:
+    """`scale · Σ_c |softmax(a·scores + offset) - before|`: everything on projected scores.
+
+    Args:
+        scores: what each unit adds to each class's logit `[batch unit class]`.
+        offset: bias `[batch class]`, -inf where a class is not admitted.
+        before: probabilities under the model's own attention `[batch class]`.
+        scale: 1 for the paper's L1 norm over classes, ½ for its one probability of two classes.
+    """
+
+    scores: Tensor
+    offset: Tensor
+    original_probabilities: Tensor
+    scale: float
+
+    def __call__(self, attention: Tensor, /) -> tuple[Tensor, Tensor]:
+        after = torch.softmax(torch.bmm(attention[:, :, 0], self.scores) + self.offset[:, None], -1)
+        moved = after - self.original_probabilities[:, None]
+        sign = moved.sign()
+        slope = after * (sign - (after * sign).sum(-1, keepdim=True)) * self.scale
+        return moved.abs().sum(-1) * self.scale, torch.bmm(slope, self.scores.mT).unsqueeze(2)
+
+
+@dataclass(frozen=True)
+class AutogradOutputChange:
+    """The same for any decoder, with the derivative recorded by autograd.
+
+    Args:
+        outputs: probabilities `[batch count class]` of attentions `[batch count query unit]`.
+    """
+
+    outputs: Callable[[Tensor], Tensor]
+    original_probabilities: Tensor
+    scale: float
+
+    def __call__(self, attention: Tensor, /) -> tuple[Tensor, Tensor]:
+        with torch.enable_grad():
+            attention = attention.detach().requires_grad_()
+            change = (self.outputs(attention) - self.original_probabilities[:, None]).abs().sum(-1) * self.scale
+            (slope,) = torch.autograd.grad(change.sum(), attention)
+        return change.detach(), slope
+
+
+def initial_logits(support: Tensor, seeds: Tensor, settings: AdversarySearchSettings) -> Tensor:
+    """Random logits to start from, `[batch adversary query unit]`, a function of each row's own seed only.
+
+    The paper's log(1/length) is left out: softmax forgets what is common to all units.
+    """
+    batch, queries, units = support.shape
+    uniform = sample_uniform(seeds, settings.num_adversaries * queries, units) + 2.0**-54
+    normal: Tensor = torch.special.ndtri(uniform).reshape(batch, settings.num_adversaries, queries, units)
+    return (normal * settings.init_std).masked_fill(~support[:, None], _MASKED_LOGIT)
+
+
+@torch.no_grad()
+def search_adversaries(
+    attention: Tensor, change: OutputChange, logits: Tensor, settings: AdversarySearchSettings
+) -> Tensor:
+    """Adversaries `[batch adversary query unit]` after the descent from these logits.
+
+    Minimised, for every instance by itself, is `Σ_i (-D(a_i, a) + penalty · relu(change_i - hinge)) - mean_ij D(a_i,
+    a_j)`, the mean over the full square with its zeros on the diagonal; of several queries D is the mean.
+
+    Args:
+        attention: the model's own `[batch query unit]`.
+    """
+    logits = logits.to(attention.dtype).clone()
+    # Fused: one pass over memory instead of eight.
+    optimiser = torch.optim.Adam([logits], lr=settings.lr, amsgrad=True, fused=True)
+    crowd = _RepulsionPairs.build(settings.num_adversaries, attention)
+    for _ in range(settings.steps):
+        logits.grad = _gradient(logits, attention, change, crowd, settings)
+        optimiser.step()
+    return torch.softmax(logits, -1)
+
+
+@dataclass(frozen=True)
+class _RepulsionPairs:
+    """Who is pushed away from whom: pairs among adversaries and attention, which counts as the last of them.
+
+    Args:
+        pulls: weight of each pair's `ln(p + q)` in each adversary's gradient `[adversary pair]`.
+        push: weight of an adversary's own logarithm.
+    """
+
+    first: Tensor
+    second: Tensor
+    pair_weights: Tensor
+    self_weight: float
+
+    @staticmethod
+    def build(adversaries: int, attention: Tensor) -> _RepulsionPairs:
+        """dD(p, q)/dp = ½ (ln p - ln (p + q)) + constant; softmax forgets the constant."""
+        count, queries = adversaries, attention.shape[1]
+        first, second = torch.triu_indices(count + 1, count + 1, 1, device=attention.device)
+        weight = torch.where(second == count, 0.5, 1 / count**2).to(attention.dtype) / queries
+        member = torch.arange(count, device=attention.device)[:, None]
+        pulls = ((first == member) | (second == member)) * weight
+        return _RepulsionPairs(first, second, pulls, (0.5 + (count - 1) / count**2) / queries)
+
+
+def _gradient(
+    logits: Tensor, attention: Tensor, change: OutputChange, pairs: _RepulsionPairs, settings: AdversarySearchSettings
+) -> Tensor:
+    logarithm = torch.log_softmax(logits, -1)
+    weights = logarithm.exp()
+    everybody = torch.cat([weights, attention.unsqueeze(1)], 1)
+    both = everybody[:, pairs.first] + everybody[:, pairs.second]
+    both = both.clamp_(min=torch.finfo(both.dtype).tiny).log_()
+    towards = (
+        torch.matmul(pairs.pair_weights, both.flatten(2)).view_as(weights).sub_(logarithm, alpha=pairs.self_weight)
+    )
+    moved, slope = change(weights)
+    towards += (moved > settings.hinge)[:, :, None, None] * slope * settings.penalty
+    return weights * (towards - (weights * towards).sum(-1, keepdim=True))
+
+
+def stretch_to_boundary(
+    candidates: Tensor, attention: Tensor, output_change: Callable[[Tensor], Tensor], epsilon: float
+) -> Tensor:
+    """Each candidate `[batch count query unit]` pulled along its ray from attention, as far as the output allows.
+
+    The divergence grows along the ray. Bisection from attention outwards stays where the output moves by at most
+    epsilon, and may stop short where that set has gaps.
+
+    Args:
+        moved: change of the output `[batch count]` under attentions of the candidates' shape.
+    """
+    start = attention.unsqueeze(1)
+    ray = candidates - start
+    # The ray leaves the simplex where the first weight becomes zero; absent units never do.
+    room = torch.where(ray < 0, start / -ray, torch.inf).flatten(2).amin(-1)
+    high = torch.where(room.isfinite(), room, 0.0)
+    low = torch.zeros_like(high)
+
+    def at(step: Tensor) -> Tensor:
+        return (start + step[:, :, None, None] * ray).clamp(min=0.0)
+
+    low = torch.where(output_change(at(high)) <= epsilon, high, low)
+    for _ in range(_BISECTION_STEPS):
+        middle = (low + high) / 2
+        kept = output_change(at(middle)) <= epsilon
+        low, high = torch.where(kept, middle, low), torch.where(kept, high, middle)
+    return at(low)
+
+
+def candidate_divergences(candidates: Tensor, attention: Tensor) -> Tensor:
+    """Jensen-Shannon divergence of candidates `[batch count query unit]` from attention, the mean over queries."""
+    return jensen_shannon(candidates, attention.unsqueeze(1)).mean(-1)
+
+
+def select_best_candidate(candidates: Tensor, attention: Tensor, change: Tensor, epsilon: float) -> Tensor:
+    """The farthest candidate `[batch query unit]` whose change `[batch count]` is at most epsilon; the first of equals.
+
+    Attention itself is always a candidate, so that something remains.
+    """
+    candidates = torch.cat([attention.unsqueeze(1), candidates], 1)
+    change = torch.cat([torch.zeros_like(change[:, :1]), change], 1)
+    value = candidate_divergences(candidates, attention).masked_fill(change > epsilon, -torch.inf)
+    return candidates[torch.arange(len(candidates), device=value.device), value.argmax(1)]

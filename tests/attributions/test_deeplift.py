@@ -1,0 +1,505 @@
+"""DeepLIFT: each rule by hand, completeness on every model of the house, captum as oracle, and the paper's faults."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from captum.attr import DeepLift as CaptumDeepLift
+from torch import Generator, Tensor, nn
+
+from heedful.attributions import _deeplift_rules
+from heedful.attributions._base import CompleteAttribution, target_output
+from heedful.attributions._deeplift_rules import multipliers
+from heedful.attributions.deeplift import DeepLift, DeepShap
+from heedful.measures.rank_correlation import kendall_tau
+from heedful.models.attentive import Additive, Attentive, Softmax, Sparsemax
+from heedful.models.encoders import GRU, BiLSTM
+from heedful.models.input_forms import InputFormat, PairInput, SingleInput
+from heedful.models.transformer import FAMILIES, TinyTransformer
+from heedful.tasks import BinaryClassification, MulticlassClassification, Regression
+from heedful.types import Batch, Model, Task, Trace, UserError
+from tests.attributions.test_gradient import BATCH, TARGET, pooled
+from tests.models.test_attentive import PLANS, batch_for, built
+from tests.networks import batch_of, texts, tiny
+
+DOUBLE = torch.float64
+
+
+def shares(
+    read: Callable[[Tensor], Tensor], given: Tensor | list[float], reference: Tensor | list[float]
+) -> tuple[Tensor, Tensor]:
+    """What each entry of one row gets, and the difference that is to be shared out."""
+    rows = [torch.as_tensor(row, dtype=DOUBLE).unsqueeze(0) for row in (given, reference)]
+    slopes, difference = multipliers(read, *rows)
+    return (slopes * (rows[0] - rows[1]))[0], difference[0]
+
+
+def test_a_product_is_shared_at_the_middle_of_the_other_factor() -> None:
+    found, difference = shares(lambda x: x[:, 0] * x[:, 1], [3, 5], [1, 2])
+    assert found.tolist() == pytest.approx([2 * 3.5, 3 * 2])
+    assert float(difference) == pytest.approx(15 - 2)
+
+
+def test_a_quotient_is_shared_as_the_product_that_undoes_it() -> None:
+    # y1 = 3/4 and y0 = 1/2: (da - 5/8 db) / 3 for da = db = 2
+    found, _ = shares(lambda x: x[:, 0] / x[:, 1], [3, 4], [1, 2])
+    assert found.tolist() == pytest.approx([2 / 3, -5 / 12])
+    found, _ = shares(lambda x: (6 / x).sum(1), [3], [2])
+    assert found.tolist() == pytest.approx([-1])
+    found, _ = shares(lambda x: (torch.full((2, 1), 6.0, dtype=DOUBLE) / x).sum(1), [3], [2])
+    assert found.tolist() == pytest.approx([-1])
+
+
+def test_a_norm_of_a_reference_without_spread_stays_in_bounds() -> None:
+    found, difference = shares(lambda x: nn.functional.layer_norm(x, (3,), eps=1e-12)[:, 0], [1, 2, 6], [0, 0, 0])
+    assert float(found.sum()) == pytest.approx(float(difference))
+    assert found.abs().max() < 10
+
+
+def test_the_winner_of_the_larger_half_gets_the_whole_difference_of_a_maximum() -> None:
+    found, _ = shares(lambda x: x.amax(1), [4, 3, 1], [0, 2, 1])
+    assert found.tolist() == pytest.approx([2, 0, 0])
+    found, _ = shares(lambda x: x.amax(dim=1, keepdim=True)[:, 0], [0, 2, 1], [4, 3, 1])
+    assert found.tolist() == pytest.approx([-2, 0, 0])
+    found, _ = shares(lambda x: x.amax(1), [2, 1], [2, 0])
+    assert found.tolist() == pytest.approx([0, 0])
+
+
+def test_the_softmax_of_two_is_the_sigmoid_of_their_difference() -> None:
+    two, _ = shares(lambda x: x.softmax(-1)[:, 0], [2, -1], [-0.5, 0.25])
+    one, _ = shares(lambda x: (x[:, 0] - x[:, 1]).sigmoid(), [2, -1], [-0.5, 0.25])
+    assert torch.allclose(two, one, atol=1e-14)
+
+
+def test_a_softmax_far_from_its_reference_is_complete_in_float32_and_deaf_to_masked_scores() -> None:
+    given, reference = torch.tensor([[300.0, -200, 0, -torch.inf]]), torch.tensor([[-300.0, 200, 0, -torch.inf]])
+
+    def read(scores: Tensor) -> Tensor:
+        hidden = torch.tensor([False, False, False, True])
+        return torch.softmax(scores.masked_fill(hidden, -torch.inf), dim=-1)[:, 0]
+
+    slopes, difference = multipliers(read, given.nan_to_num(neginf=7), reference.nan_to_num(neginf=-7))
+    assert slopes[0, 3] == 0
+    assert float((slopes * (given - reference).nan_to_num(0))[0].sum()) == pytest.approx(1)
+    assert float(difference) == pytest.approx(1)
+
+
+def some(rows: int, size: int, seed: int = 0) -> Tensor:
+    return torch.randn(rows, size, generator=Generator().manual_seed(seed), dtype=DOUBLE)
+
+
+def mixture(values: Tensor) -> Tensor:
+    """A number of each row that depends on all of its entries, each with another weight."""
+    flat = values.flatten(1)
+    return flat @ torch.linspace(-1, 2, flat.shape[1], dtype=flat.dtype)
+
+
+OPERATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    **{name: getattr(torch.Tensor, name) for name in ("tanh", "sigmoid", "erf", "sin", "cos", "relu", "abs", "square")},
+    **{name: getattr(nn.functional, name) for name in ("gelu", "silu", "mish", "softplus", "leaky_relu")},
+    **{name: getattr(nn.functional, name) for name in ("relu6", "elu", "selu", "hardtanh")},
+    "log_sigmoid": nn.functional.logsigmoid,
+    "exp": torch.exp,
+    "log": lambda x: (x.abs() + 0.01).log(),
+    "sqrt": lambda x: (x.abs() + 0.01).sqrt(),
+    "rsqrt": lambda x: (x * x + 0.01).rsqrt(),
+    "reciprocal": lambda x: 1 / (3 + x.tanh()),
+    "pow": lambda x: x**3 + x**2 + (x.abs() + 0.1) ** 1.7 + (x.abs() + 0.1) ** -0.5,
+    "clamp": lambda x: x.clamp(-0.3, 0.4),
+    "clamp_min": lambda x: x.clamp_min(0.1),
+    "clamp_max": lambda x: x.clamp_max(0.1),
+    "in place": lambda x: (x * 2).mul_(x).sub_(1).tanh_(),
+    "relu in place": lambda x: nn.functional.relu(x * 2, inplace=True),
+    "gelu by tanh": lambda x: nn.functional.gelu(x, approximate="tanh"),
+    "quotient": lambda x: x / (x.square() + 0.1),
+    "quotient in place": lambda x: (x * 2).div_(x.square() + 0.1),
+    "bmm": lambda x: torch.bmm(x[:, :6].reshape(-1, 2, 3), x[:, 2:8].reshape(-1, 3, 2)),
+    "matmul": lambda x: x[:, :6].reshape(-1, 2, 3) @ x[:, 2:8].reshape(-1, 3, 2),
+    "einsum": lambda x: torch.einsum("bij,bkj->bik", x[:, :6].reshape(-1, 2, 3), x[:, 2:8].reshape(-1, 2, 3)),
+    "softmax": lambda x: nn.functional.softmax(3 * x, dim=1),
+    "layer norm": lambda x: nn.functional.layer_norm(x, (8,), torch.arange(8).to(x), torch.ones(8).to(x)),
+    "plain layer norm": lambda x: nn.functional.layer_norm(x, (8,)),
+}
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_every_known_operation_carries_differences_exactly(name: str) -> None:
+    given, other = some(4, 8, seed=1), some(4, 8, seed=2)
+    for reference in (other, given + 1e-3 * other, given + 1e-7 * other):
+        slopes, difference = multipliers(lambda x: mixture(OPERATIONS[name](x)), given, reference)
+        assert torch.allclose((slopes * (given - reference)).sum(1), difference, rtol=1e-9, atol=1e-13)
+        assert difference.abs().min() > 0
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_where_input_and_reference_meet_multipliers_are_slopes(name: str) -> None:
+    given = some(4, 8, seed=1)
+    slopes, _ = multipliers(lambda x: mixture(OPERATIONS[name](x)), given, given.clone())
+    at = given.clone().requires_grad_()
+    (expected,) = torch.autograd.grad(mixture(OPERATIONS[name](at)).sum(), at)
+    assert torch.allclose(slopes, expected, atol=1e-8)
+
+
+def test_no_rule_is_without_a_test() -> None:
+    named = {
+        *_deeplift_rules.SMOOTH_FUNCTIONS,
+        *_deeplift_rules.PIECEWISE_FUNCTIONS,
+        *_deeplift_rules.CLOSED_FORM_SECANTS,
+    }
+    assert named <= set(OPERATIONS)
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+@pytest.mark.parametrize("bias", [True, False])
+def test_recurrent_kernels_are_written_out_with_the_same_values(kind: type[nn.LSTM | nn.GRU], *, bias: bool) -> None:
+    cell = kind(3, 4, batch_first=True, bias=bias).double().requires_grad_(requires_grad=False)
+    for weight in cell.parameters():
+        weight.copy_(some(weight.shape[0], weight.numel() // weight.shape[0]).reshape(weight.shape))
+    given, reference = some(2, 15, seed=1).reshape(2, 5, 3), some(2, 15, seed=2).reshape(2, 5, 3)
+    inside: list[Tensor] = []
+
+    def read(inputs: Tensor) -> Tensor:
+        states, last = cell(inputs)
+        inside.extend((states.detach(), (last[0] if kind is nn.LSTM else last).detach()))
+        return mixture(states) + mixture(states.tanh()[:, -1])
+
+    slopes, difference = multipliers(read, given, reference)
+    fused, last = cell(torch.cat([given, reference]))
+    assert torch.allclose(inside[0], fused, atol=1e-14)
+    assert torch.allclose(inside[1], last[0] if kind is nn.LSTM else last, atol=1e-14)
+    assert torch.allclose((slopes * (given - reference)).sum((1, 2)), difference, atol=1e-12)
+
+
+def missing(found: CompleteAttribution, model: Model, batch: Batch, target: Tensor) -> float:
+    """How far scores are from f(text) - f(text of padding), recomputed from the ids."""
+    with torch.no_grad():
+        blank = batch.inputs.masked_fill(
+            batch.content_mask if batch.inputs.dim() == 2 else batch.content_mask.unsqueeze(-1), 0
+        )
+        ends = [model(some).logits for some in (batch, replace(batch, inputs=blank))]
+    difference = target_output(model.task, ends[0], target, "logit") - target_output(
+        model.task, ends[1], target, "logit"
+    )
+    assert difference.abs().max() > 1e-3
+    return float((found.scores.sum(1) - difference).abs().max())
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=repr)
+def test_deeplift_is_complete_on_pooled_models(plan: Attentive) -> None:
+    model, batch = built(plan).eval(), replace(batch_for(plan.input_format), candidates=None)
+    target = torch.arange(len(batch)) % 3
+    found = DeepLift(output="logit")(model, batch, target)
+    assert missing(found, model, batch, target) < 1e-12
+    assert found.convergence_delta.abs().max() < 1e-12
+    assert DeepLift()(model, batch, target).convergence_delta.abs().max() < 1e-12
+    found = DeepLift(output="logit")(model.float(), batch, target)
+    assert missing(found, model, batch, target) < 2e-6
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_deeplift_is_complete_on_every_family_of_transformers(family: str) -> None:
+    model, batch = tiny(family), batch_of(family)
+    found = DeepLift(output="logit")(model, batch, TARGET)
+    assert missing(found, model, batch, TARGET) < 1e-12
+    assert DeepLift()(model, batch, TARGET).convergence_delta.abs().max() < 1e-12
+    found = DeepLift(output="logit")(model.float(), batch, TARGET)
+    assert missing(found, model, batch, TARGET) < 1e-5
+
+
+@pytest.mark.parametrize("family", ["bert", "vit"])
+def test_a_saturated_transformer_in_float32_is_complete_too(family: str) -> None:
+    model = TinyTransformer(family, layers=3, initializer_range=1.0).build(
+        MulticlassClassification(3), None, Generator().manual_seed(2)
+    )
+    found = DeepLift(output="logit")(model, batch_of(family), TARGET)
+    attention = model(batch_of(family)).attention
+    assert attention.max() > 0.999
+    assert missing(found, model, batch_of(family), TARGET) < 1e-4
+
+
+def test_admitted_answers_do_not_disturb_the_shares() -> None:
+    plan = next(plan for plan in PLANS if plan.input_format.has_question)
+    model, batch = built(plan).eval(), batch_for(plan.input_format)
+    found = DeepLift()(model, batch, torch.tensor([0, 0, 1, 2]))
+    assert found.convergence_delta.abs().max() < 1e-12
+    assert torch.isfinite(found.scores).all()
+
+
+def test_an_operation_without_a_rule_leaves_a_gap_that_is_told() -> None:
+    model = pooled(normaliser=Sparsemax())
+    found = DeepLift(output="logit")(model, BATCH, TARGET)
+    assert found.convergence_delta.abs().max() > 1e-4
+    twin = replace(BATCH, inputs=BATCH.inputs.masked_fill(BATCH.content_mask, 0))
+    with torch.no_grad():
+        ends = [target_output(model.task, model(some).logits, TARGET, "logit") for some in (BATCH, twin)]
+    assert torch.allclose(found.convergence_delta, found.scores.sum(1) - (ends[0] - ends[1]))
+
+
+class Layered(Model):
+    """A feed-forward network of registered modules on all embeddings of a text of three units."""
+
+    def __init__(self, *, registered: bool = True) -> None:
+        super().__init__()
+        self.task, self.registered = Regression(), registered
+        self.table = nn.Parameter(some(9, 2, seed=5))
+        sizes = ((6, 5), (5, 4), (4, 3), (3, 1))
+        self.steps = nn.ModuleList(nn.Linear(*size).double() for size in sizes)
+        self.curves = nn.ModuleList((nn.ReLU(), nn.Tanh(), nn.Sigmoid()))
+        with torch.no_grad():
+            for number, step in enumerate(self.steps):
+                for weight in step.parameters():
+                    weight.copy_(some(len(weight), weight.numel() // len(weight), seed=number).reshape(weight.shape))
+
+    def forward(self, batch: Batch, *, embeddings: Tensor | None = None, attention: Tensor | None = None) -> Trace:
+        embeddings = self.table[batch.inputs] if embeddings is None else embeddings
+        state = embeddings.flatten(1)
+        for number, step in enumerate(self.steps):
+            state = step(state)
+            if number < 3:
+                curve = self.curves[number] if self.registered else (torch.relu, torch.tanh, torch.sigmoid)[number]
+                state = curve(state)
+        return Trace(embeddings, embeddings, torch.ones(len(batch), 1, 1, 1, 3).to(embeddings) / 3, state)
+
+
+def three(rows: int = 4) -> Batch:
+    units = torch.arange(3).expand(rows, 3)
+    inputs = torch.randint(1, 9, (rows, 3), generator=Generator().manual_seed(1))
+    return Batch(tuple(map(str, range(rows))), inputs, inputs > 0, torch.zeros_like(inputs), units)
+
+
+def test_on_registered_modules_deeplift_is_captums() -> None:
+    model, batch, target = Layered(), three(), torch.zeros(4, dtype=torch.int64)
+    found = DeepLift()(model, batch, target)
+    assert torch.allclose(DeepLift(legacy=True)(model, batch, target).scores, found.scores, atol=1e-9)
+
+    class Plain(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, embeddings: Tensor) -> Tensor:
+            rows = batch.rows(torch.arange(len(embeddings)) % 4)
+            logits: Tensor = self.model(rows, embeddings=embeddings).logits[:, 0]
+            return logits
+
+    given, reference = (model.table[ids].detach() for ids in (batch.inputs, torch.zeros_like(batch.inputs)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = CaptumDeepLift(Plain()).attribute(given, reference).sum(-1)
+    assert torch.allclose(found.scores, expected, atol=1e-9)
+    assert found.convergence_delta.abs().max() < 1e-12
+    assert found.scores.abs().max() > 0.1
+
+
+def test_where_a_function_takes_the_place_of_a_module_captum_fails_and_we_do_not() -> None:
+    module, function, target = Layered(), Layered(registered=False), torch.zeros(4, dtype=torch.int64)
+    expected = DeepLift()(module, three(), target).scores
+    assert torch.allclose(DeepLift()(function, three(), target).scores, expected, atol=1e-12)
+    found = DeepLift(legacy=True)(function, three(), target)
+    assert found.convergence_delta.abs().max() > 0.01
+
+
+def gradient_times_difference(model: Model, batch: Batch, target: Tensor, given: Tensor, blank: Tensor) -> Tensor:
+    at = given.detach().clone().requires_grad_()
+    values = target_output(model.task, model(batch, embeddings=at).logits, target, "probability")
+    return (torch.autograd.grad(values.sum(), at)[0] * (given - blank)).sum(-1)
+
+
+@pytest.mark.parametrize("encoder", [BiLSTM(3), GRU(3)])
+def test_legacy_deeplift_of_a_recurrent_model_is_gradient_times_difference(encoder: BiLSTM | GRU) -> None:
+    model = pooled(encoder)
+    given = model(BATCH).embeddings.detach()
+    blank = given.masked_fill(BATCH.content_mask.unsqueeze(-1), 0)
+    expected = gradient_times_difference(model, BATCH, TARGET, given, blank)
+    found = DeepLift(legacy=True)(model, BATCH, TARGET)
+    assert torch.allclose(found.scores, expected, atol=1e-10)
+    assert found.convergence_delta.abs().max() > 1e-3
+    assert not torch.allclose(DeepLift()(model, BATCH, TARGET).scores, expected, atol=1e-3)
+
+
+def test_deepshap_over_equal_references_is_deeplift() -> None:
+    model = pooled()
+    found, expected = (method(model, BATCH, TARGET) for method in (DeepShap(n_baselines=7), DeepLift()))
+    assert torch.equal(found.scores, expected.scores)
+    near = DeepShap(n_baselines=7, stdevs=1e-9)(model, BATCH, TARGET)
+    assert torch.allclose(near.scores, expected.scores, atol=1e-7)
+    assert not torch.equal(near.scores, expected.scores)
+
+
+def test_deepshap_is_the_mean_over_its_noisy_references() -> None:
+    model, method = pooled(), DeepShap(n_baselines=3, stdevs=0.5, seed=4)
+    given = model(BATCH).embeddings.detach()
+    expected = torch.zeros_like(BATCH.words).double()
+    weights = model.requires_grad_(requires_grad=False)
+    for number in range(3):
+        noise = method._noise(BATCH, torch.full((3,), number), given.shape[2])
+        reference = torch.where(BATCH.content_mask.unsqueeze(-1), noise, given)
+
+        def read(both: Tensor) -> Tensor:
+            pair = BATCH.rows(torch.arange(6) % 3)
+            return target_output(weights.task, weights(pair, embeddings=both).logits, TARGET.repeat(2), "probability")
+
+        slopes, _ = multipliers(read, given, reference)
+        expected += (slopes * (given - reference)).sum(-1) / 3
+    found = method(model, BATCH, TARGET)
+    assert torch.allclose(found.scores, expected, atol=1e-12)
+    assert found.convergence_delta.abs().max() < 1e-12
+
+
+def test_the_noise_of_references_is_gaussian_and_belongs_to_example_seed_and_number() -> None:
+    method, number = DeepShap(stdevs=2.0), torch.zeros(3, dtype=torch.int64)
+    noise = method._noise(BATCH, number, 2000)
+    assert float(noise.mean()) == pytest.approx(0, abs=0.05)
+    assert float(noise.std()) == pytest.approx(2, rel=0.02)
+    alone = method._noise(BATCH.rows(torch.tensor([1])), number[:1], 2000)
+    assert torch.equal(alone[0], noise[1, :5])
+    assert not torch.equal(method._noise(BATCH, number + 1, 2000), noise)
+    assert not torch.equal(replace(method, seed=1)._noise(BATCH, number, 2000), noise)
+
+
+def test_legacy_deepshap_reads_half_of_each_mean_under_the_other_texts_mask_and_target() -> None:
+    model, batch = pooled(), BATCH.rows(torch.tensor([0, 2, 1]))
+    target = torch.tensor([0, 1, 1])
+    given = model(batch).embeddings.detach()
+    blank = given.masked_fill(batch.content_mask.unsqueeze(-1), 0)
+    found = DeepShap(legacy=True)(model, batch, target).scores
+    for row, hosts in enumerate(((0, 1), (0, 1), (2, 2))):
+        expected = torch.zeros(batch.mask.shape[1]).double()
+        for host in hosts:
+            foreign = replace(batch, mask=batch.mask[[host] * 3], words=batch.words[[host] * 3])
+            share = gradient_times_difference(model, foreign, target[[host] * 3], given[[row] * 3], blank[[row] * 3])
+            expected += share[0] / 2
+        assert torch.allclose(found[row], expected * batch.content_mask[row], atol=1e-12)
+
+
+def test_legacy_deepshap_cuts_or_pads_each_text_of_a_pair_to_the_others_length() -> None:
+    model, batch = built(Attentive(BiLSTM(3), Additive(), input_format=PairInput())).eval(), batch_for(PairInput())
+    first = batch.rows(torch.tensor([0, 3]))
+    target = torch.tensor([2, 0])
+    given = model(first).embeddings.detach()
+    # Row 0: parts of 6 and 4 units; row 1: of 8 and 5. Under row 1's masks row 0 has two and one units of padding.
+    none = torch.zeros(3, given.shape[2]).double()
+    moved = torch.cat([given[0, :6], none[:2], given[0, 6:10], none[:1]]).unsqueeze(0)
+    host = first.rows(torch.tensor([1]))
+    blank = moved.masked_fill(first.content_mask[0][[*range(6), 0, 0, *range(6, 10), 0]].unsqueeze(-1), 0)
+    share = gradient_times_difference(model, host, target[1:], moved, blank)[0]
+    own = gradient_times_difference(
+        model, first, target, given, given.masked_fill(first.content_mask.unsqueeze(-1), 0)
+    )[0, :10]
+    found = DeepShap(legacy=True)(model, first, target).scores[0, :10]
+    assert torch.allclose(found, (own + torch.cat([share[:6], share[8:12]])) / 2, atol=1e-12)
+
+
+def drawn_texts(rows: int, *, pair: bool) -> Batch:
+    generator = Generator().manual_seed(0)
+    lengths = torch.randint(5, 40, (rows,), generator=generator)
+    place = torch.arange(int(lengths.max()))
+    mask = place < lengths.unsqueeze(1)
+    inputs = torch.randint(4, 200, mask.shape, generator=generator).masked_fill(~mask, 0)
+    segments = (place >= (lengths // 2).unsqueeze(1)) & mask & pair
+    return Batch(tuple(map(str, range(rows))), inputs, mask, segments.long(), place.where(mask, -1))
+
+
+@pytest.mark.parametrize(
+    ("task", "shape", "printed"),
+    [
+        (BinaryClassification(), SingleInput(), (0.842, 0.873)),
+        (MulticlassClassification(3), PairInput(), (0.58, 0.676)),
+    ],
+)
+def test_the_tiling_fault_alone_gives_the_agreement_that_the_paper_prints(
+    task: Task, shape: InputFormat, printed: tuple[float, float]
+) -> None:
+    batch, generator = drawn_texts(40, pair=shape == PairInput()), Generator().manual_seed(1)
+    table = torch.randn(200, 50, generator=generator)
+    model = Attentive(BiLSTM(64), Additive(), Softmax(), shape).build(task, table, generator).eval()
+    target = task.probabilities(model(batch).logits).argmax(1)
+    lift, shap = (
+        method(model, batch, target).scores.abs() for method in (DeepLift(legacy=True), DeepShap(legacy=True))
+    )
+    tau = float(kendall_tau(lift, shap, batch.content_mask).value.mean())
+    assert printed[0] - 0.1 < tau < printed[1] + 0.1
+
+
+METHODS = (DeepLift(), DeepLift(special_tokens=True, baselines="zero"), DeepShap(stdevs=0.1), DeepLift(legacy=True))
+
+
+def models() -> dict[str, Model]:
+    generator = Generator().manual_seed(0)
+    return {
+        "pooled": pooled().float(),
+        "transformer": TinyTransformer("bert", vocab_size=30).build(BinaryClassification(), None, generator).eval(),
+    }
+
+
+@pytest.mark.parametrize("name", ["pooled", "transformer"])
+@pytest.mark.parametrize("method", METHODS, ids=repr)
+def test_the_laws_of_attributions_hold(name: str, method: DeepLift | DeepShap) -> None:
+    model = models()[name]
+    found = method(model, BATCH, TARGET)
+    assert torch.equal(found.mask, BATCH.mask if method.special_tokens else BATCH.content_mask)
+    assert (found.scores[~found.mask] == 0).all()
+    assert (found.scores[BATCH.content_mask] != 0).all()
+    assert found.scores.dtype == found.convergence_delta.dtype == DOUBLE
+    with torch.no_grad():
+        assert torch.equal(method(model, BATCH, TARGET).scores, found.scores)
+    assert torch.allclose(replace(method, internal_batch_size=2)(model, BATCH, TARGET).scores, found.scores, atol=1e-6)
+    for row in range(3):
+        alone = method(model, BATCH.rows(torch.tensor([row])), TARGET[row : row + 1]).scores[0]
+        assert torch.allclose(alone, found.scores[row, : len(alone)], atol=1e-6)
+
+
+class Refused(Exception):
+    """Raised inside a model, to see what a method leaves behind."""
+
+
+@pytest.mark.parametrize("method", [*METHODS, DeepShap(legacy=True)], ids=repr)
+@pytest.mark.parametrize("failing", [False, True])
+@pytest.mark.parametrize("name", ["pooled", "transformer"])
+def test_the_model_is_left_untouched(name: str, method: DeepLift | DeepShap, *, failing: bool) -> None:
+    model = models()[name]
+    weights = dict(model.named_parameters())
+    values = {name: value.clone() for name, value in weights.items()}
+    known = {module: set(vars(module)) for module in model.modules()}
+    drawn, calls = torch.get_rng_state(), 0
+
+    def refuse(*_: object) -> None:
+        nonlocal calls
+        calls += 1
+        if failing and calls == 3:  # the third reading is the first under the rules, or under captum's hooks
+            raise Refused
+
+    handle = model.register_forward_hook(refuse)
+    if failing:
+        with pytest.raises(Refused):
+            method(model, BATCH, TARGET)
+    else:
+        method(model, BATCH, TARGET)
+    handle.remove()
+    assert all(weights[name] is value and torch.equal(value, values[name]) for name, value in model.named_parameters())
+    assert all(parameter.grad is None and parameter.requires_grad for parameter in model.parameters())
+    assert all(set(vars(module)) == names for module, names in known.items())
+    assert not any(m.training or m._forward_hooks or m._forward_pre_hooks or m._backward_hooks for m in known)
+    assert torch.equal(torch.get_rng_state(), drawn)
+    assert torch.is_grad_enabled()
+    assert torch.equal(torch.relu(torch.tensor([-1.0], requires_grad=True)), torch.zeros(1))
+
+
+def test_impossible_settings_are_refused() -> None:
+    with pytest.raises(UserError, match="at least 1 reference"):
+        DeepShap(n_baselines=0)
+    with pytest.raises(UserError, match="two equal references"):
+        DeepShap(legacy=True, stdevs=1.0)
+    with pytest.raises(UserError, match=r"'blank'.*pad, zero, mask, unk"):
+        DeepLift(baselines="blank")  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="internal_batch_size=0"):
+        DeepLift(internal_batch_size=0)
+
+
+def test_texts_of_pairs_keep_their_segments_in_the_reference() -> None:
+    found = DeepLift(output="logit")(tiny("bert"), texts(), TARGET)
+    assert (found.scores[texts().content_mask] != 0).all()

@@ -1,0 +1,336 @@
+"""Integrated gradients and Grad-SHAP: closed forms, captum as oracle, references, and blocks that fit into memory."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from captum.attr import GradientShap as CaptumGradientShap
+from captum.attr import IntegratedGradients as CaptumIntegratedGradients
+from torch import Generator, Tensor, nn
+
+from heedful.attributions._base import baseline_trace, run_in_blocks, target_output
+from heedful.attributions.deeplift import DeepLift
+from heedful.attributions.integrated_gradients import GradientShap, IntegratedGradients
+from heedful.models._attention_hooks import compute_embeddings
+from heedful.models.attentive import AttentiveModel
+from heedful.models.input_forms import PairInput, QuestionAnswering
+from heedful.models.transformer import TinyTransformer
+from heedful.tasks import BinaryClassification, Regression
+from heedful.types import Batch, Model, Trace, UserError
+from tests.attributions.test_gradient import BATCH, TARGET, bag, pooled
+from tests.model_laws import padded
+from tests.models.test_attentive import batch_for
+from tests.networks import batch_of, images, texts, tiny
+
+NAMES = ("bilstm", "bert", "distilbert", "electra", "vit")
+
+
+def case(name: str) -> tuple[Model, Batch]:
+    return (pooled(), BATCH) if name == "bilstm" else (tiny(name), batch_of(name))
+
+
+class Polynomial(Model):
+    """The logit is x^power for the one number x that a text has; all else is for show."""
+
+    def __init__(self, power: int) -> None:
+        super().__init__()
+        self.task, self.power = Regression(), power
+        self.weight = nn.Parameter(torch.ones(1, dtype=torch.float64))
+
+    def forward(self, batch: Batch, *, embeddings: Tensor | None = None, attention: Tensor | None = None) -> Trace:
+        given = batch.inputs.double().unsqueeze(-1) if embeddings is None else embeddings
+        logits = (self.weight * given**self.power).sum(1)
+        return Trace(given, given, torch.ones(len(batch), 1, 1, 1, 1).double(), logits)
+
+
+ONE = Batch(("one",), torch.ones(1, 1, dtype=torch.int64), torch.ones(1, 1).bool(), *torch.zeros(2, 1, 1).long())
+NOUGHT = torch.zeros(1, dtype=torch.int64)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 10, 50])
+def test_a_square_is_integrated_to_one(steps: int) -> None:
+    found = IntegratedGradients(steps, baselines="zero")(Polynomial(2), ONE, NOUGHT)
+    assert float(found.scores) == pytest.approx(1, abs=1e-12)
+    assert float(found.convergence_delta) == pytest.approx(0, abs=1e-12)
+
+
+def test_the_gap_is_what_the_quadrature_misses() -> None:
+    # One point, a = 1/2: 4 (1/2)^3 = 1/2 instead of 1; two points are exact up to degree 3.
+    found = IntegratedGradients(1, baselines="zero")(Polynomial(4), ONE, NOUGHT)
+    assert (float(found.scores), float(found.convergence_delta)) == pytest.approx((0.5, -0.5))
+    assert float(
+        IntegratedGradients(2, baselines="zero")(Polynomial(4), ONE, NOUGHT).convergence_delta
+    ) == pytest.approx(0)
+
+
+@pytest.mark.parametrize("method", [IntegratedGradients(1), IntegratedGradients(7), GradientShap(1), GradientShap(5)])
+def test_a_linear_model_is_explained_exactly_at_any_number_of_points(
+    method: IntegratedGradients | GradientShap,
+) -> None:
+    model, batch = bag()
+    found = replace(method, baselines="zero", output="logit")(model, batch, torch.ones(1, dtype=torch.int64))
+    # a_t (w . e_t) with a = (.6, .3, .1), w = (.5, -.25) and e = (1, 0), (0, 2), (-1, 1)
+    assert found.scores[0].tolist() == pytest.approx([0.3, -0.15, -0.075])
+    assert float(found.convergence_delta) == pytest.approx(0, abs=1e-12)
+
+
+def captums(model: Model, batch: Batch, target: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
+    """The output as captum reads it: embeddings, and beside them the numbers of their texts."""
+
+    def read(embeddings: Tensor, row: Tensor) -> Tensor:
+        width = int(batch.lengths[row].max())
+        logits = model(batch.rows(row), embeddings=embeddings[:, :width]).logits
+        return target_output(model.task, logits, target[row], "probability")
+
+    return read
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("steps", [5, 50])
+def test_integrated_gradients_and_their_gap_are_captums(name: str, steps: int) -> None:
+    model, batch = case(name)
+    given = model(batch).embeddings.detach()
+    blank = baseline_trace(model, batch, "pad", batch.content_mask).embeddings
+    expected, delta = CaptumIntegratedGradients(captums(model, batch, TARGET)).attribute(
+        given,
+        blank,
+        additional_forward_args=(torch.arange(3),),
+        n_steps=steps,
+        method="gausslegendre",
+        return_convergence_delta=True,
+    )
+    found = IntegratedGradients(steps)(model, batch, TARGET)
+    assert torch.allclose(found.scores, expected.sum(-1), atol=1e-9)
+    assert torch.allclose(found.convergence_delta, delta, atol=1e-9)
+    assert steps == 5 or found.convergence_delta.abs().max() < 1e-3
+    single = IntegratedGradients(steps)(model.float(), batch, TARGET)
+    assert torch.allclose(single.scores, found.scores, atol=1e-5)
+
+
+def test_grad_shap_is_captums_arithmetic_at_points_of_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, method = pooled(), GradientShap(n_samples=4, seed=3)
+    given = model(BATCH).embeddings.detach()
+    blank = baseline_trace(model, BATCH, "pad", BATCH.content_mask).embeddings
+    points: list[Tensor] = []
+    honest = torch.nn.Module.__call__
+
+    def watched(self: nn.Module, *inputs: object, **named: object) -> object:
+        at = named.get("embeddings")
+        if isinstance(self, AttentiveModel) and isinstance(at, Tensor) and at.requires_grad:
+            points.append(at.detach())
+        return honest(self, *inputs, **named)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(AttentiveModel, "__call__", watched)
+        found = method(model, BATCH, TARGET)
+    (seen,) = points
+    word = BATCH.content_mask.nonzero()[:, 1].min()
+    share = torch.empty(0)
+
+    def drawn(low: float, high: float, size: int) -> object:
+        return share.flatten()[:size].numpy()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        monkeypatch.setattr("captum.attr._core.gradient_shap.np.random.uniform", drawn)
+        oracle = CaptumGradientShap(captums(model, BATCH, TARGET))
+        # One reference for each text: captum draws among references, so it is asked text by text.
+        for row in range(3):
+            share = (seen.reshape(3, 4, 9, 5)[row : row + 1, :, word] / given[row, word])[..., 0]
+            expected = oracle.attribute(
+                given[row : row + 1],
+                blank[row : row + 1],
+                n_samples=4,
+                additional_forward_args=(torch.tensor([row]),),
+            )
+            width = int(BATCH.lengths[row])
+            assert torch.allclose(found.scores[row, :width], expected.sum(-1)[0, :width], atol=1e-9)
+    assert len(set(share.flatten().tolist())) == 4
+
+
+def test_grad_shap_comes_closer_to_integrated_gradients_with_the_root_of_its_samples() -> None:
+    model = pooled()
+    expected = IntegratedGradients()(model, BATCH, TARGET).scores
+    errors = []
+    for samples in (4, 64, 1024):
+        found = [GradientShap(samples, seed=seed)(model, BATCH, TARGET).scores - expected for seed in range(6)]
+        errors.append(float(torch.stack(found).square().mean().sqrt()))
+    assert errors[0] / errors[1] == pytest.approx(4, rel=0.5)
+    assert errors[1] / errors[2] == pytest.approx(4, rel=0.5)
+
+
+def test_grad_shap_draws_from_seed_and_example() -> None:
+    model = pooled()
+    one, other = (GradientShap(seed=seed)(model, BATCH, TARGET).scores for seed in (0, 1))
+    assert not torch.allclose(one, other, atol=1e-6)
+    renamed = replace(BATCH, uids=("x", "y", "z"))
+    assert not torch.allclose(GradientShap()(model, renamed, TARGET).scores, one, atol=1e-6)
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert"])
+def test_the_padding_reference_of_a_transformer_keeps_positions_and_segments(family: str) -> None:
+    model, batch = tiny(family), replace(texts(), pad_id=1)
+    found = baseline_trace(model, batch, "pad", batch.content_mask).embeddings
+    inputs = {
+        "input_ids": batch.inputs.masked_fill(batch.content_mask, 1),
+        "position_ids": torch.arange(7).expand(3, 7) + (2 if family == "roberta" else 0),
+    }
+    if family != "distilbert":
+        inputs["token_type_ids"] = batch.segments
+    expected = compute_embeddings(model.network, inputs)
+    assert torch.allclose(found[batch.mask], expected[batch.mask])
+    given = model(batch).embeddings
+    assert torch.equal(found[:, 0], given[:, 0])
+    assert not torch.allclose(found[0, 1], found[0, 2])
+
+
+def test_references_hold_the_symbol_that_is_named() -> None:
+    model, batch = pooled(), replace(BATCH, unk_id=1, mask_id=7)
+    table = dict(model.named_parameters())["tables.0.weight"]
+    for name, symbol in (("unk", 1), ("mask", 7), ("pad", 0)):
+        found = baseline_trace(model, batch, name, batch.content_mask).embeddings  # type: ignore[arg-type]
+        assert torch.equal(found[batch.content_mask], table[symbol].expand(15, -1))
+        special = batch.mask & ~batch.content_mask
+        assert torch.equal(found[special], model(batch).embeddings[special])
+    zero = baseline_trace(tiny("bert"), texts(), "zero", texts().content_mask).embeddings
+    assert int(zero[texts().content_mask].count_nonzero()) == 0
+
+
+def test_a_symbol_that_the_vocabulary_lacks_is_refused() -> None:
+    with pytest.raises(UserError, match=r"vocabulary has no mask symbol.*'pad' or 'zero'"):
+        IntegratedGradients(baselines="mask")(pooled(), replace(BATCH, unk_id=1), TARGET)
+    with pytest.raises(UserError, match="images have no unk symbol"):
+        IntegratedGradients(baselines="unk")(tiny("vit"), replace(images(), unk_id=1), TARGET)
+    with pytest.raises(UserError, match="there is no reference 'blank'"):
+        GradientShap(baselines="blank")  # type: ignore[arg-type]
+    with pytest.raises(UserError, match=r"IntegratedGradients\(n_steps=0\)"):
+        IntegratedGradients(n_steps=0)
+
+
+@pytest.mark.parametrize("name", NAMES[:-1])
+@pytest.mark.parametrize(
+    "method", [IntegratedGradients(100, special_tokens=True), DeepLift(special_tokens=True)], ids=repr
+)
+def test_with_special_symbols_replaced_they_share_in_the_difference(
+    name: str, method: IntegratedGradients | DeepLift
+) -> None:
+    model, batch = case(name)
+    found = method(model, batch, TARGET)
+    assert torch.equal(found.mask, batch.mask)
+    assert (found.scores[batch.mask & ~batch.content_mask] != 0).all()
+    limit = 1e-3 if isinstance(method, IntegratedGradients) else 1e-12
+    assert found.convergence_delta.abs().max() < limit
+    with torch.no_grad():
+        blank = baseline_trace(model, batch, "pad", batch.mask)
+        ends = [target_output(model.task, trace.logits, TARGET, "probability") for trace in (model(batch), blank)]
+    assert torch.allclose(found.scores.sum(1), ends[0] - ends[1], atol=limit)
+
+
+def test_where_slopes_jump_at_the_reference_integrated_gradients_say_so_and_deeplift_stays_complete() -> None:
+    # A ViT normalises first: vectors of any length but zero are the same to it, and the way starts at zero.
+    model, batch = tiny("vit"), images()
+    assert (
+        IntegratedGradients(baselines="zero", special_tokens=True)(model, batch, TARGET).convergence_delta.abs().max()
+        > 0.1
+    )
+    assert DeepLift(baselines="zero", special_tokens=True)(model, batch, TARGET).convergence_delta.abs().max() < 1e-10
+
+
+@pytest.mark.parametrize("shape", [PairInput(), QuestionAnswering()])
+def test_both_texts_of_a_pair_share_in_the_difference(shape: PairInput | QuestionAnswering) -> None:
+    batch = replace(batch_for(shape), candidates=None)
+    found = IntegratedGradients(200)(pooled(shape=shape), batch, torch.ones(4, dtype=torch.int64))
+    assert (found.scores[batch.content_mask] != 0).all()
+    assert found.convergence_delta.abs().max() < 1e-3
+
+
+def models() -> dict[str, Model]:
+    generator = Generator().manual_seed(0)
+    return {
+        "pooled": pooled().float(),
+        "transformer": TinyTransformer("bert", vocab_size=30).build(BinaryClassification(), None, generator).eval(),
+    }
+
+
+@pytest.mark.parametrize("name", ["pooled", "transformer"])
+@pytest.mark.parametrize(
+    "method", [IntegratedGradients(6), GradientShap(), GradientShap(output="logit", special_tokens=True)]
+)
+def test_the_laws_of_attributions_hold(name: str, method: IntegratedGradients | GradientShap) -> None:
+    model = models()[name]
+    weights = {name: value.clone() for name, value in model.state_dict().items()}
+    drawn = torch.get_rng_state()
+    found = method(model, BATCH, TARGET)
+    assert (found.scores[~found.mask] == 0).all()
+    assert (found.scores[BATCH.content_mask] != 0).all()
+    assert found.scores.dtype == torch.float64
+    with torch.no_grad():
+        assert torch.equal(method(model, BATCH, TARGET).scores, found.scores)
+    for size in (1, 4, 1000):
+        blocked = replace(method, internal_batch_size=size)(model, BATCH, TARGET)
+        assert torch.allclose(blocked.scores, found.scores, atol=1e-6)
+    wide = method(model, padded(BATCH, 3), TARGET).scores
+    assert torch.allclose(wide[:, :9], found.scores, atol=1e-6)
+    for row in range(3):
+        alone = method(model, BATCH.rows(torch.tensor([row])), TARGET[row : row + 1])
+        assert torch.allclose(alone.scores[0], found.scores[row, : alone.scores.shape[1]], atol=1e-6)
+        assert torch.allclose(alone.convergence_delta, found.convergence_delta[row], atol=1e-6)
+    assert all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())
+    assert all(parameter.grad is None and parameter.requires_grad for parameter in model.parameters())
+    assert torch.equal(torch.get_rng_state(), drawn)
+
+
+class Cramped(Model):
+    """A model on a device with room for a few rows at a time."""
+
+    def __init__(self, inner: Model, room: int, words: str = "CUDA out of memory. Tried to allocate") -> None:
+        super().__init__()
+        self.inner, self.task, self.room, self.words = inner, inner.task, room, words
+        self.sizes: list[int] = []
+
+    def forward(self, batch: Batch, *, embeddings: Tensor | None = None, attention: Tensor | None = None) -> Trace:
+        if torch.is_grad_enabled():
+            self.sizes.append(len(batch))
+            if len(batch) > self.room:
+                raise RuntimeError(self.words)
+        return self.inner(batch, embeddings=embeddings, attention=attention)
+
+
+@pytest.mark.parametrize(
+    "words", ["CUDA out of memory. Tried to allocate", "DefaultCPUAllocator: can't allocate memory"]
+)
+def test_blocks_are_halved_until_they_fit(words: str) -> None:
+    model = pooled()
+    cramped = Cramped(model, 5, words)
+    expected = IntegratedGradients(10)(model, BATCH, TARGET)
+    found = IntegratedGradients(10)(cramped, BATCH, TARGET)
+    assert torch.allclose(found.scores, expected.scores, atol=1e-12)
+    assert cramped.sizes == [30, 15, 7, *[3] * 10]
+    lifted = DeepLift()(Cramped(model, 2), BATCH, TARGET)
+    assert torch.allclose(lifted.scores, DeepLift()(model, BATCH, TARGET).scores, atol=1e-12)
+
+
+def test_where_not_one_row_fits_the_user_is_told() -> None:
+    with pytest.raises(UserError, match="not even one text of 9 units fits"):
+        IntegratedGradients(10)(Cramped(pooled(), 0), BATCH, TARGET)
+
+
+def test_other_errors_are_not_taken_for_want_of_memory() -> None:
+    with pytest.raises(RuntimeError, match="shapes do not match"):
+        IntegratedGradients(10)(Cramped(pooled(), 5, "shapes do not match"), BATCH, TARGET)
+
+
+def test_pytorchs_own_error_is_understood_and_every_row_is_done_once() -> None:
+    done: list[int] = []
+
+    def work(block: Tensor) -> None:
+        if len(block) > 4:
+            raise torch.OutOfMemoryError
+        done.extend(block.tolist())
+
+    run_in_blocks(work, BATCH, 7, None)
+    assert done == list(range(21))

@@ -1,0 +1,414 @@
+"""The engine of perturbation: texts written out by hand, one reading per distinct text, and a memory never stale."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from captum.attr import Occlusion as CaptumOcclusion
+from torch import Generator, Tensor
+
+from heedful.attributions import perturbation
+from heedful.attributions._base import (
+    copy_to_units,
+    divide_among_units,
+    expand_to_units,
+    feature_index,
+    legacy_feature_index,
+)
+from heedful.attributions.lime import Lime
+from heedful.attributions.perturbation import (
+    LeaveOneOut,
+    Occlusion,
+    baseline_embeddings,
+    batch_logits,
+    logits_keeping,
+    remove_units,
+)
+from heedful.attributions.shapley import KernelShap, Shapley
+from heedful.core.remembering import Memory, keys_of, memory_of, remembering
+from heedful.data.tokenization import UNK, SubwordTokenizer, Words
+from heedful.models.attentive import Additive, Attentive
+from heedful.models.encoders import BiLSTM
+from heedful.models.input_forms import InputFormat, PairInput, QuestionAnswering, SingleInput
+from heedful.tasks import MulticlassClassification
+from heedful.types import Batch, Example, Method, Model, Trace, UserError
+from tests.data.test_tokenization_subwords import bert
+from tests.games import Game, words
+from tests.models.test_attentive import batch_of
+from tests.networks import images, texts, tiny
+
+SHAPES: tuple[InputFormat, ...] = (SingleInput(), PairInput(), QuestionAnswering())
+SYMBOL = {"pad": 0, "mask": 3, "unk": 1}
+PARTS = ((5, 6, 7, 8), (9, 10)), ((11,), (12, 13, 5)), ((14, 15), (6,))
+METHODS: tuple[Method, ...] = (
+    Lime(60),
+    Lime(60, "delete", distance="hamming"),
+    KernelShap(24),
+    KernelShap(24, "delete"),
+    Shapley("zero"),
+    Occlusion(),
+    Occlusion(2, "delete"),
+)
+
+
+def pooled(shape: InputFormat) -> Model:
+    generator = Generator().manual_seed(0)
+    table = torch.randn(30, 5, generator=generator)
+    return (
+        Attentive(BiLSTM(3), Additive(), input_format=shape)
+        .build(MulticlassClassification(3), table, generator)
+        .double()
+        .eval()
+    )
+
+
+def pairs() -> Batch:
+    return replace(batch_of(*PARTS), unk_id=1, mask_id=3)
+
+
+def some_coalitions(batch: Batch, samples: int = 7) -> Tensor:
+    kept = torch.rand(*batch.mask.shape, samples, generator=Generator().manual_seed(1)).transpose(1, 2) < 0.5
+    kept[:, 0], kept[:, 1] = False, True
+    return kept
+
+
+def by_hand(batch: Batch, row: int, kept: Tensor, baselines: str) -> Batch:
+    """One text, unit after unit, in plain Python; a part left empty keeps one padding symbol."""
+    units: list[tuple[int, int, int]] = []
+    for place in range(int(batch.lengths[row])):
+        number, part, word = (int(field[row, place]) for field in (batch.inputs, batch.segments, batch.words))
+        if word < 0 or bool(kept[place]):
+            units.append((number, part, word))
+        elif baselines != "delete":
+            units.append((SYMBOL[baselines], part, word))
+        else:
+            mine = [
+                u for u in range(batch.mask.shape[1]) if batch.words[row, u] >= 0 and batch.segments[row, u] == part
+            ]
+            if not any(bool(kept[u]) for u in mine) and place == mine[0]:
+                units.append((0, part, word))
+    inputs, segments, words = (torch.tensor([column]) for column in zip(*units, strict=True))
+    return Batch((batch.uids[row],), inputs, torch.ones_like(inputs).bool(), segments, words)
+
+
+@pytest.mark.parametrize("baselines", ["pad", "mask", "unk", "delete"])
+@pytest.mark.parametrize("kind", ["one", "compared", "asked", "transformer"])
+def test_answers_are_those_of_texts_written_out_by_hand(
+    kind: str, baselines: perturbation.PerturbationBaseline
+) -> None:
+    models: dict[str, Callable[[], Model]] = {
+        "one": lambda: pooled(SingleInput()),
+        "compared": lambda: pooled(PairInput()),
+        "asked": lambda: pooled(QuestionAnswering()),
+        "transformer": lambda: tiny("bert"),
+    }
+    model, batch = models[kind](), pairs()
+    kept = some_coalitions(batch)
+    found = logits_keeping(model, batch, kept, baselines)
+    for row, sample in itertools.product(range(len(batch)), range(kept.shape[1])):
+        expected = model(by_hand(batch, row, kept[row, sample], baselines)).logits[0]
+        assert torch.allclose(found[row, sample], expected, atol=1e-10)
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "vit"])
+def test_zero_puts_the_vectors_of_removed_units_to_zero_and_no_others(family: str) -> None:
+    model, batch = tiny(family), images() if family == "vit" else texts()
+    kept = some_coalitions(batch)
+    found = logits_keeping(model, batch, kept, "zero", internal_batch_size=4)
+    for sample in range(kept.shape[1]):
+        gone = ~kept[:, sample] & batch.content_mask
+        vectors = model(batch).embeddings * ~gone.unsqueeze(-1)
+        assert torch.allclose(found[:, sample], model(batch, embeddings=vectors).logits, atol=1e-10)
+
+
+def test_patches_of_an_image_are_blanked() -> None:
+    model, batch = tiny("vit"), images()
+    kept = some_coalitions(batch)
+    expected = model(replace(batch, inputs=batch.inputs * (kept[:, 3] | ~batch.content_mask).unsqueeze(-1))).logits
+    for baselines in ("pad", "delete"):
+        assert torch.allclose(logits_keeping(model, batch, kept, baselines)[:, 3], expected, atol=1e-10)
+    with pytest.raises(UserError, match="an image has no MASK symbol"):
+        logits_keeping(model, batch, kept, "mask")
+
+
+def test_a_symbol_that_the_vocabulary_lacks_is_refused_with_the_remedy() -> None:
+    batch = batch_of(*PARTS)
+    for baselines in ("mask", "unk"):
+        with pytest.raises(UserError, match=f"no {baselines.upper()} symbol: choose baselines='pad'"):
+            Lime(4, baselines)(pooled(SingleInput()), batch, torch.zeros(3).long())
+    with pytest.raises(UserError, match="no baselines 'blank'"):
+        Lime(baselines="blank")  # type: ignore[arg-type]
+
+
+def test_batches_know_their_unknown_and_mask_symbols() -> None:
+    examples = (Example("a", ("the film",)),)
+    assert (Words().fit(examples)(examples).unk_id, Words().fit(examples)(examples).mask_id) == (UNK, None)
+    tokenizer = bert()
+    assert (SubwordTokenizer(tokenizer)(examples).unk_id, SubwordTokenizer(tokenizer)(examples).mask_id) == (1, None)
+    tokenizer.add_special_tokens({"mask_token": "[MASK]"})
+    batch = SubwordTokenizer(tokenizer)(examples)
+    assert batch.mask_id == tokenizer.convert_tokens_to_ids("[MASK]") == 13
+    moved = batch.rows(torch.tensor([0])).repeat(2).keep_units(batch.repeat(2).mask).to("cpu")
+    assert (moved.unk_id, moved.mask_id) == (1, 13)
+
+
+def test_equal_texts_are_read_once() -> None:
+    model = Game(torch.arange(9.0))
+    batch = words((3, 4), (3, 4), (5, 5, 6))
+    everything = torch.tensor(list(itertools.product([False, True], repeat=3))).expand(3, 8, 3)
+    with remembering(model) as memory:
+        logits_keeping(model, batch, everything, "delete")
+        # {}, 3, 4, 34 are shared by the first two rows, which have one uid; {}, 5, 6, 55, 56, 556 in the third.
+        assert sum(model.read) == memory.misses == 10
+        assert memory.hits == 24 - 10
+        logits_keeping(model, batch, everything, "delete")
+        assert (memory.misses, memory.hits) == (10, 48 - 10)
+
+
+def test_methods_share_what_they_ask() -> None:
+    model, batch, target = Game(torch.arange(9.0)), words((3, 4, 5, 6)), torch.tensor([0])
+    with remembering(model) as memory:
+        Shapley("delete")(model, batch, target)
+        assert memory.misses == 16
+        for method in (KernelShap(50, "delete"), Occlusion(1, "delete"), Occlusion(2, "delete"), LeaveOneOut()):
+            method(model, batch, target)
+        batch_logits(model, batch)
+        batch_logits(model, remove_units(batch, torch.tensor([[True, False, False, False]]), None))
+        Lime(200, "delete", distance="hamming")(model, batch, target)
+        assert memory.misses == sum(model.read) == 16
+    before = sum(model.read)
+    Occlusion(1, "delete")(model, batch, target)
+    assert sum(model.read) == before + 5  # outside of the block nothing is remembered
+
+
+def test_the_memory_is_never_stale() -> None:
+    model, batch = Game(torch.arange(9.0)), words((3, 4))
+
+    def written_in_place() -> None:
+        with torch.no_grad():
+            model.weights.add_(1)
+
+    def written_behind_the_back() -> None:
+        model.weights.data[3] = 7
+
+    def loaded() -> None:
+        model.load_state_dict({"weights": torch.full((9,), 2.0)})
+
+    def replaced() -> None:
+        model.weights = torch.nn.Parameter(torch.full((9,), 3.0).double())
+
+    with remembering(model):
+        expected = [7.0]
+        assert batch_logits(model, batch).tolist() == [expected]
+        for change, value in ((written_in_place, 9), (written_behind_the_back, 12), (loaded, 4), (replaced, 6)):
+            change()
+            assert batch_logits(model, batch).tolist() == [[value]]
+
+
+def test_two_models_do_not_share_a_memory_and_blocks_may_be_nested() -> None:
+    first, second, batch = Game(torch.arange(9.0)), Game(torch.ones(9)), words((3, 4))
+    with remembering(first) as outer, remembering(second), remembering(first) as inner:
+        assert inner is outer
+        assert batch_logits(first, batch).item() == 7
+        assert batch_logits(second, batch).item() == 2
+        assert memory_of(second) is not memory_of(first)
+
+
+def test_a_full_memory_forgets_the_oldest_and_stays_right() -> None:
+    model = Game(torch.arange(40.0))
+    with remembering(model, room=8) as memory:
+        for number in range(1, 31):
+            assert batch_logits(model, words((number, number + 1))).item() == 2 * number + 1
+            assert len(memory) <= 8
+        assert memory.misses == 30
+        batch_logits(model, words((30, 31)))
+        assert memory.misses == 30
+        assert batch_logits(model, words((1, 2))).item() == 3
+        assert memory.misses == 31
+        many = words(*((number,) for number in range(1, 31)))
+        assert batch_logits(model, many).flatten().tolist() == list(range(1, 31))
+
+
+def test_keys_tell_all_texts_apart_and_do_not_see_padding() -> None:
+    batch = pairs()
+    lonely = torch.cat([keys_of(batch.rows(torch.tensor([row]))) for row in range(3)])
+    assert torch.equal(keys_of(batch), lonely)
+    swapped = replace(batch, inputs=batch.inputs[:, [0, 2, 1, *range(3, batch.inputs.shape[1])]])
+    admitted = torch.ones(3, 4, dtype=torch.bool)
+    refused = admitted.clone()
+    refused[:, 2] = False
+    others = [
+        replace(batch, inputs=batch.inputs + 1),
+        swapped,
+        replace(batch, segments=1 - batch.segments),
+        replace(batch, words=torch.full_like(batch.words, -1)),
+        replace(batch, candidates=admitted),
+        replace(batch, candidates=refused),
+        replace(batch, uids=("p", "q", "r")),
+    ]
+    keys = torch.cat([keys_of(some) for some in (batch, *others)] + [keys_of(batch, batch.content_mask)])
+    assert len({tuple(key) for key in keys.tolist()}) == len(keys)
+    picture = images()
+    dotted = picture.inputs.clone()
+    dotted[0, 1, 0] += 1e-12
+    assert (keys_of(picture) != keys_of(replace(picture, inputs=dotted))).all(1).tolist() == [True, False, False]
+
+
+def test_keys_of_all_short_texts_differ_in_each_half() -> None:
+    every = torch.cartesian_prod(*[torch.arange(1, 20)] * 3)
+    batch = Batch(tuple("x" * len(every)), every, every > 0, torch.zeros_like(every), torch.zeros_like(every))
+    first, second = keys_of(batch).unbind(1)
+    assert len(set(first.tolist())) == len(set(second.tolist())) == 19**3
+
+
+def test_a_memory_finds_everything_that_was_added_in_any_order() -> None:
+    memory = Memory(Game(torch.ones(3)))
+    drawn = torch.randint(-(2**40), 2**40, (300, 2), generator=Generator().manual_seed(0))
+    for part in drawn.chunk(7):
+        memory.add(part, part[:, 1:].double())
+    known, logits = memory.recall(drawn.flip(0))
+    assert known.all()
+    assert torch.equal(logits, drawn.flip(0)[:, 1:].double())
+    assert not memory.recall(drawn + 1)[0].any()
+
+
+def test_a_meeting_of_one_half_of_two_keys_is_not_taken_for_knowledge() -> None:
+    memory = Memory(Game(torch.ones(3)))
+    memory.add(torch.tensor([[5, 1]]), torch.tensor([[1.0]]))
+    assert memory.recall(torch.tensor([[5, 2], [5, 1], [9, 1]]))[0].tolist() == [False, True, False]
+    first, group = perturbation._distinct_rows(torch.tensor([[5, 1], [5, 2], [5, 1]]))
+    keys = torch.tensor([[5, 1], [5, 2], [5, 1]])
+    assert torch.equal(keys[first][group], keys)
+
+
+class Cramped(Game):
+    """Runs out of memory when more than `most` texts are read at once."""
+
+    most = 3
+    complaint = "CUDA out of memory. Tried to allocate 2.00 GiB"
+
+    def forward(self, batch: Batch, *, embeddings: Tensor | None = None, attention: Tensor | None = None) -> Trace:
+        if len(batch) > self.most:
+            raise RuntimeError(self.complaint)
+        return super().forward(batch, embeddings=embeddings, attention=attention)
+
+
+def test_fewer_texts_are_read_at_once_when_memory_runs_out() -> None:
+    model, batch = Cramped(torch.arange(99.0)), words(*((number,) for number in range(1, 41)))
+    assert batch_logits(model, batch).flatten().tolist() == list(range(1, 41))
+    assert max(model.read) in (2, 3)
+    model.most = 0
+    with pytest.raises(UserError, match="not even one text of 1 units fits into memory"):
+        batch_logits(model, batch)
+    model.complaint = "mat1 and mat2 shapes cannot be multiplied"
+    with pytest.raises(RuntimeError, match="mat1 and mat2"):
+        batch_logits(model, batch)
+
+
+def test_the_inner_batch_size_is_obeyed_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, batch = Game(torch.arange(20.0), bond=0.5), words((3, 4, 5), (6, 7), (8,))
+    kept = some_coalitions(batch, 20)
+    free = logits_keeping(model, batch, kept, "delete")
+    model.read.clear()
+    assert torch.equal(logits_keeping(model, batch, kept, "delete", internal_batch_size=2), free)
+    assert max(model.read) == 2
+    monkeypatch.setattr(perturbation, "BLOCK_ELEMENTS", 4)
+    assert torch.equal(logits_keeping(model, batch, kept, "delete"), free)
+
+
+@pytest.mark.parametrize("method", METHODS, ids=repr)
+@pytest.mark.parametrize("kind", ["one", "compared", "asked", "bert", "vit"])
+def test_company_and_blocks_change_nothing(kind: str, method: Method, monkeypatch: pytest.MonkeyPatch) -> None:
+    shapes = dict(zip(("one", "compared", "asked"), SHAPES, strict=True))
+    model = pooled(shapes[kind]) if kind in shapes else tiny(kind)
+    batch, target = images() if kind == "vit" else pairs(), torch.tensor([0, 2, 1])
+    together = method(model, batch, target)
+    assert together.scores.dtype == torch.float64
+    assert (together.scores[~batch.content_mask] == 0).all()
+    assert (together.scores[batch.content_mask] != 0).all()
+    monkeypatch.setattr(perturbation, "BLOCK_ELEMENTS", 300)
+    monkeypatch.setattr(perturbation, "CHUNK_CELLS", 600)
+    assert torch.allclose(method(model, batch, target).scores, together.scores, atol=1e-9)
+    for row in range(3):
+        alone = method(model, batch.rows(torch.tensor([row])), target[[row]]).scores[0]
+        assert torch.allclose(alone, together.scores[row, : len(alone)], atol=1e-9)
+
+
+def test_occluding_one_deleted_unit_is_leaving_one_out() -> None:
+    model, target = tiny("bert"), torch.tensor([0, 2, 1])
+    batch = batch_of(((5, 6, 7), (8, 9)), ((5, 6), (9, 9)), ((4, 5), (6, 7)))
+    expected = LeaveOneOut("logit")(model, batch, target).scores
+    assert torch.allclose(Occlusion(1, "delete", output="logit")(model, batch, target).scores, expected, atol=1e-9)
+
+
+def test_a_window_averages_over_the_places_that_cover_a_unit() -> None:
+    model = Game(torch.tensor([0.0, 1, 2, 4, 8, 16]))
+    batch, target = words((1, 2, 3, 4), (5,)), torch.zeros(2).long()
+    # Windows 12, 23, 34 lose 3, 6, 12; a text shorter than the window is one window.
+    expected = [[3, 4.5, 9, 12], [16, 0, 0, 0]]
+    assert Occlusion(2)(model, batch, target).scores.tolist() == expected
+    pair = replace(batch, segments=torch.tensor([[0, 0, 1, 1], [0, 0, 0, 0]]))
+    # No window reaches from one text of a pair into the other.
+    assert Occlusion(3)(model, pair, target).scores.tolist() == [[3, 3, 12, 12], [16, 0, 0, 0]]
+    with pytest.raises(UserError, match="takes away 1 unit or more"):
+        Occlusion(0)
+
+
+@pytest.mark.parametrize("window", [1, 2, 3])
+def test_windows_are_those_of_captum(window: int) -> None:
+    model, batch = pooled(SingleInput()), words((3, 4, 5, 6, 7))
+
+    def probability(vectors: Tensor) -> Tensor:
+        return model(batch.repeat(len(vectors)), embeddings=vectors).logits.softmax(-1)[:, 1]
+
+    vectors = model(batch).embeddings.detach()
+    expected = CaptumOcclusion(probability).attribute(vectors, sliding_window_shapes=(window, vectors.shape[2]))
+    found = Occlusion(window, "zero")(model, batch, torch.tensor([1])).scores
+    assert torch.allclose(found, expected[..., 0].double(), atol=1e-7)
+
+
+def test_pieces_of_a_word_stay_together_and_share_its_score() -> None:
+    batch = words((1, 2, 3, 4), (1, 2, 3), pieces=(0, 0, 2, 5))
+    index = feature_index(batch, "word")
+    assert index.tolist() == [[0, 0, 1, 2], [0, 0, 1, -1]]
+    assert expand_to_units(torch.tensor([[[True, False, True]], [[False, True, False]]]), index).tolist() == [
+        [[True, True, False, True]],
+        [[False, False, True, False]],
+    ]
+    assert divide_among_units(torch.tensor([[4.0, 5, 6], [4, 5, 0]]), index).tolist() == [[2, 2, 5, 6], [2, 2, 5, 0]]
+    assert copy_to_units(torch.tensor([[4.0, 5, 6], [4, 5, 0]]), index).tolist() == [[4, 4, 5, 6], [4, 4, 5, 0]]
+    model, target = Game(torch.tensor([0.0, 1, 2, 4, 8]), bond=0.5), torch.zeros(2).long()
+    for method in (Shapley(feature="word"), KernelShap(feature="word"), Occlusion(feature="word")):
+        by_word = method(model, batch, target).sum_by_word(batch.words).scores
+        assert by_word[1, [0, 2]].tolist() == pytest.approx(
+            [3.75, 4.25] if not isinstance(method, Occlusion) else [4.0, 4.5]
+        )
+
+
+def test_a_word_whose_pieces_are_apart_is_still_one_feature() -> None:
+    batch = words((1, 2, 3, 4), pieces=(7, 1, 7, 1))
+    assert feature_index(batch, "word").tolist() == [[0, 1, 0, 1]]
+    with pytest.raises(UserError, match="no feature 'letter'"):
+        Shapley(feature="letter")  # type: ignore[arg-type]
+
+
+def test_units_of_a_pair_are_features_of_their_own_unless_the_fault_is_wanted() -> None:
+    batch = pairs()
+    right, wrong = feature_index(batch, "unit"), legacy_feature_index(batch)
+    assert right[0][batch.content_mask[0]].tolist() == [0, 1, 2, 3, 4, 5]
+    assert wrong[0][batch.content_mask[0]].tolist() == [0, 1, 2, 3, 0, 1]
+    assert torch.equal(right < 0, ~batch.content_mask)
+    assert torch.equal(wrong < 0, ~batch.content_mask)
+
+
+def test_baseline_vectors_are_what_the_model_reads_when_all_is_taken_away() -> None:
+    model, batch = tiny("bert"), pairs()
+    whole = model(batch).embeddings
+    masked = model(replace(batch, inputs=batch.inputs.masked_fill(batch.content_mask, 3))).embeddings
+    assert torch.equal(baseline_embeddings(model, batch, "mask"), masked)
+    for baselines in ("zero", "delete"):
+        assert torch.equal(baseline_embeddings(model, batch, baselines), whole * ~batch.content_mask.unsqueeze(-1))

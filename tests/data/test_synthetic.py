@@ -1,0 +1,295 @@
+"""Planted corpora: what was planted is there, where and as often as the controls say."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heedful.data.synthetic import MOCK_CORPORA, PLACES, SYNTHETIC_CORPORA, Mock, Position, Stories, vader_lexicon
+from heedful.types import SPLITS, Corpus, Example, UserError
+
+NOWHERE = Path("nowhere")
+SMALL = Mock(train=200, dev=40, test=60)
+WORLDS = [Stories(task, train=120, dev=30, test=50) for task in (1, 2, 3)]
+
+
+def text_of(example: Example, part: int = 0) -> str:
+    text = example.parts[part]
+    assert isinstance(text, str)
+    return text
+
+
+def marked_words(example: Example) -> list[str]:
+    assert example.rationale is not None
+    return [word for word, mark in zip(text_of(example).split(), example.rationale, strict=False) if mark]
+
+
+def marked_places(example: Example) -> list[int]:
+    assert example.rationale is not None
+    return [place for place, mark in enumerate(example.rationale) if mark]
+
+
+@pytest.mark.parametrize(
+    "corpus", [SMALL, replace(SMALL, informative_share=0.5, informative=None), *WORLDS], ids=lambda c: c.name
+)
+def test_planted_corpora_obey_the_laws_of_corpora(corpus: Corpus) -> None:
+    assert isinstance(corpus, SYNTHETIC_CORPORA)
+    splits = corpus.read(NOWHERE)
+    everything = [example for split in SPLITS for example in splits[split]]
+    assert len({example.uid for example in everything}) == len(everything)
+    for example in everything:
+        assert isinstance(example.label, int)
+        assert 0 <= example.label < len(splits.class_names) == splits.task.num_classes
+        assert example.rationale is not None
+        assert len(example.rationale) == sum(len(str(part).split()) for part in example.parts)
+
+
+@pytest.mark.parametrize("corpus", [SMALL, *WORLDS], ids=lambda c: c.name)
+def test_one_seed_gives_one_corpus_and_another_seed_another(corpus: Mock | Stories) -> None:
+    twin, other = replace(corpus), replace(corpus, seed=1)
+    assert twin.digest(NOWHERE) == corpus.digest(Path("elsewhere"))
+    assert other.digest(NOWHERE) != corpus.digest(NOWHERE)
+    assert other.read(NOWHERE).train != corpus.read(NOWHERE).train
+
+
+def test_the_size_of_train_changes_nothing_in_test() -> None:
+    assert replace(SMALL, train=10).read(NOWHERE).test == SMALL.read(NOWHERE).test
+
+
+def test_the_eight_mock_corpora_of_the_paper_have_their_names_and_sizes() -> None:
+    assert list(MOCK_CORPORA) == [
+        "mock-1",
+        "mock-2",
+        "mock-5",
+        "mock-10",
+        "mock-1q",
+        "mock-2q",
+        "mock-3q",
+        "mock-4q",
+    ]
+    splits = MOCK_CORPORA["mock-5"].read(NOWHERE)
+    assert Counter(example.label for example in splits.train) == {0: 4000, 1: 4000}
+    assert Counter(example.label for example in splits.test) == {0: 500, 1: 500}
+    lengths = [len(text_of(example).split()) for example in splits.train]
+    assert (min(lengths), max(lengths)) == (50, 100)
+    # 8 000 draws from 50..100 have a mean of 75 with a standard error of .165.
+    assert abs(sum(lengths) / len(lengths) - 75) < 0.7
+
+
+def test_a_control_that_is_turned_shows_in_the_name() -> None:
+    assert Mock(informative=2, position="end", noise=0.1).name == "mock-2-position-end-noise-0.1"
+    assert Mock(informative_share=0.4, train=10).name == "mock-0.4"
+
+
+@pytest.mark.parametrize(("name", "count"), [("mock-1", 1), ("mock-2", 2), ("mock-5", 5), ("mock-10", 10)])
+def test_mock_k_has_exactly_k_informative_words_and_only_fillers_besides(name: str, count: int) -> None:
+    for example in replace(MOCK_CORPORA[name], train=50, dev=2, test=2).read(NOWHERE).train:
+        words = text_of(example).split()
+        assert words.count("something") == len(words) - count
+        assert len(marked_words(example)) == count
+
+
+@pytest.mark.parametrize(("name", "share"), [("mock-1q", 0.25), ("mock-2q", 0.5), ("mock-3q", 0.75), ("mock-4q", 1.0)])
+def test_mock_quarters_have_their_share_of_informative_words(name: str, share: float) -> None:
+    for example in replace(MOCK_CORPORA[name], train=50, dev=2, test=2).read(NOWHERE).train:
+        assert len(marked_words(example)) == round(share * len(text_of(example).split()))
+
+
+def test_marked_words_have_the_sign_of_their_label_and_the_strength_asked_for() -> None:
+    for example in replace(SMALL, informative=5, strength=2.5).read(NOWHERE).train:
+        valences = [vader_lexicon()[word] for word in marked_words(example)]
+        assert all(value >= 2.5 for value in valences) if example.label else all(value <= -2.5 for value in valences)
+
+
+def test_the_lexicon_holds_known_words_and_no_emoticons() -> None:
+    assert vader_lexicon()["good"] == 1.9
+    assert vader_lexicon()["horrible"] == -2.5
+    assert all(re.fullmatch("[a-z]+", word) for word in vader_lexicon())
+    assert "something" not in vader_lexicon()
+
+
+@given(
+    position=st.sampled_from(["start", "middle", "end", "clustered"]),
+    count=st.integers(1, 12),
+    length=st.integers(12, 40),
+    seed=st.integers(0, 1000),
+)
+@settings(max_examples=40, deadline=None)
+def test_informative_words_stand_where_the_position_says(
+    position: Position, count: int, length: int, seed: int
+) -> None:
+    corpus = Mock(informative=count, shortest=length, longest=length, train=3, dev=2, test=2, seed=seed)
+    for example in replace(corpus, position=position).read(NOWHERE).train:
+        places = marked_places(example)
+        room = max(count, length // 3)
+        first = {"start": 0, "middle": (length - room) // 2, "end": length - room, "clustered": places[0]}[position]
+        last = first + (count if position == "clustered" else room)
+        assert first <= places[0] <= places[-1] < last
+        assert len(places) == count
+
+
+def test_uniform_positions_reach_every_third_of_the_text() -> None:
+    thirds = Counter(
+        3 * place // len(example.rationale or ())
+        for example in replace(SMALL, train=900).read(NOWHERE).train
+        for place in marked_places(example)
+    )
+    assert all(abs(count - 300) < 75 for count in thirds.values())  # 5 standard deviations of a binomial
+
+
+def test_noise_turns_exactly_its_share_of_train_labels_and_none_of_test() -> None:
+    clean = SMALL.read(NOWHERE)
+    noisy = replace(SMALL, noise=0.1).read(NOWHERE)
+
+    def wrong(examples: tuple[Example, ...]) -> int:
+        return sum((vader_lexicon()[marked_words(example)[0]] > 0) != bool(example.label) for example in examples)
+
+    assert [wrong(clean.train), wrong(noisy.train), wrong(noisy.dev), wrong(noisy.test)] == [0, 20, 4, 0]
+    assert noisy.notes == {"labels turned round in train and dev": 24}
+
+
+def test_balance_and_fillers_are_what_was_asked_for() -> None:
+    splits = replace(SMALL, balance=0.2, fillers=100, train=400).read(NOWHERE)
+    assert sum(int(example.label or 0) for example in splits.train) == 80
+    fillers = {
+        word
+        for example in splits.train
+        for word, mark in zip(text_of(example).split(), example.rationale or (), strict=True)
+        if not mark
+    }
+    assert len(fillers) == 100
+    assert not fillers & set(vader_lexicon())
+
+
+def test_the_vocabulary_of_a_mock_corpus_covers_every_split() -> None:
+    splits = replace(SMALL, informative=10, fillers=3).read(NOWHERE)
+    words = {word for split in SPLITS for example in splits[split] for word in text_of(example).split()}
+    assert words <= set(replace(SMALL, informative=10, fillers=3).vocabulary)
+
+
+@pytest.mark.parametrize(
+    ("fields", "complaint"),
+    [
+        ({"informative": 2, "share": 0.5}, "either informative or share"),
+        ({"informative": 60}, "between 1 and shortest"),
+        ({"informative": 0}, "between 1 and shortest"),
+        ({"share": 0.0}, "share must lie above 0"),
+        ({"share": 1.5}, "share must lie above 0"),
+        ({"noise": 0.6}, "noise"),
+        ({"balance": 1.0}, "balance"),
+        ({"fillers": 0}, "fillers"),
+        ({"test": 1}, "at least 2 examples"),
+    ],
+)
+def test_impossible_controls_are_refused_in_plain_words(fields: dict[str, float], complaint: str) -> None:
+    with pytest.raises(UserError, match=complaint):
+        Mock(**fields)  # type: ignore[arg-type]
+
+
+def test_a_strength_beyond_the_lexicon_is_refused() -> None:
+    with pytest.raises(UserError, match="lower strength"):
+        replace(SMALL, strength=4.5).read(NOWHERE)
+
+
+def told(document: str) -> list[tuple[str, str, str]]:
+    """The sentences of a story as (person, act, what), by its last word or two and its verb alone."""
+    events = []
+    for sentence in document.split(" . "):
+        words = [word for word in sentence.split() if word != "there"]
+        what = words[-1]
+        taking = words[1] in {"took", "grabbed", "lifted", "picked"}
+        events.append((words[0], "go" if what in PLACES else "take" if taking else "drop", what))
+    return events
+
+
+def history(events: list[tuple[str, str, str]]) -> tuple[dict[str, str], dict[str, list[str]]]:
+    """Where every person is at the end, and every place that every thing was seen at, in order."""
+    at: dict[str, str] = {}
+    holder: dict[str, str] = {}
+    places: dict[str, list[str]] = {}
+    for person, act, what in events:
+        if act == "go":
+            at[person] = what
+        elif act == "take":
+            assert what not in holder, "a held thing was taken"
+            assert places.get(what, [at[person]])[-1] == at[person], "a thing was taken where it does not lie"
+            holder[what] = person
+        else:
+            assert holder.pop(what) == person, "somebody dropped what they do not hold"
+        for thing, carrier in holder.items():
+            seen = places.setdefault(thing, [])
+            if not seen or seen[-1] != at[carrier]:
+                seen.append(at[carrier])
+    return at, places
+
+
+def answered(document: str, question: str) -> str:
+    at, places = history(told(document))
+    words = question.split()
+    if words[1] == "was":
+        seen = places[words[3]]
+        assert seen.count(words[-1]) == 1, "the question has two answers"
+        return seen[seen.index(words[-1]) - 1]
+    return places[words[-1]][-1] if words[-1] in places else at[words[-1]]
+
+
+@pytest.mark.parametrize("corpus", WORLDS, ids=lambda c: c.name)
+def test_a_literal_reader_of_the_text_finds_every_answer(corpus: Stories) -> None:
+    for split in SPLITS:
+        for example in corpus.read(NOWHERE)[split]:
+            answer = answered(text_of(example), text_of(example, 1))
+            assert PLACES.index(answer) == example.label
+
+
+def facts_of(example: Example) -> list[str]:
+    sentences, place, facts = text_of(example).split(" . "), 0, []
+    for sentence in sentences:
+        count = len(sentence.split())
+        marks = (example.rationale or ())[place : place + count]
+        assert len(set(marks)) == 1, "a sentence is marked as a whole or not at all"
+        facts += [sentence] if marks[0] else []
+        place += count + 1
+    assert sum(example.rationale or ()) == sum(len(fact.split()) for fact in facts)
+    return facts
+
+
+def deduced(facts: list[str], question: str) -> str:
+    """The answer from the supporting facts alone, by the pattern that each task promises."""
+    events, asked = told(" . ".join(facts)), question.split()[-1]
+    assert len({person for person, _, _ in events}) == 1, "the facts are about one person"
+    moves = [what for _, act, what in events if act == "go"]
+    deeds = [what for _, act, what in events if act != "go"]
+    if len(events) == 1:
+        assert events[0][0] == asked
+    elif len(events) == 2:
+        assert deeds == [asked]
+        assert events[-1][1] != "drop" or events[0][1] == "go", "a thing falls where its holder had gone before"
+    else:
+        assert (deeds, moves[1]) == ([question.split()[3]], asked)
+        assert events[-1][1] == "go", "the thing was held when it came to the place"
+    return moves[0]
+
+
+@pytest.mark.parametrize("corpus", WORLDS, ids=lambda c: c.name)
+def test_the_supporting_facts_alone_give_the_answer(corpus: Stories) -> None:
+    for example in corpus.read(NOWHERE).train:
+        facts = facts_of(example)
+        assert len(facts) == corpus.task
+        assert PLACES.index(deduced(facts, text_of(example, 1))) == example.label
+
+
+def test_stories_ask_for_every_place_about_equally_often() -> None:
+    labels = Counter(example.label for example in Stories(1, train=1200, dev=1, test=1).read(NOWHERE).train)
+    assert set(labels) == set(range(6))
+    assert all(abs(count - 200) < 65 for count in labels.values())  # 5 standard deviations
+
+
+def test_unknown_story_tasks_are_refused() -> None:
+    with pytest.raises(UserError, match="no task 4; choose 1, 2 or 3"):
+        Stories(4)

@@ -1,0 +1,324 @@
+"""The user's own data: every kind of file reads alike, and every mistake gets one line with place and remedy."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import datasets
+import pandas as pd
+import pytest
+
+from heedful.data.splitting import normalized_content
+from heedful.data.table import HubDataset, SavedDataset, Table, TableColumns, corpus_from_source
+from heedful.tasks import BinaryClassification, MulticlassClassification, Regression
+from heedful.types import SPLITS, Splits, UserError
+from tests.corpus_laws import lawful
+
+TOPICS = ("bread", "a door", "the moon", "rust", "two cats", "a slow bus", "mint", "paper", "old snow", "a bell")
+ROWS = [
+    {"text": f'{opening}, {topic} is "{verdict}"', "label": verdict}
+    for opening in ("today", "sometimes")
+    for topic in TOPICS
+    for verdict in ("fine", "poor")
+]
+
+
+def _csv(path: Path, separator: str = ",") -> None:
+    pd.DataFrame(ROWS).to_csv(path, index=False, sep=separator)
+
+
+def _jsonl(path: Path) -> None:
+    path.write_text("\n".join(json.dumps(row) for row in ROWS), encoding="utf-8")
+
+
+def _zipped(path: Path) -> None:
+    path.write_bytes(gzip.compress("\n".join(json.dumps(row) for row in ROWS).encode()))
+
+
+def _saved(path: Path) -> None:
+    datasets.Dataset.from_list(ROWS).save_to_disk(str(path))
+
+
+KINDS: dict[str, Callable[[Path], None]] = {
+    "rows.csv": _csv,
+    "rows.tsv": lambda path: _csv(path, "\t"),
+    "rows.jsonl": _jsonl,
+    "rows.jsonl.gz": _zipped,
+    "rows.parquet": lambda path: pd.DataFrame(ROWS).to_parquet(path),
+    "rows": _saved,
+}
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_every_kind_of_file_gives_the_same_splits(kind: str, tmp_path: Path) -> None:
+    KINDS[kind](tmp_path / kind)
+    corpus = corpus_from_source(str(tmp_path / kind))
+    splits = corpus.read(tmp_path)
+    assert corpus.name == "rows"
+    assert splits.task == BinaryClassification()
+    assert splits.class_names == ("fine", "poor")
+    assert all(lawful(example, splits) for split in SPLITS for example in splits[split])
+    assert [len(splits[split]) for split in SPLITS] == [28, 6, 6]
+    assert all(Counter(example.label for example in splits[split])[0] == len(splits[split]) // 2 for split in SPLITS)
+    _csv(tmp_path / "reference.csv")
+    reference = Table(str(tmp_path / "reference.csv")).read(tmp_path)
+    for split in SPLITS:
+        assert [(e.parts, e.label) for e in splits[split]] == [(e.parts, e.label) for e in reference[split]]
+
+
+def test_the_digest_follows_the_content(tmp_path: Path) -> None:
+    for kind in ("rows.csv", "rows"):
+        path = tmp_path / kind
+        KINDS[kind](path)
+        corpus = corpus_from_source(str(path))
+        before = corpus.digest(tmp_path)
+        assert corpus_from_source(str(path)).digest(tmp_path) == before
+        file = path if path.is_file() else next(path.glob("*.arrow"))
+        file.write_bytes(file.read_bytes() + b"x,fine\n")
+        assert corpus.digest(tmp_path) != before
+
+
+def table(tmp_path: Path, text: str, reading: TableColumns | None = None, name: str = "mine.csv") -> Splits:
+    (tmp_path / name).write_bytes(text.encode())
+    return Table(str(tmp_path / name), reading or TableColumns()).read(tmp_path)
+
+
+def lines(*labels: str) -> str:
+    return "text,label\n" + "".join(f"words number {n},{label}\n" for n, label in enumerate(labels))
+
+
+GOOD = lines(*(["yes", "no"] * 5))
+
+COMPLAINTS: dict[str, tuple[str, TableColumns, str]] = {
+    "missing column": (
+        GOOD,
+        TableColumns(text="review"),
+        r"mine\.csv, line 2: no column 'review'; the columns are text, label",
+    ),
+    "missing label column": (GOOD, TableColumns(label="stars"), r"no column 'stars'; the columns are text, label"),
+    "missing second column": (GOOD, TableColumns(second_text="question"), r"line 2: no column 'question'"),
+    "empty file": ("", TableColumns(), r"mine\.csv: the file is empty or has no rows"),
+    "header only": ("text,label\n", TableColumns(), r"mine\.csv: the file is empty or has no rows"),
+    "empty text": (
+        GOOD + " ,no\n",
+        TableColumns(),
+        r"line 12: the text in column 'text' is empty; fill it in or delete the row",
+    ),
+    "no label": (
+        GOOD + "more words,\n",
+        TableColumns(),
+        r"line 12: no label in column 'label'; fill it in or delete the row",
+    ),
+    "one class": (
+        lines("yes", "yes", "yes"),
+        TableColumns(),
+        r"only one class \('yes'\) in column 'label'; at least two",
+    ),
+    "duplicate id": (
+        "text,label,key\na b,x,7\nc d,y,8\ne f,x,7\n",
+        TableColumns(uid="key"),
+        r"line 4: the id '7' stands already at .*mine\.csv, line 2; make ids unique",
+    ),
+    "no id": ("text,label,key\na b,x,7\nc d,y,\n", TableColumns(uid="key"), r"line 3: no id in column 'key'"),
+    "too many fields": (GOOD + "one, two,no\n", TableColumns(), r"line 12: 3 fields, but the header has 2; put quotes"),
+    "open quote": (GOOD + '"one,no\n', TableColumns(), r"line 1[23]: unexpected end of data; check the quotes"),
+    "column twice": ("text,text\na,b\n", TableColumns(), r"line 1: the column 'text' stands there twice"),
+    "few rows of a class": (
+        lines("yes", "no", "no", "no"),
+        TableColumns(),
+        r"class 'yes' has 1 different texts, but carving dev and test needs 3; add rows, or give files",
+    ),
+    "continuous classes": (
+        lines("0.5", "1.5", "2.5"),
+        TableColumns(task="classes"),
+        r"look continuous \(3 different numbers in 3 rows\); choose regression or another column",
+    ),
+    "words for regression": (
+        lines("0.5", "good"),
+        TableColumns(task="regression"),
+        r"line 3: the label 'good' is not a number",
+    ),
+    "infinite": (lines("0.5", "inf"), TableColumns(task="regression"), r"line 3: the label 'inf' is not a number"),
+    "constant": (
+        lines("0.5", "0.5"),
+        TableColumns(task="regression"),
+        r"all labels are 0.5; regression needs different ones",
+    ),
+    "unknown class": (
+        GOOD,
+        TableColumns(classes=("no", "maybe")),
+        r"line 2: the label 'yes' of split train is unseen in train",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", list(COMPLAINTS))
+def test_bad_data_gets_one_line_with_file_line_and_remedy(name: str, tmp_path: Path) -> None:
+    text, reading, complaint = COMPLAINTS[name]
+    with pytest.raises(UserError, match=complaint) as error:
+        table(tmp_path, text, reading)
+    assert "\n" not in str(error.value)
+    assert "mine.csv" in str(error.value)
+
+
+def test_a_quoted_line_break_does_not_shift_the_line_numbers(tmp_path: Path) -> None:
+    text = 'text,label\n"one\ntwo\nthree",yes\n,no\n'
+    with pytest.raises(UserError, match="line 5: the text in column 'text' is empty"):
+        table(tmp_path, text)
+    with pytest.raises(UserError, match="line 4: the text in column 'text' is empty"):
+        table(tmp_path, 'text,"a long\nname",label\nwords,x,yes\n,y,no\n')
+
+
+def test_a_wrong_encoding_is_named_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "latin.csv").write_bytes("text,label\nplain,a\ncafé,b\n".encode("latin-1"))
+    with pytest.raises(
+        UserError, match=r"latin\.csv, line 3: not UTF-8 \(byte 0xe9\); save the file as UTF-8, for instance: iconv"
+    ):
+        Table(str(tmp_path / "latin.csv")).read(tmp_path)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_column(tmp_path: Path) -> None:
+    assert len(table(tmp_path, "\ufeff" + GOOD).train) > 0
+
+
+def test_a_very_long_text_is_read_whole(tmp_path: Path) -> None:
+    splits = table(tmp_path, GOOD + f"{'long ' * 60_000},no\n")
+    assert max(len(str(e.parts[0])) for split in SPLITS for e in splits[split]) == 299_999
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "complaint"),
+    [
+        (
+            "bad.jsonl",
+            '{"text": "a", "label": 1}\n{"text": \n',
+            r"bad\.jsonl, line 2: not JSON .*one JSON object per line",
+        ),
+        ("bad.jsonl", '{"text": "a", "label": 1}\n["a"]\n', r"line 2: not a JSON object"),
+        (
+            "bad.jsonl",
+            '{"text": 5, "label": 1}\n{"text": "b", "label": 2}\n',
+            r"line 1: column 'text' holds 5, not a text",
+        ),
+        ("bad.jsonl", '{"text": "a", "label": [1]}\n', r"line 1: the label \[1\] is neither a word nor a number"),
+        ("bad.parquet", "no parquet", r"bad\.parquet: not a Parquet file"),
+        ("bad.xlsx", "spread", r"bad\.xlsx: unknown kind of file; known are \.csv, \.json, \.jsonl"),
+        ("bad.csv.gz", "no gzip", r"bad\.csv\.gz: unreadable"),
+    ],
+)
+def test_files_that_are_not_what_they_say_are_refused(name: str, content: str, complaint: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=complaint):
+        table(tmp_path, content, name=name)
+
+
+def test_a_path_that_is_not_there_names_both_places(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"absent\.csv: no such file, neither here nor in the data folder"):
+        Table("absent.csv").read(tmp_path)
+
+
+def test_given_files_are_kept_apart_and_new_labels_in_them_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(GOOD)
+    (tmp_path / "b.csv").write_text("text,label\nfresh words,no\nwords number 3,no\n")
+    (tmp_path / "c.csv").write_text("text,label\nother words,perhaps\n")
+    splits = Table("a.csv", dev="b.csv", test="b.csv").read(tmp_path)
+    assert [len(splits[split]) for split in SPLITS] == [10, 2, 2]
+    assert [example.uid for example in splits.test] == ["test-2", "test-3"]
+    assert splits.notes["test texts that also stand in train"] == 1
+    with pytest.raises(
+        UserError, match=r"c\.csv, line 2: the label 'perhaps' of split test is unseen in train \(no, yes\)"
+    ):
+        Table("a.csv", dev="b.csv", test="c.csv").read(tmp_path)
+
+
+def test_real_numbers_mean_regression_and_the_notes_say_so(tmp_path: Path) -> None:
+    splits = table(tmp_path, lines(*(f"{n / 4}" for n in range(12))))
+    assert splits.task == Regression()
+    assert splits.class_names == ()
+    assert "continuous" in str(splits.notes["task"])
+    assert {example.label for split in SPLITS for example in splits[split]} == {n / 4 for n in range(12)}
+
+
+def test_whole_numbers_are_classes_in_numeric_order(tmp_path: Path) -> None:
+    splits = table(tmp_path, lines(*(["10", "9", "2"] * 4)))
+    assert (splits.task, splits.class_names) == (MulticlassClassification(3), ("2", "9", "10"))
+    many = table(tmp_path, lines(*(str(n) for n in range(60))), name="many.csv")
+    assert many.task == Regression()
+    intents = table(tmp_path, lines(*[str(n % 25) for n in range(100)]), name="intents.csv")
+    assert intents.task == MulticlassClassification(25)
+
+
+def test_a_float_column_of_whole_numbers_and_booleans_are_classes(tmp_path: Path) -> None:
+    for name, values, classes in (("f", [1.0, 0.0] * 5, ("0", "1")), ("b", [True, False] * 5, ("false", "true"))):
+        frame = pd.DataFrame({"text": [f"text {n}" for n in range(10)], "label": values})
+        frame.to_parquet(tmp_path / f"{name}.parquet")
+        assert Table(str(tmp_path / f"{name}.parquet")).read(tmp_path).class_names == classes
+
+
+def test_pairs_ids_and_class_order_can_be_chosen(tmp_path: Path) -> None:
+    text = "p,q,v,key\n" + "".join(f"one {n},two {n},{'ab'[n % 2]},k{n}\n" for n in range(10))
+    splits = table(tmp_path, text, TableColumns(text="p", second_text="q", label="v", uid="key", classes=("b", "a")))
+    example = splits.train[0]
+    assert splits.class_names == ("b", "a")
+    assert example.parts == (f"one {example.uid[1:]}", f"two {example.uid[1:]}")
+    assert example.label == (int(example.uid[1:]) + 1) % 2
+
+
+def test_equal_texts_never_straddle_carved_splits_and_torn_labels_are_counted(tmp_path: Path) -> None:
+    text = lines(*(["yes", "no"] * 10)) + "WORDS  number 4,yes\nwords number 5 ,no\nwords number 6,no\n"
+    splits = table(tmp_path, text)
+    texts = [{normalized_content(example) for example in splits[split]} for split in SPLITS]
+    assert not texts[0] & texts[1] | texts[0] & texts[2] | texts[1] & texts[2]
+    assert splits.notes["texts that stand there with different labels"] == 1
+
+
+def test_another_seed_carves_another_split_and_shares_are_kept(tmp_path: Path) -> None:
+    text = lines(*(["yes", "no"] * 50))
+    usual = table(tmp_path, text, TableColumns(dev_share=0.2, test_share=0.3))
+    assert [len(usual[split]) for split in SPLITS] == [50, 20, 30]
+    assert table(tmp_path, text, TableColumns(dev_share=0.2, test_share=0.3, seed=4)).test != usual.test
+    with pytest.raises(UserError, match="sum to less than 1"):
+        TableColumns(dev_share=0.5, test_share=0.5)
+
+
+def test_a_saved_dataset_keeps_its_class_order_and_loses_unlabelled_splits(tmp_path: Path) -> None:
+    features = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["pos", "neg"])})
+    train = datasets.Dataset.from_dict({"text": [f"t {n}" for n in range(10)], "label": [0, 1] * 5}, features=features)
+    hidden = datasets.Dataset.from_dict({"text": ["u", "v"], "label": [-1, -1]}, features=features)
+    folder = tmp_path / "set"
+    datasets.DatasetDict(train=train, validation=train.select([0, 1]), test=hidden).save_to_disk(str(folder))
+    splits = SavedDataset(str(folder)).read(tmp_path)
+    assert splits.class_names == ("pos", "neg")
+    assert splits.notes["test split left out, it has no labels"] == 2
+    assert len(splits.dev) == 2
+    assert [example.label for example in splits.dev] == [0, 1]
+    with pytest.raises(UserError, match=r"set \(train\), row 1: no column 'review'; the columns are text, label"):
+        SavedDataset(str(folder), TableColumns(text="review")).read(tmp_path)
+
+
+def test_a_folder_that_is_no_dataset_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "plain").mkdir()
+    with pytest.raises(UserError, match="not a folder that datasets' save_to_disk wrote"):
+        SavedDataset(str(tmp_path / "plain")).read(tmp_path)
+
+
+def test_a_word_is_a_table_a_folder_or_a_hub_id(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    assert isinstance(corpus_from_source("reviews.csv"), Table)
+    assert isinstance(corpus_from_source(str(tmp_path / "folder")), SavedDataset)
+    hub = corpus_from_source("somebody/some-set")
+    assert isinstance(hub, HubDataset)
+    assert hub.name == "some-set"
+    assert HubDataset("glue", "sst2").name == "glue-sst2"
+    with pytest.raises(UserError, match="nor a saved datasets folder"):
+        corpus_from_source("./no/such/folder")
+
+
+def test_an_unreachable_hub_gives_a_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(UserError, match=r"nobody/nothing-here: could not be loaded from the hub .* save_to_disk"):
+        HubDataset("nobody/nothing-here").read(tmp_path)

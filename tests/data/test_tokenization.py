@@ -1,0 +1,301 @@
+"""Words and tokenisers: ids, frames, word numbers, filters, and the vocabularies of the papers' notebooks."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.feature_extraction.text import CountVectorizer
+
+from heedful.data import tokenization
+from heedful.data.tokenization import (
+    EOS,
+    PAD,
+    SOS,
+    UNK,
+    Words,
+    WordTokenizer,
+    count_answers,
+    split_english,
+    word_splitter,
+)
+from heedful.types import Example, UserError
+
+HERE = Path(__file__).resolve()
+DATA = Path(os.environ.get("HEEDFUL_DATA") or HERE.parents[3] / "shared" / "data")
+
+
+def text(uid: str, *parts: str, label: int | float | None = None) -> Example:
+    return Example(uid, parts, label)
+
+
+def lengths_kept(words: Words, lengths: Sequence[int]) -> list[int]:
+    kept = words.select([text(str(n), " ".join(["x"] * n)) for n in lengths]).examples
+    return [len(str(example.parts[0]).split()) for example in kept]
+
+
+def corpus(name: str, split: str, *fields: str) -> list[Example]:
+    file = DATA / name / f"{split}.jsonl.gz"
+    if not file.is_file():
+        pytest.skip(f"real data: {name}/{split}.jsonl.gz is not under HEEDFUL_DATA")
+    with gzip.open(file, "rt", encoding="utf8") as stream:
+        rows = [json.loads(line) for line in stream]
+    return [Example(row["id"], tuple(row[f] for f in fields), row.get("label")) for row in rows]
+
+
+def test_ids_are_alphabetical_from_four_and_frames_and_padding_are_as_in_the_paper() -> None:
+    batcher = Words().fit([text("1", "the cat sat"), text("2", "a cat")])
+    assert batcher.vocabulary == ("<pad>", "<unk>", "<sos>", "<eos>", "a", "cat", "sat", "the")
+    batch = batcher([text("1", "the cat sat", label=1), text("2", "a dog", label=0)])
+    assert batch.inputs.tolist() == [[SOS, 7, 5, 6, EOS], [SOS, 4, UNK, EOS, PAD]]
+    assert batch.mask.tolist() == [[True] * 5, [True] * 4 + [False]]
+    assert batch.words.tolist() == [[-1, 0, 1, 2, -1], [-1, 0, 1, -1, -1]]
+    assert batch.labels is not None
+    assert batch.labels.tolist() == [1, 0]
+    assert batch.labels.dtype == torch.int64
+    assert batch.uids == ("1", "2")
+    assert batcher.unit_texts(batch) == [["<sos>", "the", "cat", "sat", "<eos>"], ["<sos>", "a", "<unk>", "<eos>"]]
+
+
+def test_two_parts_stand_on_one_axis_and_words_are_numbered_over_both() -> None:
+    batcher = Words().fit([text("1", "b a", "c")])
+    batch = batcher([text("1", "b a", "c")])
+    assert batch.inputs.tolist() == [[SOS, 5, 4, EOS, SOS, 6, EOS]]
+    assert batch.segments.tolist() == [[0, 0, 0, 0, 1, 1, 1]]
+    assert batch.words.tolist() == [[-1, 0, 1, -1, -1, 2, -1]]
+    assert batch.select_segment(1).inputs.tolist() == [[SOS, 6, EOS]]
+
+
+def test_tokens_of_one_whitespace_word_share_its_number_also_in_the_second_part() -> None:
+    batcher = Words(tokenizer="english", lowercase=True).fit([text("1", "Don't stop!", "Why not?")])
+    batch = batcher([text("1", "Don't stop!", "Why not?")])
+    assert batcher.unit_texts(batch)[0] == (
+        ["<sos>", "do", "n't", "stop", "!", "<eos>", "<sos>", "why", "not", "?", "<eos>"]
+    )
+    assert batch.words.tolist() == [[-1, 0, 0, 1, 1, -1, -1, 2, 3, 3, -1]]
+
+
+def test_a_token_with_any_digit_becomes_qqq() -> None:
+    batcher = Words(digits="qqq", lowercase=True).fit([text("1", "In 1984 the B52 flew 3rd")])
+    assert batcher.vocabulary[4:] == ("flew", "in", "qqq", "the")
+
+
+def test_the_document_frequency_counts_texts_and_not_occurrences() -> None:
+    examples = [text("1", "rare rare rare b", "b"), text("2", "b c", "c")]
+    assert Words(min_documents=2).fit(examples).vocabulary[4:] == ("b", "c")
+    assert Words(min_documents=3).fit(examples).vocabulary[4:] == ("b",)
+
+
+@given(st.lists(st.lists(st.sampled_from("abcdefg"), min_size=1), min_size=1), st.integers(1, 3))
+def test_the_vocabulary_is_that_of_a_count_vectorizer(documents: list[list[str]], least: int) -> None:
+    joined = [" ".join(document) for document in documents]
+    ours = Words(min_documents=least).fit([text(str(i), d) for i, d in enumerate(joined)]).vocabulary[4:]
+    oracle = CountVectorizer(tokenizer=str.split, token_pattern=None, lowercase=False).fit(joined)
+    counts = (oracle.transform(joined) > 0).sum(0).A1
+    names = oracle.get_feature_names_out()
+    assert list(ours) == [name for name, count in zip(names, counts, strict=True) if count >= least]
+
+
+def test_the_length_filter_is_strict_on_both_sides() -> None:
+    assert lengths_kept(Words(longer_than=2, shorter_than=5), [1, 2, 3, 4, 5, 6]) == [3, 4]
+    assert lengths_kept(Words(longer_than=2), [2, 3, 99]) == [3, 99]
+    assert lengths_kept(Words(shorter_than=3), [1, 2, 3]) == [1, 2]
+    assert lengths_kept(Words(), [1, 2, 3]) == [1, 2, 3]
+
+
+def test_a_bound_that_is_observed_drops_all_the_shortest_and_all_the_longest_texts() -> None:
+    assert lengths_kept(Words(longer_than="shortest", shorter_than="longest"), [2, 2, 3, 4, 7, 7]) == [3, 4]
+    assert lengths_kept(Words(longer_than=3, shorter_than="longest"), [2, 4, 5, 9]) == [4, 5]
+    assert lengths_kept(Words(longer_than="shortest", shorter_than="longest"), []) == []
+
+
+def test_the_length_filter_looks_at_the_tokens_of_the_first_part_only() -> None:
+    examples = [text("1", "a b c", "q"), text("2", "a", "q r s t u")]
+    assert [e.uid for e in Words(longer_than=1).select(examples).examples] == ["1"]
+    contracted = [text("3", "don't"), text("4", "do")]
+    assert [e.uid for e in Words(tokenizer="english", longer_than=1).select(contracted).examples] == ["3"]
+
+
+def test_what_is_left_out_is_counted_by_reason_and_empty_texts_do_not_set_the_bound() -> None:
+    examples = [text("1", " "), text("2", "a"), text("3", "a b"), text("4", "a b c"), text("5", "a", "")]
+    selection = Words(longer_than="shortest", shorter_than="longest").select(examples)
+    assert [e.uid for e in selection.examples] == ["3"]
+    assert selection.num_dropped == {
+        "no words in the text": 2,
+        "1 words or fewer": 1,
+        "3 words or more": 1,
+    }
+    assert Words().select(examples[1:4]).num_dropped == {}
+
+
+def test_an_empty_text_that_reaches_the_batcher_is_two_frames() -> None:
+    batch = Words().fit([text("1", "a")])([text("2", ""), text("1", "a")])
+    assert batch.inputs.tolist() == [[SOS, EOS, PAD], [SOS, 4, EOS]]
+
+
+def test_a_batcher_comes_back_from_json_and_batches_alike() -> None:
+    recipe = Words(tokenizer="english", lowercase=True, digits="qqq")
+    examples = [text("1", "It's 5 o'clock.", label=0), text("2", "The end", label=1)]
+    batcher = recipe.fit(examples)
+    again = recipe.restore(json.loads(json.dumps(batcher.state())))
+    assert again.vocabulary == batcher.vocabulary
+    assert torch.equal(again(examples).inputs, batcher(examples).inputs)
+    with pytest.raises(UserError, match="words"):
+        recipe.restore({"answers": 0})
+    with pytest.raises(UserError, match="answers"):
+        recipe.restore({"words": []})
+
+
+def test_a_word_that_looks_like_a_special_symbol_is_an_ordinary_word() -> None:
+    batcher = Words().fit([text("1", "<pad> <eos>")])
+    batch = batcher([text("1", "<pad> <eos>")])
+    assert batch.inputs.tolist() == [[SOS, 5, 4, EOS]]
+    assert batch.content_mask.tolist() == [[False, True, True, False]]
+
+
+def test_real_labels_are_floats_unknown_ones_none_and_a_mixture_is_refused() -> None:
+    batcher = Words().fit([text("1", "a")])
+    labels = batcher([text("1", "a", label=0.5), text("2", "a", label=1)]).labels
+    assert labels is not None
+    assert labels.dtype == torch.float32
+    assert labels.tolist() == [0.5, 1.0]
+    assert batcher([text("1", "a")]).labels is None
+    with pytest.raises(UserError, match="example 2 has no label"):
+        batcher([text("1", "a", label=1), text("2", "a")])
+
+
+def test_candidates_become_a_mask_as_wide_as_the_answers_of_the_training_split() -> None:
+    train = [Example("1", ("a", "b"), 4, candidates=(0, 2)), Example("2", ("a", "b"), 1)]
+    assert count_answers(train) == 5
+    batch = Words().fit(train)(train)
+    assert batch.candidates is not None
+    assert batch.candidates.tolist() == [[True, False, True, False, False], [True] * 5]
+    assert Words().fit(train)([train[1]]).candidates is None
+
+
+def test_the_share_of_unknown_tokens_is_reported() -> None:
+    batcher = Words().fit([text("1", "a b")])
+    assert batcher.unknown_share([text("2", "a z", "b y")]) == 0.5
+    assert batcher.unknown_share([]) == 0.0
+
+
+def test_bad_recipes_and_bad_parts_get_one_plain_line() -> None:
+    with pytest.raises(UserError, match="unknown tokeniser 'french'"):
+        Words(tokenizer="french")  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="unknown digit rule"):
+        Words(digits="drop")  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="min_documents is 0"):
+        Words(min_documents=0)
+    with pytest.raises(UserError, match="example 7 has a part that is not text"):
+        Words().fit([Example("7", (torch.zeros(1, 2, 2),))])
+    with pytest.raises(UserError, match="3 parts"):
+        Words().fit([text("8", "a", "b", "c")])
+
+
+@pytest.mark.parametrize(
+    ("word", "tokens"),
+    [
+        ("isn't", ["is", "n't"]),
+        ("CAN'T", ["CA", "N'T"]),
+        ("they’ve", ["they", "’ve"]),
+        ("cannot", ["can", "not"]),
+        ("Mary's", ["Mary", "'s"]),
+        ("'s", ["'s"]),
+        ("dogs'", ["dogs", "'"]),
+        ('("Stop!")', ["(", '"', "Stop", "!", '"', ")"]),
+        ("wait...", ["wait", "..."]),
+        ("end.", ["end", "."]),
+        ("NATO.", ["NATO", "."]),
+        ("U.S.", ["U.S."]),
+        ("Dr.", ["Dr."]),
+        ("R-Fla.,", ["R", "-", "Fla.", ","]),
+        ("$3.50", ["$", "3.50"]),
+        ("1,000,000", ["1,000,000"]),
+        ("45%", ["45", "%"]),
+        ("10km", ["10", "km"]),
+        ("6-4", ["6", "-", "4"]),
+        ("well-known", ["well", "-", "known"]),
+        ("either/or", ["either", "/", "or"]),
+        ("www.example.org/a-b", ["www.example.org/a-b"]),
+        ("someone@example.com,", ["someone@example.com", ","]),
+        (":-)", [":-)"]),
+        ("-", ["-"]),
+    ],
+)
+def test_english_words_part_as_in_the_penn_tradition(word: str, tokens: list[str]) -> None:
+    assert list(split_english(word)) == tokens
+
+
+@given(st.text(st.characters(exclude_categories=["Z", "C"]), min_size=1, max_size=30))
+def test_english_tokens_are_never_empty_and_join_to_the_word(word: str) -> None:
+    assert "".join(split_english(word)) == word
+    assert all(split_english(word))
+
+
+def test_a_wall_of_symbols_is_one_token() -> None:
+    assert split_english("(" * 100_000) == ("(" * 100_000,)
+
+
+def test_english_agrees_with_spacy_on_invented_news() -> None:
+    pytest.importorskip("spacy", reason="spaCy is an extra: pip install 'heedful[spacy]'")
+    invented = (
+        "TOKYO (Wire) - The yen's 3.5% slide didn't worry Mr. Tanaka, who'd said: "
+        '"It\'s a long-awaited move." Shares in Acme Corp. rose $2.10 to $45.75 on Wednesday; '
+        "analysts weren't surprised... The U.S. team won 6-4, 7-5 before 12,000 fans, "
+        "and the coach couldn't hide her joy!"
+    )
+    spacy, ours = word_splitter("spacy"), word_splitter("english")
+    assert [ours(word) for word in invented.split()] == [spacy(word) for word in invented.split()]
+
+
+def test_without_spacy_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokenization, "find_spec", lambda name: None)
+    word_splitter.cache_clear()
+    with pytest.raises(UserError, match=r"pip install 'heedful\[spacy\]'"):
+        Words(tokenizer="spacy").fit([text("1", "a")])
+
+
+def test_sst_has_the_sizes_the_length_and_the_vocabulary_of_the_paper() -> None:
+    recipe = Words(longer_than=5, shorter_than="longest")
+    train = corpus("sst", "train", "text")
+    assert len(recipe.fit(train).vocabulary) == 13826
+    expected = {"train": (3034, 3321), "dev": (397, 424), "test": (863, 862)}
+    for split, sizes in expected.items():
+        kept = recipe.select(corpus("sst", split, "text")).examples
+        assert (sum(e.label == 0 for e in kept), sum(e.label == 1 for e in kept)) == sizes
+    kept = recipe.select(train).examples
+    assert round(sum(len(str(e.parts[0]).split()) for e in kept) / len(kept), 2) == 18.70
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "least", "size"),
+    [
+        ("imdb_jw", ("text",), 10, 12487),
+        ("babi_qa1", ("document", "question"), 1, 24),
+        ("babi_qa2", ("document", "question"), 1, 38),
+        ("babi_qa3", ("document", "question"), 1, 39),
+        ("20news_sports", ("text",), 2, 7066),
+    ],
+)
+def test_vocabularies_have_the_known_sizes_special_symbols_included(
+    name: str, fields: tuple[str, ...], least: int, size: int
+) -> None:
+    batcher = Words(min_documents=least).fit(corpus(name, "train", *fields))
+    assert isinstance(batcher, WordTokenizer)
+    assert len(batcher.vocabulary) == size
+
+
+def test_english_agrees_with_spacy_on_more_than_99_of_100_agnews_tokens() -> None:
+    pytest.importorskip("spacy", reason="spaCy is an extra: pip install 'heedful[spacy]'")
+    examples = corpus("agnews_wb", "test", "text")[:1500]
+    words = [word for example in examples for word in str(example.parts[0]).split()]
+    spacy, ours = word_splitter("spacy"), word_splitter("english")
+    agreeing = sum(len(ours(word)) for word in words if ours(word) == spacy(word))
+    assert agreeing / sum(len(ours(word)) for word in words) > 0.99

@@ -1,0 +1,140 @@
+"""A network is opened without a trace: it and its model share weights only; what cannot be opened is named."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import cast
+
+import pytest
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+
+from heedful.models._attention_hooks import copy_sharing_weights, set_attention_implementation
+from heedful.models.transformer import TransformerModel
+from heedful.types import UserError
+from tests.networks import network, texts, tiny
+
+
+def fingerprint_of(plain: nn.Module) -> dict[str, object]:
+    """All that a user could find changed, but for the values of weights."""
+    return {
+        name: (module.training, len(module._forward_hooks), len(module._forward_pre_hooks), sorted(vars(module)))
+        for name, module in plain.named_modules()
+    } | {name: (weight.requires_grad, weight.grad, id(weight)) for name, weight in plain.named_parameters()}
+
+
+@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
+def test_a_wrapped_network_is_left_as_found_also_after_an_exception(implementation: str) -> None:
+    plain, batch = network(attn_implementation=implementation), texts()
+    plain.get_submodule("bert.embeddings").requires_grad_(requires_grad=False)
+    plain.get_submodule("bert.encoder").train()
+    before, config = fingerprint_of(plain), plain.config.to_json_string()
+    weights = {name: tensor.clone() for name, tensor in plain.state_dict().items()}
+    state = torch.get_rng_state()
+    model = TransformerModel.wrap(plain).eval()
+    expected = model(batch).logits
+    model(batch, attention=model(batch).attention)
+    handle = model.network.get_submodule("bert.encoder.layer.1").register_forward_hook(raising)
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            model(batch)
+    handle.remove()
+    assert torch.equal(model(batch).logits, expected)
+    assert fingerprint_of(plain) == before
+    assert plain.config.to_json_string() == config
+    assert plain.config._attn_implementation == implementation
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(torch.equal(tensor, weights[name]) for name, tensor in plain.state_dict().items())
+    alone = copy_sharing_weights(plain).train(mode=False)
+    theirs = alone(input_ids=batch.inputs, attention_mask=batch.mask, token_type_ids=batch.segments).logits
+    torch.testing.assert_close(theirs, expected, rtol=0, atol=1e-5)
+
+
+def raising(module: nn.Module, inputs: object, output: object) -> None:
+    raise ZeroDivisionError
+
+
+def test_a_wrapped_network_and_its_model_share_their_weights() -> None:
+    plain, batch = network(), texts()
+    model = TransformerModel.wrap(plain).eval()
+    ours, theirs = list(model.parameters()), list(plain.parameters())
+    assert [id(weight) for weight in ours] == [id(weight) for weight in theirs]
+    torch.autograd.backward(model(batch).logits.sum())
+    assert plain.get_parameter("classifier.weight").grad is not None
+
+
+def test_a_twin_shares_tensors_but_no_settings() -> None:
+    plain = network()
+    other = copy_sharing_weights(plain)
+    set_attention_implementation(other, "eager")
+    other.config.hidden_dropout_prob = 0.5
+    assert plain.config._attn_implementation == "sdpa"
+    assert plain.config.hidden_dropout_prob == 0.1
+    assert vars(other.get_submodule("bert.encoder.layer.0.attention.self"))["config"] is other.config
+    assert all(one is two for one, two in zip(plain.parameters(), other.parameters(), strict=True))
+
+
+def test_threads_with_different_attention_do_not_meet() -> None:
+    model, batch = tiny("bert").eval(), texts()
+    own = model(batch).attention.detach()
+    given = [own.roll(shift, dims=2) if shift % 2 else own for shift in range(16)]
+    expected = [model(batch, attention=attention).logits for attention in given]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda attention: model(batch, attention=attention).logits, given))
+    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
+
+
+def test_a_copy_of_a_model_is_independent() -> None:
+    model, batch = tiny("bert").eval(), texts()
+    expected = model(batch).logits
+    other = copy.deepcopy(model)
+    with torch.no_grad():
+        for weight in other.parameters():
+            weight.add_(0.1)
+    assert torch.equal(model(batch).logits, expected)
+    assert not torch.allclose(other(batch).logits, expected)
+
+
+def test_gradient_checkpointing_of_the_user_stays_on_for_the_user_only() -> None:
+    plain, batch = network(), texts()
+    plain.gradient_checkpointing_enable()
+    model = TransformerModel.wrap(plain).train()
+    trace = model(batch, attention=model(batch).attention.detach())
+    torch.autograd.backward(trace.logits.sum())
+    assert plain.is_gradient_checkpointing
+
+
+def headless() -> PreTrainedModel:
+    return cast("PreTrainedModel", network().base_model)
+
+
+def misnumbered() -> PreTrainedModel:
+    plain = network()
+    plain.config.num_hidden_layers = 3
+    return plain
+
+
+def strange() -> PreTrainedModel:
+    """A BERT that looks as if its positions started behind a padding symbol, which they do not."""
+    plain = network()
+    vars(plain.get_submodule("bert.embeddings"))["padding_idx"] = 3
+    return plain
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: network("deberta"), "DebertaForSequenceClassification computes attention in its own way"),
+        (lambda: network("gpt2"), "GPT2ForSequenceClassification has no embedding block"),
+        (headless, "BertModel has no head"),
+        (misnumbered, "BertForSequenceClassification has 3 layers, but 2 let"),
+        (strange, "BertForSequenceClassification gives other logits"),
+        (lambda: nn.Linear(2, 2), "a transformers model is needed, not Linear"),
+    ],
+)
+def test_a_network_that_cannot_be_opened_is_refused_by_name(make: Callable[[], PreTrainedModel], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        TransformerModel.wrap(make())

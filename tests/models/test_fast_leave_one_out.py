@@ -1,0 +1,329 @@
+"""Deleting one unit: the fast way against texts written out by hand, known answers, and the laws of attributions."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Generator, Tensor, nn
+
+from heedful.attributions import perturbation
+from heedful.attributions.perturbation import LeaveOneOut, leave_one_out_logits
+from heedful.measures.rank_correlation import kendall_tau
+from heedful.models import fast_leave_one_out
+from heedful.models.attentive import Additive, Attentive, AttentiveModel, Dot, Softmax, UniformWeights
+from heedful.models.encoders import Average, BiLSTM, Convolution, Encoder, EncoderModule
+from heedful.models.fast_leave_one_out import neighbor_offsets
+from heedful.models.input_forms import InputFormat, PairInput, QuestionAnswering, SingleInput
+from heedful.models.transformer import TinyTransformer
+from heedful.tasks import BinaryClassification, MulticlassClassification, Regression
+from heedful.types import Batch, Model, SupportsLeaveOneOut, UserError
+from tests.failing import TRIES, failures
+from tests.model_laws import padded
+from tests.models.test_attentive import ENCODERS, NORMALISERS, PLANS, SHAPES, batch_of, built, vectors
+from tests.networks import images, texts, tiny
+from tests.trials.test_permutation import some_batch
+
+Rows = tuple[tuple[tuple[int, ...], ...], ...]
+ONE: Rows = (((5, 6, 7, 8),), ((9,),), ((6, 10, 5, 5, 11, 12, 4, 13),), ((14, 15),))
+TWO: Rows = (
+    ((5, 6, 7, 8), (9, 10)),
+    ((11,), (12, 13, 5)),
+    ((14, 15), (6,)),
+    ((7, 7, 8, 16, 17, 18, 4, 9), (19, 4, 6)),
+)
+WIDE = (Convolution(2, (1, 3, 5, 7)), Convolution(3, (5,)), Convolution(2, (1,)))
+BATCH = some_batch((5, 3, 7))
+TARGET = torch.tensor([0, 1, 1])
+
+
+def rows_for(shape: InputFormat) -> Rows:
+    return ONE if isinstance(shape, SingleInput) else TWO
+
+
+def batch_for(shape: InputFormat, rows: Rows) -> Batch:
+    """The rows as a batch; questions admit two of three answers in every other row."""
+    batch = batch_of(*rows)
+    admitted = torch.tensor([[True, True, True], [True, False, True]]).repeat(2, 1)[: len(rows)]
+    return replace(batch, candidates=admitted) if isinstance(shape, QuestionAnswering) else batch
+
+
+def written_out(model: Model, shape: InputFormat) -> Tensor:
+    """Logits of each text alone, and of each text from whose list of words one was taken: one reading per deletion."""
+    rows = rows_for(shape)
+    whole = batch_for(shape, rows)
+    found = model(whole).logits.unsqueeze(1).repeat(1, whole.mask.shape[1], 1)
+    for row, parts in enumerate(rows):
+        unit = 0
+        for number, part in enumerate(parts):
+            for place in range(len(part)):
+                if len(part) > 1:
+                    shorter = (*part[:place], *part[place + 1 :])
+                    text = batch_of((*parts[:number], shorter, *parts[number + 1 :]))
+                    admitted = None if whole.candidates is None else whole.candidates[row : row + 1]
+                    found[row, unit + 1 + place] = model(replace(text, candidates=admitted)).logits[0]
+            unit += len(part) + 2
+    return found
+
+
+def finite(logits: Tensor) -> Tensor:
+    """Logits with a number where an answer is not admitted."""
+    return logits.masked_fill(logits == -math.inf, -99.0)
+
+
+@pytest.mark.parametrize(
+    "plan", PLANS + tuple(Attentive(encoder, Additive(), input_format=s) for encoder in WIDE for s in SHAPES)
+)
+@torch.no_grad()
+def test_deletions_from_pooled_models_equal_texts_written_without_the_word(plan: Attentive) -> None:
+    model, batch = built(plan).eval(), batch_for(plan.input_format, rows_for(plan.input_format))
+    expected = finite(written_out(model, plan.input_format))
+    assert torch.allclose(finite(model.leave_one_out_logits(batch)), expected, rtol=0, atol=1e-9)
+    assert torch.allclose(finite(leave_one_out_logits(model, batch)), expected, rtol=0, atol=1e-9)
+    moved = (expected - expected[:, :1]).abs().amax(-1) > 1e-6
+    assert not moved[~batch.deletable_mask].any()
+    # A rectified filter or a maximum may not notice a deletion; most must.
+    assert moved[batch.deletable_mask].double().mean() > 0.5
+
+
+@pytest.mark.parametrize("normaliser", NORMALISERS)
+@pytest.mark.parametrize("encoder", ENCODERS)
+@torch.no_grad()
+def test_weights_are_normalised_anew_by_every_normaliser(encoder: Encoder, normaliser: Softmax) -> None:
+    for shape in SHAPES:
+        model = built(Attentive(encoder, Dot(), normaliser, shape)).eval()
+        found = finite(model.leave_one_out_logits(batch_for(shape, rows_for(shape))))
+        assert torch.allclose(found, finite(written_out(model, shape)), rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("encoder", [*ENCODERS, *WIDE])
+@torch.no_grad()
+def test_in_float32_the_ways_agree_to_a_millionth(encoder: Encoder) -> None:
+    for shape in SHAPES:
+        model = (
+            Attentive(encoder, Additive(), input_format=shape)
+            .build(MulticlassClassification(3), vectors(), Generator().manual_seed(1))
+            .eval()
+        )
+        found = finite(model.leave_one_out_logits(batch_for(shape, rows_for(shape))))
+        assert torch.allclose(found, finite(written_out(model, shape)), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("plan", [plan for plan in PLANS if plan.attention == Additive()])
+@torch.no_grad()
+def test_how_much_is_held_at_once_changes_nothing(plan: Attentive, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, batch = built(plan).eval(), batch_for(plan.input_format, rows_for(plan.input_format))
+    expected = finite(model.leave_one_out_logits(batch))
+    for numbers in (1, 300):
+        monkeypatch.setattr(fast_leave_one_out, "MAX_ELEMENTS", numbers)
+        assert torch.allclose(finite(model.leave_one_out_logits(batch)), expected, rtol=0, atol=1e-12)
+    monkeypatch.setattr(perturbation, "CHUNK_CELLS", 600)
+    assert torch.allclose(finite(leave_one_out_logits(model, batch)), expected, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("plan", PLANS)
+@torch.no_grad()
+def test_company_order_and_padding_change_nothing(plan: Attentive) -> None:
+    model, batch = built(plan).eval(), batch_for(plan.input_format, rows_for(plan.input_format))
+    expected = finite(model.leave_one_out_logits(batch))
+    units = batch.mask.shape[1]
+    for dirt in (None, 7):
+        wider = finite(model.leave_one_out_logits(padded(batch, 3, filler=dirt)))
+        assert torch.allclose(wider[:, :units], expected, rtol=0, atol=1e-9)
+        assert torch.allclose(wider[:, units:], expected[:, :1].expand(-1, 3, -1), rtol=0, atol=1e-9)
+    for index in ([3, 1, 0, 2], [2], [1, 1]):
+        other = finite(model.leave_one_out_logits(batch.rows(torch.tensor(index))))
+        assert torch.allclose(other, expected[index, : other.shape[1]], rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("encoder", [*ENCODERS, *WIDE])
+def test_no_text_is_encoded_again_for_a_deletion(encoder: Encoder) -> None:
+    model = built(Attentive(encoder, Additive())).eval()
+    read: list[int] = []
+    model.encoders[0].register_forward_hook(lambda module, given, states: read.append(len(states)))
+    model.leave_one_out_logits(batch_of(*ONE))
+    assert sum(read) == len(ONE)
+
+
+class Doubling(EncoderModule):
+    """An encoder that the engine does not know: each state looks at the whole text."""
+
+    dim = 5
+
+    def forward(self, embeddings: Tensor, mask: Tensor) -> Tensor:
+        real = mask.unsqueeze(-1)
+        return (embeddings * 2 + (embeddings * real).sum(1, keepdim=True)).tanh() * real
+
+    def summary(self, hidden: Tensor, mask: Tensor) -> Tensor:
+        return (hidden * mask.unsqueeze(-1)).sum(1)
+
+
+@torch.no_grad()
+def test_an_encoder_that_the_engine_does_not_know_reads_the_shortened_texts() -> None:
+    for shape in SHAPES:
+        model = built(Attentive(Average(5), Additive(), input_format=shape)).eval()
+        model.encoders = nn.ModuleList(Doubling() for _ in model.encoders)
+        found = finite(model.leave_one_out_logits(batch_for(shape, rows_for(shape))))
+        assert torch.allclose(found, finite(written_out(model, shape)), rtol=0, atol=1e-9)
+
+
+def test_the_neighbours_of_a_gap_do_not_include_it() -> None:
+    assert neighbor_offsets(0) == []
+    assert neighbor_offsets(1) == [-1, 1]
+
+
+SCORES = (2.0, 1.0, -1.0, -3.0)
+
+
+def planted(weights: tuple[float, ...] | None) -> AttentiveModel:
+    """A token-wise model whose four words have the logits of `SCORES` and these weights; None: uniform."""
+    plan = Attentive(Average(4), Dot(), UniformWeights() if weights is None else Softmax())
+    model = plan.build(BinaryClassification(), torch.zeros(30, 4), Generator().manual_seed(0)).double().eval()
+    with torch.no_grad():  # h_t = tanh(W e_t) is half a unit vector: twice as much in the readers of h makes up for it
+        model.embedding_tables[0].weight[4:8] = torch.eye(4, dtype=torch.float64)  # type: ignore[operator]
+        model.encoders[0].projection.weight.copy_(torch.eye(4) * math.atanh(0.5))  # type: ignore[union-attr, operator]
+        model.encoders[0].projection.bias.zero_()  # type: ignore[union-attr, operator]
+        model.decoder.answer.weight.copy_(2 * torch.tensor([SCORES]))  # type: ignore[union-attr, operator]
+        model.decoder.answer.bias.zero_()  # type: ignore[union-attr, operator]
+        if weights is not None:
+            model.attention.score.weight.copy_(2 * 2 * torch.tensor([weights]).log())  # type: ignore[union-attr, operator]
+    return model
+
+
+def test_leave_one_out_under_uniform_attention_has_the_specified_values() -> None:
+    model, batch = planted(None), some_batch((4,))
+    assert float(model(batch).logits.sigmoid().detach()) == pytest.approx(0.437823, abs=5e-7)
+    found = LeaveOneOut()(model, batch, torch.tensor([1])).scores[0, 1:-1]
+    assert found.tolist() == pytest.approx([0.168882, 0.098580, 0.062177, 0.222933], abs=1e-6)
+
+
+def test_leave_one_out_with_weights_renormalised_has_the_specified_values() -> None:
+    weights = (0.7, 0.2, 0.05, 0.05)
+    model, batch = planted(weights), some_batch((4,))
+    assert model(batch).attention[0, 0, 0, 0, 1:-1].tolist() == pytest.approx(weights, abs=1e-6)
+    assert float(model(batch).logits.sigmoid().detach()) == pytest.approx(0.802184, abs=5e-7)
+    found = LeaveOneOut()(model, batch, torch.tensor([1])).scores[0, 1:-1]
+    assert found.tolist() == pytest.approx([0.302184, 0.015391, 0.019283, 0.034202], abs=1e-6)
+    tau = kendall_tau(found, torch.tensor(weights).double())
+    assert float(tau.value) == pytest.approx(0.182574, abs=5e-7)
+
+
+def test_the_logit_says_what_a_word_did_for_the_target() -> None:
+    model, batch = planted(None), some_batch((4,))
+    method = LeaveOneOut(output="logit")
+    found = method(model, batch, torch.tensor([1])).scores[0, 1:-1]
+    mean = sum(SCORES) / 4
+    assert found.tolist() == pytest.approx([mean - (sum(SCORES) - score) / 3 for score in SCORES])
+    assert method(model, batch, torch.tensor([0])).scores[0, 1:-1].tolist() == pytest.approx((-found).tolist())
+
+
+def test_many_classes_are_compared_by_total_variation_whatever_the_target() -> None:
+    model = tiny("bert")
+    batch = texts()
+    with torch.no_grad():
+        after, before = leave_one_out_logits(model, batch).softmax(-1), model(batch).logits.softmax(-1)
+    found = LeaveOneOut()(model, batch, torch.tensor([0, 1, 2])).scores
+    for row, unit in batch.deletable_mask.nonzero().tolist():
+        literal = sum(abs(float(p) - float(q)) for p, q in zip(after[row, unit], before[row], strict=True)) / 2
+        assert found[row, unit] == pytest.approx(literal, abs=1e-12)
+
+
+def test_a_number_changes_by_half_its_difference_or_by_all_of_it() -> None:
+    model = Attentive(BiLSTM(3), Additive()).build(Regression(), vectors(), Generator().manual_seed(1)).eval()
+    batch, target = batch_of(*ONE), torch.zeros(4, dtype=torch.int64)
+    halved, signed = (LeaveOneOut(output=o)(model, batch, target).scores for o in ("probability", "logit"))
+    assert torch.allclose(halved * 2, signed.abs(), atol=1e-7)
+    assert signed.abs().sum() > 0
+
+
+def test_the_only_word_of_a_part_gets_zero_and_its_neighbour_part_is_unharmed() -> None:
+    model = built(Attentive(BiLSTM(3), Additive(), input_format=PairInput())).eval()
+    batch = batch_of(*TWO)
+    scores = LeaveOneOut()(model, batch, torch.zeros(4, dtype=torch.int64)).scores
+    only = (batch.content_mask & ~batch.deletable_mask).nonzero().tolist()
+    assert only == [[1, 1], [2, 5]]
+    assert all(scores[row, unit] == 0 for row, unit in only)
+    assert (scores[batch.deletable_mask] > 0).all()
+
+
+@torch.no_grad()
+def test_a_transformer_reads_each_text_without_the_word_at_the_next_position() -> None:
+    model, batch = tiny("bert"), texts()
+    found = leave_one_out_logits(model, batch)
+    for row, unit in batch.deletable_mask.nonzero().tolist():
+        here = [place for place in range(int(batch.lengths[row])) if place != unit]
+        shorter = Batch(
+            ("x",),
+            batch.inputs[row : row + 1, here],
+            torch.ones(1, len(here), dtype=torch.bool),
+            batch.segments[row : row + 1, here],
+            batch.words[row : row + 1, here],
+        )
+        assert torch.allclose(found[row, unit], model(shorter).logits[0], atol=1e-12)
+    assert torch.allclose(found[:, 0], model(batch).logits, atol=1e-12)
+
+
+@torch.no_grad()
+def test_a_patch_of_an_image_is_blanked() -> None:
+    model, batch = tiny("vit"), images()
+    scores = LeaveOneOut(output="logit")(model, batch, torch.tensor([2, 1, 0])).scores
+    blanked = batch.inputs.clone()
+    blanked[1, 3] = 0
+    expected = model(batch).logits[1, 1] - model(replace(batch, inputs=blanked)).logits[1, 1]
+    assert scores[1, 3] == pytest.approx(float(expected))
+    assert (scores[batch.content_mask] != 0).all()
+
+
+def test_an_unknown_output_is_refused() -> None:
+    with pytest.raises(UserError, match=r"'odds'.*probability, logit"):
+        LeaveOneOut(output="odds")  # type: ignore[arg-type]
+
+
+def models() -> dict[str, Model]:
+    generator = Generator().manual_seed(0)
+    table = torch.randn(30, 5, generator=generator)
+    return {
+        "pooled": Attentive(BiLSTM(3), Additive()).build(BinaryClassification(), table, generator).eval(),
+        "transformer": TinyTransformer("bert", vocab_size=30).build(BinaryClassification(), None, generator).eval(),
+    }
+
+
+def test_pooled_models_are_known_to_delete_and_transformers_are_not() -> None:
+    assert isinstance(models()["pooled"], SupportsLeaveOneOut)
+    assert not isinstance(models()["transformer"], SupportsLeaveOneOut)
+
+
+@pytest.mark.parametrize("method", [LeaveOneOut(), LeaveOneOut(output="logit")])
+@pytest.mark.parametrize("name", ["pooled", "transformer"])
+def test_the_laws_of_attributions_hold(name: str, method: LeaveOneOut) -> None:
+    model = models()[name]
+    found = method(model, BATCH, TARGET)
+    assert torch.equal(found.mask, BATCH.content_mask)
+    assert (found.scores[~BATCH.content_mask] == 0).all()
+    assert (found.scores[BATCH.content_mask] != 0).all()
+    assert not found.scores.requires_grad
+    assert torch.equal(method(model, BATCH, TARGET).scores, found.scores)
+    for row in range(3):
+        alone = method(model, BATCH.rows(torch.tensor([row])), TARGET[row : row + 1]).scores[0]
+        assert torch.allclose(alone, found.scores[row, : len(alone)], atol=1e-6)
+
+
+@pytest.mark.parametrize("failing", [False, True])
+@pytest.mark.parametrize("name", ["pooled", "transformer"])
+def test_the_model_and_the_batch_are_left_untouched(name: str, *, failing: bool) -> None:
+    model = models()[name].requires_grad_()
+    weights = {name: value.clone() for name, value in model.state_dict().items()}
+    inputs, mask, words, drawn = BATCH.inputs.clone(), BATCH.mask.clone(), BATCH.words.clone(), torch.get_rng_state()
+    if failing:
+        assert len(list(failures(model, lambda: LeaveOneOut()(model, BATCH, TARGET)))) == TRIES
+    else:
+        LeaveOneOut()(model, BATCH, TARGET)
+    assert all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())
+    assert all(parameter.grad is None and parameter.requires_grad for parameter in model.parameters())
+    assert not any(m.training or m._forward_hooks or m._forward_pre_hooks for m in model.modules())
+    assert torch.equal(torch.get_rng_state(), drawn)
+    assert torch.is_grad_enabled()
+    same = (torch.equal(BATCH.inputs, inputs), torch.equal(BATCH.mask, mask), torch.equal(BATCH.words, words))
+    assert all(same)

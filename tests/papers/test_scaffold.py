@@ -1,0 +1,336 @@
+"""Learning to Scaffold as recipes: arms, sizes, seeds, betas, whom a teacher visits; and a whole little run of it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.metrics import roc_auc_score
+
+from heedful import papers, runner
+from heedful.data.splitting import SubsampledCorpus
+from heedful.data.text_corpora import MLQE
+from heedful.models.small_transformers import ScalarMix, SmallViT, TruncatedTransformer
+from heedful.models.transformer import Transformer
+from heedful.papers import scaffold
+from heedful.papers._options import PaperOptions
+from heedful.papers.scaffold import (
+    AVAILABLE_CORPORA,
+    PLAUSIBILITY_METHODS,
+    SCAFFOLD_CORPORA,
+    SMAT,
+    count_layers,
+    scaffold_recipes,
+    scaffold_setting,
+    shortened_student,
+    student_sizes,
+)
+from heedful.store.recipe import Recipe
+from heedful.store.workspace import Workspace
+from heedful.training.attribution_tables import AttributionTable, ImageSample, LearnedAttributionTable
+from heedful.training.smat import SMaT
+from heedful.training.teacher import LearnedExplanation, MethodExplanation
+from heedful.training.trained_model import OnOtherData
+from heedful.trials.performance import Performance
+from heedful.trials.plausibility import Plausibility
+from heedful.trials.simulability import Simulability
+from heedful.types import Split, UserError
+from tests.networks import network
+from tests.tiny import WORDS, Sentences
+from tests.training.test_trained_model_checkpoint import fine_tuned
+
+SPLITS: tuple[Split, ...] = ("train", "dev", "test")
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A little checkpoint that stands for the pretrained transformer."""
+    return str(fine_tuned(tmp_path_factory.mktemp("encoder"), names=("negative", "positive")))
+
+
+def simulability(recipes: list[Recipe]) -> Simulability:
+    """The one trial of students among the recipes."""
+    (found,) = (recipe for recipe in recipes if isinstance(recipe, Simulability))
+    return found
+
+
+def test_texts_have_every_arm_with_the_papers_sizes_seeds_and_weights(encoder: str) -> None:
+    recipes = scaffold_recipes(PaperOptions(("sst",), (encoder,)))
+    assert [type(recipe) for recipe in recipes] == [Performance, Simulability, Plausibility]
+    arms = dict(simulability(recipes).arms)
+    expected = {
+        "no explanation": 0.0,
+        "random": 5.0,
+        "gradient x input": 0.2,
+        "attention": 5.0,
+        "attention, last layer": 5.0,
+        "SMaT": 5.0,
+        "gradient norm": 0.2,
+        "integrated gradients": 0.2,
+        "rollout": 5.0,
+        "ridge on leave-one-out": 5.0,
+        "SMaT of layers": 0.2,
+    }
+    assert {name: students[0].explanation_weight for name, students in arms.items()} == expected
+    for students in arms.values():
+        assert [(each.data.train_size, each.seed) for each in students] == [
+            (size, seed) for size in (500, 1000, 2000) for seed in (0, 9, 11, 30, 69)
+        ]
+    explanations = [students[0].explanation for students in arms.values()]
+    assert [each.temperature for each in explanations if isinstance(each, MethodExplanation)] == [
+        0.1,
+        0.1,
+        1.0,
+        0.5,
+        0.05,
+    ]
+
+
+def test_a_teacher_is_fine_tuned_once_under_a_scalar_mix_and_its_students_are_trained_by_adam(
+    encoder: str,
+) -> None:
+    found = scaffold_setting("sst", encoder, PaperOptions())
+    assert found.teacher.architecture == ScalarMix(Transformer(encoder))
+    assert (found.teacher.training.epochs, found.teacher.training.batch_size, found.teacher.training.max_grad_norm) == (
+        1,
+        32,
+        1.0,
+    )
+    assert (
+        found.training.batch_size,
+        found.training.patience,
+        found.training.max_grad_norm,
+        found.training.optimizer.lr,
+    ) == (32, 11, 5.0, 1e-4)
+    quality = scaffold_setting("mlqe-ro-en", encoder, PaperOptions())
+    assert (quality.training.batch_size, quality.training.patience, quality.explainer_lr, quality.student_sizes) == (
+        16,
+        6,
+        1e-3,
+        (2100, 4200),
+    )
+
+
+def test_students_of_a_deep_checkpoint_have_three_layers_and_those_of_a_flat_one_all(
+    encoder: str, tmp_path: Path
+) -> None:
+    network("bert", num_hidden_layers=5).save_pretrained(tmp_path / "deep")
+    assert shortened_student(str(tmp_path / "deep"), 3) == ScalarMix(
+        TruncatedTransformer(Transformer(str(tmp_path / "deep")), 3)
+    )
+    assert scaffold_setting("sst", encoder, PaperOptions()).student_architecture == ScalarMix(Transformer(encoder))
+    network("distilbert").save_pretrained(tmp_path / "distilled")
+    assert (count_layers(str(tmp_path / "deep")), count_layers(str(tmp_path / "distilled"))) == (5, 2)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match=r"empty has no config\.json that says how many layers"):
+        count_layers(str(tmp_path / "empty"))
+
+
+def test_only_students_of_the_raw_reviews_learn_from_texts_that_their_teacher_has_not_seen(encoder: str) -> None:
+    pools = {
+        name: scaffold_setting(name, encoder, PaperOptions()).student_data.source_split
+        for name in ("sst", "imdb", "imdb-raw", "digits")
+    }
+    assert pools == {"sst": "train", "imdb": "train", "imdb-raw": "test", "digits": "train"}
+    long = dict(simulability(scaffold_recipes(PaperOptions(("imdb-raw",), (encoder,)))).arms)
+    assert "ridge on leave-one-out" not in long
+
+
+def test_film_reviews_with_marks_are_visited_by_the_teachers_of_the_other_texts(encoder: str) -> None:
+    both = scaffold_recipes(PaperOptions(("sst", "imdb-raw", "eraser-movies"), (encoder,)))
+    visits = [
+        (
+            recipe.subject.trained_model.corpus.name,
+            recipe.subject.corpus.name,
+            recipe.subject.merge_splits,
+            recipe.limit,
+        )
+        for recipe in both
+        if isinstance(recipe, Plausibility) and isinstance(recipe.subject, OnOtherData)
+    ]
+    assert visits == [
+        ("sst", "sst", False, 500),
+        ("sst", "eraser-movies", True, 500),
+        ("imdb-raw", "eraser-movies", True, 500),
+    ]
+    (alone,) = scaffold_recipes(PaperOptions(("eraser-movies",), (encoder,)))
+    assert alone == both[3]
+    assert isinstance(alone, Plausibility)
+    assert alone.methods == PLAUSIBILITY_METHODS
+    ((name, learned),) = alone.learned_explainers
+    assert (name, type(learned)) == (SMAT, LearnedAttributionTable)
+    assert isinstance(learned, LearnedAttributionTable)
+    assert [(each.data.train_size, each.seed) for each in learned.students] == [
+        (1000, seed) for seed in (0, 9, 11, 30, 69)
+    ]
+
+
+def test_quality_is_a_number_and_source_and_target_are_judged_apart(encoder: str) -> None:
+    recipes = scaffold_recipes(PaperOptions(("mlqe-et-en",), (encoder,)))
+    marked, by_size = (recipe for recipe in recipes if isinstance(recipe, Plausibility))
+    assert (marked.rank, by_size) == ("score", replace(marked, rank="size"))
+    assert marked.head_scores == by_size.head_scores
+    assert marked.subject.corpus == MLQE(("et-en",))
+    assert marked.parts == ("source", "target")
+    learned = marked.learned_explainers[0][1]
+    assert isinstance(learned, LearnedAttributionTable)
+    assert {each.data.train_size for each in learned.students} == {4200}
+    assert student_sizes("mlqe", PaperOptions()) == (2100, 4200, 8400)
+
+
+def test_images_are_seen_by_a_small_vision_transformer_in_classes_as_large_as_there_are_images(tmp_path: Path) -> None:
+    recipes = scaffold_recipes(PaperOptions(("digits",)))
+    assert [type(recipe) for recipe in recipes] == [
+        Performance,
+        Simulability,
+        ImageSample,
+        AttributionTable,
+        AttributionTable,
+    ]
+    trial = simulability(recipes)
+    assert trial.subject.architecture == ScalarMix(SmallViT((1, 8, 8), 2))
+    assert student_sizes("digits", PaperOptions(data=tmp_path)) == (125, 250, 500)
+    (tmp_path / "images").mkdir()
+    pixels, labels = np.zeros((3000, 2, 2, 3), dtype=np.uint8), np.arange(3000) % 10
+    pixels += np.arange(3000, dtype=np.uint16).view(np.uint8).reshape(3000, 2)[:, :, None, None]
+    names = np.array([f"thing {number}" for number in range(10)])
+    np.savez(
+        tmp_path / "images" / "cifar10.npz",
+        x_train=pixels,
+        y_train=labels,
+        x_test=pixels[:20],
+        y_test=labels[:20],
+        class_names=names,
+    )
+    assert student_sizes("cifar10", PaperOptions(data=tmp_path)) == (2250, 2550)
+    assert student_sizes("cifar10", PaperOptions()) == (2250, 4500, 9000)
+
+
+def test_sizes_seeds_limit_and_quick_reach_the_students(encoder: str) -> None:
+    chosen = simulability(
+        scaffold_recipes(PaperOptions(("sst",), (encoder,), n_seeds=3, limit=70, student_sizes=(40, 20, 40)))
+    )
+    students = dict(chosen.arms)["SMaT"]
+    assert [(each.data.train_size, each.seed) for each in students] == [
+        (size, seed) for size in (20, 40) for seed in (0, 9, 11)
+    ]
+    assert {each.data.eval_limit for each in students} == {70}
+    more = simulability(scaffold_recipes(PaperOptions(("sst",), (encoder,), n_seeds=7, student_sizes=(20,))))
+    assert [each.seed for each in more.arms[0][1]] == [0, 9, 11, 30, 69, 100, 101]
+    recipes = scaffold_recipes(PaperOptions(("sst",), (encoder,), quick=True))
+    quick = simulability(recipes)
+    assert [name for name, _ in quick.arms] == [
+        *("no explanation", "random", "gradient x input", "attention", "attention, last layer", "SMaT")
+    ]
+    assert {(each.data.train_size, each.seed) for each in quick.arms[0][1]} == {(150, 0), (150, 9)}
+    assert isinstance(quick.subject.corpus, SubsampledCorpus)
+    assert [recipe.limit for recipe in recipes if isinstance(recipe, Plausibility)] == [60]
+
+
+def test_normalisers_of_heads_are_arms_of_table_7(encoder: str) -> None:
+    both = dict(simulability(scaffold_recipes(PaperOptions(("sst",), (encoder,), ("softmax", "none")))).arms)
+    learned = {name: students[0].explanation for name, students in both.items() if name.startswith("SMaT, ")}
+    assert {name: each.normalizer for name, each in learned.items() if isinstance(each, LearnedExplanation)} == {
+        "SMaT, softmax": "softmax",
+        "SMaT, none": "none",
+    }
+    (one,) = (
+        students[0].explanation
+        for name, students in simulability(scaffold_recipes(PaperOptions(("sst",), (encoder,), ("entmax15",)))).arms
+        if name == SMAT
+    )
+    assert one == LearnedExplanation(normalizer="entmax15", lr=2e-3, pilot_lr=0.1)
+    with pytest.raises(UserError, match="there is no normaliser 'additive' of heads in this paper"):
+        scaffold_recipes(PaperOptions(("sst",), (encoder,), ("additive",)))
+
+
+def test_every_corpus_of_the_paper_is_known_and_others_are_refused(encoder: str, tmp_path: Path) -> None:
+    assert set(SCAFFOLD_CORPORA) <= set(AVAILABLE_CORPORA)
+    assert [scaffold.find_corpus(name).name for name in AVAILABLE_CORPORA] == list(AVAILABLE_CORPORA)
+    with pytest.raises(UserError, match="there is no corpus 'snli' in this paper"):
+        scaffold_recipes(PaperOptions(("snli",), (encoder,)))
+    with pytest.raises(UserError, match=r"mlqe-et-en: no file train\.jsonl\.gz"):
+        papers.find_recipes("scaffold", PaperOptions(("mlqe-et-en",), (encoder,)), tmp_path)
+    found = papers.find_recipes("scaffold", PaperOptions(encoders=(encoder,)), tmp_path)
+    assert {recipe.subject.corpus.name for recipe in found if isinstance(recipe, Simulability)} == {"digits"}
+
+
+def data(root: Path, *, leaves: bool = True) -> Path:
+    """SST with its leaves and films with marks, in small and invented."""
+    splits = Sentences(60).read(root)
+    for split in SPLITS:
+        rows: list[dict[str, object]] = []
+        for example in splits[split]:
+            text = str(example.parts[0])
+            tokens = text.split()
+            row: dict[str, object] = {"id": example.uid, "text": text, "label": example.label}
+            feelings = [4 if token == "good" else 0 if token == "bad" else 2 for token in tokens]
+            rows.append({**row, "tokens": tokens, "token_label5": feelings} if leaves else row)
+        _write(root / "sst" / f"{split}.jsonl.gz", rows)
+        marked = [
+            {"id": f"film-{split}-{n}", "text": f"{WORDS[n % 12]} good {WORDS[n % 7]} film", "label": n % 2}
+            for n in range(12)
+        ]
+        _write(root / "eraser_movies" / f"{split}.jsonl.gz", [{**row, "rationale": [[1]]} for row in marked])
+    return root
+
+
+def _write(path: Path, rows: list[dict[str, object]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with gzip.open(path, "wt", encoding="utf-8") as stream:
+        stream.writelines(json.dumps(row) + "\n" for row in rows)
+
+
+def test_leaves_are_visited_only_where_the_copy_has_some_and_no_other_fault_is_passed_over(
+    encoder: str, tmp_path: Path
+) -> None:
+    def trials(root: Path) -> int:
+        found = papers.find_recipes("scaffold", PaperOptions(("sst",), (encoder,)), root)
+        return sum(isinstance(recipe, Plausibility) for recipe in found)
+
+    assert trials(data(tmp_path / "one")) == 1
+    with pytest.warns(UserWarning, match="this copy of sst has no tree leaves with their sentiment, so that"):
+        assert trials(data(tmp_path / "two", leaves=False)) == 0
+    broken = data(tmp_path / "three") / "sst" / "dev.jsonl.gz"
+    _write(broken, [{"id": "x", "text": "good film", "label": 1, "tokens": ["good"], "token_label5": [4, 2]}])
+    with pytest.raises(UserError, match="'tokens' and 'token_label5' must be lists of the same length"):
+        trials(tmp_path / "three")
+
+
+def area(workspace: Workspace, trial: Plausibility) -> float:
+    """SMaT's area from its own scores, text by text; the encoder reads a word as one unit."""
+    table = workspace.get(dict(trial.learned_explainers)[SMAT]).table.set_index("uid")
+    found = []
+    for example in trial.subject.restore(workspace).examples("test"):
+        marks = np.array(example.rationale)
+        if example.uid in table.index and 0 < marks.sum() < len(marks):
+            row = table.loc[example.uid]
+            found.append(roc_auc_score(marks, np.array(row["scores"])[np.array(row["scored"], dtype=bool)]))
+    return float(np.mean(found))
+
+
+def test_a_little_run_of_all_of_it_finishes_and_says_what_came_out(
+    encoder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scaffold, "QUICK_EPOCHS", 3)
+    monkeypatch.setenv("HEEDFUL_DATA", str(data(tmp_path / "data")))
+    workspace = Workspace(tmp_path / "work")
+    choice = PaperOptions(("sst", "eraser-movies"), (encoder,), n_seeds=1, student_sizes=(24,), quick=True)
+    recipes = papers.find_recipes("scaffold", choice, workspace.data_dir)
+    outcomes = runner.run(recipes, workspace, workers=1)
+    assert {outcome.error for outcome in outcomes} == {None}
+    trial = simulability(recipes)
+    summary = trial.summary(workspace.get(trial).table)
+    assert {name.split(".")[1] for name in summary if name.startswith("median.")} == {name for name, _ in trial.arms}
+    assert "students that see the teacher's answers alone" in trial.interpretation(summary)
+    for marked in (recipe for recipe in recipes if isinstance(recipe, Plausibility)):
+        found = marked.summary(workspace.get(marked).table)
+        assert found["judged"] > 0
+        assert found["auc.SMaT"] == pytest.approx(area(workspace, marked))
+    (smat,) = dict(trial.arms)[SMAT]
+    assert isinstance(smat, SMaT)
+    assert workspace.get(smat).tensors["coefficients"].sum().item() == pytest.approx(1.0, abs=1e-6)

@@ -1,0 +1,292 @@
+"""The workspace in one process: what goes in comes out, damage is noticed, failures leave no trace."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar
+
+import pandas
+import pytest
+import torch
+
+from heedful.progress import SilentProgress
+from heedful.store.recipe import Artefact, Recipe
+from heedful.store.workspace import CorruptArtefactWarning, Workspace, new_staging_folder
+from heedful.types import Corpus, Splits, UserError
+
+FILES = ("tensors.safetensors", "table.parquet", "notes.json", "recipe.json", "seal.json")
+made: list[Recipe] = []  # in the order of making; emptied by the fixture
+
+
+@dataclass(frozen=True)
+class Bake(Recipe):
+    seed: int = 1
+    size: int = 3
+
+    def make(self, workspace: Workspace) -> Artefact:
+        made.append(self)
+        weights = torch.randn(self.size, generator=torch.Generator().manual_seed(self.seed))
+        table = pandas.DataFrame({"uid": ["a", "b"], "taste": [0.5, float("nan")]})
+        return Artefact({"weights": weights}, table, {"loaves": self.size})
+
+
+@dataclass(frozen=True)
+class Dinner(Recipe):
+    breads: tuple[Bake, ...]
+
+    def make(self, workspace: Workspace) -> Artefact:
+        made.append(self)
+        return Artefact({"sum": sum((workspace.get(b).tensors["weights"] for b in self.breads), torch.zeros(3))})
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    made.clear()
+    return Workspace(tmp_path / "work", data_dir=tmp_path)
+
+
+def same(one: Artefact, two: Artefact) -> bool:
+    tensors = one.tensors.keys() == two.tensors.keys() and all(
+        torch.equal(one.tensors[name], two.tensors[name]) for name in one.tensors
+    )
+    return tensors and one.table.equals(two.table) and one.notes == two.notes
+
+
+def test_second_get_makes_nothing_and_gives_the_same(workspace: Workspace) -> None:
+    first, second = workspace.get(Bake()), workspace.get(Bake())
+    assert made == [Bake()]
+    assert same(first, second)
+    for hidden in (".aside", ".locks"):
+        shutil.rmtree(workspace.root / hidden)
+    assert same(Workspace(workspace.root, data_dir=workspace.data_dir).get(Bake()), first)
+    assert [each.name for each in workspace.root.iterdir()] == [workspace.artefact_name(Bake())]
+    assert made == [Bake()]
+
+
+def test_make_may_get_what_it_needs_and_each_is_made_once(workspace: Workspace) -> None:
+    dinner = Dinner((Bake(1), Bake(2), Bake(1)))
+    total = workspace.get(dinner).tensors["sum"]
+    expected = 2 * workspace.get(Bake(1)).tensors["weights"] + workspace.get(Bake(2)).tensors["weights"]
+    torch.testing.assert_close(total, expected)
+    assert made == [dinner, Bake(1), Bake(2)]
+
+
+def test_recipe_that_asks_for_itself_fails_instead_of_waiting_for_ever(workspace: Workspace) -> None:
+    @dataclass(frozen=True)
+    class Snake(Recipe):
+        def make(self, workspace: Workspace) -> Artefact:
+            return workspace.get(replace(self))
+
+    with pytest.raises(RuntimeError, match=r"Snake-[0-9a-f]{12} asks for itself"):
+        workspace.get(Snake())
+
+
+def test_device_batch_size_and_progress_leave_the_name_alone(tmp_path: Path) -> None:
+    plain = Workspace(tmp_path)
+    other = Workspace(tmp_path, device="meta", batch_size=7, progress=SilentProgress())
+    assert plain.artefact_name(Bake()) == other.artefact_name(Bake())
+    assert (other.device, other.batch_size, plain.device, plain.batch_size) == ("meta", 7, "cpu", 256)
+
+
+def test_data_folder_is_given_or_from_the_environment_or_in_the_cache(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HEEDFUL_DATA", "/somewhere/data")
+    assert Workspace(Path("w")).data_dir == Path("/somewhere/data")
+    assert Workspace(Path("w"), data_dir=Path("mine")).data_dir == Path("mine")
+    assert replace(Workspace(Path("w"), data_dir=Path("mine")), device="cuda").data_dir == Path("mine")
+    monkeypatch.delenv("HEEDFUL_DATA")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/cache")
+    assert Workspace(Path("w"), data_dir=None).data_dir == Path("/cache/heedful/data")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", "/home/anna")
+    assert Workspace(Path("w")).data_dir == Path("/home/anna/.cache/heedful/data")
+
+
+def test_altering_a_tensor_in_memory_does_not_reach_the_disk(workspace: Workspace) -> None:
+    first = workspace.get(Bake()).tensors["weights"]
+    kept = first.clone()
+    first.add_(1)
+    assert torch.equal(workspace.get(Bake()).tensors["weights"], kept)
+
+
+def spoil(path: Path, way: str) -> None:
+    content = path.read_bytes()
+    half = len(content) // 2
+    flipped = content[:half] + bytes([content[half] ^ 1]) + content[half + 1 :]
+    path.unlink()
+    if way != "missing":
+        spoilt = {"flipped": flipped, "truncated": content[:-1], "emptied": b"", "garbled": b"\xff{[NaN"}
+        path.write_bytes(spoilt[way])
+
+
+@pytest.mark.parametrize("way", ["flipped", "truncated", "missing", "emptied", "garbled"])
+@pytest.mark.parametrize("file", FILES)
+def test_damage_is_noticed_moved_away_and_mended(workspace: Workspace, file: str, way: str) -> None:
+    whole = workspace.get(Bake())
+    folder = workspace.root / workspace.artefact_name(Bake())
+    spoil(folder / file, way)
+    with pytest.warns(CorruptArtefactWarning, match=f"{folder} is damaged: .*{file}"):
+        mended = workspace.get(Bake())
+    assert same(mended, whole)
+    assert made == [Bake(), Bake()]
+    assert [each.name[:-9] for each in (workspace.root / ".damaged").iterdir()] == [folder.name]
+    assert same(workspace.get(Bake()), whole)
+    assert len(made) == 2
+
+
+def test_folder_under_a_wrong_name_is_damage(workspace: Workspace) -> None:
+    workspace.get(Bake(1))
+    shutil.copytree(
+        workspace.root / workspace.artefact_name(Bake(1)), workspace.root / workspace.artefact_name(Bake(2))
+    )
+    with pytest.warns(CorruptArtefactWarning, match=f"it holds {workspace.artefact_name(Bake(1))}"):
+        workspace.get(Bake(2))
+    assert made == [Bake(1), Bake(2)]
+
+
+def test_finished_lists_what_is_whole_and_warns_of_the_rest(workspace: Workspace) -> None:
+    assert workspace.list_artefacts() == []
+    dinner = Dinner((Bake(1),))
+    workspace.get(dinner)
+    workspace.get(Bake(2))
+    workspace.partial_folder(Bake(3))
+    (workspace.root / "holiday").mkdir()
+    (workspace.root / "file.txt").write_text("x")
+    (workspace.root / workspace.artefact_name(Bake(2)) / "table.parquet").unlink()
+    with pytest.warns(CorruptArtefactWarning) as caught:
+        found = workspace.list_artefacts()
+    assert [each.name for each in found] == [workspace.artefact_name(Bake(1)), workspace.artefact_name(dinner)]
+    assert [each.recipe_class for each in found] == ["Bake", "Dinner"]
+    assert found[1].recipe["breads"] == [{"type": "Bake", "revision": 1, "seed": 1, "size": 3}]
+    assert same(found[0].load(), workspace.get(Bake(1)))
+    said = sorted(str(each.message) for each in caught)
+    assert len(said) == 2
+    assert workspace.artefact_name(Bake(2)) in said[0]
+    assert "holiday" in said[1]
+
+
+def test_has_is_true_only_for_whole_work(workspace: Workspace) -> None:
+    assert not workspace.has(Bake())
+    workspace.get(Bake())
+    assert workspace.has(Bake())
+    assert not workspace.has(Bake(2))
+    spoil(workspace.root / workspace.artefact_name(Bake()) / "tensors.safetensors", "truncated")
+    assert not workspace.has(Bake())
+
+
+@dataclass(frozen=True)
+class Stumble(Recipe):
+    def make(self, workspace: Workspace) -> Artefact:
+        progress = workspace.partial_folder(self) / "progress"
+        if not progress.exists():
+            progress.write_text("half")
+            raise ZeroDivisionError("stumbled")
+        return Artefact(notes={"resumed": progress.read_text()})
+
+
+def test_failure_in_make_propagates_frees_the_lock_and_keeps_partial_work(workspace: Workspace) -> None:
+    with pytest.raises(ZeroDivisionError, match=r"^stumbled$"):
+        workspace.get(Stumble())
+    assert not workspace.has(Stumble())
+    assert [each.name for each in workspace.partial_folder(Stumble()).iterdir()] == ["progress"]
+    with ThreadPoolExecutor(1) as elsewhere:
+        assert elsewhere.submit(workspace.get, Stumble()).result(timeout=30).notes == {"resumed": "half"}
+    assert list((workspace.root / ".partial").iterdir()) == []
+
+
+def test_threads_that_race_make_it_once(workspace: Workspace) -> None:
+    with ThreadPoolExecutor(4) as threads:
+        results = list(threads.map(workspace.get, [Bake(size=50_000)] * 8))
+    assert all(same(each, results[0]) for each in results)
+    assert made == [Bake(size=50_000)]
+
+
+@dataclass(frozen=True)
+class Overtaken(Recipe):
+    """While the slow workspace makes it, somebody who ignores the lock puts the same work in place."""
+
+    def make(self, workspace: Workspace) -> Artefact:
+        if workspace.root.name == "work":
+            quick = Workspace(workspace.root.parent / "quick", data_dir=workspace.data_dir)
+            quick.get(self)
+            shutil.copytree(quick.root / quick.artefact_name(self), workspace.root / workspace.artefact_name(self))
+        return Artefact(notes={"by": workspace.root.name})
+
+
+def test_lost_rename_is_harmless(workspace: Workspace) -> None:
+    assert workspace.get(Overtaken()).notes == {"by": "quick"}
+    assert list((workspace.root / ".aside").iterdir()) == []
+
+
+@dataclass(frozen=True)
+class Diary(Corpus):
+    name: ClassVar[str] = "diary"
+
+    def read(self, data: Path) -> Splits:
+        raise NotImplementedError
+
+    def digest(self, data: Path) -> str:
+        return (data / "diary.txt").read_text()
+
+
+@dataclass(frozen=True)
+class Edit(Recipe):
+    corpus: Diary = Diary()
+
+    def make(self, workspace: Workspace) -> Artefact:
+        (workspace.data_dir / "diary.txt").write_text("tuesday")
+        return Artefact()
+
+
+def test_data_that_changes_during_make_is_not_kept_under_the_old_name(workspace: Workspace) -> None:
+    (workspace.data_dir / "diary.txt").write_text("monday")
+    with pytest.raises(UserError, match=r"changed while Edit-.* was being made; run it again"):
+        workspace.get(Edit())
+    assert workspace.list_artefacts() == []
+
+
+def test_rubbish_of_dead_processes_goes_and_of_others_stays(workspace: Workspace) -> None:
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    mine = new_staging_folder(workspace.root / ".aside", "Bake-0123456789ab")
+    name, pid, token = mine.name.rsplit(".", 2)
+    assert (name, pid, len(token)) == ("Bake-0123456789ab", str(os.getpid()), 16)
+    stranger = f"{name}.{dead.pid}.{int(token[0], 16) ^ 1:x}{token[1:]}"
+    stays = {mine.name, stranger, "what.is.this", "nothing", f"{name}.{'9' * 30}.{token}"}
+    for each in (*stays, f"{name}.{dead.pid}.{token}"):
+        (workspace.root / ".aside" / each / "deep").mkdir(parents=True)
+    workspace.get(Bake())
+    assert {each.name for each in (workspace.root / ".aside").iterdir()} == stays
+
+
+def test_partial_work_of_a_complete_artefact_is_swept_up(workspace: Workspace) -> None:
+    workspace.get(Bake(1))
+    left, needed = workspace.partial_folder(Bake(1)), workspace.partial_folder(Bake(2))
+    workspace.get(Bake(3))
+    assert (left.exists(), needed.exists()) == (False, True)
+
+
+def test_root_that_cannot_be_written_is_one_line_for_the_user(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    closed = Workspace(tmp_path / "file" / "work")
+    for verb in (closed.get, closed.partial_folder):
+        with pytest.raises(UserError, match=r"^cannot write in the workspace \(.*work\): Not a directory; [^\n]*$"):
+            verb(Bake())
+
+
+def test_finished_work_is_there_in_milliseconds(workspace: Workspace) -> None:
+    workspace.get(Bake(size=5_000_000))
+    taken = []
+    for _ in range(5):
+        start = time.perf_counter()
+        workspace.get(Bake(size=5_000_000))
+        taken.append(time.perf_counter() - start)
+    assert min(taken) < 0.2  # 17 ms on a quiet machine, all but 2 of it the checksum

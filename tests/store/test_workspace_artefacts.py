@@ -1,0 +1,190 @@
+"""Artefacts on disk: what goes in comes out, what cannot is refused by name, a full disk leaves nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import pandas
+import pytest
+import torch
+
+from heedful.store.recipe import Artefact, Json, Recipe
+from heedful.store.workspace import CorruptArtefactError, Workspace
+from heedful.types import UserError
+
+FILES = ("tensors.safetensors", "table.parquet", "notes.json", "recipe.json", "seal.json")
+
+
+@dataclass(frozen=True)
+class Given(Recipe):
+    """Gives back what the test put on the table beforehand."""
+
+    served: ClassVar[Artefact] = Artefact()
+    plate: int = 0
+
+    def make(self, workspace: Workspace) -> Artefact:
+        return self.served
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    return Workspace(tmp_path / "work", data_dir=tmp_path)
+
+
+def serve(workspace: Workspace, artefact: Artefact, monkeypatch: pytest.MonkeyPatch) -> Artefact:
+    monkeypatch.setattr(Given, "served", artefact)
+    return workspace.get(Given())
+
+
+def test_tensors_of_every_dtype_and_shape_come_back(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds = [torch.bool, torch.uint8, torch.int64, torch.int16, torch.float16, torch.bfloat16, torch.float64]
+    given = {f"{kind}": torch.tensor([[0, 1], [2, 3]]).to(kind) for kind in kinds}
+    given |= {"scalar": torch.tensor(1.5), "empty": torch.empty(0, 4)}
+    back = serve(workspace, Artefact(given), monkeypatch).tensors
+    assert list(back) == sorted(given)
+    for name, tensor in given.items():
+        assert back[name].dtype == tensor.dtype
+        assert torch.equal(back[name], tensor)
+
+
+def test_views_tied_weights_and_parameters_are_kept_contiguous(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = torch.nn.Parameter(torch.arange(6.0).reshape(2, 3))
+    given = {
+        "table": table,
+        "tied": table,
+        "turned": table.T,
+        "column": table[:, 1],
+        "wide": torch.ones(1).expand(4),
+    }
+    back = serve(workspace, Artefact(given), monkeypatch).tensors
+    assert all(tensor.is_contiguous() and not tensor.requires_grad for tensor in back.values())
+    assert back["tied"].tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert back["turned"].tolist() == [[0, 3], [1, 4], [2, 5]]
+    assert (back["column"].tolist(), back["wide"].tolist()) == ([1, 4], [1, 1, 1, 1])
+
+
+def test_empty_artefact_comes_back_empty(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    back = serve(workspace, Artefact(), monkeypatch)
+    assert (dict(back.tensors), back.table.shape, dict(back.notes)) == ({}, (0, 0), {})
+
+
+def test_table_with_lists_comes_back_without_its_index(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    columns = {
+        "uid": ["a", "b", "ç<script>"],
+        "n": [1, 2, 3],
+        "sure": [True, False, True],
+        "tokens": [["the", "cat"], [], ["x"]],
+        "scores": [[0.5, -1.0], [], [1e-300]],
+        "pairs": [[[1, 2], [3]], [], [[]]],
+    }
+    table = pandas.DataFrame(columns, index=pandas.Index([7, 8, 9], name="row"))
+    back = serve(workspace, Artefact(table=table), monkeypatch).table
+    assert {name: back[name].tolist() for name in back} == columns
+    assert list(back.index) == [0, 1, 2]
+    assert back.dtypes["n"] == "int64"
+
+
+def test_missing_numbers_in_a_table_stay_missing(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = pandas.DataFrame({"tau": [0.5, float("nan")], "list": [[1.0, float("nan")], None]})
+    back = serve(workspace, Artefact(table=table), monkeypatch).table
+    assert back["tau"].isna().tolist() == [False, True]
+    assert str(back["list"].tolist()) == "[[1.0, nan], None]"
+
+
+def test_table_with_a_column_that_has_no_word_for_a_name_is_refused(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ValueError, match="must be strings, not 0"):
+        serve(workspace, Artefact(table=pandas.DataFrame([[1, 2]])), monkeypatch)
+
+
+def test_notes_come_back_as_valid_json(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    notes: dict[str, Json] = {"a": [1, 2.5, None, True], "b": {"ü\ud800": "x\n"}, "big": 2**80}
+    assert serve(workspace, Artefact(notes=notes), monkeypatch).notes == notes
+    assert json.loads((workspace.root / workspace.artefact_name(Given()) / "notes.json").read_text()) == notes
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
+def test_number_that_is_not_finite_is_refused_by_its_key(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, number: float
+) -> None:
+    with pytest.raises(ValueError, match=r"^notes\.epochs\[1\]\.loss is -?(nan|inf): notes hold finite"):
+        serve(workspace, Artefact(notes={"epochs": [{"loss": 1.0}, {"loss": number}]}), monkeypatch)
+    assert not workspace.has(Given())
+
+
+@pytest.mark.parametrize("alien", [torch.tensor(1.0), b"x", {1: 2}])
+def test_note_that_is_not_json_is_refused_by_its_key(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, alien: Json
+) -> None:
+    with pytest.raises(TypeError, match=r"^notes\.odd "):
+        serve(workspace, Artefact(notes={"odd": alien}), monkeypatch)
+
+
+def test_make_that_gives_no_artefact_is_refused(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(TypeError, match=r"Given\.make gave a dict, not an Artefact"):
+        serve(workspace, {}, monkeypatch)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_no_flipped_bit_escapes(workspace: Workspace, monkeypatch: pytest.MonkeyPatch, file: str) -> None:
+    table = pandas.DataFrame({"uid": ["a", "b"], "score": [0.5, 1.5]})
+    serve(workspace, Artefact({"w": torch.arange(9.0)}, table, {"note": "kept"}), monkeypatch)
+    [found] = workspace.list_artefacts()
+    content = (found.path / file).read_bytes()
+    for place in range(0, len(content), max(1, len(content) // 150)):
+        flipped = bytearray(content)
+        flipped[place] ^= 1 << (place % 8)
+        (found.path / file).write_bytes(flipped)
+        with pytest.raises(CorruptArtefactError):
+            found.load()
+    (found.path / file).write_bytes(content)
+    found.load()
+
+
+@pytest.mark.parametrize("part", ["tensors", "table", "notes"])
+def test_disk_that_is_full_is_one_line_and_leaves_nothing(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    big = {
+        "tensors": Artefact(tensors={"w": torch.zeros(400_000)}),
+        "table": Artefact(table=pandas.DataFrame({"x": torch.rand(200_000).numpy()})),
+        "notes": Artefact(notes={"x": "y" * 1_500_000}),
+    }[part]
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, hard))
+    try:
+        with pytest.raises(UserError, match=r"^cannot write in the workspace \([^)]*work\): .*File too large[^\n]*$"):
+            serve(workspace, big, monkeypatch)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert workspace.list_artefacts() == []
+    assert list((workspace.root / ".aside").iterdir()) == []
+    serve(workspace, big, monkeypatch)
+    assert workspace.has(Given())
+
+
+def test_everything_is_on_the_disk_before_the_name_is(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[str] = []
+    fsync, rename = os.fsync, os.rename
+
+    def note_fsync(descriptor: int) -> None:
+        events.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")).name.split(".")[0])
+        fsync(descriptor)
+
+    def note_rename(source: Path, target: Path) -> None:
+        events.append("rename")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "fsync", note_fsync)
+    monkeypatch.setattr(os, "rename", note_rename)
+    workspace.get(Given())
+    folder = workspace.artefact_name(Given())
+    assert events == ["tensors", "table", "notes", "recipe", "seal", folder, "rename", "work"]

@@ -1,0 +1,244 @@
+"""SMaT: phi learns beside the student, leaves it alone, survives kills, and finds the head that speaks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from heedful.attributions.head_mix import HeadMix, mixing_weights
+from heedful.attributions.layer_mix import LayerMix
+from heedful.data.images import Digits
+from heedful.data.splitting import SubsampledCorpus
+from heedful.models.attentive import Additive, Attentive
+from heedful.models.encoders import BiLSTM
+from heedful.store.workspace import Workspace
+from heedful.training.hypergradient import HypergradientMethod
+from heedful.training.smat import ExplainerOptimizer, SMaT
+from heedful.training.student import Student, StudentTraining
+from heedful.training.teacher import (
+    AttentionExplanation,
+    HeadMaps,
+    LayerMaps,
+    LearnedExplanation,
+    NoExplanation,
+    StudentData,
+)
+from heedful.training.trainer import SGD
+from heedful.types import UserError
+from tests.planted_head import outcome
+from tests.schools import FIT, PLAN, ROOM, TEACHER, Dying, Killed, Pairs, same, weights
+
+SMAT = SMaT(TEACHER, PLAN, LearnedExplanation(lr=0.02), ROOM, training=FIT)
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    return Workspace(tmp_path_factory.mktemp("scaffolded"), batch_size=16)
+
+
+def test_an_explainer_that_does_not_move_leaves_the_student_that_static_attention_makes(workspace: Workspace) -> None:
+    still = workspace.get(replace(SMAT, explanation=LearnedExplanation(lr=0.0)))
+    static = workspace.get(Student(TEACHER, PLAN, AttentionExplanation(), ROOM, training=FIT))
+    assert all(torch.equal(still.tensors[name], value) for name, value in static.tensors.items())
+    assert still.tensors["phi"].tolist() == [0.25] * 4
+    assert still.notes["simulability"] == static.notes["simulability"]
+
+
+def test_without_weight_on_explanations_phi_stays_as_it_was(workspace: Workspace) -> None:
+    made = workspace.get(replace(SMAT, beta=0.0))
+    assert made.tensors["phi"].tolist() == [0.25] * 4
+    plain = workspace.get(Student(TEACHER, PLAN, NoExplanation(), ROOM, training=FIT))
+    network = {name: value for name, value in plain.tensors.items() if name.startswith("student/network")}
+    assert all(torch.equal(made.tensors[name], value) for name, value in network.items())
+
+
+def test_phi_moves_and_what_it_was_in_each_epoch_is_kept(workspace: Workspace) -> None:
+    made = workspace.get(SMAT)
+    history = made.tensors["phi_history"]
+    assert history.shape == (3, 4)
+    best = made.notes["best_epoch"]
+    assert isinstance(best, int)
+    assert torch.equal(history[best - 1], made.tensors["phi"])
+    assert made.tensors["phi"].tolist() != [0.25] * 4
+    torch.testing.assert_close(made.tensors["coefficients"], mixing_weights(made.tensors["phi"], "sparsemax"))
+    rows = made.notes["history"]
+    assert isinstance(rows, list)
+    for row, phi in zip(rows, history, strict=True):
+        mix = mixing_weights(phi, "sparsemax")
+        assert isinstance(row, dict)
+        assert row["support"] == float((mix > 0).sum())
+        assert row["largest"] == pytest.approx(float(mix.max()))
+    # Three steps an epoch, each of at most the rate of AdamW.
+    assert float((history[0] - 0.25).abs().max()) <= 3 * 0.02 * 1.01
+
+
+@pytest.mark.parametrize("way", ["difference", "double-backward"])
+def test_all_ways_to_the_hypergradient_lead_to_the_same_phi(way: HypergradientMethod, workspace: Workspace) -> None:
+    expected = workspace.get(SMAT).tensors
+    found = workspace.get(replace(SMAT, explanation=replace(SMAT.explanation, hypergradient_method=way))).tensors
+    torch.testing.assert_close(found["phi_history"], expected["phi_history"], rtol=1e-3, atol=1e-3)
+
+
+def test_the_first_step_goes_down_the_loss_of_the_student_after_its_next_step(workspace: Workspace) -> None:
+    school = StudentTraining(SMAT, workspace)
+    scaffold = ExplainerOptimizer(SMAT, school)
+    batch = school.batches["train"].rows(torch.arange(8))
+    problem = scaffold._bilevel_problem(school.model, batch, 0.2)
+    theta = {f"student.{name}": value.detach() for name, value in school.model.named_parameters()}
+
+    def after(phi: torch.Tensor) -> float:
+        leaves = {name: value.clone().requires_grad_() for name, value in theta.items()}
+        loss, explained = problem.inner(leaves)
+        loss = loss + 5.0 * problem.divergence(problem.teacher_explanation(phi), explained)
+        slopes = torch.autograd.grad(loss, list(leaves.values()), materialize_grads=True)
+        factor = min(1.0, 5.0 / (float(torch.cat([slope.flatten() for slope in slopes]).norm()) + 1e-6))
+        moved = {
+            name: (leaf - 0.2 * factor * g).detach() for (name, leaf), g in zip(leaves.items(), slopes, strict=True)
+        }
+        return float(problem.outer(moved))
+
+    start = scaffold.phi.detach().clone()
+    expected = [(after(start + 0.05 * unit) - after(start - 0.05 * unit)) / 0.1 for unit in torch.eye(4)]
+    scaffold.step(school.model, batch, 0.2)
+    assert scaffold.phi.grad is not None
+    np.testing.assert_allclose(scaffold.phi.grad, expected, rtol=0.05, atol=1e-5)
+    # The first step of AdamW goes by its rate against the sign of each slope.
+    torch.testing.assert_close(scaffold.phi.detach(), start - 0.02 * scaffold.phi.grad.sign(), rtol=1e-2, atol=1e-4)
+
+
+def test_the_same_recipe_gives_the_same_numbers_and_the_teacher_stays(workspace: Workspace, tmp_path: Path) -> None:
+    before = weights(workspace)
+    first, again = workspace.get(SMAT), Workspace(tmp_path, batch_size=16).get(SMAT)
+    assert same(first.tensors, again.tensors)
+    assert first.notes == again.notes
+    assert same(weights(workspace), before)
+    assert not same(first.tensors, workspace.get(replace(SMAT, seed=1)).tensors)
+
+
+@pytest.mark.parametrize("moment", [1, 3, 5, 8])
+def test_a_killed_training_goes_on_bit_by_bit_with_phi_and_its_optimiser(
+    moment: int, workspace: Workspace, tmp_path: Path
+) -> None:
+    with pytest.raises(Killed):
+        Workspace(tmp_path, batch_size=16, progress=Dying("student", moment)).get(SMAT)
+    resumed, whole = Workspace(tmp_path, batch_size=16).get(SMAT), workspace.get(SMAT)
+    assert same(resumed.tensors, whole.tensors)
+    assert resumed.table.equals(whole.table)
+    assert resumed.notes == whole.notes
+
+
+def test_a_transformer_with_dropout_is_taken_up_bit_by_bit_too(tmp_path: Path) -> None:
+    from heedful.models.transformer import TinyTransformer
+
+    teacher = replace(TEACHER, embeddings=None, architecture=TinyTransformer(vocab_size=30, layers=2))
+    recipe = SMaT(teacher, TinyTransformer(vocab_size=30, layers=1), SMAT.explanation, ROOM, training=FIT)
+    whole = Workspace(tmp_path / "whole").get(recipe)
+    with pytest.raises(Killed):
+        Workspace(tmp_path / "killed", progress=Dying("student", 4)).get(recipe)
+    resumed = Workspace(tmp_path / "killed").get(recipe)
+    assert same(resumed.tensors, whole.tensors)
+    assert resumed.notes == whole.notes
+    assert whole.notes["way"] == "jvp"
+    assert (whole.tensors["phi"].shape, whole.tensors["student/phi"].shape) == ((4,), (2,))
+
+
+def test_held_out_batches_are_not_those_that_stop_the_training(workspace: Workspace) -> None:
+    school = StudentTraining(SMAT, workspace)
+    held = ExplainerOptimizer(SMAT, school).held_out
+    judged = set(school.batches["judge"].uids)
+    cycle = [uid for step in range(2) for uid in held.batch_at(step).uids]
+    # Eight held-out examples in batches of eight: each step is a whole cycle.
+    assert sorted(cycle) == sorted(2 * list(school.batches["outer"].uids))
+    assert not judged & set(cycle)
+    shared = StudentTraining(replace(SMAT, data=replace(ROOM, share_dev=True)), workspace)
+    assert shared.batches["outer"].uids == shared.batches["judge"].uids
+
+
+def test_what_was_learned_can_be_taken_along(workspace: Workspace, tmp_path: Path) -> None:
+    school = StudentTraining(SMAT, workspace)
+    phi = workspace.get(SMAT).tensors["phi"]
+    explainer = SMAT.explainer(workspace)
+    assert isinstance(explainer, HeadMix)
+    explainer.save(tmp_path)
+    loaded = HeadMix.load(tmp_path)
+    assert loaded == explainer
+    batch = school.batches["train"]
+    found = loaded(school.teacher.model, batch, torch.zeros(len(batch), dtype=torch.int64)).scores
+    assert school.explainer is not None
+    torch.testing.assert_close(found.float(), school.explainer.distribution_at(phi, batch), rtol=1e-4, atol=1e-6)
+
+
+def test_layers_of_integrated_gradients_are_mixed_with_a_temperature_that_is_learned(tmp_path: Path) -> None:
+    from heedful.models.transformer import TinyTransformer
+
+    workspace = Workspace(tmp_path)
+    teacher = replace(TEACHER, embeddings=None, architecture=TinyTransformer(vocab_size=30))
+    learned = LearnedExplanation(
+        LayerMaps(LayerMix(n_steps=3)), "softmax", lr=0.05, temperature=0.5, learn_temperature=True
+    )
+    recipe = SMaT(teacher, teacher.architecture, learned, ROOM, training=FIT)
+    phi = workspace.get(recipe).tensors["phi"]
+    assert phi.shape == (3,)
+    assert float(phi[-1]) != 0
+    explainer = recipe.explainer(workspace)
+    assert isinstance(explainer, LayerMix)
+    assert explainer.temperature == pytest.approx(0.5 * float(phi[-1].exp()))
+    school = StudentTraining(recipe, workspace)
+    batch = school.batches["train"]
+    target = school.teacher.model.task.probabilities(school.teacher.model(batch).logits).argmax(-1)
+    found = replace(explainer, score_type="distribution")(school.teacher.model, batch, target).scores
+    assert school.explainer is not None
+    torch.testing.assert_close(found.float(), school.explainer.distribution_at(phi, batch), rtol=1e-3, atol=1e-5)
+
+
+PLAN_OF_WORDS = Attentive(BiLSTM(4), Additive())
+
+
+def test_numbers_pairs_images_and_recurrent_students_are_scaffolded(tmp_path: Path) -> None:
+    from heedful.models.transformer import TinyTransformer
+
+    workspace = Workspace(tmp_path)
+    fit = replace(FIT, epochs=2, optimizer=SGD(0.02))
+    teacher = replace(TEACHER, corpus=Pairs(number=True))
+    number = workspace.get(SMaT(teacher, PLAN, LearnedExplanation(lr=0.02), StudentData(train_size=10), training=fit))
+    assert number.notes["measure"] == "pearson"
+    softly = replace(
+        SMAT, teacher=replace(TEACHER, corpus=Pairs()), data=StudentData(train_size=10), labels="soft", training=fit
+    )
+    assert workspace.get(softly).tensors["phi"].tolist() != [0.25] * 4
+    vit = TinyTransformer("vit", patch_size=2)
+    seeing = replace(
+        TEACHER,
+        corpus=SubsampledCorpus(Digits(), 40, 20, 20),
+        tokenization=Digits.tokenization,
+        architecture=vit,
+        embeddings=None,
+    )
+    image = workspace.get(
+        SMaT(seeing, vit, LearnedExplanation(lr=0.02, special_tokens=True), StudentData(train_size=16), training=fit)
+    )
+    assert image.notes["way"] == "jvp"
+    assert image.tensors["phi"].tolist() != [0.25] * 4
+    recurrent = workspace.get(replace(SMAT, architecture=PLAN_OF_WORDS, training=fit))
+    # One layer and one head on its side, four maps on the teacher's.
+    assert (recurrent.tensors["student/phi"].shape, recurrent.tensors["phi"].shape) == ((1,), (4,))
+
+
+def test_scaffolds_that_cannot_be_are_refused(workspace: Workspace) -> None:
+    with pytest.raises(UserError, match="reduction='mean'"):
+        replace(SMAT, training=replace(FIT, reduction="sum"))
+    with pytest.raises(UserError, match="taken along"):
+        replace(SMAT, explanation=LearnedExplanation(HeadMaps(-1), lr=0.02)).explainer(workspace)
+
+
+def test_smat_finds_the_head_that_speaks_and_students_learn_most_from_it(tmp_path: Path) -> None:
+    found = outcome(Workspace(tmp_path), seeds=3, epochs=20)
+    assert min(found.masses) > 0.5
+    assert max(found.supports) < 4
+    none, static, smat = (found.quartiles(kind)[1] for kind in ("none", "static", "SMaT"))
+    assert none < static < smat
+    assert min(found.simulability["SMaT"]) > max(found.simulability["static"])

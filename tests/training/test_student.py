@@ -1,0 +1,387 @@
+"""Students: what agreeing costs, what is read and what is not, and who can be a student."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from torch import Generator, Tensor, nn
+
+from heedful.attributions.gradient import InputXGradient
+from heedful.attributions.perturbation import Random
+from heedful.data.embeddings import RandomEmbeddings
+from heedful.data.images import Digits
+from heedful.data.splitting import SubsampledCorpus
+from heedful.data.tokenization import Words
+from heedful.models.attentive import Additive, Attentive
+from heedful.models.encoders import BiLSTM
+from heedful.progress import SilentProgress
+from heedful.store.workspace import Workspace
+from heedful.tasks import BinaryClassification, MulticlassClassification, Regression
+from heedful.testing.toy_models import PlantedHeads
+from heedful.training.student import STUDENT_TRAINING, Student, StudentTraining, build_explanation_loss, simulation_loss
+from heedful.training.teacher import (
+    AttentionExplanation,
+    HeadMaps,
+    LearnedExplanation,
+    MethodExplanation,
+    RidgeExplanation,
+    StudentData,
+    TeacherExplanation,
+    TeacherOutputs,
+    point_predictions,
+)
+from heedful.training.trained_model import TrainedModel
+from heedful.training.trainer import SGD, Adam, EpochSelection, Training, TrainingRun, train
+from heedful.types import Batch, UserError
+from tests.model_laws import LAWS, TEXT_LAWS, Case, Law, law_name, real_units
+from tests.networks import texts
+from tests.schools import FIT, PLAN, ROOM, TEACHER, Dying, Killed, Pairs, same, weights
+
+STUDENT = Student(TEACHER, PLAN, data=ROOM, training=FIT)
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    return Workspace(tmp_path_factory.mktemp("students"), batch_size=16)
+
+
+def test_hard_soft_and_squared_simulation_cost_what_they_cost_by_hand() -> None:
+    student, teacher = torch.tensor([[0.3], [-1.2]]), torch.tensor([[2.0], [0.5]])
+    p_student, p_teacher = (1 / (1 + np.exp(-values.numpy()[:, 0].astype(float))) for values in (student, teacher))
+    hard, soft = (
+        simulation_loss(BinaryClassification(), student, teacher, "hard"),
+        simulation_loss(BinaryClassification(), student, teacher, "soft"),
+    )
+    np.testing.assert_allclose(hard, -np.log(p_student), rtol=1e-5)
+    cross = -p_teacher * np.log(p_student) - (1 - p_teacher) * np.log(1 - p_student)
+    np.testing.assert_allclose(soft, cross, rtol=1e-5)
+    three, told = torch.tensor([[1.0, 0.0, -1.0]]), torch.tensor([[0.0, 2.0, 1.0]])
+    logs = three.double().numpy()[0] - np.log(np.exp(three.double().numpy()).sum())
+    shares = np.exp(told.numpy()[0]) / np.exp(told.numpy()).sum()
+    np.testing.assert_allclose(simulation_loss(MulticlassClassification(3), three, told, "hard"), [-logs[1]], rtol=1e-5)
+    np.testing.assert_allclose(
+        simulation_loss(MulticlassClassification(3), three, told, "soft"), [-(shares * logs).sum()], rtol=1e-5
+    )
+    for labels in ("hard", "soft"):
+        assert simulation_loss(Regression(), student, teacher, labels).tolist() == pytest.approx([1.7**2, 1.7**2])
+
+
+def test_an_excluded_class_costs_a_soft_student_nothing() -> None:
+    barred = torch.tensor([[1.0, -torch.inf, 0.0]], requires_grad=True)
+    found = simulation_loss(MulticlassClassification(3), barred, barred.detach(), "soft")
+    p = 1 / (1 + np.exp(-1.0))
+    assert found.item() == pytest.approx(-p * np.log(p) - (1 - p) * np.log(1 - p))
+    (slope,) = torch.autograd.grad(found.sum(), barred)
+    assert torch.isfinite(slope).all()
+
+
+def kl(teacher: Tensor, student: Tensor) -> float:
+    one, other = (values.double().numpy().clip(1e-7, 1 - 1e-7) for values in (teacher, student))
+    return float((one * np.log(one / other)).sum())
+
+
+def test_the_loss_is_simulation_plus_beta_times_the_divergence_of_explanations(workspace: Workspace) -> None:
+    school = StudentTraining(replace(STUDENT, explanation=AttentionExplanation()), workspace)
+    batch = school.batches["train"].rows(torch.arange(6))
+    assert school.explainer is not None
+    found = build_explanation_loss(school.teacher_train.logits, "hard", school.explainer, 3.0)(
+        school.model, batch
+    ).detach()
+    with torch.no_grad():
+        trace = school.model.network(batch)
+        teacher = school.teacher.model(batch)
+    for row in range(6):
+        words = batch.content_mask[row]
+        explained = []
+        for each in (teacher, trace):
+            assert each.scores is not None
+            real = each.scores[row][..., batch.mask[row], :].mean((0, 1, 2))
+            explained.append(real[words].softmax(0))
+        told = int(teacher.logits[row] > 0)
+        cost = float(BinaryClassification().losses(trace.logits[row : row + 1], torch.tensor([told])))
+        assert float(found[row]) == pytest.approx(cost + 3.0 * kl(*explained), rel=1e-4)
+
+
+def test_without_explanations_none_is_made_or_read(workspace: Workspace) -> None:
+    assert all(need.map_source is None for need in STUDENT.dependencies if isinstance(need, TeacherOutputs))
+    plain = workspace.get(STUDENT)
+    assert plain.tensors["student/phi"].tolist() == [0.25] * 4
+    weightless = workspace.get(replace(STUDENT, explanation=AttentionExplanation(), beta=0.0))
+    assert same(plain.tensors, weightless.tensors)
+    assert not same(plain.tensors, workspace.get(replace(STUDENT, explanation=AttentionExplanation())).tensors)
+
+
+def test_the_same_recipe_gives_the_same_numbers_and_another_seed_others(workspace: Workspace, tmp_path: Path) -> None:
+    recipe = replace(STUDENT, explanation=AttentionExplanation())
+    first, again = workspace.get(recipe), Workspace(tmp_path, batch_size=16).get(recipe)
+    assert same(first.tensors, again.tensors)
+    assert first.table.equals(again.table)
+    assert first.notes == again.notes
+    assert not same(first.tensors, workspace.get(replace(recipe, seed=1)).tensors)
+
+
+def test_a_student_leaves_its_teacher_as_it_was(workspace: Workspace) -> None:
+    before = weights(workspace)
+    for explanation in (AttentionExplanation(), MethodExplanation(InputXGradient(), 0.1)):
+        workspace.get(replace(STUDENT, explanation=explanation, seed=7))
+    assert same(weights(workspace), before)
+
+
+def test_simulability_is_agreement_with_the_teacher_and_not_with_the_gold_labels(workspace: Workspace) -> None:
+    made = workspace.get(STUDENT)
+    trained = TEACHER.restore(workspace)
+    batch = trained.batch("test")
+    with torch.no_grad():
+        teacher = point_predictions(BinaryClassification(), trained.model(batch).logits)
+        student = point_predictions(BinaryClassification(), STUDENT.restore(workspace)(batch).logits)
+    assert made.table["uid"].tolist() == list(batch.uids)
+    assert made.table["teacher"].tolist() == teacher.tolist()
+    assert made.table["student"].tolist() == student.tolist()
+    assert made.notes["simulability"] == pytest.approx(float((teacher == student).float().mean()))
+    assert batch.labels is not None
+    assert made.notes["scores"]["teacher"]["accuracy"] == pytest.approx(float((teacher == batch.labels).float().mean()))  # type: ignore[index,call-overload]
+    history = made.notes["history"]
+    assert isinstance(history, list)
+    assert len(history) == made.notes["epochs"] == 3
+    assert made.notes["dev"] == max(row["simulability"] for row in history)  # type: ignore[index,call-overload,type-var]
+
+
+@pytest.mark.parametrize("moment", [2, 5])
+def test_a_student_that_was_killed_goes_on_bit_by_bit(moment: int, workspace: Workspace, tmp_path: Path) -> None:
+    recipe = replace(STUDENT, explanation=AttentionExplanation())
+    with pytest.raises(Killed):
+        Workspace(tmp_path, batch_size=16, progress=Dying("student", moment)).get(recipe)
+    resumed = Workspace(tmp_path, batch_size=16).get(recipe)
+    assert same(resumed.tensors, workspace.get(recipe).tensors)
+    assert resumed.notes == workspace.get(recipe).notes
+
+
+@pytest.mark.parametrize(
+    "explanation",
+    [
+        AttentionExplanation(HeadMaps(-1)),
+        AttentionExplanation(special_tokens=True),
+        RidgeExplanation(),
+        MethodExplanation(Random()),
+        MethodExplanation(InputXGradient(), 0.1),
+    ],
+    ids=lambda each: each.called,
+)
+def test_students_learn_from_every_kind_of_explanation(explanation: TeacherExplanation, workspace: Workspace) -> None:
+    recipe = replace(STUDENT, explanation=explanation)
+    made = workspace.get(recipe)
+    assert made.notes["beta"] == (0.2 if isinstance(explanation, MethodExplanation) else 5.0)
+    heads = 2 if explanation.last_layer_only else 4
+    assert made.tensors["student/phi"].shape == (heads,)
+    assert made.tensors["student/phi"].tolist() != [1 / heads] * heads
+
+
+def test_two_texts_soft_labels_and_a_shared_dev_split(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    teacher = replace(TEACHER, corpus=Pairs())
+    room = StudentData(train_size=10, sampling="fixed", share_dev=True)
+    soft = Student(teacher, PLAN, AttentionExplanation(), room, labels="soft", training=FIT)
+    made, hard = workspace.get(soft), workspace.get(replace(soft, labels="hard"))
+    assert made.notes["sizes"] == {"train": 10, "outer": 24, "judge": 24, "test": 24}
+    assert made.notes["measure"] == "accuracy"
+    assert not same(made.tensors, hard.tensors), "a distribution teaches otherwise than its likeliest class"
+    apart = workspace.get(replace(soft, data=replace(room, share_dev=False)))
+    assert apart.notes["sizes"] == {"train": 10, "outer": 12, "judge": 12, "test": 24}
+    assert made.notes["simulability"] == pytest.approx(float((made.table["teacher"] == made.table["student"]).mean()))
+
+
+def test_a_number_is_simulated_by_squared_error_and_judged_by_pearson(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    teacher = replace(TEACHER, corpus=Pairs(number=True))
+    made = workspace.get(
+        Student(
+            teacher,
+            PLAN,
+            AttentionExplanation(),
+            StudentData(train_size=20),
+            training=replace(FIT, optimizer=SGD(0.02)),
+        )
+    )
+    assert made.notes["measure"] == "pearson"
+    expected = stats.pearsonr(made.table["teacher"], made.table["student"]).statistic
+    assert made.notes["simulability"] == pytest.approx(expected, abs=1e-5)
+
+
+def test_patches_of_images_are_simulated_by_a_student_with_fewer_layers(tmp_path: Path) -> None:
+    from heedful.models.transformer import TinyTransformer
+
+    workspace = Workspace(tmp_path, batch_size=64)
+    vit = TinyTransformer("vit", patch_size=2)
+    corpus = SubsampledCorpus(Digits(), 60)
+    teacher = TrainedModel(
+        corpus, Digits.tokenization, vit, Training(2, 16, Adam(lr=0.01, no_decay=())), embeddings=None
+    )
+    recipe = Student(
+        teacher,
+        replace(vit, layers=1),
+        AttentionExplanation(),
+        StudentData(train_size=20),
+        training=replace(FIT, epochs=2),
+    )
+    made = workspace.get(recipe)
+    assert made.tensors["student/phi"].shape == (2,)
+    batch = teacher.restore(workspace).batch("test")
+    with torch.no_grad():
+        said = [
+            model(batch).logits.argmax(1) for model in (teacher.restore(workspace).model, recipe.restore(workspace))
+        ]
+    assert made.table["student"].tolist() == said[1].tolist()
+    assert made.notes["simulability"] == pytest.approx(float((said[0] == said[1]).float().mean()))
+
+
+def test_a_recurrent_student_has_one_head_to_explain_with(workspace: Workspace) -> None:
+    made = workspace.get(
+        replace(STUDENT, architecture=Attentive(BiLSTM(4), Additive()), explanation=AttentionExplanation())
+    )
+    assert made.tensors["student/phi"].shape == (1,)
+
+
+def test_gradient_descent_shrinks_by_the_decay_and_steps_by_the_clipped_gradient() -> None:
+    layer = nn.Linear(2, 1, bias=False)
+    with torch.no_grad():
+        layer.weight.copy_(torch.tensor([[1.0, -2.0]]))
+    optimiser = SGD(lr=0.1, weight_decay=0.5).build(layer)
+    layer.weight.grad = torch.tensor([[30.0, 40.0]])
+    torch.nn.utils.clip_grad_norm_(layer.parameters(), 5.0)
+    optimiser.step()
+    # The decay is not clipped with the gradient: 1 (1 - .05) - .1 x 3 and -2 (1 - .05) - .1 x 4.
+    assert layer.weight.detach().flatten().tolist() == pytest.approx([0.65, -2.3], rel=1e-5)
+    assert SGD().lr_at(7, 10) == 5e-3
+
+
+def test_the_defaults_are_those_of_the_paper() -> None:
+    assert (STUDENT_TRAINING.optimizer, STUDENT_TRAINING.max_grad_norm, STUDENT_TRAINING.batch_size) == (
+        SGD(5e-3, 0.01),
+        5.0,
+        32,
+    )
+    assert [kind.beta for kind in (AttentionExplanation, LearnedExplanation, MethodExplanation)] == [5.0, 5.0, 0.2]
+    assert LearnedExplanation().lr == 5e-4
+
+
+def test_a_student_that_reads_other_units_is_refused(workspace: Workspace) -> None:
+    from heedful.models.transformer import TinyTransformer
+
+    teacher = replace(TEACHER, embeddings=None, architecture=TinyTransformer(vocab_size=30))
+    with pytest.raises(UserError, match="students read with the teacher's batching"):
+        workspace.get(Student(teacher, TinyTransformer(vocab_size=5), data=ROOM, training=FIT))
+
+
+def test_students_that_cannot_be_are_refused(workspace: Workspace) -> None:
+    with pytest.raises(UserError, match="use Scaffolded"):
+        replace(STUDENT, explanation=LearnedExplanation())
+    with pytest.raises(UserError, match="hard"):
+        replace(STUDENT, labels="firm")  # type: ignore[arg-type]
+    for wrong in (-1.0, float("nan"), float("inf")):
+        with pytest.raises(UserError, match=f"beta must be a number from 0, not {wrong}"):
+            replace(STUDENT, beta=wrong)
+    with pytest.raises(UserError, match="which epoch of a student is kept is decided on the dev split"):
+        replace(STUDENT, training=replace(FIT, selection=EpochSelection(split="test")))
+    with pytest.raises(UserError, match="only 60 to draw from"):
+        workspace.get(replace(STUDENT, data=StudentData(train_size=61)))
+
+
+class Counting:
+    """Learns beside a model by counting its steps."""
+
+    def __init__(self) -> None:
+        self.count = torch.zeros(())
+
+    def step(self, model: nn.Module, batch: Batch, lr: float) -> None:
+        self.count = self.count + len(batch)
+
+    def end_epoch(self) -> dict[str, float]:
+        return {"seen": float(self.count)}
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {"count": self.count}
+
+    def restore(self, tensors: dict[str, Tensor]) -> None:
+        self.count = tensors["count"]
+
+
+def test_what_learns_beside_a_model_steps_with_it_and_is_kept_at_the_best_epoch(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    school = StudentTraining(STUDENT, workspace)
+    batch = TEACHER.restore(workspace).batch("train")
+    counting = Counting()
+    lesson = TrainingRun(
+        model=school.model,
+        loss=lambda model, part: model(part).logits.squeeze(-1).square(),
+        train_batch=batch,
+        evaluation_batch=batch,
+        training=replace(FIT, epochs=2, selection=replace(FIT.selection, metric="training_loss")),
+        seed=0,
+        outer=counting,  # type: ignore[arg-type]
+    )
+    state = train(lesson, tmp_path, SilentProgress(), 16)
+    assert [row["seen"] for row in state.history] == [60.0, 120.0]
+    assert float(state.best_outer["count"]) == 60.0 * state.best_epoch
+    again = Counting()
+    train(replace(lesson, outer=again), tmp_path, SilentProgress(), 16)  # type: ignore[arg-type]
+    assert float(again.count) == 120.0
+
+
+VOICES = Case(
+    lambda seed: (
+        PlantedHeads(2, 2)
+        .build(
+            BinaryClassification(),
+            torch.randn(50, 8, generator=Generator().manual_seed(seed)),
+            Generator().manual_seed(seed),
+        )
+        .double()
+    ),
+    texts(),
+    real_units,
+)
+
+
+@pytest.mark.parametrize("law", [*LAWS, *TEXT_LAWS], ids=law_name)
+def test_voices_obey_the_law(law: Law) -> None:
+    law(VOICES)
+
+
+def test_only_the_head_that_speaks_is_heard() -> None:
+    table = torch.randn(50, 8, generator=Generator().manual_seed(1))
+    model, batch = (
+        PlantedHeads(2, 2, (1, 0), 2.0).build(BinaryClassification(), table, Generator().manual_seed(1)).double(),
+        texts(),
+    )
+    attention = model(batch).attention
+    for layer, head in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        uniform = attention.clone()
+        uniform[:, layer, head] = batch.mask.double()[:, None] / batch.lengths[:, None, None]
+        changed = (model(batch, attention=uniform).logits - model(batch).logits).abs().max() > 1e-6
+        assert bool(changed) == ((layer, head) == (1, 0))
+
+
+def test_speaking_heads_that_cannot_be_are_refused() -> None:
+    with pytest.raises(UserError, match="no head"):
+        PlantedHeads(2, 2, (2, 0))
+    with pytest.raises(UserError, match="divided among"):
+        PlantedHeads(1, 3).build(BinaryClassification(), torch.zeros(5, 8), Generator())
+    with pytest.raises(UserError, match="Words"):
+        PlantedHeads().build(BinaryClassification(), None, Generator())
+
+
+def test_a_teacher_of_words_gives_its_student_fresh_vectors(workspace: Workspace) -> None:
+    assert TEACHER.embeddings == RandomEmbeddings(8)
+    tables = [
+        StudentTraining(replace(STUDENT, seed=seed), workspace).model.state_dict()["network.table"]
+        for seed in (0, 0, 1)
+    ]
+    assert torch.equal(tables[0], tables[1])
+    assert not torch.equal(tables[0], tables[2])
+    assert isinstance(TEACHER.tokenization, Words)

@@ -1,0 +1,317 @@
+"""Classes, the teacher's words kept and looked up, and explanations as distributions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from heedful.attributions.gradient import InputXGradient
+from heedful.attributions.head_mix import StaticAttention
+from heedful.attributions.layer_mix import LayerMix
+from heedful.attributions.perturbation import LeaveOneOut
+from heedful.store.workspace import Workspace
+from heedful.testing.toy_models import DominantWord
+from heedful.training.teacher import (
+    AttentionExplanation,
+    ExampleSubset,
+    HeadMaps,
+    LayerMaps,
+    LearnedExplanation,
+    MapSource,
+    MethodExplanation,
+    MethodMaps,
+    NoExplanation,
+    RidgeExplanation,
+    StudentData,
+    TeacherExplainer,
+    TeacherExplanation,
+    TeacherLookup,
+    TeacherOutputs,
+    point_predictions,
+)
+from heedful.training.trained_model import LoadedModel
+from heedful.types import Batch, UserError, read_heads
+from tests.corpus_laws import lawful
+from tests.schools import ROOM, TEACHER, same, weights
+
+PUPILS = ROOM.train_subset(0)
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    return Workspace(tmp_path_factory.mktemp("teaching"), batch_size=7)
+
+
+@pytest.fixture(scope="module")
+def trained(workspace: Workspace) -> LoadedModel:
+    return TEACHER.restore(workspace)
+
+
+@pytest.fixture(scope="module")
+def batch(trained: LoadedModel) -> Batch:
+    """Some pupils in an order of their own, beside a text that is longer than theirs."""
+    return trained.tokenizer(PUPILS.select_examples(trained)[3:9])
+
+
+def uids(part: ExampleSubset, trained: LoadedModel) -> list[str]:
+    return [example.uid for example in part.select_examples(trained)]
+
+
+def teaching(explanation: TeacherExplanation, workspace: Workspace) -> TeacherExplainer:
+    """The explanation on the pupils' examples."""
+    taught = tuple(
+        TeacherLookup(workspace.get(TeacherOutputs(TEACHER, PUPILS, bank))) for bank in explanation.map_sources
+    )
+    found = explanation.build_explainer(taught)
+    assert found is not None
+    return found
+
+
+def test_a_redrawn_class_changes_with_the_seed_and_a_fixed_one_does_not(trained: LoadedModel) -> None:
+    redrawn, fixed = StudentData(train_size=20), StudentData(train_size=20, sampling="fixed")
+    assert uids(redrawn.train_subset(1), trained) != uids(redrawn.train_subset(2), trained)
+    assert redrawn.train_subset(1) == redrawn.train_subset(1)
+    assert fixed.train_subset(1) == fixed.train_subset(2)
+    assert len(set(uids(fixed.train_subset(1), trained))) == 20
+
+
+def test_dev_is_divided_without_overlap_unless_it_is_shared(trained: LoadedModel) -> None:
+    dev = trained.examples("dev")
+    outer, judged = StudentData(explainer_share=0.25).divide_dev(dev)
+    assert (len(outer), len(judged)) == (4, 12)
+    assert {example.uid for example in (*outer, *judged)} == {example.uid for example in dev}
+    shared = StudentData(share_dev=True).divide_dev(dev)
+    assert shared == (dev, dev)
+
+
+def test_a_pool_of_unseen_texts_is_cut_from_the_test_split_without_overlap(trained: LoadedModel) -> None:
+    room = StudentData(train_size=21, source_split="test")
+    parts = [uids(part, trained) for part in (room.train_subset(0), room.dev, room.test)]
+    assert [len(part) for part in parts] == [21, 3, 6]
+    assert len({uid for part in parts for uid in part}) == 30
+    assert all(uid.startswith("test-") for part in parts for uid in part)
+
+
+def test_a_limit_caps_dev_and_test_for_all_seeds_alike(trained: LoadedModel) -> None:
+    room = StudentData(train_size=5, eval_limit=6)
+    assert len(uids(room.dev, trained)) == len(uids(room.test, trained)) == 6
+    assert len(uids(room.train_subset(0), trained)) == 5
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"size": 0}, {"draw": "again"}, {"pool": "dev"}, {"outer_share": 1.0}, {"outer_share": 0.0}, {"limit": 1}],
+)
+def test_a_classroom_that_cannot_be_is_refused(wrong: dict[str, int | str | float]) -> None:
+    with pytest.raises(UserError):
+        StudentData(**wrong)  # type: ignore[arg-type]
+
+
+BANKS: tuple[MapSource, ...] = (HeadMaps(), HeadMaps(-1), MethodMaps(InputXGradient()), LayerMaps())
+
+
+@pytest.mark.parametrize("bank", BANKS, ids=lambda bank: bank.called)
+def test_maps_looked_up_equal_the_maps_computed_anew(
+    bank: MapSource, workspace: Workspace, trained: LoadedModel, batch: Batch
+) -> None:
+    taught = TeacherLookup(workspace.get(TeacherOutputs(TEACHER, PUPILS, bank)))
+    anew = bank.compute_maps(trained.model, batch)
+    torch.testing.assert_close(taught.maps(batch), anew.maps.float().detach(), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(taught.logits(batch), anew.logits.detach(), rtol=1e-5, atol=1e-6)
+    assert taught.map_count == {HeadMaps(): 4, HeadMaps(-1): 2}.get(bank, anew.maps.shape[1])  # type: ignore[call-overload]
+
+
+def test_maps_of_texts_of_unlike_length_come_back_unmixed_and_zero_on_padding(tmp_path: Path) -> None:
+    from tests.schools import Pairs  # a corpus of unequal lengths
+
+    workspace = Workspace(tmp_path, batch_size=5)
+    teacher = replace(TEACHER, corpus=Pairs())
+    trained = teacher.restore(workspace)
+    whole = trained.tokenizer(ExampleSubset("train").select_examples(trained))
+    taught = TeacherLookup(workspace.get(TeacherOutputs(teacher, ExampleSubset("train"), HeadMaps())))
+    order = whole.lengths.argsort(descending=True)
+    for rows in (order[:4], order[-4:], torch.arange(24)):
+        part = whole.rows(rows)
+        with torch.no_grad():
+            expected = read_heads(trained.model, part).maps
+        torch.testing.assert_close(taught.maps(part), expected, rtol=1e-5, atol=1e-6)
+        assert not taught.maps(part).transpose(1, 2)[~part.mask].any()
+
+
+def test_the_teacher_is_unchanged_by_being_asked(workspace: Workspace) -> None:
+    before = weights(workspace)
+    model = TEACHER.restore(workspace).model
+    for bank in BANKS:
+        workspace.get(TeacherOutputs(TEACHER, ExampleSubset("dev"), bank))
+    assert same(weights(workspace), before)
+    assert same(model.state_dict(), before)
+
+
+def test_what_the_teacher_was_never_asked_is_said(workspace: Workspace, trained: LoadedModel, batch: Batch) -> None:
+    taught = TeacherLookup(workspace.get(TeacherOutputs(TEACHER, PUPILS, HeadMaps())))
+    with pytest.raises(UserError, match="never asked about example 'test-0'"):
+        taught.logits(trained.batch("test"))
+    longer = replace(batch, mask=torch.cat((batch.mask, batch.mask[:, :1]), 1))
+    with pytest.raises(UserError, match="same batching"):
+        taught.maps(longer)
+
+
+def test_answers_are_classes_of_classifiers(trained: LoadedModel) -> None:
+    assert point_predictions(trained.model.task, torch.tensor([[-1.0], [2.0]])).tolist() == [0, 1]
+
+
+def softmax(values: np.ndarray) -> np.ndarray:
+    powers = np.exp(values - values.max())
+    return np.asarray(powers / powers.sum())
+
+
+def by_hand(logits: Tensor, support: Tensor) -> np.ndarray:
+    """Softmax over the support of each row, one row at a time."""
+    found = np.zeros(logits.shape)
+    for row in range(len(logits)):
+        units = support[row].numpy()
+        found[row, units] = softmax(logits[row].double().numpy()[units])
+    return found
+
+
+def test_attention_that_teaches_is_the_softmax_of_the_mean_of_its_heads(
+    workspace: Workspace, trained: LoadedModel, batch: Batch
+) -> None:
+    with torch.no_grad():
+        scores = read_heads(trained.model, batch).scores
+    for explanation, logits in (
+        (AttentionExplanation(), scores.mean((1, 2))),
+        (AttentionExplanation(HeadMaps(-1)), scores[:, -1].mean(1)),
+        (AttentionExplanation(temperature=0.5), scores.mean((1, 2)) / 0.5),
+        (AttentionExplanation(phi=(0.0, 0.0, 9.0, 0.0)), scores[:, 1, 0]),
+        (LearnedExplanation(), scores.mean((1, 2))),
+        (LearnedExplanation(learn_temperature=True, temperature=2.0), scores.mean((1, 2)) / 2.0),
+    ):
+        np.testing.assert_allclose(
+            teaching(explanation, workspace)(batch), by_hand(logits, batch.content_mask), atol=1e-6
+        )
+
+
+def test_special_symbols_are_pointed_at_only_on_request(workspace: Workspace, batch: Batch) -> None:
+    without, among = (teaching(AttentionExplanation(special_tokens=wish), workspace) for wish in (False, True))
+    special = batch.mask & ~batch.content_mask
+    assert special.any()
+    assert not without(batch)[special].any()
+    assert (among(batch)[special] > 0).all()
+    for found in (without(batch), among(batch)):
+        torch.testing.assert_close(found.sum(1), torch.ones(len(batch)))
+
+
+def test_static_attention_as_a_method_teaches_what_the_mix_of_heads_teaches(workspace: Workspace, batch: Batch) -> None:
+    method = MethodExplanation(StaticAttention(score_type="logits"))
+    torch.testing.assert_close(teaching(method, workspace)(batch), teaching(AttentionExplanation(), workspace)(batch))
+
+
+def test_a_method_teaches_by_the_softmax_of_its_scores_at_a_temperature(
+    workspace: Workspace, trained: LoadedModel, batch: Batch
+) -> None:
+    target = point_predictions(trained.model.task, trained.model(batch).logits)
+    scores = InputXGradient()(trained.model, batch, target).scores
+    found = teaching(MethodExplanation(InputXGradient(), 0.1), workspace)(batch)
+    np.testing.assert_allclose(found, by_hand(scores.detach() / 0.1, batch.content_mask), atol=1e-5)
+
+
+def test_a_ridge_mix_solves_the_normal_equations_of_leave_one_out_effects(
+    workspace: Workspace, trained: LoadedModel
+) -> None:
+    whole = trained.tokenizer(PUPILS.select_examples(trained))
+    target = point_predictions(trained.model.task, trained.model(whole).logits)
+    effects = LeaveOneOut("logit")(trained.model, whole, target).scores.double().numpy()
+    with torch.no_grad():
+        maps = read_heads(trained.model, whole).maps.double().numpy()
+    rows, values = [], []
+    for text in range(len(whole)):
+        units = whole.content_mask[text].numpy()
+        rows.append(maps[text][:, units].T - maps[text][:, units].mean(1))
+        values.append(effects[text, units] - effects[text, units].mean())
+    design, response = np.concatenate([*rows, np.eye(4) * 0.1**0.5]), np.concatenate([*values, np.zeros(4)])
+    expected = np.linalg.lstsq(design, response, rcond=None)[0]
+    np.testing.assert_allclose(teaching(RidgeExplanation(0.1), workspace).phi, expected, rtol=1e-3, atol=1e-6)
+
+
+def peak(found: TeacherExplainer, batch: Batch) -> float:
+    """The largest share over an even share, text by text."""
+    shares = found(batch).double()
+    return float(
+        np.mean([float(row.max()) * int(words.sum()) for row, words in zip(shares, batch.content_mask, strict=True)])
+    )
+
+
+def test_a_ridge_mix_is_as_peaked_as_static_attention_and_not_nearly_even(
+    workspace: Workspace, trained: LoadedModel
+) -> None:
+    whole = trained.tokenizer(PUPILS.select_examples(trained))
+    static, rival = (peak(teaching(each, workspace), whole) for each in (AttentionExplanation(), RidgeExplanation()))
+    assert rival == pytest.approx(static, rel=1e-5)
+    cold = RidgeExplanation(temperature=1.0, effects=LeaveOneOut())
+    assert peak(teaching(cold, workspace), whole) < 1 + (static - 1) / 2
+
+
+def test_nothing_explained_needs_no_maps() -> None:
+    assert NoExplanation().map_sources == ()
+    assert NoExplanation().build_explainer(()) is None  # type: ignore[func-returns-value]
+    assert NoExplanation.beta == 0
+
+
+def test_explanations_that_cannot_be_are_refused(workspace: Workspace) -> None:
+    with pytest.raises(UserError, match="above 0"):
+        MethodExplanation(InputXGradient(), 0.0)
+    with pytest.raises(UserError, match="no normaliser"):
+        AttentionExplanation(normalizer="hardmax")  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="special symbols"):
+        LearnedExplanation(MethodMaps(InputXGradient()), special_tokens=True)
+    with pytest.raises(UserError, match="3 entries, but the teacher has 4"):
+        teaching(AttentionExplanation(phi=(1.0, 0.0, 0.0)), workspace)
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrong", "words"),
+    [
+        (LearnedExplanation, {"rate": -1.0}, "rate must be a number from 0, not -1.0"),
+        (LearnedExplanation, {"rate": float("nan")}, "rate must be a number from 0, not nan"),
+        (LearnedExplanation, {"clip": -5.0}, "clip must be a number above 0, not -5.0"),
+        (LearnedExplanation, {"clip": 0.0}, "clip must be a number above 0"),
+        (LearnedExplanation, {"pilot": 0.0}, "pilot must be a number above 0"),
+        (LearnedExplanation, {"batch": 0}, "batch must be 1 or more, not 0"),
+        (LearnedExplanation, {"way": "newton"}, "there is no way 'newton' to a hypergradient"),
+        (
+            LearnedExplanation,
+            {"map_source": LayerMaps(LayerMix(special_tokens=True))},
+            "say special_tokens=True here too, or at neither place",
+        ),
+        (RidgeExplanation, {"ridge": -1.0}, "ridge must be a number from 0, not -1.0"),
+        (RidgeExplanation, {"temperature": 0.0}, "above 0"),
+    ],
+)
+def test_values_that_make_no_sense_are_refused_at_the_door(
+    kind: type[LearnedExplanation | RidgeExplanation], wrong: dict[str, float | str | MapSource], words: str
+) -> None:
+    with pytest.raises(UserError, match=words):
+        kind(**wrong)  # type: ignore[arg-type]
+
+
+def test_the_loudest_word_decides_and_is_the_only_evidence(tmp_path: Path) -> None:
+    corpus = DominantWord(vocab_size=12, length=4, train=300, dev=20, test=20)
+    splits = corpus.read(tmp_path)
+    assert all(lawful(example, splits) for split in (splits.train, splits.dev, splits.test) for example in split)
+    louder: set[tuple[str, str]] = set()
+    side: dict[str, int | float | None] = {}
+    for example in splits.train:
+        assert example.rationale is not None
+        words = str(example.parts[0]).split()
+        (loudest,) = (word for word, marked in zip(words, example.rationale, strict=True) if marked)
+        louder |= {(loudest, word) for word in words if word != loudest}
+        assert side.setdefault(loudest, example.label) == example.label
+    assert not any((quiet, loud) in louder for loud, quiet in louder)
+    with pytest.raises(UserError, match="as many different words"):
+        DominantWord(vocab_size=4, length=5)

@@ -1,0 +1,252 @@
+"""The training loop: batches, resumption after a kill, borrowed generators, selection."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Generator, Tensor
+
+from heedful.data.tokenization import Words
+from heedful.models.attentive import Additive, Attentive, AttentiveModel
+from heedful.models.encoders import Average, BiLSTM
+from heedful.progress import SilentProgress
+from heedful.store.workspace import Workspace
+from heedful.tasks import BinaryClassification, Regression
+from heedful.training.attention_sources import UniformAttention
+from heedful.training.objectives import ImposedAttention, Supervised, class_weights
+from heedful.training.trainer import (
+    Adam,
+    AdamW,
+    EpochSelection,
+    Training,
+    TrainingRun,
+    evaluate,
+    length_sorted_batches,
+    predict,
+    temporary_seed,
+    train,
+)
+from heedful.types import Batch, Example, Model, UserError
+
+WORDS = ("good", "bad", "film", "plot", "very", "the", "a", "dull", "fine", "scene")
+
+
+def some_examples(count: int, seed: int) -> list[Example]:
+    """Sentences whose class is decided by the words good and bad."""
+    generator = Generator().manual_seed(seed)
+    found = []
+    for number in range(count):
+        length = int(torch.randint(3, 9, (1,), generator=generator))
+        words = [WORDS[i] for i in torch.randint(2, len(WORDS), (length,), generator=generator).tolist()]
+        words.insert(number % length, "good" if number % 2 else "bad")
+        found.append(Example(f"e{seed}-{number}", (" ".join(words),), number % 2))
+    return found
+
+
+def lesson(epochs: int = 3, *, seed: int = 0, encoder: BiLSTM | Average | None = None) -> TrainingRun:
+    """A tiny training on separable sentences."""
+    examples = some_examples(40, 1)
+    batcher = Words().fit(examples)
+    generator = Generator().manual_seed(seed)
+    table = torch.randn(len(batcher.vocabulary), 6, generator=generator)
+    model = Attentive(encoder or BiLSTM(4), Additive()).build(BinaryClassification(), table, generator)
+    whole = batcher(examples)
+    loss = Supervised().loss(whole, BinaryClassification(), Workspace(Path("unused")))
+    return TrainingRun(model, loss, whole, batcher(some_examples(20, 2)), Training(epochs, 8, Adam(lr=0.02)), seed)
+
+
+def weights(model: Model) -> dict[str, Tensor]:
+    return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[key], other[key]) for key in one)
+
+
+def test_training_learns_separable_sentences(tmp_path: Path) -> None:
+    given = lesson(15)
+    before = evaluate(given.model, given.evaluation_batch, 16)["roc_auc"]
+    state = train(given, tmp_path, SilentProgress(), 16)
+    assert evaluate(given.model, given.evaluation_batch, 16)["roc_auc"] == 1.0 > before
+    assert state.history[-1]["loss"] < state.history[0]["loss"] / 4
+
+
+def test_equal_seeds_give_equal_weights_and_other_seeds_others(tmp_path: Path) -> None:
+    found = []
+    for number, seed in enumerate((0, 0, 1)):
+        given = lesson(seed=seed)
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        train(given, folder, SilentProgress(), 16)
+        found.append(weights(given.model))
+    assert same(found[0], found[1])
+    assert not same(found[0], found[2])
+
+
+class Killed(Exception):
+    """Stands for a kill between two steps."""
+
+
+@pytest.mark.parametrize("moment", [0, 4, 5, 9, 14])
+def test_a_training_that_stopped_at_any_step_ends_with_bit_identical_weights(tmp_path: Path, moment: int) -> None:
+    whole = lesson()
+    state = train(whole, tmp_path, SilentProgress(), 16)
+    (tmp_path / "checkpoint.safetensors").unlink()
+    broken = lesson()
+    calls = 0
+
+    def failing(model: Model, batch: Batch) -> Tensor:
+        nonlocal calls
+        calls += 1
+        if calls > moment:
+            raise Killed
+        return broken.loss(model, batch)
+
+    with pytest.raises(Killed):
+        train(replace(broken, loss=failing), tmp_path, SilentProgress(), 16)
+    again = lesson()
+    resumed = train(again, tmp_path, SilentProgress(), 16)
+    assert same(weights(whole.model), weights(again.model))
+    assert resumed.history == state.history
+    assert resumed.best_epoch == state.best_epoch
+
+
+def test_a_damaged_checkpoint_is_said_and_training_starts_again(tmp_path: Path) -> None:
+    train(lesson(), tmp_path, SilentProgress(), 16)
+    (tmp_path / "checkpoint.safetensors").write_bytes(b"rubbish")
+    with pytest.warns(UserWarning, match="damaged; training starts again"):
+        train(lesson(), tmp_path, SilentProgress(), 16)
+
+
+def test_the_global_generator_and_the_mode_are_left_as_they_were(tmp_path: Path) -> None:
+    given = lesson()
+    given.model.eval()
+    before = torch.get_rng_state()
+    train(given, tmp_path, SilentProgress(), 16)
+    assert torch.equal(before, torch.get_rng_state())
+    assert not given.model.training
+    with temporary_seed(3):
+        torch.rand(5)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_every_row_is_in_one_batch_and_batches_hold_rows_of_like_length() -> None:
+    lengths = torch.randint(5, 60, (333,), generator=Generator().manual_seed(0))
+    cut = length_sorted_batches(lengths, 32, 0.1, Generator().manual_seed(1))
+    assert torch.cat(cut).sort().values.tolist() == list(range(333))
+    wasted = sum(int(lengths[rows].max()) * len(rows) for rows in cut) / int(lengths.sum())
+    assert wasted < 1.25
+    other = length_sorted_batches(lengths, 32, 0.1, Generator().manual_seed(2))
+    assert any(not torch.equal(a, b) for a, b in zip(cut, other, strict=True))
+
+
+def test_noise_of_zero_sorts_exactly() -> None:
+    lengths = torch.tensor([3, 1, 2, 1])
+    cut = length_sorted_batches(lengths, 2, 0.0, Generator().manual_seed(0))
+    assert sorted(sorted(lengths[rows].tolist()) for rows in cut) == [[1, 1], [2, 3]]
+
+
+def test_the_best_epoch_is_kept_and_the_first_only_if_eligible(tmp_path: Path) -> None:
+    given = lesson(4)
+    state = train(given, tmp_path, SilentProgress(), 16)
+    scores = [row["roc_auc"] for row in state.history]
+    losses = [row["loss"] for row in state.history]
+    assert state.best_epoch == 2 + max(range(3), key=lambda i: (scores[i + 1], -losses[i + 1]))
+    assert evaluate(given.model, given.evaluation_batch, 16)["roc_auc"] == pytest.approx(scores[state.best_epoch - 1])
+
+
+def test_patience_stops_training(tmp_path: Path) -> None:
+    given = replace(lesson(30), training=Training(30, 8, Adam(lr=0.02), EpochSelection(), patience=2))
+    state = train(given, tmp_path, SilentProgress(), 16)
+    assert state.epoch == state.best_epoch + 2 < 30
+
+
+def test_an_unknown_score_is_refused_with_the_known_ones(tmp_path: Path) -> None:
+    given = replace(lesson(), training=Training(2, 8, selection=EpochSelection(metric="bleu")))
+    with pytest.raises(UserError, match=r"no score 'bleu'.*accuracy"):
+        train(given, tmp_path, SilentProgress(), 16)
+
+
+def test_a_loss_that_explodes_is_said(tmp_path: Path) -> None:
+    given = replace(lesson(), loss=lambda model, batch: torch.full((len(batch),), math.nan, requires_grad=True))
+    with pytest.raises(UserError, match="the loss became nan"):
+        train(given, tmp_path, SilentProgress(), 16)
+
+
+def test_groups_of_one_adam_equal_three_adams() -> None:
+    """J&W's code has three optimisers: decay on encoder and decoder, none on attention."""
+    one, three = lesson().model, lesson().model
+    assert isinstance(three, AttentiveModel)
+    single = Adam(weight_decay=0.1).build(one)
+    parts = [[*three.embedding_tables.parameters(), *three.encoders.parameters()], [*three.attention.parameters()]]
+    separate = [
+        torch.optim.Adam(parts[0], lr=1e-3, amsgrad=True, weight_decay=0.1),
+        torch.optim.Adam(parts[1], lr=1e-3, amsgrad=True),
+        torch.optim.Adam(three.decoder.parameters(), lr=1e-3, amsgrad=True, weight_decay=0.1),
+    ]
+    batch = lesson().train_batch
+    for _ in range(3):
+        for model, optimisers in ((one, [single]), (three, separate)):
+            for optimiser in optimisers:
+                optimiser.zero_grad()
+            assert batch.labels is not None
+            model.task.losses(model(batch).logits, batch.labels).sum().backward()  # type: ignore[no-untyped-call]
+            for optimiser in optimisers:
+                optimiser.step()
+    for (name, mine), theirs in zip(one.named_parameters(), three.parameters(), strict=True):
+        assert torch.allclose(mine, theirs, atol=1e-6), name
+
+
+def test_warm_up_rises_then_falls_to_zero() -> None:
+    rates = [AdamW(lr=1.0, warmup_ratio=0.2).lr_at(step, 10) for step in range(10)]
+    assert rates == pytest.approx([0.5, 1.0, 1.0, 0.875, 0.75, 0.625, 0.5, 0.375, 0.25, 0.125])
+
+
+def test_class_weights_are_negatives_per_positive_and_balance_many_classes() -> None:
+    batch = replace(lesson().train_batch, labels=torch.tensor([0] * 30 + [1] * 10))
+    found = class_weights(batch, BinaryClassification())
+    assert found is not None
+    assert found.tolist() == [1.0, 3.0]
+    assert class_weights(batch, Regression()) is None
+
+
+def test_weighted_loss_multiplies_positives_only() -> None:
+    given = lesson()
+    skewed = replace(given.train_batch, labels=torch.tensor([0] * 30 + [1] * 10))
+    plain = Supervised(balance_classes=False).loss(skewed, BinaryClassification(), Workspace(Path("unused")))(
+        given.model, skewed
+    )
+    weighted = Supervised().loss(skewed, BinaryClassification(), Workspace(Path("unused")))(given.model, skewed)
+    ratio = (weighted / plain).tolist()
+    assert ratio == pytest.approx([1.0] * 30 + [3.0] * 10)
+
+
+def test_imposed_uniform_attention_is_used_unless_another_is_given() -> None:
+    given = lesson(encoder=Average(4))
+    learned = given.model(given.train_batch)
+    ImposedAttention(UniformAttention()).prepare_model(given.model, Workspace(Path("unused")))
+    imposed = given.model(given.train_batch)
+    counts = given.train_batch.content_mask.sum(1, keepdim=True)
+    assert torch.allclose(imposed.attention[:, 0, 0, 0], given.train_batch.content_mask / counts)
+    assert torch.equal(given.model(given.train_batch, attention=learned.attention).logits, learned.logits)
+
+
+def test_predictions_come_in_the_order_of_the_batch() -> None:
+    given = lesson()
+    alone = torch.cat(
+        [predict(given.model, given.train_batch.rows(torch.tensor([i])), 1) for i in range(len(given.train_batch))]
+    )
+    assert torch.allclose(predict(given.model, given.train_batch, 7), alone, atol=1e-6)
+
+
+def test_a_training_that_there_is_not_is_refused_in_plain_words() -> None:
+    with pytest.raises(UserError, match=r"^1 epochs end before the first that may be kept, 2: train longer"):
+        Training(1)
+    with pytest.raises(UserError, match=r"^losses cannot be reduced by 'men': choose 'sum' or 'mean'$"):
+        Training(reduction="men")  # type: ignore[arg-type]
+    with pytest.raises(UserError, match=r"^no epoch can be selected on 'train': choose 'dev'"):
+        EpochSelection("train")  # type: ignore[arg-type]

@@ -1,0 +1,351 @@
+"""Adversarial attention as a trial: known answers through a model, planted truths, all shapes, rows and sums."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+from torch import Generator, Tensor
+
+from heedful.figures import Histogram, Violin
+from heedful.measures.divergence import jensen_shannon, jensen_shannon_bound, total_variation
+from heedful.models.attentive import Additive, Attentive, AttentiveModel
+from heedful.models.encoders import Average, initialize_weights
+from heedful.models.input_forms import InputFormat, PairInput, QuestionAnswering
+from heedful.store.workspace import Workspace
+from heedful.tasks import BinaryClassification, MulticlassClassification, Regression
+from heedful.trials.adversarial_attention import AdversarialAttention
+from heedful.types import Batch, Model, Task, Trace, UserError
+from tests.tiny import subject
+
+WEIGHTS = (0.7, 0.2, 0.05, 0.05)
+STEEP = (2.0, 1.0, -1.0, -3.0)
+
+
+def trial(epsilon: float = 0.05, *, search: bool = False, steps: int = 150) -> AdversarialAttention:
+    return AdversarialAttention(subject(), epsilon, solver="search" if search else "exact", steps=steps)
+
+
+def some_batch(lengths: Sequence[int], *, parts: int = 1) -> Batch:
+    """Rows `<sos> words <eos>`, once or twice, of these many words."""
+    width = parts * (max(lengths) + 2)
+    inputs, segments = torch.zeros(2, len(lengths), width, dtype=torch.int64)
+    words = torch.full((len(lengths), width), -1)
+    for row, length in enumerate(lengths):
+        for part in range(parts):
+            start = part * (length + 2)
+            inputs[row, start : start + length + 2] = torch.tensor([2, *range(4 + part, 4 + part + length), 3])
+            words[row, start + 1 : start + length + 1] = torch.arange(length) + part * length
+            segments[row, start : start + length + 2] = part
+    uids = tuple(f"row-{row}-{length}" for row, length in enumerate(lengths))
+    return Batch(uids, inputs, inputs > 0, segments, words)
+
+
+def some_model(task: Task | None = None, shape: InputFormat | None = None, *, sharpness: float = 8.0) -> AttentiveModel:
+    """A token-wise model with uneven attention and outputs that depend on it."""
+    generator = Generator().manual_seed(0)
+    plan = Attentive(Average(6), Additive()) if shape is None else Attentive(Average(6), Additive(), input_format=shape)
+    model = plan.build(task or BinaryClassification(), torch.randn(30, 5, generator=generator), generator).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.startswith(("attention.", "decoder.answer")):
+                parameter.mul_(sharpness)
+    return model
+
+
+class Planted(AttentiveModel):
+    """Identity hidden states and a decoder of the wanted scores, under the wanted attention."""
+
+    def plant(self, scores: Tensor, weights: Sequence[float]) -> None:
+        answer = self.decoder.answer
+        assert isinstance(answer, torch.nn.Linear)
+        with torch.no_grad():
+            answer.weight.copy_(scores)
+            answer.bias.zero_()
+        units = len(weights)
+        self.states = torch.zeros(1, units + 2, units)
+        self.states[0, 1:-1] = torch.eye(units)
+        self.weights = torch.zeros(1, 1, 1, 1, units + 2)
+        self.weights[0, 0, 0, 0, 1:-1] = torch.tensor(weights)
+
+    def forward(
+        self,
+        batch: Batch,
+        *,
+        embeddings: Tensor | None = None,
+        hidden: Tensor | None = None,
+        attention: Tensor | None = None,
+    ) -> Trace:
+        attention = self.weights if attention is None else attention
+        return super().forward(batch, hidden=self.states, attention=attention)
+
+
+def planted(scores: Sequence[Sequence[float]], weights: Sequence[float], task: Task | None = None) -> pd.DataFrame:
+    """Rows of the exact trial for one text with these scores, by class."""
+    plan = Attentive(Average(len(weights)), Additive())
+    model = initialize_weights(Planted(task or BinaryClassification(), plan, (30, 5)), Generator().manual_seed(0))
+    model.plant(torch.tensor(scores), weights)
+    return trial().rows(model, some_batch((len(weights),)))
+
+
+def test_the_known_answer_of_the_specification_comes_out_of_a_model() -> None:
+    row = planted([STEEP], WEIGHTS).iloc[0]
+    assert row["epsilon_max"] == pytest.approx(0.272221, abs=1e-6)
+    assert row["adversary"] == pytest.approx([0.110, 0.890, 0, 0], abs=1e-3)
+    assert row["attention"] == pytest.approx(WEIGHTS, abs=1e-7)
+    assert row["bound"] == pytest.approx(0.592639, abs=1e-6)
+    assert row["share"] == pytest.approx(0.272221 / 0.592639, abs=1e-5)
+    assert row["change"] == pytest.approx(0.05, abs=1e-9)
+    assert row["certified"]
+    assert (row["singles"], row["pairs"], row["alone"], row["units"]) == (0, 3, [], [1, 2, 3, 4])
+    assert row["reach"] == pytest.approx([0.950, 0.890, 0.297, 0.178], abs=1e-3)
+
+
+def test_two_logits_of_which_only_the_difference_counts_are_as_certain_as_one() -> None:
+    shift = (0.3, -2.0, 5.0, 1.0)
+    two = [shift, tuple(score + more for score, more in zip(STEEP, shift, strict=True))]
+    row = planted(two, WEIGHTS, MulticlassClassification(2)).iloc[0]
+    assert row["epsilon_max"] == pytest.approx(0.272221, abs=1e-6)
+    assert row["certified"]
+
+
+def test_a_third_class_that_never_comes_up_leaves_the_answer_but_not_the_certificate() -> None:
+    three = [(0.0,) * 4, STEEP, (-60.0,) * 4]
+    row = planted(three, WEIGHTS, MulticlassClassification(3)).iloc[0]
+    assert row["epsilon_max"] <= 0.272222
+    assert row["epsilon_max"] > 0.13
+    assert row["change"] <= 0.05 + 1e-9
+    assert not row["certified"]
+    assert math.isnan(row["pairs"])
+    assert row["reach"] == []
+
+
+@pytest.mark.parametrize("task", [BinaryClassification(), MulticlassClassification(2), MulticlassClassification(4)])
+def test_identical_hidden_states_reach_the_bound_with_every_unit_alone(task: Task) -> None:
+    model = some_model(task)
+    with torch.no_grad():
+        for table in model.embedding_tables:
+            assert isinstance(table, torch.nn.Embedding)
+            table.weight[4:] = table.weight[4].clone()
+    found = trial(0.01, steps=5).rows(model, some_batch((5, 3, 9)))
+    assert found["epsilon_max"].tolist() == pytest.approx([0.422810, 0.318258, 0.512546], abs=1e-5)
+    assert found["share"].tolist() == pytest.approx([1.0, 1.0, 1.0], abs=1e-6)
+    assert found["singles"].tolist() == [5, 3, 9]
+    assert found["alone"].tolist()[1] == [0, 1, 2]
+
+
+SHAPES = [
+    (BinaryClassification(), None, 1),
+    (MulticlassClassification(3), None, 1),
+    (MulticlassClassification(3), QuestionAnswering(), 2),
+    (BinaryClassification(), QuestionAnswering(), 2),
+    (MulticlassClassification(3), PairInput(), 2),
+]
+
+
+@pytest.mark.parametrize(("task", "shape", "parts"), SHAPES)
+def test_put_back_into_the_model_the_adversary_keeps_the_output(
+    task: Task, shape: InputFormat | None, parts: int
+) -> None:
+    model, batch = some_model(task, shape), some_batch((6, 3, 8), parts=parts)
+    found = trial().rows(model, batch)
+    with torch.no_grad():
+        trace = model(batch)
+        support = model.input_format.support(batch)
+        weights = torch.zeros_like(trace.attention)
+        for row, (places, values) in enumerate(zip(found["units"], found["adversary"], strict=True)):
+            flat = torch.zeros(support.shape[-1])
+            flat[places] = torch.tensor(values)
+            weights[row, 0, 0] = flat * support[row]
+        after = model.task.probabilities(model(batch, attention=weights).logits)
+    assert torch.allclose(weights.sum(-1), torch.ones_like(weights.sum(-1)), atol=1e-6)
+    change = total_variation(after, model.task.probabilities(trace.logits))
+    assert found["change"].tolist() == pytest.approx(change.tolist(), abs=1e-5)
+    assert (found["change"] <= 0.05 + 1e-9).all()
+    apart = jensen_shannon(weights[:, 0, 0], trace.attention[:, 0, 0]).mean(-1)
+    assert found["epsilon_max"].tolist() == pytest.approx(apart.tolist(), abs=1e-5)
+    bound = jensen_shannon_bound(trace.attention[:, 0, 0], support).mean(-1)
+    assert found["bound"].tolist() == pytest.approx(bound.tolist(), abs=1e-5)
+    assert (found["epsilon_max"] <= found["bound"] + 1e-9).all()
+    assert found["certified"].all() == (shape is None and task == BinaryClassification())
+
+
+@pytest.mark.parametrize(("task", "shape", "parts"), SHAPES)
+def test_the_exact_solver_is_at_least_the_search_on_every_model(
+    task: Task, shape: InputFormat | None, parts: int
+) -> None:
+    model, batch = some_model(task, shape), some_batch((6, 3, 8, 12, 5), parts=parts)
+    exact, search = (trial(search=search).rows(model, batch) for search in (False, True))
+    assert (exact["epsilon_max"] >= search["epsilon_max"] - 1e-9).all()
+    # Behind two rows of attention there is nothing to improve on the search with.
+    assert exact["epsilon_max"].sum() > search["epsilon_max"].sum() or isinstance(shape, PairInput)
+    assert not search["certified"].any()
+    assert (search["change"] <= 0.05).all()
+
+
+@pytest.mark.parametrize(("task", "shape", "parts"), SHAPES[:4])
+def test_a_unit_alone_keeps_the_output_if_and_only_if_the_model_says_so(
+    task: Task, shape: InputFormat | None, parts: int
+) -> None:
+    model, batch = some_model(task, shape), some_batch((6, 3, 8), parts=parts)
+    found = trial(0.1, steps=1).rows(model, batch)
+    with torch.no_grad():
+        trace = model(batch)
+        before = model.task.probabilities(trace.logits)
+        for row in range(3):
+            expected = []
+            for place, unit in enumerate(found["units"][row]):
+                weights = torch.zeros_like(trace.attention)
+                weights[..., unit] = 1.0
+                after = model.task.probabilities(model(batch, attention=weights).logits)
+                expected += [place] if total_variation(after, before)[row] <= 0.1 else []
+            assert found["alone"][row] == expected
+            assert found["singles"][row] == len(expected)
+
+
+def test_answers_that_are_not_admitted_stay_out() -> None:
+    batch = some_batch((6, 4))
+    batch = replace(batch, candidates=torch.tensor([[True, True, False], [True, False, True]]))
+    found = trial().rows(some_model(MulticlassClassification(3)), batch)
+    assert (found["change"] <= 0.05 + 1e-9).all()
+    assert (found["epsilon_max"] > 0).all()
+
+
+def test_a_text_of_one_word_has_no_share_and_no_other_attention() -> None:
+    found = trial().rows(some_model(), some_batch((1, 4)))
+    assert found["epsilon_max"][0] == 0
+    assert math.isnan(found["share"][0])
+    assert found["adversary"][0] == [1.0]
+    single = AdversarialAttention.summary(found.head(1))
+    assert "no other weights exist" in AdversarialAttention.interpretation(single)
+    assert AdversarialAttention.summary(found)["share_of_bound"] == pytest.approx(found["share"][1])
+
+
+def test_a_smaller_epsilon_gives_less_on_every_text() -> None:
+    model, batch = some_model(sharpness=20.0), some_batch((6, 3, 8, 12, 5))
+    small, large = (trial(epsilon).rows(model, batch) for epsilon in (0.01, 0.05))
+    assert (small["epsilon_max"] <= large["epsilon_max"]).all()
+    assert small["epsilon_max"].sum() < large["epsilon_max"].sum()
+
+
+def test_the_search_depends_on_its_seed_and_not_on_the_company() -> None:
+    model, batch = some_model(), some_batch((6, 3, 8))
+    one, two = (replace(trial(search=True), seed=seed).rows(model, batch) for seed in (0, 1))
+    assert not one["epsilon_max"].equals(two["epsilon_max"])
+    alone = trial(search=True).rows(model, batch.rows(torch.tensor([1])))
+    assert alone["epsilon_max"][0] == pytest.approx(one["epsilon_max"][1], abs=1e-6)
+
+
+class Attentionless(Model):
+    """Not a pooled model."""
+
+    task = BinaryClassification()
+
+    def forward(self, batch: Batch, *, embeddings: Tensor | None = None, attention: Tensor | None = None) -> Trace:
+        raise AssertionError("must not be asked")
+
+
+def test_what_cannot_be_done_is_said() -> None:
+    batch = some_batch((3,))
+    with pytest.raises(UserError, match="pooled models"):
+        trial().rows(Attentionless(), batch)
+    with pytest.raises(UserError, match="for classifiers"):
+        trial().rows(some_model(Regression()), batch)
+    with pytest.raises(UserError, match="above 0"):
+        trial(0.0)
+    with pytest.raises(UserError, match="choose exact or search"):
+        AdversarialAttention(subject(), solver="guess")  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="at least one adversary"):
+        AdversarialAttention(subject(), adversaries=0)
+
+
+def test_the_trial_has_a_row_for_each_test_instance_and_survives_the_disk(tmp_path: Path) -> None:
+    exact, search = trial(), trial(search=True, steps=30)
+    found = {each.solver: Workspace(tmp_path).get(each) for each in (exact, search)}
+    kept = Workspace(tmp_path).get(exact).table
+    made = found["exact"].table
+    assert sorted(made["uid"]) == sorted(f"test-{number}" for number in range(40))
+    assert [list(value) for value in kept["adversary"]] == [list(value) for value in made["adversary"]]
+    assert all(len(kept["attention"][row]) == kept["length"][row] for row in range(40))
+    assert made["uid"].tolist() == found["search"].table["uid"].tolist()
+    assert (made["epsilon_max"] >= found["search"].table["epsilon_max"] - 1e-9).all()
+    assert Workspace(tmp_path).get(replace(exact, limit=7)).notes["n"] == 7
+
+
+def hand_made() -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "predicted": [0, 0, 0, 1],
+            "maximum_attention": [0.1, 0.25, 0.3, 1.0000001],
+            "epsilon": [0.05] * 4,
+            "epsilon_max": [0.1, 0.2, 0.6, 0.595],
+            "share": [0.5, math.nan, 1.0, 0.9],
+            "certified": [True, True, True, False],
+            "singles": [0.0, 1.0, 2.0, 4.0],
+            "attention": [[0.5, 0.5], [1.0], [0.5, 0.5], [0.25] * 4],
+        }
+    )
+
+
+def test_the_summary_is_by_class_and_by_bin() -> None:
+    found = AdversarialAttention.summary(hand_made())
+    expected = {
+        "n": 4,
+        "epsilon": 0.05,
+        "epsilon_max": 0.3975,
+        "mean_epsilon_max": 1.495 / 4,
+        "far": 0.5,
+        "share_of_bound": 0.8,
+        "certified": 0.75,
+        "not_certified": 1,
+        "singles": 1.5,
+        "with_single": 0.75,
+        "single_share": 0.75,
+        "epsilon_max.class_0": 0.2,
+        "mean_epsilon_max.class_0": 0.3,
+        "far.class_0": 1 / 3,
+        "epsilon_max.class_0.attention_0.00_to_0.25": 0.1,
+        "epsilon_max.class_0.attention_0.25_to_0.50": 0.4,
+        "n.class_0.attention_0.25_to_0.50": 2,
+        "epsilon_max.class_1.attention_0.75_to_1.00": 0.595,
+    }
+    assert {name: found[name] for name in expected} == pytest.approx(expected)
+    assert math.isnan(found["epsilon_max.class_1.attention_0.00_to_0.25"])
+
+
+def test_figures_four_and_five_are_drawn_from_the_rows() -> None:
+    histogram, violin = AdversarialAttention.figures(hand_made())
+    assert isinstance(histogram, Histogram)
+    assert (histogram.bins, histogram.x.limits) == (40, (0.0, 0.7))
+    assert [(each.name, each.values) for each in histogram.series] == [
+        ("class 0", (0.1, 0.2, 0.6)),
+        ("class 1", (0.595,)),
+    ]
+    assert isinstance(violin, Violin)
+    assert [group[0].values for group in violin.groups] == [(0.1,), (0.2, 0.6), (), ()]
+    assert violin.groups[3][1].values == (0.595,)
+
+
+def test_the_reading_says_how_sure_it_is() -> None:
+    table = hand_made()
+    mixed = AdversarialAttention.interpretation(AdversarialAttention.summary(table))
+    assert "80% as far" in mixed
+    assert "within 0.05" in mixed
+    assert "75% of the texts" in mixed
+    assert "For 1 texts they were found by search" in mixed
+    assert "proven" in AdversarialAttention.interpretation(AdversarialAttention.summary(table.head(3)))
+    assert "even farther ones may exist" in AdversarialAttention.interpretation(
+        AdversarialAttention.summary(table.tail(1))
+    )
+
+
+def test_an_empty_table_is_summed_and_drawn() -> None:
+    empty = hand_made().head(0)
+    assert AdversarialAttention.summary(empty)["n"] == 0
+    assert AdversarialAttention.interpretation(AdversarialAttention.summary(empty)).endswith(".")
+    assert len(AdversarialAttention.figures(empty)) == 2

@@ -1,0 +1,549 @@
+"""Agreement of attributions: known answers, SciPy on the same rows, nulls, questions, and what is told of it."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import combinations, product
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+from scipy import stats
+from torch import Tensor
+
+from heedful.attributions.attention import RawAttention
+from heedful.attributions.controls import PermutedAttention
+from heedful.attributions.perturbation import Random
+from heedful.figures import Bars, Histogram, Matrix
+from heedful.measures.rank_correlation import k_from_fraction, kendall_matrix, top_k_kendall
+from heedful.models.input_forms import QuestionAnswering
+from heedful.report.charts import svg
+from heedful.store.workspace import Workspace
+from heedful.training.attribution_tables import AttributionTable
+from heedful.trials import agreement
+from heedful.trials.agreement import Agreement, AgreementMeasure, TopK, correlate_attributions, method_name
+from heedful.types import Attribution, Batch, Example, Model, Splits, UserError
+from tests.tiny import Sentences, subject
+
+SUBJECT = subject(count=60)
+
+
+@dataclass(frozen=True)
+class Doubled:
+    """Attention on another scale: the same order."""
+
+    def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
+        return Attribution(2 * RawAttention()(model, batch, target).scores, batch.content_mask)
+
+
+@dataclass(frozen=True)
+class Opposite:
+    """The reverse of attention's order."""
+
+    def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
+        scores = 1 - RawAttention()(model, batch, target).scores
+        return Attribution(scores.masked_fill(~batch.content_mask, 0), batch.content_mask)
+
+
+@dataclass(frozen=True)
+class Flat:
+    """The same score everywhere, where `level` is not the length of the text."""
+
+    level: int = 5
+
+    def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
+        varied = (batch.content_mask.sum(1, keepdim=True) == self.level) * batch.words.clamp(min=0)
+        return Attribution((1.0 + varied).masked_fill(~batch.content_mask, 0), batch.content_mask)
+
+
+@dataclass(frozen=True)
+class Signed:
+    """Numbers of the words, every second one negative, in pairs of equal size."""
+
+    def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
+        sizes = (batch.words // 2 + 1.0) * (1 - 2 * (batch.words % 2))
+        return Attribution(sizes.masked_fill(~batch.content_mask, 0), batch.content_mask)
+
+
+METHODS = (RawAttention(), Doubled(), Opposite(), Flat(), Signed())
+TRIAL = Agreement(SUBJECT, METHODS, other_seed_model=replace(SUBJECT, seed=1))
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    return Workspace(tmp_path_factory.mktemp("workspace"))
+
+
+@pytest.fixture(scope="module")
+def table(workspace: Workspace) -> pd.DataFrame:
+    return workspace.get(TRIAL).table
+
+
+def pair(table: pd.DataFrame, first: str, second: str) -> pd.DataFrame:
+    return table[(table["first"] == first) & (table["second"] == second)]
+
+
+def test_a_row_for_each_instance_and_unordered_pair(table: pd.DataFrame) -> None:
+    names = [method_name(each) for each in (*METHODS, *TRIAL.controls)] + ["attention-of-another-seed"]
+    assert names[5:7] == ["random", "permuted-attention"]
+    assert len(table) == 60 * math.comb(8, 2)
+    met = table.drop_duplicates("place").sort_values("place")
+    assert list(zip(met["first"], met["second"], strict=True)) == list(combinations(names, 2))
+    assert (table.groupby(["first", "second"])["uid"].nunique() == 60).all()
+
+
+def test_the_same_order_gives_1_and_the_reverse_gives_minus_1(table: pd.DataFrame) -> None:
+    for first, second, value in (
+        ("attention", "doubled", 1),
+        ("attention", "opposite", -1),
+        ("doubled", "opposite", -1),
+    ):
+        assert pair(table, first, second)["value"].tolist() == pytest.approx([value] * 60, abs=1e-12)
+
+
+def test_constant_scores_are_undefined_and_counted_but_not_averaged(table: pd.DataFrame) -> None:
+    rows = pair(table, "attention", "flat")
+    assert rows["defined"].tolist() == (rows["length"] == 5).tolist()
+    assert 0 < rows["defined"].sum() < 60
+    summary = Agreement.summary(table)
+    assert summary["undefined.attention~flat"] == 60 - rows["defined"].sum()
+    assert summary["n.attention~flat"] == rows["defined"].sum()
+    assert summary["mean.attention~flat"] == pytest.approx(rows["value"][rows["defined"]].mean())
+    assert (rows["tied"][~rows["defined"]] == 1).all()
+
+
+ORACLES: dict[AgreementMeasure, Callable[..., object]] = {
+    "kendall": stats.kendalltau,
+    "spearman": stats.spearmanr,
+    "pearson": stats.pearsonr,
+    "weighted": stats.weightedtau,
+}
+
+
+def oracle(measure: AgreementMeasure, x: list[float], y: list[float]) -> tuple[float, float]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = ORACLES[measure](*([round(abs(v) / max(map(abs, row)) / 1e-9) for v in row] for row in (x, y)))
+    return float(found.statistic), float(found.pvalue)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("measure", ORACLES)
+def test_every_value_and_p_value_is_that_of_scipy(measure: AgreementMeasure, workspace: Workspace) -> None:
+    methods = (RawAttention(), Signed(), Random(seed=4))
+    table = workspace.get(Agreement(SUBJECT, methods, measure=measure)).table
+    scores = {
+        method_name(method): workspace.get(AttributionTable(SUBJECT, method)).table.set_index("uid")
+        for method in (*methods, PermutedAttention())
+    }
+    for first, second in combinations(scores, 2):
+        for _, row in pair(table, first, second).head(25).iterrows():
+            scored = scores[first].loc[row["uid"], "scored"]
+            x, y = (
+                [v for v, s in zip(scores[n].loc[row["uid"], "scores"], scored, strict=True) if s]
+                for n in (first, second)
+            )
+            assert row["length"] == len(x)
+            value, p_value = oracle(measure, x, y)
+            assert row["value"] == pytest.approx(value, abs=1e-9)
+            assert row["p_value"] == pytest.approx(p_value, abs=1e-9, nan_ok=True)
+
+
+def test_significant_shares_are_those_of_scipy_on_the_same_rows(table: pd.DataFrame, workspace: Workspace) -> None:
+    attention, signed = (workspace.get(AttributionTable(SUBJECT, m)).table for m in (RawAttention(), Signed()))
+    found = []
+    for (_, one), (_, other) in zip(attention.iterrows(), signed.iterrows(), strict=True):
+        assert one["uid"] == other["uid"]
+        x, y = ([v for v, s in zip(row["scores"], row["scored"], strict=True) if s] for row in (one, other))
+        found.append((*oracle("kendall", x, y), one["predicted"]))
+    positive = sum(p <= 0.05 and value > 0 for value, p, _ in found)
+    negative = sum(p <= 0.05 and value < 0 for value, p, _ in found)
+    summary = Agreement.summary(table)
+    assert positive != negative
+    assert min(positive, negative) > 0
+    assert summary["significant_positive.attention~signed"] == pytest.approx(positive / 60)
+    assert summary["significant_negative.attention~signed"] == pytest.approx(negative / 60)
+    assert summary["significant.attention~signed"] == pytest.approx((positive + negative) / 60)
+    of_class = [value for value, _, predicted in found if predicted == 1]
+    assert summary["mean.attention~signed.class_1"] == pytest.approx(sum(of_class) / len(of_class))
+    assert summary["n.attention~signed.class_1"] == len(of_class)
+
+
+@pytest.mark.parametrize("null", ["random", "permuted-attention"])
+def test_nulls_agree_with_attention_at_zero_within_the_error_of_the_mean(null: str, table: pd.DataFrame) -> None:
+    summary = Agreement.summary(table)
+    error = summary[f"std.attention~{null}"] / math.sqrt(60)
+    assert 0 < error < 0.1
+    assert abs(summary[f"mean.attention~{null}"]) < 3 * error
+
+
+def test_signs_count_only_where_absolute_is_off(workspace: Workspace, table: pd.DataFrame) -> None:
+    signed = workspace.get(Agreement(SUBJECT, METHODS, absolute=False)).table
+    with_sign, without = pair(signed, "attention", "signed"), pair(table, "attention", "signed")
+    assert not with_sign["value"].equals(without["value"])
+    # Sizes come in pairs, so that without signs all units are tied, but for the last of an odd number.
+    lengths = without["length"]
+    assert without["tied"].tolist() == pytest.approx(((lengths - lengths % 2) / lengths).tolist())
+    assert (with_sign["tied"] == 0).all()
+
+
+def test_the_top_of_a_trial_is_the_measure_on_its_rows(workspace: Workspace) -> None:
+    methods = (RawAttention(), Random(seed=4))
+    attention, random = (workspace.get(AttributionTable(SUBJECT, m)).table.set_index("uid") for m in methods)
+    fixed, share, nonzero = (
+        workspace.get(Agreement(SUBJECT, methods, (), measure="top-k", k=k)).table for k in (2, 0.5, "nonzero")
+    )
+    assert fixed["p_value"].isna().all()
+    assert math.isnan(Agreement.summary(fixed)["significant.attention~random(seed-4)"])
+    for index, uid in enumerate(fixed["uid"]):
+        kept = torch.tensor(attention.loc[uid, "scored"])
+        x, y = (torch.tensor(t.loc[uid, "scores"])[kept] for t in (attention, random))
+        half = k_from_fraction(kept[kept], 0.5)[0, 0]
+        for found, k in ((fixed, 2), (share, half), (nonzero, len(x))):
+            assert found["value"].iloc[index] == pytest.approx(top_k_kendall(x, y, k).value.item())
+
+
+@dataclass(frozen=True)
+class Swaying:
+    """Random sizes, every third word speaking against."""
+
+    def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
+        scores = Random(seed=4)(model, batch, target).scores.abs() * torch.where(batch.words % 3 == 1, -1, 1)
+        return Attribution(scores.masked_fill(~batch.content_mask, 0), batch.content_mask)
+
+
+def share(measure: str, x: list[float], y: list[float], k: int) -> float:
+    """The measures of Krishna et al. by their definition, for scores without ties."""
+    tops = [[i for _, i in sorted((-abs(value), i) for i, value in enumerate(z))][:k] for z in (x, y)]
+    if measure == "pairwise-rank":
+        pairs = list(combinations(range(len(x)), 2))
+        return sum((abs(x[i]) > abs(x[j])) == (abs(y[i]) > abs(y[j])) for i, j in pairs) / len(pairs)
+    chosen = set(tops[0]) & set(tops[1])
+    if "rank" in measure:
+        chosen = {i for i in chosen if tops[0].index(i) == tops[1].index(i)}
+    if "sign" in measure:
+        chosen = {i for i in chosen if math.copysign(1, x[i]) == math.copysign(1, y[i])}
+    return len(chosen) / min(k, len(x))
+
+
+SHARES: tuple[AgreementMeasure, ...] = ("feature", "rank", "sign", "signed-rank", "pairwise-rank")
+
+
+@pytest.mark.parametrize("measure", SHARES)
+def test_shares_go_by_sizes_and_signs_whatever_is_said_of_signs(
+    measure: AgreementMeasure, workspace: Workspace
+) -> None:
+    methods = (RawAttention(), Swaying())
+    scores = [workspace.get(AttributionTable(SUBJECT, m)).table.set_index("uid") for m in methods]
+    ks: tuple[TopK, ...] = (2, 0.5, "nonzero")
+    for k, absolute in product(ks, (True, False)):
+        trial = Agreement(SUBJECT, methods, (), measure=measure, k=k, absolute=absolute)
+        table = workspace.get(trial).table
+        expected = []
+        for uid in table["uid"]:
+            scored = scores[0].loc[uid, "scored"]
+            x, y = ([v for v, s in zip(t.loc[uid, "scores"], scored, strict=True) if s] for t in scores)
+            units = {2: 2, 0.5: max(1, len(x) // 2), "nonzero": len(x)}[k]
+            expected.append(share(measure, x, y, units))
+        assert table["value"].tolist() == pytest.approx(expected)
+        assert 0 < table["value"].mean() <= 1
+        assert table["p_value"].isna().all()
+
+
+def test_a_share_is_drawn_and_told_from_nothing_to_all_and_a_correlation_is_not() -> None:
+    for measure, said in (
+        ("feature", "0 on none of them"),
+        ("pairwise-rank", "0.5 no relation and 0 the reverse order"),
+        ("kendall", "0 no relation and -1 the reverse order"),
+    ):
+        table = known().assign(measure=measure)
+        low = -1.0 if measure == "kendall" else 0.0
+        gradient, *_, matrix = Agreement.figures(table)
+        assert isinstance(gradient, Histogram)
+        assert isinstance(matrix, Matrix)
+        assert gradient.x.limits == matrix.limits == (low, 1.0)
+        summary = Agreement.summary(table)
+        assert said in Agreement.interpretation(summary)
+        assert summary.get("lowest") == (None if measure == "kendall" else 0.0)
+
+
+def test_attributions_are_shared_and_made_once(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    methods = (RawAttention(), Doubled())
+    small = subject()
+    workspace.get(AttributionTable(small, RawAttention(), limit=7))
+    trial = Agreement(small, methods, other_seed_model=replace(small, seed=1), limit=7)
+    assert workspace.get(trial).notes["n"] == 7
+    assert workspace.get(trial).notes["of"] == 40
+    workspace.get(Agreement(small, methods, measure="spearman", limit=7))
+    kinds = [finished.recipe_class for finished in workspace.list_artefacts()]
+    assert kinds.count("Attributed") == len(trial.dependencies) == 5
+    assert all(workspace.has(need) for need in trial.dependencies)
+
+
+@dataclass(frozen=True)
+class Questions(Sentences):
+    """The same sentences, each with a question."""
+
+    def read(self, data: Path) -> Splits:
+        splits = super().read(data)
+        parts = {s: tuple(_asked(e) for e in splits[s]) for s in ("train", "dev", "test")}
+        return replace(splits, **parts)  # type: ignore[arg-type]
+
+
+def _asked(example: Example) -> Example:
+    return replace(example, parts=(*example.parts, "was the film good or bad"))
+
+
+def test_only_the_document_is_compared_where_attention_cannot_reach_the_question(tmp_path: Path) -> None:
+    asking = replace(
+        SUBJECT,
+        corpus=Questions(40),
+        architecture=replace(SUBJECT.architecture, input_format=QuestionAnswering()),  # type: ignore[type-var]
+    )
+    workspace = Workspace(tmp_path)
+    table = workspace.get(Agreement(asking, (RawAttention(), Doubled()))).table
+    texts = {example.uid: example.parts for example in Questions(40).read(tmp_path).test}
+    assert {uid: len(str(parts[0]).split()) for uid, parts in texts.items()} == dict(
+        zip(table["uid"], table["length"], strict=True)
+    )
+    # With the question's zeros among them, attention would be tied with itself there.
+    assert (pair(table, "attention", "doubled")["tied"] == 0).all()
+    assert pair(table, "attention", "permuted-attention")["tied"].max() == 0
+
+
+def made(scores: list[list[float]], *, uids: str = "ab", parts: list[list[int]] | None = None) -> pd.DataFrame:
+    """A table as `Attributed` makes it."""
+    return pd.DataFrame(
+        {
+            "uid": list(uids),
+            "scores": scores,
+            "scored": [[True] * len(row) for row in scores],
+            "segments": parts or [[0] * len(row) for row in scores],
+            "predicted": [0] * len(scores),
+        }
+    )
+
+
+def test_a_sparse_attention_keeps_the_zeros_of_a_part_that_it_can_reach() -> None:
+    parts = [[0, 0, 1], [0, 0, 1]]
+    reachable = made([[0.5, 0.5, 0.0], [0.2, 0.3, 0.5]], parts=parts)
+    unreachable = made([[0.5, 0.5, 0.0], [0.2, 0.8, 0.0]], parts=parts)
+    other = made([[1.0, 2.0, 3.0], [1.0, 2.0, 3.0]])
+    for first, lengths in ((reachable, [3, 3]), (unreachable, [2, 2])):
+        found = correlate_attributions({"a": first, "b": other}, kendall_matrix, absolute=True, resolution=1e-9)
+        assert found["length"].tolist() == lengths
+
+
+def test_noise_below_the_resolution_is_a_tie() -> None:
+    noisy = made([[0.1, 0.2, 0.2 + 1e-12, 0.2 - 1e-12], [0.1, 0.2, 0.2 + 1e-6, 0.4]])
+    other = made([[1.0, 2.0, 3.0, 4.0], [1.0, 2.0, 3.0, 4.0]])
+    found = correlate_attributions({"a": noisy, "b": other}, kendall_matrix, absolute=True, resolution=1e-9)
+    assert found["value"].tolist() == pytest.approx([stats.kendalltau([1, 2, 2, 2], [1, 2, 3, 4]).statistic, 1.0])
+    assert found["tied"].tolist() == [0.75, 0.0]
+
+
+@pytest.mark.parametrize("rows", [1, 3, 256])
+def test_instances_come_back_in_their_order_whatever_their_length(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agreement, "_ROWS_PER_CHUNK", rows)
+    numbers = torch.rand(2, 5, 12, generator=torch.Generator().manual_seed(0)).tolist()
+    one, other = ([row[:length] for row, length in zip(each, (9, 3, 12, 5, 4), strict=True)] for each in numbers)
+    tables = {"a": made(one, uids="abcde"), "b": made(other, uids="abcde")}
+    found = correlate_attributions(tables, kendall_matrix, absolute=True, resolution=1e-9)
+    assert found["length"].tolist() == [9, 3, 12, 5, 4]
+    expected = [oracle("kendall", x, y)[0] for x, y in zip(one, other, strict=True)]
+    assert found["value"].tolist() == pytest.approx(expected)
+
+
+def test_tables_are_lined_up_by_uid_and_strangers_are_refused() -> None:
+    first, turned = made([[1.0, 2.0], [3.0, 2.0, 1.0]]), made([[1.0, 2.0, 3.0], [1.0, 2.0]], uids="ba")
+    found = correlate_attributions({"a": first, "b": turned}, kendall_matrix, absolute=True, resolution=1e-9)
+    assert found["value"].tolist() == [1.0, -1.0]
+    for stranger, words in (
+        (made([[1.0, 2.0], [1.0, 2.0, 3.0]], uids="ax"), "other instances"),
+        (made([[1.0, 2.0], [1.0, 2.0]]), "other units"),
+        (made([[1.0, math.nan], [1.0, 2.0, 3.0]]), "no finite numbers"),
+    ):
+        with pytest.raises(UserError, match=words):
+            correlate_attributions({"a": first, "b": stranger}, kendall_matrix, absolute=True, resolution=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("trial", "words"),
+    [
+        (lambda: Agreement(SUBJECT, (RawAttention(),)), "two methods"),
+        (lambda: Agreement(SUBJECT, (RawAttention(), Random())), "given twice"),
+        (lambda: Agreement(SUBJECT, METHODS, k=0), r"k=0\): k must be a whole number from 1 on"),
+        (lambda: Agreement(SUBJECT, METHODS, k=2.5), r"k=2.5\): k must be a whole number"),
+        (lambda: Agreement(SUBJECT, METHODS, k=True), r"k=True\): k must be a whole number"),
+        (lambda: Agreement(SUBJECT, METHODS, k="non-zero"), "k='non-zero'"),  # type: ignore[arg-type]
+        (lambda: Agreement(SUBJECT, METHODS, resolution=0.0), r"resolution=0.0\): it must be above 0"),
+        (lambda: Agreement(SUBJECT, METHODS, measure="cosine"), "no measure 'cosine'"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_trial_that_makes_no_sense_is_refused(trial: Callable[[], Agreement], words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        trial()
+
+
+def test_names_tell_the_class_and_what_is_not_usual() -> None:
+    assert [method_name(each) for each in (RawAttention(), RawAttention(layer=1, head=0), Flat(), Flat(7))] == [
+        "attention",
+        "attention(layer-1,head-0)",
+        "flat",
+        "flat(level-7)",
+    ]
+
+    @dataclass(frozen=True)
+    class LeaveOneOut:
+        output: str = "probability"
+        cut: bool = True
+
+    assert method_name(LeaveOneOut("logit", cut=False)) == "leave-one-out(logit,no-cut)"
+    assert (
+        method_name(PermutedAttention(2, RawAttention(0))) == "permuted-attention(seed-2,attention-attention(layer-0))"
+    )
+
+
+def known() -> pd.DataFrame:
+    """Two instances, attention, gradient, loo and a null, with values set by hand."""
+    values = {
+        ("attention", "gradient", False): (0.2, 0.4),
+        ("attention", "loo", False): (0.1, -0.1),
+        ("attention", "random", True): (0.0, math.nan),
+        ("gradient", "loo", False): (0.8, 0.4),
+        ("gradient", "random", True): (0.0, 0.1),
+        ("loo", "random", True): (0.1, 0.0),
+    }
+    rows = [
+        (uid, index, place, first, second, null, value[index], 0.05 if value[index] > 0 else 0.06)
+        for place, ((first, second, null), value) in enumerate(values.items())
+        for index, uid in enumerate("xy")
+    ]
+    table = pd.DataFrame(rows, columns=["uid", "predicted", "place", "first", "second", "null", "value", "p_value"])
+    table["defined"] = table["value"].notna()
+    table["p_value"] = table["p_value"].where(table["defined"])
+    return table.assign(length=9, tied=0.5, measure="kendall")
+
+
+def test_the_summary_of_known_rows() -> None:
+    found = Agreement.summary(known().sample(frac=1, random_state=2))
+    assert found["n"] == 2
+    assert found["mean.attention~gradient"] == pytest.approx(0.3)
+    assert found["std.attention~gradient"] == pytest.approx(0.1)
+    assert found["mean.attention~gradient.class_1"] == pytest.approx(0.4)
+    assert found["significant.attention~loo"] == found["significant_positive.attention~loo"] == 0.5
+    assert found["significant_negative.attention~loo"] == 0
+    assert (found["undefined.attention~random"], found["mean.attention~random"]) == (1, 0)
+    assert found["excess.gradient~loo over attention~loo"] == pytest.approx(0.6)
+    assert found["excess.gradient~loo over attention~gradient"] == pytest.approx(0.3)
+    assert found["excess_std.gradient~loo over attention~gradient"] == pytest.approx(0.3)
+    assert found["excess.attention~gradient over attention~random"] == pytest.approx(0.2)
+    assert "mean.gradient~random" in found
+    assert "mean.gradient~random.class_0" not in found
+
+
+def test_a_share_of_the_top_with_itself_is_not_drawn_as_1() -> None:
+    matrix = Agreement.figures(known().assign(measure="rank"))[-1]
+    assert isinstance(matrix, Matrix)
+    assert [row[place] for place, row in enumerate(matrix.values)] == [None] * 4
+    assert matrix.values[0][1] == pytest.approx(0.3)
+    assert svg(matrix).startswith("<svg")
+
+
+def test_four_predicted_classes_are_not_told_apart() -> None:
+    copies = [known().replace({"uid": {"x": f"x{i}", "y": f"y{i}"}}).assign(predicted=i) for i in range(4)]
+    three, four = pd.concat(copies[:3]), pd.concat(copies)
+    assert "mean.attention~gradient.class_2" in Agreement.summary(three)
+    assert not any("class" in name for name in Agreement.summary(four))
+    histogram = Agreement.figures(four)[0]
+    assert isinstance(histogram, Histogram)
+    assert [series.name for series in histogram.series] == ["all instances", "random (null)"]
+
+
+def test_figures_show_the_classes_the_nulls_and_every_pair() -> None:
+    gradient, loo, nulls, bars, matrix = Agreement.figures(known().sample(frac=1, random_state=2))
+    assert isinstance(gradient, Histogram)
+    assert gradient.x.limits == (-1.0, 1.0)
+    assert gradient.bins == 30
+    classes, null = gradient.series[:-1], gradient.series[-1]
+    assert [(s.name, s.values) for s in classes] == [("predicted class 0", (0.2,)), ("predicted class 1", (0.4,))]
+    assert (null.name, sum(value == 0.0 for value in null.values)) == ("random (null)", 1)
+    assert isinstance(loo, Histogram)
+    assert loo.title == "attention against loo"
+    assert isinstance(nulls, Histogram)
+    assert [series.name for series in nulls.series] == ["random (null)"]
+    assert isinstance(bars, Bars)
+    assert bars.labels == ("gradient", "loo", "random (null)")
+    assert bars.series[0].values == pytest.approx((0.3, 0.0, 0.0))
+    assert isinstance(matrix, Matrix)
+    assert matrix.rows == ("attention", "gradient", "loo", "random")
+    assert matrix.values[1] == pytest.approx((0.3, 1.0, 0.6, 0.05))
+    assert [row[2] for row in matrix.values] == pytest.approx(list(matrix.values[2]))
+    assert all(svg(figure).startswith("<svg") for figure in (gradient, loo, nulls, bars, matrix))
+
+
+def test_attention_of_another_seed_stands_beside_the_nulls_but_is_not_called_one(table: pd.DataFrame) -> None:
+    *_, nulls, bars, matrix = Agreement.figures(table)
+    assert isinstance(nulls, Histogram)
+    expected = ["random (null)", "permuted-attention (null)", "attention-of-another-seed"]
+    assert [series.name for series in nulls.series] == expected
+    assert isinstance(bars, Bars)
+    assert list(bars.labels[-3:]) == expected
+    assert isinstance(matrix, Matrix)
+    assert len(matrix.rows) == len(matrix.columns) == 8
+
+
+def test_the_reading_weighs_attention_against_chance_and_the_other_measures() -> None:
+    summary = Agreement.summary(known())
+    less = Agreement.interpretation(summary)
+    assert "attention agrees with gradient at 0.30 and loo at 0.00, where 1 is" in less
+    assert "as chance has it: random at 0.00." in less
+    assert "agree with each other at 0.60." in less
+    assert less.endswith("less than they do with each other.")
+    assert Agreement.interpretation({**summary, "mean.attention~gradient": 0.1}).endswith(
+        "hardly more than chance does."
+    )
+    assert Agreement.interpretation({**summary, "mean.attention~loo": 0.9}).endswith(
+        "no less than they do with each other."
+    )
+    nothing = {**summary, "mean.attention~gradient": math.nan, "mean.attention~loo": math.nan}
+    assert Agreement.interpretation(nothing).endswith("nothing can be said.")
+
+
+def test_variants_of_one_method_do_not_count_as_measures_that_agree() -> None:
+    summary = Agreement.summary(known().replace("loo", "gradient(no-cut)"))
+    assert "agree with each other" not in Agreement.interpretation(summary)
+    assert Agreement.interpretation(summary).endswith("more than chance does.")
+
+
+def test_the_reading_tells_what_another_training_gives(table: pd.DataFrame) -> None:
+    summary = Agreement.summary(table)
+    again = summary["mean.attention~attention-of-another-seed"]
+    told = Agreement.interpretation(summary)
+    assert f"The same model trained from another seed agrees with it at {again:.2f}." in told
+    assert "as chance has it: random at 0.03 and permuted-attention at 0.06." in told
+
+
+def test_permuted_attention_keeps_the_weights_of_each_part_and_moves_them() -> None:
+    generator = torch.Generator().manual_seed(0)
+    plan = replace(SUBJECT.architecture, shape=QuestionAnswering())  # type: ignore[type-var]
+    model = plan.build(Sentences().read(Path()).task, torch.randn(30, 6, generator=generator), generator).eval()
+    words = torch.tensor([[-1, 0, 1, 2, 3, 4, 5, -1, -1, 6, 7, 8, -1], [-1, 0, 1, 2, -1, -1, 3, -1] + [-1] * 5])
+    inputs = torch.where(words >= 0, words + 4, 2)
+    inputs[1, 8:] = 0
+    segments = torch.tensor([[0] * 8 + [1] * 5, [0] * 5 + [1] * 3 + [0] * 5])
+    batch = Batch(("one", "two"), inputs, inputs > 0, segments, words)
+    target = torch.zeros(2, dtype=torch.int64)
+    weights = RawAttention()(model, batch, target).scores
+    draws = torch.stack([PermutedAttention(seed)(model, batch, target).scores for seed in range(30)])
+    assert torch.equal(draws.sort(-1).values, weights.sort(-1).values.expand_as(draws))
+    assert (draws[:, ~batch.content_mask] == 0).all()
+    assert (draws[:, segments == 1] == 0).all()
+    # Each of six places gets the largest weight now and then.
+    assert set(draws[:, 0].argmax(-1).tolist()) == {1, 2, 3, 4, 5, 6}
+    alone = PermutedAttention(3)(model, batch.rows(torch.tensor([1])), target[:1]).scores
+    assert torch.allclose(alone[0], draws[3, 1, : alone.shape[1]], atol=1e-7)

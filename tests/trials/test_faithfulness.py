@@ -1,0 +1,536 @@
+"""Faithfulness: measures by hand and against captum, evidence against a literal twin, the trial's rows and words."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from captum.metrics import infidelity as captum_infidelity
+from captum.metrics import sensitivity_max
+from scipy import stats
+from sklearn.metrics import auc
+from torch import Generator, Tensor
+
+from heedful.attributions.attention import RawAttention
+from heedful.attributions.perturbation import LeaveOneOut, Random, leave_one_out_logits
+from heedful.figures import Bars, Lines
+from heedful.measures.erasure import (
+    AOPC_FRACTIONS,
+    FAITHFULNESS_MEASURES,
+    ErasureOutputs,
+    area_under_curve,
+    bin_counts,
+    decision_flip_fraction,
+    infidelity,
+    monotonicity,
+    relative_infidelity,
+    score_ranks,
+    sensitivity,
+    step_counts,
+)
+from heedful.models.attentive import Additive, Attentive
+from heedful.models.bag_of_words import LinearBagOfWords, random_texts
+from heedful.models.encoders import BiLSTM
+from heedful.store.workspace import Workspace
+from heedful.tasks import BinaryClassification, Regression
+from heedful.training.attribution_tables import AttributionTable
+from heedful.trials.faithfulness import ErasureEvaluator, Faithfulness, FaithfulnessMetric, NoisyModel, signed_methods
+from heedful.types import Attribution, Batch, Model, UserError
+from tests.networks import batch_of, tiny
+from tests.tiny import subject
+
+NAN = math.nan
+
+
+def test_bins_hold_a_share_of_the_units_rounded_up() -> None:
+    literal = [[math.ceil(round(share * units, 9)) for share in AOPC_FRACTIONS] for units in range(1, 121)]
+    assert bin_counts(torch.arange(1, 121)).tolist() == literal
+    assert bin_counts(torch.tensor([100]), (0.07,)).item() == 7
+
+
+@pytest.mark.parametrize("units", [0, 1, 3, 20, 37])
+def test_steps_rise_from_none_to_all_and_miss_no_count_of_a_short_text(units: int) -> None:
+    counts = step_counts(torch.tensor([units]), 20)[0].tolist()
+    assert counts[0] == 0
+    assert counts[-1] == units
+    assert counts == sorted(counts)
+    assert all(abs(count - step * units / 20) <= 0.5 for step, count in enumerate(counts))
+    assert units > 20 or set(counts) == set(range(units + 1))
+
+
+def test_ties_are_put_in_an_order_by_lot_that_company_does_not_change() -> None:
+    seeds = torch.arange(4000) * 7919
+    mask = torch.tensor([[True, True, True, False]]).expand(4000, 4)
+    places = score_ranks(torch.tensor([[1.0, 1.0, 5.0, 9.0]]).expand(4000, 4), mask, seeds)
+    assert (places[:, 2] == 0).all()
+    assert (places[:, 3] == 3).all()
+    first = (places[:, 0] == 1).double().mean().item()
+    assert first == pytest.approx(0.5, abs=0.04)
+    wider = score_ranks(torch.zeros(1, 9), torch.arange(9).unsqueeze(0) < 4, seeds[:1])
+    assert torch.equal(wider[:, :4], score_ranks(torch.zeros(1, 4), torch.ones(1, 4, dtype=torch.bool), seeds[:1]))
+
+
+def test_the_area_is_that_of_scikit_learn_and_steps_that_take_nothing_add_nothing() -> None:
+    shares, outputs = [0.0, 0.0, 0.25, 0.25, 0.75, 1.0], [0.9, 0.9, 0.7, 0.7, 0.1, 0.4]
+    found = area_under_curve(
+        torch.tensor(shares, dtype=torch.float64), torch.tensor(outputs, dtype=torch.float64)
+    ).item()
+    assert found == pytest.approx(auc(shares, outputs))
+    assert found == pytest.approx(auc([0, 0.25, 0.75, 1], [0.9, 0.7, 0.1, 0.4]))
+
+
+def test_the_decision_flips_at_the_first_step_that_changes_it_and_at_one_if_none_does() -> None:
+    shares = torch.tensor([[0.0, 0.2, 0.6, 1.0]]).expand(3, 4)
+    flipped = torch.tensor([[False, True, False, True], [False, False, False, True], [False] * 4])
+    assert decision_flip_fraction(shares, flipped).tolist() == pytest.approx([0.2, 1.0, 1.0])
+
+
+def test_infidelity_is_that_of_captum() -> None:
+    generator = Generator().manual_seed(0)
+    inputs = torch.randn(3, 5, generator=generator)
+    moves = torch.randn(3 * 8, 5, generator=generator)
+    scores = torch.randn(3, 5, generator=generator)
+
+    def squared(x: Tensor) -> Tensor:
+        return x.square().sum(1)
+
+    def moved(x: Tensor) -> tuple[Tensor, Tensor]:
+        return moves, x - moves
+
+    expected = captum_infidelity(squared, moved, inputs, scores, n_perturb_samples=8)
+    by_row = moves.reshape(3, 8, 5)
+    sums = torch.einsum("ru,rsu->rs", scores, by_row)
+    changes = squared(inputs).unsqueeze(1) - (inputs.unsqueeze(1) - by_row).square().sum(-1)
+    assert torch.allclose(infidelity(sums, changes), expected, rtol=1e-4)
+
+
+def test_relative_infidelity_is_the_best_of_all_scales_and_forgives_no_wrong_sign() -> None:
+    generator = Generator().manual_seed(1)
+    sums = torch.randn(6, 12, generator=generator, dtype=torch.float64)
+    changes = sums + torch.randn(6, 12, generator=generator, dtype=torch.float64)
+    scales = torch.linspace(0, 4, 40001, dtype=torch.float64)
+    for row in range(6):
+        tried = infidelity(scales.unsqueeze(1) * sums[row], changes[row]).min() / changes[row].square().mean()
+        assert relative_infidelity(sums[row], changes[row]).item() == pytest.approx(tried.item(), abs=1e-6)
+    assert torch.allclose(relative_infidelity(100 * sums, changes), relative_infidelity(sums, changes))
+    assert relative_infidelity(-changes, changes).tolist() == [1.0] * 6
+    assert relative_infidelity(torch.zeros(2, 3), torch.tensor([[1.0, 0, 0], [0, 0, 0]])).tolist() == pytest.approx(
+        [1.0, NAN], nan_ok=True
+    )
+
+
+def test_sensitivity_is_that_of_captum() -> None:
+    generator = Generator().manual_seed(2)
+    inputs = torch.randn(3, 5, generator=generator)
+    moves = 0.1 * torch.randn(3 * 6, 5, generator=generator)
+
+    def explained(x: tuple[Tensor, ...] | Tensor) -> tuple[Tensor, ...]:
+        return ((x if isinstance(x, Tensor) else x[0]).pow(3),)
+
+    expected = sensitivity_max(explained, inputs, lambda x: x + moves, n_perturb_samples=6)
+    shaken = (inputs.unsqueeze(1) + moves.reshape(3, 6, 5)).pow(3)
+    assert torch.allclose(sensitivity(inputs.pow(3), shaken), expected, rtol=1e-4)
+    assert math.isnan(sensitivity(torch.zeros(1, 2), torch.ones(1, 1, 2)).item())
+
+
+def evidence_of(deleted: list[float], scores: list[float]) -> ErasureOutputs:
+    """Evidence about one text of as many units as steps, of which only deletion is told."""
+    curve = torch.tensor([deleted], dtype=torch.float64)
+    units = len(scores)
+    none = torch.zeros(1, 0, dtype=torch.float64)
+    return ErasureOutputs(
+        scores=torch.tensor([scores], dtype=torch.float64),
+        mask=torch.ones(1, units, dtype=torch.bool),
+        full_output=curve[:, 0],
+        fractions=torch.linspace(0, 1, units + 1, dtype=torch.float64).unsqueeze(0),
+        deletion_outputs=curve,
+        insertion_outputs=curve,
+        decision_changed=None,
+        comprehensiveness_outputs=none,
+        sufficiency_outputs=none,
+        removal_masks=torch.zeros(1, 0, units, dtype=torch.bool),
+        removal_outputs=none,
+    )
+
+
+def test_monotonicity_is_the_rank_correlation_of_losses_with_the_scores_in_their_order() -> None:
+    scores, deleted = [0.1, 0.9, -0.3, 0.5], [0.9, 0.5, 0.4, 0.1, 0.3]
+    losses = [0.4, 0.1, 0.3, -0.2]
+    expected = stats.spearmanr(losses, [0.9, 0.5, 0.1, -0.3]).statistic
+    assert monotonicity(evidence_of(deleted, scores)).item() == pytest.approx(expected)
+    assert math.isnan(monotonicity(evidence_of(deleted, [0.3] * 4)).item())
+    assert math.isnan(monotonicity(evidence_of([0.9] * 5, scores)).item())
+    assert math.isnan(monotonicity(evidence_of([0.9, 0.1], [1.0])).item())
+
+
+@pytest.mark.parametrize("odd", [math.inf, -math.inf, NAN])
+def test_monotonicity_is_undefined_where_a_score_is_no_finite_number(odd: float) -> None:
+    assert math.isnan(monotonicity(evidence_of([0.9, 0.5, 0.4, 0.1, 0.3], [0.1, odd, -0.3, 0.5])).item())
+
+
+def test_monotonicity_takes_the_mean_score_of_a_step_and_leaves_empty_steps_out() -> None:
+    evidence = evidence_of([0.9, 0.8, 0.3, 0.2, 0.1], [4.0, 3.0, 2.0, 1.0])
+    coarse = replace(
+        evidence,
+        fractions=torch.tensor([[0.0, 0.5, 0.5, 0.75, 1.0]], dtype=torch.float64),
+        deletion_outputs=torch.tensor([[0.9, 0.6, 0.6, 0.1, 0.0]], dtype=torch.float64),
+    )
+    expected = stats.spearmanr([0.3, 0.5, 0.1], [3.5, 2.0, 1.0]).statistic
+    assert monotonicity(coarse).item() == pytest.approx(expected)
+
+
+def recurrent() -> Model:
+    generator = Generator().manual_seed(0)
+    table = 2 * torch.randn(30, 5, generator=generator)
+    return Attentive(BiLSTM(3), Additive()).build(BinaryClassification(), table, generator).double().eval()
+
+
+def read(model: Model, batch: Batch, row: int, kept: set[int]) -> list[float]:
+    """What the model says of one text with these scored units only, read by itself."""
+    real = int(batch.lengths[row])
+    units = [unit for unit in range(real) if not batch.content_mask[row, unit] or unit in kept]
+    inputs = batch.inputs[row, units]
+    words = batch.words[row, units]
+    if not kept:
+        inputs, words = torch.tensor([inputs[0], 0, *inputs[1:]]), torch.tensor([-1, 0, -1])
+    text = Batch(
+        ("x",), inputs[None], torch.ones(1, len(inputs), dtype=torch.bool), torch.zeros_like(inputs[None]), words[None]
+    )
+    with torch.no_grad():
+        found: list[float] = model.task.probabilities(model(text).logits)[0].tolist()
+    return found
+
+
+def test_evidence_is_what_a_model_says_of_each_changed_text_read_by_itself() -> None:
+    model, batch = recurrent(), random_texts((4, 7, 1, 12))
+    target = torch.tensor([0, 1, 1, 0])
+    scores = torch.randn(2, *batch.mask.shape, generator=Generator().manual_seed(3), dtype=torch.float64)
+    evidence = ErasureEvaluator(steps=5, samples=3)(model, batch, target, scores)
+    assert evidence.deletion_outputs.shape == (8, 6)
+    for method in range(2):
+        for row, label in enumerate(target.tolist()):
+            place = method * 4 + row
+            units = batch.content_mask[row].nonzero().flatten().tolist()
+            ranked = sorted(units, key=lambda unit: -scores[method, row, unit].item())
+            everything = read(model, batch, row, set(units))
+            assert evidence.full_output[place].item() == pytest.approx(everything[label])
+            for step in range(6):
+                count = int(step_counts(torch.tensor([len(units)]), 5)[0, step])
+                rest = read(model, batch, row, set(ranked[count:]))
+                assert evidence.fractions[place, step].item() == pytest.approx(count / len(units))
+                assert evidence.deletion_outputs[place, step].item() == pytest.approx(rest[label])
+                assert evidence.decision_changed is not None
+                assert bool(evidence.decision_changed[place, step]) == (np.argmax(rest) != np.argmax(everything))
+                only = read(model, batch, row, set(ranked[:count]))
+                assert evidence.insertion_outputs[place, step].item() == pytest.approx(only[label])
+            for number, share in enumerate(AOPC_FRACTIONS):
+                count = math.ceil(share * len(units))
+                assert evidence.comprehensiveness_outputs[place, number].item() == pytest.approx(
+                    read(model, batch, row, set(ranked[count:]))[label]
+                )
+                assert evidence.sufficiency_outputs[place, number].item() == pytest.approx(
+                    read(model, batch, row, set(ranked[:count]))[label]
+                )
+            for sample in range(3):
+                out = set(evidence.removal_masks[place, sample].nonzero().flatten().tolist())
+                assert out <= set(units)
+                left = read(model, batch, row, set(units) - out)
+                assert evidence.removal_outputs[place, sample].item() == pytest.approx(left[label])
+
+
+def test_company_changes_no_measure() -> None:
+    model, batch = recurrent(), random_texts((4, 7, 12))
+    target, scores = torch.tensor([0, 1, 0]), Random()(recurrent(), batch, torch.zeros(3)).scores
+    judges = [FaithfulnessMetric(measure) for measure in FAITHFULNESS_MEASURES.values() if measure.has_random_control]
+    for judge in judges:
+        together = judge(model, batch, target, Attribution(scores, batch.content_mask))
+        for row in range(3):
+            index = torch.tensor([row])
+            one = batch.rows(index)
+            alone = judge(model, one, target[index], Attribution(scores[index, : one.mask.shape[1]], one.content_mask))
+            assert alone.item() == pytest.approx(together[row].item(), abs=1e-9, nan_ok=True)
+
+
+@pytest.mark.parametrize("family", ["bert", "vit"])
+def test_pairs_and_images_are_asked_too_and_company_changes_nothing(family: str) -> None:
+    model, batch = tiny(family), batch_of(family)
+    target = model(batch).logits.argmax(1)
+    scores = Random()(model, batch, target).scores
+    evidence = ErasureEvaluator(steps=4, samples=3)(model, batch, target, scores.unsqueeze(0))
+    with torch.no_grad():
+        whole = model.task.probabilities(model(batch).logits).amax(1)
+    assert torch.allclose(evidence.deletion_outputs[:, 0], whole)
+    assert torch.allclose(evidence.insertion_outputs[:, -1], whole)
+    assert torch.allclose(evidence.deletion_outputs[:, -1], evidence.insertion_outputs[:, 0])
+    one = batch.rows(torch.tensor([2]))
+    alone = ErasureEvaluator(steps=4, samples=3)(model, one, target[2:], scores[2:, : one.mask.shape[1]].unsqueeze(0))
+    for curve in ("deleted", "inserted", "after", "without", "only"):
+        assert torch.allclose(getattr(alone, curve)[0], getattr(evidence, curve)[2])
+
+
+def test_the_truth_about_an_additive_model_has_the_values_that_its_weights_say() -> None:
+    model, batch = LinearBagOfWords(Regression()).double().eval(), random_texts((10, 20))
+    target = torch.zeros(2, dtype=torch.int64)
+    truth = model.ground_truth(batch, target)
+    evidence = ErasureEvaluator(steps=20)(model, batch, target, truth.scores.unsqueeze(0))
+    found = {name: measure.compute(evidence) for name, measure in FAITHFULNESS_MEASURES.items()}
+    for row, units in enumerate((10, 20)):
+        weights = sorted(truth.scores[row, 1 : units + 1].tolist(), reverse=True)
+        falls = [sum(weights[: math.ceil(share * units)]) for share in AOPC_FRACTIONS]
+        total = sum(weights)
+        assert found["aopc_comprehensiveness"][row].item() == pytest.approx(sum(falls) / 5)
+        assert found["aopc_sufficiency"][row].item() == pytest.approx(total - sum(falls) / 5)
+        curve = [total - sum(weights[:count]) for count in range(units + 1)]
+        shares = [count / units for count in range(units + 1)]
+        assert found["deletion_auc"][row].item() == pytest.approx(auc(shares, curve))
+        assert found["insertion_auc"][row].item() == pytest.approx(total - auc(shares, curve))
+    assert found["monotonicity"].tolist() == pytest.approx([1.0, 1.0])
+    assert found["infidelity"].tolist() == pytest.approx([0.0, 0.0], abs=1e-9)
+    assert found["decision_flip"].isnan().all()
+    assert found["sensitivity"].isnan().all()
+
+
+def test_numbers_of_probabilities_lie_in_the_ranges_that_measures_state() -> None:
+    model, batch = recurrent(), random_texts(range(2, 22))
+    target = torch.arange(20) % 2
+    scores = torch.randn(3, *batch.mask.shape, generator=Generator().manual_seed(5))
+    evidence = ErasureEvaluator()(model, batch, target, scores)
+    for measure in FAITHFULNESS_MEASURES.values():
+        values = measure.compute(evidence)
+        defined = values[~values.isnan()]
+        assert measure.name == "sensitivity" or len(defined) >= 40
+        assert ((defined >= measure.value_range[0] - 1e-9) & (defined <= measure.value_range[1] + 1e-9)).all()
+
+
+def test_noise_belongs_to_the_word_and_given_embeddings_are_left_alone() -> None:
+    model, batch = recurrent(), random_texts((6, 3))
+    shaken = NoisyModel(model, seed=5)
+    plain, moved = model(batch).embeddings, shaken(batch).embeddings
+    gap = (moved - plain).abs()
+    assert 0.015 < gap.max().item() <= 0.02
+    assert (gap[~batch.mask] == 0).all()
+    shorter = batch.keep_units(torch.arange(8) != 2)
+    assert torch.allclose(shaken(shorter).embeddings[0, 2:7], moved[0, 3:8])
+    assert torch.equal(shaken(batch, embeddings=plain).logits, model(batch).logits)
+
+
+@dataclass(frozen=True)
+class Opposite:
+    """Leaving one out turned round: what matters most comes last."""
+
+    def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
+        found = LeaveOneOut("logit")(model, batch, target)
+        return Attribution(-found.scores, found.mask)
+
+
+SUBJECT = subject(epochs=8, count=30)
+METHODS = (RawAttention(), LeaveOneOut("logit"), Opposite())
+TRIAL = Faithfulness(SUBJECT, METHODS, steps=10, samples=8, sensitivity_samples=2)
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    return Workspace(tmp_path_factory.mktemp("workspace"))
+
+
+@pytest.fixture(scope="module")
+def table(workspace: Workspace) -> pd.DataFrame:
+    return workspace.get(TRIAL).table
+
+
+def test_there_is_a_row_for_each_instance_and_method_and_random_scores_stand_last(table: pd.DataFrame) -> None:
+    assert len(table) == 30 * 4
+    assert not table.duplicated(["uid", "method"]).any()
+    names = table.drop_duplicates("place").sort_values("place")
+    assert names["method"].tolist() == ["attention", "leave-one-out(logit)", "opposite", "random"]
+    assert names["null"].tolist() == [False, False, False, True]
+    assert set(FAITHFULNESS_MEASURES) <= set(table.columns)
+
+
+def test_rows_are_what_the_measures_say_of_the_stored_scores(table: pd.DataFrame, workspace: Workspace) -> None:
+    trained = SUBJECT.restore(workspace)
+    whole = trained.batch("test")
+    stored = workspace.get(AttributionTable(SUBJECT, RawAttention())).table.set_index("uid")
+    rows = table[table["method"] == "attention"].set_index("uid")
+    for row in (0, 11, 29):
+        batch, uid = whole.rows(torch.tensor([row])), whole.uids[row]
+        scores = torch.tensor([stored.loc[uid, "scores"]], dtype=torch.float64)
+        target = torch.tensor(rows.loc[[uid], "predicted"].tolist())
+        for name in ("aopc_comprehensiveness", "aopc_sufficiency", "infidelity", "insertion_auc"):
+            judge = FaithfulnessMetric(FAITHFULNESS_MEASURES[name], ErasureEvaluator(steps=10, samples=8))
+            found = judge(trained.model, batch, target, Attribution(scores, batch.content_mask))
+            assert rows.loc[uid, name] == pytest.approx(found.item(), abs=1e-6)
+
+
+def test_excess_is_the_mean_gain_over_random_and_its_interval_that_of_resampled_instances(table: pd.DataFrame) -> None:
+    summary = Faithfulness.summary(table)
+    wide = table.pivot(index="uid", columns="method", values="aopc_sufficiency")
+    gain = wide["random"] - wide["attention"]
+    assert summary["aopc_sufficiency.attention"] == pytest.approx(wide["attention"].mean())
+    assert summary["excess.aopc_sufficiency.attention"] == pytest.approx(gain.mean())
+    drawn = stats.bootstrap((gain.to_numpy(),), np.mean, n_resamples=4000, method="percentile", rng=0)
+    bounds = (summary["low.aopc_sufficiency.attention"], summary["high.aopc_sufficiency.attention"])
+    assert bounds == pytest.approx(tuple(drawn.confidence_interval), abs=0.15 * gain.std())
+    assert "excess.aopc_sufficiency.random" not in summary
+    assert "excess.sensitivity.attention" not in summary
+    assert summary["sensitivity.random"] == 0.0
+    assert 0 < summary["sensitivity.attention"] < 0.2
+
+
+def test_what_the_model_needs_beats_random_and_its_reverse_is_worse(table: pd.DataFrame) -> None:
+    summary = Faithfulness.summary(table)
+    for name, measure in FAITHFULNESS_MEASURES.items():
+        if measure.has_random_control:
+            assert summary[f"low.{name}.leave-one-out(logit)"] > 0
+            assert summary[f"high.{name}.opposite"] < 0
+    told = Faithfulness.interpretation(summary)
+    assert "Leave-one-out(logit) beats random scores on all 7 measures." in told
+    assert (
+        "Opposite beats random scores on none of 7 measures, and is worse than them on aopc comprehensiveness" in told
+    )
+
+
+def test_undefined_numbers_are_counted_and_left_out_of_means(table: pd.DataFrame) -> None:
+    holed = table.copy()
+    first = holed["uid"] == "test-0"
+    holed.loc[first & (holed["method"] == "attention"), "monotonicity"] = NAN
+    summary = Faithfulness.summary(holed)
+    rows = holed[(holed["method"] == "attention") & ~first]
+    assert summary["undefined.monotonicity.attention"] == Faithfulness.summary(table)[
+        "undefined.monotonicity.attention"
+    ] + (1.0 if math.isfinite(table.loc[first & (table["method"] == "attention"), "monotonicity"].item()) else 0.0)
+    assert summary["monotonicity.attention"] == pytest.approx(rows["monotonicity"].mean())
+
+
+def test_few_texts_give_no_interval_and_that_is_said(table: pd.DataFrame) -> None:
+    few = table[table["uid"].isin([f"test-{number}" for number in range(9)])]
+    summary = Faithfulness.summary(few)
+    assert math.isnan(summary["low.deletion_auc.attention"])
+    assert math.isfinite(summary["excess.deletion_auc.attention"])
+    assert "no interval" in Faithfulness.interpretation(summary)
+
+
+def test_figures_show_curves_from_the_whole_text_and_gains_with_their_intervals(table: pd.DataFrame) -> None:
+    deletion, insertion, *bars = Faithfulness.figures(table)
+    assert isinstance(deletion, Lines)
+    assert isinstance(insertion, Lines)
+    names = [values.name for _, values in deletion.curves]
+    assert names == ["attention", "leave-one-out(logit)", "opposite", "random (null)"]
+    # All curves begin with the whole text and end with none of it.
+    assert len({round(values.values[0], 9) for _, values in deletion.curves}) == 1
+    assert len({round(values.values[-1], 9) for _, values in deletion.curves}) == 1
+    assert deletion.curves[0][1].values[0] == pytest.approx(insertion.curves[0][1].values[-1])
+    summary = Faithfulness.summary(table)
+    assert isinstance(bars[0], Bars)
+    assert bars[0].labels == ("attention", "leave-one-out(logit)", "opposite")
+    assert bars[0].series[0].values[1] == summary["excess.aopc_comprehensiveness.leave-one-out(logit)"]
+    width = summary["high.aopc_comprehensiveness.opposite"] - summary["low.aopc_comprehensiveness.opposite"]
+    assert bars[0].errors[0].values[2] == pytest.approx(width / 2)
+
+
+def test_a_random_method_is_not_its_own_opponent_and_other_seeds_are(workspace: Workspace) -> None:
+    trial = Faithfulness(SUBJECT, (Random(), Random(1)), steps=4, samples=2)
+    found = workspace.get(trial)
+    assert found.table["method"].drop_duplicates().tolist() == ["random(seed-1)", "random"]
+    summary = trial.summary(found.table)
+    assert summary["low.aopc_comprehensiveness.random(seed-1)"] < 0 < summary["high.deletion_auc.random(seed-1)"]
+    alone = workspace.get(Faithfulness(SUBJECT, (Random(),), steps=4, samples=2)).table
+    assert "only random scores" in Faithfulness.interpretation(Faithfulness.summary(alone))
+
+
+@dataclass(frozen=True)
+class Odd:
+    """Attention, but for one word of one text."""
+
+    value: float
+
+    def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
+        found = RawAttention()(model, batch, target)
+        scores = found.scores.clone()
+        scores[[uid == "test-3" for uid in batch.uids], 1] = self.value
+        return Attribution(scores, found.mask)
+
+
+@pytest.mark.parametrize("value", [math.inf, NAN])
+def test_a_score_that_is_no_finite_number_is_refused_with_the_name_of_its_method(
+    value: float, workspace: Workspace
+) -> None:
+    trial = Faithfulness(SUBJECT, (RawAttention(), Odd(value)), steps=2, samples=2)
+    with pytest.raises(UserError, match=r"^odd.* gave scores of 'test-3' that are no finite numbers \(1 of them"):
+        workspace.get(trial)
+
+
+@pytest.mark.parametrize("remove", ["pad", "unk", "zero"])
+def test_other_ways_to_take_units_away_give_other_numbers_for_the_same_texts(
+    remove: str, workspace: Workspace, table: pd.DataFrame
+) -> None:
+    trial = replace(TRIAL, baseline=remove, limit=12, sensitivity_samples=0)  # type: ignore[arg-type]
+    found = workspace.get(trial)
+    assert (found.notes["n"], found.notes["of"]) == (12, 30)
+    assert "sensitivity" not in found.table
+    both = found.table.merge(table, on=["uid", "method"], suffixes=("", "_deleted"))
+    assert len(both) == 12 * 4
+    assert not np.allclose(both["aopc_comprehensiveness"], both["aopc_comprehensiveness_deleted"])
+
+
+def test_scores_without_signs_are_named_and_the_signed_form_of_leaving_one_out_is_not(
+    table: pd.DataFrame, workspace: Workspace
+) -> None:
+    summary = Faithfulness.summary(table)
+    assert [name for name in summary if name.startswith("unsigned.")] == ["unsigned.attention"]
+    assert Faithfulness.interpretation(summary).endswith(
+        "Without signs are the scores of attention: what speaks against the prediction may go first there."
+    )
+    before = Faithfulness.summary(table.drop(columns="unsigned"))
+    assert "Without signs" not in Faithfulness.interpretation(before)
+    trial = Faithfulness(SUBJECT, (RawAttention(), LeaveOneOut()), steps=4, samples=2)
+    assert "of attention, leave-one-out: what" in Faithfulness.interpretation(trial.summary(workspace.get(trial).table))
+    sizes = workspace.get(replace(trial, absolute=True)).table
+    assert "Without signs" not in Faithfulness.interpretation(Faithfulness.summary(sizes))
+
+
+def test_methods_in_their_form_with_signs_put_what_speaks_against_the_prediction_last(workspace: Workspace) -> None:
+    assert signed_methods((RawAttention(), LeaveOneOut(), LeaveOneOut("logit"))) == (
+        RawAttention(),
+        LeaveOneOut("logit"),
+    )
+    (method,) = signed_methods((LeaveOneOut(),))
+    trained = SUBJECT.restore(workspace)
+    batch = trained.batch("test")
+    with torch.no_grad():
+        whole = trained.model.task.probabilities(trained.model(batch).logits.double())
+        left = trained.model.task.probabilities(leave_one_out_logits(trained.model, batch).double())
+    target = whole.argmax(1)
+    sizes, losses = (each(trained.model, batch, target).scores for each in (LeaveOneOut(), method))
+    falls = [whole[row, said] - left[row, :, said] for row, said in enumerate(target.tolist())]
+    fall = torch.stack(falls).masked_fill(~batch.deletable_mask, 0.0)
+    assert torch.allclose(sizes, fall.abs(), atol=1e-6)
+    felt = fall.abs() > 1e-5
+    assert torch.equal(losses.sign()[felt], fall.sign()[felt])
+    assert torch.equal(losses.argmax(1), fall.argmax(1))
+    # The size alone would take a word first that speaks against the prediction.
+    assert (fall.gather(1, sizes.argmax(1, keepdim=True)) < 0).any()
+
+
+def test_sizes_without_signs_rank_the_reverse_as_the_method_itself(workspace: Workspace) -> None:
+    trial = replace(TRIAL, absolute=True, sensitivity_samples=0, limit=12)
+    wide = workspace.get(trial).table.pivot(index="uid", columns="method", values="deletion_auc")
+    assert wide["opposite"].to_numpy() == pytest.approx(wide["leave-one-out(logit)"].to_numpy())
+
+
+def test_mistakes_are_told_in_plain_words(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="choose one of"):
+        Faithfulness(SUBJECT, METHODS, baseline="hide")  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="twice"):
+        Faithfulness(SUBJECT, (RawAttention(), RawAttention()))
+    with pytest.raises(UserError, match="a method at least"):
+        Faithfulness(SUBJECT, ())
+    with pytest.raises(UserError, match="at least one step"):
+        Faithfulness(SUBJECT, METHODS, steps=0)
+    with pytest.raises(UserError, match="MASK"):
+        Workspace(tmp_path).get(Faithfulness(subject(count=8, epochs=2), (RawAttention(),), baseline="mask"))

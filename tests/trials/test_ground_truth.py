@@ -1,0 +1,231 @@
+"""The court that knows the truth: its numbers by hand, and methods on a model whose workings are known in full."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from heedful.attributions.attention import RawAttention
+from heedful.attributions.gradient import Gradient
+from heedful.attributions.perturbation import LeaveOneOut, Random
+from heedful.data.embeddings import RandomEmbeddings
+from heedful.data.synthetic import GroundTruthCorpus, GroundTruthEmbeddings, Shortcut
+from heedful.figures import Bars
+from heedful.models.attentive import Additive, Attentive
+from heedful.models.bag_of_words import WordWeightSum
+from heedful.models.encoders import Average
+from heedful.store.workspace import Workspace
+from heedful.training.trained_model import TrainedModel
+from heedful.training.trainer import Adam, EpochSelection, Training
+from heedful.trials.adversarial_attention import AdversarialWeights
+from heedful.trials.faithfulness import Faithfulness
+from heedful.trials.ground_truth import (
+    ALL_MEASURES,
+    ERASURE_MEASURES,
+    GroundTruth,
+    compare_with_control,
+    compare_with_controls,
+    ground_truth_table,
+    measure_verdicts,
+    recovery_scores,
+)
+from heedful.types import Example, UserError
+from tests.tiny import Sentences, subject
+
+ADDITIVE = GroundTruthCorpus("additive", train=100, dev=30, test=60)
+AS_IT_IS = Training(1, 32, Adam(lr=0.0, weight_decay=0.0), EpochSelection())
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    return Workspace(tmp_path_factory.mktemp("truth"))
+
+
+def adding() -> TrainedModel:
+    return TrainedModel(
+        ADDITIVE, ADDITIVE.tokenization, WordWeightSum(), AS_IT_IS, embeddings=GroundTruthEmbeddings(ADDITIVE)
+    )
+
+
+def test_recovery_by_hand() -> None:
+    found = recovery_scores(np.array([0.1, -5.0, 0.2, 0.3]), np.array([0.0, 1.0, 0.0, 1.0]))
+    assert found["precision"] == 1.0
+    assert found["auc"] == 1.0
+    assert math.isnan(found["tau"])
+    half = recovery_scores(np.array([0.9, 0.1, 0.2, 0.8]), np.array([0.0, 0.0, 1.0, 1.0]))
+    assert half["precision"] == 0.5
+    assert half["auc"] == 0.5
+    tied = recovery_scores(np.zeros(4), np.array([1.0, 0.0, 0.0, 0.0]))
+    assert tied["precision"] == 0.25
+    assert tied["auc"] == 0.5
+
+
+def test_where_every_word_adds_something_the_order_is_judged_and_the_heaviest_three_are_looked_for() -> None:
+    truth = np.array([3.0, -2.0, 1.0, -0.5, 0.1])
+    assert recovery_scores(truth, truth)["signed_tau"] == pytest.approx(1.0)
+    reverse = recovery_scores(-truth, truth)
+    assert (reverse["signed_tau"], reverse["tau"], reverse["precision"]) == pytest.approx((-1.0, 1.0, 1.0))
+    assert recovery_scores(np.array([0.0, 0.1, 0.2, 3.0, 4.0]), truth)["precision"] == pytest.approx(1 / 3)
+
+
+def test_the_tally_is_the_sum_of_the_words_own_weights(workspace: Workspace) -> None:
+    trained = adding().restore(workspace)
+    batch = trained.batch("test")
+    logits = trained.model(batch).logits[:, 0]
+    truth = torch.tensor([sum(example.ground_truth or ()) for example in trained.examples("test")])
+    torch.testing.assert_close(logits.detach(), truth, atol=1e-5, rtol=0)
+
+
+def test_slopes_and_deletions_recover_what_each_word_adds_and_random_scores_do_not(workspace: Workspace) -> None:
+    methods = (Gradient(), LeaveOneOut(output="logit"), RawAttention())
+    table = workspace.get(GroundTruth(adding(), methods)).table
+    summary = GroundTruth.summary(table)
+    names = [name.removeprefix("tau.") for name in summary if name.startswith("tau.")]
+    assert summary[f"tau.{names[0]}"] > 0.99
+    assert summary[f"signed_tau.{names[0]}"] > 0.99
+    assert summary[f"tau.{names[1]}"] > 0.99
+    assert abs(summary["tau.random"]) < 0.15
+    assert "random" not in GroundTruth.interpretation(summary).split("Better than chance")[1].split(".")[0]
+
+
+def test_texts_whose_telling_word_is_not_used_do_not_count(workspace: Workspace) -> None:
+    corpus = Shortcut(Sentences(80))
+    base = replace(
+        subject(epochs=6), corpus=corpus, architecture=Attentive(Average(8), Additive()), embeddings=RandomEmbeddings(8)
+    )
+    table = workspace.get(GroundTruth(base, (Gradient(),))).table
+    summary = GroundTruth.summary(table)
+    # The sentences have two telling words of their own, so that some texts are decided by those.
+    assert 0 < summary["used"] <= summary["n"] == 80
+    assert summary["precision.gradient"] > summary["precision.random"] + 0.3
+
+
+def test_methods_of_one_name_are_refused_and_other_random_scores_are_on_trial() -> None:
+    with pytest.raises(UserError, match="a method is given twice to the court"):
+        GroundTruth(adding(), (Gradient(), Gradient()))
+    assert list(GroundTruth(adding(), (Gradient(), Random(seed=3), Random())).attribution_tables) == [
+        "gradient",
+        "random(seed-3)",
+        "adversarial-attention",
+        "random",
+    ]
+
+
+def test_without_a_known_truth_there_is_no_trial(workspace: Workspace) -> None:
+    with pytest.raises(UserError, match="truth about these texts is not known"):
+        workspace.get(GroundTruth(subject(), (Gradient(),)))
+    with pytest.raises(UserError, match="at least one method"):
+        GroundTruth(subject(), ())
+
+
+def attributed(scores: list[list[float]], words: list[list[int]], predicted: list[int]) -> pd.DataFrame:
+    """A table of attributions for the texts a, b, ..."""
+    scored = [[word >= 0 for word in row] for row in words]
+    rows = {"uid": list("abcdefgh")[: len(scores)], "scores": scores, "words": words, "scored": scored}
+    return pd.DataFrame({**rows, "predicted": predicted})
+
+
+def known(*truths: tuple[float, ...]) -> dict[str, Example]:
+    return {
+        uid: Example(uid, ("some text",), 0, ground_truth=truth) for uid, truth in zip("abcdefgh", truths, strict=False)
+    }
+
+
+def test_the_truth_speaks_for_what_is_predicted_and_a_word_shares_it_among_its_pieces() -> None:
+    table = attributed([[0.0] * 4] * 2, [[-1, 0, 0, 1]] * 2, [1, 0])
+    found = ground_truth_table(table, known((2.0, -1.0), (2.0, -1.0)))
+    assert found["scores"].tolist() == [[0.0, 1.0, 1.0, -1.0], [0.0, -1.0, -1.0, 1.0]]
+
+
+def test_a_truth_without_signs_speaks_for_whatever_is_predicted() -> None:
+    table = attributed([[0.0] * 2] * 2, [[0, 1]] * 2, [1, 0])
+    assert ground_truth_table(table, known((1.0, 0.0), (0.0, 1.0)))["scores"].tolist() == [[1.0, 0.0], [0.0, 1.0]]
+
+
+def test_a_comparison_by_hand_goes_by_the_measures_direction_and_leaves_out_what_is_undefined() -> None:
+    truth, rival = np.array([0.5, 0.4, math.nan, 0.2]), np.array([0.1, 0.4, 0.0, 0.5])
+    found = compare_with_control("aopc_comprehensiveness", truth, rival)
+    assert (found.n_texts, found.win_rate) == (3, 0.5)
+    assert found.excess == pytest.approx((0.4 + 0.0 - 0.3) / 3)
+    assert math.isnan(found.low)
+    lower = compare_with_control("aopc_sufficiency", truth, rival)
+    assert lower.excess == pytest.approx(-found.excess)
+    assert compare_with_control("agreement", truth, rival) == found
+    many = compare_with_control("agreement", np.linspace(1, 2, 20), np.zeros(20))
+    assert (many.n_texts, many.win_rate) == (20, 1.0)
+    assert 1.3 < many.low < many.excess < many.high < 1.7
+    assert compare_with_control("agreement", truth[:0], rival[:0]).n_texts == 0
+
+
+def test_a_rival_that_names_the_telling_words_itself_is_not_wrong_there() -> None:
+    rows = [
+        {"uid": uid, "method": method, "used": True, "precision": precision, "agreement": value}
+        for uid, method, precision, value in (
+            ("a", "truth", 1.0, 0.3),
+            ("b", "truth", 1.0, 0.3),
+            ("a", "random", 1.0, 0.9),
+            ("b", "random", 0.5, 0.1),
+        )
+    ]
+    ((rival, measure, found),) = compare_with_controls(pd.DataFrame(rows))
+    assert (rival, measure, found.n_texts, found.win_rate) == ("random", "agreement", 1, 1.0)
+    assert found.excess == pytest.approx(0.2)
+    assert list(compare_with_controls(pd.DataFrame(rows[2:]))) == []
+
+
+def test_on_a_model_that_adds_every_measure_of_faithfulness_puts_the_truth_first(workspace: Workspace) -> None:
+    trial = GroundTruth(adding(), (RawAttention(), LeaveOneOut(output="logit")))
+    table = workspace.get(trial).table
+    assert list(trial.attribution_tables)[-2:] == ["adversarial-attention", "random"]
+    assert set(table["method"]) == {*trial.attribution_tables, "truth"}
+    assert table[table["method"] == "leave-one-out(logit)"]["deletion_auc"].isna().all()
+    summary = GroundTruth.summary(table)
+    assert "precision.truth" not in summary
+    assert summary["precision.adversarial-attention"] < 0.5
+    found = measure_verdicts(summary)
+    assert all(found[name] == {"random": True, "adversarial": True} for name in ERASURE_MEASURES)
+    assert found["agreement"] == {"random": True, "adversarial": True}
+    # Attention is uniform here: nothing can agree with it.
+    assert found["agreement_with_attention"] == {"random": None, "adversarial": None}
+    told = GroundTruth.interpretation(summary)
+    assert "above all that is wrong: aopc comprehensiveness, " in told
+    assert "Measures that cannot be judged: agreement with attention." in told
+    assert "adversarial" not in told
+    *_, bars = GroundTruth.figures(table)
+    assert isinstance(bars, Bars)
+    assert [series.name for series in bars.series] == ["above random", "above adversarial"]
+    assert bars.series[0].values[0] == summary["above_random_share.aopc_comprehensiveness"] == 1.0
+
+
+def test_what_each_measure_says_of_the_truth_is_what_the_trial_of_faithfulness_would_say(workspace: Workspace) -> None:
+    table = workspace.get(GroundTruth(adding(), (RawAttention(), LeaveOneOut(output="logit")))).table
+    faithful = workspace.get(Faithfulness(adding(), (AdversarialWeights(),))).table
+    for name in ("adversarial-attention", "random"):
+        ours, theirs = (each[each["method"] == name].set_index("uid").sort_index() for each in (table, faithful))
+        for measure in ERASURE_MEASURES:
+            assert ours[measure].tolist() == pytest.approx(theirs[measure].tolist(), abs=1e-6, nan_ok=True)
+
+
+def test_a_measure_that_cannot_tell_the_truth_from_what_is_wrong_is_named() -> None:
+    summary = {"n": 40.0, "used": 40.0, "precision.random": 0.2, "low.random": 0.1, "high.random": 0.3}
+    summary |= {"above_random_low.agreement": 0.2, "above_adversarial_low.agreement": -0.1}
+    summary |= {"above_random_low.deletion_auc": -0.2, "above_adversarial_low.deletion_auc": -0.1}
+    told = GroundTruth.interpretation(summary)
+    assert "do not, beyond doubt: deletion auc (not above random and adversarial), agreement (not above adv" in told
+    assert "above all that is wrong" not in told
+
+
+def test_a_table_that_was_made_before_measures_were_judged_is_told_as_it_was(workspace: Workspace) -> None:
+    table = workspace.get(GroundTruth(adding(), (RawAttention(), LeaveOneOut(output="logit")))).table
+    older = table[table["method"].isin(["attention", "leave-one-out(logit)", "random"])].drop(
+        columns=list(ALL_MEASURES)
+    )
+    summary = GroundTruth.summary(older)
+    assert not any(name.startswith("above") for name in summary)
+    assert "Measures" not in GroundTruth.interpretation(summary)
+    assert not any("ranks the truth" in figure.title for figure in GroundTruth.figures(older))

@@ -1,0 +1,255 @@
+"""Permuted attention: known answers, invariances, planted truth, and the rows and sums of the trial."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+from torch import Generator
+
+from heedful.attributions.attention import RawAttention
+from heedful.figures import Violin
+from heedful.models.attentive import Additive, Attentive, AttentiveModel
+from heedful.models.encoders import Average, BiLSTM
+from heedful.models.input_forms import PairInput
+from heedful.models.transformer import TinyTransformer
+from heedful.store.recipe import derive_seed
+from heedful.store.workspace import Workspace
+from heedful.tasks import BinaryClassification
+from heedful.training.attribution_tables import AttributionTable, sample_rows
+from heedful.trials.permutation import AttentionShuffler, Permutation, permutation_rows, shuffle_attention
+from heedful.types import Batch, Model, UserError
+from tests.tiny import subject
+
+
+def some_batch(lengths: tuple[int, ...]) -> Batch:
+    """Rows `<sos> words <eos>` of these many words."""
+    width = max(lengths) + 2
+    inputs = torch.zeros(len(lengths), width, dtype=torch.int64)
+    words = torch.full((len(lengths), width), -1)
+    for row, length in enumerate(lengths):
+        inputs[row, : length + 2] = torch.tensor([2, *range(4, 4 + length), 3])
+        words[row, 1 : length + 1] = torch.arange(length)
+    uids = tuple(f"row-{row}-{length}" for row, length in enumerate(lengths))
+    return Batch(uids, inputs, inputs > 0, torch.zeros_like(inputs), words)
+
+
+def some_model(encoder: Average | BiLSTM | None = None) -> AttentiveModel:
+    generator = Generator().manual_seed(0)
+    table = torch.randn(30, 5, generator=generator)
+    return Attentive(encoder or BiLSTM(3), Additive()).build(BinaryClassification(), table, generator).eval()
+
+
+def test_a_permutation_keeps_the_weights_and_touches_no_special_symbol() -> None:
+    batch = some_batch((5, 3))
+    attention = some_model()(batch).attention[:, 0, 0]
+    support = batch.content_mask.unsqueeze(1)
+    shuffled = shuffle_attention(attention, support, torch.tensor([1, 2]), 50)
+    assert shuffled.shape == (2, 50, 1, 7)
+    assert (shuffled.masked_select(~support.unsqueeze(1).expand_as(shuffled)) == 0).all()
+    expected = attention.sort(-1).values.unsqueeze(1).expand_as(shuffled)
+    assert torch.equal(shuffled.sort(-1).values, expected)
+
+
+def test_all_permutations_are_equally_likely() -> None:
+    attention = torch.tensor([[[0.0, 0.1, 0.2, 0.7, 0.0]]])
+    support = attention > 0
+    found = shuffle_attention(attention, support, torch.tensor([11]), 12_000)[0, :, 0, 1:4]
+    counts = Counter(tuple(round(value, 1) for value in row) for row in found.tolist())
+    assert set(counts) == set(itertools.permutations((0.1, 0.2, 0.7)))
+    assert all(abs(count - 2000) < 5 * math.sqrt(2000) for count in counts.values())
+
+
+def planted(scores: tuple[float, ...], weights: tuple[float, ...]) -> tuple[AttentiveModel, Batch]:
+    """A model whose units have these scores: identity hidden states, decoder s, attention imposed."""
+    batch = some_batch((len(scores),))
+    model = some_model(Average(len(scores)))
+    with torch.no_grad():
+        model.decoder.answer.weight.copy_(torch.tensor([scores]))  # type: ignore[union-attr, operator]
+        model.decoder.answer.bias.zero_()  # type: ignore[union-attr, operator]
+    hidden = torch.zeros(1, len(scores) + 2, len(scores))
+    hidden[0, 1:-1] = torch.eye(len(scores))
+    attention = torch.zeros(1, 1, 1, 1, len(scores) + 2)
+    attention[0, 0, 0, 0, 1:-1] = torch.tensor(weights)
+
+    def give(
+        module: torch.nn.Module, args: tuple[Batch], doors: dict[str, object]
+    ) -> tuple[tuple[Batch], dict[str, object]]:
+        return args, {**doors, "hidden": hidden, "attention": attention}
+
+    model.register_forward_pre_hook(give, with_kwargs=True)
+    return model, batch
+
+
+def test_uniform_attention_gives_no_change() -> None:
+    model, batch = planted((2.0, 1.0, 0.0, -1.0, -3.0), (0.2,) * 5)
+    assert permutation_rows(model, batch, AttentionShuffler(100, 0))["median_change"].tolist() == pytest.approx(
+        [0.0], abs=1e-7
+    )
+
+
+def test_one_hot_attention_gives_the_known_median() -> None:
+    """Spec check 7: the change takes 0, .1497, .3808, .6119, .8334 with probability 1/5 each."""
+    model, batch = planted((2.0, 1.0, 0.0, -1.0, -3.0), (1.0, 0.0, 0.0, 0.0, 0.0))
+    assert permutation_rows(model, batch, AttentionShuffler(10_001, 0))["median_change"].tolist() == pytest.approx(
+        [0.3808], abs=1e-4
+    )
+
+
+def test_a_decoder_that_ignores_attention_gives_exactly_zero() -> None:
+    model = some_model()
+    with torch.no_grad():
+        model.decoder.answer.weight.zero_()  # type: ignore[union-attr, operator]
+    found = permutation_rows(model, some_batch((6, 4, 9)), AttentionShuffler(100, 0))
+    assert found["median_change"].tolist() == [0.0, 0.0, 0.0]
+
+
+def test_the_median_equals_a_loop_through_the_whole_model() -> None:
+    model, batch = some_model(), some_batch((6, 4))
+    found = permutation_rows(model, batch, AttentionShuffler(31, 5))
+    with torch.no_grad():
+        trace = model(batch)
+        seeds = torch.tensor([derive_seed("permutation", 5, uid) for uid in batch.uids])
+        shuffled = shuffle_attention(trace.attention[:, 0, 0], batch.content_mask.unsqueeze(1), seeds, 31)
+        before = torch.sigmoid(trace.logits[:, 0])
+        changes = [
+            (torch.sigmoid(model(batch, attention=shuffled[:, k][:, None, None]).logits[:, 0]) - before).abs()
+            for k in range(31)
+        ]
+    expected = torch.stack(changes).median(0).values
+    assert found["median_change"].tolist() == pytest.approx(expected.tolist(), abs=1e-6)
+    assert found["maximum_attention"].tolist() == pytest.approx(trace.attention.amax((1, 2, 3, 4)).tolist())
+
+
+def test_company_in_the_batch_changes_no_row() -> None:
+    model, batch = some_model(), some_batch((6, 4, 11))
+    alone = permutation_rows(model, batch.rows(torch.tensor([1])), AttentionShuffler(50, 0))
+    together = permutation_rows(model, batch, AttentionShuffler(50, 0))
+    assert alone["median_change"].iloc[0] == pytest.approx(together["median_change"].iloc[1], abs=1e-6)
+
+
+def test_both_texts_of_a_compared_pair_are_permuted_within_themselves() -> None:
+    generator = Generator().manual_seed(0)
+    model = Attentive(BiLSTM(3), Additive(), input_format=PairInput()).build(
+        BinaryClassification(), torch.randn(30, 5, generator=generator), generator
+    )
+    batch = some_batch((7,))
+    segments = torch.tensor([[0, 0, 0, 0, 1, 1, 1, 1, 1]])
+    batch = Batch(batch.uids, batch.inputs, batch.mask, segments, batch.words)
+    attention = model(batch).attention[:, 0, 0]
+    shuffled = shuffle_attention(attention, model.input_format.support(batch), torch.tensor([1]), 20)
+    assert torch.allclose(shuffled[0, :, 0, 4:], torch.zeros(20, 5))
+    assert torch.allclose(shuffled.sum(-1), torch.ones(1, 20, 2))
+    assert permutation_rows(model, batch, AttentionShuffler(20, 0))["median_change"].iloc[0] > 0
+
+
+def test_the_summary_is_by_class_and_by_bin() -> None:
+    table = pd.DataFrame(
+        {
+            "predicted": [0, 0, 0, 1],
+            "maximum_attention": [0.1, 0.25, 0.3, 1.0],
+            "median_change": [0.1, 0.2, 0.4, 0.8],
+        }
+    )
+    found = Permutation.summary(table)
+    assert found["n"] == 4
+    assert found["median_change"] == pytest.approx(0.3)
+    assert found["median_change.class_0.attention_0.00_to_0.25"] == pytest.approx(0.1)
+    assert found["median_change.class_0.attention_0.25_to_0.50"] == pytest.approx(0.3)
+    assert found["median_change.class_1.attention_0.75_to_1.00"] == pytest.approx(0.8)
+    assert math.isnan(found["median_change.class_1.attention_0.00_to_0.25"])
+    (figure,) = Permutation.figures(table)
+    assert isinstance(figure, Violin)
+    assert figure.groups[1][0].values == (0.2, 0.4)
+
+
+def test_the_reading_says_whether_concentration_matters() -> None:
+    rows = [(0, 0.1, 0.01)] * 10 + [(0, 0.9, 0.5)] * 10
+    table = pd.DataFrame(rows, columns=["predicted", "maximum_attention", "median_change"])
+    assert "changes more where one word holds much" in Permutation.interpretation(Permutation.summary(table))
+    table["median_change"] = table["median_change"].iloc[::-1].tolist()
+    assert "does not change more" in Permutation.interpretation(Permutation.summary(table))
+    assert "too few texts" in Permutation.interpretation(Permutation.summary(table.head(10)))
+
+
+def test_the_trial_has_a_row_for_each_test_instance_and_is_made_once(tmp_path: Path) -> None:
+    trial = Permutation(subject())
+    workspace = Workspace(tmp_path)
+    found = workspace.get(trial)
+    assert sorted(found.table["uid"]) == sorted(f"test-{number}" for number in range(40))
+    assert list(found.table.columns) == ["uid", "length", "predicted", "maximum_attention", "median_change"]
+    stamp = (tmp_path / workspace.artefact_name(trial) / "seal.json").stat().st_mtime_ns
+    workspace.get(trial)
+    assert (tmp_path / workspace.artefact_name(trial) / "seal.json").stat().st_mtime_ns == stamp
+
+
+def test_a_limit_takes_the_same_instances_for_every_subject(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    first, second = (workspace.get(Permutation(subject(seed=seed), limit=7)) for seed in (0, 1))
+    assert len(first.table) == 7
+    assert set(first.table["uid"]) == set(second.table["uid"])
+    assert first.notes["n"] == 7
+    assert first.notes["of"] == 40
+
+
+def transformer() -> Model:
+    plan = TinyTransformer("bert", vocab_size=30)
+    return plan.build(BinaryClassification(), None, Generator().manual_seed(0)).eval().double()
+
+
+def test_a_transformers_attention_is_shuffled_through_the_door() -> None:
+    """One layer and one head, against a loop that shuffles that head row by row and sends it through the network."""
+    model, batch = transformer(), some_batch((5, 3))
+    shuffling = AttentionShuffler(7, seed=3, layer=1, head=0)
+    with torch.no_grad():
+        trace = model(batch)
+        found = shuffling.output_changes(model, batch, trace)
+        seeds = torch.tensor([derive_seed("permutation", 3, uid) for uid in batch.uids])
+        rows = trace.attention[:, 1, 0]
+        shuffled = shuffle_attention(rows, batch.mask.unsqueeze(1).expand_as(rows), seeds, 7)
+        before = torch.sigmoid(trace.logits[:, 0])
+        for draw in range(7):
+            given = trace.attention.clone()
+            given[:, 1, 0] = shuffled[:, draw]
+            after = torch.sigmoid(model(batch, attention=given).logits[:, 0])
+            assert found[:, draw].tolist() == pytest.approx((after - before).abs().tolist(), abs=1e-9)
+    assert found.max() > 0
+
+
+def test_every_head_of_every_layer_is_shuffled_where_none_is_chosen() -> None:
+    model, batch = transformer(), some_batch((6, 4))
+    with torch.no_grad():
+        trace = model(batch)
+        everything = AttentionShuffler(20).output_changes(model, batch, trace)
+        one_head = AttentionShuffler(20, layer=0, head=1).output_changes(model, batch, trace)
+    assert everything.mean() > one_head.mean() > 0
+
+
+def test_chunks_of_a_transformers_permutations_are_all_different(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, batch = transformer(), some_batch((9,))
+    with torch.no_grad():
+        trace = model(batch)
+        monkeypatch.setattr("heedful.trials.permutation.NUMBERS_AT_ONCE", 1)
+        found = AttentionShuffler(6).output_changes(model, batch, trace)
+    assert len(set(found[0].tolist())) == 6
+
+
+def test_a_head_that_is_not_there_is_refused() -> None:
+    model, batch = transformer(), some_batch((3,))
+    with pytest.raises(UserError, match="there is no head 7: this model has 2"):
+        permutation_rows(model, batch, AttentionShuffler(2, head=7))
+
+
+@pytest.mark.parametrize("limit", [0, -3])
+def test_a_limit_that_leaves_no_instance_is_refused(limit: int) -> None:
+    words = f"a limit of {limit} leaves no instance: give 1 or more, or None for all of them"
+    with pytest.raises(UserError, match=f"^{words}$"):
+        sample_rows(some_batch((2, 3, 4, 5)), limit)
+    with pytest.raises(UserError, match=f"^{words}$"):
+        AttributionTable(subject(), RawAttention(), limit=limit)
+    assert len(sample_rows(some_batch((2, 3, 4, 5)), 1)) == 1

@@ -1,0 +1,497 @@
+"""Plausibility: measures against scikit-learn and by hand, marks lined up with words, the trial on planted truth."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.metrics import average_precision_score, f1_score, jaccard_score, roc_auc_score
+from torch import Generator, Tensor
+
+from heedful.attributions.attention import RawAttention
+from heedful.attributions.perturbation import Random
+from heedful.data.synthetic import Shortcut
+from heedful.data.tokenization import Words
+from heedful.figures import Heatmap
+from heedful.measures.rationale_agreement import (
+    PLAUSIBILITY_MEASURES,
+    RankBy,
+    has_partial_rationale,
+    num_top_words,
+    plausibility_metrics,
+    pool_by_word,
+)
+from heedful.models.transformer import SmallTransformer
+from heedful.report.charts import svg
+from heedful.store.recipe import Artefact, Recipe, describe_recipe
+from heedful.store.workspace import Workspace
+from heedful.tasks import BinaryClassification
+from heedful.training.attribution_tables import (
+    RATIONALE_STATUS,
+    AttributionTable,
+    HeadPlausibility,
+    LearnedAttributionTable,
+    Rationales,
+)
+from heedful.training.smat import SMaT
+from heedful.training.teacher import LearnedExplanation, StudentData
+from heedful.training.trained_model import OnOtherData, TrainedModel, on_other_data
+from heedful.training.trainer import SGD, Adam, EpochSelection, Training
+from heedful.trials.plausibility import Plausibility, best_head_rows
+from heedful.types import Attribution, Batch, Corpus, Example, Model, Splits, UserError, read_heads
+from tests.tiny import Sentences, subject
+
+NAN = math.nan
+
+
+def there(*shape: int) -> Tensor:
+    return torch.ones(*shape, dtype=torch.bool)
+
+
+def drawn(seed: int, rows: int = 40, width: int = 12) -> tuple[Tensor, Tensor, Tensor]:
+    """Scores with many ties, marks and lengths, by chance."""
+    generator = Generator().manual_seed(seed)
+    scores = torch.randint(-3, 4, (rows, width), generator=generator).double() / 3
+    marks = torch.rand(rows, width, generator=generator) < 0.4
+    lengths = torch.randint(2, width + 1, (rows, 1), generator=generator)
+    return scores, marks, torch.arange(width) < lengths
+
+
+def test_a_perfect_order_scores_one_its_reverse_zero_and_a_constant_one_half() -> None:
+    marks = torch.tensor([[True, True, False, False, False]] * 3)
+    scores = torch.tensor([[5.0, 4, 3, 2, 1], [1.0, 2, 3, 4, 5], [2.0] * 5])
+    found = plausibility_metrics(scores, marks, there(3, 5))
+    assert found["auc"].tolist() == [1.0, 0.0, 0.5]
+    assert found["average_precision"].tolist() == pytest.approx([1.0, (1 / 4 + 2 / 5) / 2, 2 / 5])
+    assert found["recall"].tolist() == found["f1"].tolist() == pytest.approx([1.0, 0.0, 2 / 5])
+    assert found["iou"].tolist() == pytest.approx([1.0, 0.0, 0.8 / 3.2])
+
+
+def test_texts_of_only_one_kind_of_words_are_undefined_in_every_measure() -> None:
+    marks = torch.tensor([[True, True, False], [False, False, True], [True, False, False]])
+    mask = torch.tensor([[True, True, False]] * 3)
+    assert has_partial_rationale(marks, mask).tolist() == [False, False, True]
+    for values in plausibility_metrics(torch.rand(3, 3), marks, mask).values():
+        assert values.isnan().tolist() == [True, True, False]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_areas_and_precisions_are_those_of_scikit_learn_with_ties_and_padding(seed: int) -> None:
+    scores, marks, mask = drawn(seed)
+    whole = plausibility_metrics(scores, marks, mask)
+    area, precision = whole["auc"], whole["average_precision"]
+    seen = 0
+    for row in range(len(scores)):
+        ours, truth = scores[row][mask[row]].numpy(), marks[row][mask[row]].numpy()
+        if 0 < truth.sum() < len(truth):
+            seen += 1
+            assert area[row].item() == pytest.approx(roc_auc_score(truth, ours))
+            assert precision[row].item() == pytest.approx(average_precision_score(truth, ours))
+    assert seen > 20
+
+
+@pytest.mark.parametrize("top", [3, 0.25])
+def test_picked_words_give_the_f1_and_the_overlap_of_scikit_learn(top: int | float) -> None:
+    _, marks, mask = drawn(7)
+    scores = torch.rand(marks.shape, generator=Generator().manual_seed(1), dtype=torch.float64)
+    found = plausibility_metrics(scores, marks, mask, top)
+    for row in range(len(scores)):
+        ours, truth = scores[row][mask[row]].numpy(), marks[row][mask[row]].numpy()
+        count = min(len(ours), top if isinstance(top, int) else max(1, round(top * len(ours))))
+        picked = np.zeros(len(ours), dtype=bool)
+        picked[np.argsort(-ours)[:count]] = True
+        if 0 < truth.sum() < len(truth):
+            assert found["f1"][row].item() == pytest.approx(f1_score(truth, picked, zero_division=0))
+            assert found["iou"][row].item() == pytest.approx(jaccard_score(truth, picked, zero_division=0))
+
+
+def test_words_that_tie_at_the_edge_count_as_the_mean_over_all_ways_to_break_the_tie() -> None:
+    scores = torch.tensor([[2.0, 1.0, 1.0, 1.0, 0.0]])
+    marks = torch.tensor([[False, True, True, False, False]])
+    found = plausibility_metrics(scores, marks, there(1, 5), top=3)
+    ways = [[0, 1, 2], [0, 1, 3], [0, 2, 3]]
+    hits = [sum(bool(marks[0, word]) for word in way) for way in ways]
+    assert found["f1"].item() == pytest.approx(float(np.mean([each * 2 / 5 for each in hits])))
+    mean = float(np.mean(hits))
+    assert found["iou"].item() == pytest.approx(mean / (5 - mean)), "of the mean hits, as the docstring says"
+    assert found["iou"].item() < np.mean([each / (5 - each) for each in hits])
+
+
+def test_padding_the_company_and_further_axes_change_nothing() -> None:
+    scores, marks, mask = drawn(3)
+    wide = torch.nn.functional.pad(scores, (0, 5), value=99.0)
+    more = [torch.nn.functional.pad(each, (0, 5)) for each in (marks, mask)]
+    stacked = torch.stack((wide, -wide), 1)
+    found = plausibility_metrics(stacked, more[0].unsqueeze(1), more[1].unsqueeze(1))
+    alone, reverse = plausibility_metrics(scores, marks, mask), plausibility_metrics(-scores, marks, mask)
+    for name in PLAUSIBILITY_MEASURES:
+        torch.testing.assert_close(found[name][:, 0], alone[name], equal_nan=True)
+        torch.testing.assert_close(found[name][:, 1], reverse[name], equal_nan=True)
+
+
+@pytest.mark.parametrize(("pooling", "expected"), [("sum", [0.7, -0.3]), ("mean", [0.35, -0.3]), ("max", [0.5, -0.3])])
+def test_a_words_score_comes_from_its_pieces(pooling: str, expected: list[float]) -> None:
+    words = torch.tensor([[-1, 0, 0, 2, -1]])
+    scores = torch.tensor([[9.0, 0.5, 0.2, -0.3, 9.0]])
+    found, present = pool_by_word(scores, words, pooling, 4)  # type: ignore[arg-type]
+    assert found[present].tolist() == pytest.approx(expected)
+    assert present.tolist() == [[True, False, True, False]]
+    both, _ = pool_by_word(torch.stack((scores, 2 * scores), 1), words, pooling)  # type: ignore[arg-type]
+    torch.testing.assert_close(both[:, 1], 2 * both[:, 0])
+    torch.testing.assert_close(both[:, 0], found[:, :3])
+
+
+def test_the_sum_over_pieces_is_that_of_an_attribution() -> None:
+    words = torch.tensor([[-1, 0, 0, 2, -1], [0, 1, 1, 1, 3]])
+    scores = torch.rand(2, 5, generator=Generator().manual_seed(0))
+    ours, present = pool_by_word(scores, words)
+    theirs = Attribution(scores.masked_fill(words < 0, 0), words >= 0).sum_by_word(words)
+    torch.testing.assert_close(ours, theirs.scores)
+    assert torch.equal(present, theirs.mask)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: pool_by_word(torch.zeros(1, 1), torch.zeros(1, 1, dtype=torch.long), "median"),  # type: ignore[arg-type]
+        lambda: num_top_words(there(1, 3), 0),
+        lambda: num_top_words(there(1, 3), 1.5),
+        lambda: plausibility_metrics(torch.tensor([[NAN, 1.0]]), torch.tensor([[True, False]]), there(1, 2)),
+    ],
+)
+def test_what_cannot_be_judged_is_refused_in_a_line(wrong: Callable[[], object]) -> None:
+    with pytest.raises(UserError):
+        wrong()
+
+
+MARKS = (
+    Example("one", ("a b c", "d e"), 0, (True, False, False, False, True)),
+    Example("two", ("a b", "c d e"), 1, (True, True, False, False, False)),
+    Example("three", ("a b c d", "e"), 1, (False, False, False, True, False)),
+    Example("four", ("a b", "c d"), 0, None),
+)
+SEEN = torch.tensor([[0, 1, 2, -1, 3, 4], [0, 1, -1, 2, 3, 4], [0, 1, -1, 4, -1, -1], [0, 1, -1, 2, 3, -1]])
+
+
+def test_marks_are_read_in_each_part_and_what_is_left_out_is_told_apart() -> None:
+    marked = Rationales(MARKS, ("source", "target"), "pairs").select([each.uid for each in MARKS], SEEN)
+    status = [[RATIONALE_STATUS[place] for place in row] for row in marked.status.tolist()]
+    assert status == [
+        ["judged", "judged"],
+        ["all rationale", "no rationale"],
+        ["cut off", "no rationale"],
+        ["no rationale", "no rationale"],
+    ]
+    assert marked.rationale[0].tolist() == [[True, False, False, False, False], [False, False, False, False, True]]
+    assert marked.mask[2].tolist() == [[True, True, False, False, False], [False, False, False, False, True]]
+
+
+def test_a_part_that_people_never_mark_is_no_part_of_the_whole_text() -> None:
+    examples = (MARKS[1], MARKS[2])
+    marked = Rationales(examples, (), "questions").select(
+        ["two", "three"], torch.tensor([[0, 1, 2, 3, 4], [0, 1, 2, 3, 4]])
+    )
+    assert marked.mask[:, 0].tolist() == [[True, True, False, False, False], [True, True, True, True, False]]
+    assert [RATIONALE_STATUS[place] for place in marked.status[:, 0].tolist()] == ["all rationale", "judged"]
+    with pytest.raises(UserError, match="marked no words"):
+        Rationales((MARKS[3],), (), "nobody")
+    with pytest.raises(UserError, match="2 parts"):
+        Rationales(MARKS, ("source", "middle", "target"), "pairs")
+
+
+@dataclass(frozen=True)
+class Pairs(Corpus):
+    """Invented pairs: in the first text the word good or bad is marked, in the second the word oops."""
+
+    count: int = 24
+    name: ClassVar[str] = "pairs"
+    tokenization: ClassVar[Words] = Words()
+
+    def read(self, data: Path) -> Splits:
+        train, dev, test = (
+            tuple(self._example(split, number) for number in range(self.count)) for split in ("a", "b", "c")
+        )
+        return Splits(BinaryClassification(), ("negative", "positive"), train, dev, test)
+
+    def digest(self, data: Path) -> str:
+        return "generated"
+
+    def _example(self, split: str, number: int) -> Example:
+        first, second = ["the", "film", "was", "long"], ["we", "saw", "a", "plot", "twist"]
+        first.insert(number % 5, "good" if number % 2 else "bad")
+        if number % 4:
+            second.insert(number % 3, "oops")
+        rationale = tuple(word in ("good", "bad", "oops") for word in (*first, *second))
+        return Example(f"{split}-{number}", (" ".join(first), " ".join(second)), number % 2, rationale)
+
+
+@dataclass(frozen=True)
+class Turned(Pairs):
+    """The same with the names of its classes exchanged."""
+
+    def read(self, data: Path) -> Splits:
+        return replace(Pairs.read(self, data), class_names=("positive", "negative"))
+
+
+@dataclass(frozen=True)
+class Knowing:
+    """Scores from the word ids alone: the marked words of `Pairs` and `Sentences` get `strength`, all others 0."""
+
+    strength: float = 1.0
+    words: tuple[int, ...] = ()
+
+    def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
+        known = torch.isin(batch.inputs, torch.tensor(self.words)) & batch.content_mask
+        return Attribution(self.strength * known.double(), batch.content_mask)
+
+
+def pairs(**changes: object) -> TrainedModel:
+    plan = SmallTransformer(layers=2, heads=2, width=8)
+    made = TrainedModel(Pairs(), Words(), plan, Training(2, 8, Adam(lr=0.01)))
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    return Workspace(tmp_path_factory.mktemp("workspace"))
+
+
+def knowing(workspace: Workspace, of: TrainedModel, strength: float = 1.0) -> Knowing:
+    vocabulary = of.restore(workspace).tokenizer.vocabulary
+    return Knowing(strength, tuple(vocabulary.index(word) for word in ("good", "bad", "oops") if word in vocabulary))
+
+
+def test_scores_that_are_the_marks_score_one_and_their_reverse_zero_beside_random_ones(workspace: Workspace) -> None:
+    of = pairs()
+    good, bad = knowing(workspace, of), knowing(workspace, of, -1.0)
+    trial = Plausibility(of, (good, bad), parts=("source", "target"))
+    table = workspace.get(trial).table
+    found = Plausibility.summary(table)
+    named_good, named_bad = table.drop_duplicates("place").sort_values("place")["method"].tolist()[:2]
+    for part, count in (("source", 24), ("target", 18)):
+        assert found[f"judged.{part}"] == count
+        assert found[f"no_rationale.{part}"] == 24 - count
+        assert found[f"auc.{named_good} ({part})"] == found[f"iou.{named_good} ({part})"] == 1.0
+        assert found[f"low.auc.{named_good} ({part})"] == found[f"high.auc.{named_good} ({part})"] == 1.0
+        assert found[f"auc.{named_bad} ({part})"] == 0.0
+        assert 0.3 < found[f"auc.random ({part})"] < 0.7
+        assert found[f"excess_low.auc.{named_good} ({part})"] > 0.2
+        assert found[f"excess_high.auc.{named_bad} ({part})"] < -0.2
+    words = Plausibility.interpretation(found)
+    assert f"More plausible than random scores: {named_good}. Less than random: {named_bad}" in words
+    assert "Of the target: 18 texts are judged (left out: 6 without marks" in words
+    oracle = found["auc.best-head (oracle) (source)"]
+    assert f"(oracles): best-head (oracle) {oracle:.2f}" in words
+    assert "Plausible is not faithful" in words
+    drawn_figures = [svg(figure) for figure in Plausibility.figures(table) if not isinstance(figure, Heatmap)]
+    assert len(drawn_figures) == 6
+    assert all(text.startswith("<svg") for text in drawn_figures)
+
+
+def test_against_turns_the_order_round_and_size_forgets_the_sign(workspace: Workspace) -> None:
+    of = pairs()
+    bad = knowing(workspace, of, -1.0)
+    ranks: tuple[RankBy, ...] = ("against", "size")
+    for rank in ranks:
+        trial = Plausibility(of, (bad,), parts=("source", "target"), rank=rank, oracles=False)
+        table = workspace.get(trial).table
+        assert (table.query("place == 0 and status == 'judged'")["auc"] == 1.0).all()
+        words = {"against": "speaks more against the answer than another", "size": "whatever the sign"}[rank]
+        assert words in Plausibility.interpretation(Plausibility.summary(table))
+
+
+def test_heads_are_ranked_as_the_methods_are(workspace: Workspace) -> None:
+    """Turned round, an area is one minus itself; the size of a share is the share."""
+    trial = Plausibility(pairs(), (RawAttention(),), parts=("source", "target"))
+    turned, sized = replace(trial, rank="against"), replace(trial, rank="size")
+    assert trial.head_scores is not None
+    assert turned.head_scores is not None
+    one, other = (
+        workspace.get(each).tensors["plausibility"][..., 0] for each in (trial.head_scores, turned.head_scores)
+    )
+    torch.testing.assert_close(other, 1 - one, equal_nan=True)
+    assert sized.head_scores == trial.head_scores
+    assert workspace.artefact_name(trial.head_scores) != workspace.artefact_name(turned.head_scores)
+    best = Plausibility.summary(workspace.get(turned).table)["auc.best-head (oracle) (source)"]
+    assert best == pytest.approx(float(1 - one[:, 0, 2:].nanmean(0).min()), abs=1e-6)
+
+
+def test_a_field_that_came_later_leaves_the_names_of_finished_work() -> None:
+    assert "rank" not in describe_recipe(HeadPlausibility(pairs()), Path())
+    assert describe_recipe(HeadPlausibility(pairs(), rank="against"), Path())["rank"] == "against"
+
+
+def test_an_undefined_area_is_called_so_and_ranked_last(workspace: Workspace) -> None:
+    of = pairs()
+    found = Plausibility.summary(workspace.get(Plausibility(of, (RawAttention(), knowing(workspace, of)))).table)
+    best = next(name for name in found if name.startswith("auc.best-head (chosen"))
+    words = Plausibility.interpretation({**found, best: NAN})
+    listed = words.split("Chosen with the marks of other texts: ")[1].split(". Chosen")[0]
+    assert listed.startswith("best-layer (chosen on other texts) 0.")
+    assert listed.endswith(", best-head (chosen on other texts) undefined")
+    assert "nan" not in words
+    nothing = Plausibility.interpretation({**found, "auc.attention": NAN, "excess_low.auc.attention": NAN})
+    assert "attention undefined." in nothing
+    assert "More plausible than random scores: knowing" in nothing
+
+
+def test_the_best_head_and_layer_are_those_of_a_literal_search(workspace: Workspace) -> None:
+    of = pairs()
+    made = workspace.get(HeadPlausibility(of, parts=("source", "target")))
+    trained = of.restore(workspace)
+    batch = trained.batch("test")
+    with torch.no_grad():
+        scores = read_heads(trained.model, batch).scores
+    examples = {example.uid: example for example in trained.examples("test")}
+    maps = [scores[:, layer].mean(1) for layer in range(2)] + [
+        scores[:, layer, head] for layer in (0, 1) for head in (0, 1)
+    ]
+    areas: dict[tuple[str, int, int], float] = {}
+    for row, uid in enumerate(batch.uids):
+        cut = len(str(examples[uid].parts[0]).split())
+        marks = np.array(examples[uid].rationale)
+        for place, each in enumerate(maps):
+            scored = batch.content_mask[row]
+            weights = torch.softmax(each[row][scored].double(), -1).numpy()
+            for part, inside in enumerate((slice(None, cut), slice(cut, None))):
+                truth = marks[inside]
+                if truth.any():
+                    areas[uid, part, place] = roc_auc_score(truth, weights[inside])
+    tensor = made.tensors["plausibility"]
+    assert tensor.shape == (24, 2, 6, len(PLAUSIBILITY_MEASURES))
+    for number, uid in enumerate(made.table["uid"]):
+        for part in (0, 1):
+            for place in range(6):
+                expected = areas.get((uid, part, place), NAN)
+                assert tensor[number, part, place, 0].item() == pytest.approx(expected, abs=1e-6, nan_ok=True)
+    table = workspace.get(Plausibility(of, (RawAttention(),), parts=("source", "target"))).table
+    for part, name in enumerate(("source", "target")):
+        means = [np.mean([v for (_, p, m), v in areas.items() if (p, m) == (part, place)]) for place in range(6)]
+        rows = table[(table["part"] == name) & (table["status"] == "judged")]
+        oracle = rows[rows["method"] == "best-head (oracle)"]
+        assert oracle["auc"].mean() == pytest.approx(max(means[2:]), abs=1e-6)
+        assert set(oracle["which"]) == {f"layer {int(np.argmax(means[2:])) // 2}, head {int(np.argmax(means[2:])) % 2}"}
+        assert rows[rows["method"] == "best-layer (oracle)"]["auc"].mean() == pytest.approx(max(means[:2]), abs=1e-6)
+        elsewhere = rows[rows["method"] == "best-head (chosen on other texts)"]["auc"].mean()
+        assert elsewhere <= max(means[2:]) + 1e-6
+
+
+def test_a_head_that_is_best_by_luck_alone_is_found_out_on_other_texts() -> None:
+    generator = Generator().manual_seed(0)
+    numbers = torch.rand(60, 1, 100, len(PLAUSIBILITY_MEASURES), generator=generator)
+    uids = [f"text-{number}" for number in range(60)]
+    texts = pd.DataFrame({"uid": uids, "part": ""})
+    made = Artefact({"plausibility": numbers}, pd.DataFrame({"uid": uids}), {"layers": 4, "heads": 24})
+    found = {str(rows["method"].iloc[0]): rows["auc"].mean() for rows in best_head_rows(made, texts)}
+    assert found["best-head (oracle)"] > 0.56
+    assert abs(found["best-head (chosen on other texts)"] - 0.5) < 0.1
+    assert found["best-head (oracle)"] - found["best-head (chosen on other texts)"] > 0.05
+
+
+def test_marks_that_are_cut_off_with_the_end_of_a_text_are_counted(workspace: Workspace) -> None:
+    of = replace(subject(), corpus=Shortcut(Sentences()), training=Training(2, 8, Adam(lr=0.02)))
+    table = workspace.get(Plausibility(of, (RawAttention(),))).table
+    assert set(table["kind"]) == {"method", "null"}
+    assert Plausibility.summary(table)["cut_off"] == 0
+    examples = of.restore(workspace).examples("test")
+    rationales = Rationales(examples, (), "cut")
+    words = torch.arange(2).expand(len(examples), 2)
+    status = rationales.select([each.uid for each in examples], words).status[:, 0]
+    lost = [not any((each.rationale or ())[:2]) and any(each.rationale or ()) for each in examples]
+    assert (status == RATIONALE_STATUS.index("cut off")).tolist() == lost
+    assert 0 < sum(lost) < len(lost)
+
+
+def test_a_visiting_subject_is_its_home_among_other_texts_and_trains_nothing(workspace: Workspace) -> None:
+    home = pairs()
+    workspace.get(home)
+    there_now = on_other_data(home, Pairs(10), merge_splits=True)
+    visited, at_home = there_now.restore(workspace), home.restore(workspace)
+    assert len(visited.examples("test")) == 30
+    for name, weight in visited.model.state_dict().items():
+        assert torch.equal(weight, at_home.model.state_dict()[name])
+    assert not workspace.get(there_now).tensors
+    assert there_now.about == home.about | {"corpus": "pairs"}
+    with pytest.raises(UserError, match="all but the corpus"):
+        replace(there_now, seed=3)
+    table = workspace.get(Plausibility(there_now, (knowing(workspace, home),), oracles=False)).table
+    assert Plausibility.summary(table)["n"] == 30
+    assert isinstance(there_now, OnOtherData)
+    with pytest.raises(UserError, match=r"has the classes positive, negative, but .* with negative, positive: name"):
+        on_other_data(home, Turned()).restore(workspace)
+
+
+@dataclass(frozen=True)
+class Copied(Recipe):
+    """The table of another recipe, as a learned explainer would give one."""
+
+    recipe: Recipe
+
+    def make(self, workspace: Workspace) -> Artefact:
+        return Artefact(table=workspace.get(self.recipe).table, notes={"of": 1})
+
+
+def test_a_learned_explainers_scores_are_judged_as_any_methods(workspace: Workspace) -> None:
+    of = pairs()
+    own = Plausibility(of, (RawAttention(),), oracles=False)
+    attributed = own.score_recipes["attention"]
+    both = Plausibility(of, (RawAttention(),), learned_explainers=(("learned", Copied(attributed)),), oracles=False)
+    table = workspace.get(both).table
+    names = table.sort_values("place")["method"].unique().tolist()
+    assert names == ["attention", "learned", "random"]
+    one, other = (table[table["method"] == name]["auc"].to_numpy() for name in names[:2])
+    np.testing.assert_array_equal(one, other)
+    with pytest.raises(UserError, match="other texts"):
+        workspace.get(
+            replace(both, learned_explainers=(("learned", Copied(replace(own, limit=5).score_recipes["attention"])),))
+        )
+    with pytest.raises(UserError, match="twice"):
+        Plausibility(of, (RawAttention(), RawAttention()))
+    with pytest.raises(UserError, match="at least"):
+        Plausibility(of, ())
+    with pytest.raises(UserError, match=r"random scores are always added, .* leave Random\(...\) out"):
+        Plausibility(of, (RawAttention(), Random(3)))
+    with pytest.raises(UserError, match="'random' is the name of the random scores that are always added"):
+        replace(both, learned_explainers=(("random", Copied(attributed)),))
+    assert list(Plausibility(of, (RawAttention(), Random())).score_recipes) == ["attention", "random"]
+
+
+def test_few_texts_give_no_interval_and_no_verdict(workspace: Workspace) -> None:
+    of = pairs()
+    table = workspace.get(Plausibility(of, (RawAttention(), Random()), limit=6, oracles=False)).table
+    found = Plausibility.summary(table)
+    assert math.isnan(found["low.auc.attention"])
+    assert math.isfinite(found["auc.attention"])
+    assert "no verdict" in Plausibility.interpretation(found)
+
+
+def test_learned_scores_are_those_of_the_median_students_explainer(workspace: Workspace) -> None:
+    of = pairs()
+    fit = Training(1, 8, SGD(lr=0.05), EpochSelection(first_epoch=1), reduction="mean")
+    student = SMaT(
+        of, of.architecture, LearnedExplanation(hypergradient_method="difference"), StudentData(8), training=fit
+    )
+    students = tuple(replace(student, seed=seed) for seed in (0, 1, 2))
+    recipe = LearnedAttributionTable(of, students)
+    reached = {each: float(str(workspace.get(each).notes["simulability"])) for each in students}
+    median = recipe.median_student(workspace)
+    assert reached[median] == sorted(reached.values())[1]
+    made = workspace.get(recipe)
+    assert made.notes["student"] == median.about
+    method = median.explainer(workspace)
+    expected = workspace.get(AttributionTable(of, method)).table
+    assert made.table["uid"].tolist() == expected["uid"].tolist()
+    np.testing.assert_allclose(np.concatenate(made.table["scores"]), np.concatenate(expected["scores"]))
+    table = workspace.get(Plausibility(of, (RawAttention(),), (("learned", recipe),), oracles=False)).table
+    assert "learned" in set(table["method"])
+    there_now = on_other_data(of, Pairs(10))
+    assert len(workspace.get(LearnedAttributionTable(there_now, students[:1])).table) == 10
+    with pytest.raises(UserError, match="taught by this subject"):
+        LearnedAttributionTable(pairs(seed=5), students)

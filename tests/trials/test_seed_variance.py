@@ -1,0 +1,175 @@
+"""Seed variance: divergences from the base against a slow twin, bins and seeds by hand, and the floor in words."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy.spatial.distance import jensenshannon
+
+from heedful.data.tokenization import Words
+from heedful.figures import Scatter, Violin
+from heedful.models.attentive import Additive, Attentive, UniformWeights
+from heedful.models.encoders import Perceptron
+from heedful.models.transformer import TinyTransformer
+from heedful.report.charts import svg
+from heedful.runner import topological_order
+from heedful.store.workspace import Workspace
+from heedful.training.predictions import Predictions
+from heedful.trials.seed_variance import SeedVariance
+from heedful.types import UserError
+from tests.tiny import subject
+
+TRIAL = SeedVariance(subject(), (1, 2, 3))
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    return Workspace(tmp_path_factory.mktemp("workspace"))
+
+
+def table() -> pd.DataFrame:
+    """Four instances of two classes under two seeds."""
+    return pd.DataFrame(
+        {
+            "uid": ["a", "b", "c", "d"],
+            "length": 5,
+            "predicted": [0, 0, 1, 0],
+            "probability": 0.9,
+            "maximum_attention": [0.1, 0.2, 0.75, 1.0],
+            "jsd": [0.1, 0.3, 0.2, 0.4],
+            "bound": [0.4, 0.6, 0.5, 0.0],
+            "seeds": [[4, 7]] * 4,
+            "jsd_by_seed": [[0.0, 0.2], [0.2, 0.4], [0.1, 0.3], [0.3, 0.5]],
+            "tvd_by_seed": [[0.00, 0.10], [0.02, 0.10], [0.04, 0.10], [0.06, 0.10]],
+        }
+    )
+
+
+def test_every_divergence_equals_the_slow_one(workspace: Workspace) -> None:
+    artefact = workspace.get(TRIAL)
+    rows = artefact.table.set_index("uid")
+    base, *others = (replace(subject(), seed=seed).restore(workspace) for seed in (0, 1, 2, 3))
+    with torch.no_grad():
+        for example in base.examples("test")[:6]:
+            batch = base.tokenizer([example])
+            traces = [each.model(batch) for each in (base, *others)]
+            weights = [trace.attention[0, 0, 0, 0, 1:-1].double().numpy() for trace in traces]
+            positive = [float(base.model.task.probabilities(trace.logits)[0, 1]) for trace in traces]
+            row = rows.loc[example.uid].to_dict()
+            # SciPy gives the square root.
+            jsd = [float(jensenshannon(weights[0], other)) ** 2 for other in weights[1:]]
+            assert row["jsd_by_seed"] == pytest.approx(jsd, abs=1e-6)
+            assert row["jsd"] == pytest.approx(float(np.median(jsd)), abs=1e-6)
+            # W&P's scale for one sigmoid output: half of |Δp|.
+            assert row["tvd_by_seed"] == pytest.approx([0.5 * abs(positive[0] - p) for p in positive[1:]], abs=1e-6)
+            assert row["predicted"] == round(positive[0])
+            assert row["probability"] == pytest.approx(max(positive[0], 1 - positive[0]), abs=1e-6)
+            assert row["maximum_attention"] == pytest.approx(weights[0].max(), abs=1e-6)
+            lightest = np.eye(len(weights[0]))[weights[0].argmin()]
+            assert row["bound"] == pytest.approx(float(jensenshannon(weights[0], lightest)) ** 2, abs=1e-6)
+            assert row["length"] == len(weights[0])
+
+
+def test_all_trainings_and_their_answers_come_first() -> None:
+    plan = topological_order([TRIAL])
+    subjects = [replace(subject(), seed=seed) for seed in (0, 1, 2, 3)]
+    assert set(plan) == {TRIAL, *subjects, *(Predictions(each, "test") for each in subjects)}
+    assert plan[-1] == TRIAL
+
+
+def test_a_model_whose_weights_are_always_uniform_has_no_variance_of_attention(workspace: Workspace) -> None:
+    fixed = replace(subject(epochs=2), architecture=Attentive(Perceptron(4), Additive(), UniformWeights()))
+    summary = SeedVariance.summary(workspace.get(SeedVariance(fixed, (1, 2))).table)
+    assert summary["jsd"] == summary["median_jsd"] == summary["share_of_bound"] == 0
+    assert summary["tvd"] > 0
+    assert "Attention hardly changes" in SeedVariance.interpretation(summary)
+
+
+def test_the_summary_is_that_worked_out_by_hand() -> None:
+    summary = SeedVariance.summary(table())
+    assert summary["jsd"] == pytest.approx(0.25)
+    assert summary["median_jsd"] == pytest.approx(0.25)
+    assert summary["jsd.class_0"] == pytest.approx(0.8 / 3)
+    assert summary["median_jsd.class_0"] == pytest.approx(0.3)
+    assert summary["jsd.class_1"] == pytest.approx(0.2)
+    assert summary["jsd.class_0.attention_0.00_to_0.25"] == pytest.approx(0.2)
+    assert summary["n.class_0.attention_0.00_to_0.25"] == 2
+    assert math.isnan(summary["jsd.class_0.attention_0.25_to_0.50"])
+    # A maximum of .75 and one of 1 both belong to the last bin.
+    assert summary["jsd.class_0.attention_0.75_to_1.00"] == pytest.approx(0.4)
+    assert summary["jsd.class_1.attention_0.75_to_1.00"] == pytest.approx(0.2)
+    assert [summary["jsd.seed_4"], summary["jsd.seed_7"]] == pytest.approx([0.15, 0.35])
+    assert [summary["tvd.seed_4"], summary["tvd.seed_7"]] == pytest.approx([0.03, 0.10])
+    assert summary["tvd"] == pytest.approx(0.065)
+    # The instance without another possible attention does not count: (1/4 + 1/2 + 2/5) / 3.
+    assert summary["share_of_bound"] == pytest.approx(1.15 / 3)
+
+
+def test_the_reading_names_the_floor_and_how_large_it_is() -> None:
+    reading = SeedVariance.interpretation(SeedVariance.summary(table()))
+    assert "This is the noise floor: other attention that is less than 0.250 away" in reading
+    assert "38% of what would be possible, while the output moves by 0.130" in reading
+
+
+def test_the_figures_are_violins_by_maximum_attention_and_a_point_per_seed() -> None:
+    violin, scatter = SeedVariance.figures(table())
+    assert isinstance(violin, Violin)
+    assert [[series.values for series in group] for group in violin.groups] == [
+        [(0.1, 0.3), ()],
+        [(), ()],
+        [(), ()],
+        [(0.4,), (0.2,)],
+    ]
+    assert isinstance(scatter, Scatter)
+    ((jsd, tvd),) = scatter.points
+    assert jsd.values == pytest.approx((0.15, 0.35))
+    assert tvd.values == pytest.approx((0.03, 0.10))
+    assert all(svg(figure).startswith("<svg") for figure in (violin, scatter))
+
+
+def test_texts_of_one_word_leave_nothing_to_say() -> None:
+    single = table().assign(bound=0.0, jsd=0.0)
+    assert (
+        SeedVariance.interpretation(SeedVariance.summary(single))
+        == "There was no text of more than one word: attention cannot change."
+    )
+
+
+def test_numbers_do_not_depend_on_the_batch_size_and_a_limit_takes_fewer(workspace: Workspace, tmp_path: Path) -> None:
+    other = Workspace(tmp_path, batch_size=7)
+    one, two = workspace.get(TRIAL).table, other.get(TRIAL).table
+    assert one.sort_values("uid")["jsd"].tolist() == pytest.approx(two.sort_values("uid")["jsd"].tolist(), abs=1e-6)
+    limited = workspace.get(replace(TRIAL, limit=5))
+    assert (limited.notes["n"], limited.notes["of"], len(limited.table)) == (5, 40, 5)
+
+
+def test_regression_has_divergent_attention_but_no_total_variation() -> None:
+    numbers = table()
+    numbers["tvd_by_seed"] = pd.Series([[math.nan, math.nan]] * 4)
+    summary = SeedVariance.summary(numbers)
+    assert math.isnan(summary["tvd"])
+    assert "output" not in SeedVariance.interpretation(summary)
+    assert len(SeedVariance.figures(numbers)) == 1
+
+
+def test_a_transformer_is_compared_head_by_head(workspace: Workspace) -> None:
+    # Words as ids do for a transformer too; its layers, heads and query rows are what matters here.
+    tiny = replace(subject(epochs=2, count=8), tokenization=Words(), architecture=TinyTransformer(), embeddings=None)
+    rows = workspace.get(SeedVariance(tiny, (1,))).table
+    assert rows["jsd"].between(0.0, math.log(2)).all()
+    assert (rows["jsd"] > 0).all()
+    assert (rows["jsd"] <= rows["bound"]).all()
+
+
+@pytest.mark.parametrize(
+    ("seeds", "message"), [((0, 1), "seed 0 is the base's own"), ((), "at least one"), ((2, 2), "stands twice")]
+)
+def test_nonsense_is_refused(seeds: tuple[int, ...], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        SeedVariance(subject(), seeds)

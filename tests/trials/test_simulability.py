@@ -1,0 +1,274 @@
+"""Simulability: students by hand, resampling against a slow twin, verdicts on planted students, and their words."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy.stats import pearsonr
+from torch import Generator
+
+from heedful.figures import Bars, Heatmap, Lines, Scatter
+from heedful.measures.bootstrap import bootstrap_means, percentile_bounds, resample_counts
+from heedful.report.charts import svg
+from heedful.store.recipe import Artefact
+from heedful.store.workspace import Workspace
+from heedful.training.student import StudentRecipe
+from heedful.training.teacher import StudentData
+from heedful.training.trained_model import TrainedModel
+from heedful.training.trainer import predict
+from heedful.trials.simulability import NO_EXPLANATION, VERDICTS, Simulability, bootstrap_simulability, simulability
+from heedful.types import UserError
+from tests.tiny import subject
+
+TEACHER = subject(count=120)
+SEEDS = (0, 1, 2, 3, 4)
+
+
+@dataclass(frozen=True)
+class Planted(StudentRecipe):
+    """A student that answers as its teacher, but for a share of examples that its seed picks."""
+
+    wrong: float = 0.0
+    numbers: bool = False
+
+    def make(self, workspace: Workspace) -> Artefact:
+        trained = self.teacher.restore(workspace)
+        batch = trained.batch("test")
+        said = predict(trained.model, batch, 64)
+        random = np.random.default_rng(self.seed)
+        if self.numbers:
+            teacher = said[:, 1].numpy().astype(float)
+            student, measure = teacher + self.wrong * random.normal(size=len(teacher)) * teacher.std(), "pearson"
+        else:
+            teacher = said.argmax(1).numpy().astype(float)
+            student, measure = np.where(random.random(len(teacher)) < self.wrong, 1 - teacher, teacher), "accuracy"
+        table = pd.DataFrame({"uid": batch.uids, "teacher": teacher, "student": student})
+        return Artefact(table=table.sample(frac=1, random_state=self.seed), notes={"measure": measure})
+
+
+def arm(
+    name: str, wrong: float, *, sizes: tuple[int, ...] = (8,), seeds: tuple[int, ...] = SEEDS
+) -> tuple[str, tuple[Planted, ...]]:
+    """Students of each size and seed that are wrong so often; larger classes are wrong half as often."""
+    return name, tuple(
+        Planted(TEACHER, TEACHER.architecture, data=StudentData(size), seed=seed, wrong=wrong / (1 + place))
+        for place, size in enumerate(sizes)
+        for seed in seeds
+    )
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    return Workspace(tmp_path_factory.mktemp("workspace"))
+
+
+def test_simulability_is_the_share_of_equal_answers_or_the_correlation_of_scipy() -> None:
+    generator = Generator().manual_seed(0)
+    teacher, students = torch.rand(50, generator=generator), torch.rand(3, 50, generator=generator) + 1000
+    expected = [float(pearsonr(teacher.double(), each.double()).statistic) for each in students]
+    assert simulability(teacher, students, "pearson").tolist() == pytest.approx(expected, abs=1e-9)
+    assert simulability(teacher, 2 * teacher.unsqueeze(0), "pearson").item() == pytest.approx(1.0)
+    assert math.isnan(simulability(teacher, torch.ones(1, 50), "pearson").item())
+    classes = torch.tensor([0, 1, 2, 1])
+    assert simulability(classes, torch.tensor([[0, 1, 2, 1], [1, 1, 0, 1]]), "accuracy").tolist() == [1.0, 0.5]
+
+
+def test_resamples_of_means_are_means_of_resampled_rows() -> None:
+    values = torch.rand(7, 3, generator=Generator().manual_seed(1), dtype=torch.float64)
+    ours = bootstrap_means(values, resamples=20, generator=Generator().manual_seed(5))
+    places = torch.randint(7, (20, 7), generator=Generator().manual_seed(5))
+    torch.testing.assert_close(ours, values[places].mean(1))
+    assert resample_counts(4, 9, Generator().manual_seed(0), 3).sum(1).tolist() == [3.0] * 9
+    low, high = percentile_bounds(torch.arange(101, dtype=torch.float64).unsqueeze(1), 0.9)
+    assert (low.item(), high.item()) == pytest.approx((5.0, 95.0))
+    with pytest.raises(ValueError, match="nothing"):
+        bootstrap_means(torch.zeros(0, 2), generator=Generator())
+
+
+@pytest.mark.parametrize("measure", ["accuracy", "pearson"])
+def test_resampled_students_are_those_of_a_literal_twin(measure: str) -> None:
+    generator = Generator().manual_seed(3)
+    teacher = torch.randint(0, 2, (30,), generator=generator).double()
+    students = torch.randint(0, 2, (2, 3, 30), generator=generator).double()
+    ours = bootstrap_simulability(teacher, students, measure, resamples=6, generator=Generator().manual_seed(9))  # type: ignore[arg-type]
+    again = Generator().manual_seed(9)
+    examples, seeds = torch.randint(30, (6, 30), generator=again), torch.randint(3, (6, 2), generator=again)
+    for number in range(6):
+        for place in range(2):
+            reached = []
+            for seed in seeds[number].tolist():
+                one, other = teacher[examples[number]].numpy(), students[place, seed, examples[number]].numpy()
+                same = float((one == other).mean())
+                reached.append(same if measure == "accuracy" else float(pearsonr(one, other).statistic))
+            assert ours[number, place].item() == pytest.approx(np.mean(reached))
+
+
+def test_drawing_one_seed_less_makes_the_variance_of_their_mean_unbiased() -> None:
+    reached = torch.tensor([0.70, 0.74, 0.81])
+    weights = resample_counts(3, 40000, Generator().manual_seed(0), 2) / 2
+    variance = (weights @ reached.double()).var().item()
+    assert variance == pytest.approx(reached.double().var(correction=1).item() / 3, rel=0.03)
+
+
+def test_a_perfect_student_scores_one_and_the_verdict_is_that_it_helps(workspace: Workspace) -> None:
+    trial = Simulability(TEACHER, (arm(NO_EXPLANATION, 0.3), arm("perfect", 0.0), arm("random", 0.3)))
+    artefact = workspace.get(trial)
+    found = Simulability.summary(artefact.table)
+    assert len(artefact.table) == 15
+    assert artefact.notes["n"] == artefact.notes["of"] == 120
+    for number in ("median", "q25", "q75", "mean", "min", "max", "low", "high"):
+        assert found[f"{number}.perfect.8"] == 1.0
+    assert found["helps.perfect.8"] == found["paper_helps.perfect.8"] == 1.0
+    assert found["difference.perfect.8"] == pytest.approx(1 - found[f"mean.{NO_EXPLANATION}.8"])
+    assert found["difference_low.perfect.8"] > 0.2
+    words = Simulability.interpretation(found)
+    assert "perfect: 100.0%" in words
+    assert "helps, also by the paper's rule" in words
+    assert "random (which knows nothing)" in words
+
+
+def test_a_null_whose_students_are_the_same_does_not_help(workspace: Workspace) -> None:
+    trial = Simulability(TEACHER, (arm(NO_EXPLANATION, 0.3), arm("random", 0.3)))
+    found = Simulability.summary(workspace.get(trial).table)
+    assert found["difference.random.8"] == found["difference_low.random.8"] == found["difference_high.random.8"] == 0.0
+    assert [found[f"{each}.random.8"] for each in VERDICTS] == [0.0, 1.0, 0.0]
+    assert found["paper_helps.random.8"] == found["paper_harms.random.8"] == 0.0
+    assert found["null.random.8"] == 1.0
+
+
+def test_students_that_differ_by_chance_alone_are_undecided_and_worse_ones_do_not_help(workspace: Workspace) -> None:
+    other = tuple(replace(each, seed=each.seed, beta=1.0) for each in arm("", 0.3)[1])
+    shifted = tuple(Noisy(TEACHER, TEACHER.architecture, data=StudentData(8), seed=seed, wrong=0.3) for seed in SEEDS)
+    arms = (arm(NO_EXPLANATION, 0.3), ("again", other), ("chance", shifted), arm("worse", 0.45))
+    found = Simulability.summary(workspace.get(Simulability(TEACHER, arms)).table)
+    assert found["undecided.chance.8"] == 1.0
+    assert found["difference_low.chance.8"] < 0 < found["difference_high.chance.8"]
+    assert found["does_not_help.worse.8"] == found["paper_harms.worse.8"] == 1.0
+    assert found["does_not_help.again.8"] == 1.0
+    assert "harms by the paper's rule" in Simulability.interpretation(found)
+
+
+@dataclass(frozen=True)
+class Noisy(Planted):
+    """The same share of wrong answers, on other examples."""
+
+    def make(self, workspace: Workspace) -> Artefact:
+        return Planted.make(replace(self, seed=self.seed + 100), workspace)
+
+
+def test_a_null_that_helps_is_named_as_a_warning_and_gains_over_it_are_told(workspace: Workspace) -> None:
+    arms = (arm(NO_EXPLANATION, 0.4), arm("good", 0.05), arm("random", 0.05))
+    found = Simulability.summary(workspace.get(Simulability(TEACHER, arms)).table)
+    assert found["helps.random.8"] == 1.0
+    assert found["over_null.good.8"] == found["over_null_low.good.8"] == 0.0
+    assert "Explanations that know nothing help here" in Simulability.interpretation(found)
+
+
+def test_medians_and_quartiles_are_those_of_numpy_over_seeds(workspace: Workspace) -> None:
+    table = workspace.get(Simulability(TEACHER, (arm(NO_EXPLANATION, 0.3), arm("good", 0.1)))).table
+    found = Simulability.summary(table)
+    values = []
+    for _, row in table[table["arm"] == "good"].iterrows():
+        values.append(np.mean(np.array(row["teacher"]) == np.array(row["student"])))
+    assert found["median.good.8"] == pytest.approx(np.median(values))
+    assert (found["q25.good.8"], found["q75.good.8"]) == pytest.approx(tuple(np.percentile(values, [25, 75])))
+    assert (found["min.good.8"], found["max.good.8"]) == pytest.approx((min(values), max(values)))
+    assert found["low.good.8"] < found["mean.good.8"] < found["high.good.8"]
+    share = np.bincount(np.array(table["teacher"].iloc[0], dtype=int)).max() / 120
+    assert found["commonest"] == pytest.approx(share)
+
+
+def test_numbers_are_compared_by_their_correlation(workspace: Workspace) -> None:
+    arms = tuple(
+        (name, tuple(replace(each, numbers=True) for each in students))
+        for name, students in (arm(NO_EXPLANATION, 1.0), arm("good", 0.1))
+    )
+    table = workspace.get(Simulability(TEACHER, arms)).table
+    found = Simulability.summary(table)
+    row = table[(table["arm"] == "good") & (table["seed"] == 3)].iloc[0]
+    assert row["simulability"] == pytest.approx(float(pearsonr(row["teacher"], row["student"]).statistic))
+    assert found["helps.good.8"] == 1.0
+    assert math.isnan(found["commonest"])
+    assert "correlate with it at" in Simulability.interpretation(found)
+
+
+def test_classes_of_several_sizes_stand_side_by_side(workspace: Workspace) -> None:
+    arms = (arm(NO_EXPLANATION, 0.4, sizes=(8, 16)), arm("good", 0.1, sizes=(8, 16)))
+    table = workspace.get(Simulability(TEACHER, arms)).table
+    found = Simulability.summary(table)
+    assert found["median.good.16"] > found["median.good.8"] > found[f"median.{NO_EXPLANATION}.8"]
+    figures = Simulability.figures(table)
+    assert [type(figure) for figure in figures] == [Scatter, Scatter, Bars, Bars, Lines]
+    assert all(svg(figure).startswith("<svg") for figure in figures if not isinstance(figure, Heatmap))
+    curves = figures[-1]
+    assert isinstance(curves, Lines)
+    assert curves.curves[1][1].values == (found["median.good.8"], found["median.good.16"])
+    gains = figures[3]
+    assert isinstance(gains, Bars)
+    assert gains.labels == ("good",)
+    words = Simulability.interpretation(found)
+    assert "From 8 examples" in words
+    assert "From 16 examples" in words
+
+
+def test_one_seed_gives_no_interval_and_no_verdict(workspace: Workspace) -> None:
+    arms = (arm(NO_EXPLANATION, 0.4, seeds=(1,)), arm("good", 0.0, seeds=(1,)))
+    found = Simulability.summary(workspace.get(Simulability(TEACHER, arms)).table)
+    assert math.isnan(found["difference_low.good.8"])
+    assert found["undecided.good.8"] == 1.0
+    assert "undecided; train more seeds" in Simulability.interpretation(found)
+
+
+def test_the_papers_rule_says_nothing_about_fewer_than_its_five_seeds(workspace: Workspace) -> None:
+    arms = (
+        arm(NO_EXPLANATION, 0.4, seeds=SEEDS[:4]),
+        arm("good", 0.0, seeds=SEEDS[:4]),
+        arm("bad", 0.6, seeds=SEEDS[:4]),
+    )
+    found = Simulability.summary(workspace.get(Simulability(TEACHER, arms)).table)
+    assert all(math.isnan(found[f"{rule}.{name}.8"]) for rule in ("paper_helps", "paper_harms") for name, _ in arms)
+    assert found["helps.good.8"] == 1.0
+    assert "the paper's rule" not in Simulability.interpretation(found)
+
+
+def other_teacher() -> TrainedModel:
+    return subject(seed=7, count=120)
+
+
+@pytest.mark.parametrize(
+    ("arms", "words"),
+    [
+        ((arm("good", 0.1), arm("other", 0.1)), "no explanation"),
+        ((arm(NO_EXPLANATION, 0.1),), "at least two"),
+        ((arm(NO_EXPLANATION, 0.1), arm("good", 0.1), arm("good", 0.2)), "a name of its own"),
+        ((arm(NO_EXPLANATION, 0.1), arm("good", 0.1, seeds=(0, 1))), "same seeds"),
+        ((arm(NO_EXPLANATION, 0.1), arm("good", 0.1, sizes=(9,))), "same sizes"),
+        ((arm(NO_EXPLANATION, 0.1, seeds=(1, 1)), arm("good", 0.1, seeds=(1, 1))), "twice"),
+        ((arm(NO_EXPLANATION, 0.1), ("good", (Planted(other_teacher(), TEACHER.architecture),))), "another teacher"),
+    ],
+)
+def test_arms_that_cannot_be_compared_are_refused(
+    arms: tuple[tuple[str, tuple[Planted, ...]], ...], words: str
+) -> None:
+    with pytest.raises(UserError, match=words):
+        Simulability(TEACHER, arms)
+
+
+@dataclass(frozen=True)
+class Elsewhere(Planted):
+    """Examined on half of the examples."""
+
+    def make(self, workspace: Workspace) -> Artefact:
+        made = Planted.make(self, workspace)
+        return replace(made, table=made.table.sort_values("uid").iloc[:60])
+
+
+def test_students_that_were_examined_on_other_examples_are_refused(workspace: Workspace) -> None:
+    others = tuple(Elsewhere(TEACHER, TEACHER.architecture, data=StudentData(8), seed=seed) for seed in SEEDS)
+    with pytest.raises(UserError, match="different examples"):
+        workspace.get(Simulability(TEACHER, (arm(NO_EXPLANATION, 0.3), ("good", others))))

@@ -1,0 +1,133 @@
+"""The laws of trials, over every trial of the catalogue."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from heedful import catalogue
+from heedful.attributions.attention import RawAttention
+from heedful.attributions.gradient import Gradient
+from heedful.attributions.perturbation import LeaveOneOut
+from heedful.data.synthetic import Shortcut
+from heedful.figures import Heatmap
+from heedful.models.attentive import Additive, Attentive
+from heedful.models.encoders import Average
+from heedful.papers import PAPERS
+from heedful.report.charts import svg
+from heedful.store.workspace import Workspace
+from heedful.training.attention_sources import FromModel
+from heedful.training.student import Student
+from heedful.training.teacher import AttentionExplanation, NoExplanation, StudentData, TeacherExplanation
+from heedful.training.trainer import Adam, EpochSelection, Training
+from heedful.trials._trial import Trial
+from heedful.trials.adversarial_attention import AdversarialAttention
+from heedful.trials.adversarial_training import AdversarialTradeoff, AtteFa
+from heedful.trials.agreement import Agreement
+from heedful.trials.dispersal import Dispersal
+from heedful.trials.faithfulness import Faithfulness
+from heedful.trials.ground_truth import GroundTruth
+from heedful.trials.imposed_attention import GuidedModel, UniformBaseline
+from heedful.trials.performance import Performance
+from heedful.trials.permutation import Permutation
+from heedful.trials.plausibility import Plausibility
+from heedful.trials.seed_variance import SeedVariance
+from heedful.trials.simulability import NO_EXPLANATION, Simulability
+from tests.tiny import Sentences, subject
+
+LEARNER = replace(subject(), architecture=Attentive(Average(4), Additive()))
+SHORT = Training(2, 8, Adam(lr=0.02), EpochSelection(metric="deception"))
+
+
+def students(explanation: TeacherExplanation) -> tuple[Student, ...]:
+    """Two students of the tiny subject, each from eight of its texts."""
+    fit = Training(2, 8, Adam(lr=0.02), reduction="mean")
+    taught = Student(subject(), subject().architecture, explanation, StudentData(8), training=fit)
+    return tuple(replace(taught, seed=seed) for seed in (0, 1))
+
+
+TRIALS: Mapping[str, Trial] = {
+    "performance": Performance(subject()),
+    "agreement": Agreement(subject(), (RawAttention(), Gradient(), LeaveOneOut())),
+    "permutation": Permutation(subject()),
+    "adversary": AdversarialAttention(subject()),
+    "necessity": UniformBaseline(subject(), (0, 1)),
+    "seeds": SeedVariance(subject(), (1, 2)),
+    "tradeoff": AdversarialTradeoff(subject(), (0.0, 0.1), (1,), adversary_training=SHORT),
+    "dispersal": Dispersal(subject(), 2, fit=SHORT),
+    "guided": GuidedModel(LEARNER, (("base", FromModel(subject())),), (0, 1)),
+    "attefa": AtteFa(subject(), (1, 2), (1,), adversary_training=SHORT),
+    "faithfulness": Faithfulness(subject(), (RawAttention(), Gradient())),
+    "truth": GroundTruth(replace(subject(), corpus=Shortcut(Sentences())), (RawAttention(), Gradient())),
+    "simulability": Simulability(
+        subject(), ((NO_EXPLANATION, students(NoExplanation())), ("attention", students(AttentionExplanation())))
+    ),
+    "plausibility": Plausibility(replace(subject(), corpus=Shortcut(Sentences())), (RawAttention(), Gradient())),
+}
+"""One of each kind on a tiny subject; a new trial needs a line here."""
+OVER_SEEDS = {"necessity": 2, "guided": 6, "attefa": 4, "simulability": 4}
+"""Trials whose rows are trainings, not instances, and how many rows they have here."""
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    return Workspace(tmp_path_factory.mktemp("workspace"))
+
+
+def test_every_trial_of_the_catalogue_is_under_these_laws() -> None:
+    assert TRIALS.keys() == catalogue.TRIALS.keys()
+    assert all(type(TRIALS[name]) is trial and trial.name == name for name, trial in catalogue.TRIALS.items())
+
+
+@pytest.mark.parametrize("name", TRIALS)
+def test_a_trial_tells_what_it_was_about_and_how_many_it_saw(name: str, workspace: Workspace) -> None:
+    artefact = workspace.get(TRIALS[name])
+    trial = TRIALS[name]
+    assert artefact.notes["about"] == vars(trial)["subject"].about
+    assert artefact.notes["n"] == artefact.notes["of"] == 40
+    if name in OVER_SEEDS:
+        assert len(artefact.table) == OVER_SEEDS[name]
+    else:
+        assert artefact.table["uid"].nunique() == 40
+        assert len(artefact.table) % 40 == 0
+
+
+@pytest.mark.parametrize("name", TRIALS)
+def test_a_second_get_makes_nothing(name: str, workspace: Workspace) -> None:
+    workspace.get(TRIALS[name])
+    seal = workspace.root / workspace.artefact_name(TRIALS[name]) / "seal.json"
+    before = seal.stat().st_mtime_ns
+    workspace.get(TRIALS[name])
+    assert seal.stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize("name", TRIALS)
+def test_summary_figures_and_reading_come_from_the_table_alone(name: str, workspace: Workspace) -> None:
+    trial = catalogue.TRIALS[name]
+    table = workspace.get(TRIALS[name]).table
+    summary = trial.summary(table)
+    assert summary == pytest.approx(trial.summary(table.sample(frac=1, random_state=1)), nan_ok=True)
+    assert all(isinstance(value, float) for value in summary.values())
+    assert any(math.isfinite(value) for value in summary.values())
+    drawn = [svg(figure) for figure in trial.figures(table) if not isinstance(figure, Heatmap)]
+    assert all(text.startswith("<svg") for text in drawn)
+    assert trial.interpretation(summary).endswith(".")
+
+
+@pytest.mark.parametrize("name", TRIALS)
+def test_a_trial_names_its_claim_its_source_its_paper_and_its_limits(name: str) -> None:
+    trial = catalogue.TRIALS[name]
+    assert trial.paper in PAPERS
+    assert all(len(words) > 10 for words in (trial.title, trial.claim, trial.source, trial.limits))
+
+
+@pytest.mark.parametrize("name", TRIALS)
+def test_equal_recipes_give_equal_numbers_at_any_batch_size(name: str, workspace: Workspace, tmp_path: Path) -> None:
+    summaries = [
+        TRIALS[name].summary(place.get(TRIALS[name]).table) for place in (workspace, Workspace(tmp_path, batch_size=7))
+    ]
+    assert summaries[0] == pytest.approx(summaries[1], abs=1e-3, nan_ok=True)
