@@ -1,119 +1,209 @@
-"""The house stands: floors, fences, sizes, names and the completeness of the catalogue, read from the syntax trees."""
+"""The architecture as tests: floors, fences, names, sizes and the catalogue. Each test lists all offenders."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from heedful import catalogue
 from heedful.trials._trial import Trial
-from heedful.types import Corpus, Method
+from heedful.types import Corpus
 
-ROOT = Path(__file__).parents[1]
-SOURCE = ROOT / "src" / "heedful"
+SOURCE = Path(__file__).parents[1] / "src" / "heedful"
 FILES = sorted(SOURCE.rglob("*.py"))
 FLOORS = {
     "types": 0, "tasks": 0, "figures": 0, "seeding": 0, "progress": 0, "measures": 0, "store": 0, "core": 0,
     "data": 1, "models": 1, "attributions": 1,
     "training": 2,
     "trials": 3,
-    "papers": 4, "catalogue": 4, "runner": 4, "estimating": 4, "learn": 4,
-    "testing": 5, "report": 5,
+    "papers": 4, "catalogue": 4, "runner": 4, "learn": 4, "estimating": 4,
+    "report": 5, "testing": 5,
     "cli": 6,
-    "": 7,
+    "__init__": 7,
 }  # fmt: skip
+ROOMS_APART = (1, 5)
+"""Floors whose packages do not import each other."""
 FENCES = {
-    "transformers": {"models/transformer.py", "models/_attention_hooks.py", "data/tokenization.py"},
-    "captum": {"attributions/deeplift.py"},
-    "ray": {"runner.py"},
-    "datasets": {"data/download.py", "data/table.py"},
-    "matplotlib": {"report/charts.py", "report/drawing.py", "report/ink.py"},
-    "typer": {"cli.py"},
-    "rich": {"cli.py"},
+    "captum": ("attributions/", "papers/"),
+    "datasets": ("data/",),
+    "jinja2": ("report/",),
+    "matplotlib": ("report/",),
+    "pebble": ("runner.py",),
+    "ray": ("runner.py",),
+    "rich": ("cli.py",),
+    "transformers": ("models/", "data/tokenization.py"),
+    "typer": ("cli.py",),
 }
-CLI = "cli.py"
+FORBIDDEN_CALLS = {"hasattr", "torch.load", "pickle.load", "pickle.loads", "eval", "exec", "print"}
+NOUNS = {"splitting", "training", "testing", "seeding", "licensed", "published"}
+"""Words that end like a gerund or a participle and are ordinary words of the field."""
+SMALL_MODULE = 150
+NOT_A_METHOD = {"CompleteAttribution", "HeadMix"}
+"""Public classes of `attributions` that are not in the catalogue: a result, and a mix learned for one model."""
+in_progress = pytest.mark.xfail(strict=False, reason="the rebuild has not reached all modules yet")
 
 
-def name_of(path: Path) -> str:
-    """The path below the package, with forward slashes."""
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def label(path: Path) -> str:
+    """The path below the package."""
     return path.relative_to(SOURCE).as_posix()
 
 
-def floor_of(module: str) -> int:
-    """The floor of a module named relative to the package, for instance `core.types`."""
-    return FLOORS[module.split(".")[0].removesuffix("__init__")]
+def module_name(path: Path) -> str:
+    return ".".join(("heedful", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__")
 
 
-def imports(path: Path) -> Iterator[tuple[str, int]]:
-    """Every module that a file imports at run time, with its line."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            node.body = []
-        if isinstance(node, ast.Import):
-            yield from ((alias.name, node.lineno) for alias in node.names)
-        if isinstance(node, ast.ImportFrom) and node.module:
-            if node.module == "heedful":
-                yield from ((f"heedful.{alias.name}", node.lineno) for alias in node.names)
-            else:
-                yield node.module, node.lineno
+MODULES = {module_name(path): path for path in FILES}
 
 
-@pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_imports_go_down_only_and_never_across_the_first_floor(path: Path) -> None:
-    here = name_of(path).removesuffix(".py").replace("/", ".")
-    for module, line in imports(path):
-        if not module.startswith("heedful.") or module == "heedful.__version__":
+@cache
+def imports(path: Path) -> tuple[tuple[str, int], ...]:
+    """Every module that a file imports at run time, with its line; `from package import module` names the module."""
+    found = []
+    hidden = {
+        id(inner)
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }
+    for node in ast.walk(tree(path)):
+        if id(node) in hidden:
             continue
-        there = module.removeprefix("heedful.")
-        room, other = here.split(".")[0], there.split(".")[0]
-        assert floor_of(there) <= floor_of(here), f"{here}:{line} imports {there}, which is above it"
-        across = room != other and floor_of(there) == floor_of(here)
-        assert not (across and floor_of(here) in (1, 5)), f"{here}:{line} imports {there} across the floor"
+        if isinstance(node, ast.Import):
+            found += [(alias.name, node.lineno) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                found.append((inner if inner in MODULES else node.module, node.lineno))
+    return tuple(dict.fromkeys(found))
 
 
-@pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_third_party_packages_stay_behind_their_fences(path: Path) -> None:
-    for module, line in imports(path):
-        fence = FENCES.get(module.split(".")[0])
-        assert fence is None or name_of(path) in fence, f"{name_of(path)}:{line} imports {module}"
+def our_imports(path: Path) -> set[Path]:
+    return {MODULES[name] for name, _ in imports(path) if name in MODULES} - {path}
 
 
-@pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_every_module_tells_its_idea_and_nothing_forbidden_is_called(path: Path) -> None:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    assert ast.get_docstring(tree) or path.stat().st_size == 0, f"{name_of(path)} has no docstring"
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call):
-            called = ast.unparse(node.func)
-            assert called not in ("hasattr", "torch.load", "pickle.load", "pickle.loads", "eval", "exec"), called
-            assert called != "print" or name_of(path) == CLI
+def room(path: Path) -> str:
+    """The first part of a module's name below the package."""
+    return path.relative_to(SOURCE).with_suffix("").parts[0]
 
 
-def public_classes(folder: str, inheriting: str = "") -> Iterator[str]:
-    """Names of the classes that a folder's files define, of all or of those with this class above them."""
-    for path in (SOURCE / folder).glob("*.py"):
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            if not isinstance(node, ast.ClassDef) or node.name.startswith("_"):
+def public_classes(paths: Iterable[Path]) -> Iterator[tuple[str, Path]]:
+    for path in paths:
+        for node in tree(path).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                yield node.name, path
+
+
+def test_imports_go_down_only_and_not_across_rooms() -> None:
+    unknown = [label(path) for path in FILES if room(path) not in FLOORS]
+    assert not unknown, f"give these a floor: {unknown}"
+    offenders = []
+    for path in FILES:
+        floor = FLOORS[room(path)]
+        for name, line in imports(path):
+            if name not in MODULES or name == "heedful":
                 continue
-            if not inheriting or inheriting in [ast.unparse(above) for above in node.bases]:
-                yield node.name
+            other = FLOORS[room(MODULES[name])]
+            across = other == floor and floor in ROOMS_APART and room(MODULES[name]) != room(path)
+            if other > floor or across:
+                offenders.append(f"{label(path)}:{line} imports {name}")
+    assert not offenders, "\n".join(offenders)
 
 
-def test_every_trial_is_in_the_catalogue() -> None:
-    assert set(public_classes("trials", "Trial")) == {trial.__name__ for trial in catalogue.TRIALS.values()}
+@in_progress
+def test_no_import_cycles() -> None:
+    order: dict[Path, int] = {}
+    cycles: list[str] = []
+
+    def visit(path: Path, trail: tuple[Path, ...]) -> None:
+        if path in trail:
+            cycles.append(" -> ".join(label(each) for each in (*trail[trail.index(path) :], path)))
+        elif path not in order:
+            for other in sorted(our_imports(path)):
+                visit(other, (*trail, path))
+            order[path] = len(order)
+
+    for path in FILES:
+        visit(path, ())
+    assert not cycles, "\n".join(cycles)
 
 
-def test_every_attribution_method_is_in_the_catalogue() -> None:
-    # A HeadMix is learned for one model; its only default would be StaticAttention under another name.
-    results = {"Explained", "HeadMix"}
-    assert set(public_classes("attributions")) - results == {type(m()).__name__ for m in catalogue.METHODS.values()}
+def test_third_party_packages_stay_behind_their_fences() -> None:
+    offenders = [
+        f"{label(path)}:{line} imports {name}"
+        for path in FILES
+        for name, line in imports(path)
+        if not label(path).startswith(FENCES.get(name.split(".")[0], ("",)))
+    ]
+    assert not offenders, "\n".join(offenders)
 
 
-def test_catalogue_entries_are_what_they_say() -> None:
+def test_nothing_forbidden_is_called() -> None:
+    offenders = [
+        f"{label(path)}:{node.lineno} calls {ast.unparse(node.func)}"
+        for path in FILES
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in FORBIDDEN_CALLS
+    ]
+    assert not offenders, "\n".join(offenders)
+
+
+def test_every_module_has_a_docstring() -> None:
+    offenders = [label(path) for path in FILES if path.stat().st_size and not ast.get_docstring(tree(path))]
+    assert not offenders, "\n".join(offenders)
+
+
+@in_progress
+def test_no_two_files_and_no_two_public_classes_have_one_name() -> None:
+    files = Counter(path.name for path in FILES if path.name != "__init__.py")
+    classes = Counter(name for name, _ in public_classes(FILES))
+    offenders = [name for counter in (files, classes) for name, count in counter.items() if count > 1]
+    assert not offenders, "\n".join(offenders)
+
+
+@in_progress
+def test_file_names_are_nouns() -> None:
+    offenders = [
+        label(path)
+        for path in FILES
+        if re.search(r"(ing|ed)$", path.stem.split("_")[-1]) and path.stem.split("_")[-1] not in NOUNS
+    ]
+    assert not offenders, "\n".join(offenders)
+
+
+@in_progress
+def test_a_small_module_with_one_importer_in_its_folder_is_merged_into_it() -> None:
+    offenders = []
+    for path in FILES:
+        importers = [each for each in FILES if path in our_imports(each)]
+        small = len(path.read_text(encoding="utf-8").splitlines()) < SMALL_MODULE
+        if path.name != "__init__.py" and small and len(importers) == 1 and importers[0].parent == path.parent:
+            offenders.append(f"{label(path)} is imported by {label(importers[0])} only")
+    assert not offenders, "\n".join(offenders)
+
+
+def test_the_catalogue_has_every_trial_and_every_method() -> None:
+    trials = {
+        node.name
+        for path in (SOURCE / "trials").glob("*.py")
+        for node in tree(path).body
+        if isinstance(node, ast.ClassDef) and "Trial" in [ast.unparse(base) for base in node.bases]
+    }
+    assert trials == {trial.__name__ for trial in catalogue.TRIALS.values()}
+    methods = {name for name, _ in public_classes((SOURCE / "attributions").glob("[!_]*.py"))} - NOT_A_METHOD
+    assert methods == {type(make()).__name__ for make in catalogue.METHODS.values()}
+
+
+def test_catalogue_entries_have_the_names_they_are_listed_under() -> None:
     assert all(isinstance(corpus, Corpus) and corpus.name == name for name, corpus in catalogue.CORPORA.items())
-    assert all(issubclass(trial, Trial) for trial in catalogue.TRIALS.values())
-    methods: list[Method] = [make() for make in catalogue.METHODS.values()]
-    assert all(callable(method) for method in methods)
+    assert all(issubclass(trial, Trial) and trial.name == name for name, trial in catalogue.TRIALS.items())
