@@ -1,3 +1,4 @@
+# ruff: noqa: E501
 """heedful: does a model's attention, or any other token attribution, explain it?"""
 
 from __future__ import annotations

@@ -59,7 +59,9 @@ def sums(scores: list[float], words: list[int], *, specials: bool) -> list[float
 
 @pytest.mark.parametrize("specials", [False, True])
 def test_by_word_the_sums_over_pieces_are_correlated(
-    pieced: TrainedModel, workspace: Workspace, specials: bool
+    pieced: TrainedModel,
+    workspace: Workspace,
+    specials: bool,  # noqa: FBT001
 ) -> None:
     trial = Agreement(pieced, SIGNED, (), level="word", special_tokens=specials)
     table = workspace.get(trial).table.set_index("uid")

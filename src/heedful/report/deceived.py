@@ -66,12 +66,16 @@ def _find_adversary(
     ]
     words = [table for table in words if set(table.columns) >= REQUIRED_COLUMNS]
     answers = [
-        each for each in finished if each.recipe_class == "Predictions" and _is_adversary_prediction(each, recipe, strength)
+        each
+        for each in finished
+        if each.recipe_class == "Predictions" and _is_adversary_prediction(each, recipe, strength)
     ]
     if not words or not answers:
         return None
     free = [
-        each.load().table for each in stored if each.recipe_class == "AdversarialAttention" and each.recipe["solver"] == "search"
+        each.load().table
+        for each in stored
+        if each.recipe_class == "AdversarialAttention" and each.recipe["solver"] == "search"
     ]
     trained = [each.load().notes["classes"] for each in finished if each.name == subject]
     classes = trained[0] if trained and isinstance(trained[0], list) else []
@@ -87,7 +91,10 @@ def _recipe_name(description: Json) -> str:
 
 def _is_about_subject(each: StoredArtefact, subject: str) -> bool:
     """Whether an attribution or trial is about the test texts of this subject."""
-    if each.recipe_class not in ("AttributionTable", "AdversarialAttention") or each.recipe.get("split", "test") != "test":
+    if (
+        each.recipe_class not in ("AttributionTable", "AdversarialAttention")
+        or each.recipe.get("split", "test") != "test"
+    ):
         return False
     return _recipe_name(each.recipe["subject"]) == subject
 
@@ -100,7 +107,12 @@ def _is_adversary_prediction(each: StoredArtefact, recipe: Mapping[str, Json], s
     objective = asked["objective"]
     if not isinstance(objective, dict) or objective["type"] != "AdversarialTraining" or each.recipe["split"] != "test":
         return False
-    told = {"base": base, "kl_weight": strength, "initialization": recipe["initialization"], "rescale_by_class_weights": recipe["rescale_by_class_weights"]}
+    told = {
+        "base": base,
+        "kl_weight": strength,
+        "initialization": recipe["initialization"],
+        "rescale_by_class_weights": recipe["rescale_by_class_weights"],
+    }
     trained = {"seed": recipe["adversary_seed"], "training": recipe["training"], "objective": objective}
     return asked == {**base, **trained} and all(objective[name] == value for name, value in told.items())
 

@@ -69,7 +69,7 @@ class AdversarialObjective(Objective):
         if self.initialization not in get_args(Initialization):
             raise UserError(f"an adversary cannot start {self.initialization!r}: choose start='fresh' or start='base'")
 
-    def check(self, recipe: TrainedModel) -> None:  # noqa: B027 - most objectives can be learnt by everybody
+    def check(self, recipe: TrainedModel) -> None:
         """Refuses a learner that reads other texts than the base, or the same ones as other units."""
         if self.base.corpus != recipe.corpus:
             raise UserError("the base was trained on another corpus than its adversary: give both the same")

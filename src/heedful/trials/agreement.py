@@ -211,7 +211,7 @@ def check_special_tokens(names: Sequence[str], methods: Sequence[Method]) -> Non
         deletes = any(isinstance(_scoring_method(method), LeaveOneOut) for method in methods)
         raise UserError(
             f"special symbols get no score from {', '.join(silent)}: leave these out, give them "
-            f"special_tokens=True where they have it, or compare without special symbols{_DELETION_HINT if deletes else ''}"
+            f"special_tokens=True where they have it, or leave special tokens out{_DELETION_HINT if deletes else ''}"
         )
 
 
