@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, get_args, runtime_checkable
 
 import torch
 from torch import Generator, Tensor, nn
@@ -36,7 +36,18 @@ Number = int | float
 
 
 class UserError(Exception):
-    """A mistake that the user can mend: one plain line that says what is wrong and what to do about it."""
+    """An error that the user can fix: one line that says what is wrong and how to fix it."""
+
+
+def check_choice(name: str, value: str, choices: object) -> None:
+    """Raise a `UserError` unless the value is a member of a Literal type.
+
+    >>> check_choice("split", "middle", Split)
+    Traceback (most recent call last):
+    heedful.types.UserError: unknown split 'middle'; choose one of train, dev, test
+    """
+    if value not in get_args(choices):
+        raise UserError(f"unknown {name} {value!r}; choose one of {', '.join(map(str, get_args(choices)))}")
 
 
 @dataclass(frozen=True)
