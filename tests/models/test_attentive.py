@@ -189,7 +189,7 @@ def context_by_hand(trace: Trace, row: int, query: int) -> list[float]:
 
 
 def decoded_by_hand(model: AttentiveModel, batch: Batch, trace: Trace, row: int) -> list[float]:
-    answer = model.get_submodule("decoder.answer")
+    answer = model.get_submodule("decoder.output_layer")
     first = context_by_hand(trace, row, 0)
     if isinstance(model.input_format, SingleInput):
         return affine(answer, first)
@@ -277,9 +277,9 @@ def test_document_and_question_have_tables_and_encoders_of_their_own() -> None:
         model = built(Attentive(Average(4), Dot(), input_format=shape))
         return {name.rpartition(".")[0] for name, _ in model.named_parameters()}
 
-    own = {"tables.0", "tables.1", "encoders.0.projection", "encoders.1.projection"}
+    own = {"embedding_tables.0", "embedding_tables.1", "encoders.0.projection", "encoders.1.projection"}
     assert own <= layers(QuestionAnswering())
-    shared = {"tables.0", "encoders.0.projection", "attention.score", "decoder.answer"}
+    shared = {"embedding_tables.0", "encoders.0.projection", "attention.score", "decoder.output_layer"}
     assert layers(PairInput()) == shared
 
 
@@ -297,7 +297,9 @@ def test_a_model_has_the_published_size(plan: Attentive, task: Task, vocabulary:
 
 def test_the_readout_gives_the_worked_example_of_the_specification() -> None:
     decoder = SingleInput().build(2, 1).to_empty(device="cpu").double()
-    decoder.load_state_dict({"answer.weight": torch.tensor([[0.5, -0.25]]), "answer.bias": torch.tensor([0.1])})
+    decoder.load_state_dict(
+        {"output_layer.weight": torch.tensor([[0.5, -0.25]]), "output_layer.bias": torch.tensor([0.1])}
+    )
     hidden = torch.tensor([[[1.0, 0.0], [0.0, 2.0], [-1.0, 1.0]]], dtype=torch.float64)
     attention = torch.tensor([[[0.6, 0.3, 0.1]]], dtype=torch.float64)
     reading = DecoderInput(hidden, None, None)
@@ -315,7 +317,7 @@ def test_starting_vectors_are_copied_and_padding_is_zero_and_stays_so(shape: Inp
     model = Attentive(Average(4), Additive(), input_format=shape).build(
         MulticlassClassification(3), table, Generator().manual_seed(1)
     )
-    weights = [weight for name, weight in model.named_parameters() if name.startswith("tables.")]
+    weights = [weight for name, weight in model.named_parameters() if name.startswith("embedding_tables.")]
     assert all(torch.equal(weight[1:], table[1:]) for weight in weights)
     optimiser = torch.optim.Adam(model.parameters(), weight_decay=1e-2, amsgrad=True)
     torch.autograd.backward(finite_sum(model(batch_for(shape))))

@@ -76,7 +76,7 @@ def test_additive_scores_follow_the_formula(*, asked: bool) -> None:
     module = built(Additive(), 6, asked=asked)
     hidden, question = states(6)
     scores = module(hidden, question if asked else None)
-    unit, score = layer(module, "unit"), layer(module, "score")
+    unit, score = layer(module, "hidden_projection"), layer(module, "score")
     assert score.bias is None
     for row in range(2):
         for t in range(5):
@@ -84,7 +84,7 @@ def test_additive_scores_follow_the_formula(*, asked: bool) -> None:
             for k in range(3):
                 inner = product(unit.weight[k], hidden[row, t]) + float(unit.bias.detach()[k])
                 if asked:
-                    other = layer(module, "question")
+                    other = layer(module, "question_projection")
                     inner += product(other.weight[k], question[row]) + float(other.bias.detach()[k])
                 total += float(score.weight.detach()[0, k]) * tanh(inner)
             assert float(scores.detach()[row, t]) == pytest.approx(total, abs=1e-12)

@@ -105,7 +105,7 @@ def gru_by_hand(cell: nn.GRU, inputs: list[list[float]]) -> list[list[float]]:
 
 
 def recurrent_by_hand(module: EncoderModule, inputs: list[list[float]]) -> list[list[float]]:
-    ahead, back = module.get_submodule("ahead"), module.get_submodule("back")
+    ahead, back = module.get_submodule("forward_cell"), module.get_submodule("backward_cell")
     if isinstance(ahead, nn.LSTM) and isinstance(back, nn.LSTM):
         there, again = lstm_by_hand(ahead, inputs), lstm_by_hand(back, inputs[::-1])
     else:
@@ -118,7 +118,7 @@ def recurrent_by_hand(module: EncoderModule, inputs: list[list[float]]) -> list[
 def convolution_by_hand(module: EncoderModule, inputs: list[list[float]]) -> list[list[float]]:
     """relu(b + sum over the window of W_j . x_{t+j}), nothing beyond both ends."""
     states: list[list[float]] = [[] for _ in inputs]
-    for window in module.get_submodule("windows").children():
+    for window in module.get_submodule("convolutions").children():
         assert isinstance(window, nn.Conv1d)
         assert window.bias is not None
         reach = window.kernel_size[0] // 2
@@ -184,7 +184,7 @@ def torch_twin(module: EncoderModule, *, double: bool) -> nn.LSTM:
     """torch's own bidirectional layer with the weights of our two cells."""
     twin = nn.LSTM(INPUTS, module.dim // 2, batch_first=True, bidirectional=True)
     twin = twin.double() if double else twin
-    ahead, back = module.get_submodule("ahead").state_dict(), module.get_submodule("back").state_dict()
+    ahead, back = module.get_submodule("forward_cell").state_dict(), module.get_submodule("backward_cell").state_dict()
     twin.load_state_dict(ahead | {f"{name}_reverse": weight for name, weight in back.items()})
     return twin
 
@@ -218,7 +218,7 @@ def test_the_bilstm_has_the_gradients_of_packed_sequences_in_both_modes(*, train
     gradients = dict(twin.named_parameters())
     for name, parameter in module.named_parameters():
         way, _, weight = name.partition(".")
-        expected = gradients[weight if way == "ahead" else f"{weight}_reverse"].grad
+        expected = gradients[weight if way == "forward_cell" else f"{weight}_reverse"].grad
         assert parameter.grad is not None
         assert expected is not None
         torch.testing.assert_close(parameter.grad.double(), expected, rtol=1e-5, atol=1e-6)

@@ -185,8 +185,8 @@ def planted(weights: tuple[float, ...] | None) -> AttentiveModel:
         model.embedding_tables[0].weight[4:8] = torch.eye(4, dtype=torch.float64)  # type: ignore[operator]
         model.encoders[0].projection.weight.copy_(torch.eye(4) * math.atanh(0.5))  # type: ignore[union-attr, operator]
         model.encoders[0].projection.bias.zero_()  # type: ignore[union-attr, operator]
-        model.decoder.answer.weight.copy_(2 * torch.tensor([SCORES]))  # type: ignore[union-attr, operator]
-        model.decoder.answer.bias.zero_()  # type: ignore[union-attr, operator]
+        model.decoder.output_layer.weight.copy_(2 * torch.tensor([SCORES]))  # type: ignore[union-attr, operator]
+        model.decoder.output_layer.bias.zero_()  # type: ignore[union-attr, operator]
         if weights is not None:
             model.attention.score.weight.copy_(2 * 2 * torch.tensor([weights]).log())  # type: ignore[union-attr, operator]
     return model

@@ -172,7 +172,7 @@ def test_a_shortened_transformer_can_be_mixed_and_says_what_it_is() -> None:
 
 
 def test_models_without_layers_and_a_mix_of_a_mix_are_refused() -> None:
-    with pytest.raises(UserError, match="Pooled is no transformer"):
+    with pytest.raises(UserError, match="Attentive is no transformer"):
         ScalarMix(Attentive(BiLSTM(4), Additive())).build(
             MulticlassClassification(2), torch.zeros(9, 3), Generator().manual_seed(0)
         )

@@ -89,7 +89,7 @@ def test_more_layers_than_there_are_none_at_all_and_other_models_are_refused() -
     with pytest.raises(UserError, match="has 2 layers: it cannot be shortened to 3"):
         TruncatedTransformer(TinyTransformer(), 3).build(MulticlassClassification(2), None, Generator().manual_seed(0))
     pooled = TruncatedTransformer(Attentive(BiLSTM(4), Additive()), 1)
-    with pytest.raises(UserError, match="Pooled is no transformer"):
+    with pytest.raises(UserError, match="Attentive is no transformer"):
         pooled.build(MulticlassClassification(2), torch.zeros(9, 3), Generator().manual_seed(0))
     with pytest.raises(UserError, match="not the reverse"):
         TruncatedTransformer(ScalarMix(TinyTransformer()), 1).build(

@@ -39,7 +39,7 @@ def test_an_open_task_is_asked_for(labels: int, kind: str) -> None:
 def test_one_sigmoid_logit_is_binary_on_request_and_a_wrong_size_is_refused() -> None:
     plain = network(num_labels=1)
     assert TransformerModel.wrap(plain, BinaryClassification()).task == BinaryClassification()
-    with pytest.raises(UserError, match="has 1 outputs, but the task Classes needs 3"):
+    with pytest.raises(UserError, match="has 1 outputs, but the task MulticlassClassification needs 3"):
         TransformerModel.wrap(plain, MulticlassClassification(3))
 
 

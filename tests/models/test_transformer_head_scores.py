@@ -217,7 +217,7 @@ def test_dropout_falls_on_attention_in_training_but_not_on_the_maps_of_the_first
 
 
 def test_a_pooled_model_has_one_map_its_scores() -> None:
-    model, batch = subject("OneText")
+    model, batch = subject("SingleInput")
     scores = model(batch).scores
     assert scores is not None
     heads = read_heads(model, batch)
@@ -227,7 +227,7 @@ def test_a_pooled_model_has_one_map_its_scores() -> None:
 
 
 def test_each_text_of_a_pair_gets_half_of_its_own_row() -> None:
-    _, batch = subject("Compared")
+    _, batch = subject("PairInput")
     model = pooled(PairInput())
     scores = model(batch).scores
     assert scores is not None
@@ -263,4 +263,4 @@ def test_a_model_says_what_it_is_built_like() -> None:
     assert architecture_summary(tiny("bert")) == "bert, 2 layers, 2 heads, width 16"
     assert architecture_summary(tiny("distilbert")) == "distilbert, 2 layers, 2 heads, width 16"
     assert architecture_summary(tiny("vit")) == "vit, 2 layers, 2 heads, width 16"
-    assert architecture_summary(pooled()) == "PooledModel"
+    assert architecture_summary(pooled()) == "AttentiveModel"

@@ -48,7 +48,7 @@ class DenseRanks(NamedTuple):
 def dense_ranks(values: Tensor, mask: Tensor) -> DenseRanks:
     """Places in ascending order along the last axis, and how many real units share each.
 
-    >>> dense_ranks(torch.tensor([3.0, 1.0, 3.0]), torch.tensor([True, True, True])).places
+    >>> dense_ranks(torch.tensor([3.0, 1.0, 3.0]), torch.tensor([True, True, True])).ranks
     tensor([1, 0, 1])
     """
     ordered, order = values.sort(-1)
@@ -103,7 +103,7 @@ def nan_mean_std(values: Tensor) -> MeanStd:
     """Mean and spread of all numbers that are not NaN, with the count of those that are.
 
     >>> nan_mean_std(torch.tensor([1.0, 3.0, math.nan]))
-    Average(mean=2.0, std=1.0, n=2, undefined=1)
+    MeanStd(mean=2.0, std=1.0, n=2, num_undefined=1)
     """
     numbers = values.flatten().double()
     defined = numbers[~numbers.isnan()]
