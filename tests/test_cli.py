@@ -23,14 +23,15 @@ from heedful.types import Example, Splits
 
 FILE = """
 from tests.tiny import subject
-from heedful import Performance, Permutation
+from heedful.trials import Performance, Permutation
 
 def recipes():
     return [Performance(subject()), Permutation(subject(), limit=10)]
 """
 BROKEN = """
 from dataclasses import dataclass
-from heedful import Artefact, Performance, Recipe
+from heedful.store import Artefact, Recipe
+from heedful.trials import Performance
 from tests.tiny import subject
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ def recipes():
 
 SEEDS = """
 from tests.tiny import subject
-from heedful import Performance
+from heedful.trials import Performance
 
 def recipes():
     return [Performance(subject(seed=seed)) for seed in range(3)]

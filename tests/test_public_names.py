@@ -1,44 +1,81 @@
-"""The front door: every public name is found where the type checker believes it to be, and only when asked for."""
+"""Public names: every stub name resolves, every catalogue class is exported, and nothing heavy is imported early."""
 
 from __future__ import annotations
 
 import ast
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 import heedful
+from heedful import catalogue
 
-BELIEVED = {
-    alias.name: node.module
-    for block in ast.parse(Path(heedful.__file__).read_text(encoding="utf-8")).body
-    if isinstance(block, ast.If)
-    for node in block.body
-    if isinstance(node, ast.ImportFrom)
-    for alias in node.names
-}
+SOURCE = Path(heedful.__file__).parent
+STUBS = sorted(SOURCE.rglob("*.pyi"))
 
 
-def test_every_public_name_is_listed_once_for_readers_for_the_type_checker_and_for_python() -> None:
-    found = [(name, f"heedful.{module}") for module, names in heedful._HOMES.items() for name in names.split()]
-    assert len(found) == len(dict(found))
-    assert dict(found) == BELIEVED
-    assert set(heedful.__all__) == set(BELIEVED)
+def package_name(stub: Path) -> str:
+    return ".".join(("heedful", *stub.parent.relative_to(SOURCE).parts))
 
 
-def test_every_public_name_can_be_fetched_and_no_other() -> None:
-    assert all(getattr(heedful, name) is not None for name in heedful.__all__)
+def stub_names(stub: Path) -> list[str]:
+    body = ast.parse(stub.read_text(encoding="utf-8")).body
+    return [alias.name for node in body if isinstance(node, ast.ImportFrom) for alias in node.names]
+
+
+def test_every_name_of_every_stub_resolves_and_is_listed_once() -> None:
+    missing = []
+    for stub in STUBS:
+        package, names = import_module(package_name(stub)), stub_names(stub)
+        assert sorted(names) == package.__all__
+        missing += [f"{package.__name__}.{name}" for name in names if not _resolves(package.__name__, name)]
+    assert not missing, "\n".join(missing)
+
+
+def _resolves(package: str, name: str) -> bool:
+    try:
+        getattr(import_module(package), name)
+    except (AttributeError, ImportError):
+        return False
+    return True
+
+
+def test_every_package_has_a_stub_and_the_top_names_every_package() -> None:
+    packages = {path.parent.name for path in SOURCE.glob("*/__init__.py")} - {"core"}
+    assert packages <= set(stub_names(SOURCE / "__init__.pyi"))
+    assert packages - {"papers"} <= {stub.parent.name for stub in STUBS}
+
+
+def test_methods_trials_encoders_and_corpora_are_exported_by_their_package() -> None:
+    classes = {
+        *(type(make()) for make in catalogue.METHODS.values()),
+        *catalogue.TRIALS.values(),
+        *(type(corpus) for corpus in catalogue.CORPORA.values()),
+    }
+    missing = [
+        each.__qualname__
+        for each in classes
+        if getattr(import_module(".".join(each.__module__.split(".")[:2])), each.__name__, None) is not each
+    ]
+    assert not missing, "\n".join(sorted(missing))
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="Nonsense"):
-        heedful.__getattr__("Nonsense")
+        vars(heedful)["__getattr__"]("Nonsense")
 
 
-def test_a_worker_that_trains_a_pooled_model_does_not_wait_for_the_transformers_library() -> None:
-    asked = (
-        "import sys; from heedful import BiLSTM, Pooled, Additive, Subject, Mock, Deceive; "
-        "from heedful.training.trained_model import named; named(Pooled(BiLSTM(2), Additive())); "
-        "print('transformers' in sys.modules)"
-    )
+@pytest.mark.parametrize(
+    ("code", "absent"),
+    [
+        ("import heedful, heedful.attributions, heedful.trials", ("torch", "pandas", "transformers")),
+        ("from heedful.models import BiLSTM; from heedful.attributions import Lime", ("transformers",)),
+    ],
+)
+def test_importing_light_names_imports_nothing_heavy(code: str, absent: tuple[str, ...]) -> None:
+    asked = f"import sys; {code}; print([name for name in {absent!r} if name in sys.modules])"
     answer = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
-    assert answer.stdout.strip() == "False"
+    assert answer.stdout.strip() == "[]"

@@ -101,7 +101,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 from beside import VALUE
-from heedful import Artefact, Recipe
+from heedful.store import Artefact, Recipe
 
 @dataclass(frozen=True)
 class Own(Recipe):

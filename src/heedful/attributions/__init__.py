@@ -1,0 +1,5 @@
+"""Token attribution methods: frozen dataclasses, called with (model, batch, target)."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

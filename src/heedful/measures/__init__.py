@@ -1,0 +1,5 @@
+"""Numbers from tensors: divergences, rank correlations, scores and bootstrap intervals."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

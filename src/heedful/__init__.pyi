@@ -1,0 +1,15 @@
+from . import attributions as attributions
+from . import data as data
+from . import measures as measures
+from . import models as models
+from . import papers as papers
+from . import report as report
+from . import store as store
+from . import testing as testing
+from . import training as training
+from . import trials as trials
+from .runner import run as run
+from .store.workspace import Workspace as Workspace
+from .types import UserError as UserError
+
+__version__: str

@@ -1,0 +1,16 @@
+from .bootstrap import bootstrap_interval as bootstrap_interval
+from .bootstrap import paired_bootstrap as paired_bootstrap
+from .divergence import entropy as entropy
+from .divergence import jensen_shannon as jensen_shannon
+from .divergence import kullback_leibler as kullback_leibler
+from .divergence import total_variation as total_variation
+from .feature_agreement import pairwise_rank_agreement_matrix as pairwise_rank_agreement_matrix
+from .feature_agreement import top_k_agreement_matrix as top_k_agreement_matrix
+from .rank_correlation import kendall_matrix as kendall_matrix
+from .rank_correlation import kendall_tau as kendall_tau
+from .rank_correlation import pearson as pearson
+from .rank_correlation import pearson_matrix as pearson_matrix
+from .rank_correlation import spearman as spearman
+from .rank_correlation import spearman_matrix as spearman_matrix
+from .rank_correlation import top_k_kendall as top_k_kendall
+from .rank_correlation import weighted_kendall as weighted_kendall

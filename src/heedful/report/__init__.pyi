@@ -1,0 +1,1 @@
+from .gathering import write_report as write_report

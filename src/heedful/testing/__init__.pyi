@@ -1,0 +1,4 @@
+from .checks import check_explainer as check_explainer
+from .checks import check_measure as check_measure
+from .toy_models import DominantWord as DominantWord
+from .toy_models import PlantedHeads as PlantedHeads

@@ -1,0 +1,15 @@
+from ._trial import Trial as Trial
+from .adversarial_attention import AdversarialAttention as AdversarialAttention
+from .adversarial_training import AdversarialTradeoff as AdversarialTradeoff
+from .adversarial_training import AtteFa as AtteFa
+from .agreement import Agreement as Agreement
+from .dispersal import Dispersal as Dispersal
+from .faithfulness import Faithfulness as Faithfulness
+from .ground_truth import GroundTruth as GroundTruth
+from .imposed_attention import GuidedModel as GuidedModel
+from .imposed_attention import UniformBaseline as UniformBaseline
+from .performance import Performance as Performance
+from .permutation import Permutation as Permutation
+from .plausibility import Plausibility as Plausibility
+from .seed_variance import SeedVariance as SeedVariance
+from .simulability import Simulability as Simulability
