@@ -92,7 +92,14 @@ def dying_at(line: int, work: Callable[[], object]) -> Callable[[], object]:
 
     def watch(frame: FrameType, event: str, _: object) -> TraceFunction | None:
         nonlocal left
-        if frame.f_code.co_name not in {"_alone", "partial", "_make", "_tidy", "write_sealed", "_publish"}:
+        if frame.f_code.co_name not in {
+            "_hold_lock",
+            "partial_folder",
+            "_make",
+            "_delete_leftovers",
+            "_write_artefact",
+            "_publish",
+        }:
             return None
         if event == "line":
             left -= 1
@@ -113,10 +120,10 @@ def aftermath(root: Path, recipe: Recipe) -> dict[str, object]:
     workspace = Workspace(root, data_dir=root)
     with warnings.catch_warnings():
         warnings.simplefilter("error", CorruptArtefactWarning)
-        left = [found.load() and found.name for found in workspace.list_artefacts()]
+        left = [found.load() and found.name for found in workspace.entries()]
         rerun = digest(workspace.get(recipe))
-        again = [found.load() and found.name for found in workspace.list_artefacts()]
-    rubbish = [f"{hidden}/{each.name}" for hidden in (".aside", ".partial") for each in _listed(root / hidden)]
+        again = [found.load() and found.name for found in workspace.entries()]
+    rubbish = [f"{hidden}/{each.name}" for hidden in (".staging", ".partial") for each in _listed(root / hidden)]
     return {"left": left, "rerun": rerun, "finished": again, "rubbish": rubbish}
 
 

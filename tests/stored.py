@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from heedful.store.recipe import Artefact, Json
-from heedful.store.workspace import artefact_folder_name, write_artefact
+from heedful.store.recipe import Artefact, Json, artefact_name
+from heedful.store.workspace import write_artefact
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 COMMENT = "<!--<script>"
@@ -84,7 +84,7 @@ def shelve(root: Path, recipe: Mapping[str, Json], table: pd.DataFrame, *, seed:
 
 def seal(root: Path, description: Mapping[str, Json], table: pd.DataFrame, notes: Mapping[str, Json]) -> Path:
     """Writes any artefact under its name."""
-    folder = root / artefact_folder_name(description)
+    folder = root / artefact_name(description)
     folder.mkdir(parents=True)
     write_artefact(folder, description, Artefact({}, table, dict(notes)))
     return folder

@@ -80,7 +80,7 @@ def test_a_rerun_after_kills_at_random_moments_equals_the_undisturbed_run(recipe
         root = prepared(tmp_path / f"killed-{number}", recipe, whole)
         killed += run_for(recipe, root, moments.uniform(0.05, 0.95) * seconds)
         workspace = Workspace(root, batch_size=2)
-        for finished in workspace.list_artefacts():
+        for finished in workspace.entries():
             finished.load()
         assert_equal(workspace.get(recipe), expected)
     assert killed == MOMENTS, "the moments of the kills missed the work"

@@ -113,7 +113,7 @@ def summary_record(trial: Trial, workspace: Workspace) -> dict[str, Json]:
     artefact = workspace.get(trial)
     about = artefact.notes["about"]
     assert isinstance(about, Mapping)
-    summary = trial.summary(artefact.table)
+    summary = trial.flat_summary(artefact.table)
     return {
         "trial": trial.name,
         **about,
@@ -159,7 +159,7 @@ def _result_line(trial: Trial, workspace: Workspace) -> str:
     about = artefact.notes["about"]
     assert isinstance(about, Mapping)
     where = f"{about['corpus']}, {about['encoder']}, {about['attention']}, seed {about['seed']}"
-    return f"{trial.name} ({where}): {trial.interpretation(trial.summary(artefact.table))}"
+    return f"{trial.name} ({where}): {trial.interpretation(trial.flat_summary(artefact.table))}"
 
 
 app = typer.Typer(
@@ -491,7 +491,7 @@ def _print_cautions(trial: AtteFa, root: Path) -> None:
     workspace = Workspace(root)
     if not workspace.has(trial):
         return
-    accuracy = trial.summary(workspace.get(trial).table)["base_accuracy"]
+    accuracy = trial.flat_summary(workspace.get(trial).table)["base_accuracy"]
     for sentence in data_warnings(trial.subject.corpus.read(workspace.data_dir), accuracy):
         screen.print(sentence, markup=False)
 

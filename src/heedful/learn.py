@@ -99,7 +99,7 @@ class LearnRecipes:
 
     def sentences(self, workspace: Workspace) -> list[str]:
         """What was tested, what was learned, what it means and does not mean; the trial's reading stands before it."""
-        found, summary = workspace.get(self.trial), self.trial.summary(workspace.get(self.trial).table)
+        found, summary = workspace.get(self.trial), self.trial.flat_summary(workspace.get(self.trial).table)
         tested = found.notes["n"]
         assert isinstance(tested, int)
         size = self.trial.arms[0][1][0].data.train_size

@@ -72,7 +72,7 @@ def test_all_280_cells_of_table_3_follow_from_the_rows_of_tables_4_and_5() -> No
     # rows, the deviation the length of their centred vector over sqrt(9), and centring lengthens no vector.
     checked = 0
     for corpus, encoder in MODELS:
-        summary = AtteFa.summary(adversaries(corpus, encoder))
+        summary = AtteFa.flat_summary(adversaries(corpus, encoder))
         print_cells = published_numbers("attefa", {"corpus": corpus, "encoder": encoder, "attention": "additive"})
         for name, unit in UNITS.items():
             within = (0.0 if name == "epoch" else ROUNDED) + unit / 2 + EXACT
@@ -85,7 +85,7 @@ def test_all_280_cells_of_table_3_follow_from_the_rows_of_tables_4_and_5() -> No
 def test_printed_deviations_are_those_of_the_population_and_not_of_a_sample() -> None:
     sample = []
     for corpus, encoder in MODELS:
-        summary = AtteFa.summary(adversaries(corpus, encoder))
+        summary = AtteFa.flat_summary(adversaries(corpus, encoder))
         print_cells = published_numbers("attefa", {"corpus": corpus, "encoder": encoder, "attention": "additive"})
         # Epochs are printed exactly in the rows: only the cell is rounded.
         sample.append(abs(summary["sample_std_epoch"] - print_cells["population_std_epoch"]) <= 0.5)
@@ -107,7 +107,7 @@ def curve_as_instances(corpus: str) -> pd.DataFrame:
 
 @pytest.mark.parametrize("corpus", ["diabetes", "anemia", "sst", "imdb"])
 def test_table_4_is_what_its_rule_chooses_from_table_5(corpus: str) -> None:
-    summary = AdversarialTradeoff.summary(curve_as_instances(corpus))
+    summary = AdversarialTradeoff.flat_summary(curve_as_instances(corpus))
     row = corpus_row("wp_table4", corpus)
     assert row["jsd"] > DIFFERENT_JSD
     assert summary["chosen_lambda"] == row["lambda"]
@@ -119,7 +119,7 @@ def test_table_4_is_what_its_rule_chooses_from_table_5(corpus: str) -> None:
 
 @pytest.mark.parametrize("corpus", ["diabetes", "anemia", "sst", "imdb"])
 def test_the_published_curve_bears_the_names_of_our_summary(corpus: str) -> None:
-    summary = AdversarialTradeoff.summary(curve_as_instances(corpus))
+    summary = AdversarialTradeoff.flat_summary(curve_as_instances(corpus))
     found = published_numbers("tradeoff", {"corpus": corpus, "encoder": "bilstm", "attention": "additive"})
     found = {name: value for name, value in found.items() if not name.endswith(".uniform")}
     assert len(found) == 3 * len(published_tradeoff(corpus)) + 1

@@ -324,7 +324,7 @@ def test_a_little_run_of_all_of_it_finishes_and_says_what_came_out(
     outcomes = runner.run(recipes, workspace, workers=1)
     assert {outcome.error for outcome in outcomes} == {None}
     trial = simulability(recipes)
-    summary = trial.summary(workspace.get(trial).table)
+    summary = trial.flat_summary(workspace.get(trial).table)
     assert {name.split(".")[1] for name in summary if name.startswith("median.")} == {name for name, _ in trial.arms}
     assert "students that see the teacher's answers alone" in trial.interpretation(summary)
     for marked in (recipe for recipe in recipes if isinstance(recipe, Plausibility)):

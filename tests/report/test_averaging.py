@@ -12,7 +12,7 @@ import pytest
 from heedful.attributions.attention import RawAttention
 from heedful.attributions.deeplift import DeepLift
 from heedful.attributions.integrated_gradients import GradientShap, IntegratedGradients
-from heedful.store.workspace import StoredArtefact, Workspace
+from heedful.store.workspace import IndexEntry, Workspace
 from heedful.models.attentive import Additive, Sparsemax
 from heedful.models.encoders import BiLSTM
 from heedful.models.attentive import Attentive
@@ -119,7 +119,7 @@ def test_the_section_says_how_verdicts_of_two_seeds_are_reached(workspace: Works
 
 
 def test_a_warning_of_the_second_seed_alone_is_told(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    def altered(finished: Sequence[StoredArtefact]) -> Iterator[Run]:
+    def altered(finished: Sequence[IndexEntry]) -> Iterator[Run]:
         for each in finished_runs(finished):
             notes = {**each.artefact.notes, **({"n": 11} if each.seed == 1 else {})}
             yield replace(each, artefact=replace(each.artefact, notes=notes))

@@ -12,7 +12,7 @@ import pytest
 
 from heedful.types import Corpus, Splits
 from heedful.store.recipe import Artefact, Json
-from heedful.store.workspace import StoredArtefact, Workspace
+from heedful.store.workspace import IndexEntry, Workspace
 from heedful.data.tokenization import Words
 from heedful.data.splitting import SubsampledCorpus
 from heedful.papers.jain_wallace import single_model_trials
@@ -84,7 +84,7 @@ def test_seeds_of_one_subject_are_told_together(workspace: Workspace) -> None:
     assert told.about["seeds"] == "0, 1"
     assert told.tables[0].caption == "Summary (mean of 2 seeds)"
     values = [
-        Performance.summary(workspace.get(Performance(replace(subject(), seed=seed))).table)["accuracy"]
+        Performance.flat_summary(workspace.get(Performance(replace(subject(), seed=seed))).table)["accuracy"]
         for seed in (0, 1)
     ]
     row = next(row for row in told.tables[0].rows if row[0] == "accuracy")
@@ -96,7 +96,7 @@ def test_seeds_of_one_subject_are_told_together(workspace: Workspace) -> None:
 def test_the_seed_of_the_subject_compared_with_parts_no_runs() -> None:
     def run_of(seed: int, other: int, corpus: str = "sst") -> Run:
         recipe = {"type": "Agreement", "subject": {"corpus": corpus, "seed": seed}, "other": {"seed": other}}
-        finished = StoredArtefact("Agreement-0", "Agreement", cast("dict[str, Json]", recipe), Path("nowhere"))
+        finished = IndexEntry("Agreement-0", "Agreement", cast("dict[str, Json]", recipe), Path("nowhere"))
         return Run(Agreement, finished, Artefact(), None, {})
 
     assert run_of(0, 1).group_key == run_of(1, 2).group_key

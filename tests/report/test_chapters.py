@@ -276,13 +276,13 @@ TRIAL = AdversarialTradeoff(subject(), (1e-3, 1e-2), adversary_training=Training
 def test_figure_2_shows_three_attentions_to_the_same_words(workspace: Workspace) -> None:
     workspace.get(TRIAL)
     words = workspace.get(AttributionTable(TRIAL.subject, RawAttention())).table
-    finished = workspace.list_artefacts()
+    finished = workspace.entries()
     (stored,) = [each for each in finished if each.recipe_class == "Tradeoff"]
     found = tradeoff_heatmaps(stored, finished)
     assert found[-1].title == "Figure 2: a typical text"
     strength = float(found[-1].rows[2].name.removeprefix("trained adversary, lambda "))
     table = stored.load().table
-    chosen = AdversarialTradeoff.summary(table)["chosen_lambda"]
+    chosen = AdversarialTradeoff.flat_summary(table)["chosen_lambda"]
     reached = {
         s: float(table[(table["kind"] == "lambda") & (table["setting"] == s)]["jsd"].mean()) for s in (1e-3, 1e-2)
     }
@@ -311,7 +311,7 @@ def _is_shown(row: pd.Series, weights: tuple[float, ...]) -> bool:
 def test_figure_2_shows_no_adversary_that_was_trained_otherwise(workspace: Workspace, other: AdversarialTradeoff) -> None:
     workspace.get(TRIAL)
     workspace.get(AttributionTable(TRIAL.subject, RawAttention()))
-    finished = workspace.list_artefacts()
+    finished = workspace.entries()
     (stored,) = [each for each in finished if each.recipe_class == "Tradeoff"]
     asked = {"start": other.start, "rescaled": other.rescale_class_weights}
     assert tradeoff_heatmaps(replace(stored, recipe={**stored.recipe, **asked}), finished) == ()
@@ -320,7 +320,7 @@ def test_figure_2_shows_no_adversary_that_was_trained_otherwise(workspace: Works
 def test_figure_2_is_left_out_where_words_or_answers_are_not_stored(workspace: Workspace) -> None:
     workspace.get(TRIAL)
     workspace.get(AttributionTable(TRIAL.subject, RawAttention()))
-    finished = workspace.list_artefacts()
+    finished = workspace.entries()
     (stored,) = [each for each in finished if each.recipe_class == "Tradeoff"]
     assert tradeoff_heatmaps(stored, finished)
     for kind in ("Attributed", "Answers"):

@@ -31,7 +31,7 @@ PALE = ExplanationRow("attention")
 
 def texts_in(root: Path) -> ExplorerTexts:
     """The texts of the only subject of a workspace."""
-    [shelf] = group_by_model(Workspace(root).list_artefacts())
+    [shelf] = group_by_model(Workspace(root).entries())
     return collect_texts(shelf)
 
 
@@ -174,7 +174,7 @@ def test_the_same_workspace_gives_the_same_bytes(tmp_path: Path) -> None:
     films(tmp_path / "w")
     films(tmp_path / "w", seed=1)
     files = [
-        {path.name: path.read_bytes() for path in write_explorers(group_by_model(Workspace(tmp_path / "w").list_artefacts()), folder)}
+        {path.name: path.read_bytes() for path in write_explorers(group_by_model(Workspace(tmp_path / "w").entries()), folder)}
         for folder in (tmp_path / "one", tmp_path / "two")
     ]
     assert files[0] == files[1]
@@ -219,18 +219,18 @@ def test_a_row_of_other_units_is_left_out_and_a_text_without_a_row_keeps_the_oth
 def test_attributions_without_words_give_no_page_but_those_with_words_do(tmp_path: Path) -> None:
     bare = attributed().drop(columns="units")
     shelve(tmp_path / "w", {"type": "Attributed", "split": "test", "method": ATTENTION}, bare)
-    [shelf] = group_by_model(Workspace(tmp_path / "w").list_artefacts())
+    [shelf] = group_by_model(Workspace(tmp_path / "w").entries())
     assert shelf.attributions == ()
     assert write_explorers([shelf], tmp_path / "report") == ()
     shelve(tmp_path / "w", {"type": "Attributed", "split": "test", "method": GRADIENT}, attributed())
-    [path] = write_explorers(group_by_model(Workspace(tmp_path / "w").list_artefacts()), tmp_path / "report")
+    [path] = write_explorers(group_by_model(Workspace(tmp_path / "w").entries()), tmp_path / "report")
     assert [row["name"] for row in data_of(path.read_text())["rows"]] == ["gradient"]
 
 
 def test_texts_of_two_splits_get_two_pages(tmp_path: Path) -> None:
     for split in ("test", "dev"):
         shelve(tmp_path, {"type": "Attributed", "split": split, "method": ATTENTION}, attributed())
-    addresses = [shelf.address for shelf in group_by_model(Workspace(tmp_path).list_artefacts())]
+    addresses = [shelf.address for shelf in group_by_model(Workspace(tmp_path).entries())]
     hexadecimal = addresses[0][-17:-5]
     assert addresses == [
         f"texts/films-bilstm-additive-seed-0-{hexadecimal}.html",
@@ -241,18 +241,18 @@ def test_texts_of_two_splits_get_two_pages(tmp_path: Path) -> None:
 def test_pages_lead_to_the_same_texts_under_other_seeds(tmp_path: Path) -> None:
     for seed in (0, 1):
         films(tmp_path / "w", seed=seed)
-    paths = write_explorers(group_by_model(Workspace(tmp_path / "w").list_artefacts()), tmp_path / "report")
+    paths = write_explorers(group_by_model(Workspace(tmp_path / "w").entries()), tmp_path / "report")
     for path, other in (paths, paths[::-1]):
         links = re.findall(r'<a class="other" href="([^"]*)"', path.read_text(encoding="utf-8"))
         assert links == [other.name]
 
 
 def test_pages_of_subjects_that_are_gone_are_removed_and_foreign_files_stay(tmp_path: Path) -> None:
-    [old] = write_explorers(group_by_model(Workspace(films(tmp_path / "one")).list_artefacts()), tmp_path / "report")
+    [old] = write_explorers(group_by_model(Workspace(films(tmp_path / "one")).entries()), tmp_path / "report")
     foreign = [old.with_name("notes.html"), old.with_name("mine-0123456789ab.html")]
     for path in foreign:
         path.write_text("<p>mine</p>")
-    [new] = write_explorers(group_by_model(Workspace(films(tmp_path / "two", seed=1)).list_artefacts()), tmp_path / "report")
+    [new] = write_explorers(group_by_model(Workspace(films(tmp_path / "two", seed=1)).entries()), tmp_path / "report")
     assert sorted(old.parent.iterdir()) == sorted([new, *foreign])
 
 

@@ -72,7 +72,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def few(tmp_path_factory: pytest.TempPathFactory) -> str:
     root = tmp_path_factory.mktemp("few")
-    [path] = write_explorers(group_by_model(Workspace(films(root / "w")).list_artefacts()), root / "report")
+    [path] = write_explorers(group_by_model(Workspace(films(root / "w")).entries()), root / "report")
     return path.as_uri()
 
 
@@ -250,7 +250,7 @@ def test_all_text_stands_out_from_its_ground(browser: Browser, many: str, scheme
 
 
 def test_nothing_makes_the_page_scroll_sideways_on_a_phone(browser: Browser, tmp_path: Path) -> None:
-    found = collect_texts(group_by_model(Workspace(films(tmp_path / "w")).list_artefacts())[0])
+    found = collect_texts(group_by_model(Workspace(films(tmp_path / "w")).entries())[0])
     wide = tuple(replace(each, uid=UNBROKEN + each.uid, units=(UNBROKEN,) * len(each.units)) for each in found.texts)
     named = replace(found, about={"corpus": UNBROKEN}, classes=(UNBROKEN, UNBROKEN), texts=wide)
     (tmp_path / "w.html").write_text(explorer_html(named), encoding="utf-8")

@@ -20,7 +20,8 @@ from heedful.attributions.integrated_gradients import IntegratedGradients
 from heedful.figures import Axis, Bars, Heatmap, Lines, Matrix, ImageGrid, PatchScores, Pixels, Series
 from heedful.types import read_heads
 from heedful.store.recipe import Artefact, Json, canonical_json
-from heedful.store.workspace import artefact_folder_name, write_artefact
+from heedful.store.recipe import artefact_name
+from heedful.store.workspace import write_artefact
 from heedful.store.workspace import Workspace
 from heedful.data.images import Digits
 from heedful.data.splitting import SubsampledCorpus
@@ -111,7 +112,7 @@ RIGHT: Mapping[str, tuple[int, ...]] = {
 
 
 def told(table: pd.DataFrame, recipe: Mapping[str, Json], corpus: str = "sst") -> ResultRow:
-    summary = Simulability.summary(table)
+    summary = Simulability.flat_summary(table)
     return ResultRow("simulability", corpus, "minilm", "self", summary, {}, table=table, paper=SCAFFOLD, recipe=recipe)
 
 
@@ -296,7 +297,7 @@ MARKED: dict[str, Json] = {
 
 def plausible(corpus: str, parts: Sequence[str] = ("",)) -> ResultRow:
     given = marks(AREAS, parts)
-    summary = Plausibility.summary(given)
+    summary = Plausibility.flat_summary(given)
     return ResultRow("plausibility", corpus, "minilm", "self", summary, {}, table=given, paper=SCAFFOLD, recipe=MARKED)
 
 
@@ -358,7 +359,7 @@ def test_several_corpora_are_drawn_beside_each_other_with_what_they_share() -> N
 
 
 def seal(root: Path, description: Mapping[str, Json], artefact: Artefact) -> None:
-    folder = root / artefact_folder_name(description)
+    folder = root / artefact_name(description)
     folder.mkdir(parents=True)
     write_artefact(folder, description, artefact)
 
@@ -530,7 +531,7 @@ def test_figure_4_shows_the_learned_mix_patch_by_patch_beside_the_picture(pictur
     made = workspace.get(ImageSample(subject, limit=3))
     workspace.get(AttributionTable(subject, InputXGradient(), limit=6))
     weights = torch.tensor([[0.0, 0.25], [0.75, 0.0]])
-    fourth, seventh = picture_mosaics(described(subject), HeadWeights("SMaT", weights), workspace.list_artefacts())
+    fourth, seventh = picture_mosaics(described(subject), HeadWeights("SMaT", weights), workspace.entries())
     assert fourth.columns == ("picture", "gradient x input", "attention, all layers", "attention, last layer", "SMaT")
     assert len(fourth.rows) == 3
     heads = made.tensors["heads"][0].double()
@@ -542,7 +543,7 @@ def test_figure_4_shows_the_learned_mix_patch_by_patch_beside_the_picture(pictur
     assert isinstance(picture, Pixels)
     assert picture.rows[3][5] == pytest.approx((float(made.tensors["images"][0, 0, 3, 5]) / 255,) * 3)
     assert (len(seventh.rows), len(seventh.columns)) == (2, 2)
-    assert picture_mosaics(described(replace(subject, seed=5)), None, workspace.list_artefacts()) == ()
+    assert picture_mosaics(described(replace(subject, seed=5)), None, workspace.entries()) == ()
 
 
 def test_a_mosaic_is_drawn_without_anything_from_outside_and_told_in_words() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
+import sys
 from dataclasses import dataclass, field, make_dataclass, replace
 from enum import Enum
 from pathlib import Path
@@ -13,8 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.store.recipe import OMIT_IF_DEFAULT, Artefact, Recipe, canonical_json, derive_seed, fingerprint
+from heedful.store.recipe import Artefact, Recipe, canonical_json, code_digest, derive_seed, fingerprint
 from heedful.store.workspace import Workspace
+from heedful.tasks import BinaryClassification
 from heedful.types import Corpus, Splits
 
 DATA = Path("data")
@@ -80,14 +83,60 @@ class Read(Recipe):
 
 
 def test_fingerprint_is_the_hash_of_this_very_text() -> None:
+    code = {each: code_digest(each) for each in (Rate, Grow, Colour, Compare)}
     text = (
-        b'{"first":{"rate":{"floor":null,"start":0.5,"type":"Rate"},"revision":1,"seed":1,"type":"Grow"},'
-        b'"loan":null,"note":{"member":"BLUE","type":"Colour"},"rest":[],"revision":3,"type":"Compare"}'
-    )
+        f'{{"code":"{code[Compare]}","first":{{"code":"{code[Grow]}","rate":{{"code":"{code[Rate]}","floor":null,'
+        f'"start":0.5,"type":"{__name__}.Rate"}},"revision":1,"seed":1,"type":"{__name__}.Grow"}},"loan":null,'
+        f'"note":{{"code":"{code[Colour]}","member":"BLUE","type":"{__name__}.Colour"}},"rest":[],"revision":3,'
+        f'"type":"{__name__}.Compare"}}'
+    ).encode()
     assert fingerprint(Compare(note=Colour.BLUE), DATA) == hashlib.sha256(text).hexdigest()
     assert Workspace(DATA, data_dir=DATA).artefact_name(Compare(note=Colour.BLUE)) == (
         f"Compare-{hashlib.sha256(text).hexdigest()[:12]}"
     )
+
+
+def test_classes_of_the_package_have_no_code_digest() -> None:
+    assert canonical_json(BinaryClassification(), DATA) == {"type": "heedful.tasks.BinaryClassification"}
+
+
+METHOD = """
+from dataclasses import dataclass
+from helper import shift
+SCALE = {scale}
+def double(x):
+    return {double} * x  {comment}
+@dataclass(frozen=True)
+class Mine:
+    seed: int = 0
+    def __call__(self, x):
+        return [double(value) * SCALE + shift(value) for value in x]
+def unrelated():
+    return {unrelated}
+"""
+
+
+def load_method(folder: Path, **changes: object) -> type:
+    """The class Mine of a module written anew, with its helper module."""
+    values = {"scale": 3, "double": 2, "comment": "", "unrelated": 1, "shift": 1, **changes}
+    (folder / "helper.py").write_text(f"def shift(x):\n    return x + {values.pop('shift')}\n")
+    (folder / "mine.py").write_text(METHOD.format(**values))
+    for name in ("mine", "helper"):
+        sys.modules.pop(name, None)
+    importlib.invalidate_caches()
+    found: type = importlib.import_module("mine").Mine
+    return found
+
+
+def test_code_outside_the_package_counts_wherever_it_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    digest = {
+        str(changes): canonical_json(load_method(tmp_path, **changes)(), DATA)["code"]  # type: ignore[index, call-overload]
+        for changes in ({}, {"scale": 4}, {"double": 5}, {"shift": 9}, {"comment": "# twice"}, {"unrelated": 2})
+    }
+    assert len(set(digest.values())) == 4
+    assert digest["{}"] == digest["{'comment': '# twice'}"] == digest["{'unrelated': 2}"]
 
 
 def test_order_in_which_fields_are_declared_does_not_matter() -> None:
@@ -150,7 +199,12 @@ def test_content_of_a_corpus_counts_and_is_read_once(tmp_path: Path) -> None:
     (tmp_path / "notebook.txt").write_text("one fine day")
     assert fingerprint(recipe, tmp_path) == before
     expected = hashlib.sha256(b"one fine day").hexdigest()
-    assert canonical_json(Notebook(), tmp_path) == {"type": "Notebook", "lower": True, "content": expected}
+    assert canonical_json(Notebook(), tmp_path) == {
+        "type": f"{__name__}.Notebook",
+        "code": code_digest(Notebook),
+        "lower": True,
+        "content": expected,
+    }
 
 
 @pytest.mark.parametrize("alien", [[1], {"a": 1}, {1}, b"x", numpy.int64(1), object(), Grow, len])
@@ -175,7 +229,7 @@ def test_recipe_that_is_not_frozen_is_refused_with_the_remedy(tmp_path: Path) ->
         with pytest.raises(TypeError, match=r"(Loose|Bare) .*@dataclass\(frozen=True\)"):
             Workspace(tmp_path).get(recipe)
     for alien in (Rate(), Grow, None):
-        with pytest.raises(TypeError, match=r"is no recipe.*frozen dataclass that inherits from Recipe"):
+        with pytest.raises(TypeError, match=r"is not a recipe.*frozen dataclass that inherits from Recipe"):
             Workspace(tmp_path).get(alien)  # type: ignore[arg-type]
     assert list(tmp_path.iterdir()) == []
 
@@ -201,17 +255,3 @@ def test_derived_seeds_fit_a_generator_and_differ_with_any_part(one: list[int | 
 
 def test_derived_seed_is_the_head_of_a_hash_written_out_here() -> None:
     assert derive_seed(3, "r-1") == int.from_bytes(hashlib.sha256(b'[3,"r-1"]').digest()[:8], "big") // 2
-
-
-@dataclass(frozen=True)
-class Grown(Grow):
-    """A recipe that got another field when there was finished work already."""
-
-    depth: int = field(default=2, metadata=OMIT_IF_DEFAULT)
-
-
-def test_a_field_that_came_later_counts_only_where_it_is_not_at_its_default() -> None:
-    before = canonical_json(Grow(), DATA)
-    assert isinstance(before, dict)
-    assert canonical_json(Grown(), DATA) == before | {"type": "Grown"}
-    assert canonical_json(Grown(depth=3), DATA) == before | {"type": "Grown", "depth": 3}

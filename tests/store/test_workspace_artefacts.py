@@ -17,7 +17,7 @@ from heedful.store.recipe import Artefact, Json, Recipe
 from heedful.store.workspace import CorruptArtefactError, Workspace
 from heedful.types import UserError
 
-FILES = ("tensors.safetensors", "table.parquet", "notes.json", "recipe.json", "seal.json")
+FILES = ("tensors.safetensors", "table.parquet", "notes.json", "recipe.json", "index.json", "manifest.json")
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ def test_make_that_gives_no_artefact_is_refused(workspace: Workspace, monkeypatc
 def test_no_flipped_bit_escapes(workspace: Workspace, monkeypatch: pytest.MonkeyPatch, file: str) -> None:
     table = pandas.DataFrame({"uid": ["a", "b"], "score": [0.5, 1.5]})
     serve(workspace, Artefact({"w": torch.arange(9.0)}, table, {"note": "kept"}), monkeypatch)
-    [found] = workspace.list_artefacts()
+    [found] = workspace.entries()
     content = (found.path / file).read_bytes()
     for place in range(0, len(content), max(1, len(content) // 150)):
         flipped = bytearray(content)
@@ -165,8 +165,8 @@ def test_disk_that_is_full_is_one_line_and_leaves_nothing(
             serve(workspace, big, monkeypatch)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert workspace.list_artefacts() == []
-    assert list((workspace.root / ".aside").iterdir()) == []
+    assert workspace.entries() == []
+    assert list((workspace.root / ".staging").iterdir()) == []
     serve(workspace, big, monkeypatch)
     assert workspace.has(Given())
 
@@ -187,4 +187,4 @@ def test_everything_is_on_the_disk_before_the_name_is(workspace: Workspace, monk
     monkeypatch.setattr(os, "rename", note_rename)
     workspace.get(Given())
     folder = workspace.artefact_name(Given())
-    assert events == ["tensors", "table", "notes", "recipe", "seal", folder, "rename", "work"]
+    assert events == ["index", "notes", "recipe", "manifest", folder, "rename", "work"]

@@ -80,9 +80,9 @@ def test_performance_has_a_row_per_test_instance_and_the_scores_of_the_subject(w
     artefact = workspace.get(Performance(subject()))
     scores = workspace.get(subject()).notes["scores"]
     assert isinstance(scores, dict)
-    assert Performance.summary(artefact.table) == pytest.approx(scores["test"])
+    assert Performance.flat_summary(artefact.table) == pytest.approx(scores["test"])
     assert len(artefact.table) == 40
-    assert "right on" in Performance.interpretation(Performance.summary(artefact.table))
+    assert "right on" in Performance.interpretation(Performance.flat_summary(artefact.table))
     assert len(Performance.figures(artefact.table)) == 1
 
 

@@ -246,7 +246,7 @@ def test_methods_and_trials_examine_a_given_model_like_any_subject(folder: Path,
     table = workspace.get(AttributionTable(subject, RawAttention())).table
     assert len(table) == 12
     assert table["units"][0][0] == "<cls>"
-    assert Performance.summary(workspace.get(Performance(subject)).table)["accuracy"] > 0.95
+    assert Performance.flat_summary(workspace.get(Performance(subject)).table)["accuracy"] > 0.95
     assert len(workspace.get(Permutation(subject, permutations=4)).table) == 12
 
 

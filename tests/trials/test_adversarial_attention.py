@@ -221,9 +221,9 @@ def test_a_text_of_one_word_has_no_share_and_no_other_attention() -> None:
     assert found["epsilon_max"][0] == 0
     assert math.isnan(found["share"][0])
     assert found["adversary"][0] == [1.0]
-    single = AdversarialAttention.summary(found.head(1))
+    single = AdversarialAttention.flat_summary(found.head(1))
     assert "no other weights exist" in AdversarialAttention.interpretation(single)
-    assert AdversarialAttention.summary(found)["share_of_bound"] == pytest.approx(found["share"][1])
+    assert AdversarialAttention.flat_summary(found)["share_of_bound"] == pytest.approx(found["share"][1])
 
 
 def test_a_smaller_epsilon_gives_less_on_every_text() -> None:
@@ -293,7 +293,7 @@ def hand_made() -> pd.DataFrame:
 
 
 def test_the_summary_is_by_class_and_by_bin() -> None:
-    found = AdversarialAttention.summary(hand_made())
+    found = AdversarialAttention.flat_summary(hand_made())
     expected = {
         "n": 4,
         "epsilon": 0.05,
@@ -333,19 +333,19 @@ def test_figures_four_and_five_are_drawn_from_the_rows() -> None:
 
 def test_the_reading_says_how_sure_it_is() -> None:
     table = hand_made()
-    mixed = AdversarialAttention.interpretation(AdversarialAttention.summary(table))
+    mixed = AdversarialAttention.interpretation(AdversarialAttention.flat_summary(table))
     assert "80% as far" in mixed
     assert "within 0.05" in mixed
     assert "75% of the texts" in mixed
     assert "For 1 texts they were found by search" in mixed
-    assert "proven" in AdversarialAttention.interpretation(AdversarialAttention.summary(table.head(3)))
+    assert "proven" in AdversarialAttention.interpretation(AdversarialAttention.flat_summary(table.head(3)))
     assert "even farther ones may exist" in AdversarialAttention.interpretation(
-        AdversarialAttention.summary(table.tail(1))
+        AdversarialAttention.flat_summary(table.tail(1))
     )
 
 
 def test_an_empty_table_is_summed_and_drawn() -> None:
     empty = hand_made().head(0)
-    assert AdversarialAttention.summary(empty)["n"] == 0
-    assert AdversarialAttention.interpretation(AdversarialAttention.summary(empty)).endswith(".")
+    assert AdversarialAttention.flat_summary(empty)["n"] == 0
+    assert AdversarialAttention.interpretation(AdversarialAttention.flat_summary(empty)).endswith(".")
     assert len(AdversarialAttention.figures(empty)) == 2

@@ -40,12 +40,12 @@ def test_every_point_has_every_instance_once(table: pd.DataFrame) -> None:
 
 
 def test_a_larger_lambda_goes_farther(table: pd.DataFrame) -> None:
-    summary = AdversarialTradeoff.summary(table)
+    summary = AdversarialTradeoff.flat_summary(table)
     assert summary["jsd.lambda_2"] > summary["jsd.lambda_0"] + 0.05
 
 
 def test_points_are_means_over_instances_on_the_papers_scale(table: pd.DataFrame) -> None:
-    summary = AdversarialTradeoff.summary(table)
+    summary = AdversarialTradeoff.flat_summary(table)
     rows = table[(table["kind"] == "lambda") & (table["setting"] == 2.0)]
     assert summary["jsd.lambda_2"] == pytest.approx(rows["jsd"].mean())
     assert summary["tvd.lambda_2"] == pytest.approx(rows["stvd"].mean() / 2)
@@ -57,7 +57,7 @@ def test_points_are_means_over_instances_on_the_papers_scale(table: pd.DataFrame
 
 
 def test_free_weights_are_those_of_the_other_papers_trial(table: pd.DataFrame, workspace: Workspace) -> None:
-    summary = AdversarialTradeoff.summary(table)
+    summary = AdversarialTradeoff.flat_summary(table)
     free = workspace.get(AdversarialAttention(subject())).table
     assert summary["jsd.exact"] == pytest.approx(free["epsilon_max"].mean())
     assert summary["jsd.exact"] >= summary["jsd.search"] - 1e-9
@@ -99,8 +99,8 @@ def made_up(points: dict[float, tuple[float, float]]) -> pd.DataFrame:
 
 
 def test_a_sagging_curve_is_called_easily_manipulated_and_a_bulging_one_not() -> None:
-    sagging = AdversarialTradeoff.summary(made_up({0.0: (0.0, 0.0), 1e-3: (0.6, 0.01), 1.0: (0.69, 0.4)}))
-    bulging = AdversarialTradeoff.summary(made_up({0.0: (0.0, 0.0), 1e-3: (0.1, 0.35), 1.0: (0.69, 0.4)}))
+    sagging = AdversarialTradeoff.flat_summary(made_up({0.0: (0.0, 0.0), 1e-3: (0.6, 0.01), 1.0: (0.69, 0.4)}))
+    bulging = AdversarialTradeoff.flat_summary(made_up({0.0: (0.0, 0.0), 1e-3: (0.1, 0.35), 1.0: (0.69, 0.4)}))
     assert sagging["convexity"] < 0.3
     assert bulging["convexity"] > 1.5
     assert "sags" in AdversarialTradeoff.interpretation(sagging)
@@ -109,23 +109,23 @@ def test_a_sagging_curve_is_called_easily_manipulated_and_a_bulging_one_not() ->
 
 
 def test_a_copy_that_costs_something_is_not_held_against_the_distance() -> None:
-    flat = AdversarialTradeoff.summary(made_up({0.0: (0.02, 0.02), 1e-3: (0.4, 0.022), 1e-2: (0.66, 0.03)}))
+    flat = AdversarialTradeoff.flat_summary(made_up({0.0: (0.02, 0.02), 1e-3: (0.4, 0.022), 1e-2: (0.66, 0.03)}))
     assert flat["least_tvd"] == pytest.approx(0.02)
     assert "distance is cheap" in AdversarialTradeoff.interpretation(flat)
 
 
 def test_one_lambda_makes_no_curve_whatever_it_reached() -> None:
     for reached in (0.02, 0.6):
-        told = AdversarialTradeoff.interpretation(AdversarialTradeoff.summary(made_up({0.0: (reached, 0.01)})))
+        told = AdversarialTradeoff.interpretation(AdversarialTradeoff.flat_summary(made_up({0.0: (reached, 0.01)})))
         assert told.endswith("The curve has one point only: give more lambdas to see its shape.")
 
 
 def test_distance_is_not_called_cheap_where_nobody_went_far() -> None:
-    near = AdversarialTradeoff.summary(made_up({0.0: (0.02, 0.01), 1e-4: (0.05, 0.012)}))
+    near = AdversarialTradeoff.flat_summary(made_up({0.0: (0.02, 0.01), 1e-4: (0.05, 0.012)}))
     assert AdversarialTradeoff.interpretation(near).endswith(
         "But no adversary went far (JSD 0.05): give larger lambdas."
     )
-    still = AdversarialTradeoff.summary(made_up({0.0: (0.0, 0.3), 1e-4: (0.0, 0.01)}))
+    still = AdversarialTradeoff.flat_summary(made_up({0.0: (0.0, 0.3), 1e-4: (0.0, 0.01)}))
     assert AdversarialTradeoff.interpretation(still).endswith(
         "But no adversary went far (JSD 0.00): give larger lambdas."
     )
@@ -134,14 +134,14 @@ def test_distance_is_not_called_cheap_where_nobody_went_far() -> None:
 def test_a_text_of_one_word_has_no_share_of_the_bound() -> None:
     rows = made_up({0.0: (0.23, 0.0)})
     alone = rows.iloc[:1].assign(uid="alone", jsd=1e-17, bound=0.0)
-    summary = AdversarialTradeoff.summary(pd.concat([rows, alone], ignore_index=True))
+    summary = AdversarialTradeoff.flat_summary(pd.concat([rows, alone], ignore_index=True))
     assert summary["share_of_bound.lambda_0"] == pytest.approx(0.23 / 0.69)
 
 
 def test_the_chosen_lambda_has_the_best_f1_among_those_that_are_different() -> None:
     rows = made_up({1e-4: (0.1, 0.0), 1e-3: (0.45, 0.03), 1e-2: (0.6, 0.1)})
     rows.loc[(rows["setting"] == 1e-2) & (rows["label"] == 1), "answered"] = 0
-    assert AdversarialTradeoff.summary(rows)["chosen_lambda"] == 1e-3
+    assert AdversarialTradeoff.flat_summary(rows)["chosen_lambda"] == 1e-3
 
 
 def test_a_negative_lambda_is_refused() -> None:
@@ -158,7 +158,7 @@ def test_scores_of_classes_agree_with_hand_counts() -> None:
 def test_dispersal_counts_each_pair_of_members_once(workspace: Workspace) -> None:
     trial = Dispersal(subject(), 3, fit=SHORT)
     rows = workspace.get(trial).table
-    summary = Dispersal.summary(rows)
+    summary = Dispersal.flat_summary(rows)
     between = pd.DataFrame(rows["between"].tolist()).mean().to_numpy().reshape(3, 3)
     assert between.diagonal() == pytest.approx([0, 0, 0], abs=1e-7)
     assert between == pytest.approx(between.T)

@@ -130,7 +130,7 @@ def test_where_the_decoder_ignores_attention_other_attention_is_free(workspace: 
     trial = AtteFa(
         base, (1,), adversary_training=replace(SHORT, epochs=20, batch_size=32, optimizer=Adam(lr=0.01)), start="base"
     )
-    summary = AtteFa.summary(workspace.get(trial).table)
+    summary = AtteFa.flat_summary(workspace.get(trial).table)
     assert summary["base_accuracy"] > 0.9
     assert summary["share_of_mean_bound"] > 0.5
     assert summary["attefa"] < 0.01
@@ -140,7 +140,7 @@ def test_where_the_decoder_ignores_attention_other_attention_is_free(workspace: 
 def test_where_all_states_are_alike_free_weights_reach_the_bound_and_none_can_be_learned(workspace: Workspace) -> None:
     base = replace(subject(epochs=6), architecture=Deaf())
     trial = AtteFa(base, (1,), adversary_training=replace(SHORT, epochs=30))
-    summary = AtteFa.summary(workspace.get(trial).table)
+    summary = AtteFa.flat_summary(workspace.get(trial).table)
     exact = workspace.get(AdversarialAttention(base)).table
     assert (exact["epsilon_max"] - exact["bound"]).abs().max() < 1e-6
     # Hidden states are all alike, so no attention can be learned either, and what is predicted is a constant.
@@ -153,7 +153,7 @@ def test_where_all_states_are_alike_free_weights_reach_the_bound_and_none_can_be
 
 def test_one_decisive_word_costs_what_a_constant_prediction_costs(workspace: Workspace) -> None:
     trial = AtteFa(token_wise(), (1, 2), adversary_training=SHORT)
-    summary = AtteFa.summary(workspace.get(trial).table)
+    summary = AtteFa.flat_summary(workspace.get(trial).table)
     assert summary["base_accuracy"] > 0.85
     assert summary["attefa"] == pytest.approx(summary["collapse"], rel=0.1)
     assert "gave up" in AtteFa.interpretation(summary)
@@ -181,14 +181,14 @@ def test_means_and_both_deviations_and_the_floor_by_hand() -> None:
     numbers = {"attefa": [0.2, 0.4, 0.05], "tvd": [0.1, 0.2, 0.01], "jsd": [0.6, 0.6, 0.1], "f1": [0.8, 0.7, 0.9]}
     others = ("accuracy", "constant", "collapse", "share_of_bound", "attefa_of_bound", "base_f1", "base_accuracy")
     table = pd.DataFrame({**rows, **numbers, **{name: [0.5] * 3 for name in others}})
-    summary = AtteFa.summary(table)
+    summary = AtteFa.flat_summary(table)
     assert summary["attefa"] == pytest.approx(0.3)
     assert summary["population_std_attefa"] == pytest.approx(0.1)
     assert summary["sample_std_attefa"] == pytest.approx(0.1 * math.sqrt(2))
     assert summary["floor"] == pytest.approx(0.05)
     assert summary["epoch"] == 4
     assert "noise floor" in AtteFa.interpretation(summary)
-    still = AtteFa.summary(table.assign(attefa=math.nan, collapse=math.nan, jsd=0.0))
+    still = AtteFa.flat_summary(table.assign(attefa=math.nan, collapse=math.nan, jsd=0.0))
     assert AtteFa.interpretation(still).startswith(
         "AtteFa is not defined here: no adversary's attention moved away from the base's"
     )

@@ -109,7 +109,7 @@ def test_constant_scores_are_undefined_and_counted_but_not_averaged(table: pd.Da
     rows = pair(table, "attention", "flat")
     assert rows["defined"].tolist() == (rows["length"] == 5).tolist()
     assert 0 < rows["defined"].sum() < 60
-    summary = Agreement.summary(table)
+    summary = Agreement.flat_summary(table)
     assert summary["undefined.attention~flat"] == 60 - rows["defined"].sum()
     assert summary["n.attention~flat"] == rows["defined"].sum()
     assert summary["mean.attention~flat"] == pytest.approx(rows["value"][rows["defined"]].mean())
@@ -161,7 +161,7 @@ def test_significant_shares_are_those_of_scipy_on_the_same_rows(table: pd.DataFr
         found.append((*oracle("kendall", x, y), one["predicted"]))
     positive = sum(p <= 0.05 and value > 0 for value, p, _ in found)
     negative = sum(p <= 0.05 and value < 0 for value, p, _ in found)
-    summary = Agreement.summary(table)
+    summary = Agreement.flat_summary(table)
     assert positive != negative
     assert min(positive, negative) > 0
     assert summary["significant_positive.attention~signed"] == pytest.approx(positive / 60)
@@ -174,7 +174,7 @@ def test_significant_shares_are_those_of_scipy_on_the_same_rows(table: pd.DataFr
 
 @pytest.mark.parametrize("null", ["random", "permuted-attention"])
 def test_nulls_agree_with_attention_at_zero_within_the_error_of_the_mean(null: str, table: pd.DataFrame) -> None:
-    summary = Agreement.summary(table)
+    summary = Agreement.flat_summary(table)
     error = summary[f"std.attention~{null}"] / math.sqrt(60)
     assert 0 < error < 0.1
     assert abs(summary[f"mean.attention~{null}"]) < 3 * error
@@ -197,7 +197,7 @@ def test_the_top_of_a_trial_is_the_measure_on_its_rows(workspace: Workspace) -> 
         workspace.get(Agreement(SUBJECT, methods, (), measure="top-k", k=k)).table for k in (2, 0.5, "nonzero")
     )
     assert fixed["p_value"].isna().all()
-    assert math.isnan(Agreement.summary(fixed)["significant.attention~random(seed-4)"])
+    assert math.isnan(Agreement.flat_summary(fixed)["significant.attention~random(seed-4)"])
     for index, uid in enumerate(fixed["uid"]):
         kept = torch.tensor(attention.loc[uid, "scored"])
         x, y = (torch.tensor(t.loc[uid, "scores"])[kept] for t in (attention, random))
@@ -265,7 +265,7 @@ def test_a_share_is_drawn_and_told_from_nothing_to_all_and_a_correlation_is_not(
         assert isinstance(gradient, Histogram)
         assert isinstance(matrix, Matrix)
         assert gradient.x.limits == matrix.limits == (low, 1.0)
-        summary = Agreement.summary(table)
+        summary = Agreement.flat_summary(table)
         assert said in Agreement.interpretation(summary)
         assert summary.get("lowest") == (None if measure == "kendall" else 0.0)
 
@@ -279,7 +279,7 @@ def test_attributions_are_shared_and_made_once(tmp_path: Path) -> None:
     assert workspace.get(trial).notes["n"] == 7
     assert workspace.get(trial).notes["of"] == 40
     workspace.get(Agreement(small, methods, measure="spearman", limit=7))
-    kinds = [finished.recipe_class for finished in workspace.list_artefacts()]
+    kinds = [finished.recipe_class for finished in workspace.entries()]
     assert kinds.count("Attributed") == len(trial.dependencies) == 5
     assert all(workspace.has(need) for need in trial.dependencies)
 
@@ -430,7 +430,7 @@ def known() -> pd.DataFrame:
 
 
 def test_the_summary_of_known_rows() -> None:
-    found = Agreement.summary(known().sample(frac=1, random_state=2))
+    found = Agreement.flat_summary(known().sample(frac=1, random_state=2))
     assert found["n"] == 2
     assert found["mean.attention~gradient"] == pytest.approx(0.3)
     assert found["std.attention~gradient"] == pytest.approx(0.1)
@@ -457,8 +457,8 @@ def test_a_share_of_the_top_with_itself_is_not_drawn_as_1() -> None:
 def test_four_predicted_classes_are_not_told_apart() -> None:
     copies = [known().replace({"uid": {"x": f"x{i}", "y": f"y{i}"}}).assign(predicted=i) for i in range(4)]
     three, four = pd.concat(copies[:3]), pd.concat(copies)
-    assert "mean.attention~gradient.class_2" in Agreement.summary(three)
-    assert not any("class" in name for name in Agreement.summary(four))
+    assert "mean.attention~gradient.class_2" in Agreement.flat_summary(three)
+    assert not any("class" in name for name in Agreement.flat_summary(four))
     histogram = Agreement.figures(four)[0]
     assert isinstance(histogram, Histogram)
     assert [series.name for series in histogram.series] == ["all instances", "random (null)"]
@@ -498,7 +498,7 @@ def test_attention_of_another_seed_stands_beside_the_nulls_but_is_not_called_one
 
 
 def test_the_reading_weighs_attention_against_chance_and_the_other_measures() -> None:
-    summary = Agreement.summary(known())
+    summary = Agreement.flat_summary(known())
     less = Agreement.interpretation(summary)
     assert "attention agrees with gradient at 0.30 and loo at 0.00, where 1 is" in less
     assert "as chance has it: random at 0.00." in less
@@ -515,13 +515,13 @@ def test_the_reading_weighs_attention_against_chance_and_the_other_measures() ->
 
 
 def test_variants_of_one_method_do_not_count_as_measures_that_agree() -> None:
-    summary = Agreement.summary(known().replace("loo", "gradient(no-cut)"))
+    summary = Agreement.flat_summary(known().replace("loo", "gradient(no-cut)"))
     assert "agree with each other" not in Agreement.interpretation(summary)
     assert Agreement.interpretation(summary).endswith("more than chance does.")
 
 
 def test_the_reading_tells_what_another_training_gives(table: pd.DataFrame) -> None:
-    summary = Agreement.summary(table)
+    summary = Agreement.flat_summary(table)
     again = summary["mean.attention~attention-of-another-seed"]
     told = Agreement.interpretation(summary)
     assert f"The same model trained from another seed agrees with it at {again:.2f}." in told

@@ -94,7 +94,7 @@ def test_what_was_compared_is_told_in_words_and_on_axes_and_the_usual_is_not(
         ("unit", False, "agrees with", "Kendall's tau"),
     ):
         table = workspace.get(Agreement(pieced, SIGNED, (), level=level, special_tokens=specials)).table  # type: ignore[arg-type]
-        summary = Agreement.summary(table)
+        summary = Agreement.flat_summary(table)
         assert [name for name in ("by_word", "special_tokens") if name in summary] == [
             name for name, so in (("by_word", level == "word"), ("special_tokens", specials)) if so
         ]
@@ -110,7 +110,7 @@ def test_a_table_that_was_made_before_there_was_a_choice_is_told_as_usual(
 ) -> None:
     table = workspace.get(Agreement(pieced, SIGNED, ())).table
     older = table.drop(columns=["level", "special_tokens"])
-    assert Agreement.summary(older) == Agreement.summary(table)
+    assert Agreement.flat_summary(older) == Agreement.flat_summary(table)
     assert Agreement.figures(older) == Agreement.figures(table)
 
 

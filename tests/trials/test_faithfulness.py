@@ -368,7 +368,7 @@ def test_rows_are_what_the_measures_say_of_the_stored_scores(table: pd.DataFrame
 
 
 def test_excess_is_the_mean_gain_over_random_and_its_interval_that_of_resampled_instances(table: pd.DataFrame) -> None:
-    summary = Faithfulness.summary(table)
+    summary = Faithfulness.flat_summary(table)
     wide = table.pivot(index="uid", columns="method", values="aopc_sufficiency")
     gain = wide["random"] - wide["attention"]
     assert summary["aopc_sufficiency.attention"] == pytest.approx(wide["attention"].mean())
@@ -383,7 +383,7 @@ def test_excess_is_the_mean_gain_over_random_and_its_interval_that_of_resampled_
 
 
 def test_what_the_model_needs_beats_random_and_its_reverse_is_worse(table: pd.DataFrame) -> None:
-    summary = Faithfulness.summary(table)
+    summary = Faithfulness.flat_summary(table)
     for name, measure in FAITHFULNESS_MEASURES.items():
         if measure.has_random_control:
             assert summary[f"low.{name}.leave-one-out(logit)"] > 0
@@ -399,9 +399,9 @@ def test_undefined_numbers_are_counted_and_left_out_of_means(table: pd.DataFrame
     holed = table.copy()
     first = holed["uid"] == "test-0"
     holed.loc[first & (holed["method"] == "attention"), "monotonicity"] = NAN
-    summary = Faithfulness.summary(holed)
+    summary = Faithfulness.flat_summary(holed)
     rows = holed[(holed["method"] == "attention") & ~first]
-    assert summary["undefined.monotonicity.attention"] == Faithfulness.summary(table)[
+    assert summary["undefined.monotonicity.attention"] == Faithfulness.flat_summary(table)[
         "undefined.monotonicity.attention"
     ] + (1.0 if math.isfinite(table.loc[first & (table["method"] == "attention"), "monotonicity"].item()) else 0.0)
     assert summary["monotonicity.attention"] == pytest.approx(rows["monotonicity"].mean())
@@ -409,7 +409,7 @@ def test_undefined_numbers_are_counted_and_left_out_of_means(table: pd.DataFrame
 
 def test_few_texts_give_no_interval_and_that_is_said(table: pd.DataFrame) -> None:
     few = table[table["uid"].isin([f"test-{number}" for number in range(9)])]
-    summary = Faithfulness.summary(few)
+    summary = Faithfulness.flat_summary(few)
     assert math.isnan(summary["low.deletion_auc.attention"])
     assert math.isfinite(summary["excess.deletion_auc.attention"])
     assert "no interval" in Faithfulness.interpretation(summary)
@@ -425,7 +425,7 @@ def test_figures_show_curves_from_the_whole_text_and_gains_with_their_intervals(
     assert len({round(values.values[0], 9) for _, values in deletion.curves}) == 1
     assert len({round(values.values[-1], 9) for _, values in deletion.curves}) == 1
     assert deletion.curves[0][1].values[0] == pytest.approx(insertion.curves[0][1].values[-1])
-    summary = Faithfulness.summary(table)
+    summary = Faithfulness.flat_summary(table)
     assert isinstance(bars[0], Bars)
     assert bars[0].labels == ("attention", "leave-one-out(logit)", "opposite")
     assert bars[0].series[0].values[1] == summary["excess.aopc_comprehensiveness.leave-one-out(logit)"]
@@ -437,10 +437,10 @@ def test_a_random_method_is_not_its_own_opponent_and_other_seeds_are(workspace: 
     trial = Faithfulness(SUBJECT, (Random(), Random(1)), steps=4, samples=2)
     found = workspace.get(trial)
     assert found.table["method"].drop_duplicates().tolist() == ["random(seed-1)", "random"]
-    summary = trial.summary(found.table)
+    summary = trial.flat_summary(found.table)
     assert summary["low.aopc_comprehensiveness.random(seed-1)"] < 0 < summary["high.deletion_auc.random(seed-1)"]
     alone = workspace.get(Faithfulness(SUBJECT, (Random(),), steps=4, samples=2)).table
-    assert "only random scores" in Faithfulness.interpretation(Faithfulness.summary(alone))
+    assert "only random scores" in Faithfulness.interpretation(Faithfulness.flat_summary(alone))
 
 
 @dataclass(frozen=True)
@@ -481,17 +481,19 @@ def test_other_ways_to_take_units_away_give_other_numbers_for_the_same_texts(
 def test_scores_without_signs_are_named_and_the_signed_form_of_leaving_one_out_is_not(
     table: pd.DataFrame, workspace: Workspace
 ) -> None:
-    summary = Faithfulness.summary(table)
+    summary = Faithfulness.flat_summary(table)
     assert [name for name in summary if name.startswith("unsigned.")] == ["unsigned.attention"]
     assert Faithfulness.interpretation(summary).endswith(
         "Without signs are the scores of attention: what speaks against the prediction may go first there."
     )
-    before = Faithfulness.summary(table.drop(columns="unsigned"))
+    before = Faithfulness.flat_summary(table.drop(columns="unsigned"))
     assert "Without signs" not in Faithfulness.interpretation(before)
     trial = Faithfulness(SUBJECT, (RawAttention(), LeaveOneOut()), steps=4, samples=2)
-    assert "of attention, leave-one-out: what" in Faithfulness.interpretation(trial.summary(workspace.get(trial).table))
+    assert "of attention, leave-one-out: what" in Faithfulness.interpretation(
+        trial.flat_summary(workspace.get(trial).table)
+    )
     sizes = workspace.get(replace(trial, absolute=True)).table
-    assert "Without signs" not in Faithfulness.interpretation(Faithfulness.summary(sizes))
+    assert "Without signs" not in Faithfulness.interpretation(Faithfulness.flat_summary(sizes))
 
 
 def test_methods_in_their_form_with_signs_put_what_speaks_against_the_prediction_last(workspace: Workspace) -> None:

@@ -84,7 +84,7 @@ def test_the_tally_is_the_sum_of_the_words_own_weights(workspace: Workspace) -> 
 def test_slopes_and_deletions_recover_what_each_word_adds_and_random_scores_do_not(workspace: Workspace) -> None:
     methods = (Gradient(), LeaveOneOut(output="logit"), RawAttention())
     table = workspace.get(GroundTruth(adding(), methods)).table
-    summary = GroundTruth.summary(table)
+    summary = GroundTruth.flat_summary(table)
     names = [name.removeprefix("tau.") for name in summary if name.startswith("tau.")]
     assert summary[f"tau.{names[0]}"] > 0.99
     assert summary[f"signed_tau.{names[0]}"] > 0.99
@@ -99,7 +99,7 @@ def test_texts_whose_telling_word_is_not_used_do_not_count(workspace: Workspace)
         subject(epochs=6), corpus=corpus, architecture=Attentive(Average(8), Additive()), embeddings=RandomEmbeddings(8)
     )
     table = workspace.get(GroundTruth(base, (Gradient(),))).table
-    summary = GroundTruth.summary(table)
+    summary = GroundTruth.flat_summary(table)
     # The sentences have two telling words of their own, so that some texts are decided by those.
     assert 0 < summary["used"] <= summary["n"] == 80
     assert summary["precision.gradient"] > summary["precision.random"] + 0.3
@@ -184,7 +184,7 @@ def test_on_a_model_that_adds_every_measure_of_faithfulness_puts_the_truth_first
     assert list(trial.attribution_tables)[-2:] == ["adversarial-attention", "random"]
     assert set(table["method"]) == {*trial.attribution_tables, "truth"}
     assert table[table["method"] == "leave-one-out(logit)"]["deletion_auc"].isna().all()
-    summary = GroundTruth.summary(table)
+    summary = GroundTruth.flat_summary(table)
     assert "precision.truth" not in summary
     assert summary["precision.adversarial-attention"] < 0.5
     found = measure_verdicts(summary)
@@ -225,7 +225,7 @@ def test_a_table_that_was_made_before_measures_were_judged_is_told_as_it_was(wor
     older = table[table["method"].isin(["attention", "leave-one-out(logit)", "random"])].drop(
         columns=list(ALL_MEASURES)
     )
-    summary = GroundTruth.summary(older)
+    summary = GroundTruth.flat_summary(older)
     assert not any(name.startswith("above") for name in summary)
     assert "Measures" not in GroundTruth.interpretation(summary)
     assert not any("ranks the truth" in figure.title for figure in GroundTruth.figures(older))

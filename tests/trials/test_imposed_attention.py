@@ -98,7 +98,7 @@ def test_the_uniform_arm_attends_uniformly(workspace: Workspace) -> None:
 
 def test_the_interval_is_students_over_paired_seeds() -> None:
     learned, uniform = [0.80, 0.82, 0.84, 0.81, 0.83], [0.79, 0.80, 0.81, 0.81, 0.79]
-    summary = UniformBaseline.summary(table(learned, uniform))
+    summary = UniformBaseline.flat_summary(table(learned, uniform))
     # Differences .01, .02, .03, .00, .04: mean .02, squared deviations sum to .001, deviation sqrt(.001 / 4).
     half = T_4 * math.sqrt(0.001 / 4) / math.sqrt(5)
     assert summary["difference"] == pytest.approx(0.02)
@@ -114,7 +114,7 @@ def test_the_interval_is_students_over_paired_seeds() -> None:
 
 def test_the_order_of_rows_does_not_matter_because_seeds_are_paired() -> None:
     rows = table([0.8, 0.9, 0.7], [0.7, 0.9, 0.6])
-    assert UniformBaseline.summary(rows) == UniformBaseline.summary(rows.iloc[::-1])
+    assert UniformBaseline.flat_summary(rows) == UniformBaseline.flat_summary(rows.iloc[::-1])
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_the_order_of_rows_does_not_matter_because_seeds_are_paired() -> None:
     ],
 )
 def test_the_verdict_follows_from_the_interval(gains: list[float], verdict: str, words: str) -> None:
-    summary = UniformBaseline.summary(table([0.5 + gain for gain in gains], [0.5] * len(gains)))
+    summary = UniformBaseline.flat_summary(table([0.5 + gain for gain in gains], [0.5] * len(gains)))
     verdicts = ("helps", "does_not_help", "undecided")
     assert {name: summary[name] for name in verdicts} == {name: float(name == verdict) for name in verdicts}
     assert words in UniformBaseline.interpretation(summary)
@@ -139,8 +139,8 @@ def test_the_verdict_follows_from_the_interval(gains: list[float], verdict: str,
 
 def test_the_margin_decides_what_counts_as_help() -> None:
     gains = [0.5, 0.52, 0.48]
-    assert UniformBaseline.summary(table(gains, [0.5] * 3, margin=0.06))["does_not_help"] == 1
-    assert UniformBaseline.summary(table(gains, [0.5] * 3, margin=0.03))["undecided"] == 1
+    assert UniformBaseline.flat_summary(table(gains, [0.5] * 3, margin=0.06))["does_not_help"] == 1
+    assert UniformBaseline.flat_summary(table(gains, [0.5] * 3, margin=0.03))["undecided"] == 1
 
 
 def test_pairs_with_an_undefined_score_are_left_out() -> None:
@@ -156,7 +156,7 @@ def test_pairs_with_an_undefined_score_are_left_out() -> None:
 def test_other_tasks_are_decided_by_their_own_score(task: Task, score: str, workspace: Workspace) -> None:
     trial = UniformBaseline(replace(subject(epochs=2), corpus=Otherwise(task=task)), (0, 1))
     artefact = workspace.get(trial)
-    summary = UniformBaseline.summary(artefact.table)
+    summary = UniformBaseline.flat_summary(artefact.table)
     assert score in UniformBaseline.interpretation(summary)
     assert artefact.notes["n"] == 40
     name = "accuracy" if isinstance(task, MulticlassClassification) else "pearson"

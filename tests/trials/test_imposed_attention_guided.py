@@ -128,7 +128,7 @@ def test_the_table_has_the_scores_that_the_trainings_wrote_down(workspace: Works
 
 
 def test_gains_are_paired_with_uniform_by_seed() -> None:
-    summary = GuidedModel.summary(table())
+    summary = GuidedModel.flat_summary(table())
     assert summary["f1.base"] == pytest.approx(0.84)
     assert summary["deviation.base"] == pytest.approx(math.sqrt(0.0006 / 2))
     assert summary["difference.base"] == pytest.approx(0.03)
@@ -138,11 +138,11 @@ def test_gains_are_paired_with_uniform_by_seed() -> None:
     assert summary["high.base"] == pytest.approx(0.03 + half)
     assert "difference.uniform" not in summary
     assert (summary["null.shuffled"], summary["null.base"]) == (1, 0)
-    assert GuidedModel.summary(table().sample(frac=1, random_state=3)) == pytest.approx(summary)
+    assert GuidedModel.flat_summary(table().sample(frac=1, random_state=3)) == pytest.approx(summary)
 
 
 def test_each_guide_gets_a_verdict_and_nulls_are_named() -> None:
-    reading = GuidedModel.interpretation(GuidedModel.summary(table()))
+    reading = GuidedModel.interpretation(GuidedModel.flat_summary(table()))
     assert "With all words alike its F1 of class 1 is 0.810." in reading
     assert "base helps: +0.030 (95 % interval +0.005 to +0.055)." in reading
     assert "Its own trained attention harms: -0.097" in reading
@@ -154,17 +154,17 @@ def test_each_guide_gets_a_verdict_and_nulls_are_named() -> None:
 def test_a_null_that_helps_takes_away_the_evidence() -> None:
     rows = table()
     rows.loc[rows["guide"] == "shuffled", "f1"] += 0.1
-    assert "A guide that knows nothing helps here" in GuidedModel.interpretation(GuidedModel.summary(rows))
+    assert "A guide that knows nothing helps here" in GuidedModel.interpretation(GuidedModel.flat_summary(rows))
 
 
 def test_texts_without_scores_are_told() -> None:
     rows = table()
     rows.loc[rows["guide"] == "base", "silent"] = 7
-    assert "base had nothing to say about 7 texts" in GuidedModel.interpretation(GuidedModel.summary(rows))
+    assert "base had nothing to say about 7 texts" in GuidedModel.interpretation(GuidedModel.flat_summary(rows))
 
 
 def test_one_seed_decides_nothing() -> None:
-    reading = GuidedModel.interpretation(GuidedModel.summary(table().query("seed == 0")))
+    reading = GuidedModel.interpretation(GuidedModel.flat_summary(table().query("seed == 0")))
     assert "base: +0.020, undecided with fewer than two seeds; train more." in reading
 
 
@@ -185,7 +185,7 @@ def test_weights_that_tell_help_and_weights_that_know_nothing_do_not(workspace: 
     by_seed = found.pivot(index="seed", columns="guide", values="f1")
     assert by_seed["telling"].tolist() == [1.0, 1.0, 1.0]
     assert (by_seed["uniform"] < 0.95).all()
-    summary = GuidedModel.summary(found)
+    summary = GuidedModel.flat_summary(found)
     # The specification's control: nulls do not beat uniform weights by more than .01.
     assert summary["difference.shuffled"] <= 0.01
     assert summary["difference.scattered"] <= 0.01

@@ -273,7 +273,7 @@ def test_scores_that_are_the_marks_score_one_and_their_reverse_zero_beside_rando
     good, bad = knowing(workspace, of), knowing(workspace, of, -1.0)
     trial = Plausibility(of, (good, bad), parts=("source", "target"))
     table = workspace.get(trial).table
-    found = Plausibility.summary(table)
+    found = Plausibility.flat_summary(table)
     named_good, named_bad = table.drop_duplicates("place").sort_values("place")["method"].tolist()[:2]
     for part, count in (("source", 24), ("target", 18)):
         assert found[f"judged.{part}"] == count
@@ -304,7 +304,7 @@ def test_against_turns_the_order_round_and_size_forgets_the_sign(workspace: Work
         table = workspace.get(trial).table
         assert (table.query("place == 0 and status == 'judged'")["auc"] == 1.0).all()
         words = {"against": "speaks more against the answer than another", "size": "whatever the sign"}[rank]
-        assert words in Plausibility.interpretation(Plausibility.summary(table))
+        assert words in Plausibility.interpretation(Plausibility.flat_summary(table))
 
 
 def test_heads_are_ranked_as_the_methods_are(workspace: Workspace) -> None:
@@ -319,7 +319,7 @@ def test_heads_are_ranked_as_the_methods_are(workspace: Workspace) -> None:
     torch.testing.assert_close(other, 1 - one, equal_nan=True)
     assert sized.head_scores == trial.head_scores
     assert workspace.artefact_name(trial.head_scores) != workspace.artefact_name(turned.head_scores)
-    best = Plausibility.summary(workspace.get(turned).table)["auc.best-head (oracle) (source)"]
+    best = Plausibility.flat_summary(workspace.get(turned).table)["auc.best-head (oracle) (source)"]
     assert best == pytest.approx(float(1 - one[:, 0, 2:].nanmean(0).min()), abs=1e-6)
 
 
@@ -330,7 +330,7 @@ def test_a_field_that_came_later_leaves_the_names_of_finished_work() -> None:
 
 def test_an_undefined_area_is_called_so_and_ranked_last(workspace: Workspace) -> None:
     of = pairs()
-    found = Plausibility.summary(workspace.get(Plausibility(of, (RawAttention(), knowing(workspace, of)))).table)
+    found = Plausibility.flat_summary(workspace.get(Plausibility(of, (RawAttention(), knowing(workspace, of)))).table)
     best = next(name for name in found if name.startswith("auc.best-head (chosen"))
     words = Plausibility.interpretation({**found, best: NAN})
     listed = words.split("Chosen with the marks of other texts: ")[1].split(". Chosen")[0]
@@ -399,7 +399,7 @@ def test_marks_that_are_cut_off_with_the_end_of_a_text_are_counted(workspace: Wo
     of = replace(subject(), corpus=Shortcut(Sentences()), training=Training(2, 8, Adam(lr=0.02)))
     table = workspace.get(Plausibility(of, (RawAttention(),))).table
     assert set(table["kind"]) == {"method", "null"}
-    assert Plausibility.summary(table)["cut_off"] == 0
+    assert Plausibility.flat_summary(table)["cut_off"] == 0
     examples = of.restore(workspace).examples("test")
     rationales = Rationales(examples, (), "cut")
     words = torch.arange(2).expand(len(examples), 2)
@@ -422,7 +422,7 @@ def test_a_visiting_subject_is_its_home_among_other_texts_and_trains_nothing(wor
     with pytest.raises(UserError, match="all but the corpus"):
         replace(there_now, seed=3)
     table = workspace.get(Plausibility(there_now, (knowing(workspace, home),), oracles=False)).table
-    assert Plausibility.summary(table)["n"] == 30
+    assert Plausibility.flat_summary(table)["n"] == 30
     assert isinstance(there_now, OnOtherData)
     with pytest.raises(UserError, match=r"has the classes positive, negative, but .* with negative, positive: name"):
         on_other_data(home, Turned()).restore(workspace)
@@ -466,7 +466,7 @@ def test_a_learned_explainers_scores_are_judged_as_any_methods(workspace: Worksp
 def test_few_texts_give_no_interval_and_no_verdict(workspace: Workspace) -> None:
     of = pairs()
     table = workspace.get(Plausibility(of, (RawAttention(), Random()), limit=6, oracles=False)).table
-    found = Plausibility.summary(table)
+    found = Plausibility.flat_summary(table)
     assert math.isnan(found["low.auc.attention"])
     assert math.isfinite(found["auc.attention"])
     assert "no verdict" in Plausibility.interpretation(found)

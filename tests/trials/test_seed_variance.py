@@ -85,14 +85,14 @@ def test_all_trainings_and_their_answers_come_first() -> None:
 
 def test_a_model_whose_weights_are_always_uniform_has_no_variance_of_attention(workspace: Workspace) -> None:
     fixed = replace(subject(epochs=2), architecture=Attentive(Perceptron(4), Additive(), UniformWeights()))
-    summary = SeedVariance.summary(workspace.get(SeedVariance(fixed, (1, 2))).table)
+    summary = SeedVariance.flat_summary(workspace.get(SeedVariance(fixed, (1, 2))).table)
     assert summary["jsd"] == summary["median_jsd"] == summary["share_of_bound"] == 0
     assert summary["tvd"] > 0
     assert "Attention hardly changes" in SeedVariance.interpretation(summary)
 
 
 def test_the_summary_is_that_worked_out_by_hand() -> None:
-    summary = SeedVariance.summary(table())
+    summary = SeedVariance.flat_summary(table())
     assert summary["jsd"] == pytest.approx(0.25)
     assert summary["median_jsd"] == pytest.approx(0.25)
     assert summary["jsd.class_0"] == pytest.approx(0.8 / 3)
@@ -112,7 +112,7 @@ def test_the_summary_is_that_worked_out_by_hand() -> None:
 
 
 def test_the_reading_names_the_floor_and_how_large_it_is() -> None:
-    reading = SeedVariance.interpretation(SeedVariance.summary(table()))
+    reading = SeedVariance.interpretation(SeedVariance.flat_summary(table()))
     assert "This is the noise floor: other attention that is less than 0.250 away" in reading
     assert "38% of what would be possible, while the output moves by 0.130" in reading
 
@@ -136,7 +136,7 @@ def test_the_figures_are_violins_by_maximum_attention_and_a_point_per_seed() -> 
 def test_texts_of_one_word_leave_nothing_to_say() -> None:
     single = table().assign(bound=0.0, jsd=0.0)
     assert (
-        SeedVariance.interpretation(SeedVariance.summary(single))
+        SeedVariance.interpretation(SeedVariance.flat_summary(single))
         == "There was no text of more than one word: attention cannot change."
     )
 
@@ -152,7 +152,7 @@ def test_numbers_do_not_depend_on_the_batch_size_and_a_limit_takes_fewer(workspa
 def test_regression_has_divergent_attention_but_no_total_variation() -> None:
     numbers = table()
     numbers["tvd_by_seed"] = pd.Series([[math.nan, math.nan]] * 4)
-    summary = SeedVariance.summary(numbers)
+    summary = SeedVariance.flat_summary(numbers)
     assert math.isnan(summary["tvd"])
     assert "output" not in SeedVariance.interpretation(summary)
     assert len(SeedVariance.figures(numbers)) == 1

@@ -118,7 +118,7 @@ def test_drawing_one_seed_less_makes_the_variance_of_their_mean_unbiased() -> No
 def test_a_perfect_student_scores_one_and_the_verdict_is_that_it_helps(workspace: Workspace) -> None:
     trial = Simulability(TEACHER, (arm(NO_EXPLANATION, 0.3), arm("perfect", 0.0), arm("random", 0.3)))
     artefact = workspace.get(trial)
-    found = Simulability.summary(artefact.table)
+    found = Simulability.flat_summary(artefact.table)
     assert len(artefact.table) == 15
     assert artefact.notes["n"] == artefact.notes["of"] == 120
     for number in ("median", "q25", "q75", "mean", "min", "max", "low", "high"):
@@ -134,7 +134,7 @@ def test_a_perfect_student_scores_one_and_the_verdict_is_that_it_helps(workspace
 
 def test_a_null_whose_students_are_the_same_does_not_help(workspace: Workspace) -> None:
     trial = Simulability(TEACHER, (arm(NO_EXPLANATION, 0.3), arm("random", 0.3)))
-    found = Simulability.summary(workspace.get(trial).table)
+    found = Simulability.flat_summary(workspace.get(trial).table)
     assert found["difference.random.8"] == found["difference_low.random.8"] == found["difference_high.random.8"] == 0.0
     assert [found[f"{each}.random.8"] for each in VERDICTS] == [0.0, 1.0, 0.0]
     assert found["paper_helps.random.8"] == found["paper_harms.random.8"] == 0.0
@@ -145,7 +145,7 @@ def test_students_that_differ_by_chance_alone_are_undecided_and_worse_ones_do_no
     other = tuple(replace(each, seed=each.seed, beta=1.0) for each in arm("", 0.3)[1])
     shifted = tuple(Noisy(TEACHER, TEACHER.architecture, data=StudentData(8), seed=seed, wrong=0.3) for seed in SEEDS)
     arms = (arm(NO_EXPLANATION, 0.3), ("again", other), ("chance", shifted), arm("worse", 0.45))
-    found = Simulability.summary(workspace.get(Simulability(TEACHER, arms)).table)
+    found = Simulability.flat_summary(workspace.get(Simulability(TEACHER, arms)).table)
     assert found["undecided.chance.8"] == 1.0
     assert found["difference_low.chance.8"] < 0 < found["difference_high.chance.8"]
     assert found["does_not_help.worse.8"] == found["paper_harms.worse.8"] == 1.0
@@ -163,7 +163,7 @@ class Noisy(Planted):
 
 def test_a_null_that_helps_is_named_as_a_warning_and_gains_over_it_are_told(workspace: Workspace) -> None:
     arms = (arm(NO_EXPLANATION, 0.4), arm("good", 0.05), arm("random", 0.05))
-    found = Simulability.summary(workspace.get(Simulability(TEACHER, arms)).table)
+    found = Simulability.flat_summary(workspace.get(Simulability(TEACHER, arms)).table)
     assert found["helps.random.8"] == 1.0
     assert found["over_null.good.8"] == found["over_null_low.good.8"] == 0.0
     assert "Explanations that know nothing help here" in Simulability.interpretation(found)
@@ -171,7 +171,7 @@ def test_a_null_that_helps_is_named_as_a_warning_and_gains_over_it_are_told(work
 
 def test_medians_and_quartiles_are_those_of_numpy_over_seeds(workspace: Workspace) -> None:
     table = workspace.get(Simulability(TEACHER, (arm(NO_EXPLANATION, 0.3), arm("good", 0.1)))).table
-    found = Simulability.summary(table)
+    found = Simulability.flat_summary(table)
     values = []
     for _, row in table[table["arm"] == "good"].iterrows():
         values.append(np.mean(np.array(row["teacher"]) == np.array(row["student"])))
@@ -189,7 +189,7 @@ def test_numbers_are_compared_by_their_correlation(workspace: Workspace) -> None
         for name, students in (arm(NO_EXPLANATION, 1.0), arm("good", 0.1))
     )
     table = workspace.get(Simulability(TEACHER, arms)).table
-    found = Simulability.summary(table)
+    found = Simulability.flat_summary(table)
     row = table[(table["arm"] == "good") & (table["seed"] == 3)].iloc[0]
     assert row["simulability"] == pytest.approx(float(pearsonr(row["teacher"], row["student"]).statistic))
     assert found["helps.good.8"] == 1.0
@@ -200,7 +200,7 @@ def test_numbers_are_compared_by_their_correlation(workspace: Workspace) -> None
 def test_classes_of_several_sizes_stand_side_by_side(workspace: Workspace) -> None:
     arms = (arm(NO_EXPLANATION, 0.4, sizes=(8, 16)), arm("good", 0.1, sizes=(8, 16)))
     table = workspace.get(Simulability(TEACHER, arms)).table
-    found = Simulability.summary(table)
+    found = Simulability.flat_summary(table)
     assert found["median.good.16"] > found["median.good.8"] > found[f"median.{NO_EXPLANATION}.8"]
     figures = Simulability.figures(table)
     assert [type(figure) for figure in figures] == [Scatter, Scatter, Bars, Bars, Lines]
@@ -218,7 +218,7 @@ def test_classes_of_several_sizes_stand_side_by_side(workspace: Workspace) -> No
 
 def test_one_seed_gives_no_interval_and_no_verdict(workspace: Workspace) -> None:
     arms = (arm(NO_EXPLANATION, 0.4, seeds=(1,)), arm("good", 0.0, seeds=(1,)))
-    found = Simulability.summary(workspace.get(Simulability(TEACHER, arms)).table)
+    found = Simulability.flat_summary(workspace.get(Simulability(TEACHER, arms)).table)
     assert math.isnan(found["difference_low.good.8"])
     assert found["undecided.good.8"] == 1.0
     assert "undecided; train more seeds" in Simulability.interpretation(found)
@@ -230,7 +230,7 @@ def test_the_papers_rule_says_nothing_about_fewer_than_its_five_seeds(workspace:
         arm("good", 0.0, seeds=SEEDS[:4]),
         arm("bad", 0.6, seeds=SEEDS[:4]),
     )
-    found = Simulability.summary(workspace.get(Simulability(TEACHER, arms)).table)
+    found = Simulability.flat_summary(workspace.get(Simulability(TEACHER, arms)).table)
     assert all(math.isnan(found[f"{rule}.{name}.8"]) for rule in ("paper_helps", "paper_harms") for name, _ in arms)
     assert found["helps.good.8"] == 1.0
     assert "the paper's rule" not in Simulability.interpretation(found)

@@ -109,8 +109,8 @@ def test_a_second_get_makes_nothing(name: str, workspace: Workspace) -> None:
 def test_summary_figures_and_reading_come_from_the_table_alone(name: str, workspace: Workspace) -> None:
     trial = catalogue.TRIALS[name]
     table = workspace.get(TRIALS[name]).table
-    summary = trial.summary(table)
-    assert summary == pytest.approx(trial.summary(table.sample(frac=1, random_state=1)), nan_ok=True)
+    summary = trial.flat_summary(table)
+    assert summary == pytest.approx(trial.flat_summary(table.sample(frac=1, random_state=1)), nan_ok=True)
     assert all(isinstance(value, float) for value in summary.values())
     assert any(math.isfinite(value) for value in summary.values())
     drawn = [svg(figure) for figure in trial.figures(table) if not isinstance(figure, Heatmap)]
@@ -128,6 +128,7 @@ def test_a_trial_names_its_claim_its_source_its_paper_and_its_limits(name: str) 
 @pytest.mark.parametrize("name", TRIALS)
 def test_equal_recipes_give_equal_numbers_at_any_batch_size(name: str, workspace: Workspace, tmp_path: Path) -> None:
     summaries = [
-        TRIALS[name].summary(place.get(TRIALS[name]).table) for place in (workspace, Workspace(tmp_path, batch_size=7))
+        TRIALS[name].flat_summary(place.get(TRIALS[name]).table)
+        for place in (workspace, Workspace(tmp_path, batch_size=7))
     ]
     assert summaries[0] == pytest.approx(summaries[1], abs=1e-3, nan_ok=True)

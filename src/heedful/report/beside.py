@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 
 from heedful.report.content import Cell, TableView
 from heedful.report.runs import Run, json_object
-from heedful.store.workspace import StoredArtefact
+from heedful.store.workspace import IndexEntry
 from heedful.trials.adversarial_training import AdversarialTradeoff, AtteFa
 
 
-def trained_adversary_table(run: Run, finished: Sequence[StoredArtefact]) -> tuple[TableView, ...]:
+def trained_adversary_table(run: Run, finished: Sequence[IndexEntry]) -> tuple[TableView, ...]:
     """For a trial of free weights, a table with the trained adversaries of the same subject; else nothing."""
     if run.trial.name != "adversary":
         return ()
@@ -36,7 +36,7 @@ def trained_adversary_table(run: Run, finished: Sequence[StoredArtefact]) -> tup
     return (TableView("What a trained attention module reaches beside free weights", columns, (free, *trained), note),)
 
 
-def _trained_adversary_rows(each: StoredArtefact) -> Iterator[tuple[Cell, ...]]:
+def _trained_adversary_rows(each: IndexEntry) -> Iterator[tuple[Cell, ...]]:
     if each.recipe_class == AdversarialTradeoff.__name__:
         table = each.load().table
         for strength, rows in table[table["kind"] == "lambda"].groupby("setting"):

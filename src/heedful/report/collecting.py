@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from heedful.report.shelves import REQUIRED_COLUMNS, ModelArtefacts, method_type, natural_sort_key
 from heedful.report.texts import AdversaryResult, ExplanationRow, ExplorerText, ExplorerTexts, TokenWeights
 from heedful.store.recipe import Artefact, Json, dump_compact_json
-from heedful.store.workspace import StoredArtefact
+from heedful.store.workspace import IndexEntry
 
 MAX_ATTENTION_LABEL = "largest attention"
 PERMUTATION_LABEL = "median change when shuffled"
@@ -35,7 +35,7 @@ _HIDDEN_OPTIONS = ("subject", "limit", "revision", "type", "split", "method", "s
 _ROW_ORDER = ("RawAttention", "exact", "Gradient", "LeaveOneOut", "other", "search", "null")
 """Rows stand in this order."""
 
-OpenedArtefact = tuple[StoredArtefact, Artefact]
+OpenedArtefact = tuple[IndexEntry, Artefact]
 
 
 @dataclass(frozen=True)
@@ -221,7 +221,7 @@ def _text_metrics(trials: Sequence[OpenedArtefact], sources: Sequence[_RowSource
     return found
 
 
-def _recipe_options(each: StoredArtefact) -> dict[str, Json]:
+def _recipe_options(each: IndexEntry) -> dict[str, Json]:
     """What a recipe was told, apart from what its name says anyhow."""
     method = each.recipe.get("method")
     own = {name: value for name, value in each.recipe.items() if name not in _HIDDEN_OPTIONS}
@@ -245,7 +245,7 @@ def _format_option(value: Json) -> str:
     return "all" if value is None else value if isinstance(value, str) else dump_compact_json(value)
 
 
-def _class_names(model: StoredArtefact | None) -> tuple[str, ...]:
+def _class_names(model: IndexEntry | None) -> tuple[str, ...]:
     names = None if model is None else model.load().notes.get("classes")
     return tuple(map(str, names)) if isinstance(names, list) else ()
 

@@ -14,8 +14,8 @@ import pandas as pd
 from heedful.figures import Heatmap, Series
 from heedful.report.examples import MIN_EXAMPLE_WORDS
 from heedful.report.shelves import REQUIRED_COLUMNS, method_type
-from heedful.store.recipe import Artefact, Json
-from heedful.store.workspace import StoredArtefact, artefact_folder_name
+from heedful.store.recipe import Artefact, Json, artefact_name
+from heedful.store.workspace import IndexEntry
 from heedful.trials.adversarial_training import AdversarialTradeoff
 
 MAX_EXAMPLE_WORDS = 60
@@ -35,7 +35,7 @@ class _AdversaryExamples:
     classes: Sequence[str]
 
 
-def tradeoff_heatmaps(tradeoff: StoredArtefact, finished: Sequence[StoredArtefact]) -> tuple[Heatmap, ...]:
+def tradeoff_heatmaps(tradeoff: IndexEntry, finished: Sequence[IndexEntry]) -> tuple[Heatmap, ...]:
     """Two texts of a finished trade-off; none where the base's words or the adversary's answers are not stored."""
     table = tradeoff.load().table
     strength = _choose_lambda(table)
@@ -49,13 +49,13 @@ def tradeoff_heatmaps(tradeoff: StoredArtefact, finished: Sequence[StoredArtefac
 
 def _choose_lambda(table: pd.DataFrame) -> float:
     """Table 4's lambda, or that of the farthest adversary where none is far enough for table 4."""
-    chosen = AdversarialTradeoff.summary(table)["chosen_lambda"]
+    chosen = AdversarialTradeoff.flat_summary(table)["chosen_lambda"]
     means = table[table["kind"] == "lambda"].groupby("setting")["jsd"].mean()
     return chosen if chosen == chosen else float(str(means.idxmax()))
 
 
 def _find_adversary(
-    recipe: Mapping[str, Json], strength: float, finished: Sequence[StoredArtefact]
+    recipe: Mapping[str, Json], strength: float, finished: Sequence[IndexEntry]
 ) -> _AdversaryExamples | None:
     subject = _recipe_name(recipe["subject"])
     stored = [each for each in finished if _is_about_subject(each, subject)]
@@ -86,10 +86,10 @@ def _find_adversary(
 
 def _recipe_name(description: Json) -> str:
     assert isinstance(description, dict)
-    return artefact_folder_name(description)
+    return artefact_name(description)
 
 
-def _is_about_subject(each: StoredArtefact, subject: str) -> bool:
+def _is_about_subject(each: IndexEntry, subject: str) -> bool:
     """Whether an attribution or trial is about the test texts of this subject."""
     if (
         each.recipe_class not in ("AttributionTable", "AdversarialAttention")
@@ -99,7 +99,7 @@ def _is_about_subject(each: StoredArtefact, subject: str) -> bool:
     return _recipe_name(each.recipe["subject"]) == subject
 
 
-def _is_adversary_prediction(each: StoredArtefact, recipe: Mapping[str, Json], strength: float) -> bool:
+def _is_adversary_prediction(each: IndexEntry, recipe: Mapping[str, Json], strength: float) -> bool:
     """Whether these are the test answers of the trade-off's adversary at this lambda."""
     asked, base = each.recipe["subject"], recipe["subject"]
     assert isinstance(asked, dict)

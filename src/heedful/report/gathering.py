@@ -27,19 +27,19 @@ from heedful.report.runs import Run, finished_runs, json_object, result_row
 from heedful.report.shelves import describe_training, group_by_model
 from heedful.report.tabulating import ResultRow
 from heedful.store.recipe import Json, dump_compact_json
-from heedful.store.workspace import StoredArtefact, Workspace
+from heedful.store.workspace import IndexEntry, Workspace
 from heedful.types import SPLITS
 
 
 def write_report(workspace: Workspace, folder: Path) -> Path:
     """Writes `folder/index.html` about all finished work, pages about its texts beside it, and gives its path."""
-    write_explorers(group_by_model(workspace.list_artefacts()), folder)
+    write_explorers(group_by_model(workspace.entries()), folder)
     return write_page(build_page(workspace), folder)
 
 
 def build_page(workspace: Workspace) -> Page:
     """The page's content."""
-    finished = workspace.list_artefacts()
+    finished = workspace.entries()
     runs = sorted(finished_runs(finished), key=_sort_key)
     groups: dict[str, list[Run]] = {}
     for run in runs:
@@ -66,7 +66,7 @@ def build_page(workspace: Workspace) -> Page:
 class _ReportData:
     """All that is finished, what the tables over all corpora are made from, and the chapter of each subject."""
 
-    finished: Sequence[StoredArtefact]
+    finished: Sequence[IndexEntry]
     results: Sequence[ResultRow]
     papers_by_subject: Mapping[str, str]
 
@@ -107,7 +107,7 @@ def _build_chapter(name: str, groups: Sequence[list[Run]], known: _ReportData) -
 
 
 def _seed_summaries(runs: Sequence[Run]) -> list[dict[str, float]]:
-    return [run.trial.summary(run.artefact.table) for run in runs]
+    return [run.trial.flat_summary(run.artefact.table) for run in runs]
 
 
 def _sort_key(run: Run) -> tuple[str, str, str, int, int]:
@@ -152,13 +152,13 @@ def _seed_suffix(runs: Sequence[Run]) -> str:
     return f", seed {runs[0].seed} only" if len(runs) > 1 else ""
 
 
-def _trained_adversary_tables(runs: Sequence[Run], finished: Sequence[StoredArtefact]) -> tuple[TableView, ...]:
+def _trained_adversary_tables(runs: Sequence[Run], finished: Sequence[IndexEntry]) -> tuple[TableView, ...]:
     return tuple(
         replace(each, caption=each.caption + _seed_suffix(runs)) for each in trained_adversary_table(runs[0], finished)
     )
 
 
-def _section_figures(runs: Sequence[Run], finished: Sequence[StoredArtefact]) -> tuple[Figure, ...]:
+def _section_figures(runs: Sequence[Run], finished: Sequence[IndexEntry]) -> tuple[Figure, ...]:
     """What is drawn of the first seed, which the titles name where there are more."""
     first = runs[0]
     drawn = (
@@ -353,7 +353,7 @@ def _format_value(value: Json) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
-def _section_heatmaps(run: Run, finished: Sequence[StoredArtefact]) -> tuple[Heatmap, ...]:
+def _section_heatmaps(run: Run, finished: Sequence[IndexEntry]) -> tuple[Heatmap, ...]:
     if run.trial.name == "tradeoff":
         return deceived.tradeoff_heatmaps(run.finished, finished)
     if run.trial.name == "plausibility":

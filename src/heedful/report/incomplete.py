@@ -13,7 +13,7 @@ from heedful.attributions.integrated_gradients import IntegratedGradients
 from heedful.report.runs import Run, json_object
 from heedful.report.shelves import method_type, newest_artefacts
 from heedful.store.recipe import Json
-from heedful.store.workspace import StoredArtefact
+from heedful.store.workspace import IndexEntry
 from heedful.training.attribution_tables import COMPLETENESS_NOTE, completeness_error
 from heedful.trials.agreement import method_name
 from heedful.types import Method
@@ -26,7 +26,7 @@ COMPLETENESS_TOLERANCES: Mapping[str, tuple[Method, float]] = {
 """Methods that promise it, and the share of the mean difference up to which the promise counts as kept."""
 
 
-def completeness_warnings(runs: Sequence[Run], finished: Sequence[StoredArtefact]) -> list[str]:
+def completeness_warnings(runs: Sequence[Run], finished: Sequence[IndexEntry]) -> list[str]:
     """A sentence for each of the trial's methods that misses more than it may, on the seed where it misses most."""
     worst: dict[str, float] = {}
     for each in newest_artefacts(each for run in runs for each in _attributions_of_trial(run, finished)):
@@ -42,7 +42,7 @@ def completeness_warnings(runs: Sequence[Run], finished: Sequence[StoredArtefact
     ]
 
 
-def _attributions_of_trial(run: Run, finished: Sequence[StoredArtefact]) -> Iterator[StoredArtefact]:
+def _attributions_of_trial(run: Run, finished: Sequence[IndexEntry]) -> Iterator[IndexEntry]:
     """The stored attributions by such methods that the trial rests on."""
     methods = run.recipe.get("methods")
     asked = [_effective_method(json_object(method), run) for method in methods] if isinstance(methods, list) else []

@@ -11,8 +11,8 @@ from heedful import catalogue
 from heedful.report.examples import EXAMPLE_METHODS, TRIALS_WITH_EXAMPLES
 from heedful.report.shelves import ModelArtefacts, describe_training, group_by_model, method_type
 from heedful.report.tabulating import ResultRow
-from heedful.store.recipe import Artefact, Json, dump_compact_json
-from heedful.store.workspace import StoredArtefact, artefact_folder_name
+from heedful.store.recipe import Artefact, Json, artefact_name, dump_compact_json
+from heedful.store.workspace import IndexEntry
 from heedful.trials._trial import Trial
 from heedful.types import SPLITS
 
@@ -22,7 +22,7 @@ class Run:
     """One finished trial with the subject it was about."""
 
     trial: type[Trial]
-    finished: StoredArtefact
+    finished: IndexEntry
     artefact: Artefact
     subject: Artefact | None
     attributions: Mapping[str, Artefact]
@@ -64,14 +64,14 @@ class Run:
         return dump_compact_json({**self.recipe, **seedless})
 
 
-def finished_runs(finished: Sequence[StoredArtefact]) -> Iterable[Run]:
+def finished_runs(finished: Sequence[IndexEntry]) -> Iterable[Run]:
     """Every finished trial, with its subject and the texts that it was tested on."""
     by_name = {each.name: each for each in finished}
     by_subject = {shelf.subject: shelf for shelf in group_by_model(finished) if shelf.split == "test"}
     for each in finished:
         trial = catalogue.find_trial(each.recipe_class)
         if trial is not None:
-            name = artefact_folder_name(json_object(each.recipe["subject"]))
+            name = artefact_name(json_object(each.recipe["subject"]))
             shelf = by_subject.get(name)
             shown = shelf.attributions if shelf is not None and trial.name in TRIALS_WITH_EXAMPLES else ()
             scores = {
@@ -80,7 +80,7 @@ def finished_runs(finished: Sequence[StoredArtefact]) -> Iterable[Run]:
             yield Run(trial, each, each.load(), _open_if_stored(by_name.get(name)), scores, shelf)
 
 
-def _open_if_stored(finished: StoredArtefact | None) -> Artefact | None:
+def _open_if_stored(finished: IndexEntry | None) -> Artefact | None:
     return None if finished is None else finished.load()
 
 

@@ -29,8 +29,8 @@ from heedful.report.scaffold_print import (
     method_row,
 )
 from heedful.report.shelves import REQUIRED_COLUMNS
-from heedful.store.recipe import Artefact, Json
-from heedful.store.workspace import StoredArtefact, artefact_folder_name
+from heedful.store.recipe import Artefact, Json, artefact_name
+from heedful.store.workspace import IndexEntry
 
 MAX_TEXT_WORDS = 60
 """Words of the longest text that is shown, if there are shorter ones."""
@@ -43,7 +43,7 @@ class StudentResult:
     arm: str
     seed: int
     simulability: float
-    stored: StoredArtefact
+    stored: IndexEntry
     is_learned: bool
 
     @cached_property
@@ -58,7 +58,7 @@ class StudentResult:
         return pd.DataFrame(rows if isinstance(rows, list) else [])
 
 
-def simulability_figures(run: Run, finished: Sequence[StoredArtefact]) -> tuple[Figure, ...]:
+def simulability_figures(run: Run, finished: Sequence[IndexEntry]) -> tuple[Figure, ...]:
     """Curves, weights of heads and pictures for a simulability trial; nothing for others."""
     if run.trial.name != "simulability":
         return ()
@@ -81,7 +81,7 @@ def _has_coefficients(artefact: Artefact) -> bool:
     return "coefficients" in artefact.tensors
 
 
-def _students_of_largest_size(run: Run, finished: Sequence[StoredArtefact]) -> list[StudentResult]:
+def _students_of_largest_size(run: Run, finished: Sequence[IndexEntry]) -> list[StudentResult]:
     """All students of the largest class that are still in the workspace."""
     by_name = {each.name: each for each in finished}
     table = run.artefact.table
@@ -95,7 +95,7 @@ def _students_of_largest_size(run: Run, finished: Sequence[StoredArtefact]) -> l
         arm, students = str(pair[0]), pair[1]
         assert isinstance(students, list)
         for student in map(json_object, students):
-            key, stored = (arm, int(str(student["seed"]))), by_name.get(artefact_folder_name(student))
+            key, stored = (arm, int(str(student["seed"]))), by_name.get(artefact_name(student))
             is_largest = json_object(student["data"])["train_size"] == int(largest["size"].iloc[0])
             if stored is not None and is_largest and key in reached:
                 is_learned = explanation_row(json_object(student["explanation"])) == SMAT
@@ -172,7 +172,7 @@ def _head_weights(artefact: Artefact) -> Tensor:
     return artefact.tensors["coefficients"].double().reshape(layers, -1)
 
 
-def plausibility_heatmaps(run: Run, finished: Sequence[StoredArtefact]) -> tuple[Heatmap, ...]:
+def plausibility_heatmaps(run: Run, finished: Sequence[IndexEntry]) -> tuple[Heatmap, ...]:
     """Figure 3: three explanations of the same texts side by side, where they and the texts' words are stored."""
     found = _attributions_by_method(run, finished)
     table = run.artefact.table
@@ -190,24 +190,24 @@ def plausibility_heatmaps(run: Run, finished: Sequence[StoredArtefact]) -> tuple
     return tuple(_text_heatmap(title, str(uid), found, told) for title, uid in _choose_texts(ordered))
 
 
-def _attributions_by_method(run: Run, finished: Sequence[StoredArtefact]) -> dict[str, pd.DataFrame]:
+def _attributions_by_method(run: Run, finished: Sequence[IndexEntry]) -> dict[str, pd.DataFrame]:
     """Up to three tables by method: a gradient, static attention, and what was learned."""
     places = run.artefact.table.sort_values("place").drop_duplicates("place")["method"].astype(str).tolist()
-    rows: list[tuple[str, str, StoredArtefact | None]] = []
+    rows: list[tuple[str, str, IndexEntry | None]] = []
     by_name = {each.name: each for each in finished}
     methods = [json_object(method) for method in _recipe_list(run.recipe.get("methods"))]
     for method in (each for each in methods if each["type"] != "Random"):
         rows.append((places[len(rows)], method_row(method), _find_attribution(run.recipe, method, finished)))
     for pair in _recipe_list(run.recipe.get("learned_explainers")):
         assert isinstance(pair, list)
-        rows.append((places[len(rows)], SMAT, by_name.get(artefact_folder_name(json_object(pair[1])))))
+        rows.append((places[len(rows)], SMAT, by_name.get(artefact_name(json_object(pair[1])))))
     stored = [(name, each.load().table) for name, _, each in _pick_one_per_kind(rows) if each is not None]
     return {name: table for name, table in stored if set(table.columns) >= REQUIRED_COLUMNS}
 
 
 def _pick_one_per_kind(
-    rows: Sequence[tuple[str, str, StoredArtefact | None]],
-) -> list[tuple[str, str, StoredArtefact | None]]:
+    rows: Sequence[tuple[str, str, IndexEntry | None]],
+) -> list[tuple[str, str, IndexEntry | None]]:
     """One of each kind that is stored; of gradients integrated ones first."""
     stored = [row for row in rows if row[2] is not None]
     gradients = [row for row in stored if row[1] in ROWS_BY_METHOD.values()]
@@ -219,8 +219,8 @@ def _pick_one_per_kind(
 
 
 def _find_attribution(
-    recipe: Mapping[str, Json], method: Mapping[str, Json], finished: Sequence[StoredArtefact]
-) -> StoredArtefact | None:
+    recipe: Mapping[str, Json], method: Mapping[str, Json], finished: Sequence[IndexEntry]
+) -> IndexEntry | None:
     wanted = {name: recipe.get(name) for name in ("subject", "split", "limit")} | {"method": dict(method)}
     same = (each for each in finished if each.recipe_class == "AttributionTable")
     return next((each for each in same if all(each.recipe.get(name) == value for name, value in wanted.items())), None)

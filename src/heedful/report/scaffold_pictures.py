@@ -15,7 +15,7 @@ from torch import Tensor
 from heedful.figures import ImageGrid, PatchScores, Pixels
 from heedful.report.scaffold_print import ALL_LAYERS, LAST_LAYER, method_row
 from heedful.store.recipe import Artefact, Json
-from heedful.store.workspace import StoredArtefact
+from heedful.store.workspace import IndexEntry
 
 MAX_PICTURES = 4
 """Pictures in figure 4."""
@@ -29,9 +29,7 @@ class HeadWeights:
     weights: Tensor
 
 
-def picture_mosaics(
-    subject: Json, mix: HeadWeights | None, finished: Sequence[StoredArtefact]
-) -> tuple[ImageGrid, ...]:
+def picture_mosaics(subject: Json, mix: HeadWeights | None, finished: Sequence[IndexEntry]) -> tuple[ImageGrid, ...]:
     """Pictures of this subject's corpus where they are stored; none for texts."""
     stored = [each for each in finished if each.recipe_class == "ImageSample" and each.recipe["subject"] == subject]
     if not stored:
@@ -45,7 +43,7 @@ def picture_mosaics(
 
 
 def _picture_attributions(
-    subject: Json, pictured: StoredArtefact, finished: Sequence[StoredArtefact]
+    subject: Json, pictured: IndexEntry, finished: Sequence[IndexEntry]
 ) -> dict[str, pd.DataFrame]:
     """Attributions of the same pictures that print has a row for and that are no mixes of heads."""
     found: dict[str, pd.DataFrame] = {}

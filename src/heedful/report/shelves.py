@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from heedful.store.recipe import Json, dump_compact_json
-from heedful.store.workspace import StoredArtefact, artefact_folder_name
+from heedful.store.recipe import Json, artefact_name, dump_compact_json
+from heedful.store.workspace import IndexEntry
 
 TEXTS_FOLDER = "texts"
 """Where the pages about texts are, beside the report."""
@@ -36,9 +36,9 @@ class ModelArtefacts:
     subject: str
     split: str
     about: Mapping[str, str | float]
-    attributions: tuple[StoredArtefact, ...]
-    trials: tuple[StoredArtefact, ...]
-    model: StoredArtefact | None
+    attributions: tuple[IndexEntry, ...]
+    trials: tuple[IndexEntry, ...]
+    model: IndexEntry | None
 
     @property
     def address(self) -> str:
@@ -49,11 +49,11 @@ class ModelArtefacts:
         return f"{TEXTS_FOLDER}/{stem}-{self.subject.rpartition('-')[2]}.html"
 
 
-def group_by_model(finished: Sequence[StoredArtefact]) -> list[ModelArtefacts]:
+def group_by_model(finished: Sequence[IndexEntry]) -> list[ModelArtefacts]:
     """All subjects with attributions on disk, by address."""
     by_name = {each.name: each for each in finished}
-    methods: dict[tuple[str, str], list[StoredArtefact]] = {}
-    trials: dict[str, list[StoredArtefact]] = {}
+    methods: dict[tuple[str, str], list[IndexEntry]] = {}
+    trials: dict[str, list[IndexEntry]] = {}
     for each in finished:
         if each.recipe_class == "AttributionTable":
             methods.setdefault((_subject_name(each), str(each.recipe.get("split", "test"))), []).append(each)
@@ -72,8 +72,8 @@ def group_by_model(finished: Sequence[StoredArtefact]) -> list[ModelArtefacts]:
 
 
 def _attributions_with_words(
-    methods: tuple[StoredArtefact, ...],
-) -> tuple[Mapping[str, str | float], tuple[StoredArtefact, ...]]:
+    methods: tuple[IndexEntry, ...],
+) -> tuple[Mapping[str, str | float], tuple[IndexEntry, ...]]:
     """What the subject is, and the methods from the first on that has the words: one is enough to show texts."""
     about: Mapping[str, str | float] = {}
     for place, each in enumerate(methods):
@@ -107,22 +107,22 @@ def _is_scalar(value: Json) -> bool:
     return isinstance(value, str | int | float)
 
 
-def _subject_name(each: StoredArtefact) -> str:
+def _subject_name(each: IndexEntry) -> str:
     recipe = each.recipe["subject"]
     assert isinstance(recipe, dict)
-    return artefact_folder_name(recipe)
+    return artefact_name(recipe)
 
 
-def method_type(each: StoredArtefact) -> str:
+def method_type(each: IndexEntry) -> str:
     """The class name of an attribution's method."""
     method = each.recipe["method"]
     assert isinstance(method, dict)
     return str(method["type"])
 
 
-def newest_artefacts(several: Iterable[StoredArtefact]) -> list[StoredArtefact]:
+def newest_artefacts(several: Iterable[IndexEntry]) -> list[IndexEntry]:
     """One of each kind: of those that differ in revision and limit only, the newest, and of these the largest."""
-    best: dict[str, tuple[tuple[float, float], StoredArtefact]] = {}
+    best: dict[str, tuple[tuple[float, float], IndexEntry]] = {}
     for each in several:
         key = dump_compact_json(
             {name: value for name, value in each.recipe.items() if name not in ("limit", "revision")}

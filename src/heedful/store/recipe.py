@@ -1,8 +1,8 @@
-"""Recipes: frozen values that say how to make something, and the fingerprint that makes them addresses.
+"""Recipes: frozen dataclasses that describe one piece of work, and their fingerprints.
 
-The fingerprint is the SHA-256 of a canonical JSON text of all that could change the result: class names,
-fields and revisions at every depth, and the content of every file behind them. Device, batch size and worker count
-belong to the workspace and are therefore no part of it.
+The fingerprint is the SHA-256 of a canonical JSON text of everything that can change the result: module path, fields
+and revision of each class, the content of every file behind them, and for classes defined outside the package a digest
+of their code. Device, batch size and number of workers belong to the workspace and are not part of it.
 """
 
 from __future__ import annotations
@@ -10,11 +10,15 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import sys
+import sysconfig
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum
+from functools import lru_cache
 from pathlib import Path, PurePath
+from types import CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 import pandas
@@ -27,44 +31,60 @@ if TYPE_CHECKING:
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
-OMIT_IF_DEFAULT = {"later": True}
-"""Metadata of a field that came when there was finished work already: at its default it is no part of the
-fingerprint, so that work done before keeps its name. Its default may never change."""
+OMIT_IF_DEFAULT: dict[str, bool] = {}
+"""Without effect; removed when its last use is gone."""
 
 _FREEZE_HINT = "decorate the class with @dataclass(frozen=True)"
+_PACKAGE = __name__.split(".")[0]
+_GENERATED = frozenset(
+    "__init__ __repr__ __eq__ __hash__ __setattr__ __delattr__ __match_args__ __doc__ __module__ __qualname__".split()
+)
+"""Members that `@dataclass` writes, or that have no influence on results."""
 
 
 @dataclass(frozen=True, eq=False)
 class Artefact:
-    """What was made: tensors, a table with one row per observation, and notes.
+    """The result of a recipe.
 
     Args:
-        tensors: any dtype; kept on the CPU, contiguous.
-        table: the index is dropped; arrays in cells come back as lists.
-        notes: plain JSON values; numbers must be finite, because JSON has no word for the others.
+        tensors: any dtype; stored on the CPU, contiguous.
+        table: one row per observation; the index is dropped, arrays in cells come back as lists.
+        notes: plain JSON values; numbers must be finite.
+        summary: tidy rows computed from the table, filled in by the workspace through `Recipe.summarize`.
     """
 
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
     table: pandas.DataFrame = field(default_factory=pandas.DataFrame)
     notes: Mapping[str, Json] = field(default_factory=dict)
+    summary: pandas.DataFrame = field(default_factory=pandas.DataFrame)
 
 
 class Recipe(ABC):
-    """A frozen dataclass that says how to make one artefact.
+    """A frozen dataclass that describes how to make one artefact.
 
-    Raise `revision` whenever `make` gives another result for the same fields; old artefacts are thenignored.
+    Increase `revision` whenever `make` gives another result for the same fields; older artefacts are then ignored.
+    `kind` names the role of the artefact in the workspace index, for instance "model", "attributions" or "trial".
     """
 
     revision: ClassVar[int] = 1
+    kind: ClassVar[str] = "other"
 
     @property
     def dependencies(self) -> tuple[Recipe, ...]:
-        """The recipes in the fields, also in tuples and frozen dataclasses, in order; not theirs in turn."""
+        """Recipes in the fields, also in tuples and frozen dataclasses, in order; not their own dependencies."""
         return tuple(recipe for value in _field_values(self) for recipe in _find_recipes(value))
 
     @abstractmethod
     def make(self, workspace: Workspace) -> Artefact:
-        """The artefact, from the artefacts of `needs` and nothing else that may change."""
+        """Make the artefact from the artefacts of `dependencies` and nothing else that may change."""
+
+    def describe(self) -> Mapping[str, Json]:
+        """Facts for the workspace index as plain values, for instance corpus, encoder, seed, method."""
+        return {}
+
+    def summarize(self, artefact: Artefact) -> pandas.DataFrame:
+        """The summary stored with the artefact; computed once, when it is made."""
+        return pandas.DataFrame()
 
 
 def _field_values(value: object) -> list[object]:
@@ -82,12 +102,12 @@ def _find_recipes(value: object) -> Iterator[Recipe]:
 
 
 def canonical_json(value: object, data: Path) -> Json:
-    """The one JSON form of a value that a recipe may hold; TypeError names the field of any other.
+    """The unique JSON form of a value that a recipe may hold; TypeError names the field of any other value.
 
-    A frozen dataclass is `{"type": ClassName, "revision": n, field: ...}` (revision only where its class has
-    one), with `"content": digest` for a corpus; an enum `{"type", "member"}`, a path its posix text, a tuple
-    a list. 1 and 1.0 differ, as they may mean different things (one document, all documents), unless the
-    field is declared `float` or `float | None`: there 1 means 1.0. Infinity is `{"float": "inf"}`.
+    A frozen dataclass is `{"type": "module.Class", field: ...}`, with `"revision"` where its class has one, `"code"`
+    where its class is defined outside the package, and `"content"` (a digest) for a resource on disk. An enum is
+    `{"type", "member"}`, a path its POSIX text, a tuple a list. 1 and 1.0 differ unless the field is declared `float`
+    or `float | None`. Infinity is `{"float": "inf"}`.
     """
     return _Canonicalizer(data).convert(value, type(value).__name__)
 
@@ -98,12 +118,58 @@ def fingerprint(recipe: Recipe, data: Path) -> str:
 
 
 def describe_recipe(recipe: Recipe, data: Path) -> dict[str, Json]:
-    """The canonical form of a recipe; TypeError with the remedy for what is no frozen recipe."""
+    """The canonical form of a recipe; TypeError with the remedy for anything that is not a frozen recipe."""
     if not isinstance(recipe, Recipe):
-        raise TypeError(f"{recipe!r} is no recipe: give an instance of a frozen dataclass that inherits from Recipe")
+        raise TypeError(f"{recipe!r} is not a recipe: give an instance of a frozen dataclass that inherits from Recipe")
     description = canonical_json(recipe, data)
     assert isinstance(description, dict)
     return description
+
+
+def artefact_name(description: Mapping[str, Json]) -> str:
+    """The folder name of the artefact of a canonical recipe: `<ClassName>-<12 hex of the fingerprint>`."""
+    return f"{str(description['type']).rpartition('.')[2]}-{json_digest(dict(description))[:12]}"
+
+
+def plain_settings(recipe: Recipe) -> dict[str, Json]:
+    """The fields of a recipe that are plain values or tuples of them; infinities and NaN become None."""
+    assert is_dataclass(recipe)
+    values = {each.name: getattr(recipe, each.name) for each in fields(recipe)}
+    return {name: _plain_value(value) for name, value in values.items() if _is_plain(value)}
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, tuple):
+        return all(_is_plain(each) for each in value)
+    return value is None or isinstance(value, bool | int | float | str)
+
+
+def _plain_value(value: object) -> Json:
+    if isinstance(value, tuple):
+        return [_plain_value(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    assert value is None or isinstance(value, bool | int | float | str)
+    return value
+
+
+def linked_artefacts(recipe: Recipe, description: Mapping[str, Json]) -> dict[str, list[str]]:
+    """Artefact names of the dependencies by the field that holds them; fields without recipes are left out."""
+    assert is_dataclass(recipe)
+    named = {each.name: [*_names_in(getattr(recipe, each.name), description[each.name])] for each in fields(recipe)}
+    return {name: names for name, names in named.items() if names}
+
+
+def _names_in(value: object, form: Json) -> Iterator[str]:
+    if isinstance(value, Recipe):
+        assert isinstance(form, dict)
+        yield artefact_name(form)
+    elif isinstance(value, tuple) and isinstance(form, list):
+        for part, part_form in zip(value, form, strict=True):
+            yield from _names_in(part, part_form)
+    elif is_dataclass(value) and isinstance(form, dict):
+        for each in fields(value):
+            yield from _names_in(getattr(value, each.name), form[each.name])
 
 
 def json_digest(value: Json) -> str:
@@ -112,7 +178,7 @@ def json_digest(value: Json) -> str:
 
 
 def dump_compact_json(value: Json) -> str:
-    """The one JSON text of a value: sorted keys, no spaces, ASCII; ValueError for infinities and NaN."""
+    """The unique JSON text of a value: sorted keys, no spaces, ASCII; ValueError for infinities and NaN."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
@@ -129,14 +195,14 @@ def derive_seed(*parts: int | str) -> int:
 
 @dataclass(frozen=True)
 class _Canonicalizer:
-    """Writes values canonically; reads the content of a corpus once, however often it stands in a recipe."""
+    """Converts values to canonical JSON; computes the digest of each resource once per recipe."""
 
     data: Path
     digests: dict[str, str] = field(default_factory=dict)
 
     def convert(self, value: object, place: str) -> Json:
         if isinstance(value, Enum):
-            return {"type": type(value).__name__, "member": value.name}
+            return {**_type_header(type(value)), "member": value.name}
         if value is None or isinstance(value, bool):
             return value
         if isinstance(value, tuple):
@@ -146,36 +212,117 @@ class _Canonicalizer:
         return _plain_json(value, place)
 
     def _convert_fields(self, value: object, place: str) -> dict[str, Json]:
-        _check_frozen(value, place)
-        form = _type_header(value)
+        if not type(value).__dataclass_params__.frozen:  # type: ignore[attr-defined]
+            raise TypeError(
+                f"{place}: {type(value).__name__} can be altered after its fingerprint is taken; {_FREEZE_HINT}"
+            )
+        form = _type_header(type(value))
         for each in fields(value):  # type: ignore[arg-type]
             where = f"{place}.{each.name}"
-            if each.name == "type" or (each.name == "content" and isinstance(value, DiskResource)):
-                raise TypeError(f"{where}: the name {each.name!r} is taken in recipe.json; rename the field")
+            if each.name in ("type", "code") or (each.name == "content" and isinstance(value, DiskResource)):
+                raise TypeError(f"{where}: the name {each.name!r} is reserved in recipe.json; rename the field")
             part = getattr(value, each.name)
-            if each.metadata.get("later") and part == each.default:
-                continue
             form[each.name] = self.convert(float(part) if _is_declared_float(part, each.type) else part, where)
         return form | {"content": self._content_digest(value, form)} if isinstance(value, DiskResource) else form
 
-    def _content_digest(self, kept: DiskResource, form: dict[str, Json]) -> str:
+    def _content_digest(self, resource: DiskResource, form: dict[str, Json]) -> str:
         key = dump_compact_json(form)
         if key not in self.digests:
-            self.digests[key] = kept.digest(self.data)
+            self.digests[key] = resource.digest(self.data)
         return self.digests[key]
 
 
-def _type_header(value: object) -> dict[str, Json]:
-    """Class name, and the revision where the class has one: methods and plans may carry one as recipes do."""
-    revision = getattr(type(value), "revision", None)
-    return {"type": type(value).__name__} | ({"revision": revision} if isinstance(revision, int) else {})
+def _type_header(kind: type) -> dict[str, Json]:
+    """Module path and name of a class, its revision if it has one, and the digest of code outside the package."""
+    header: dict[str, Json] = {"type": f"{kind.__module__}.{kind.__qualname__}"}
+    revision = getattr(kind, "revision", None)
+    if isinstance(revision, int):
+        header["revision"] = revision
+    if kind.__module__.split(".")[0] != _PACKAGE:
+        header["code"] = code_digest(kind)
+    return header
 
 
-def _check_frozen(value: object, place: str) -> None:
-    if not type(value).__dataclass_params__.frozen:  # type: ignore[attr-defined]
-        raise TypeError(
-            f"{place}: {type(value).__name__} can be altered after its fingerprint is taken; {_FREEZE_HINT}"
-        )
+@lru_cache(maxsize=1024)
+def code_digest(kind: type) -> str:
+    """A digest of the loaded code of a class: its methods, and the functions, classes and constants they refer to.
+
+    References are followed through the user's own modules; heedful itself, the standard library and installed packages
+    are not followed. Comments and formatting do not count.
+    """
+    found: list[str] = []
+    seen: set[int] = set()
+
+    def visit(thing: object) -> None:
+        if id(thing) in seen:
+            return
+        seen.add(id(thing))
+        if isinstance(thing, type):
+            found.append(thing.__qualname__)
+            for name, value in sorted(vars(thing).items()):
+                if name in _GENERATED and (not isinstance(value, FunctionType) or is_dataclass(thing)):
+                    continue
+                if _is_constant(value):
+                    found.append(f"{name}={value!r}")
+                visit(value)
+            for base in thing.__mro__[1:]:
+                if _is_user_module(base.__module__):
+                    visit(base)
+        elif isinstance(thing, staticmethod | classmethod):
+            visit(thing.__func__)
+        elif isinstance(thing, property):
+            visit(thing.fget)
+        elif isinstance(thing, FunctionType):
+            found.append(_code_text(thing.__code__))
+            found.append(repr([each for each in thing.__defaults__ or () if _is_constant(each)]))
+            for cell in thing.__closure__ or ():
+                follow("closure", cell.cell_contents)
+            for name in sorted(_global_names(thing.__code__)):
+                if name in thing.__globals__:
+                    follow(name, thing.__globals__[name])
+
+    def follow(name: str, value: object) -> None:
+        if _is_constant(value):
+            found.append(f"{name}={value!r}")
+        elif isinstance(value, ModuleType) and _is_user_module(value.__name__):
+            for member in vars(value).values():
+                if isinstance(member, FunctionType | type) and member.__module__ == value.__name__:
+                    visit(member)
+        elif isinstance(value, FunctionType | type) and _is_user_module(value.__module__):
+            visit(value)
+
+    visit(kind)
+    return hashlib.sha256("\n".join(found).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _is_constant(value: object) -> bool:
+    if isinstance(value, tuple | frozenset):
+        return all(_is_constant(each) for each in value)
+    return value is None or isinstance(value, bool | int | float | complex | str | bytes)
+
+
+def _global_names(code: CodeType) -> set[str]:
+    inner = (each for each in code.co_consts if isinstance(each, CodeType))
+    return set(code.co_names).union(*map(_global_names, inner))
+
+
+def _code_text(code: CodeType) -> str:
+    consts = [_code_text(each) if isinstance(each, CodeType) else _const_text(each) for each in code.co_consts]
+    return f"{code.co_name} {code.co_code.hex()} {code.co_names} {code.co_varnames} {consts}"
+
+
+def _const_text(value: object) -> str:
+    return repr(sorted(map(repr, value))) if isinstance(value, frozenset) else repr(value)
+
+
+def _is_user_module(name: str) -> bool:
+    """Whether a module is the user's own: neither heedful nor the standard library nor an installed package."""
+    root = name.split(".")[0]
+    if root == _PACKAGE or (root in sys.stdlib_module_names and root != "__main__"):
+        return False
+    file = getattr(sys.modules.get(name), "__file__", None)
+    installed = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
+    return file is None or not str(file).startswith(installed)
 
 
 def _is_declared_float(part: object, declared: object) -> bool:
@@ -195,7 +342,7 @@ def _plain_json(value: object, place: str) -> Json:
     if isinstance(value, PurePath):
         return value.as_posix()
     if isinstance(value, Recipe):
-        raise TypeError(f"{place}: {type(value).__name__} is no dataclass; {_FREEZE_HINT}")
+        raise TypeError(f"{place}: {type(value).__name__} is not a dataclass; {_FREEZE_HINT}")
     raise TypeError(
         f"{place}: a recipe cannot hold a {type(value).__name__}; it holds numbers, strings, None, paths, "
         "enums, tuples and frozen dataclasses"

@@ -1,42 +1,166 @@
-"""What every trial is: a recipe whose table has one row per observation, with its claim in plain words."""
+"""Base class of trials: a recipe that tests one claim about one model, with a tidy summary and verdicts."""
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from enum import Enum
 from typing import ClassVar
 
 import pandas as pd
 
 from heedful.figures import Figure
-from heedful.store.recipe import Recipe
+from heedful.store.recipe import Artefact, Json, Recipe
+
+SUMMARY_COLUMNS = ("metric", "method", "subset", "value", "low", "high", "n")
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """One row of a summary.
+
+    Args:
+        metric: what was measured, for instance "median_change".
+        method: the method, pair of methods or arm it belongs to; empty for the whole trial.
+        subset: the part of the data, for instance "class 1" or "attention 0.25 to 0.50"; empty for all of it.
+        value: NaN where it is undefined.
+        low: lower bound of its 95 % confidence interval; NaN where it has none.
+        high: upper bound.
+        n: number of observations behind it; NaN where that has no meaning.
+    """
+
+    metric: str
+    method: str = ""
+    subset: str = ""
+    value: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+    n: float = math.nan
+
+
+def summary_frame(statistics: Iterable[Statistic]) -> pd.DataFrame:
+    """The statistics as a table with the columns of `SUMMARY_COLUMNS`, in the order given."""
+    rows = [tuple(getattr(each, name) for name in SUMMARY_COLUMNS) for each in statistics]
+    frame = pd.DataFrame(rows, columns=list(SUMMARY_COLUMNS))
+    numbers = list(SUMMARY_COLUMNS[3:])
+    return frame.astype({**dict.fromkeys(numbers, "float64"), **dict.fromkeys(SUMMARY_COLUMNS[:3], "str")})
+
+
+def find_statistic(summary: pd.DataFrame, metric: str, method: str = "", subset: str = "") -> Statistic | None:
+    """The row of a summary with this metric, method and subset; None if there is none.
+
+    >>> found = find_statistic(summary_frame([Statistic("accuracy", value=0.8)]), "accuracy")
+    >>> found.value
+    0.8
+    """
+    wanted = (summary["metric"] == metric) & (summary["method"] == method) & (summary["subset"] == subset)
+    rows = summary[wanted]
+    if rows.empty:
+        return None
+    row = rows.iloc[0]
+    return Statistic(metric, method, subset, *(float(row[name]) for name in SUMMARY_COLUMNS[3:]))
+
+
+def value_of(summary: pd.DataFrame, metric: str, method: str = "", subset: str = "") -> float:
+    """The value of one statistic; NaN if the summary has no such row."""
+    found = find_statistic(summary, metric, method, subset)
+    return math.nan if found is None else found.value
+
+
+def combine_seeds(summaries: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Summaries of several seeds as one: the mean of the defined values and the outermost bounds.
+
+    A verdict that rests on a bound then holds on every seed. `n` is the mean number of observations, and the extra
+    columns `std` and `seeds` hold the standard deviation over seeds and the number of seeds with a defined value.
+    """
+    keys = list(SUMMARY_COLUMNS[:3])
+    rows = pd.concat(summaries, ignore_index=True)
+    grouped = rows.groupby(keys, sort=False, dropna=False)
+    found = grouped.agg(
+        value=("value", "mean"),
+        low=("low", "min"),
+        high=("high", "max"),
+        n=("n", "mean"),
+        std=("value", "std"),
+        seeds=("value", "count"),
+    )
+    return found.reset_index()
+
+
+class Verdict(Enum):
+    """Whether the data supports a claim."""
+
+    SUPPORTED = "supported"
+    NOT_SUPPORTED = "not supported"
+    UNDECIDED = "undecided"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A verdict on one claim, with the statistics it rests on.
+
+    Args:
+        verdict: whether the trial's claim is supported.
+        method: the method, pair or arm that it is about; empty for the whole trial.
+        evidence: the rows of the summary that decided.
+        reason: why the verdict is undecided, in a few words; empty otherwise.
+    """
+
+    verdict: Verdict
+    method: str = ""
+    evidence: tuple[Statistic, ...] = ()
+    reason: str = ""
 
 
 class Trial(Recipe):
-    """A claim put to the test on one subject.
+    """A test of one claim on one model.
 
-    Concrete trials are frozen dataclasses with a field `subject`. All words here are read by people who do not know the
-    papers: what was tested, what came out, what it means, what it does not mean.
+    Concrete trials are frozen dataclasses with a field `subject`. The texts are for readers who do not know the papers:
+    what was tested (`claim`), what came out (`interpretation`), what it does not mean (`limits`).
     """
 
+    kind: ClassVar[str] = "trial"
     name: ClassVar[str]
     paper: ClassVar[str]
     title: ClassVar[str]
     claim: ClassVar[str]
     source: ClassVar[str]
     limits: ClassVar[str]
+    tidy: ClassVar[bool] = False
+    """Transitional: True where `summary`, `findings` and `interpretation` work on tidy frames."""
+
+    def describe(self) -> Mapping[str, Json]:
+        """The facts of the subject, and the names of the trial and its paper."""
+        subject = next(getattr(self, each.name) for each in fields(self) if each.name == "subject")  # type: ignore[arg-type]
+        return {**subject.describe(), "trial": self.name, "paper": self.paper}
+
+    def summarize(self, artefact: Artefact) -> pd.DataFrame:
+        """The tidy summary that the workspace stores with the artefact."""
+        return self.summary(artefact.table)
+
+    @classmethod
+    def summary(cls, table: pd.DataFrame) -> pd.DataFrame:
+        """What the paper reports, as tidy rows with the columns of `SUMMARY_COLUMNS`."""
+        return summary_frame(Statistic(name, value=value) for name, value in cls.flat_summary(table).items())
+
+    @classmethod
+    def findings(cls, summary: pd.DataFrame) -> tuple[Finding, ...]:
+        """The verdicts on the claim, from the summary alone."""
+        return ()
 
     @staticmethod
-    @abstractmethod
-    def summary(table: pd.DataFrame) -> dict[str, float]:
-        """What the paper prints, as flat names and numbers; NaN where a number is undefined."""
+    def flat_summary(table: pd.DataFrame) -> dict[str, float]:
+        """Transitional: the summary as flat names and numbers."""
+        raise NotImplementedError
 
     @staticmethod
     @abstractmethod
     def figures(table: pd.DataFrame) -> tuple[Figure, ...]:
-        """What the paper draws."""
+        """The figures of the paper."""
 
     @staticmethod
     @abstractmethod
     def interpretation(summary: Mapping[str, float]) -> str:
-        """What came out and what it means, in one or two plain sentences."""
+        """The findings in one or two plain sentences."""

@@ -336,7 +336,7 @@ class AdversarialAttention(Trial):
         return pd.DataFrame({**known, **_result_columns(found)})
 
     @staticmethod
-    def summary(table: pd.DataFrame) -> dict[str, float]:
+    def flat_summary(table: pd.DataFrame) -> dict[str, float]:
         """Medians and means of the divergence, overall and by predicted class; medians by class and attention bin."""
         found = {
             "n": float(len(table)),

@@ -140,7 +140,7 @@ class AdversarialTradeoff(Trial):
         return Artefact(table=rows, notes={"about": dict(self.subject.about), "n": n, "of": n})
 
     @staticmethod
-    def summary(table: pd.DataFrame) -> dict[str, float]:
+    def flat_summary(table: pd.DataFrame) -> dict[str, float]:
         """F1, TVD (the paper's scale), JSD of every point, by class too; area under the curve; table 4's lambda."""
         found: dict[str, float] = {}
         for (kind, setting), rows in _group_by_point(table):
@@ -390,7 +390,7 @@ class AtteFa(Trial):
         return Artefact(table=pd.DataFrame(rows), notes={"about": dict(self.subject.about), "n": n, "of": n})
 
     @staticmethod
-    def summary(table: pd.DataFrame) -> dict[str, float]:
+    def flat_summary(table: pd.DataFrame) -> dict[str, float]:
         """Means over adversaries with population (as the paper prints) and sample deviation, floor and collapse.
 
         `share_of_mean_bound` is a ratio of means, as AtteFa is; other trials take the mean of each text's share.

@@ -538,7 +538,7 @@ class Agreement(Trial):
         return Artefact(table=table, notes={"about": dict(self.subject.about), **counts})
 
     @staticmethod
-    def summary(table: pd.DataFrame) -> dict[str, float]:
+    def flat_summary(table: pd.DataFrame) -> dict[str, float]:
         """For each pair mean, deviation, significant shares, ties and undefined, by predicted class; differences.
 
         `excess.x~y over z~y` is the mean over instances of what x and y agree more than z and y. Shares also tell the

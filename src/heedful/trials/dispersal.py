@@ -122,7 +122,7 @@ class Dispersal(Trial):
         )
 
     @staticmethod
-    def summary(table: pd.DataFrame) -> dict[str, float]:
+    def flat_summary(table: pd.DataFrame) -> dict[str, float]:
         """Mean distance from the base and from each other, change of output, share of equal predictions."""
         jsd, stvd, between = (_stacked(table, name) for name in ("jsd", "stvd", "between"))
         answered = _stacked(table, "answered")

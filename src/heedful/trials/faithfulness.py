@@ -454,7 +454,7 @@ class Faithfulness(Trial):
         return torch.cat(found)
 
     @staticmethod
-    def summary(table: pd.DataFrame) -> dict[str, float]:
+    def flat_summary(table: pd.DataFrame) -> dict[str, float]:
         """Means by method, and how much better than random each is: `excess`, with `low` and `high` of its interval.
 
         `excess.measure.method` is above 0 where the method is better than random, whatever the measure's direction;
@@ -475,7 +475,7 @@ class Faithfulness(Trial):
     @staticmethod
     def figures(table: pd.DataFrame) -> tuple[Figure, ...]:
         """Deletion and insertion curves by method, and how much better than random each method is."""
-        summary = Faithfulness.summary(table)
+        summary = Faithfulness.flat_summary(table)
         share = Axis("share of the units", (0.0, 1.0))
         curves = tuple(
             Lines(title, share, Axis("mean output for the predicted class"), _mean_curves(table, column))

@@ -300,7 +300,7 @@ class GroundTruth(Trial):
         return Artefact(table=table, notes={"about": dict(self.subject.about), "n": n, "of": len(known)})
 
     @staticmethod
-    def summary(table: pd.DataFrame) -> dict[str, float]:
+    def flat_summary(table: pd.DataFrame) -> dict[str, float]:
         """Means over the texts whose telling words are used, for each method; how many texts those are.
 
         `above_random.measure` and `above_adversarial.measure` tell how much better the measure finds the truth than
@@ -321,7 +321,7 @@ class GroundTruth(Trial):
     @staticmethod
     def figures(table: pd.DataFrame) -> tuple[Figure, ...]:
         """Each number that is defined, a bar per method; and for each measure how often it puts the truth first."""
-        summary = GroundTruth.summary(table)
+        summary = GroundTruth.flat_summary(table)
         methods = [name.removeprefix("precision.") for name in summary if name.startswith("precision.")]
         values = {measure: tuple(summary[f"{measure}.{method}"] for method in methods) for measure in RECOVERY_MEASURES}
         found = tuple(

@@ -196,7 +196,7 @@ class UniformBaseline(Trial):
         return Artefact(table=pd.DataFrame(rows), notes={"about": dict(self.subject.about), "n": count, "of": count})
 
     @staticmethod
-    def summary(table: pd.DataFrame) -> dict[str, float]:
+    def flat_summary(table: pd.DataFrame) -> dict[str, float]:
         """Means and deviations over seeds, the mean paired difference with its 95 % interval, and the verdict.
 
         `difference`, `low` and `high` are of F1 of class 1, of accuracy where there are more classes, of Pearson's
@@ -337,7 +337,7 @@ class GuidedModel(Trial):
         return Artefact(table=pd.DataFrame(rows), notes={"about": dict(self.subject.about), "n": count, "of": count})
 
     @staticmethod
-    def summary(table: pd.DataFrame) -> dict[str, float]:
+    def flat_summary(table: pd.DataFrame) -> dict[str, float]:
         """Means over seeds by guide; the paired difference from uniform weights with its 95 % interval (`low`, `high`).
 
         `deviation`, `difference`, `low` and `high` are of F1 of class 1, of accuracy where there are more classes, of

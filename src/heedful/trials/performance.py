@@ -67,7 +67,7 @@ class Performance(Trial):
         return Artefact(table=table, notes={"about": dict(self.subject.about), "n": len(table), "of": len(table)})
 
     @staticmethod
-    def summary(table: pd.DataFrame) -> dict[str, float]:
+    def flat_summary(table: pd.DataFrame) -> dict[str, float]:
         """All the task's scores."""
         probabilities = torch.tensor(table["probabilities"].tolist(), dtype=torch.float64)
         task = _infer_task(table, probabilities.shape[1])

@@ -157,7 +157,7 @@ class Permutation(Trial):
         return Artefact(table=table, notes={"about": dict(self.subject.about), "n": len(table), "of": len(whole)})
 
     @staticmethod
-    def summary(table: pd.DataFrame) -> dict[str, float]:
+    def flat_summary(table: pd.DataFrame) -> dict[str, float]:
         """Median over instances of the median change: overall, by predicted class, and by class and attention bin."""
         found = {"n": float(len(table)), "median_change": float(table["median_change"].median())}
         for predicted, of_class in table.groupby("predicted"):

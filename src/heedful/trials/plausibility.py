@@ -339,7 +339,7 @@ class Plausibility(Trial):
         return Artefact(table=table, notes={"about": dict(self.subject.about), "n": n, "of": len(examples)})
 
     @staticmethod
-    def summary(table: pd.DataFrame) -> dict[str, float]:
+    def flat_summary(table: pd.DataFrame) -> dict[str, float]:
         """Means of each measure by method, with `low` and `high` of their 95 % intervals, and the `excess` over random.
 
         With parts, a method's place is `method (part)`. `judged` texts count; `no_rationale` (nobody marked a word),
@@ -361,7 +361,7 @@ class Plausibility(Trial):
     @staticmethod
     def figures(table: pd.DataFrame) -> tuple[Figure, ...]:
         """Areas and other measures by method with their intervals, and the areas of single texts."""
-        summary = Plausibility.summary(table)
+        summary = Plausibility.flat_summary(table)
         found: list[Figure] = []
         for part, rows in _split_by_part(table):
             places = [_method_in_part(_method_label(each), part) for each in _split_by_method(rows)]

@@ -118,7 +118,7 @@ class SeedVariance(Trial):
         )
 
     @staticmethod
-    def summary(table: pd.DataFrame) -> dict[str, float]:
+    def flat_summary(table: pd.DataFrame) -> dict[str, float]:
         """`jsd` is always a mean over instances, `median_jsd` a median: overall, by class, by class and attention bin.
 
         An instance counts with its median over seeds; `jsd.seed_1` and `tvd.seed_1` are the means of one seed, `tvd`

@@ -243,7 +243,7 @@ class Simulability(Trial):
         return Artefact(table=table, notes={"about": dict(self.subject.about), "n": count, "of": count})
 
     @staticmethod
-    def summary(table: pd.DataFrame) -> dict[str, float]:
+    def flat_summary(table: pd.DataFrame) -> dict[str, float]:
         """By arm and size, at the place `arm.size`: what the paper prints, an interval, and whether it helps.
 
         `median`, `q25`, `q75`, `mean`, `min` and `max` are over seeds; `low` and `high` bound the mean over resampled
@@ -268,7 +268,7 @@ class Simulability(Trial):
     @staticmethod
     def figures(table: pd.DataFrame) -> tuple[Figure, ...]:
         """Every student as a point beside its arm's median, means with intervals, gains, and medians by size."""
-        summary = Simulability.summary(table)
+        summary = Simulability.flat_summary(table)
         ordered = table.sort_values(["size", "place", "seed"])
         sizes = [int(size) for size in ordered["size"].unique()]
         arms = [str(arm) for arm in ordered.sort_values("place")["arm"].unique()]
