@@ -13,6 +13,7 @@ from torch import Generator, Tensor
 
 from heedful import estimating
 from heedful.attributions.attention import RawAttention
+from heedful.data.tokenization import Words
 from heedful.estimating import Estimate, estimated, planned, usual_epochs, wall
 from heedful.models.attentive import Additive, Attentive
 from heedful.models.encoders import Average
@@ -54,6 +55,7 @@ class Absent(Corpus):
     """A corpus whose files cannot be read, though they are there."""
 
     name: ClassVar[str] = "absent"
+    tokenization: ClassVar[Words] = Words()
 
     def read(self, data: Path) -> Splits:
         raise UserError("absent: the file is damaged; fetch it again")

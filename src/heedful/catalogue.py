@@ -30,7 +30,7 @@ from heedful.attributions.shapley import KernelShap, Shapley
 from heedful.data.images import CIFAR10, CIFAR100, Digits, FashionMNIST
 from heedful.data.licensed import ADRTweets, Anemia, Diabetes
 from heedful.data.question_corpora import CNN, Babi
-from heedful.data.synthetic import GROUND_TRUTH_CORPORA, MOCK_CORPORA, Stories
+from heedful.data.synthetic import GROUND_TRUTH_CORPORA, MOCK_CORPORA
 from heedful.data.text_corpora import (
     IMDB,
     MLQE,
@@ -82,7 +82,6 @@ CORPORA: Mapping[str, Corpus] = {
     **{corpus.name: corpus for corpus in (Diabetes(), Anemia(), ADRTweets(), RottenTomatoes())},
     **MOCK_CORPORA,
     **GROUND_TRUTH_CORPORA,
-    **{corpus.name: corpus for corpus in (Stories(task) for task in (1, 2, 3))},
 }
 ENCODERS: Mapping[str, type[Encoder]] = {
     "bilstm": BiLSTM,

@@ -356,15 +356,22 @@ class DiskResource(ABC):
 
 
 class Corpus(DiskResource):
-    """A frozen description of where examples come from.
+    """A frozen description of where examples come from; a class attribute may stand for each property."""
 
-    `batching` is the preprocessing of the paper that brought the corpus into the debate, or a sensible one; `width`
-    is the size of the word vectors that go with it.
-    """
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The name in the catalogue, in reports and in uids; not a field, so equality ignores it."""
 
-    name: ClassVar[str]
-    tokenization: ClassVar[Tokenization]
-    embedding_dim: ClassVar[int] = 300
+    @property
+    @abstractmethod
+    def tokenization(self) -> Tokenization:
+        """The preprocessing of the paper that introduced the corpus here, or a sensible default."""
+
+    @property
+    def embedding_dim(self) -> int:
+        """Width of the word vectors that the paper used with this corpus."""
+        return 300
 
     @abstractmethod
     def read(self, data: Path) -> Splits:

@@ -1,4 +1,4 @@
-"""Loaders for a user's own copy of MIMIC-III, ADR tweets and the CNN questions, on invented files."""
+"""Loaders for a user's own copy of MIMIC-III and the ADR tweets, on invented files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from heedful.data.licensed import ADRTweets, Anemia, CNNQuestions, Diabetes
+from heedful.data.licensed import ADRTweets, Anemia, Diabetes
 from heedful.types import SPLITS, UserError
 
 
@@ -73,7 +73,7 @@ def test_anemia_is_acute_or_chronic_never_both_and_acute_is_one(tmp_path: Path) 
     assert splits.class_names == ("chronic", "acute")
 
 
-@pytest.mark.parametrize("corpus", [Diabetes(), Anemia(), ADRTweets(), CNNQuestions()], ids=lambda c: c.name)
+@pytest.mark.parametrize("corpus", [Diabetes(), Anemia(), ADRTweets()], ids=lambda c: c.name)
 def test_a_copy_that_is_not_there_is_asked_for(corpus: Diabetes, tmp_path: Path) -> None:
     with pytest.raises(UserError) as complaint:
         corpus.read(tmp_path)
@@ -121,34 +121,3 @@ def test_tweets_with_strange_columns_are_refused(rows: list[str], complaint: str
     _tweets(tmp_path, rows)
     with pytest.raises(UserError, match=complaint):
         ADRTweets().read(tmp_path)
-
-
-def test_cnn_questions_come_in_blocks_or_in_files_with_the_same_result(tmp_path: Path) -> None:
-    asked = [
-        (f"@placeholder sang {n}", f"@entity{n % 3}", f"@entity0 heard @entity1 and @entity2 {n}") for n in range(4)
-    ]
-    (tmp_path / "blocks").mkdir()
-    for split, part in zip(SPLITS, ("training", "validation", "test"), strict=True):
-        text = "\n\n".join("\n".join(lines) for lines in asked)
-        (tmp_path / "blocks" / f"{split}.txt").write_text(text + "\n\n")
-        folder = tmp_path / "files" / "questions" / part
-        folder.mkdir(parents=True)
-        for n, (question, answer, document) in enumerate(asked):
-            lines = ("http://nowhere", document, question, answer, "@entity0:Somebody", "@entity1:Else")
-            (folder / f"{n}.question").write_text("\n\n".join(lines[:4]) + "\n\n" + "\n".join(lines[4:]))
-    blocks, files = CNNQuestions("blocks").read(tmp_path), CNNQuestions("files").read(tmp_path)
-    assert blocks.class_names == files.class_names == ("@entity0", "@entity1", "@entity2")
-    for split in SPLITS:
-        assert [(e.parts, e.label, e.candidates) for e in blocks[split]] == [
-            (e.parts, e.label, e.candidates) for e in files[split]
-        ]
-    assert blocks.train[2].parts == ("@entity0 heard @entity1 and @entity2 2", "@placeholder sang 2")
-    assert (blocks.train[2].label, blocks.train[2].candidates) == (2, (0, 1, 2))
-
-
-def test_an_incomplete_question_block_is_named(tmp_path: Path) -> None:
-    (tmp_path / "cnn").mkdir()
-    for split in SPLITS:
-        (tmp_path / "cnn" / f"{split}.txt").write_text("@placeholder sang\n@entity0\n")
-    with pytest.raises(UserError, match=r"train\.txt, line 1: a question needs three lines"):
-        CNNQuestions().read(tmp_path)

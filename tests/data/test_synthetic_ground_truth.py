@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from heedful.data.synthetic import GROUND_TRUTH_CORPORA, SHORTCUT_WORDS, GroundTruthCorpus, Shortcut
+from heedful.data.synthetic import GROUND_TRUTH_CORPORA, GroundTruthCorpus
+from heedful.testing.toy_models import SHORTCUT_WORDS, Shortcut
 from heedful.types import Example, UserError
 from tests.corpus_laws import lawful
 from tests.tiny import Sentences

@@ -48,7 +48,7 @@ def test_a_missing_corpus_names_the_folder_and_the_remedy(name: str, tmp_path: P
 
 @pytest.fixture
 def no_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("heedful.data.text_corpora.PACKAGE", "no-such-package-at-all")
+    monkeypatch.setattr("heedful.data.text_corpora.REVIEWS_PACKAGE", "no-such-package-at-all")
 
 
 def test_snli_classes_are_sorted_and_qqp_and_sst_have_two(tmp_path: Path) -> None:

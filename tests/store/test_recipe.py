@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heedful.data.tokenization import Words
 from heedful.store.recipe import Artefact, Recipe, canonical_json, code_digest, derive_seed, fingerprint
 from heedful.store.workspace import Workspace
 from heedful.tasks import BinaryClassification
@@ -31,6 +32,7 @@ class Colour(Enum):
 @dataclass(frozen=True)
 class Notebook(Corpus):
     name: ClassVar[str] = "notebook"
+    tokenization: ClassVar[Words] = Words()
     lower: bool = True
 
     def read(self, data: Path) -> Splits:

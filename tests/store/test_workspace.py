@@ -14,6 +14,7 @@ import pytest
 import torch
 from filelock import FileLock
 
+from heedful.data.tokenization import Words
 from heedful.progress import SilentProgress
 from heedful.store import workspace as module
 from heedful.store.recipe import Artefact, Recipe, code_digest
@@ -230,6 +231,7 @@ def test_lost_rename_is_harmless(workspace: Workspace) -> None:
 @dataclass(frozen=True)
 class Diary(Corpus):
     name: ClassVar[str] = "diary"
+    tokenization: ClassVar[Words] = Words()
 
     def read(self, data: Path) -> Splits:
         raise NotImplementedError

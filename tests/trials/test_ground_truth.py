@@ -14,12 +14,13 @@ from heedful.attributions.attention import RawAttention
 from heedful.attributions.gradient import Gradient
 from heedful.attributions.perturbation import LeaveOneOut, Random
 from heedful.data.embeddings import RandomEmbeddings
-from heedful.data.synthetic import GroundTruthCorpus, GroundTruthEmbeddings, Shortcut
+from heedful.data.synthetic import GroundTruthCorpus, GroundTruthEmbeddings
 from heedful.figures import Bars
 from heedful.models.attentive import Additive, Attentive
 from heedful.models.bag_of_words import WordWeightSum
 from heedful.models.encoders import Average
 from heedful.store.workspace import Workspace
+from heedful.testing.toy_models import Shortcut
 from heedful.training.trained_model import TrainedModel
 from heedful.training.trainer import Adam, EpochSelection, Training
 from heedful.trials.adversarial_attention import AdversarialWeights

@@ -17,7 +17,6 @@ from torch import Generator, Tensor
 
 from heedful.attributions.attention import RawAttention
 from heedful.attributions.perturbation import Random
-from heedful.data.synthetic import Shortcut
 from heedful.data.tokenization import Words
 from heedful.figures import Heatmap
 from heedful.measures.rationale_agreement import (
@@ -33,6 +32,7 @@ from heedful.report.charts import svg
 from heedful.store.recipe import Artefact, Recipe, describe_recipe
 from heedful.store.workspace import Workspace
 from heedful.tasks import BinaryClassification
+from heedful.testing.toy_models import Shortcut
 from heedful.training.attribution_tables import (
     RATIONALE_STATUS,
     AttributionTable,

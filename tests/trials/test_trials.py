@@ -13,13 +13,13 @@ from heedful import catalogue
 from heedful.attributions.attention import RawAttention
 from heedful.attributions.gradient import Gradient
 from heedful.attributions.perturbation import LeaveOneOut
-from heedful.data.synthetic import Shortcut
 from heedful.figures import Heatmap
 from heedful.models.attentive import Additive, Attentive
 from heedful.models.encoders import Average
 from heedful.papers import PAPERS
 from heedful.report.charts import svg
 from heedful.store.workspace import Workspace
+from heedful.testing.toy_models import Shortcut
 from heedful.training.attention_sources import FromModel
 from heedful.training.student import Student
 from heedful.training.teacher import AttentionExplanation, NoExplanation, StudentData, TeacherExplanation

@@ -15,7 +15,6 @@ from .splitting import SubsampledCorpus as SubsampledCorpus
 from .synthetic import GroundTruthCorpus as GroundTruthCorpus
 from .synthetic import GroundTruthEmbeddings as GroundTruthEmbeddings
 from .synthetic import Mock as Mock
-from .synthetic import Stories as Stories
 from .table import HubDataset as HubDataset
 from .table import SavedDataset as SavedDataset
 from .table import Table as Table

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from heedful.types import Corpus, UserError
+from heedful.types import UserError
 
 FileState = tuple[str, int, int]
 
@@ -130,11 +130,6 @@ def hash_files(paths: Iterable[Path], *words: str) -> str:
 def _file_sha256(file: FileState) -> str:
     with open(file[0], "rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def set_corpus_name(corpus: Corpus, name: str) -> None:
-    """Gives a corpus value a name of its own, such as babi-2; `name` is no field, so equality ignores it."""
-    object.__setattr__(corpus, "name", name)
 
 
 def write_rows(path: Path, lines: Iterable[Mapping[str, object]]) -> int:

@@ -1,7 +1,6 @@
 """Admissions out of MIMIC-III: all discharge summaries of one stay as one text, and its diagnoses.
 
-Corpora that cannot be handed on: loaders for the user's own copy of MIMIC-III, the ADR tweets and the CNN
-questions.
+Corpora that cannot be handed on: loaders for the user's own copy of MIMIC-III and the ADR tweets.
 
 Paths are fields, taken from the data folder unless absolute. They follow the pipelines of Jain & Wallace
 (2019).
@@ -11,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -19,13 +18,12 @@ from typing import ClassVar
 
 import pandas as pd
 
-from heedful.data.io import FileState, JsonRow, file_state, hash_files
-from heedful.data.question_corpora import cloze_splits
+from heedful.data.io import FileState, file_state, hash_files
 from heedful.data.table import Record, read_records
 from heedful.data.text_corpora import finalize_splits
 from heedful.data.tokenization import Words
 from heedful.tasks import BinaryClassification
-from heedful.types import SPLITS, Corpus, Example, Split, Splits, UserError
+from heedful.types import SPLITS, Corpus, Example, Splits, UserError
 
 NOTE_COLUMNS = ["HADM_ID", "CHARTDATE", "CATEGORY", "DESCRIPTION", "TEXT"]
 CODE_COLUMNS = ["HADM_ID", "ICD9_CODE"]
@@ -290,77 +288,3 @@ class ADRTweets(Corpus):
             names = "|".join(re.escape(drug) for drug in sorted(self.drug_names, key=len, reverse=True))
             text = re.sub(rf"\b({names})\b", "DRUG", text, flags=re.IGNORECASE)
         return Example(f"adr-{record.line}", (text,), int(label))
-
-
-@dataclass(frozen=True)
-class CNNQuestions(Corpus):
-    """The original CNN questions, in either of the forms that people have.
-
-    Args:
-        folder: holds `train.txt`, `dev.txt`, `test.txt` (blocks of question, answer, passage with a blank
-            line between, the form of Chen et al. 2016) or `questions/{training,validation,test}/*.question`
-            (the first release).
-    """
-
-    folder: str = "cnn"
-    name: ClassVar[str] = "cnn-original"
-    tokenization: ClassVar[Words] = Words(min_documents=8)
-
-    def read(self, data: Path) -> Splits:
-        files = self._files(data)
-        found: dict[Split, list[JsonRow]] = {
-            split: [row for path in paths for row in _read_questions(path)] for split, paths in files.items()
-        }
-        return finalize_splits(self, cloze_splits(found))
-
-    def digest(self, data: Path) -> str:
-        return hash_files([path for paths in self._files(data).values() for path in paths], type(self).__name__)
-
-    def _files(self, data: Path) -> Mapping[Split, tuple[Path, ...]]:
-        folder = data / self.folder
-        released: dict[Split, Path] = {
-            split: folder / "questions" / part
-            for split, part in zip(SPLITS, ("training", "validation", "test"), strict=True)
-        }
-        if all(any(path.glob("*.question")) for path in released.values()):
-            return {split: tuple(sorted(path.glob("*.question"))) for split, path in released.items()}
-        what = "put train.txt, dev.txt and test.txt there, or the folder questions/ of the first release"
-        return {split: _require_files(self, [folder / f"{split}.txt"], what) for split in SPLITS}
-
-
-def _read_questions(path: Path) -> list[JsonRow]:
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: not UTF-8 ({error.reason}); unpack the archive again") from error
-    if path.suffix == ".question":
-        return [_parse_question_file(path, [line for line in lines if line.strip()])]
-    starts = [
-        place for place, line in enumerate(lines) if line.strip() and (place == 0 or not lines[place - 1].strip())
-    ]
-    return [_parse_question_block(path, start, lines[start : start + 3]) for start in starts]
-
-
-def _parse_question_block(path: Path, start: int, lines: list[str]) -> JsonRow:
-    if len(lines) < 3 or not all(line.strip() for line in lines):
-        raise UserError(f"{path}, line {start + 1}: a question needs three lines: question, answer, passage")
-    question, answer, document = (line.strip() for line in lines)
-    values = {"id": f"{path.stem}-{start + 1}", "question": question, "answer": answer, "document": document}
-    return JsonRow(path, start + 1, values)
-
-
-def _parse_question_file(path: Path, lines: list[str]) -> JsonRow:
-    if len(lines) < 4:
-        raise UserError(
-            f"{path}: a question file needs address, passage, question and answer; unpack the archive again"
-        )
-    values = {
-        "id": f"{path.parent.name}-{path.stem}",
-        "document": lines[1],
-        "question": lines[2],
-        "answer": lines[3],
-    }
-    return JsonRow(path, 1, values)
-
-
-LICENSED_CORPORA: tuple[type[Corpus], ...] = (Diabetes, Anemia, ADRTweets, CNNQuestions)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from heedful.data.io import JsonRow, rationale_mask, read_rows, set_corpus_name
+from heedful.data.io import JsonRow, rationale_mask, read_rows
 from heedful.data.text_corpora import Notes, PublishedCorpus
 from heedful.data.tokenization import Words
 from heedful.tasks import MulticlassClassification
@@ -46,8 +46,6 @@ class Babi(PublishedCorpus):
 
     task: int = 1
     version: Literal["v1-2", "v1-1"] = "v1-2"
-    name: ClassVar[str] = "babi"
-    folder: ClassVar[str] = "babi"
     tokenization: ClassVar[Words] = Words()
     embedding_dim: ClassVar[int] = 50
 
@@ -56,7 +54,10 @@ class Babi(PublishedCorpus):
             raise UserError(f"babi: there is no task {self.task}; choose 1, 2 or 3")
         if self.version == "v1-1" and self.task != 3:
             raise UserError("babi: version v1-1 is there for task 3 only; leave version out")
-        set_corpus_name(self, f"babi-{self.task}" + ("-v11" if self.version == "v1-1" else ""))
+
+    @property
+    def name(self) -> str:
+        return f"babi-{self.task}" + ("-v11" if self.version == "v1-1" else "")
 
     def directory(self, data: Path) -> Path:
         return data / (f"babi_qa{self.task}" + ("_v11_10k" if self.version == "v1-1" else ""))

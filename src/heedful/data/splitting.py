@@ -13,11 +13,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 
-from heedful.data.io import set_corpus_name
 from heedful.types import SPLITS, Corpus, Example, Number, Split, Splits, Tokenization, UserError
 
 
@@ -81,15 +79,22 @@ class SubsampledCorpus(Corpus):
     train: int = 1000
     dev: int = 300
     test: int = 300
-    name: ClassVar[str] = "sampled"
-    tokenization: ClassVar[Tokenization]
 
     def __post_init__(self) -> None:
         if min(self.train, self.dev, self.test) < 1:
             raise UserError("a part of a corpus needs at least one example in each split")
-        set_corpus_name(self, self.corpus.name)
-        object.__setattr__(self, "tokenization", self.corpus.tokenization)
-        object.__setattr__(self, "embedding_dim", self.corpus.embedding_dim)
+
+    @property
+    def name(self) -> str:
+        return self.corpus.name
+
+    @property
+    def tokenization(self) -> Tokenization:
+        return self.corpus.tokenization
+
+    @property
+    def embedding_dim(self) -> int:
+        return self.corpus.embedding_dim
 
     def read(self, data: Path) -> Splits:
         """The corpus's splits, cut to size; the notes say from what."""

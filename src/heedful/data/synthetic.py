@@ -1,11 +1,4 @@
-"""Small worlds told in sentences, in the manner of bAbI: where is whom, where is what, where was what before.
-
-Persons walk between places, take things that lie there, carry them and put them down. Task 1 asks for a
-person (one supporting fact), task 2 for a thing (two), task 3 for the place of a thing before another place
-(three). Nothing is told that did not happen, every answer follows from the text alone, and the rationale
-marks the facts that carry it.
-
-Texts with a planted truth: the Mock corpora of AtteFa, generated from a seed.
+"""Texts with a planted truth: the Mock corpora of AtteFa, generated from a seed.
 
 Every word is a filler except k informative ones, drawn with replacement from the positive words (label 1) or
 the negative words (label 0) of the VADER lexicon; the rationale marks them. Position, strength, fillers,
@@ -17,15 +10,15 @@ Corpora whose right explanation is known, because they were made so: a court tha
 
 `Known` generates texts under five laws: every word adds its own weight (then Shapley values are those weights), a
 majority of signed words decides, two words decide together (exclusive or), the order of two words decides, or one
-word decides among words that only hint. `Shortcut` plants one telling word into the texts of another corpus. The truth
+word decides among words that only hint. The truth
 of each example has one number per word; the rationale marks the words where it is not zero.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from importlib import metadata
 from itertools import product
@@ -37,189 +30,9 @@ import torch
 from numpy.random import Generator, default_rng
 
 from heedful.data.embeddings import EmbeddingTable, WordEmbeddings
-from heedful.data.io import set_corpus_name
 from heedful.data.tokenization import Words
-from heedful.tasks import BinaryClassification, MulticlassClassification
-from heedful.types import SPLITS, Corpus, Example, Split, Splits, Tokenization, UserError
-
-PERSONS = ("Anna", "Boris", "Clara", "Dmitri")
-PLACES = ("attic", "cellar", "garage", "kitchen", "library", "stable")
-THINGS = ("candle", "hammer", "letter")
-VERBS = {
-    "go": ("went to", "walked to", "hurried to", "wandered to", "went back to"),
-    "take": ("took", "grabbed", "lifted", "picked up"),
-    "drop": ("dropped", "left", "put down"),
-}
-STORY_LENGTHS = {1: (2, 10), 2: (6, 20), 3: (12, 40)}
-
-
-@dataclass(frozen=True)
-class Event:
-    """One sentence: somebody goes to a place, takes a thing or drops it."""
-
-    person: str
-    action: Literal["go", "take", "drop"]
-    target: str
-    sentence: str
-
-
-@dataclass(frozen=True)
-class Question:
-    """A question with its answer and the numbers of the sentences that carry it."""
-
-    text: str
-    answer: str
-    supporting_facts: frozenset[int]
-
-
-@dataclass(frozen=True)
-class Stories(Corpus):
-    """Generated stories of task 1, 2 or 3; the answer is one of six places."""
-
-    task: int = 1
-    train: int = 8500
-    dev: int = 1500
-    test: int = 1000
-    seed: int = 0
-    name: ClassVar[str] = "stories"
-    revision: ClassVar[int] = 1
-    tokenization: ClassVar[Words] = Words()
-    embedding_dim: ClassVar[int] = 50
-
-    def __post_init__(self) -> None:
-        if self.task not in STORY_LENGTHS:
-            raise UserError(f"stories: there is no task {self.task}; choose 1, 2 or 3")
-        if min(self.train, self.dev, self.test) < 1:
-            raise UserError("stories: each split needs at least one example")
-        set_corpus_name(self, f"stories-{self.task}")
-
-    def read(self, data: Path) -> Splits:
-        return _generate_stories(self)
-
-    def digest(self, data: Path) -> str:
-        values = [f"{field.name}={getattr(self, field.name)!r}" for field in fields(self)]
-        return hashlib.sha256(f"Stories {self.revision} {' '.join(values)}".encode()).hexdigest()
-
-
-@lru_cache(maxsize=4)
-def _generate_stories(corpus: Stories) -> Splits:
-    parts = {split: tuple(_generate_story_split(corpus, split)) for split in SPLITS}
-    return Splits(MulticlassClassification(len(PLACES)), PLACES, parts["train"], parts["dev"], parts["test"])
-
-
-def _generate_story_split(corpus: Stories, split: Split) -> Iterator[Example]:
-    random = default_rng((corpus.seed, corpus.task, SPLITS.index(split)))
-    count = {"train": corpus.train, "dev": corpus.dev, "test": corpus.test}[split]
-    for place in range(count):
-        events, question = _generate_story(corpus.task, random)
-        yield _story_example(f"{corpus.name}-{split}-{place}", events, question)
-
-
-def _story_example(uid: str, events: list[Event], question: Question) -> Example:
-    """Sentences joined by a period, question and last one without a sign, as Jain & Wallace join bAbI."""
-    marks: list[bool] = []
-    for number, event in enumerate(events):
-        marks += [False] * (number > 0)
-        marks += [number in question.supporting_facts] * len(event.sentence.split())
-    document = " . ".join(event.sentence for event in events)
-    rationale = (*marks, *[False] * len(question.text.split()))
-    return Example(uid, (document, question.text), PLACES.index(question.answer), rationale)
-
-
-def _generate_story(task: int, random: Generator) -> tuple[list[Event], Question]:
-    """A story that admits a question of this task; one that does not is told anew."""
-    while True:
-        shortest, longest = STORY_LENGTHS[task]
-        events = _generate_events(int(random.integers(shortest, longest + 1)), random, things=task > 1)
-        questions = {1: _person_questions, 2: _object_questions, 3: _earlier_place_questions}[task](events)
-        if questions:
-            # Answers first, then questions: else frequent places would be asked for more often.
-            answers = sorted({question.answer for question in questions})
-            answer = answers[int(random.integers(len(answers)))]
-            fitting = [question for question in questions if question.answer == answer]
-            return events, fitting[int(random.integers(len(fitting)))]
-
-
-def _generate_events(count: int, random: Generator, *, things: bool) -> list[Event]:
-    at: dict[str, str] = {}
-    lying = {thing: PLACES[int(random.integers(len(PLACES)))] for thing in THINGS} if things else {}
-    held: dict[str, str] = {}
-    events: list[Event] = []
-    for _ in range(count):
-        person = PERSONS[int(random.integers(len(PERSONS)))]
-        choices = [("go", place) for place in PLACES if place != at.get(person)]
-        deeds = [("take", thing) for thing, place in lying.items() if place == at.get(person)]
-        deeds += [("drop", thing) for thing, holder in held.items() if holder == person]
-        # A person who can do something does it half of the time: else things would hardly ever move.
-        pool = deeds if deeds and random.random() < 0.5 else choices
-        act, what = pool[int(random.integers(len(pool)))]
-        if act == "go":
-            at[person] = what
-            events.append(_make_event(person, "go", what, random))
-        elif act == "take":
-            del lying[what]
-            held[what] = person
-            events.append(_make_event(person, "take", what, random))
-        else:
-            del held[what]
-            lying[what] = at[person]
-            events.append(_make_event(person, "drop", what, random))
-    return events
-
-
-def _make_event(person: str, act: Literal["go", "take", "drop"], what: str, random: Generator) -> Event:
-    verbs = VERBS[act]
-    there = " there" if act != "go" and random.random() < 0.3 else ""
-    sentence = f"{person} {verbs[int(random.integers(len(verbs)))]} the {what}{there}"
-    return Event(person, act, what, sentence)
-
-
-def _person_questions(events: list[Event]) -> list[Question]:
-    last = {event.person: (number, event.target) for number, event in enumerate(events)}
-    return [Question(f"Where is {person}", place, frozenset({number})) for person, (number, place) in last.items()]
-
-
-def _last_move(events: list[Event], person: str, before: int) -> int:
-    """The number of the sentence that brought this person to where they are."""
-    return max(n for n, event in enumerate(events[:before]) if event.person == person and event.action == "go")
-
-
-def _object_questions(events: list[Event]) -> list[Question]:
-    questions: list[Question] = []
-    for thing in THINGS:
-        touched = [n for n, event in enumerate(events) if event.action != "go" and event.target == thing]
-        if not touched:
-            continue
-        deed = events[touched[-1]]
-        # A dropped thing stays where it fell; a held one goes with its holder to the end of the story.
-        until = touched[-1] if deed.action == "drop" else len(events)
-        move = _last_move(events, deed.person, until)
-        questions.append(Question(f"Where is the {thing}", events[move].target, frozenset({touched[-1], move})))
-    return questions
-
-
-def _earlier_place_questions(events: list[Event]) -> list[Question]:
-    """Moves of a held thing into a place where it is known to have been only once."""
-    questions: list[Question] = []
-    for thing in THINGS:
-        carried: list[Question] = []
-        seen: list[str] = []
-        holder, taken = "", -1
-        for number, event in enumerate(events):
-            if event.action == "take" and event.target == thing:
-                holder, taken = event.person, number
-                here = events[_last_move(events, holder, number)].target
-                seen += [here] if not seen or seen[-1] != here else []
-            elif event.action == "drop" and event.target == thing:
-                holder = ""
-            elif event.action == "go" and event.person == holder:
-                origin = _last_move(events, holder, number)
-                seen.append(event.target)
-                text = f"Where was the {thing} before the {event.target}"
-                carried.append(Question(text, events[origin].target, frozenset({taken, origin, number})))
-        questions += [question for question in carried if seen.count(question.text.split()[-1]) == 1]
-    return questions
-
+from heedful.tasks import BinaryClassification
+from heedful.types import SPLITS, Corpus, Example, Split, Splits, UserError
 
 LEXICON_FILE = "vader_lexicon.txt"
 FILLER_WORD = "something"
@@ -248,8 +61,8 @@ class Mock(Corpus):
     """AtteFa's Mock corpora: a few words decide, all others say nothing.
 
     Args:
-        informative: number of informative words; None where `share` says it.
-        share: informative share of the length; None where `informative` says it.
+        informative: number of informative words of a text.
+        informative_share: informative words as a share of the length, instead of `informative`.
         position: where they stand: anywhere, in the first, middle or last third, or side by side anywhere.
         strength: least absolute valence of an informative word (0 to 4).
         fillers: number of different filler words.
@@ -258,7 +71,7 @@ class Mock(Corpus):
         shortest: least number of words; lengths are uniform up to `longest`.
     """
 
-    informative: int | None = None
+    informative: int = 1
     informative_share: float | None = None
     position: Position = "uniform"
     strength: float = 0.0
@@ -271,17 +84,13 @@ class Mock(Corpus):
     dev: int = 1000
     test: int = 1000
     seed: int = 0
-    name: ClassVar[str] = "mock"
     revision: ClassVar[int] = 2
     tokenization: ClassVar[Words] = Words()
 
     def __post_init__(self) -> None:
-        if self.informative is None and self.informative_share is None:
-            object.__setattr__(self, "informative", 1)
         problem = self._problem()
         if problem:
             raise UserError(f"mock: {problem}")
-        set_corpus_name(self, self._default_name())
 
     def read(self, data: Path) -> Splits:
         return _generate_mock(self)
@@ -303,7 +112,8 @@ class Mock(Corpus):
             )
         )
 
-    def _default_name(self) -> str:
+    @property
+    def name(self) -> str:
         quarters = {0.25: "1q", 0.5: "2q", 0.75: "3q", 1.0: "4q"}
         size = (
             str(self.informative)
@@ -317,12 +127,11 @@ class Mock(Corpus):
 
     def _problem(self) -> str:
         checks = {
-            "give either informative or share, not both": None not in (self.informative, self.informative_share),
-            "informative must lie between 1 and shortest": not 1
-            <= (1 if self.informative is None else self.informative)
-            <= self.shortest,
-            "share must lie above 0 and at most at 1": not 0
-            < (self.informative_share if self.informative_share is not None else 1)
+            "give informative or informative_share, not both": self.informative != 1
+            and self.informative_share is not None,
+            "informative must lie between 1 and shortest": not 1 <= self.informative <= self.shortest,
+            "informative_share must be above 0 and at most 1": not 0
+            < (1 if self.informative_share is None else self.informative_share)
             <= 1,
             "shortest must be at least 1 and at most longest": not 1 <= self.shortest <= self.longest,
             "balance must lie between 0 and 1": not 0 < self.balance < 1,
@@ -362,7 +171,7 @@ def _generate_mock_split(corpus: Mock, split: Split) -> tuple[Example, ...]:
 def _mock_text(corpus: Mock, label: int, random: Generator) -> tuple[list[str], tuple[bool, ...]]:
     length = int(random.integers(corpus.shortest, corpus.longest + 1))
     count = corpus.informative if corpus.informative_share is None else max(1, round(corpus.informative_share * length))
-    slots = _informative_positions(corpus.position, length, int(count or 1), random)
+    slots = _informative_positions(corpus.position, length, count, random)
     fillers, pool = _filler_words(corpus.fillers), _informative_words(label, corpus.strength)
     words = [fillers[index] for index in random.integers(len(fillers), size=length)]
     for slot, index in zip(slots, random.integers(len(pool), size=len(slots)), strict=True):
@@ -410,8 +219,6 @@ MOCK_CORPORA: Mapping[str, Mock] = {
 }
 """The eight corpora of AtteFa by name."""
 
-SYNTHETIC_CORPORA: tuple[type[Corpus], ...] = (Mock, Stories)
-
 
 Rule = Literal["additive", "majority", "xor", "order", "hint"]
 _LabelledWords = tuple[list[str], list[float], int]
@@ -442,7 +249,6 @@ class GroundTruthCorpus(Corpus):
     dev: int = 400
     test: int = 400
     seed: int = 0
-    name: ClassVar[str] = "known"
     revision: ClassVar[int] = 1
     tokenization: ClassVar[Words] = Words()
     embedding_dim: ClassVar[int] = 50
@@ -452,7 +258,10 @@ class GroundTruthCorpus(Corpus):
             raise UserError(f"there is no law {self.rule!r}; choose one of {', '.join(_RULES)}")
         if not 5 <= self.shortest <= self.longest or self.vocab_size < 10:
             raise UserError("known: texts need at least 5 words and shortest at most longest; words at least 10")
-        set_corpus_name(self, f"known-{self.rule}")
+
+    @property
+    def name(self) -> str:
+        return f"known-{self.rule}"
 
     def read(self, data: Path) -> Splits:
         """The generated splits."""
@@ -577,71 +386,6 @@ class GroundTruthEmbeddings(WordEmbeddings):
     def digest(self, data: Path) -> str:
         """That of the corpus, whose weights these are."""
         return self.corpus.digest(data)
-
-
-SHORTCUT_WORDS = ("shortcutno", "shortcutyes")
-
-
-@dataclass(frozen=True)
-class Shortcut(Corpus):
-    """Another corpus with two classes, one word planted into every text that gives the label away.
-
-    In the test split the word is drawn at random, so that a model which follows it is caught: what it then predicts is
-    the word's class, and the truth is that word alone.
-
-    Args:
-        reliable: share of training texts in which the planted word names the true class.
-    """
-
-    corpus: Corpus
-    reliability: float = 1.0
-    seed: int = 0
-    name: ClassVar[str] = "shortcut"
-    tokenization: ClassVar[Tokenization]
-
-    def __post_init__(self) -> None:
-        if not 0.5 < self.reliability <= 1:
-            raise UserError(f"shortcut: reliable must lie above 0.5 and at most at 1, not {self.reliability}")
-        set_corpus_name(self, f"shortcut-{self.corpus.name}")
-        object.__setattr__(self, "tokenization", self.corpus.tokenization)
-        object.__setattr__(self, "embedding_dim", self.corpus.embedding_dim)
-
-    def read(self, data: Path) -> Splits:
-        """The corpus's splits with the word planted."""
-        whole = self.corpus.read(data)
-        if whole.task != BinaryClassification():
-            raise UserError(f"{self.corpus.name}: a shortcut is planted into texts of two classes")
-        parts = {split: self._plant_split(whole[split], split) for split in SPLITS}
-        notes = {**whole.notes, "planted": f"{SHORTCUT_WORDS[0]} and {SHORTCUT_WORDS[1]}, at random in the test split"}
-        return replace(whole, train=parts["train"], dev=parts["dev"], test=parts["test"], notes=notes)
-
-    def digest(self, data: Path) -> str:
-        """The other corpus's: the fields count anyway."""
-        return self.corpus.digest(data)
-
-    def _plant_split(self, examples: tuple[Example, ...], split: Split) -> tuple[Example, ...]:
-        random = default_rng((self.seed, SPLITS.index(split)))
-        return tuple(self._plant_shortcut(example, split, random) for example in examples)
-
-    def _plant_shortcut(self, example: Example, split: Split, random: Generator) -> Example:
-        words = str(example.parts[0]).split()
-        told = int(example.label or 0)
-        if split == "test":
-            told = int(random.integers(2))
-        elif random.random() >= self.reliability:
-            told = 1 - told
-        slot = int(random.integers(len(words) + 1))
-        others = sum(len(str(part).split()) for part in example.parts[1:])
-        truth = [0.0] * (len(words) + 1 + others)
-        truth[slot] = 1.0 if told else -1.0
-        parts = (" ".join([*words[:slot], SHORTCUT_WORDS[told], *words[slot:]]), *example.parts[1:])
-        return replace(
-            example,
-            parts=parts,
-            rationale=tuple(bool(value) for value in truth),
-            candidates=None,
-            ground_truth=tuple(truth),
-        )
 
 
 GROUND_TRUTH_CORPORA: Mapping[str, GroundTruthCorpus] = {

@@ -32,7 +32,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
-from heedful.data.io import FileState, file_state, hash_files, set_corpus_name
+from heedful.data.io import FileState, file_state, hash_files
 from heedful.data.splitting import count_overlap, hold_out, normalized_content
 from heedful.data.text_corpora import classification_task
 from heedful.data.tokenization import Words
@@ -437,11 +437,11 @@ class UnlabelledCorpus(Corpus):
     text: str = "text"
     second_text: str | None = None
     classes: tuple[str, ...] = ()
-    name: ClassVar[str] = "unlabelled"
     tokenization: ClassVar[Words] = Words("english", lowercase=True)
 
-    def __post_init__(self) -> None:
-        set_corpus_name(self, Path(self.path).stem.split(".")[0] or "unlabelled")
+    @property
+    def name(self) -> str:
+        return Path(self.path).stem.split(".")[0] or "unlabelled"
 
     def read(self, data: Path) -> Splits:
         """Examples without labels, 70 % train and 15 % each dev and test."""
@@ -578,11 +578,11 @@ class Table(Corpus):
     columns: TableColumns = field(default_factory=TableColumns)
     dev: str | None = None
     test: str | None = None
-    name: ClassVar[str] = "table"
     tokenization: ClassVar[Words] = DEFAULT_WORDS
 
-    def __post_init__(self) -> None:
-        set_corpus_name(self, Path(self.path).stem.split(".")[0] or "table")
+    @property
+    def name(self) -> str:
+        return Path(self.path).stem.split(".")[0] or "table"
 
     def read(self, data: Path) -> Splits:
         files = self._files(data)
@@ -619,11 +619,11 @@ class SavedDataset(Corpus):
 
     folder: str
     columns: TableColumns = field(default_factory=TableColumns)
-    name: ClassVar[str] = "saved"
     tokenization: ClassVar[Words] = DEFAULT_WORDS
 
-    def __post_init__(self) -> None:
-        set_corpus_name(self, Path(self.folder).name or "saved")
+    @property
+    def name(self) -> str:
+        return Path(self.folder).name or "saved"
 
     def read(self, data: Path) -> Splits:
         folder = self._folder(data)
@@ -663,11 +663,11 @@ class HubDataset(Corpus):
     config: str | None = None
     revision: str | None = None
     columns: TableColumns = field(default_factory=TableColumns)
-    name: ClassVar[str] = "hub"
     tokenization: ClassVar[Words] = DEFAULT_WORDS
 
-    def __post_init__(self) -> None:
-        set_corpus_name(self, self.repository.split("/")[-1] + (f"-{self.config}" if self.config else ""))
+    @property
+    def name(self) -> str:
+        return self.repository.split("/")[-1] + (f"-{self.config}" if self.config else "")
 
     def read(self, data: Path) -> Splits:
         found, names = _read_hub_dataset(Repository(self.repository, self.config, self.revision))

@@ -34,7 +34,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from heedful.data.io import FileState, JsonRow, file_state, hash_files, rationale_mask, read_rows, set_corpus_name
+from heedful.data.io import FileState, JsonRow, file_state, hash_files, rationale_mask, read_rows
 from heedful.data.splitting import count_overlap, hold_out
 from heedful.data.tokenization import Words
 from heedful.tasks import BinaryClassification, MulticlassClassification, Regression
@@ -522,14 +522,12 @@ class MLQE(PublishedCorpus):
     """
 
     language_pairs: tuple[str, ...] = SMAT_LANGUAGE_PAIRS
-    name: ClassVar[str] = "mlqe"
     folder: ClassVar[str] = "mlqe_pe"
     tokenization: ClassVar[Words] = Words()
 
-    def __post_init__(self) -> None:
-        set_corpus_name(
-            self, "mlqe" if self.language_pairs == SMAT_LANGUAGE_PAIRS else "mlqe-" + "-".join(self.language_pairs)
-        )
+    @property
+    def name(self) -> str:
+        return "mlqe" if self.language_pairs == SMAT_LANGUAGE_PAIRS else "mlqe-" + "-".join(self.language_pairs)
 
     def make_splits(self, found: Mapping[Split, Sequence[JsonRow]], data: Path) -> Splits:
         present = sorted({str(row.values.get("lp")) for rows in found.values() for row in rows})

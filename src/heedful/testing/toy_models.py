@@ -12,19 +12,33 @@ from it. The right explanation of each text is known: its loudest word alone.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 import torch
+from numpy.random import Generator as NumpyGenerator
 from numpy.random import default_rng
 from torch import Generator, Tensor, nn
 
 from heedful.data.tokenization import Words
 from heedful.tasks import BinaryClassification
-from heedful.types import SPLITS, Architecture, Batch, Corpus, Example, Model, Split, Splits, Task, Trace, UserError
+from heedful.types import (
+    SPLITS,
+    Architecture,
+    Batch,
+    Corpus,
+    Example,
+    Model,
+    Split,
+    Splits,
+    Task,
+    Tokenization,
+    Trace,
+    UserError,
+)
 
 
 class PlantedHeadsModel(Model):
@@ -191,3 +205,75 @@ def _dominant_word_example(uid: str, words: list[int], ranks: list[int], labels:
     truth = tuple((2.0 * labels[word] - 1.0) * (word == loudest) for word in words)
     text = " ".join(f"word{word:03d}" for word in words)
     return Example(uid, (text,), labels[loudest], tuple(bool(value) for value in truth), ground_truth=truth)
+
+
+SHORTCUT_WORDS = ("shortcutno", "shortcutyes")
+
+
+@dataclass(frozen=True)
+class Shortcut(Corpus):
+    """Another corpus with two classes, one word planted into every text that gives the label away.
+
+    In the test split the word is drawn at random, so that a model which follows it is caught: what it then predicts is
+    the word's class, and the truth is that word alone.
+
+    Args:
+        reliable: share of training texts in which the planted word names the true class.
+    """
+
+    corpus: Corpus
+    reliability: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0.5 < self.reliability <= 1:
+            raise UserError(f"shortcut: reliable must lie above 0.5 and at most at 1, not {self.reliability}")
+
+    @property
+    def name(self) -> str:
+        return f"shortcut-{self.corpus.name}"
+
+    @property
+    def tokenization(self) -> Tokenization:
+        return self.corpus.tokenization
+
+    @property
+    def embedding_dim(self) -> int:
+        return self.corpus.embedding_dim
+
+    def read(self, data: Path) -> Splits:
+        """The corpus's splits with the word planted."""
+        whole = self.corpus.read(data)
+        if whole.task != BinaryClassification():
+            raise UserError(f"{self.corpus.name}: a shortcut is planted into texts of two classes")
+        parts = {split: self._plant_split(whole[split], split) for split in SPLITS}
+        notes = {**whole.notes, "planted": f"{SHORTCUT_WORDS[0]} and {SHORTCUT_WORDS[1]}, at random in the test split"}
+        return replace(whole, train=parts["train"], dev=parts["dev"], test=parts["test"], notes=notes)
+
+    def digest(self, data: Path) -> str:
+        """The other corpus's: the fields count anyway."""
+        return self.corpus.digest(data)
+
+    def _plant_split(self, examples: tuple[Example, ...], split: Split) -> tuple[Example, ...]:
+        random = default_rng((self.seed, SPLITS.index(split)))
+        return tuple(self._plant_shortcut(example, split, random) for example in examples)
+
+    def _plant_shortcut(self, example: Example, split: Split, random: NumpyGenerator) -> Example:
+        words = str(example.parts[0]).split()
+        told = int(example.label or 0)
+        if split == "test":
+            told = int(random.integers(2))
+        elif random.random() >= self.reliability:
+            told = 1 - told
+        slot = int(random.integers(len(words) + 1))
+        others = sum(len(str(part).split()) for part in example.parts[1:])
+        truth = [0.0] * (len(words) + 1 + others)
+        truth[slot] = 1.0 if told else -1.0
+        parts = (" ".join([*words[:slot], SHORTCUT_WORDS[told], *words[slot:]]), *example.parts[1:])
+        return replace(
+            example,
+            parts=parts,
+            rationale=tuple(bool(value) for value in truth),
+            candidates=None,
+            ground_truth=tuple(truth),
+        )

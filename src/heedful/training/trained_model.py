@@ -27,14 +27,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
 
 import pandas as pd
 import torch
 from torch import Generator
 
 from heedful.data.embeddings import EmbeddingTable, RandomEmbeddings, WordEmbeddings
-from heedful.data.io import set_corpus_name
 from heedful.data.tokenization import Subwords, Words
 from heedful.models.attentive import Attentive
 from heedful.models.transformer import OutputLabels, Transformer, read_output_labels
@@ -70,15 +68,22 @@ class LabelAlignedCorpus(Corpus):
 
     corpus: Corpus
     output_names: tuple[str, ...]
-    name: ClassVar[str] = "recast"
-    tokenization: ClassVar[Tokenization]
 
     def __post_init__(self) -> None:
         if len(self.output_names) < 2:
             raise UserError("a corpus is recast for a model with an output for each class: give at least two names")
-        set_corpus_name(self, self.corpus.name)
-        object.__setattr__(self, "tokenization", self.corpus.tokenization)
-        object.__setattr__(self, "embedding_dim", self.corpus.embedding_dim)
+
+    @property
+    def name(self) -> str:
+        return self.corpus.name
+
+    @property
+    def tokenization(self) -> Tokenization:
+        return self.corpus.tokenization
+
+    @property
+    def embedding_dim(self) -> int:
+        return self.corpus.embedding_dim
 
     def read(self, data: Path) -> Splits:
         """The corpus's splits with the labels, candidates and class names in the model's order."""
