@@ -1,6 +1,6 @@
-"""Runs all benchmarks one after the other, prints the ratios, and writes results.json beside this file.
+"""Run all benchmarks one after the other, print the ratios, and write results.json beside this file.
 
-With names (`python -m benchmarks flow methods`) only those are run, and nothing is written: what is recorded comes
+With names (`python -m benchmarks attention_flow methods`) only those run and nothing is written: recorded numbers come
 from one run.
 """
 
@@ -12,35 +12,35 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 
-ALL = (
-    "correlation",
+BENCHMARKS = (
+    "rank_correlation",
     "agreement",
-    "counterfactual",
-    "adversary",
-    "deletion",
-    "learning",
-    "deceiving",
+    "permutation",
+    "adversarial_attention",
+    "leave_one_out",
+    "training_loop",
+    "adversarial_training",
     "perturbation",
-    "flow",
-    "bilevel",
+    "attention_flow",
+    "hypergradient",
     "methods",
 )
-"""Modules by name: a worker process of a benchmark imports this file again, and shall not wait for all of them."""
+"""Module names: worker processes import this file again and must not import every benchmark."""
 
 
 def main(names: Sequence[str]) -> None:
     """One torch thread, so that ratios do not depend on the machine's cores."""
-    unknown = sorted(set(names) - set(ALL))
+    unknown = sorted(set(names) - set(BENCHMARKS))
     if unknown:
-        sys.exit(f"there is no benchmark {', '.join(unknown)}; choose from {', '.join(ALL)}")
-    results = list(_measured(names or ALL))
+        sys.exit(f"unknown benchmark {', '.join(unknown)}; choose from {', '.join(BENCHMARKS)}")
+    results = list(_measure(names or BENCHMARKS))
     if not names:
         path = Path(__file__).with_name("results.json")
         path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
         print(f"written to {path}")
 
 
-def _measured(names: Sequence[str]) -> Iterator[dict[str, str | float]]:
+def _measure(names: Sequence[str]) -> Iterator[dict[str, str | float]]:
     import torch
 
     torch.set_num_threads(1)

@@ -1,7 +1,7 @@
-"""All ten methods of the Song on a BiLSTM, from recipe to stored table, against the bare passes that they ask for.
+"""The ten methods of Neely et al. on a BiLSTM, from recipe to stored table, against the bare passes they need.
 
-A first run takes down every forward pass, with or without a backward one. What is read twice, by whichever method,
-counts once. The peer then does these distinct passes and nothing else, with as many texts at once as we had.
+A first run records every forward pass, with or without a backward pass, in which identical inputs of one method count
+once. The peer then runs the recorded passes and nothing else, with the same batch sizes.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from typing import ClassVar
 import torch
 from torch import Generator, Tensor, nn
 
-from benchmarks.sentences import VOCABULARY, WIDTH
+from benchmarks.sst_batches import VOCABULARY, WIDTH
 from benchmarks.timing import Row, compared
 from heedful.attributions.perturbation import CHUNK_CELLS, LeaveOneOut
-from heedful.core.remembering import keys_of, remembering
 from heedful.data.embeddings import RandomEmbeddings
 from heedful.data.tokenization import Words
 from heedful.models.attentive import Additive, Attentive
@@ -37,7 +36,7 @@ TEXTS = 100
 
 @dataclass(frozen=True)
 class Invented(Corpus):
-    """Random words in texts of SST's lengths; little to train on, and a vocabulary as large as SST's."""
+    """Random words in texts of SST's lengths, with a vocabulary of SST's size."""
 
     name: ClassVar[str] = "invented"
     tokenization: ClassVar[Words] = Words()
@@ -49,7 +48,7 @@ class Invented(Corpus):
         return Splits(BinaryClassification(), ("negative", "positive"), train, dev, test, extra_vocabulary=words)
 
     def digest(self, data: Path) -> str:
-        """Nothing outside of this file decides."""
+        """A constant: the texts depend on this file only."""
         return "invented"
 
 
@@ -62,7 +61,7 @@ def _texts(split: str, count: int, words: tuple[str, ...]) -> tuple[Example, ...
 
 
 def rows() -> Iterator[Row]:
-    """One row: the ratio is the share of the time that the passes themselves take."""
+    """One row: the ratio is the share of time spent in the passes themselves."""
     subject = TrainedModel(
         Invented(),
         Words(),
@@ -93,7 +92,7 @@ def rows() -> Iterator[Row]:
 
 @dataclass(frozen=True)
 class Pass:
-    """Texts that a model reads at once, and whether it is asked for the slopes at their embeddings."""
+    """One batch of texts, and whether gradients at their embeddings are computed."""
 
     batch: Batch
     embeddings: Tensor | None
@@ -101,7 +100,7 @@ class Pass:
     backward: bool
 
     def run(self, model: Model) -> None:
-        """The pass, bare."""
+        """Run the pass and nothing else."""
         if not self.backward:
             with torch.no_grad():
                 model(self.batch, embeddings=self.embeddings, attention=self.attention)
@@ -112,7 +111,7 @@ class Pass:
         torch.autograd.grad(model.task.probabilities(logits)[:, 1].sum(), at)
 
     def rows(self, index: Tensor) -> Pass:
-        """The same for some of the texts."""
+        """The same pass for some of the texts."""
         batch = self.batch.rows(index)
         width = batch.mask.shape[1]
         vectors = None if self.embeddings is None else self.embeddings[index][:, :width]
@@ -121,8 +120,9 @@ class Pass:
 
     @property
     def keys(self) -> list[tuple[object, ...]]:
-        """What tells the rows of all passes apart."""
-        names = [*map(tuple, keys_of(self.batch).tolist())]
+        """A key for each row: equal keys are the same forward pass."""
+        rows = zip(self.batch.inputs.tolist(), self.batch.lengths.tolist(), strict=True)
+        names = [(uid, tuple(row[:length])) for uid, (row, length) in zip(self.batch.uids, rows, strict=True)]
         kinds = (self.embeddings is not None and self.backward, self.attention is not None)
         if self.embeddings is None:
             return [(*name, *kinds) for name in names]
@@ -131,31 +131,31 @@ class Pass:
 
 
 def _distinct(model: Model, batch: Batch, methods: tuple[Method, ...]) -> list[Pass]:
-    """The passes of all methods in their order, each row but once."""
-    seen: set[tuple[object, ...]] = set()
+    """The passes of all methods in their order; equal rows of one method are kept once."""
     found: list[Pass] = []
-    for each in _taken_down(model, batch, methods):
-        first = {key: row for row, key in reversed([*enumerate(each.keys)]) if key not in seen}
+    seen: set[tuple[object, ...]] = set()
+    for number, each in _recorded(model, batch, methods):
+        keys = [(number, *key) for key in each.keys]
+        first = {key: row for row, key in reversed([*enumerate(keys)]) if key not in seen}
         seen |= first.keys()
         if first:
             found.append(each.rows(torch.tensor(sorted(first.values()))))
     return found
 
 
-def _taken_down(model: Model, batch: Batch, methods: tuple[Method, ...]) -> Iterator[Pass]:
-    """Every pass of the methods; leaving words out is taken as readings of the shortened texts."""
+def _recorded(model: Model, batch: Batch, methods: tuple[Method, ...]) -> Iterator[tuple[int, Pass]]:
+    """Every pass with the number of its method; leave-one-out is counted as one pass per shortened text."""
     batch = batch.rows(torch.argsort(batch.lengths, stable=True))
     target = torch.ones(len(batch), dtype=torch.int64)
-    for method in methods:
+    for number, method in enumerate(methods):
         if isinstance(method, LeaveOneOut):
-            yield from _shortened(batch)
+            yield from ((number, each) for each in _shortened(batch))
             continue
         taken: list[Pass] = []
         hook = model.register_forward_pre_hook(_noting(taken), with_kwargs=True)
-        with remembering(model):
-            method(model, batch, target)
+        method(model, batch, target)
         hook.remove()
-        yield from taken
+        yield from ((number, each) for each in taken)
 
 
 def _noting(taken: list[Pass]) -> Callable[[nn.Module, tuple[Batch, ...], dict[str, Tensor | None]], None]:

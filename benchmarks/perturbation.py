@@ -1,9 +1,8 @@
-"""LIME and KernelSHAP on test sentences against captum at equal samples, and methods that share one memory."""
+"""LIME and KernelSHAP on test sentences against captum with the same number of samples."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from captum._utils.models.linear_model import SkLearnRidge
@@ -11,12 +10,10 @@ from captum.attr import KernelShap as CaptumKernelShap
 from captum.attr import Lime as CaptumLime
 from torch import Tensor
 
-from benchmarks.sentences import bilstm, sst
+from benchmarks.sst_batches import bilstm, sst
 from benchmarks.timing import Row, compared
 from heedful.attributions.lime import Lime
-from heedful.attributions.perturbation import Occlusion
-from heedful.attributions.shapley import MAX_EXACT_FEATURES, KernelShap, Shapley
-from heedful.core.remembering import remembering
+from heedful.attributions.shapley import KernelShap
 from heedful.models.attentive import AttentiveModel
 from heedful.types import Batch, Method
 
@@ -24,7 +21,7 @@ INSTANCES, SAMPLES, TOGETHER = 8, 1000, 500
 
 
 def rows() -> Iterator[Row]:
-    """Two rows for LIME, two for KernelSHAP, one for a shared memory."""
+    """Two rows for LIME, two for KernelSHAP."""
     name, splits = sst()
     test, model = splits["test"], bilstm().eval()
     batch = test.rows(torch.arange(0, len(test), max(1, len(test) // INSTANCES))[:INSTANCES])
@@ -32,12 +29,6 @@ def rows() -> Iterator[Row]:
         title = f"{kind}, {SAMPLES} samples, {INSTANCES} texts, BiLSTM(128), {name}"
         yield _row(title, method, model, batch, 1)
         yield _row(title, method, model, batch, TOGETHER)
-    short = test.rows((test.content_mask.sum(1) <= MAX_EXACT_FEATURES).nonzero().flatten()[:INSTANCES])
-    yield _shared(
-        f"exact Shapley, KernelSHAP, LIME, occlusion, {INSTANCES} texts of up to {MAX_EXACT_FEATURES} words",
-        model,
-        short,
-    )
 
 
 def _row(title: str, method: Method, model: AttentiveModel, batch: Batch, together: int) -> Row:
@@ -53,7 +44,7 @@ def _row(title: str, method: Method, model: AttentiveModel, batch: Batch, togeth
 
 
 def _captum(method: Method, model: AttentiveModel, text: Batch, together: int) -> None:
-    """One text by captum, in the space of vectors: special symbols stay, padding stands for words taken away."""
+    """One text by captum, in the space of vectors: special tokens stay, removed words become padding."""
 
     def probability(vectors: Tensor) -> Tensor:
         logits = model(text.repeat(len(vectors)), embeddings=vectors).logits
@@ -74,17 +65,6 @@ def _captum(method: Method, model: AttentiveModel, text: Batch, together: int) -
         explainer.attribute(
             vectors, baselines=empty, feature_mask=index, n_samples=SAMPLES, perturbations_per_eval=together
         )
-
-
-def _shared(title: str, model: AttentiveModel, batch: Batch) -> Row:
-    methods: tuple[Method, ...] = (Shapley(), KernelShap(SAMPLES), Lime(SAMPLES), Occlusion())
-
-    def run(memory: AbstractContextManager[object]) -> None:
-        with memory:
-            for method in methods:
-                method(model, batch, _target(batch))
-
-    return compared(title, lambda: run(remembering(model)), lambda: run(nullcontext()), "each by itself", runs=2)
 
 
 def _target(batch: Batch) -> Tensor:

@@ -1,4 +1,4 @@
-"""Training adversaries: an epoch against a loop that asks the base anew in every step, and a pool against one process.
+"""Training adversaries: an epoch against a loop that runs the base model in every step, and a pool against one process.
 
 The peer of the epoch does what research code does: rows in random order padded to the longest text of the corpus, and
 the base's predictions and attention computed again for each batch. The pool trains eight seeds of a model in two
@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 from torch import Generator
 
-from benchmarks.sentences import bilstm, sst
+from benchmarks.sst_batches import bilstm, sst
 from benchmarks.timing import Row
 from heedful.data.embeddings import RandomEmbeddings
 from heedful.data.synthetic import Mock
@@ -44,7 +44,7 @@ def rows() -> Iterator[Row]:
     name, splits = sst()
     train = splits["train"]
     steps = math.ceil(len(train) / BATCH)
-    peer = "loop that asks the base in every step and pads to the longest text"
+    peer = "loop that runs the base in every step and pads to the longest text"
     yield Row(f"adversary epoch, BiLSTM, {name}", _ours(train) * steps, _peer(train) * steps, peer)
     short = Mock(informative=5, train=3000, dev=200, test=200)
     usual = Mock(informative=5, shortest=5, longest=33, train=6920, dev=872, test=1821)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import torch
 from torch import Generator, Tensor
 
-from benchmarks.sentences import bilstm, sst
+from benchmarks.sst_batches import bilstm, sst
 from benchmarks.timing import Row, compared
 from heedful.measures.divergence import jensen_shannon
 from heedful.models.attentive import AttentiveModel

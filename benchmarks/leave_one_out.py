@@ -1,4 +1,4 @@
-"""Leave-one-out on 64 test sentences, against one reading per deletion, and against batches of shortened texts."""
+"""Leave-one-out on 64 test sentences, against one forward pass per deletion, and against batches of shortened texts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Generator
 
-from benchmarks.sentences import VOCABULARY, WIDTH, sst
+from benchmarks.sst_batches import VOCABULARY, WIDTH, sst
 from benchmarks.timing import Row, compared
 from heedful.attributions.perturbation import leave_one_out_logits
 from heedful.models.attentive import Additive, Attentive, AttentiveModel
@@ -32,9 +32,9 @@ def _rows(model: AttentiveModel, batch: Batch, title: str) -> Iterator[Row]:
     def ours() -> None:
         model.leave_one_out_logits(batch)
 
-    yield compared(title, ours, lambda: _one_by_one(model, batch), "one reading per deletion, one by one", runs=2)
+    yield compared(title, ours, lambda: _one_by_one(model, batch), "one forward pass per deletion, one by one", runs=2)
     yield compared(
-        title, ours, lambda: leave_one_out_logits(model, batch), "shortened texts read anew in length buckets"
+        title, ours, lambda: leave_one_out_logits(model, batch), "forward passes on shortened texts in length buckets"
     )
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import torch
 from torch import Generator, Tensor, nn
 
-from benchmarks.sentences import VOCABULARY, WIDTH, bilstm, sst
+from benchmarks.sst_batches import VOCABULARY, WIDTH, bilstm, sst
 from benchmarks.timing import Row
 from heedful.training.trainer import Adam, length_sorted_batches
 from heedful.types import Batch

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import torch
 
-from benchmarks.sentences import bilstm, sst
+from benchmarks.sst_batches import bilstm, sst
 from benchmarks.timing import Row, compared
 from heedful.models.attentive import AttentiveModel
 from heedful.training.trainer import inference_batches
