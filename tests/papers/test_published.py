@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from heedful.figures import Bars
+from heedful.papers._chapter import Comparison
 from heedful.papers.published import (
     DISAGREEMENT_LABELS,
     DISAGREEMENT_METHODS,
@@ -19,7 +20,6 @@ from heedful.papers.published import (
     published_table,
     recomputed_figure,
 )
-from heedful.report.content import Comparison
 from heedful.report.tabulating import DATASET_NAMES, ResultRow, jain_wallace_figures, jain_wallace_tables
 
 SST = {"corpus": "sst", "encoder": "bilstm", "attention": "additive"}

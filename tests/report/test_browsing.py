@@ -12,7 +12,8 @@ import pytest
 
 from heedful.figures import Heatmap, Series
 from heedful.report.browsing import Facet, facet_index
-from heedful.report.content import Chapter, Page, Comparison, Section, TableView
+from heedful.papers._chapter import Comparison, TableView
+from heedful.report.content import Chapter, Page, Section
 from heedful.report.page import page_html, write_page
 from tests.tabs import LEAST_CONTRAST, UNBROKEN, launched, opened
 from tests.report.test_page import CHART, HEATMAP, TABLE, Reader

@@ -17,7 +17,8 @@ from heedful.data.tokenization import Words
 from heedful.data.splitting import SubsampledCorpus
 from heedful.papers.jain_wallace import single_model_trials
 from heedful.training.trainer import Adam, Training, EpochSelection
-from heedful.report.content import Comparison, Section
+from heedful.papers._chapter import Comparison
+from heedful.report.content import Section
 from heedful.report.gathering import build_page, write_report
 from heedful.report.runs import Run
 from heedful.runner import run

@@ -18,7 +18,7 @@ from heedful.training.attribution_tables import AttributionTable
 from heedful.training.trainer import Adam, Training, EpochSelection
 from heedful.report.chapters import paper_figures, paper_tables
 from heedful.report.charts import svg
-from heedful.report.content import Cell, Comparison, TableView
+from heedful.papers._chapter import Cell, Comparison, TableView
 from heedful.report.deceived import tradeoff_heatmaps
 from heedful.report.judging import Band
 from heedful.report.tables import display_table

@@ -18,7 +18,7 @@ from heedful.store.workspace import Workspace
 from heedful.papers.published import DISAGREEMENT_METHODS
 from heedful.report.chapters import paper_figures, paper_tables
 from heedful.report.charts import svg
-from heedful.report.content import Cell, Comparison, TableView
+from heedful.papers._chapter import Cell, Comparison, TableView
 from heedful.report.gathering import build_page
 from heedful.report.tables import display_table
 from heedful.report.tabulating import ResultRow

@@ -17,7 +17,8 @@ import pytest
 
 from heedful.figures import Axis, Bars, Heatmap, Lines, Series, Violin
 from heedful.types import UserError
-from heedful.report.content import Chapter, Link, Page, Comparison, Section, TableView
+from heedful.papers._chapter import Comparison, TableView
+from heedful.report.content import Chapter, Link, Page, Section
 from heedful.report.heat import heatmap_view, shade_class, token_spacing
 from heedful.report.numbers import format_difference, format_number
 from heedful.report.page import page_html, write_page

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from heedful.figures import Axis, Bars, Heatmap, Histogram, Lines, Matrix, Scatter, Series, Violin
-from heedful.report.content import Chapter, Page, Comparison, Section, TableView
+from heedful.papers._chapter import Comparison, TableView
+from heedful.report.content import Chapter, Page, Section
 from heedful.report.page import write_page
 from tests.tabs import LEAST_CONTRAST, UNBROKEN, launched, opened
 

@@ -36,7 +36,8 @@ from heedful.report import scaffold_figures
 from heedful.report import scaffold_print
 from heedful.report.chapters import paper_figures, paper_tables
 from heedful.report.charts import svg
-from heedful.report.content import Comparison, Section, TableView
+from heedful.papers._chapter import Comparison, TableView
+from heedful.report.content import Section
 from heedful.report.gathering import build_page
 from heedful.report.page import page_html
 from heedful.report.scaffold_pictures import HeadWeights, picture_mosaics

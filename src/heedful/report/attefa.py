@@ -14,7 +14,7 @@ import torch
 from heedful.figures import Axis, Bars, Figure, Scatter, Series, Violin
 from heedful.measures.rank_correlation import spearman
 from heedful.papers import published
-from heedful.report.content import Cell, Comparison, TableView
+from heedful.papers._chapter import Cell, Comparison, TableView
 from heedful.report.judging import Band, Check, check_table
 from heedful.report.tabulating import ENCODER_NAMES, ResultRow, compare_to_published, round_count, summary_value
 from heedful.report.wiegreffe import (

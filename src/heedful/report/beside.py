@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from heedful.report.content import Cell, TableView
+from heedful.papers._chapter import Cell, TableView
 from heedful.report.runs import Run, json_object
 from heedful.store.workspace import IndexEntry
 from heedful.trials.adversarial_training import AdversarialTradeoff, AtteFa

@@ -8,8 +8,8 @@ from dataclasses import replace
 from heedful import catalogue
 from heedful.figures import Figure
 from heedful.papers import published
+from heedful.papers._chapter import TableView
 from heedful.report import attefa, scaffold, song, tabulating, wiegreffe
-from heedful.report.content import TableView
 from heedful.report.tabulating import ResultRow
 from heedful.trials._trial import Trial
 

@@ -10,8 +10,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 
+from heedful.papers._chapter import Cell, TableView
 from heedful.papers.published import DISAGREEMENT_METHODS
-from heedful.report.content import Cell, TableView
 from heedful.report.tabulating import ResultRow, subtract, summary_value
 
 MAX_ATTENTION_TAU = 0.33

@@ -10,44 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from heedful.figures import Figure, Heatmap
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Our number (None: undefined) beside the published one (None: not published) and their difference.
-
-    Args:
-        tolerance: how far the two may lie apart; where it is given, the page says "inside" or "outside".
-    """
-
-    ours: float | None
-    published: float | None
-    tolerance: float | None = None
-
-
-Cell = str | float | Comparison | None
-
-
-@dataclass(frozen=True)
-class TableView:
-    """A table to be shown; the first column names the row.
-
-    Args:
-        rows: one cell per column. None is shown as "undefined", with the n of its row if there is a column
-            "n". A column with a published number in a `Pair` is shown as three: ours, published, difference;
-            where a tolerance was given, a fourth says whether the difference is inside it.
-        note: a sentence below the table.
-    """
-
-    caption: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
-    note: str = ""
-
-    def __post_init__(self) -> None:
-        for row in self.rows:
-            if len(row) != len(self.columns):
-                raise ValueError(f"table {self.caption!r}: {len(row)} cells under {len(self.columns)} columns")
+from heedful.papers._chapter import TableView
 
 
 @dataclass(frozen=True)

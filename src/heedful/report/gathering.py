@@ -15,10 +15,11 @@ from heedful import __version__, catalogue, papers
 from heedful.figures import Axis, Figure, Heatmap, Lines, Series
 from heedful.measures.feature_agreement import TopKAgreement
 from heedful.papers import published
+from heedful.papers._chapter import Cell, Comparison, TableView
 from heedful.report import averaging, chapters, deceived, scaffold_figures, scaffold_numbers
 from heedful.report.averaging import combine_seeds, defined_values
 from heedful.report.beside import trained_adversary_table
-from heedful.report.content import Cell, Chapter, Comparison, Link, Page, Section, TableView
+from heedful.report.content import Chapter, Link, Page, Section
 from heedful.report.examples import TRIALS_WITH_EXAMPLES, ExampleScores, example_heatmaps
 from heedful.report.incomplete import completeness_warnings
 from heedful.report.lookup import write_explorers

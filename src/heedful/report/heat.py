@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from heedful.figures import Heatmap, Series
-from heedful.report.content import TableView
+from heedful.papers._chapter import TableView
 from heedful.report.numbers import format_number
 from heedful.report.spoken import describe_figure, finite_values
 

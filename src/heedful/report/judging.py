@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from heedful.report.content import Cell, TableView
+from heedful.papers._chapter import Cell, TableView
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from itertools import chain
 import pandas as pd
 
 from heedful.figures import Axis, Bars, Figure, Series
+from heedful.papers._chapter import Cell, Comparison, TableView
 from heedful.report import scaffold_print
-from heedful.report.content import Cell, Comparison, TableView
 from heedful.report.scaffold_print import (
     NORMALIZER_NAMES,
     SMAT,

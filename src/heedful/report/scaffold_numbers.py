@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 
 from heedful.measures.rationale_agreement import PLAUSIBILITY_MEASURES
-from heedful.report.content import Cell, TableView
+from heedful.papers._chapter import Cell, TableView
 
 _SEED_STATISTICS = ("median", "q25", "q75", "min", "max", "mean", "low", "high")
 

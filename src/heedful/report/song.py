@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from heedful.figures import Axis, Bars, Figure, Series
+from heedful.papers._chapter import Cell, TableView
 from heedful.papers.published import DISAGREEMENT_LABELS, DISAGREEMENT_METHODS
 from heedful.report import trusted
 from heedful.report.claims import claim_table, mean_tau, method_pairs, result_label, select_agreements
-from heedful.report.content import Cell, TableView
 from heedful.report.judging import Band, Check, check_table
 from heedful.report.tabulating import ResultRow, compare_to_published, subtract, summary_value
 from heedful.trials.agreement import COMPARISON_NOTES

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from heedful.report.content import Cell, Comparison, TableView
+from heedful.papers._chapter import Cell, Comparison, TableView
 from heedful.report.numbers import format_difference, format_number
 
 CellKind = Literal["text", "number", "missing", "ours", "published", "difference", "inside", "outside", "judged"]

@@ -12,7 +12,7 @@ import pandas as pd
 
 from heedful.figures import Axis, Bars, Figure, Series
 from heedful.papers import published
-from heedful.report.content import Cell, Comparison, TableView
+from heedful.papers._chapter import Cell, Comparison, TableView
 from heedful.store.recipe import Json
 
 TAU_TOLERANCE = 0.1

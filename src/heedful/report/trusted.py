@@ -13,7 +13,7 @@ from itertools import combinations
 
 from heedful.figures import Figure, Matrix
 from heedful.measures.erasure import FAITHFULNESS_MEASURES
-from heedful.report.content import Cell, TableView
+from heedful.papers._chapter import Cell, TableView
 from heedful.report.tabulating import ResultRow, summary_value
 from heedful.trials.ground_truth import ALL_MEASURES, CHANCE, CONTROL_LABELS, CONTROLS, measure_verdicts
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from heedful.figures import Axis, Figure, Scatter, Series
 from heedful.papers import published
-from heedful.report.content import Cell, Comparison, TableView
+from heedful.papers._chapter import Cell, Comparison, TableView
 from heedful.report.judging import Band, Check, check_table
 from heedful.report.tabulating import (
     ENCODER_NAMES,

@@ -1,0 +1,242 @@
+"""What the chapters of all papers are made of: results, tables with published numbers beside ours, and bands.
+
+The report builds one `Result` for each trial on each model from the workspace index and passes them to the papers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pandas as pd
+
+from heedful.figures import Figure, Heatmap
+from heedful.papers import published
+from heedful.store.recipe import Json
+from heedful.store.workspace import IndexEntry
+from heedful.trials._trial import Statistic, find_statistic, value_of
+
+MIN_EXAMPLE_TOKENS, MAX_EXAMPLE_TOKENS = 6, 60
+"""Lengths of the texts that heat-maps prefer."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Our number (None: undefined) beside the published one (None: not published) and their difference.
+
+    Args:
+        tolerance: the largest acceptable difference; if given, the page shows "inside" or "outside".
+        doubt: why the published number is not reliable; empty if it is.
+    """
+
+    ours: float | None
+    published: float | None
+    tolerance: float | None = None
+    doubt: str = ""
+
+
+Cell = str | float | Comparison | None
+
+
+@dataclass(frozen=True)
+class TableView:
+    """A table of the report; the first column names the row.
+
+    Args:
+        rows: one cell per column; None is shown as "undefined". A column with published numbers is shown as three
+            (ours, published, difference), and as four where there is a tolerance.
+        note: a sentence or two below the table.
+    """
+
+    caption: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        for row in self.rows:
+            if len(row) != len(self.columns):
+                raise ValueError(f"table {self.caption!r}: {len(row)} cells under {len(self.columns)} columns")
+
+
+@dataclass(frozen=True)
+class CorpusStatistics:
+    """Sizes of a corpus as one model was trained on it.
+
+    Args:
+        sizes: examples per class of each split; one number per split for regression.
+        vocabulary: number of known words; None where unknown.
+        mean_length: mean number of tokens of the test texts; None where the trial stored no lengths.
+    """
+
+    sizes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    vocabulary: int | None = None
+    mean_length: float | None = None
+
+    def total(self, split: str) -> int | None:
+        """The number of examples of a split; None where unknown."""
+        return sum(self.sizes[split]) if split in self.sizes else None
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """One trial on one model, its seeds combined.
+
+    Args:
+        trial: short name of the trial, for instance "agreement".
+        paper: name of the paper whose chapter shows it.
+        summary: tidy rows with the columns of `combine_seeds`.
+        seed_summaries: the summary of each seed, in the order of `entries`.
+        entries: index entries of the trial's artefacts, one per seed.
+        settings: plain settings of the trial, the same for all seeds.
+        embeddings: name of the word embeddings; empty for models without any, and where the name is not shown.
+        quick: trained on a sample with short trainings; not comparable with published numbers.
+    """
+
+    trial: str
+    paper: str
+    corpus: str
+    encoder: str
+    attention: str
+    summary: pd.DataFrame
+    seed_summaries: tuple[pd.DataFrame, ...] = ()
+    entries: tuple[IndexEntry, ...] = ()
+    settings: Mapping[str, Json] = field(default_factory=dict)
+    embeddings: str = ""
+    quick: bool = False
+    corpus_statistics: CorpusStatistics = CorpusStatistics()
+
+    @property
+    def label(self) -> str:
+        """The corpus, and what distinguishes two runs on it: quick versions and word embeddings."""
+        remarks = [*(["quick"] if self.quick else []), *([f"{self.embeddings} vectors"] if self.embeddings else [])]
+        return f"{self.corpus} ({', '.join(remarks)})" if remarks else self.corpus
+
+    @property
+    def measure(self) -> str:
+        """The measure of an agreement trial, and its unit and tokens where they are not the default."""
+        words = [str(self.settings.get("measure") or "kendall")]
+        words += ["by word"] if self.settings.get("level") == "word" else []
+        words += ["with special tokens"] if self.settings.get("special_tokens") is True else []
+        return " ".join(words)
+
+    @property
+    def published(self) -> Mapping[tuple[str, str, str], float]:
+        """The published numbers of this trial on this corpus and model by (metric, method, subset)."""
+        numbers = published.published_numbers(self.trial, self.facts, self.paper)
+        return {(name, "", ""): value for name, value in numbers.items()}
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """What published numbers are looked up by."""
+        return {
+            "corpus": self.corpus,
+            "encoder": self.encoder,
+            "attention": self.attention,
+            "measure": self.measure,
+        }
+
+    def statistic(self, metric: str, method: str = "", subset: str = "") -> Statistic | None:
+        """A row of the summary; None if there is none."""
+        return find_statistic(self.summary, metric, method, subset)
+
+    def value(self, metric: str, method: str = "", subset: str = "") -> float | None:
+        """A number of the summary; None if it is missing or undefined."""
+        found = value_of(self.summary, metric, method, subset)
+        return None if math.isnan(found) else found
+
+    def methods(self, metric: str) -> list[str]:
+        """The methods that have this metric, in the order of the summary."""
+        return list(dict.fromkeys(self.summary.loc[self.summary["metric"] == metric, "method"]))
+
+    def subsets(self, metric: str, method: str = "") -> list[str]:
+        """The subsets for which a method has this metric, in the order of the summary."""
+        rows = (self.summary["metric"] == metric) & (self.summary["method"] == method)
+        return list(dict.fromkeys(self.summary.loc[rows, "subset"]))
+
+    def compare(self, metric: str, method: str = "", subset: str = "", tolerance: float | None = None) -> Comparison:
+        """Our number beside the published one; quick versions have no tolerance."""
+        number = self.published.get((metric, method, subset))
+        return Comparison(self.value(metric, method, subset), number, self.tolerance(tolerance))
+
+    def tolerance(self, given: float | None) -> float | None:
+        """The tolerance; None for a quick version, which is not comparable."""
+        return None if self.quick else given
+
+    def table(self) -> pd.DataFrame:
+        """The rows of the trial over all seeds, read from disk."""
+        return pd.concat([each.load().table for each in self.entries], ignore_index=True)
+
+
+@dataclass(frozen=True)
+class SectionExtras:
+    """What a paper adds to the section of one result.
+
+    Args:
+        summary_tables: tables in place of the generic summary; None keeps that.
+    """
+
+    summary_tables: tuple[TableView, ...] | None = None
+    tables: tuple[TableView, ...] = ()
+    figures: tuple[Figure, ...] = ()
+    heatmaps: tuple[Heatmap, ...] = ()
+
+
+def readable_texts(table: pd.DataFrame, lengths: pd.Series) -> pd.DataFrame:
+    """The rows of texts that are neither very short nor long; all rows if there are none."""
+    chosen = table[lengths.between(MIN_EXAMPLE_TOKENS, MAX_EXAMPLE_TOKENS)]
+    return chosen if len(chosen) else table
+
+
+def sort_by_corpus(results: Iterable[Result], corpora: Sequence[str]) -> list[Result]:
+    """Results in the paper's order of corpora; corpora that it does not have come last."""
+    order = {corpus: place for place, corpus in enumerate(corpora)}
+    return sorted(results, key=lambda each: order.get(each.corpus, len(order)))
+
+
+def subtract(one: float | None, other: float | None) -> float | None:
+    """`one - other`; None where one of them is."""
+    return None if one is None or other is None else one - other
+
+
+@dataclass(frozen=True)
+class Band:
+    """The interval in which a number was expected before it was measured; open on a side that is not given.
+
+    >>> print(Band(0.8, 0.85), Band(high=0.2), Band(0.5), sep="; ")
+    0.8 to 0.85; at most 0.2; at least 0.5
+    """
+
+    low: float = -math.inf
+    high: float = math.inf
+
+    def __str__(self) -> str:
+        low, high = (f"{bound:.4g}".replace("-", "\N{MINUS SIGN}") for bound in (self.low, self.high))
+        if math.isinf(self.low):
+            return f"at most {high}"
+        return f"at least {low}" if math.isinf(self.high) else f"{low} to {high}"
+
+    def verdict(self, value: float | None) -> str:
+        """Whether the number is inside.
+
+        >>> Band(0.8, 0.85).verdict(0.85), Band(high=0.2).verdict(0.21), Band(0.5).verdict(None)
+        ('inside', 'outside', 'undefined')
+        """
+        if value is None or math.isnan(value):
+            return "undefined"
+        # Bands are decimal numbers: .82 - .80 must be inside .02 despite its binary rounding error.
+        return "inside" if self.low - 1e-9 <= value <= self.high + 1e-9 else "outside"
+
+
+Check = tuple[str, float | None, Band]
+"""What was expected, our number, and its band."""
+
+
+def check_table(caption: str, checks: Iterable[Check], note: str) -> TableView:
+    """The checks with their verdicts, and how many numbers are inside their bands."""
+    rows: list[tuple[Cell, ...]] = [(what, value, str(band), band.verdict(value)) for what, value, band in checks]
+    met = sum(row[-1] == "inside" for row in rows)
+    return TableView(
+        caption, ("check", "ours", "band", "verdict"), tuple(rows), f"Inside: {met} of {len(rows)}. {note}"
+    )
