@@ -37,7 +37,8 @@ OMIT_IF_DEFAULT: dict[str, bool] = {}
 _FREEZE_HINT = "decorate the class with @dataclass(frozen=True)"
 _PACKAGE = __name__.split(".")[0]
 _GENERATED = frozenset(
-    "__init__ __repr__ __eq__ __hash__ __setattr__ __delattr__ __match_args__ __doc__ __module__ __qualname__".split()
+    f"__{name}__"
+    for name in ("init", "repr", "eq", "hash", "setattr", "delattr", "match_args", "doc", "module", "qualname")
 )
 """Members that `@dataclass` writes, or that have no influence on results."""
 
