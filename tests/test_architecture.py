@@ -22,7 +22,7 @@ FLOORS = {
     "data": 1, "models": 1, "attributions": 1,
     "training": 2,
     "trials": 3,
-    "papers": 4, "catalogue": 4, "runner": 4, "learn": 4, "estimating": 4,
+    "papers": 4, "catalogue": 4, "runner": 4, "learn": 4,
     "report": 5, "testing": 5,
     "cli": 6,
     "__init__": 7,

@@ -91,18 +91,17 @@ def test_a_run_of_a_file_writes_flat_results(finished: Path) -> None:
     ]
 
 
-def test_a_dry_run_tells_the_plan_and_the_time_and_makes_nothing(tmp_path: Path) -> None:
+def test_a_dry_run_counts_what_is_to_make_and_makes_nothing(tmp_path: Path) -> None:
     (tmp_path / "seeds.py").write_text(SEEDS, encoding="utf-8")
     result = heedful("run", tmp_path / "seeds.py", "-w", tmp_path / "work", "--dry-run", "--workers", "2")
     assert result.exit_code == 0
-    assert "To be made: 3 trainings and 3 trials; finished already: 0 of 6 recipes.\n" in result.output
-    assert "Trainings will take about 1 min, on 2 processes; trials come on top." in result.output
+    assert result.output == "To make: 3 models, 3 trials; finished already: 0 of 6 recipes.\n"
     assert not (tmp_path / "work").exists()
 
 
-def test_a_run_of_finished_work_says_that_nothing_is_left_and_times_nothing(finished: Path) -> None:
-    output = heedful("run", finished / "mine.py", "-w", finished / "work", "--workers", "1").output
-    assert output.startswith("Nothing is left to be made: everything is finished (recipes: 3).\nperformance (")
+def test_a_dry_run_of_finished_work_has_nothing_to_make(finished: Path) -> None:
+    output = heedful("run", finished / "mine.py", "-w", finished / "work", "--dry-run").output
+    assert output == "Everything is finished already (3 recipes).\n"
 
 
 def test_a_second_run_makes_nothing(finished: Path) -> None:
@@ -173,13 +172,14 @@ def test_debug_shows_the_traceback() -> None:
 
 
 def test_an_interrupt_keeps_what_is_finished_and_exits_with_130(
-    finished: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*args: object, **options: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(runner, "attempt", interrupted)
-    result = heedful("run", finished / "mine.py", "-w", finished / "work")
+    (tmp_path / "seeds.py").write_text(SEEDS, encoding="utf-8")
+    result = heedful("run", tmp_path / "seeds.py", "-w", tmp_path / "work", "--workers", "1")
     assert result.exit_code == 130
     assert "what is finished is kept" in result.output
 
@@ -235,7 +235,7 @@ def test_attefa_of_own_texts_is_a_number_with_floor_and_collapse_and_a_report(
     result = heedful(*words, "--workers", "1")
     assert result.exit_code == 0, result.output
     told = json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))["results"][1]
-    assert (told["trial"], told["n"], told["settings"]["adversaries"]) == ("attefa", 6, [10])
+    assert (told["trial"], told["n"], told["settings"]["adversary_seeds"]) == ("attefa", 6, [10])
     for name in ("attefa", "floor", "collapse"):
         assert f" {told['summary'][name]:.3f}" in result.output
     assert "Only 6 texts were tested, so the number is rough" in result.output
@@ -295,7 +295,7 @@ def test_adversaries_of_own_texts_start_where_they_are_asked_to(table: Path, tmp
 
 def test_pairs_are_compared_and_files_may_be_given_for_every_split(table: Path, tmp_path: Path) -> None:
     _, trial = user_data_attefa(owned(table, "again"), papers.PaperOptions(), tmp_path)
-    assert vars(trial.subject.architecture)["shape"] == PairInput()
+    assert vars(trial.subject.architecture)["input_format"] == PairInput()
     given = replace(owned(table), dev_path=str(table), test_path=str(table)).read(tmp_path)
     assert [len(part) for part in (given.train, given.dev, given.test)] == [40, 40, 40]
 

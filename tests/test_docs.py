@@ -26,7 +26,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from heedful import catalogue, cli, estimating, papers, runner
+from heedful import catalogue, cli, papers, runner
 from heedful.data.download import FETCHABLE
 from heedful.store.recipe import Recipe
 from heedful.types import UserError
@@ -161,7 +161,6 @@ def heedful(words: list[str]) -> str:
         if not own_file:
             patch.setattr(runner, "run", lambda recipes, workspace, workers: [])
             patch.setattr(papers, "find_recipes", chosen)
-            patch.setattr(estimating, "estimated", lambda *_: None)
             patch.setattr(cli, "fetch_corpus", fetchable)
         result = CliRunner().invoke(cli.app, words)
     assert result.exit_code == 0, f"heedful {shlex.join(words)}\n{result.output}\n{result.exception!r}"

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,7 +20,7 @@ import pytest
 
 from heedful import papers
 from heedful.progress import StepCallback
-from heedful.runner import WORKER_DIED, Outcome, format_duration, run, topological_order
+from heedful.runner import WORKER_DIED, Outcome, run, topological_order
 from heedful.store.recipe import Artefact, Recipe
 from heedful.store.workspace import Workspace
 from heedful.types import UserError
@@ -182,7 +185,7 @@ def told_and_survived(outcomes: dict[Recipe, Outcome]) -> bool:
         broken.error == "ZeroDivisionError: by zero"
         and "ZeroDivisionError: by zero" in broken.traceback_file.read_text(encoding="utf-8")
         and (plain.error, plain.traceback_file) == ("the cup is empty; fill it", None)
-        and "not tried, because Broken-" in (outcomes[Number(5, (Broken(),))].error or "")
+        and "skipped, because Broken-" in (outcomes[Number(5, (Broken(),))].error or "")
         and outcomes[Number(6)].error is None
     )
 
@@ -208,7 +211,7 @@ def test_a_recipe_that_kills_its_worker_twice_has_failed_in_plain_words(ran: Ran
     assert ran.error(ALWAYS) == WORKER_DIED
     assert made(ran.workspace).count("deadly-9") == 2
     assert not ran.workspace.has(ALWAYS)
-    assert "not tried, because Deadly-" in (ran.error(Number(7, (ALWAYS,))) or "")
+    assert "skipped, because Deadly-" in (ran.error(Number(7, (ALWAYS,))) or "")
 
 
 def test_workers_tell_their_progress_to_the_one_screen_and_the_killed_leave_no_bar(ran: Ran) -> None:
@@ -231,35 +234,57 @@ def test_workers_know_the_classes_of_a_users_own_file_and_its_neighbours(ran: Ra
     assert [ran.workspace.get(recipe).table["value"].tolist() for recipe in ran.own] == [[3], [6]]
 
 
-def test_the_bar_tells_the_foreseen_time_and_later_that_of_the_pace(tmp_path: Path) -> None:
-    heard = Heard()
-    expected: dict[Recipe, float] = {Number(1): 1200.0, Number(2): 2400.0, Number(3): 3600.0}
-    run([Number(1), Number(2), Number(3)], Workspace(tmp_path, progress=heard), expected_seconds=expected)
-    notes = [word for word in heard.words if word.startswith("all recipes: ")]
-    # After the first a sixth of the work is done, which is too little to believe its pace.
-    assert notes == [
-        "all recipes: 0 about 2 h left",
-        "all recipes: 1 about 1 h 40 min left",
-        "all recipes: 1 about 1 min left",
-        "all recipes: 1",
-    ]
+SLOW_FILE = """
+import time
+from dataclasses import dataclass
+
+from heedful.store import Artefact, Recipe
+
+@dataclass(frozen=True)
+class Slow(Recipe):
+    number: int
+
+    def make(self, workspace):
+        with workspace.progress.task(f"slow {self.number}", 600) as step:
+            for _ in range(600 * (self.number > 0)):
+                time.sleep(0.1)
+                step()
+        return Artefact(notes={"number": self.number})
+
+def recipes():
+    return [Slow(number) for number in range(4)]
+"""
 
 
-def test_a_finished_recipe_counts_on_the_bar_but_not_in_the_time_that_is_left(tmp_path: Path) -> None:
-    run([Number(1)], Workspace(tmp_path))
-    heard = Heard()
-    expected: dict[Recipe, float] = {Number(1): 36000.0, Number(2): 600.0}
-    run([Number(1), Number(2)], Workspace(tmp_path, progress=heard), expected_seconds=expected)
-    assert heard.words[:3] == [
-        "all recipes of 2",
-        "all recipes: 0 about 10 min left",
-        "all recipes: 1 about 10 min left",
-    ]
+def living_processes(group: int) -> list[str]:
+    """The processes of a group that are no zombies."""
+    stats = [path.read_text().rsplit(")", 1)[1].split() for path in Path("/proc").glob("[0-9]*/stat")]
+    return [fields[0] for fields in stats if int(fields[2]) == group and fields[0] != "Z"]
 
 
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [(0, "1 min"), (3500, "58 min"), (3570, "1 h"), (35_940, "10 h"), (100_000, "28 h")],
-)
-def test_a_duration_is_no_finer_than_an_estimate(seconds: float, words: str) -> None:
-    assert format_duration(seconds) == words
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_an_interrupt_keeps_what_is_finished_and_leaves_no_process_and_no_leaked_semaphore(tmp_path: Path) -> None:
+    (tmp_path / "slow_file.py").write_text(SLOW_FILE, encoding="utf-8")
+    command = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from heedful.cli import main; main()"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", command, "run", "slow_file.py", "-w", "work", "--workers", "2"],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 120
+    while not list((tmp_path / "work").glob("Slow-*")) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "interrupted" in errors
+    assert "leaked" not in errors
+    assert len(list((tmp_path / "work").glob("Slow-*"))) == 1
+    while (left := living_processes(process.pid)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert left == []

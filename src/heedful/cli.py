@@ -25,11 +25,10 @@ from typing import Annotated, ParamSpec, TypeVar
 import torch
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, Task, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
-from rich.text import Text
 
-from heedful import __version__, catalogue, estimating, papers, runner
+from heedful import __version__, catalogue, papers, runner
 from heedful.attributions.head_mix import check_explainer_folder
 from heedful.data.download import fetch as fetch_corpus
 from heedful.data.table import TableColumns
@@ -42,6 +41,7 @@ from heedful.runner import Outcome
 from heedful.store.recipe import Json, Recipe
 from heedful.store.workspace import Workspace
 from heedful.training.adversarial_objectives import Initialization
+from heedful.training.trained_model import TrainedModel
 from heedful.trials._trial import Trial
 from heedful.trials.adversarial_training import PAPER_SEEDS, AtteFa
 from heedful.types import UserError
@@ -217,14 +217,6 @@ class ScreenProgress:
             self.bars.remove_task(key)
 
 
-class RemainingTimeColumn(TimeRemainingColumn):
-    """The time that is left at a task's pace, unless its note tells it."""
-
-    def render(self, task: Task) -> Text:
-        """The time, or nothing."""
-        return Text("") if task.fields["note"].endswith("left") else super().render(task)
-
-
 @contextmanager
 def progress_display(quiet: bool) -> Iterator[Progress]:
     """A progress display on a terminal, silence elsewhere."""
@@ -232,7 +224,7 @@ def progress_display(quiet: bool) -> Iterator[Progress]:
         yield SilentProgress()
         return
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Bars(*columns, TextColumn("{task.fields[note]}"), RemainingTimeColumn(), console=errors) as bars:
+    with Bars(*columns, TextColumn("{task.fields[note]}"), TimeRemainingColumn(), console=errors) as bars:
         yield ScreenProgress(bars)
 
 
@@ -300,7 +292,7 @@ def run(
     select: SelectOption = "dev",
     start: StartOption = "fresh",
     quick: QuickOption = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done and how long, and stop.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count what is to make; make nothing.")] = False,
     where: WhereOption = "pool",
     workers: WorkersOption = None,
     json_file: JsonOption = None,
@@ -320,10 +312,9 @@ def run(
     )
     recipes = papers.find_recipes(what, choice, _data_folder())
     workers = _worker_count(where, workers)
-    expected = {} if quiet else _print_estimate(recipes, workspace, workers)
-    return (
-        0 if dry_run else _run_recipes(recipes, workspace, expected, quiet=quiet, workers=workers, json_file=json_file)
-    )
+    if not quiet:
+        _print_plan(recipes, workspace)
+    return 0 if dry_run else _run_recipes(recipes, workspace, quiet=quiet, workers=workers, json_file=json_file)
 
 
 @app.command()
@@ -355,8 +346,9 @@ def attefa(
     choice = papers.PaperOptions(encoders=(encoder,), n_seeds=seeds, embeddings=embeddings, quick=quick, start=begin)
     recipes = user_data_attefa(owned, choice, _data_folder(), bases)
     workers = _worker_count(where, workers)
-    expected = {} if quiet else _print_estimate(recipes, workspace, workers)
-    code = _run_recipes(recipes, workspace, expected, quiet=quiet, workers=workers, json_file=json_file)
+    if not quiet:
+        _print_plan(recipes, workspace)
+    code = _run_recipes(recipes, workspace, quiet=quiet, workers=workers, json_file=json_file)
     if code == 0:
         if not quiet:
             _print_cautions(recipes[1], workspace)
@@ -439,27 +431,28 @@ def _worker_count(where: str, workers: int | None) -> int | None:
     return 1 if where == "here" else workers
 
 
-def _print_estimate(recipes: Sequence[Recipe], root: Path, workers: int | None) -> Mapping[Recipe, float]:
-    """Says what is to be done and how long it may take; gives the seconds of each training as far as known."""
+def _print_plan(recipes: Sequence[Recipe], root: Path) -> None:
+    """Print how many models, trials and other recipes there are to make."""
     workspace = Workspace(root)
     try:
-        plan = estimating.planned(recipes, workspace)
+        plan = runner.topological_order(recipes)
+        waiting = [recipe for recipe in plan if not workspace.has(recipe)]
     except UserError:
-        return {}  # the run itself says what is wrong with its data
-    screen.print(plan.words, markup=False)
-    if plan.worth_timing:
-        screen.print("Timing some steps of each kind of training, for about half a minute at most ...", markup=False)
-    estimate = estimating.estimated(plan, workspace, workers or os.cpu_count() or 1)
-    if estimate is None:
-        return {}
-    screen.print(estimate.words, markup=False)
-    return estimate.expected
+        return  # the run itself reports what is wrong with the data
+    if not waiting:
+        screen.print(f"Everything is finished already ({len(plan)} recipes).", markup=False)
+        return
+    trials = sum(isinstance(recipe, Trial) for recipe in waiting)
+    models = sum(isinstance(recipe, TrainedModel) for recipe in waiting)
+    counts = {"model": models, "trial": trials, "other recipe": len(waiting) - models - trials}
+    parts = ", ".join(f"{count} {name}{'s' * (count != 1)}" for name, count in counts.items() if count)
+    finished = len(plan) - len(waiting)
+    screen.print(f"To make: {parts}; finished already: {finished} of {len(plan)} recipes.", markup=False)
 
 
 def _run_recipes(
     recipes: Sequence[Recipe],
     root: Path,
-    expected_seconds: Mapping[Recipe, float] | None = None,
     *,
     quiet: bool,
     workers: int | None = None,
@@ -468,10 +461,7 @@ def _run_recipes(
     processes = workers or os.cpu_count() or 1
     with progress_display(quiet) as progress:
         workspace = Workspace(root, progress=progress)
-        if expected_seconds and not isinstance(progress, SilentProgress):
-            outcomes = runner.run(recipes, workspace, workers=processes, expected_seconds=expected_seconds)
-        else:
-            outcomes = runner.run(recipes, workspace, workers=processes)
+        outcomes = runner.run(recipes, workspace, workers=processes)
     if json_file is not None:
         found = trial_summaries(outcomes, workspace)
         json_file.write_text(json.dumps({"results": found}, indent=1) + "\n", encoding="utf-8")
