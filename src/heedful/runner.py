@@ -149,7 +149,7 @@ class _Pool:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.pool.stop()
+        self.pool.stop()  # type: ignore[no-untyped-call]
         self.pool.join()
         for key in list(self.bars):
             self._close_bar(key)
