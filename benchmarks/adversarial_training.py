@@ -26,7 +26,7 @@ from heedful.models.attentive import Additive, Attentive
 from heedful.models.encoders import BiLSTM
 from heedful.runner import run
 from heedful.store.workspace import Workspace
-from heedful.training.adversarial_objectives import adversary_distance
+from heedful.training.objectives import adversary_distance
 from heedful.training.predictions import BatchPredictions
 from heedful.training.trained_model import TrainedModel
 from heedful.training.trainer import Adam, Training, inference_batches, length_sorted_batches

@@ -17,6 +17,7 @@ from heedful.models.input_forms import PairInput
 from heedful.papers import attefa
 from heedful.papers.attefa import UserData, data_warnings, user_data_attefa
 from heedful.tasks import BinaryClassification
+from heedful.training.trained_model import TrainedModel
 from heedful.training.trainer import Training
 from heedful.trials.performance import Performance
 from heedful.types import Example, Splits
@@ -194,6 +195,7 @@ def test_a_file_without_recipes_is_refused(tmp_path: Path) -> None:
 def test_the_planted_demo_ends_with_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (performance, *_) = papers.demo(synthetic=True)
     assert isinstance(performance, Performance)
+    assert isinstance(performance.subject, TrainedModel)
     assert isinstance(performance.subject.corpus, Mock)
     small = replace(
         performance.subject, corpus=Mock(informative=2, train=60, dev=20, test=20), training=Training(epochs=2)

@@ -23,7 +23,6 @@ from heedful.models.transformer import TinyTransformer, Transformer
 from heedful.store.workspace import Workspace
 from heedful.tasks import MulticlassClassification, Regression
 from heedful.training.smat import SMaT
-from heedful.training.trained_model import UnlabelledCheckpoint
 from heedful.trials.performance import Performance
 from heedful.types import Example, UserError
 from tests.networks import network
@@ -168,7 +167,7 @@ def test_labels_are_used_only_to_score_the_teacher(folder: Path, tmp_path: Path)
 def test_a_model_of_numbers_is_simulated_by_its_numbers(folder: Path, tmp_path: Path) -> None:
     fine_tuned(tmp_path / "one", labels=1)
     found = learn_recipes(replace(wish(folder), teacher=str(tmp_path / "one"), second_column="again"), NOWHERE)
-    assert isinstance(found.teacher, UnlabelledCheckpoint)
+    assert isinstance(found.teacher.corpus, UnlabelledCorpus)
     assert found.teacher.corpus.read(NOWHERE).task == Regression()
     trained = found.teacher.restore(Workspace(tmp_path / "work"))
     assert trained.model(trained.batch("test")).logits.shape == (9, 1)

@@ -50,7 +50,6 @@ from heedful.trials._trial import Trial
 from heedful.trials.adversarial_attention import AdversarialAttention
 from heedful.trials.adversarial_training import AdversarialTradeoff, AtteFa
 from heedful.trials.agreement import Agreement
-from heedful.trials.dispersal import Dispersal
 from heedful.trials.faithfulness import Faithfulness
 from heedful.trials.ground_truth import GroundTruth
 from heedful.trials.imposed_attention import GuidedModel, UniformBaseline
@@ -123,7 +122,7 @@ TRIALS: Mapping[str, type[Trial]] = {
     trial.name: trial
     for trial in (
         *(Performance, Agreement, Permutation, AdversarialAttention),
-        *(UniformBaseline, SeedVariance, AdversarialTradeoff, Dispersal, GuidedModel),
+        *(UniformBaseline, SeedVariance, AdversarialTradeoff, GuidedModel),
         AtteFa,
         *(Faithfulness, GroundTruth),
         *(Simulability, Plausibility),

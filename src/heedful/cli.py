@@ -40,7 +40,7 @@ from heedful.report.gathering import write_report
 from heedful.runner import Outcome
 from heedful.store.recipe import Json, Recipe
 from heedful.store.workspace import Workspace
-from heedful.training.adversarial_objectives import Initialization
+from heedful.training.objectives import Initialization
 from heedful.training.trained_model import TrainedModel
 from heedful.trials._trial import Trial
 from heedful.trials.adversarial_training import PAPER_SEEDS, AtteFa

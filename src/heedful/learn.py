@@ -29,10 +29,9 @@ from heedful.papers.scaffold import (
 )
 from heedful.store.recipe import Recipe
 from heedful.store.workspace import Workspace
-from heedful.training.attribution_tables import LearnedAttributionTable
-from heedful.training.smat import SMaT
+from heedful.training.checkpoint import Checkpoint, checkpoint
+from heedful.training.smat import LearnedAttributionTable, SMaT
 from heedful.training.teacher import AttentionExplanation, LearnedExplanation, NoExplanation, StudentData
-from heedful.training.trained_model import Checkpoint, UnlabelledCheckpoint, checkpoint
 from heedful.trials.performance import Performance
 from heedful.trials.simulability import NO_EXPLANATION, Simulability
 from heedful.types import UserError
@@ -87,7 +86,7 @@ class LearnRecipes:
     @property
     def recipes(self) -> list[Recipe]:
         """All that is to be made; the teacher's own performance where there are labels."""
-        scored = [] if isinstance(self.teacher, UnlabelledCheckpoint) else [Performance(self.teacher)]
+        scored = [] if isinstance(self.teacher.corpus, UnlabelledCorpus) else [Performance(self.teacher)]
         return [*scored, self.trial]
 
     def explainer(self, workspace: Workspace) -> HeadMix:
@@ -154,7 +153,7 @@ def _teacher(options: LearnOptions) -> Checkpoint:
         )
     classes = () if outputs.is_regression else outputs.names
     corpus = UnlabelledCorpus(options.path, options.text_column, options.second_column, classes)
-    return UnlabelledCheckpoint(corpus, Subwords(options.teacher), Transformer(options.teacher))
+    return Checkpoint(corpus, Subwords(options.teacher), Transformer(options.teacher))
 
 
 def _heads_sentence(mix: HeadMix) -> str:

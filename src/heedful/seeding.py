@@ -66,3 +66,17 @@ def random_permutations(seeds: Tensor, draws: int, support: Tensor) -> Tensor:
     keys |= torch.arange(units, device=seeds.device) + (~support[:, None]).long() * _OFF_SUPPORT
     ordered = torch.from_numpy(np.sort(keys.numpy(), axis=-1)) if keys.device.type == "cpu" else keys.sort(-1).values
     return ordered.bitwise_and_(_UNIT_MASK)
+
+
+def permute_within(values: Tensor, support: Tensor, seeds: Tensor) -> Tensor:
+    """Values `[batch ... unit]` in a random order of each row's supported units; the other units keep theirs.
+
+    Args:
+        support: `[batch unit]`.
+        seeds: `[batch]`.
+    """
+    shape = (len(support), *[1] * (values.dim() - 2), support.shape[-1])
+    source = random_permutations(seeds, 1, support)[:, 0].reshape(shape).expand_as(values)
+    target = torch.argsort((~support).to(torch.int8), dim=-1, stable=True).reshape(shape).expand_as(values)
+    permuted = torch.empty_like(values).scatter_(-1, target, values.gather(-1, source))
+    return torch.where(support.reshape(shape), permuted, values)

@@ -275,6 +275,10 @@ class Architecture(ABC):
     def build(self, task: Task, embeddings: Tensor | None, generator: Generator) -> Model:
         """A fresh model; `embeddings` is the starting table `[vocabulary width]` where inputs are word ids."""
 
+    def describe(self) -> dict[str, str]:
+        """Short names of `encoder` and `attention` for tables and file names, for instance bilstm and additive."""
+        return {"encoder": type(self).__name__.lower(), "attention": "self"}
+
 
 class Tokenizer(ABC):
     """Turns examples into batches; made by `Batching.fit` or brought back by `Batching.restore`."""

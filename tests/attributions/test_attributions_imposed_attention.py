@@ -19,10 +19,10 @@ from heedful.models.attentive import Additive, Attentive, AttentiveModel
 from heedful.models.encoders import GRU, Average, BiLSTM, Convolution, Encoder
 from heedful.store.workspace import Workspace
 from heedful.tasks import BinaryClassification
-from heedful.training.attention_from_scores import FromScores
 from heedful.training.attention_sources import (
     AttentionSource,
     FromModel,
+    FromScores,
     RandomAttention,
     ShuffledAttention,
     UniformAttention,

@@ -35,7 +35,8 @@ SELECTING: Mapping[str, SelectionRule] = {"dev": "dev", "paper": "paper", "code"
 
 def subjects(choice: PaperOptions) -> list[TrainedModel]:
     """The subjects that are examined, without the second trainings that their attention is compared with."""
-    return [recipe.subject for recipe in jain_wallace_recipes(choice) if isinstance(recipe, Performance)]
+    examined = [recipe.subject for recipe in jain_wallace_recipes(choice) if isinstance(recipe, Performance)]
+    return [subject for subject in examined if isinstance(subject, TrainedModel)]
 
 
 def test_jain_wallace_has_every_corpus_encoder_and_attention_once() -> None:

@@ -31,10 +31,10 @@ from heedful.papers.scaffold import (
 )
 from heedful.store.recipe import Recipe
 from heedful.store.workspace import Workspace
-from heedful.training.attribution_tables import AttributionTable, ImageSample, LearnedAttributionTable
-from heedful.training.smat import SMaT
+from heedful.training.attribution_tables import AttributionTable, ImageSample
+from heedful.training.smat import LearnedAttributionTable, SMaT
 from heedful.training.teacher import LearnedExplanation, MethodExplanation
-from heedful.training.trained_model import OnOtherData
+from heedful.training.trained_model import OnOtherData, TrainedModel
 from heedful.trials.performance import Performance
 from heedful.trials.plausibility import Plausibility
 from heedful.trials.simulability import Simulability
@@ -94,6 +94,7 @@ def test_a_teacher_is_fine_tuned_once_under_a_scalar_mix_and_its_students_are_tr
     encoder: str,
 ) -> None:
     found = scaffold_setting("sst", encoder, PaperOptions())
+    assert isinstance(found.teacher, TrainedModel)
     assert found.teacher.architecture == ScalarMix(Transformer(encoder))
     assert (found.teacher.training.epochs, found.teacher.training.batch_size, found.teacher.training.max_grad_norm) == (
         1,
@@ -144,7 +145,7 @@ def test_film_reviews_with_marks_are_visited_by_the_teachers_of_the_other_texts(
     both = scaffold_recipes(PaperOptions(("sst", "imdb-raw", "eraser-movies"), (encoder,)))
     visits = [
         (
-            recipe.subject.trained_model.corpus.name,
+            recipe.subject.model.corpus.name,
             recipe.subject.corpus.name,
             recipe.subject.merge_splits,
             recipe.limit,

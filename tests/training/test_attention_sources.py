@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
@@ -25,13 +24,15 @@ from heedful.models.transformer import TinyTransformer
 from heedful.store.recipe import derive_seed
 from heedful.store.workspace import Workspace
 from heedful.tasks import BinaryClassification
-from heedful.training.attention_from_scores import FromScores, _unit_shares, _word_scores
 from heedful.training.attention_sources import (
     AttentionSource,
     FromModel,
+    FromScores,
     RandomAttention,
     ShuffledAttention,
     UniformAttention,
+    _unit_shares,
+    sum_by_word,
 )
 from heedful.training.attribution_tables import AttributionTable
 from heedful.training.objectives import ImposedAttention
@@ -223,17 +224,7 @@ def test_equal_scored_guides_are_equal_values_and_share_an_artefact(workspace: W
 
 
 def test_a_words_score_is_the_sum_over_its_units_shared_by_the_learners_units() -> None:
-    table = pd.DataFrame(
-        {
-            "uid": ["a"],
-            "scores": [[9.0, -1.0, 2.0, 5.0, 9.0]],
-            "words": [[-1, 0, 0, 2, -1]],
-            "scored": [[False, True, True, True, False]],
-        }
-    )
-    (uid, words), *others = _word_scores(table)
-    assert uid == "a"
-    assert not others
+    words = sum_by_word([9.0, -1.0, 2.0, 5.0, 9.0], [-1, 0, 0, 2, -1], [False, True, True, True, False])
     assert words.tolist() == pytest.approx([3.0, np.nan, 5.0], nan_ok=True)
 
 
@@ -265,8 +256,8 @@ def learner_batch(corpus: Sentences) -> Batch:
 @pytest.mark.parametrize(
     ("corpus", "message"),
     [
-        (Renamed(prefix="new-"), "no scores of example 'new-test-0': give both subjects the same corpus"),
-        (Renamed(more=" again"), "of example 'test-0' has no score from the guide, which read other words"),
+        (Renamed(prefix="new-"), "no scores of example 'new-test-0'"),
+        (Renamed(more=" again"), "of example 'test-0' has no score"),
     ],
 )
 def test_a_text_that_the_guide_did_not_read_is_refused(corpus: Sentences, message: str, workspace: Workspace) -> None:
@@ -375,7 +366,7 @@ def test_a_transformer_can_be_the_learner(
 
 def test_attention_that_does_not_fit_cannot_be_borrowed(transformer: TrainedModel, workspace: Workspace) -> None:
     batch = transformer.restore(workspace).batch("test")
-    with pytest.raises(UserError, match=r"cannot be borrowed by a model whose own is .* Scored"):
+    with pytest.raises(UserError, match=r"cannot be imposed on a model whose own is .* FromScores"):
         FromModel(transformer).attention_function(pooled(), workspace)(batch)
 
 

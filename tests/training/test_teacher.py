@@ -16,6 +16,7 @@ from heedful.attributions.layer_mix import LayerMix
 from heedful.attributions.perturbation import LeaveOneOut
 from heedful.store.workspace import Workspace
 from heedful.testing.toy_models import DominantWord
+from heedful.training.model_recipe import LoadedModel
 from heedful.training.teacher import (
     AttentionExplanation,
     ExampleSubset,
@@ -34,7 +35,6 @@ from heedful.training.teacher import (
     TeacherOutputs,
     point_predictions,
 )
-from heedful.training.trained_model import LoadedModel
 from heedful.types import Batch, UserError, read_heads
 from tests.corpus_laws import lawful
 from tests.schools import ROOM, TEACHER, same, weights

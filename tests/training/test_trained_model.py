@@ -18,7 +18,6 @@ from heedful.store.workspace import Workspace
 from heedful.training.attention_sources import FromModel, UniformAttention
 from heedful.training.attribution_tables import AttributionTable
 from heedful.training.objectives import ImposedAttention
-from heedful.training.trained_model import describe_architecture
 from heedful.training.trainer import evaluate
 from heedful.trials.performance import Performance
 from heedful.types import UserError
@@ -111,5 +110,5 @@ def test_the_history_is_the_table(workspace: Workspace) -> None:
 
 
 def test_a_transformer_is_named_after_its_folder_or_the_one_around_it() -> None:
-    assert describe_architecture(Transformer("somewhere/tiny-bert"))["encoder"] == "tiny-bert"
-    assert describe_architecture(Transformer("somewhere/tiny-bert/model"))["encoder"] == "tiny-bert"
+    assert Transformer("somewhere/tiny-bert").describe()["encoder"] == "tiny-bert"
+    assert Transformer("somewhere/tiny-bert/model").describe()["encoder"] == "tiny-bert"

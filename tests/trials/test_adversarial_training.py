@@ -15,7 +15,6 @@ from heedful.training.objectives import ImposedAttention
 from heedful.training.trainer import Adam, EpochSelection, Training
 from heedful.trials.adversarial_attention import AdversarialAttention
 from heedful.trials.adversarial_training import AdversarialTradeoff, area_under_curve, pareto_frontier
-from heedful.trials.dispersal import Dispersal
 from heedful.trials.performance import accuracy_and_f1
 from heedful.types import UserError
 from tests.tiny import subject
@@ -153,37 +152,3 @@ def test_scores_of_classes_agree_with_hand_counts() -> None:
     found = accuracy_and_f1(pd.Series([1, 1, 0, 0]), pd.Series([1, 0, 1, 0]))
     assert found == {"accuracy": 0.5, "f1": 0.5}
     assert math.isnan(accuracy_and_f1(pd.Series([2, 1]), pd.Series([1, 1]))["f1"])
-
-
-def test_dispersal_counts_each_pair_of_members_once(workspace: Workspace) -> None:
-    trial = Dispersal(subject(), 3, fit=SHORT)
-    rows = workspace.get(trial).table
-    summary = Dispersal.flat_summary(rows)
-    between = pd.DataFrame(rows["between"].tolist()).mean().to_numpy().reshape(3, 3)
-    assert between.diagonal() == pytest.approx([0, 0, 0], abs=1e-7)
-    assert between == pytest.approx(between.T)
-    assert summary["diversity"] == pytest.approx((between[0, 1] + between[0, 2] + between[1, 2]) / 3)
-    assert summary["jsd"] == pytest.approx(sum(summary[f"jsd.member_{m}"] for m in range(3)) / 3)
-
-
-@pytest.mark.parametrize(
-    ("alike", "apart", "ending"),
-    [
-        (0.95, 0.6, "(JSD, at most .69): quite different attentions go with the same predictions."),
-        (0.95, 0.1, "(JSD, at most .69): they end up attending much alike."),
-        (0.5, 0.6, "(JSD, at most .69), but they no longer predict alike: they gave up predictions for distance."),
-        (0.5, 0.1, "(JSD, at most .69), but they no longer predict alike, and they end up attending much alike."),
-    ],
-)
-def test_models_that_predict_otherwise_are_not_said_to_predict_the_same(
-    alike: float, apart: float, ending: str
-) -> None:
-    summary = {"members": 3.0, "same_prediction": alike, "diversity": apart, "jsd": 0.55}
-    told = Dispersal.interpretation(summary)
-    assert told.startswith(f"3 models that agree with the base on {alike:.0%} of its predictions attend 0.55 away")
-    assert told.endswith(ending)
-
-
-def test_dispersal_needs_two_members() -> None:
-    with pytest.raises(UserError, match="two members"):
-        Dispersal(subject(), 1)

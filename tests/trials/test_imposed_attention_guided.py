@@ -19,11 +19,11 @@ from heedful.models.encoders import Perceptron
 from heedful.report.charts import svg
 from heedful.runner import topological_order
 from heedful.store.workspace import Workspace
-from heedful.training.attention_from_scores import FromScores
 from heedful.training.attention_sources import (
     AttentionFunction,
     AttentionSource,
     FromModel,
+    FromScores,
     RandomAttention,
     ShuffledAttention,
     UniformAttention,

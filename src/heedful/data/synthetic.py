@@ -377,6 +377,10 @@ class GroundTruthEmbeddings(WordEmbeddings):
 
     corpus: GroundTruthCorpus
 
+    @property
+    def display_name(self) -> str:
+        return "ground truth"
+
     def look_up(self, words: Sequence[str], data: Path, generator: torch.Generator) -> EmbeddingTable:
         """The weights in the order of the words; zero for special symbols and unknown words."""
         weights = self.corpus.weights

@@ -184,6 +184,10 @@ class Attentive(Architecture):
         model.initialize_embeddings(embeddings)
         return model
 
+    def describe(self) -> dict[str, str]:
+        """The class names of encoder and attention in lower case."""
+        return {"encoder": type(self.encoder).__name__.lower(), "attention": type(self.attention).__name__.lower()}
+
 
 class AttentiveModel(Model):
     """A pooled model; parameters are named `tables.`, `encoders.`, `attention.` and `decoder.`."""

@@ -90,6 +90,10 @@ class TruncatedTransformer(Architecture):
         if self.layers < 1:
             raise UserError(f"a transformer cannot be shortened to {self.layers} layers: keep at least 1")
 
+    def describe(self) -> dict[str, str]:
+        """The name of the whole transformer and the number of layers kept."""
+        return {"encoder": f"{self.architecture.describe()['encoder']}-{self.layers}-layers", "attention": "self"}
+
     def build(self, task: Task, embeddings: Tensor | None, generator: Generator) -> TransformerModel:
         """The plan's model without its upper layers, in eval mode; the notes say how many there were."""
         model = self.architecture.build(task, embeddings, generator)
@@ -126,6 +130,10 @@ class ScalarMix(Architecture):
     """
 
     architecture: Architecture
+
+    def describe(self) -> dict[str, str]:
+        """As the transformer whose layers are mixed."""
+        return self.architecture.describe()
 
     def build(self, task: Task, embeddings: Tensor | None, generator: Generator) -> TransformerModel:
         """The plan's model with the other head, in eval mode."""

@@ -543,6 +543,12 @@ class Transformer(Architecture, DiskResource):
         model.notes = notes
         return model
 
+    def describe(self) -> dict[str, str]:
+        """The name of the folder, or of the folder around it where it is called `model`, `checkpoint` and the like."""
+        path = Path(self.source)
+        generic = path.name in ("model", "checkpoint", "best", "final")
+        return {"encoder": path.parent.name if generic else path.name, "attention": "self"}
+
 
 @dataclass(frozen=True)
 class TinyTransformer(Architecture):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from heedful.data.embeddings import FileEmbeddings, PackagedGloveEmbeddings, RandomEmbeddings, WordEmbeddings
-from heedful.training.adversarial_objectives import Initialization
+from heedful.training.objectives import Initialization
 from heedful.types import UserError
 
 SelectionRule = Literal["dev", "paper", "code"]

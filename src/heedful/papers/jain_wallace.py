@@ -19,6 +19,7 @@ from heedful.models.input_forms import QuestionAnswering, SingleInput
 from heedful.papers._options import PaperOptions, embeddings_by_name, resolve_names
 from heedful.store.recipe import Recipe
 from heedful.training.attribution_tables import AttributionTable
+from heedful.training.model_recipe import ModelRecipe
 from heedful.training.objectives import Supervised
 from heedful.training.trained_model import TrainedModel
 from heedful.training.trainer import Adam, EpochSelection, Training
@@ -60,7 +61,7 @@ def jain_wallace_recipes(options: PaperOptions) -> list[Recipe]:
     ]
 
 
-def single_model_trials(subject: TrainedModel, limit: int | None = None) -> list[Recipe]:
+def single_model_trials(subject: ModelRecipe, limit: int | None = None) -> list[Recipe]:
     """The trials of one subject that need no other one."""
     methods = (RawAttention(), Gradient(), LeaveOneOut())
     return [
@@ -72,9 +73,7 @@ def single_model_trials(subject: TrainedModel, limit: int | None = None) -> list
     ]
 
 
-def jain_wallace_trials(
-    subject: TrainedModel, other_seed_model: TrainedModel, limit: int | None = None
-) -> list[Recipe]:
+def jain_wallace_trials(subject: ModelRecipe, other_seed_model: ModelRecipe, limit: int | None = None) -> list[Recipe]:
     """Everything of the paper on one subject: also the paper's own search at both of its thresholds, exact at .01.
 
     The text says epsilon .01, the code that drew figures 4 and 5 has .05; both are run. Attention of another seed is

@@ -34,9 +34,10 @@ from heedful.models.transformer import Transformer
 from heedful.papers._options import PaperOptions, extend_seeds, resolve_names
 from heedful.papers.disagreement import checkpoint_folder
 from heedful.store.recipe import Recipe
-from heedful.training.attribution_tables import AttributionTable, ImageSample, LearnedAttributionTable
+from heedful.training.attribution_tables import AttributionTable, ImageSample
+from heedful.training.model_recipe import ModelRecipe
 from heedful.training.objectives import Supervised
-from heedful.training.smat import SMaT
+from heedful.training.smat import LearnedAttributionTable, SMaT
 from heedful.training.student import STUDENT_TRAINING, Student, StudentRecipe
 from heedful.training.teacher import (
     AttentionExplanation,
@@ -49,7 +50,7 @@ from heedful.training.teacher import (
     StudentData,
     TeacherExplanation,
 )
-from heedful.training.trained_model import TrainedModel, on_other_data
+from heedful.training.trained_model import OnOtherData, TrainedModel
 from heedful.training.trainer import Adam, AdamW, EpochSelection, Training
 from heedful.trials.performance import Performance
 from heedful.trials.plausibility import Plausibility
@@ -115,7 +116,7 @@ class ScaffoldSetting:
             are few.
     """
 
-    teacher: TrainedModel
+    teacher: ModelRecipe
     student_architecture: Architecture
     student_data: StudentData
     student_sizes: tuple[int, ...]
@@ -324,7 +325,7 @@ def scaffold_recipes(options: PaperOptions) -> list[Recipe]:
     return found
 
 
-def _image_recipes(teacher: TrainedModel) -> list[Recipe]:
+def _image_recipes(teacher: ModelRecipe) -> list[Recipe]:
     """A few images with the scores of their patches, for figures 4, 7 and 8."""
     return [
         ImageSample(teacher),
@@ -381,17 +382,17 @@ def _explanation_arms(corpus: str, normalizers: Sequence[MixNormalizer], *, quic
 
 
 def _models_with_rationales(
-    name: str, teacher: TrainedModel, corpora: Sequence[str], options: PaperOptions
-) -> list[TrainedModel]:
+    name: str, teacher: ModelRecipe, corpora: Sequence[str], options: PaperOptions
+) -> list[ModelRecipe]:
     """The teacher wherever people marked words: in its own corpus, in the leaves of SST, among other film reviews."""
     if name in QUALITY_CORPORA:
         return [teacher]
-    found: list[TrainedModel] = []
+    found: list[ModelRecipe] = []
     if name == "sst" and name in corpora and _has_leaves(options):
-        found.append(on_other_data(teacher, SST(tree_leaves=True)))
+        found.append(OnOtherData(teacher, SST(tree_leaves=True)))
     if name in TEXT_CORPORA and MOVIES in corpora:
         # All splits together, as in the paper: the teacher has seen none.
-        found.append(on_other_data(teacher, catalogue.CORPORA[MOVIES], merge_splits=True))
+        found.append(OnOtherData(teacher, catalogue.CORPORA[MOVIES], merge_splits=True))
     return found
 
 
@@ -411,7 +412,7 @@ def _has_leaves(options: PaperOptions) -> bool:
     return True
 
 
-def _plausibility_trial(subject: TrainedModel, smat: Sequence[StudentRecipe], options: PaperOptions) -> Plausibility:
+def _plausibility_trial(subject: ModelRecipe, smat: Sequence[StudentRecipe], options: PaperOptions) -> Plausibility:
     """Explanations beside people's marks; SMaT is that of the median student of the middle size, as in the paper."""
     sizes = sorted({student.data.train_size for student in smat})
     middle = sizes[len(sizes) // 2]

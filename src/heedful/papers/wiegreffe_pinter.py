@@ -21,7 +21,6 @@ from heedful.training.attribution_tables import AttributionTable
 from heedful.training.trained_model import TrainedModel
 from heedful.training.trainer import EpochSelection, Training
 from heedful.trials.adversarial_training import LAMBDAS, PAPER_SEEDS, AdversarialTradeoff
-from heedful.trials.dispersal import Dispersal
 from heedful.trials.imposed_attention import GuidedModel, UniformBaseline
 from heedful.trials.performance import Performance
 from heedful.trials.seed_variance import SeedVariance
@@ -67,8 +66,6 @@ def _corpus_trials(corpus: str, encoder: str, options: PaperOptions) -> list[Rec
         UniformBaseline(base, seeds),
         *([SeedVariance(base, seeds[1:])] if len(seeds) > 1 else []),
         curve,
-        # The paper's future work: three adversaries at once, in the scaled form of AtteFa.
-        Dispersal(base, adversary_seed=PAPER_SEEDS[0], fit=replace(pace.adversary, reduction="mean")),
         guided_trial(base, curve.adversary(GUIDING_LAMBDA), seeds[:N_GUIDED_SEEDS]),
         # The words themselves, for heat-maps.
         AttributionTable(base, RawAttention()),

@@ -19,7 +19,7 @@ from enum import Enum
 from functools import lru_cache
 from pathlib import Path, PurePath
 from types import CodeType, FunctionType, ModuleType
-from typing import TYPE_CHECKING, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias, runtime_checkable
 
 import pandas
 from torch import Tensor
@@ -94,9 +94,20 @@ def _field_values(value: object) -> list[object]:
     return [getattr(value, each.name) for each in fields(value)]
 
 
+@runtime_checkable
+class SupportsDependencies(Protocol):
+    """A value in a recipe's field that needs other recipes than those in its own fields."""
+
+    @property
+    def dependencies(self) -> tuple[Recipe, ...]: ...
+
+
 def _find_recipes(value: object) -> Iterator[Recipe]:
     if isinstance(value, Recipe):
         yield value
+        return
+    if isinstance(value, SupportsDependencies):
+        yield from value.dependencies
         return
     for part in value if isinstance(value, tuple) else _field_values(value):
         yield from _find_recipes(part)

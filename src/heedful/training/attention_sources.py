@@ -1,45 +1,46 @@
-"""Guides: where imposed attention comes from, as weights `[batch layer head query unit]` for a batch.
+"""Attention sources: where imposed attention comes from, as weights `[batch layer head query unit]` for a batch.
 
-`Uniform` weighs all units alike, `Borrowed` takes another subject's attention; `Shuffled` and `Scattered` are nulls
-that a guide worth its name must beat. Every weight depends on its text alone, never on the company in a batch, so a
-text is weighted alike in every epoch and in the test. Scores of attribution methods as guides: `recipes.scored`.
+`ShuffledAttention` and `RandomAttention` are controls that an informative source must beat. Every weight depends on its
+example alone, never on the rest of the batch, so an example has the same weights in every epoch and in the test.
 """
 
 from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from heedful.models.attentive import Attentive, AttentiveModel
-from heedful.seeding import random_permutations, sample_uniform
-from heedful.store.recipe import derive_seed
+from heedful.seeding import permute_within, sample_uniform
+from heedful.store.recipe import Recipe, derive_seed
 from heedful.store.workspace import Workspace
-from heedful.types import SPLITS, Batch, Model, UserError
-
-if TYPE_CHECKING:
-    from heedful.training.trained_model import LoadedModel, TrainedModel
+from heedful.training.attribution_tables import AttributionTable
+from heedful.training.model_recipe import LoadedModel, ModelRecipe
+from heedful.training.predictions import Predictions
+from heedful.types import SPLITS, Batch, Method, Model, UserError
 
 AttentionFunction = Callable[[Batch], Tensor]
-"""Attention to be imposed on a batch."""
+"""The attention imposed on a batch."""
 
 
 class AttentionSource(ABC):
-    """Where imposed attention comes from; a `null` guide knows nothing that could help."""
+    """Where imposed attention comes from; `is_control` marks sources without information about the example."""
 
     is_control: ClassVar[bool] = False
 
     @abstractmethod
     def attention_function(self, model: Model, workspace: Workspace) -> AttentionFunction:
-        """The attention that `model` is to use for a batch."""
+        """The attention that `model` uses for a batch."""
 
     def count_uniform_fallbacks(self, workspace: Workspace) -> int:
-        """On how many texts of all splits the guide has nothing to say, so that they are weighted uniformly."""
+        """How many examples of all splits get uniform weights because the source has no usable scores for them."""
         return 0
 
 
@@ -48,47 +49,124 @@ class UniformAttention(AttentionSource):
     """The same weight on every unit that may be attended to."""
 
     def attention_function(self, model: Model, workspace: Workspace) -> AttentionFunction:
-        """One over the number of units, on each row of the model's attention."""
-        places = AttentionLayout(model)
-
-        def uniform(batch: Batch) -> Tensor:
-            return places.expand_rows(uniform_weights(places.support(batch)))
-
-        return uniform
+        """One over the number of units, in each row of the model's attention."""
+        layout = AttentionLayout(model)
+        return lambda batch: layout.expand_rows(uniform_weights(layout.support(batch)))
 
 
 @dataclass(frozen=True)
 class FromModel(AttentionSource):
-    """The attention of another subject on the same examples, in training and in test."""
+    """The attention of another model on the same examples."""
 
-    subject: TrainedModel
+    subject: ModelRecipe
 
     def attention_function(self, model: Model, workspace: Workspace) -> AttentionFunction:
-        """What the other subject attends to; it is asked once about each text of its corpus and never trained."""
+        """The other model's attention: looked up for known texts of pooled models, else computed."""
         other = self.subject.restore(workspace)
         other.model.eval().requires_grad_(False)
-        stored = (
-            _AttentionCache(self.subject, other, workspace)
-            if isinstance(self.subject.architecture, Attentive)
-            else None
-        )
-        places = AttentionLayout(model)
+        pooled = isinstance(self.subject.architecture, Attentive)
+        cache = _AttentionCache(self.subject, other, workspace) if pooled else None
+        layout = AttentionLayout(model)
 
-        def borrowed(batch: Batch) -> Tensor:
-            found = None if stored is None else stored.look_up(batch)
-            if found is None:
+        def attention(batch: Batch) -> Tensor:
+            weights = None if cache is None else cache.look_up(batch)
+            if weights is None:
                 with torch.no_grad():
-                    found = other.model(batch).attention
-            return _check_attention_shape(found, places, batch)
+                    weights = other.model(batch).attention
+            expected = layout.expand_rows(layout.support(batch)).shape
+            if weights.shape != expected:
+                raise UserError(
+                    f"attention of shape {tuple(weights.shape)} cannot be imposed on a model whose own is "
+                    f"{tuple(expected)}; use the other model's word scores: FromScores(subject, RawAttention())"
+                )
+            return weights.to(next(model.parameters()).dtype)
 
-        return borrowed
+        return attention
+
+
+@dataclass(frozen=True)
+class FromScores(AttentionSource):
+    """|scores| of an attribution method on a model, summed by word and normalised over the learner's words.
+
+    The model may have another tokenizer, a transformer for instance: words are what both have in common. A word's
+    weight is shared equally by the learner's units of that word. An example whose scores are all zero, or not all
+    finite, gets uniform weights.
+    """
+
+    subject: ModelRecipe
+    method: Method
+
+    @property
+    def dependencies(self) -> tuple[Recipe, ...]:
+        """The model and its scores on each split."""
+        return (self.subject, *self._tables)
+
+    @property
+    def _tables(self) -> tuple[AttributionTable, ...]:
+        return tuple(AttributionTable(self.subject, self.method, split) for split in SPLITS)
+
+    def attention_function(self, model: Model, workspace: Workspace) -> AttentionFunction:
+        """w_t = s(word of t) / units of that word, divided by its sum over the units that may be attended to."""
+        scores = dict(self._word_scores(workspace))
+        layout = AttentionLayout(model)
+
+        def attention(batch: Batch) -> Tensor:
+            support = layout.support(batch) & batch.content_mask.unsqueeze(1)
+            shares = _unit_shares(scores, batch).unsqueeze(1) * support
+            total = shares.sum(-1, keepdim=True)
+            return layout.expand_rows(torch.where(total > 0, shares / total, uniform_weights(support)))
+
+        return attention
+
+    def count_uniform_fallbacks(self, workspace: Workspace) -> int:
+        """Examples whose scores are all zero, or not all finite."""
+        return sum(float(np.nansum(words)) == 0 for _, words in self._word_scores(workspace))
+
+    def _word_scores(self, workspace: Workspace) -> Iterator[tuple[str, NDArray[np.float64]]]:
+        for recipe in self._tables:
+            table = workspace.get(recipe).table
+            for uid, scores, words, scored in zip(
+                table["uid"], table["scores"], table["words"], table["scored"], strict=True
+            ):
+                yield str(uid), sum_by_word(scores, words, scored)
+
+
+def sum_by_word(scores: list[float], words: list[int], scored: list[bool]) -> NDArray[np.float64]:
+    """The sum of |score| of each word's units; NaN for a word without scored units, all 0 where one is not finite."""
+    kept = np.asarray(scored, dtype=bool)
+    index, sizes = np.asarray(words)[kept], np.abs(np.asarray(scores, dtype=np.float64)[kept])
+    sizes = sizes if np.isfinite(sizes).all() else np.zeros_like(sizes)
+    return np.where(np.bincount(index) > 0, np.bincount(index, weights=sizes), np.nan)
+
+
+def _unit_shares(word_scores: dict[str, NDArray[np.float64]], batch: Batch) -> Tensor:
+    """Each unit's share of its word's score `[batch unit]`, in float64; zero on units that belong to no word."""
+    words = batch.words.cpu()
+    width = int(words.max()) + 1 if words.numel() else 0
+    scores = torch.full((len(batch), max(1, width)), torch.nan, dtype=torch.float64)
+    for row, uid in enumerate(batch.uids):
+        if uid not in word_scores:
+            raise UserError(f"the attention source has no scores of example {uid!r}: give both models the same corpus")
+        own = torch.from_numpy(word_scores[uid])[:width]
+        scores[row, : len(own)] = own
+    slot, has_word = words.clamp(min=0), words >= 0
+    counts = torch.zeros_like(scores).scatter_add(1, slot, has_word.double())
+    shares = (scores / counts.clamp(min=1)).gather(1, slot)
+    missing = (shares.isnan() & has_word).nonzero()
+    if len(missing):
+        row, unit = missing[0].tolist()
+        raise UserError(
+            f"word {int(words[row, unit]) + 1} of example {batch.uids[row]!r} has no score from the attention source: "
+            "give both models the same corpus, or truncate long texts for both"
+        )
+    return shares.masked_fill(~has_word, 0.0).to(batch.mask.device)
 
 
 @dataclass(frozen=True)
 class ShuffledAttention(AttentionSource):
-    """Another guide's weights dealt to other units of the same text, by an order drawn from (seed, uid): a null.
+    """Control: another source's weights permuted within each example by an order drawn from (seed, uid).
 
-    It keeps how unequal the weights are and forgets where they belong.
+    It keeps how unequal the weights are and loses where they belong.
     """
 
     source: AttentionSource
@@ -96,47 +174,50 @@ class ShuffledAttention(AttentionSource):
     is_control: ClassVar[bool] = True
 
     def attention_function(self, model: Model, workspace: Workspace) -> AttentionFunction:
-        """The guide's weights in a random order of the units that may be attended to, the same in every epoch."""
-        given, places = self.source.attention_function(model, workspace), AttentionLayout(model)
+        """The source's weights in a random order of the units that may be attended to, the same in every epoch."""
+        original, layout = self.source.attention_function(model, workspace), AttentionLayout(model)
 
-        def shuffled(batch: Batch) -> Tensor:
-            weights = given(batch)
-            support = places.support(batch)
-            drawn, there = _random_unit_orders(_example_seeds("shuffled", self.seed, batch), support)
-            # Unit `there` gets the weight of unit `drawn`; both lists begin with the same supported units.
-            order, target = places.expand_rows(drawn), places.expand_rows(there)
-            dealt = torch.zeros_like(weights).scatter(-1, target, weights.gather(-1, order))
-            return dealt * places.expand_rows(support)
+        def attention(batch: Batch) -> Tensor:
+            weights, support = original(batch), layout.support(batch)
+            seeds = _example_seeds("shuffled", self.seed, batch)
+            rows = weights.chunk(support.shape[1], dim=3)  # one row of support holds for all rows of a transformer
+            shuffled = [permute_within(row, support[:, index], seeds + index) for index, row in enumerate(rows)]
+            return torch.cat(shuffled, dim=3) * layout.expand_rows(support)
 
-        return shuffled
+        return attention
 
     def count_uniform_fallbacks(self, workspace: Workspace) -> int:
-        """As the guide itself."""
+        """Those of the source."""
         return self.source.count_uniform_fallbacks(workspace)
 
 
 @dataclass(frozen=True)
 class RandomAttention(AttentionSource):
-    """Random weights: the softmax of standard normal numbers drawn from (seed, uid), a null."""
+    """Control: the softmax of standard normal numbers drawn from (seed, uid)."""
 
     seed: int = 0
     is_control: ClassVar[bool] = True
 
     def attention_function(self, model: Model, workspace: Workspace) -> AttentionFunction:
         """exp(z_t) / sum_u exp(z_u) over the units that may be attended to, the same in every epoch."""
-        places = AttentionLayout(model)
+        layout = AttentionLayout(model)
 
-        def scattered(batch: Batch) -> Tensor:
-            support = places.support(batch)
+        def attention(batch: Batch) -> Tensor:
+            support = layout.support(batch)
             uniform = sample_uniform(_example_seeds("scattered", self.seed, batch), support.shape[1], support.shape[2])
             normal = torch.special.ndtri(uniform.clamp(min=2.0**-54))
-            return places.expand_rows(torch.softmax(normal.masked_fill(~support, -torch.inf), -1).nan_to_num(0.0))
+            return layout.expand_rows(torch.softmax(normal.masked_fill(~support, -torch.inf), -1).nan_to_num(0.0))
 
-        return scattered
+        return attention
+
+
+def _example_seeds(purpose: str, seed: int, batch: Batch) -> Tensor:
+    """A seed for each example, `[batch]`."""
+    return torch.tensor([derive_seed(purpose, seed, uid) for uid in batch.uids], device=batch.mask.device)
 
 
 class AttentionLayout:
-    """Where a model's attention may be, and rows of weights brought into the shape of that attention."""
+    """The shape and the support of a model's attention."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
@@ -147,7 +228,7 @@ class AttentionLayout:
         if isinstance(self.model, AttentiveModel):
             return self.model.input_format.support(batch)
         if self._heads is None:
-            # The method, not the module: hooks would ask for the very weights that are being made.
+            # The method, not the module: a hook of the module would ask for the very weights that are being made.
             with torch.no_grad():
                 shape = self.model.forward(batch).attention.shape
             self._heads = shape[1], shape[2]
@@ -169,73 +250,47 @@ def uniform_weights(support: Tensor) -> Tensor:
 
 
 def impose_attention(model: Model, weights: AttentionFunction) -> None:
-    """Lets the model use these weights in every call that is given no attention."""
+    """Makes the model use these weights in every call that passes no attention."""
 
-    def give(
-        module: torch.nn.Module, args: tuple[Batch], doors: dict[str, Tensor | None]
+    def add_attention(
+        module: torch.nn.Module, args: tuple[Batch], options: dict[str, Tensor | None]
     ) -> tuple[tuple[Batch], dict[str, Tensor | None]]:
-        if doors.get("attention") is not None:
-            return args, doors
-        return args, {**doors, "attention": weights(args[0])}
+        if options.get("attention") is not None:
+            return args, options
+        return args, {**options, "attention": weights(args[0])}
 
-    model.register_forward_pre_hook(give, with_kwargs=True)
+    model.register_forward_pre_hook(add_attention, with_kwargs=True)
     model.has_imposed_attention = True
 
 
 class _AttentionCache:
-    """A pooled subject's attention on its corpus, kept by the content of each text.
+    """A pooled model's attention on its corpus, by the content of each text.
 
-    Methods that delete or replace words call a model with the same uid and another text, which must be asked anew.
+    By content, since methods that delete or replace words call a model with the same uid and another text.
     """
 
-    def __init__(self, subject: TrainedModel, trained: LoadedModel, workspace: Workspace) -> None:
-        # Only here: answers are made of subjects, and subjects of objectives that name guides.
-        from heedful.training.predictions import Predictions
-
-        self.attention: list[Tensor] = []
+    def __init__(self, subject: ModelRecipe, loaded: LoadedModel, workspace: Workspace) -> None:
+        self.attention = [workspace.get(Predictions(subject, split)).tensors["attention"] for split in SPLITS]
         self.positions: dict[bytes, tuple[int, int]] = {}
         for number, split in enumerate(SPLITS):
-            self.attention.append(workspace.get(Predictions(subject, split)).tensors["attention"])
-            contents = _text_digests(trained.batch(split))
-            self.positions |= {content: (number, row) for row, content in enumerate(contents)}
+            digests = _text_digests(loaded.batch(split))
+            self.positions |= {digest: (number, row) for row, digest in enumerate(digests)}
 
     def look_up(self, batch: Batch) -> Tensor | None:
         """The attention on these texts; None where one of them is not of the corpus."""
-        places = [self.positions.get(content) for content in _text_digests(batch)]
+        positions = [self.positions.get(digest) for digest in _text_digests(batch)]
         units = batch.mask.shape[1]
-        found = torch.zeros(len(batch), *self.attention[0].shape[1:4], units)
-        for row, place in enumerate(places):
-            if place is None:
+        weights = torch.zeros(len(batch), *self.attention[0].shape[1:4], units)
+        for row, position in enumerate(positions):
+            if position is None:
                 return None
-            kept = self.attention[place[0]][place[1]][..., :units]
-            found[row, ..., : kept.shape[-1]] = kept
-        return found.to(batch.mask.device)
+            stored = self.attention[position[0]][position[1]][..., :units]
+            weights[row, ..., : stored.shape[-1]] = stored
+        return weights.to(batch.mask.device)
 
 
 def _text_digests(batch: Batch) -> list[bytes]:
-    """A digest of each text: its units and the parts that they belong to."""
+    """A digest of each text: its units and their segments."""
     inputs, segments, lengths = batch.inputs.cpu().numpy(), batch.segments.cpu().numpy(), batch.lengths.tolist()
     rows = ((inputs[row, :length], segments[row, :length]) for row, length in enumerate(lengths))
     return [hashlib.blake2b(units.tobytes() + parts.tobytes(), digest_size=16).digest() for units, parts in rows]
-
-
-def _check_attention_shape(found: Tensor, layout: AttentionLayout, batch: Batch) -> Tensor:
-    """The weights, which must have the shape of the learner's own attention."""
-    support = layout.expand_rows(layout.support(batch))
-    if found.shape != support.shape:
-        raise UserError(
-            f"attention of shape {tuple(found.shape)} cannot be borrowed by a model whose own is "
-            f"{tuple(support.shape)}; take the other subject's scores by word: Scored(subject, RawAttention())"
-        )
-    return found.to(next(layout.model.parameters()).dtype)
-
-
-def _random_unit_orders(seeds: Tensor, support: Tensor) -> tuple[Tensor, Tensor]:
-    """The supported units of each row `[batch row unit]` in a random order and in their own; the others follow."""
-    drawn = [random_permutations(seeds + row, 1, support[:, row])[:, 0] for row in range(support.shape[1])]
-    return torch.stack(drawn, 1), torch.argsort((~support).to(torch.int8), dim=-1, stable=True)
-
-
-def _example_seeds(purpose: str, seed: int, batch: Batch) -> Tensor:
-    """A seed for each text, `[batch]`."""
-    return torch.tensor([derive_seed(purpose, seed, uid) for uid in batch.uids], device=batch.mask.device)

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import ClassVar
 
@@ -52,8 +52,7 @@ from heedful.measures.rationale_agreement import (
 )
 from heedful.store.recipe import OMIT_IF_DEFAULT, Artefact, Json, Recipe, derive_seed
 from heedful.store.workspace import Workspace
-from heedful.training.smat import SMaT
-from heedful.training.trained_model import LoadedModel, OnOtherData, TrainedModel, to_json
+from heedful.training.model_recipe import LoadedModel, ModelRecipe, to_json
 from heedful.training.trainer import inference_batches
 from heedful.types import Batch, Example, Method, Model, Split, SupportsPreparation, UserError, read_heads
 
@@ -101,14 +100,20 @@ class AttributionTable(Recipe):
     """
 
     revision: ClassVar[int] = 2
+    kind: ClassVar[str] = "attributions"
 
-    subject: TrainedModel
+    subject: ModelRecipe
     method: Method
     split: Split = "test"
     limit: int | None = None
 
     def __post_init__(self) -> None:
         check_limit(self.limit)
+
+    def describe(self) -> dict[str, Json]:
+        """The facts of the model, the class of the method, the split and the limit."""
+        method = type(self.method).__name__
+        return {**self.subject.describe(), "method": method, "split": self.split, "limit": self.limit}
 
     def make(self, workspace: Workspace) -> Artefact:
         """A table with uid, units with scores, words and parts, predicted class, its probability and the label.
@@ -285,7 +290,7 @@ class HeadPlausibility(Recipe):
         rank: what words are ranked by. Maps are never negative, so that their size is their score.
     """
 
-    subject: TrainedModel
+    subject: ModelRecipe
     split: Split = "test"
     limit: int | None = None
     parts: tuple[str, ...] = ()
@@ -337,44 +342,10 @@ def _layer_and_head_maps(model: Model, batch: Batch) -> tuple[Tensor, tuple[int,
 
 
 @dataclass(frozen=True)
-class LearnedAttributionTable(Recipe):
-    """What `Attributed` keeps, for the explainer of the student with the median simulability.
-
-    Args:
-        subject: the students' teacher, or the teacher visiting another corpus.
-        students: the same but for their seeds; of an even number the lower of the two in the middle counts.
-    """
-
-    subject: TrainedModel
-    students: tuple[SMaT, ...]
-    split: Split = "test"
-    limit: int | None = None
-
-    def __post_init__(self) -> None:
-        home = self.subject.trained_model if isinstance(self.subject, OnOtherData) else self.subject
-        if not self.students or any(student.teacher != home for student in self.students):
-            raise UserError("learned scores need at least one student, and all of them taught by this subject")
-
-    def make(self, workspace: Workspace) -> Artefact:
-        """The table of `Attributed`; the notes tell whose explainer it was."""
-        median = self.median_student(workspace)
-        made = AttributionTable(self.subject, median.explainer(workspace), self.split, self.limit).make(workspace)
-        return replace(made, notes={**made.notes, "student": dict(median.about)})
-
-    def median_student(self, workspace: Workspace) -> SMaT:
-        """The student in the middle; ties go by seed."""
-        reached = {each: workspace.get(each).notes["simulability"] for each in self.students}
-        if None in reached.values():
-            raise UserError("the simulability of a student is undefined, so that there is no median one")
-        ranked = sorted(self.students, key=lambda each: (float(str(reached[each])), each.seed))
-        return ranked[(len(ranked) - 1) // 2]
-
-
-@dataclass(frozen=True)
 class ImageSample(Recipe):
     """Some images of a subject's corpus, the same that `Attributed` takes with this limit or with a larger one."""
 
-    subject: TrainedModel
+    subject: ModelRecipe
     split: Split = "test"
     limit: int = 4
 

@@ -1,91 +1,83 @@
-"""What a training strives for: the right labels (`Supervised`), or the right labels under given weights (`Imposed`).
+"""Training objectives: gold labels, gold labels under imposed attention, and adversaries of a base model.
 
-Uniform attention and the guided MLP of Wiegreffe & Pinter are both imposed attention; only the guide differs.
+An adversary keeps the base's predictions under attention as different from the base's as possible. Gold labels are not
+used: the base's predictions, computed once, are the targets. `AdversarialTraining` (Wiegreffe & Pinter) weighs the two
+by lambda, `TrainedAdversary` (AtteFa) scales both to [0, 1]. Total variation over two classes is |Δp|; Wiegreffe &
+Pinter count half of that, which is the scale of their lambda.
 """
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Literal
 
 import torch
 from torch import Tensor
 
+from heedful.measures.attention_distance import MATCHING_BATCH_SIZE, AttentionDistance, attention_distance, scaled_jsd
+from heedful.measures.divergence import total_variation
+from heedful.models.attentive import AttentiveModel
 from heedful.store.workspace import Workspace
 from heedful.tasks import BinaryClassification, Regression
 from heedful.training.attention_sources import AttentionSource, impose_attention
-from heedful.training.trainer import Evaluator, Loss
-from heedful.types import Batch, Model, Split, Task
+from heedful.training.model_recipe import ModelRecipe
+from heedful.training.predictions import BatchPredictions, load_predictor
+from heedful.training.trainer import Evaluator, Loss, evaluation_mode, inference_batches
+from heedful.types import Batch, Model, Split, Task, Trace, UserError, check_choice
 
-if TYPE_CHECKING:
-    from heedful.training.trained_model import TrainedModel
+Initialization = Literal["fresh", "base"]
 
 
 class Objective(ABC):
-    """A frozen value: prepares the model, then says what each example costs."""
+    """What a training minimises."""
 
     @abstractmethod
     def prepare_model(self, model: Model, workspace: Workspace) -> None:
-        """Changes the freshly built model where the objective asks for it; also done when it is loaded again."""
+        """Changes a freshly built model where the objective requires it; also done when it is loaded again."""
 
     @abstractmethod
     def loss(self, train: Batch, task: Task, workspace: Workspace) -> Loss:
-        """The cost of each example of a batch; `train` is the whole training split."""
+        """The loss of each example of a batch; `train` is the whole training split."""
 
     def evaluator(self, split: Split, workspace: Workspace) -> Evaluator | None:
-        """What is measured on a split beside or instead of the task's scores; None where those suffice."""
+        """What is measured on a split in place of the task's metrics; None takes those."""
         return None
 
-    def check(self, recipe: TrainedModel) -> None:  # noqa: B027 - most objectives can be learnt by everybody
-        """Refuses a learner that this objective is not for."""
+    def check(self, recipe: ModelRecipe) -> None:  # noqa: B027 - most objectives fit every model
+        """Raises `UserError` for a model that this objective cannot train."""
 
     @property
+    @abstractmethod
     def display_name(self) -> str:
-        """A word or two for the progress display; empty for the usual training."""
-        return ""
+        """A few words for tables and the progress display."""
 
 
 @dataclass(frozen=True)
 class Supervised(Objective):
-    """The gold labels; `weighted` makes the classes count alike (J&W: positives times negatives per positive)."""
+    """The gold labels; `balance_classes` gives every class the same total weight (see `class_weights`)."""
 
     balance_classes: bool = True
+
+    @property
+    def display_name(self) -> str:
+        return "supervised"
 
     def prepare_model(self, model: Model, workspace: Workspace) -> None:
         """Leaves the model as it is."""
 
     def loss(self, train: Batch, task: Task, workspace: Workspace) -> Loss:
-        """The task's own loss, times the weight of the example's class."""
+        """The task's own loss times the weight of the example's class."""
         weights = class_weights(train, task) if self.balance_classes else None
 
         def losses(model: Model, batch: Batch) -> Tensor:
             assert batch.labels is not None
-            found = task.losses(model(batch).logits, batch.labels)
-            return found if weights is None else found * weights.to(found)[batch.labels]
+            losses = task.losses(model(batch).logits, batch.labels)
+            return losses if weights is None else losses * weights.to(losses)[batch.labels]
 
         return losses
-
-
-@dataclass(frozen=True)
-class ImposedAttention(Objective):
-    """The gold labels, under attention that a guide imposes wherever nobody gives another."""
-
-    source: AttentionSource
-    balance_classes: bool = True
-
-    @property
-    def display_name(self) -> str:
-        """Where the weights come from."""
-        return f"under {type(self.source).__name__.lower()} attention"
-
-    def prepare_model(self, model: Model, workspace: Workspace) -> None:
-        """Makes the guide's weights the model's attention."""
-        impose_attention(model, self.source.attention_function(model, workspace))
-
-    def loss(self, train: Batch, task: Task, workspace: Workspace) -> Loss:
-        """As `Supervised`."""
-        return Supervised(self.balance_classes).loss(train, task, workspace)
 
 
 def class_weights(train: Batch, task: Task) -> Tensor | None:
@@ -97,3 +89,177 @@ def class_weights(train: Batch, task: Task) -> Tensor | None:
     if isinstance(task, BinaryClassification):
         return torch.stack([torch.ones(()).double(), counts[0] / counts[1].clamp(min=1)])
     return counts.sum() / (task.num_classes * counts.clamp(min=1))
+
+
+@dataclass(frozen=True)
+class ImposedAttention(Objective):
+    """The gold labels, under attention from a source wherever a call passes none.
+
+    Uniform attention and the guided MLP of Wiegreffe & Pinter differ in the source only.
+    """
+
+    source: AttentionSource
+    balance_classes: bool = True
+
+    @property
+    def display_name(self) -> str:
+        return f"imposed {type(self.source).__name__}"
+
+    def prepare_model(self, model: Model, workspace: Workspace) -> None:
+        """Imposes the source's weights."""
+        impose_attention(model, self.source.attention_function(model, workspace))
+
+    def loss(self, train: Batch, task: Task, workspace: Workspace) -> Loss:
+        """As `Supervised`."""
+        return Supervised(self.balance_classes).loss(train, task, workspace)
+
+
+@dataclass(frozen=True)
+class AdversaryDistance:
+    """How an adversary differs from its base on a batch, per example `[batch]`."""
+
+    total_variation: Tensor
+    attention_distance: AttentionDistance
+
+
+def adversary_distance(task: Task, trace: Trace, base: BatchPredictions, mask: Tensor) -> AdversaryDistance:
+    """The distance between an adversary's and its base's predictions and attention."""
+    variation = total_variation(task.probabilities(trace.logits), base.probabilities)
+    return AdversaryDistance(variation, attention_distance(trace.attention, base.attention, mask))
+
+
+@dataclass(frozen=True)
+class AdversarialObjective(Objective):
+    """What both papers' adversaries share.
+
+    Args:
+        base: the model whose predictions are kept and whose attention is avoided.
+        initialization: "fresh" weights, as in both papers, or those of the "base" everywhere but in the attention
+            module, which reaches the same trade-off in fewer epochs.
+    """
+
+    base: ModelRecipe
+    initialization: Initialization = "fresh"
+
+    def __post_init__(self) -> None:
+        check_choice("initialization", self.initialization, Initialization)
+
+    def check(self, recipe: ModelRecipe) -> None:
+        """Raises `UserError` for an adversary with another corpus or tokenization than the base."""
+        if self.base.corpus != recipe.corpus:
+            raise UserError("the base was trained on another corpus than its adversary: give both the same")
+        if self.base.tokenization != recipe.tokenization:
+            raise UserError("the base has another tokenization than its adversary: give both the same")
+
+    @property
+    def display_name(self) -> str:
+        return "adversary"
+
+    @abstractmethod
+    def example_losses(self, distance: AdversaryDistance) -> Tensor:
+        """The loss of each example `[batch]`."""
+
+    def prepare_model(self, model: Model, workspace: Workspace) -> None:
+        """Copies the base's weights, but for the attention module, for a warm start."""
+        if self.initialization == "fresh":
+            return
+        if not isinstance(model, AttentiveModel):
+            raise UserError("a warm start from the base is for pooled models; a transformer starts pretrained anyway")
+        own = _weights_without_attention(model.state_dict())
+        kept = _weights_without_attention(workspace.get(self.base).tensors)
+        if different := sorted(own.keys() ^ kept.keys()):
+            owner = "the adversary" if different[0] in own else "the base"
+            raise UserError(f"a warm start needs the base's architecture; only {owner} has {different[0]}")
+        if different := [name for name, weight in kept.items() if own[name].shape != weight.shape]:
+            raise UserError(f"a warm start needs the base's architecture; {different[0]} has another shape")
+        model.load_state_dict(kept, strict=False)
+
+    def loss(self, train: Batch, task: Task, workspace: Workspace) -> Loss:
+        """The loss of each example against the base's predictions and attention."""
+        if task.num_classes < 2:
+            raise UserError("adversaries are trained for classifiers only: choose a classification corpus")
+        base = load_predictor(self.base, "train", workspace)
+
+        def losses(model: Model, batch: Batch) -> Tensor:
+            return self.example_losses(adversary_distance(model.task, model(batch), base(batch), batch.mask))
+
+        return losses
+
+    def evaluator(self, split: Split, workspace: Workspace) -> Evaluator:
+        """The task's metrics and means of tvd (half the total variation), jsd, kl and `deception`, the negated loss."""
+        base = load_predictor(self.base, split, workspace)
+
+        @torch.no_grad()
+        def evaluate_adversary(model: Model, batch: Batch, batch_size: int) -> dict[str, float]:
+            device = next(model.parameters()).device
+            probabilities = torch.zeros(len(batch), model.task.num_classes)
+            sums = torch.zeros(4, dtype=torch.float64)
+            with evaluation_mode(model):
+                # Matching heads takes memory of its own, hence the fixed batch size.
+                for rows, part in inference_batches(batch, MATCHING_BATCH_SIZE):
+                    part = part.to(device)
+                    trace = model(part)
+                    distance = adversary_distance(model.task, trace, base(part), part.mask)
+                    probabilities[rows] = model.task.probabilities(trace.logits).cpu().to(probabilities.dtype)
+                    far = distance.attention_distance
+                    values = (0.5 * distance.total_variation, far.jsd, far.kl, -self.example_losses(distance))
+                    sums += torch.stack([value.double().sum() for value in values]).cpu()
+            assert batch.labels is not None
+            means = dict(zip(("tvd", "jsd", "kl", "deception"), (sums / len(batch)).tolist(), strict=True))
+            return {**model.task.compute_metrics(probabilities, batch.labels), **means}
+
+        return evaluate_adversary
+
+
+def _weights_without_attention(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: weight for name, weight in weights.items() if not name.startswith("attention.")}
+
+
+@dataclass(frozen=True)
+class AdversarialTraining(AdversarialObjective):
+    """TVD(y, y_base) - lambda KL(a || a_base) (Wiegreffe & Pinter 2019, section 4), TVD being half of |Δp| summed.
+
+    Args:
+        kl_weight: lambda.
+        rescale_by_class_weights: multiply each batch by the sum of its class weights, as a broadcasting accident in the
+            released code does.
+    """
+
+    kl_weight: float = 1e-3
+    rescale_by_class_weights: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.kl_weight < math.inf:
+            raise UserError(f"lambda is {self.kl_weight:g}: give a number of 0 or more")
+
+    @property
+    def display_name(self) -> str:
+        return f"adversary, lambda {self.kl_weight:g}"
+
+    def example_losses(self, distance: AdversaryDistance) -> Tensor:
+        """½ TV - lambda KL."""
+        return 0.5 * distance.total_variation - self.kl_weight * distance.attention_distance.kl
+
+    def loss(self, train: Batch, task: Task, workspace: Workspace) -> Loss:
+        """As of every adversary; rescaled where the released code is followed to the letter."""
+        plain = super().loss(train, task, workspace)
+        weights = class_weights(train, task) if self.rescale_by_class_weights else None
+        if weights is None:
+            return plain
+
+        def rescaled(model: Model, batch: Batch) -> Tensor:
+            assert batch.labels is not None
+            losses = plain(model, batch)
+            return losses * weights.to(losses)[batch.labels].sum()
+
+        return rescaled
+
+
+@dataclass(frozen=True)
+class TrainedAdversary(AdversarialObjective):
+    """sTVD - sJSD, both in [0, 1] and equally weighted (AtteFa)."""
+
+    def example_losses(self, distance: AdversaryDistance) -> Tensor:
+        """TV - JSD / ln 2."""
+        return distance.total_variation - scaled_jsd(distance.attention_distance.jsd)

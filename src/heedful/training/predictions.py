@@ -1,15 +1,14 @@
-"""What a trained subject says about a whole split, computed once and kept: probabilities and attention.
+"""Predictions and attention of a model on a whole split, computed once; the distance of two models, example by example.
 
-Adversaries, guides and comparisons of seeds all ask the same frozen model about the same texts; nine adversaries of
-eighty epochs would ask it 720 times. Here it is asked once.
-
-How far one subject is from another on the test split, instance by instance: predictions and attention.
+Adversaries, attention sources and comparisons of seeds all need the same frozen model on the same texts: nine
+adversaries of eighty epochs would run it 720 times.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 import pandas as pd
 import torch
@@ -23,149 +22,140 @@ from heedful.measures.attention_distance import (
 )
 from heedful.measures.divergence import total_variation
 from heedful.models.attentive import Attentive, AttentiveModel
-from heedful.store.recipe import Artefact, Recipe
+from heedful.store.recipe import Artefact, Json, Recipe
 from heedful.store.workspace import Workspace
-from heedful.training.trained_model import TrainedModel
+from heedful.training.model_recipe import ModelRecipe
 from heedful.training.trainer import inference_batches
 from heedful.types import Batch, Split
 
 
 @dataclass(frozen=True)
 class BatchPredictions:
-    """A base's answers to one batch: probabilities `[batch classes]`, attention `[batch layer head query unit]`."""
+    """A model on one batch: probabilities `[batch classes]`, attention `[batch layer head query unit]`."""
 
     probabilities: Tensor
     attention: Tensor
 
 
 Predictor = Callable[[Batch], BatchPredictions]
-"""A base's answers to any batch of the texts that it was asked about."""
 
 
 @dataclass(frozen=True)
 class Predictions(Recipe):
-    """Probabilities and attention of a pooled subject on every example of a split, in the batch's order."""
+    """Probabilities and attention of a pooled model on every example of a split, in the batch's order."""
 
-    subject: TrainedModel
+    kind: ClassVar[str] = "predictions"
+
+    subject: ModelRecipe
     split: Split = "train"
+
+    def describe(self) -> dict[str, Json]:
+        """The facts of the model, and the split."""
+        return {**self.subject.describe(), "split": self.split}
 
     def make(self, workspace: Workspace) -> Artefact:
         """Tensors `probabilities` and `attention` (padded with zeros), and a table with the uid of each row."""
-        trained = self.subject.restore(workspace)
-        whole = trained.batch(self.split)
-        kept: dict[str, Tensor] = {}
-        with workspace.progress.task(f"answers {' '.join(map(str, self.subject.about.values()))}", len(whole)) as step:
-            for rows, part in inference_batches(whole, workspace.batch_size):
+        loaded = self.subject.restore(workspace)
+        model, batch = loaded.model, loaded.batch(self.split)
+        tensors: dict[str, Tensor] = {}
+        with workspace.progress.task(f"predictions {self.subject.title}", len(batch)) as step:
+            for rows, part in inference_batches(batch, workspace.batch_size):
                 with torch.no_grad():
-                    trace = trained.model(part.to(workspace.device))
-                probabilities = trained.model.task.probabilities(trace.logits).cpu().float()
+                    trace = model(part.to(workspace.device))
                 attention = trace.attention.cpu().float()
-                if not kept:
-                    shape = (len(whole), *attention.shape[1:4], whole.mask.shape[1])
-                    kept = {
-                        "probabilities": torch.zeros(len(whole), probabilities.shape[1]),
-                        "attention": torch.zeros(shape),
-                    }
-                kept["probabilities"][rows] = probabilities
-                kept["attention"][rows, ..., : attention.shape[-1]] = attention
+                if not tensors:
+                    shape = (len(batch), *attention.shape[1:4], batch.mask.shape[1])
+                    probabilities = torch.zeros(len(batch), model.task.num_classes)
+                    tensors = {"probabilities": probabilities, "attention": torch.zeros(shape)}
+                tensors["probabilities"][rows] = model.task.probabilities(trace.logits).cpu().float()
+                tensors["attention"][rows, ..., : attention.shape[-1]] = attention
                 step(len(part))
-        return Artefact(kept, pd.DataFrame({"uid": whole.uids}), {"about": dict(self.subject.about)})
+        return Artefact(tensors, pd.DataFrame({"uid": batch.uids}), {"about": dict(self.subject.about)})
 
 
-def load_predictor(subject: TrainedModel, split: Split, workspace: Workspace) -> Predictor:
-    """The subject's answers on a split: looked up for pooled models, asked anew for others.
+def load_predictor(subject: ModelRecipe, split: Split, workspace: Workspace) -> Predictor:
+    """The model's predictions on a split: looked up for pooled models, computed at each call for others.
 
     A transformer's attention grows with the square of the length and would not fit on the disk.
     """
     if not isinstance(subject.architecture, Attentive):
-        return _live_predictor(subject, workspace)
+        model = subject.restore(workspace).model.requires_grad_(False)
+
+        def predict(batch: Batch) -> BatchPredictions:
+            with torch.no_grad():
+                trace = model(batch)
+            return BatchPredictions(model.task.probabilities(trace.logits), trace.attention)
+
+        return predict
+
     artefact = workspace.get(Predictions(subject, split))
-    places = {uid: place for place, uid in enumerate(artefact.table["uid"])}
+    positions = {uid: position for position, uid in enumerate(artefact.table["uid"])}
     probabilities, attention = artefact.tensors["probabilities"], artefact.tensors["attention"]
 
-    def looked_up(batch: Batch) -> BatchPredictions:
-        rows = torch.tensor([places[uid] for uid in batch.uids])
-        device = batch.mask.device
-        units = batch.mask.shape[1]
+    def look_up(batch: Batch) -> BatchPredictions:
+        rows = torch.tensor([positions[uid] for uid in batch.uids])
+        device, units = batch.mask.device, batch.mask.shape[1]
         return BatchPredictions(probabilities[rows].to(device), attention[rows, ..., :units].to(device))
 
-    return looked_up
+    return look_up
 
 
-def _live_predictor(subject: TrainedModel, workspace: Workspace) -> Predictor:
-    model = subject.restore(workspace).model.requires_grad_(False)
-
-    def asked(batch: Batch) -> BatchPredictions:
-        with torch.no_grad():
-            trace = model(batch)
-        return BatchPredictions(model.task.probabilities(trace.logits), trace.attention)
-
-    return asked
+_PredictionPair = tuple[Batch, BatchPredictions, BatchPredictions]
+"""A batch, the base's and the other model's predictions."""
 
 
-@dataclass(frozen=True)
-class _PredictionPair:
-    """What two subjects say about the same batch."""
-
-    batch: Batch
-    base: BatchPredictions
-    other: BatchPredictions
-
-
-def compare_predictions(other: TrainedModel, base: TrainedModel, workspace: Workspace) -> pd.DataFrame:
-    """A row per test instance.
+def compare_predictions(other: ModelRecipe, base: ModelRecipe, workspace: Workspace) -> pd.DataFrame:
+    """A row per test example.
 
     `predicted` and `maximum_attention` are the base's, `answered` is the class that the other predicts, `stvd` the
     total variation of their predictions (0 to 1), `jsd` and `kl` the divergence of the other's attention from the
     base's in nats, `bound` the largest JSD that any attention could have to the base's on the same text.
     """
-    trained = base.restore(workspace)
-    batch = trained.batch("test")
-    ask_base, ask_other = (load_predictor(subject, "test", workspace) for subject in (base, other))
+    loaded = base.restore(workspace)
+    batch = loaded.batch("test")
+    predict_base, predict_other = (load_predictor(subject, "test", workspace) for subject in (base, other))
 
-    def both() -> Iterator[_PredictionPair]:
+    def pairs() -> Iterator[_PredictionPair]:
         for _, part in inference_batches(batch, workspace.batch_size):
-            moved = part.to(workspace.device)
-            yield _PredictionPair(moved, ask_base(moved), ask_other(moved))
+            part = part.to(workspace.device)
+            yield part, predict_base(part), predict_other(part)
 
-    order = _match_heads(both())
-    pooled = trained.model if isinstance(trained.model, AttentiveModel) else None
-    return pd.concat(
-        [_comparison_rows(each, order, _attention_support(pooled, each.batch)) for each in both()], ignore_index=True
-    )
+    order = _match_heads(pairs())
+    pooled = loaded.model if isinstance(loaded.model, AttentiveModel) else None
+    tables = []
+    for pair in pairs():
+        part = pair[0]
+        support = part.mask.unsqueeze(1) if pooled is None else pooled.input_format.support(part)
+        tables.append(_comparison_rows(pair, order, support))
+    return pd.concat(tables, ignore_index=True)
 
 
 def _match_heads(pairs: Iterator[_PredictionPair]) -> Tensor | None:
     """The matching of heads over the whole split; None where there is one head."""
     total: Tensor | None = None
-    for each in pairs:
-        if each.base.attention.shape[2] == 1:
+    for batch, base, other in pairs:
+        if base.attention.shape[2] == 1:
             return None
-        found = head_matching_costs(each.other.attention, each.base.attention, each.batch.mask)
-        total = found if total is None else total + found
+        costs = head_matching_costs(other.attention, base.attention, batch.mask)
+        total = costs if total is None else total + costs
     return None if total is None else match_heads(total)
 
 
-def _attention_support(model: AttentiveModel | None, batch: Batch) -> Tensor:
-    return batch.mask.unsqueeze(1) if model is None else model.input_format.support(batch)
-
-
 def _comparison_rows(pair: _PredictionPair, order: Tensor | None, support: Tensor) -> pd.DataFrame:
-    batch, base, other = pair.batch, pair.base, pair.other
-    far = attention_distance(other.attention.double(), base.attention.double(), batch.mask, order)
-    labels = [None] * len(batch) if batch.labels is None else batch.labels.tolist()
+    batch, base, other = pair
+    distance = attention_distance(other.attention.double(), base.attention.double(), batch.mask, order)
     return pd.DataFrame(
         {
             "uid": batch.uids,
             "length": batch.content_mask.sum(1).tolist(),
-            "label": labels,
+            "label": [None] * len(batch) if batch.labels is None else batch.labels.tolist(),
             "predicted": base.probabilities.argmax(1).tolist(),
             "answered": other.probabilities.argmax(1).tolist(),
             "probabilities": base.probabilities.double().tolist(),
             "maximum_attention": base.attention.amax((1, 2, 3, 4)).tolist(),
             "stvd": total_variation(other.probabilities.double(), base.probabilities.double()).tolist(),
-            "jsd": far.jsd.tolist(),
-            "kl": far.kl.tolist(),
+            "jsd": distance.jsd.tolist(),
+            "kl": distance.kl.tolist(),
             "bound": attention_jsd_bound(base.attention.double(), support, batch.mask).tolist(),
         }
     )

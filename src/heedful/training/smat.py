@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Generator, Tensor, nn
@@ -17,9 +18,11 @@ from torch import Generator, Tensor, nn
 from heedful.attributions import head_mix
 from heedful.attributions.head_mix import HeadMix
 from heedful.attributions.layer_mix import LayerMix
-from heedful.store.recipe import Artefact, Json, derive_seed
+from heedful.store.recipe import Artefact, Json, Recipe, derive_seed
 from heedful.store.workspace import Workspace
+from heedful.training.attribution_tables import AttributionTable
 from heedful.training.hypergradient import BilevelProblem, Hypergradient, Parameters, hypergradient
+from heedful.training.model_recipe import ModelRecipe
 from heedful.training.student import (
     StudentModel,
     StudentRecipe,
@@ -30,8 +33,9 @@ from heedful.training.student import (
     simulation_loss,
 )
 from heedful.training.teacher import HeadMaps, LayerMaps, LearnedExplanation
+from heedful.training.trained_model import OnOtherData
 from heedful.training.trainer import evaluation_mode, length_sorted_batches
-from heedful.types import Batch, Model, UserError
+from heedful.types import Batch, Model, Split, UserError
 
 PILOT_AS_REQUESTED = "pilot_as_asked"
 
@@ -89,6 +93,47 @@ class SMaT(StudentRecipe):
         return HeadMix.from_phi(
             phi.reshape(layers, -1), model, learned.normalizer, special_tokens=learned.special_tokens
         )
+
+
+@dataclass(frozen=True)
+class LearnedAttributionTable(Recipe):
+    """What `Attributed` keeps, for the explainer of the student with the median simulability.
+
+    Args:
+        subject: the students' teacher, or the teacher visiting another corpus.
+        students: the same but for their seeds; of an even number the lower of the two in the middle counts.
+    """
+
+    kind: ClassVar[str] = "attributions"
+
+    subject: ModelRecipe
+    students: tuple[SMaT, ...]
+    split: Split = "test"
+    limit: int | None = None
+
+    def __post_init__(self) -> None:
+        home = self.subject.model if isinstance(self.subject, OnOtherData) else self.subject
+        if not self.students or any(student.teacher != home for student in self.students):
+            raise UserError("learned scores need at least one student, and all of them taught by this subject")
+
+    def describe(self) -> dict[str, Json]:
+        """The facts of the model, the display name of the explanation, the split and the limit."""
+        method = self.students[0].explanation.display_name
+        return {**self.subject.describe(), "method": method, "split": self.split, "limit": self.limit}
+
+    def make(self, workspace: Workspace) -> Artefact:
+        """The table of `Attributed`; the notes tell whose explainer it was."""
+        median = self.median_student(workspace)
+        made = AttributionTable(self.subject, median.explainer(workspace), self.split, self.limit).make(workspace)
+        return replace(made, notes={**made.notes, "student": dict(median.about)})
+
+    def median_student(self, workspace: Workspace) -> SMaT:
+        """The student in the middle; ties go by seed."""
+        reached = {each: workspace.get(each).notes["simulability"] for each in self.students}
+        if None in reached.values():
+            raise UserError("the simulability of a student is undefined, so that there is no median one")
+        ranked = sorted(self.students, key=lambda each: (float(str(reached[each])), each.seed))
+        return ranked[(len(ranked) - 1) // 2]
 
 
 class ExplainerOptimizer:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import pandas as pd
 import torch
@@ -29,6 +29,7 @@ from heedful.measures.classification import accuracy
 from heedful.measures.rank_correlation import pearson
 from heedful.store.recipe import Artefact, Json, Recipe, derive_seed
 from heedful.store.workspace import Workspace
+from heedful.training.model_recipe import LoadedModel, ModelRecipe, build_model, to_json
 from heedful.training.teacher import (
     ExampleSubset,
     HeadMaps,
@@ -41,7 +42,6 @@ from heedful.training.teacher import (
     TeacherOutputs,
     point_predictions,
 )
-from heedful.training.trained_model import LoadedModel, TrainedModel, describe_architecture, to_json
 from heedful.training.trainer import (
     SGD,
     EpochSelection,
@@ -218,7 +218,9 @@ class StudentRecipe(Recipe):
         seed: decides weights, batches, dropout and, where it is redrawn, the class.
     """
 
-    teacher: TrainedModel
+    kind: ClassVar[str] = "student"
+
+    teacher: ModelRecipe
     architecture: Architecture
     explanation: TeacherExplanation = NoExplanation()
     data: StudentData = StudentData()
@@ -247,10 +249,14 @@ class StudentRecipe(Recipe):
         """Corpus, student, explanation, size of the class and seed, for tables and file names."""
         kind = {
             "corpus": self.teacher.corpus.name,
-            **describe_architecture(self.architecture),
+            **self.architecture.describe(),
             "explanation": self.explanation.display_name,
         }
         return {**kind, "size": self.data.train_size, "seed": self.seed}
+
+    def describe(self) -> dict[str, Json]:
+        """`about`, and whether the teacher's corpus is a subsample."""
+        return {**self.about, "quick": self.teacher.describe()["quick"]}
 
     @property
     def dependencies(self) -> tuple[Recipe, ...]:
@@ -290,10 +296,10 @@ class StudentTraining:
     def _build_student(self) -> StudentModel:
         recipe, trained = self.recipe, self.teacher
         generator = Generator().manual_seed(derive_seed("student", recipe.seed))
-        vocabulary, table = trained.tokenizer.vocabulary, None
-        if recipe.teacher.embeddings is not None and vocabulary:
-            table = recipe.teacher.embeddings.look_up(vocabulary, self.workspace.data_dir, generator).matrix
-        network = recipe.architecture.build(trained.model.task, table, generator).to(self.workspace.device)
+        vocabulary, embeddings = trained.tokenizer.vocabulary, recipe.teacher.embeddings
+        network, _ = build_model(
+            recipe.architecture, trained.model.task, vocabulary, embeddings, self.workspace, generator
+        )
         bank = HeadMaps(-1) if recipe.explanation.last_layer_only else HeadMaps()
         sample = self.batches["train"].rows(torch.arange(min(PROBE_SIZE, len(self.batches["train"]))))
         return StudentModel(network, bank, "sparsemax", sample)

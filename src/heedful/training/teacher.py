@@ -37,7 +37,7 @@ from heedful.attributions.perturbation import LeaveOneOut
 from heedful.store.recipe import Artefact, Json, Recipe, derive_seed
 from heedful.store.workspace import Workspace
 from heedful.training.hypergradient import HypergradientMethod, check_hypergradient_method
-from heedful.training.trained_model import LoadedModel, TrainedModel
+from heedful.training.model_recipe import LoadedModel, ModelRecipe
 from heedful.training.trainer import inference_batches
 from heedful.types import Batch, Example, HeadTrace, Method, Model, Split, Task, UserError, read_heads
 
@@ -254,7 +254,7 @@ class TeacherOutputs(Recipe):
         bank: None keeps the logits alone.
     """
 
-    teacher: TrainedModel
+    teacher: ModelRecipe
     subset: ExampleSubset
     map_source: MapSource | None = None
 

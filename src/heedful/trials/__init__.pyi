@@ -3,7 +3,6 @@ from .adversarial_attention import AdversarialAttention as AdversarialAttention
 from .adversarial_training import AdversarialTradeoff as AdversarialTradeoff
 from .adversarial_training import AtteFa as AtteFa
 from .agreement import Agreement as Agreement
-from .dispersal import Dispersal as Dispersal
 from .faithfulness import Faithfulness as Faithfulness
 from .ground_truth import GroundTruth as GroundTruth
 from .imposed_attention import GuidedModel as GuidedModel

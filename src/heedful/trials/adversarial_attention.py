@@ -37,7 +37,7 @@ from heedful.models.input_forms import LinearReadout
 from heedful.store.recipe import Artefact, derive_seed
 from heedful.store.workspace import Workspace
 from heedful.training.attribution_tables import sample_rows
-from heedful.training.trained_model import TrainedModel
+from heedful.training.model_recipe import ModelRecipe
 from heedful.training.trainer import inference_batches
 from heedful.trials._adversary_exact import Slab, build_slab, find_exact_adversary, walk_to_vertex
 from heedful.trials._adversary_search import (
@@ -276,7 +276,7 @@ class AdversarialAttention(Trial):
         "explanation of several. Nor could a trained attention module necessarily give the weights found here."
     )
 
-    subject: TrainedModel
+    subject: ModelRecipe
     epsilon: float = 0.05
     hinge: float = 0.01
     solver: Solver = "exact"

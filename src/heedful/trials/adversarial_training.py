@@ -29,11 +29,16 @@ from heedful.measures.attention_distance import scaled_jsd
 from heedful.models.attentive import Attentive
 from heedful.store.recipe import Artefact, Recipe
 from heedful.store.workspace import Workspace
-from heedful.training.adversarial_objectives import AdversarialTraining, Initialization, TrainedAdversary
 from heedful.training.attention_sources import UniformAttention
-from heedful.training.objectives import ImposedAttention, Supervised
+from heedful.training.objectives import (
+    AdversarialTraining,
+    ImposedAttention,
+    Initialization,
+    Supervised,
+    TrainedAdversary,
+)
 from heedful.training.predictions import compare_predictions
-from heedful.training.trained_model import TrainedModel
+from heedful.training.trained_model import TrainedModel, check_trained_here
 from heedful.training.trainer import EpochSelection, Training
 from heedful.trials._trial import Trial
 from heedful.trials.adversarial_attention import AdversarialAttention
@@ -93,6 +98,7 @@ class AdversarialTradeoff(Trial):
     include_free_weights: bool = True
 
     def __post_init__(self) -> None:
+        check_trained_here(self.subject)
         if not self.lambdas or min(self.lambdas) < 0:
             raise UserError("the trade-off needs at least one lambda, none of them below 0")
 
@@ -342,6 +348,7 @@ class AtteFa(Trial):
     start: Initialization = "fresh"
 
     def __post_init__(self) -> None:
+        check_trained_here(self.subject)
         if not self.adversary_seeds:
             raise UserError("AtteFa needs at least one adversary: give a seed")
         for seeds in (self.adversary_seeds, self.base_seeds):

@@ -46,7 +46,7 @@ from heedful.measures.rank_correlation import (
 from heedful.store.recipe import OMIT_IF_DEFAULT, Artefact, Json, Recipe
 from heedful.store.workspace import Workspace
 from heedful.training.attribution_tables import AttributionTable
-from heedful.training.trained_model import TrainedModel
+from heedful.training.model_recipe import ModelRecipe
 from heedful.trials._trial import Trial
 from heedful.types import Method, Split, UserError
 
@@ -466,10 +466,10 @@ class Agreement(Trial):
         "their agreement is built in."
     )
 
-    subject: TrainedModel
+    subject: ModelRecipe
     methods: tuple[Method, ...]
     controls: tuple[Method, ...] = (Random(), PermutedAttention())
-    other_seed_model: TrainedModel | None = None
+    other_seed_model: ModelRecipe | None = None
     measure: AgreementMeasure = "kendall"
     absolute: bool = True
     k: TopK = 10
@@ -511,7 +511,7 @@ class Agreement(Trial):
             )
         return found
 
-    def _attribution_table(self, subject: TrainedModel, method: Method) -> AttributionTable:
+    def _attribution_table(self, subject: ModelRecipe, method: Method) -> AttributionTable:
         asked = with_special_tokens((method,))[0] if self.special_tokens else method
         return AttributionTable(subject, asked, self.split, self.limit)
 

@@ -51,7 +51,7 @@ from heedful.seeding import sample_uniform
 from heedful.store.recipe import Artefact, Recipe, derive_seed
 from heedful.store.workspace import Workspace
 from heedful.training.attribution_tables import AttributionTable, sample_rows
-from heedful.training.trained_model import TrainedModel
+from heedful.training.model_recipe import ModelRecipe
 from heedful.training.trainer import inference_batches
 from heedful.trials._trial import Trial
 from heedful.trials.agreement import method_name, quantize_scores
@@ -369,7 +369,7 @@ class Faithfulness(Trial):
         "intervals misses by chance."
     )
 
-    subject: TrainedModel
+    subject: ModelRecipe
     methods: tuple[Method, ...]
     baseline: PerturbationBaseline = "delete"
     seed: int = 0

@@ -32,7 +32,7 @@ from heedful.measures.rank_correlation import kendall_matrix
 from heedful.store.recipe import Artefact, Recipe, derive_seed
 from heedful.store.workspace import Workspace
 from heedful.training.attribution_tables import AttributionTable, sample_rows
-from heedful.training.trained_model import LoadedModel, TrainedModel
+from heedful.training.model_recipe import LoadedModel, ModelRecipe
 from heedful.training.trainer import inference_batches
 from heedful.trials._trial import Trial
 from heedful.trials.adversarial_attention import adversarial_methods
@@ -251,7 +251,7 @@ class GroundTruth(Trial):
         "that fails here, where the answer is known, should not be trusted there."
     )
 
-    subject: TrainedModel
+    subject: ModelRecipe
     methods: tuple[Method, ...]
     limit: int | None = None
 

@@ -26,10 +26,16 @@ from heedful.models.attentive import Attentive
 from heedful.models.encoders import Average
 from heedful.store.recipe import Artefact, Recipe
 from heedful.store.workspace import Workspace
-from heedful.training.attention_from_scores import FromScores
-from heedful.training.attention_sources import AttentionSource, FromModel, ShuffledAttention, UniformAttention
+from heedful.training.attention_sources import (
+    AttentionSource,
+    FromModel,
+    FromScores,
+    ShuffledAttention,
+    UniformAttention,
+)
+from heedful.training.model_recipe import ModelRecipe
 from heedful.training.objectives import ImposedAttention, Supervised
-from heedful.training.trained_model import TrainedModel
+from heedful.training.trained_model import TrainedModel, check_trained_here
 from heedful.trials._trial import Trial
 from heedful.types import UserError
 
@@ -67,6 +73,7 @@ def paired_seed_difference(
 
 def impose_attention(subject: TrainedModel, guide: AttentionSource) -> TrainedModel:
     """The subject trained and tested under a guide's weights, its classes weighted as before."""
+    check_trained_here(subject)
     if not isinstance(subject.objective, Supervised):
         raise UserError(
             f"{type(subject.objective).__name__} is no objective to compare guides on: "
@@ -83,13 +90,13 @@ def check_seeds(seeds: Sequence[int]) -> None:
         raise UserError(f"a seed stands twice in {tuple(seeds)}; a training that is repeated tells nothing new")
 
 
-def read_test_scores(workspace: Workspace, subject: TrainedModel) -> dict[str, float]:
+def read_test_scores(workspace: Workspace, subject: ModelRecipe) -> dict[str, float]:
     """The test scores that the subject's training wrote down; NaN where one is undefined."""
     found = _test_notes(workspace.get(subject), "scores")
     return {name: math.nan if value is None else float(str(value)) for name, value in found.items()}
 
 
-def count_test_examples(workspace: Workspace, subject: TrainedModel) -> int:
+def count_test_examples(workspace: Workspace, subject: ModelRecipe) -> int:
     """How many test examples the subject was scored on."""
     return sum(int(str(count)) for count in _test_notes(workspace.get(subject), "sizes").values())
 

@@ -17,7 +17,7 @@ from heedful.figures import Axis, Figure, Histogram, Scatter, Series
 from heedful.store.recipe import Artefact
 from heedful.store.workspace import Workspace
 from heedful.tasks import BinaryClassification, MulticlassClassification, Regression
-from heedful.training.trained_model import TrainedModel
+from heedful.training.model_recipe import ModelRecipe
 from heedful.training.trainer import predict
 from heedful.trials._trial import Trial
 from heedful.types import Task
@@ -46,7 +46,7 @@ class Performance(Trial):
     source: ClassVar[str] = "Jain & Wallace 2019, table 1"
     limits: ClassVar[str] = "A good score says nothing about whether attention explains the model."
 
-    subject: TrainedModel
+    subject: ModelRecipe
 
     def make(self, workspace: Workspace) -> Artefact:
         """A table with uid, label, predicted class and the probability of each class."""

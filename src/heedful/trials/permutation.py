@@ -23,7 +23,7 @@ from heedful.seeding import random_permutations
 from heedful.store.recipe import Artefact, derive_seed
 from heedful.store.workspace import Workspace
 from heedful.training.attribution_tables import sample_rows
-from heedful.training.trained_model import TrainedModel
+from heedful.training.model_recipe import ModelRecipe
 from heedful.training.trainer import inference_batches
 from heedful.trials._trial import Trial
 from heedful.types import Batch, Model, Trace, UserError
@@ -134,7 +134,7 @@ class Permutation(Trial):
         "attention shows the reasons."
     )
 
-    subject: TrainedModel
+    subject: ModelRecipe
     permutations: int = 100
     seed: int = 0
     limit: int | None = None

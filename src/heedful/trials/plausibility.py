@@ -50,7 +50,7 @@ from heedful.training.attribution_tables import (
     RationaleBatch,
     Rationales,
 )
-from heedful.training.trained_model import TrainedModel
+from heedful.training.model_recipe import ModelRecipe
 from heedful.trials._trial import Trial
 from heedful.trials.agreement import method_name
 from heedful.types import Method, Split, UserError
@@ -273,7 +273,7 @@ class Plausibility(Trial):
         "layer and head marked as oracles were chosen with the answer known; nobody can choose them so in earnest."
     )
 
-    subject: TrainedModel
+    subject: ModelRecipe
     methods: tuple[Method, ...]
     learned_explainers: tuple[tuple[str, Recipe], ...] = ()
     parts: tuple[str, ...] = ()

@@ -23,7 +23,7 @@ from heedful.store.recipe import Artefact, Recipe
 from heedful.store.workspace import Workspace
 from heedful.training.attribution_tables import sample_rows
 from heedful.training.predictions import BatchPredictions, Predictions, Predictor, load_predictor
-from heedful.training.trained_model import TrainedModel
+from heedful.training.trained_model import TrainedModel, check_trained_here
 from heedful.training.trainer import inference_batches
 from heedful.trials._trial import Trial
 from heedful.trials.imposed_attention import check_seeds
@@ -64,6 +64,7 @@ class SeedVariance(Trial):
     limit: int | None = None
 
     def __post_init__(self) -> None:
+        check_trained_here(self.subject)
         check_seeds(self.seeds)
         if self.subject.seed in self.seeds:
             raise UserError(f"seed {self.subject.seed} is the base's own; compare it with others")

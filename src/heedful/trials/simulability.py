@@ -28,8 +28,8 @@ from heedful.figures import Axis, Bars, Figure, Lines, Scatter, Series
 from heedful.measures.bootstrap import bootstrap_means, percentile_bounds, resample_counts
 from heedful.store.recipe import Artefact, derive_seed
 from heedful.store.workspace import Workspace
+from heedful.training.model_recipe import ModelRecipe
 from heedful.training.student import StudentRecipe
-from heedful.training.trained_model import TrainedModel
 from heedful.trials._trial import Trial
 from heedful.types import UserError
 
@@ -193,7 +193,7 @@ class Simulability(Trial):
         "Students are networks here, not people."
     )
 
-    subject: TrainedModel
+    subject: ModelRecipe
     arms: tuple[tuple[str, tuple[StudentRecipe, ...]], ...]
     controls: tuple[str, ...] = ("random",)
     margin: float = 0.01

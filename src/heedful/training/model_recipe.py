@@ -1,0 +1,113 @@
+"""`ModelRecipe`: what a trial examines, whether the model was trained here, given, or moved to other data."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from torch import Generator
+
+from heedful.data.embeddings import EmbeddingTable, WordEmbeddings
+from heedful.data.splitting import SubsampledCorpus
+from heedful.store.recipe import Json, Recipe
+from heedful.store.workspace import Workspace
+from heedful.types import (
+    Architecture,
+    Batch,
+    Corpus,
+    Example,
+    Model,
+    Split,
+    Splits,
+    Task,
+    Tokenization,
+    Tokenizer,
+)
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model ready for inference, its tokenizer and its corpus."""
+
+    model: Model
+    tokenizer: Tokenizer
+    splits: Splits
+    tokenization: Tokenization
+
+    def examples(self, split: Split) -> tuple[Example, ...]:
+        """The examples of a split that the tokenization keeps, in the corpus's order."""
+        return self.tokenization.select(self.splits[split]).examples
+
+    def batch(self, split: Split) -> Batch:
+        """A whole split as one batch."""
+        return self.tokenizer(self.examples(split))
+
+
+class ModelRecipe(Recipe):
+    """A model on a corpus: `TrainedModel`, `Checkpoint` or `OnOtherData`."""
+
+    kind: ClassVar[str] = "model"
+
+    if TYPE_CHECKING:  # a field in one recipe, a property in another
+
+        @property
+        def corpus(self) -> Corpus: ...
+        @property
+        def tokenization(self) -> Tokenization: ...
+        @property
+        def architecture(self) -> Architecture: ...
+        @property
+        def embeddings(self) -> WordEmbeddings | None: ...
+        @property
+        def seed(self) -> int: ...
+
+    @abstractmethod
+    def restore(self, workspace: Workspace) -> LoadedModel:
+        """The model in evaluation mode; made first where its artefact is missing."""
+
+    @property
+    def about(self) -> dict[str, str | int]:
+        """Corpus, encoder, attention and seed, for tables and file names."""
+        return {"corpus": self.corpus.name, **self.architecture.describe(), "seed": self.seed}
+
+    @property
+    def title(self) -> str:
+        """The same in one line, for progress bars."""
+        return " ".join(str(value) for value in self.about.values())
+
+    def describe(self) -> dict[str, Json]:
+        """`about`, word vectors, and whether the corpus is a subsample (`quick`), for the index of the workspace."""
+        vectors = None if self.embeddings is None else self.embeddings.display_name
+        return {**self.about, "embeddings": vectors, "quick": isinstance(self.corpus, SubsampledCorpus)}
+
+
+def build_model(
+    architecture: Architecture,
+    task: Task,
+    vocabulary: tuple[str, ...],
+    embeddings: WordEmbeddings | None,
+    workspace: Workspace,
+    generator: Generator,
+) -> tuple[Model, EmbeddingTable | None]:
+    """A fresh model on the workspace's device, and its word vectors where the tokenizer has a word vocabulary."""
+    table = None
+    if embeddings is not None and vocabulary:
+        table = embeddings.look_up(vocabulary, workspace.data_dir, generator)
+    model = architecture.build(task, None if table is None else table.matrix, generator)
+    return model.to(workspace.device), table
+
+
+def to_json(value: object) -> Json:
+    """The value in JSON's types, with undefined numbers as null."""
+    if isinstance(value, Mapping):
+        return {str(key): to_json(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_json(item) for item in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    raise TypeError(f"a {type(value).__name__} cannot be written as JSON")
