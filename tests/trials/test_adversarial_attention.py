@@ -53,7 +53,7 @@ def some_model(task: Task | None = None, shape: InputFormat | None = None, *, sh
     model = plan.build(task or BinaryClassification(), torch.randn(30, 5, generator=generator), generator).eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            if name.startswith(("attention.", "decoder.answer")):
+            if name.startswith(("attention.", "decoder.output_layer")):
                 parameter.mul_(sharpness)
     return model
 
@@ -62,7 +62,7 @@ class Planted(AttentiveModel):
     """Identity hidden states and a decoder of the wanted scores, under the wanted attention."""
 
     def plant(self, scores: Tensor, weights: Sequence[float]) -> None:
-        answer = self.decoder.answer
+        answer = self.decoder.output_layer
         assert isinstance(answer, torch.nn.Linear)
         with torch.no_grad():
             answer.weight.copy_(scores)

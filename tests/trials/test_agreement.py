@@ -280,7 +280,7 @@ def test_attributions_are_shared_and_made_once(tmp_path: Path) -> None:
     assert workspace.get(trial).notes["of"] == 40
     workspace.get(Agreement(small, methods, measure="spearman", limit=7))
     kinds = [finished.recipe_class for finished in workspace.entries()]
-    assert kinds.count("Attributed") == len(trial.dependencies) == 5
+    assert kinds.count("AttributionTable") == len(trial.dependencies) == 5
     assert all(workspace.has(need) for need in trial.dependencies)
 
 
@@ -530,7 +530,7 @@ def test_the_reading_tells_what_another_training_gives(table: pd.DataFrame) -> N
 
 def test_permuted_attention_keeps_the_weights_of_each_part_and_moves_them() -> None:
     generator = torch.Generator().manual_seed(0)
-    plan = replace(SUBJECT.architecture, shape=QuestionAnswering())  # type: ignore[type-var]
+    plan = replace(SUBJECT.architecture, input_format=QuestionAnswering())  # type: ignore[type-var]
     model = plan.build(Sentences().read(Path()).task, torch.randn(30, 6, generator=generator), generator).eval()
     words = torch.tensor([[-1, 0, 1, 2, 3, 4, 5, -1, -1, 6, 7, 8, -1], [-1, 0, 1, 2, -1, -1, 3, -1] + [-1] * 5])
     inputs = torch.where(words >= 0, words + 4, 2)

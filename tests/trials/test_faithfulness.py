@@ -269,7 +269,13 @@ def test_pairs_and_images_are_asked_too_and_company_changes_nothing(family: str)
     assert torch.allclose(evidence.deletion_outputs[:, -1], evidence.insertion_outputs[:, 0])
     one = batch.rows(torch.tensor([2]))
     alone = ErasureEvaluator(steps=4, samples=3)(model, one, target[2:], scores[2:, : one.mask.shape[1]].unsqueeze(0))
-    for curve in ("deleted", "inserted", "after", "without", "only"):
+    for curve in (
+        "deletion_outputs",
+        "insertion_outputs",
+        "removal_outputs",
+        "comprehensiveness_outputs",
+        "sufficiency_outputs",
+    ):
         assert torch.allclose(getattr(alone, curve)[0], getattr(evidence, curve)[2])
 
 

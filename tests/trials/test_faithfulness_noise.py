@@ -24,7 +24,7 @@ LAYERED: tuple[Method, ...] = (Relevance(), AttentionXGradient(), ValueNorm(), K
 
 
 @pytest.mark.parametrize("method", [name for name in catalogue.METHODS if name != "randomised"])
-@pytest.mark.parametrize("name", ["OneText", "bert", "vit"])
+@pytest.mark.parametrize("name", ["SingleInput", "bert", "vit"])
 def test_a_model_shaken_by_nothing_is_explained_as_the_model_itself(name: str, method: str) -> None:
     model, batch = model_and_batch(name)
     explain = catalogue.METHODS[method]()

@@ -70,8 +70,8 @@ def planted(scores: tuple[float, ...], weights: tuple[float, ...]) -> tuple[Atte
     batch = some_batch((len(scores),))
     model = some_model(Average(len(scores)))
     with torch.no_grad():
-        model.decoder.answer.weight.copy_(torch.tensor([scores]))  # type: ignore[union-attr, operator]
-        model.decoder.answer.bias.zero_()  # type: ignore[union-attr, operator]
+        model.decoder.output_layer.weight.copy_(torch.tensor([scores]))  # type: ignore[union-attr, operator]
+        model.decoder.output_layer.bias.zero_()  # type: ignore[union-attr, operator]
     hidden = torch.zeros(1, len(scores) + 2, len(scores))
     hidden[0, 1:-1] = torch.eye(len(scores))
     attention = torch.zeros(1, 1, 1, 1, len(scores) + 2)
@@ -104,7 +104,7 @@ def test_one_hot_attention_gives_the_known_median() -> None:
 def test_a_decoder_that_ignores_attention_gives_exactly_zero() -> None:
     model = some_model()
     with torch.no_grad():
-        model.decoder.answer.weight.zero_()  # type: ignore[union-attr, operator]
+        model.decoder.output_layer.weight.zero_()  # type: ignore[union-attr, operator]
     found = permutation_rows(model, some_batch((6, 4, 9)), AttentionShuffler(100, 0))
     assert found["median_change"].tolist() == [0.0, 0.0, 0.0]
 
@@ -183,9 +183,9 @@ def test_the_trial_has_a_row_for_each_test_instance_and_is_made_once(tmp_path: P
     found = workspace.get(trial)
     assert sorted(found.table["uid"]) == sorted(f"test-{number}" for number in range(40))
     assert list(found.table.columns) == ["uid", "length", "predicted", "maximum_attention", "median_change"]
-    stamp = (tmp_path / workspace.artefact_name(trial) / "seal.json").stat().st_mtime_ns
+    stamp = (tmp_path / workspace.artefact_name(trial) / "recipe.json").stat().st_mtime_ns
     workspace.get(trial)
-    assert (tmp_path / workspace.artefact_name(trial) / "seal.json").stat().st_mtime_ns == stamp
+    assert (tmp_path / workspace.artefact_name(trial) / "recipe.json").stat().st_mtime_ns == stamp
 
 
 def test_a_limit_takes_the_same_instances_for_every_subject(tmp_path: Path) -> None:
@@ -234,7 +234,7 @@ def test_chunks_of_a_transformers_permutations_are_all_different(monkeypatch: py
     model, batch = transformer(), some_batch((9,))
     with torch.no_grad():
         trace = model(batch)
-        monkeypatch.setattr("heedful.trials.permutation.NUMBERS_AT_ONCE", 1)
+        monkeypatch.setattr("heedful.trials.permutation.MAX_WEIGHTS_AT_ONCE", 1)
         found = AttentionShuffler(6).output_changes(model, batch, trace)
     assert len(set(found[0].tolist())) == 6
 

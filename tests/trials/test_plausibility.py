@@ -29,7 +29,7 @@ from heedful.measures.rationale_agreement import (
 )
 from heedful.models.transformer import SmallTransformer
 from heedful.report.charts import svg
-from heedful.store.recipe import Artefact, Recipe, describe_recipe
+from heedful.store.recipe import Artefact, Recipe
 from heedful.store.workspace import Workspace
 from heedful.tasks import BinaryClassification
 from heedful.testing.toy_models import Shortcut
@@ -315,11 +315,6 @@ def test_heads_are_ranked_as_the_methods_are(workspace: Workspace) -> None:
     assert workspace.artefact_name(trial.head_scores) != workspace.artefact_name(turned.head_scores)
     best = Plausibility.flat_summary(workspace.get(turned).table)["auc.best-head (oracle) (source)"]
     assert best == pytest.approx(float(1 - one[:, 0, 2:].nanmean(0).min()), abs=1e-6)
-
-
-def test_a_field_that_came_later_leaves_the_names_of_finished_work() -> None:
-    assert "rank" not in describe_recipe(HeadPlausibility(pairs()), Path())
-    assert describe_recipe(HeadPlausibility(pairs(), rank="against"), Path())["rank"] == "against"
 
 
 def test_an_undefined_area_is_called_so_and_ranked_last(workspace: Workspace) -> None:

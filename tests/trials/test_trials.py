@@ -97,7 +97,7 @@ def test_a_trial_tells_what_it_was_about_and_how_many_it_saw(name: str, workspac
 @pytest.mark.parametrize("name", TRIALS)
 def test_a_second_get_makes_nothing(name: str, workspace: Workspace) -> None:
     workspace.get(TRIALS[name])
-    seal = workspace.root / workspace.artefact_name(TRIALS[name]) / "seal.json"
+    seal = workspace.root / workspace.artefact_name(TRIALS[name]) / "recipe.json"
     before = seal.stat().st_mtime_ns
     workspace.get(TRIALS[name])
     assert seal.stat().st_mtime_ns == before

@@ -260,9 +260,9 @@ def aggregate_to_level(table: pd.DataFrame, level: Level, *, special_tokens: boo
 
     >>> row = {"uid": ["a"], "predicted": [1], "segments": [[0, 0, 0, 0]]}
     >>> row |= {"scores": [[9.0, 1.0, -3.0, 5.0]], "scored": [[False, True, True, True]], "words": [[-1, 0, 0, 1]]}
-    >>> aggregate_to_level(pd.DataFrame(row), "word", specials=False)["scores"].tolist()
+    >>> aggregate_to_level(pd.DataFrame(row), "word", special_tokens=False)["scores"].tolist()
     [[-2.0, 5.0]]
-    >>> aggregate_to_level(pd.DataFrame(row), "word", specials=True)["scores"].tolist()
+    >>> aggregate_to_level(pd.DataFrame(row), "word", special_tokens=True)["scores"].tolist()
     [[-2.0, 5.0, 9.0]]
     """
     if level == "unit":
@@ -583,14 +583,19 @@ class Agreement(Trial):
         return " ".join([agreement_sentences(summary), *words])
 
 
+_DISPLAY_NAMES = {"RandomizedModel": "randomised", "AdversarialWeights": "adversarial-attention"}
+"""Methods whose class name is not their display name. Seeds of bootstrap intervals depend on these names."""
+
+
 def method_name(method: object) -> str:
     """A short name for a method: its class in small letters, and the fields that are not at their default.
 
     >>> method_name(Random()), method_name(Random(seed=3)), method_name(PermutedAttention())
     ('random', 'random(seed-3)', 'permuted-attention')
     """
-    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", type(method).__name__)
-    name = words.lower().removeprefix("raw-")
+    kind = type(method).__name__
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", kind)
+    name = _DISPLAY_NAMES.get(kind, words.lower().removeprefix("raw-"))
     differing = ",".join(_non_default_fields(method))
     return f"{name}({differing})" if differing else name
 
