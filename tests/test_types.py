@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import Generator
 
-from heedful.types import Attribution, Batch
+from heedful.types import Attribution, Batch, UserError, pool_by_word
 
 
 def two_rows() -> Batch:
@@ -56,13 +57,6 @@ def test_keep_blanks_patches_of_an_image() -> None:
     assert kept.inputs.sum(-1).tolist() == [[4.0, 0.0, 4.0]]
 
 
-def test_a_segment_is_a_left_aligned_batch_of_its_own() -> None:
-    question = two_rows().select_segment(1)
-    assert question.inputs.tolist() == [[2, 12, 3, 0], [2, 14, 15, 3]]
-    assert question.mask.tolist() == [[True, True, True, False], [True] * 4]
-    assert question.words.tolist() == [[-1, 2, -1, -1], [-1, 1, 2, -1]]
-
-
 def test_special_symbols_and_padding_are_not_scored() -> None:
     assert two_rows().content_mask.sum(1).tolist() == [3, 3]
 
@@ -77,3 +71,35 @@ def test_scores_of_pieces_add_up_to_their_word() -> None:
 def test_scores_and_mask_must_agree_in_shape() -> None:
     with pytest.raises(ValueError, match="differ in shape"):
         Attribution(torch.zeros(1, 2), torch.zeros(1, 3).bool())
+
+
+@pytest.mark.parametrize(("pooling", "expected"), [("sum", [0.7, -0.3]), ("mean", [0.35, -0.3]), ("max", [0.5, -0.3])])
+def test_a_words_score_comes_from_its_pieces(pooling: str, expected: list[float]) -> None:
+    words = torch.tensor([[-1, 0, 0, 2, -1]])
+    scores = torch.tensor([[9.0, 0.5, 0.2, -0.3, 9.0]])
+    found, present = pool_by_word(scores, words, pooling, 4)  # type: ignore[arg-type]
+    assert found[present].tolist() == pytest.approx(expected)
+    assert present.tolist() == [[True, False, True, False]]
+    both, _ = pool_by_word(torch.stack((scores, 2 * scores), 1), words, pooling)  # type: ignore[arg-type]
+    torch.testing.assert_close(both[:, 1], 2 * both[:, 0])
+    torch.testing.assert_close(both[:, 0], found[:, :3])
+
+
+def test_the_sum_over_pieces_is_that_of_an_attribution() -> None:
+    words = torch.tensor([[-1, 0, 0, 2, -1], [0, 1, 1, 1, 3]])
+    scores = torch.rand(2, 5, generator=Generator().manual_seed(0))
+    ours, present = pool_by_word(scores, words)
+    theirs = Attribution(scores.masked_fill(words < 0, 0), words >= 0).sum_by_word(words)
+    torch.testing.assert_close(ours, theirs.scores)
+    assert torch.equal(present, theirs.mask)
+
+
+def test_an_unknown_pooling_is_refused() -> None:
+    with pytest.raises(UserError, match="median"):
+        pool_by_word(torch.zeros(1, 1), torch.zeros(1, 1, dtype=torch.long), "median")  # type: ignore[arg-type]
+
+
+def test_a_last_word_without_a_scored_unit_is_masked_out() -> None:
+    found = Attribution(torch.tensor([[1.0, 2.0]]), torch.tensor([[True, False]])).sum_by_word(torch.tensor([[0, 1]]))
+    assert found.scores.tolist() == [[1.0, 0.0]]
+    assert found.mask.tolist() == [[True, False]]

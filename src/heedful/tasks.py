@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from heedful.measures.classification import accuracy, f1, f1_macro, f1_micro, mean_squared_error, roc_auc
+from heedful.measures.classification import accuracy, f1, f1_macro, mean_squared_error, roc_auc
 from heedful.measures.rank_correlation import pearson
 from heedful.types import Task
 
@@ -126,6 +126,6 @@ class Regression(Task):
 def _classification_metrics(predicted: Tensor, labels: Tensor) -> dict[str, float]:
     return {
         "accuracy": accuracy(predicted, labels),
-        "f1_micro": f1_micro(predicted, labels),
+        "f1_micro": accuracy(predicted, labels),
         "f1_macro": f1_macro(predicted, labels),
     }

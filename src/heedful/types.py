@@ -1,26 +1,14 @@
-"""The vocabulary of the house: examples, batches, tasks, traces, models, attributions.
+"""The shared vocabulary: examples and batches, tasks, models and traces, tokenizations, corpora, attributions.
 
-Data, models and attributions meet only here: a method knows that a model turns a batch into a trace, never which
-class of model it is. Every tensor stands on one *unit* axis (tokens or image patches); attention is always
-`[batch layer head query unit]`. What comes out of a model may be put back in.
-
-What self-attention carries beside its weights: norms and gradients of attention, read without knowing the model.
-
-Like `core.types.Deletes`, `Carries` is a shape that a model may have; a method asks for it with `isinstance`.
-
-What the heads of a model say of each unit, before normalising: the maps that a learned explainer mixes.
-
-A head's map is the mean over the real query rows of its scaled scores: s_k = mean_i q_i . k_k / sqrt(dim), special
-symbols among the rows (Fernandes et al. 2022). A model may know a faster way than by scores of all pairs of units:
-the mean of products is the product with the mean, s_k = mean(q) . k_k / sqrt(dim).
-
-What flows into each layer of a model, and what the model answers when something else flows into one of them.
+Data, models and attributions meet only here: a method knows that a model turns a batch into a trace, not which class of
+model it is. Every tensor lies on one *unit* axis (tokens or image patches); attention is always
+`[batch layer head query unit]`. Every field of a trace can be passed back into the model.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -50,17 +38,20 @@ def check_choice(name: str, value: str, choices: object) -> None:
         raise UserError(f"unknown {name} {value!r}; choose one of {', '.join(map(str, get_args(choices)))}")
 
 
+# Examples and batches
+
+
 @dataclass(frozen=True)
 class Example:
-    """One thing to be judged, in plain Python.
+    """One example in plain Python.
 
     Args:
         uid: unique within its corpus.
         parts: one text, two texts, a document and its question, or one image `[channel height width]` in [0, 1].
-        label: class index, or a real number for regression; None where nobody knows.
-        rationale: what people marked as evidence, one entry per word over all parts, in order.
-        candidates: the answers (class indices) that this example admits; None admits all.
-        truth: what each word is known to add to class 1 (or to the label), where the corpus was made so.
+        label: class index, or a real number for regression; None if unknown.
+        rationale: words that annotators marked as evidence, one entry per word over all parts, in order.
+        candidates: the classes that this example admits; None admits all.
+        ground_truth: the known contribution of each word to class 1 (or to the label), for synthetic corpora.
     """
 
     uid: str
@@ -77,14 +68,14 @@ class Batch:
 
     Args:
         inputs: token ids `[batch unit]`, or flattened image patches `[batch unit dim]`.
-        mask: True on real units, special symbols included; False on padding.
-        segments: which part of its example a unit belongs to (0, 1).
-        words: the word that a unit belongs to, counted over all parts; -1 for special symbols and padding.
-        labels: class indices (int64) or real numbers (float); None where unknown.
-        candidates: answers admitted `[batch output]`; None admits all.
-        filler: id that stands on padding.
-        unknown: id of the symbol for words outside the vocabulary; None where there is no such symbol.
-        masker: id of the symbol that hides a word from a masked language model; None where there is no such symbol.
+        mask: True on real units, special tokens included; False on padding.
+        segments: the part of the example that a unit belongs to (0, 1).
+        words: the word that a unit belongs to, counted over all parts; -1 for special tokens and padding.
+        labels: class indices (int64) or real numbers (float); None if unknown.
+        candidates: admitted classes `[batch output]`; None admits all.
+        pad_id: id of the pad token.
+        unk_id: id of the unknown token; None if there is none.
+        mask_id: id of the mask token of a masked language model; None if there is none.
     """
 
     uids: tuple[str, ...]
@@ -103,19 +94,19 @@ class Batch:
 
     @property
     def content_mask(self) -> Tensor:
-        """True on the units that can receive a score: neither padding nor special symbols."""
+        """True on the units that can receive a score: neither padding nor special tokens."""
         return self.words >= 0
 
     @property
     def deletable_mask(self) -> Tensor:
-        """True on the scored units whose part has another scored unit: deleting them empties no part."""
-        both = [self.content_mask & (self.segments == part) for part in (0, 1)]
-        first, second = (part & (part.sum(1, keepdim=True) > 1) for part in both)
+        """True on the content units whose part has another content unit: deleting them leaves no part empty."""
+        parts = [self.content_mask & (self.segments == part) for part in (0, 1)]
+        first, second = (part & (part.sum(1, keepdim=True) > 1) for part in parts)
         return first | second
 
     @property
     def lengths(self) -> Tensor:
-        """Real units of each row, special symbols included."""
+        """Number of real units of each row, special tokens included."""
         return self.mask.sum(1)
 
     def to(self, device: torch.device | str) -> Batch:
@@ -123,33 +114,34 @@ class Batch:
         return self._map_tensors(lambda tensor: tensor.to(device))
 
     def rows(self, index: Tensor) -> Batch:
-        """The rows at `index` (int64), in that order, without padding that no row needs any more."""
-        picked = self._map_tensors(lambda tensor: tensor[index])
-        picked = replace(picked, uids=tuple(self.uids[i] for i in index.tolist()))
-        return picked._trim_padding()
+        """The rows at `index` (int64), in that order, without padding that no row needs."""
+        selected = self._map_tensors(lambda tensor: tensor[index])
+        width = max(1, int(selected.mask.sum(1).max())) if len(index) else 0
+        return replace(
+            selected,
+            uids=tuple(self.uids[i] for i in index.tolist()),
+            inputs=selected.inputs[:, :width],
+            mask=selected.mask[:, :width],
+            segments=selected.segments[:, :width],
+            words=selected.words[:, :width],
+        )
 
     def repeat(self, times: int) -> Batch:
-        """Each row `times` times, copies side by side."""
+        """Each row `times` times, copies next to each other."""
         repeated = self._map_tensors(lambda tensor: tensor.repeat_interleave(times, dim=0))
         return replace(repeated, uids=tuple(uid for uid in self.uids for _ in range(times)))
 
     def keep_units(self, units: Tensor) -> Batch:
-        """Only the marked units `[batch unit]`: text closes the gap, an image blanks its patch.
+        """Only the selected units `[batch unit]`: text closes the gap, an image blanks the patch.
 
-        Word numbers are not renumbered: a unit keeps the word that it had.
+        Units keep their word numbers.
         """
         if self.inputs.dim() > 2:
             return replace(self, inputs=self.inputs * units.unsqueeze(-1))
-        return self._gather_units(units & self.mask)
-
-    def select_segment(self, part: int) -> Batch:
-        """One part of every example as a batch of its own, left-aligned."""
-        return self._gather_units(self.mask & (self.segments == part))
-
-    def _gather_units(self, units: Tensor) -> Batch:
-        width = max(1, int(units.sum(1).max())) if len(self) else 0
-        order = torch.argsort((~units).to(torch.int8), dim=1, stable=True)[:, :width]
-        mask = units.gather(1, order)
+        kept = units & self.mask
+        width = max(1, int(kept.sum(1).max())) if len(self) else 0
+        order = torch.argsort((~kept).to(torch.int8), dim=1, stable=True)[:, :width]
+        mask = kept.gather(1, order)
         return replace(
             self,
             inputs=self.inputs.gather(1, order).masked_fill(~mask, self.pad_id),
@@ -158,17 +150,7 @@ class Batch:
             words=self.words.gather(1, order).masked_fill(~mask, -1),
         )
 
-    def _trim_padding(self) -> Batch:
-        width = max(1, int(self.mask.sum(1).max())) if len(self) else 0
-        return replace(
-            self,
-            inputs=self.inputs[:, :width],
-            mask=self.mask[:, :width],
-            segments=self.segments[:, :width],
-            words=self.words[:, :width],
-        )
-
-    def _map_tensors(self, function: _TensorFunction) -> Batch:
+    def _map_tensors(self, function: Callable[[Tensor], Tensor]) -> Batch:
         return replace(
             self,
             inputs=function(self.inputs),
@@ -180,14 +162,13 @@ class Batch:
         )
 
 
-class _TensorFunction(Protocol):
-    def __call__(self, tensor: Tensor, /) -> Tensor: ...
+# Tasks and models
 
 
 class Task(ABC):
-    """What a model is asked for; removes every "if classification, elif regression".
+    """What a model predicts; no other code branches on classification or regression.
 
-    `headline` names the score that picks the best epoch; larger is better for every headline.
+    `primary_metric` selects the best epoch; larger is better for every primary metric.
     """
 
     primary_metric: ClassVar[str]
@@ -195,7 +176,7 @@ class Task(ABC):
     @property
     @abstractmethod
     def num_outputs(self) -> int:
-        """Logits that a model gives for one example."""
+        """Logits per example."""
 
     @property
     @abstractmethod
@@ -204,7 +185,7 @@ class Task(ABC):
 
     @abstractmethod
     def probabilities(self, logits: Tensor) -> Tensor:
-        """What the model says `[... classes]`: a distribution over classes, or the number itself for regression."""
+        """A distribution over classes `[... classes]`, or the predicted number itself for regression."""
 
     @abstractmethod
     def losses(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -212,19 +193,19 @@ class Task(ABC):
 
     @abstractmethod
     def compute_metrics(self, probabilities: Tensor, labels: Tensor) -> dict[str, float]:
-        """All the scores that papers print for this task, by name; `headline` is one of them."""
+        """Every metric of this task by name; `primary_metric` is one of them."""
 
 
 @dataclass(frozen=True)
 class Trace:
-    """What happened inside a model, each field on the unit axis of the batch.
+    """The intermediate values of one forward pass, on the unit axis of the batch.
 
     Args:
         embeddings: `[batch unit width]`.
-        hidden: what attention reads, `[batch unit dim]` (transformers: the last layer's states).
-        scores: attention before normalising, `[batch layer head query unit]`; None where attention was given.
+        hidden: the states that attention weighs, `[batch unit dim]` (transformers: the last layer's states).
         attention: `[batch layer head query unit]`, each row a distribution over real units.
         logits: `[batch output]`.
+        scores: attention before normalising, `[batch layer head query unit]`; None where attention was passed in.
     """
 
     embeddings: Tensor
@@ -237,9 +218,12 @@ class Trace:
 class Model(nn.Module, ABC):
     """A network whose embeddings and attention can be read and replaced.
 
-    A given field is taken as it is, and what only served to compute it is skipped. `notes` say in plain words what
-    building the model had to decide, for instance that its head is new. Attention is `imposed` where every call that
-    gives none gets it from outside: it may depend on an example's uid and word numbers, not on its text alone.
+    A field that is passed in is used as it is, and the computation that only served it is skipped.
+
+    Attributes:
+        notes: remarks of building the model for the report, for instance that its head is new.
+        has_imposed_attention: attention comes from outside in every call that passes none; it may depend on the uid and
+            word numbers of an example, not on its text alone.
     """
 
     task: Task
@@ -256,24 +240,14 @@ class Model(nn.Module, ABC):
         ) -> Trace: ...
 
 
-@runtime_checkable
-class SupportsLeaveOneOut(Protocol):
-    """A model that knows a faster way than one reading per deletion, while its attention is its own, not imposed."""
-
-    def leave_one_out_logits(self, batch: Batch) -> Tensor:
-        """Logits `[batch unit output]` of each text without each of its `deletable` units, read anew.
-
-        At all other units stand the logits of the whole text. No gradient is kept.
-        """
-        ...
-
-
 class Architecture(ABC):
-    """A frozen description of a model that can be built, for instance `Pooled(BiLSTM(128), Additive())`."""
+    """A frozen description of a model that can be built, for instance `Attentive(BiLSTM(128), Additive())`."""
 
     @abstractmethod
     def build(self, task: Task, embeddings: Tensor | None, generator: Generator) -> Model:
-        """A fresh model; `embeddings` is the starting table `[vocabulary width]` where inputs are word ids."""
+        """A new model; `embeddings` initialises the word vectors `[vocabulary width]` of models on word ids."""
+
+    # Tokenization
 
     def describe(self) -> dict[str, str]:
         """Short names of `encoder` and `attention` for tables and file names, for instance bilstm and additive."""
@@ -281,7 +255,7 @@ class Architecture(ABC):
 
 
 class Tokenizer(ABC):
-    """Turns examples into batches; made by `Batching.fit` or brought back by `Batching.restore`."""
+    """Turns examples into batches; made by `Tokenization.fit` or `Tokenization.restore`."""
 
     @abstractmethod
     def __call__(self, examples: Sequence[Example]) -> Batch:
@@ -289,25 +263,25 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def unit_texts(self, batch: Batch) -> list[list[str]]:
-        """The text of each real unit of each row, for people to read; special symbols in angle brackets."""
+        """The text of each real unit of each row, for display; special tokens in angle brackets."""
 
     @abstractmethod
     def state(self) -> dict[str, object]:
-        """What `Batching.restore` needs, as plain JSON values."""
+        """What `Tokenization.restore` needs, as plain JSON values."""
 
     @property
     @abstractmethod
     def vocabulary(self) -> tuple[str, ...]:
-        """The word of each id; empty where a tokenizer of its own or pixels are used."""
+        """The word of each id; empty for pretrained tokenizers and for pixels."""
 
     def preprocessing_notes(self, examples: Sequence[Example]) -> dict[str, int | float | str]:
-        """What batching does to these examples that people should know: texts cut, words unknown."""
+        """Effects of preprocessing on these examples for the report: truncated texts, unknown words."""
         return {}
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Examples that a batching keeps, and how many it left out, by reason in plain words."""
+    """The examples that a tokenization keeps, and how many it dropped, by reason."""
 
     examples: tuple[Example, ...]
     num_dropped: Mapping[str, int] = field(default_factory=dict)
@@ -318,25 +292,28 @@ class Tokenization(ABC):
 
     @abstractmethod
     def fit(self, examples: Sequence[Example]) -> Tokenizer:
-        """A batcher whose vocabulary comes from these (training) examples."""
+        """A tokenizer whose vocabulary comes from these (training) examples."""
 
     @abstractmethod
     def restore(self, saved: Mapping[str, object]) -> Tokenizer:
-        """The batcher that gave `saved`."""
+        """The tokenizer whose `state` is `saved`."""
 
     def select(self, examples: Sequence[Example]) -> Selection:
-        """The examples of one split that this preprocessing keeps; all of them unless it says otherwise."""
+        """The examples of one split that this preprocessing keeps; all by default."""
         return Selection(tuple(examples))
+
+
+# Corpora
 
 
 @dataclass(frozen=True)
 class Splits:
-    """A corpus that was read: the examples of each split and what reading did to them.
+    """The examples of each split of a corpus.
 
     Args:
-        classes: names of the classes in the order of their indices; empty for regression.
-        notes: counts and remarks for the report, in plain words: rows left out, parts carved, texts cut.
-        lexicon: words that may occur although the training split does not show them, for a corpus that knows.
+        class_names: names of the classes in the order of their indices; empty for regression.
+        notes: counts and remarks for the report, such as dropped rows.
+        extra_vocabulary: words that can occur outside the training split, if the corpus knows them.
     """
 
     task: Task
@@ -352,15 +329,15 @@ class Splits:
 
 
 class DiskResource(ABC):
-    """A frozen description of something kept on disk, whose content is part of every fingerprint it enters."""
+    """A frozen description of something on disk whose content enters every fingerprint that contains it."""
 
     @abstractmethod
     def digest(self, data: Path) -> str:
-        """A hash of the content: the same recipe on other data is other work."""
+        """A hash of the content."""
 
 
 class Corpus(DiskResource):
-    """A frozen description of where examples come from; a class attribute may stand for each property."""
+    """A frozen description of where examples come from; each property may be a class attribute."""
 
     @property
     @abstractmethod
@@ -379,7 +356,38 @@ class Corpus(DiskResource):
 
     @abstractmethod
     def read(self, data: Path) -> Splits:
-        """The examples, from the data folder; raises `UserError` in the user's words."""
+        """The examples, from the data folder; raises `UserError` if they are missing."""
+
+
+# Attributions
+
+Pooling = Literal["sum", "mean", "max"]
+"""How the scores of a word's tokens become the score of the word."""
+
+
+def pool_by_word(
+    scores: Tensor, words: Tensor, pooling: Pooling = "sum", count: int | None = None
+) -> tuple[Tensor, Tensor]:
+    """Scores of words `[batch ... word]` from scores of their units `[batch ... unit]`, and which words have a unit.
+
+    Args:
+        words: the word of each unit `[batch unit]`; -1 for none.
+        count: width of the result; by default the highest word number + 1, at least 1.
+
+    >>> scores, words = torch.tensor([[0.5, 0.2, 0.1, 9.0]]), torch.tensor([[0, 0, 2, -1]])
+    >>> pool_by_word(scores, words)
+    (tensor([[0.7000, 0.0000, 0.1000]]), tensor([[ True, False,  True]]))
+    """
+    check_choice("pooling", pooling, Pooling)
+    width = max(1, int(words.max()) + 1 if words.numel() else 0) if count is None else count
+    # Units without a word go to one more slot, which is then cut off.
+    slot = torch.where(words >= 0, words, width)
+    index = slot.reshape(len(words), *[1] * (scores.dim() - 2), words.shape[1]).expand(scores.shape)
+    reduce = {"sum": "sum", "mean": "mean", "max": "amax"}[pooling]
+    empty = scores.new_zeros(*scores.shape[:-1], width + 1)
+    pooled = empty.scatter_reduce(-1, index, scores, reduce, include_self=False)
+    present = torch.zeros(len(words), width + 1, dtype=torch.bool, device=words.device).scatter(1, slot, True)
+    return pooled[..., :width], present[:, :width]
 
 
 @dataclass(frozen=True)
@@ -399,21 +407,15 @@ class Attribution:
             raise ValueError(f"scores {tuple(self.scores.shape)} and mask {tuple(self.mask.shape)} differ in shape")
 
     def sum_by_word(self, words: Tensor) -> Attribution:
-        """The sum of its units' scores for each word, `[batch word]`; words without a scored unit are masked out."""
+        """The sum of the scores of each word's units, `[batch word]`; words without a scored unit are masked out."""
         count = int(words.max()) + 1 if words.numel() else 0
-        scored = self.mask & (words >= 0)
-        slot = words.clamp(min=0)
-        scores = self.scores.new_zeros(len(words), count)
-        present = torch.zeros(len(words), count, dtype=torch.int64, device=words.device)
-        scores = scores.scatter_add(1, slot, self.scores * scored)
-        present = present.scatter_add(1, slot, scored.long())
-        return Attribution(scores, present > 0)
+        return Attribution(*pool_by_word(self.scores, words.masked_fill(~self.mask, -1), count=count))
 
 
 class Method(Protocol):
-    """An attribution method: a frozen dataclass whose fields are its hyper-parameters, with one verb.
+    """An attribution method: a frozen dataclass whose fields are its hyper-parameters.
 
-    Sampling methods draw per example from (seed, uid): the company in a batch changes nothing.
+    Methods that sample draw per example from (seed, uid), so the other examples of a batch change nothing.
     """
 
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
@@ -423,24 +425,63 @@ class Method(Protocol):
 
 @runtime_checkable
 class SupportsPreparation(Protocol):
-    """A method with work to do once for a model, before it is run on many batches."""
+    """A method with work to do once per model, before it runs on many batches."""
 
     def prepare(self, model: Model) -> Method:
-        """The method made ready for this model as it is now; called with it, it gives the same scores."""
+        """The method prepared for this model in its present state; it gives the same scores, faster."""
         ...
+
+
+# What a model may expose beyond its trace
+
+
+def check_attention_not_imposed(model: Model) -> None:
+    """Raise a `UserError` for a model under imposed attention, whose layers would run with their own attention."""
+    if model.has_imposed_attention:
+        raise UserError(
+            "attention is imposed on this model and this method reads the attention of its own layers: "
+            "choose a method that reads outputs only, such as Lime, LeaveOneOut or IntegratedGradients"
+        )
+
+
+@runtime_checkable
+class SupportsLeaveOneOut(Protocol):
+    """A model with a faster way to leave-one-out than one forward pass per deletion (if attention is not imposed)."""
+
+    def leave_one_out_logits(self, batch: Batch) -> Tensor:
+        """Logits `[batch unit output]` of each text without each of its deletable units, without gradient.
+
+        All other units have the logits of the unchanged text.
+        """
+        ...
+
+
+@runtime_checkable
+class ExposesArchitecture(Protocol):
+    """A model that describes its architecture; two models have equal descriptions if and only if their heads match."""
+
+    @property
+    def architecture_summary(self) -> str:
+        """For instance "bert, 12 layers, 12 heads, width 768"."""
+        ...
+
+
+def architecture_summary(model: Model) -> str:
+    """The model's own description of its architecture, or the name of its class."""
+    return model.architecture_summary if isinstance(model, ExposesArchitecture) else type(model).__name__
 
 
 @dataclass(frozen=True)
 class ValueTrace:
-    """What attention carries in each layer, from the first up; tensors stay in the graph of `logits`.
+    """Values and output projections of each self-attention layer, lowest first, in the graph of `logits`.
 
-    A layer's attention gives to query q the sum over heads and units of a_qu (v_u P), plus the offset.
+    The attention of a layer adds `Σ over heads and units of a_qu (v_u P)` + offset to query q.
 
     Args:
-        attention: the weights that each layer used `[batch head query unit]`.
-        values: v, what each unit offers to each head `[batch head unit dim]`.
+        attention: the weights of each layer `[batch head query unit]`.
+        values: v, `[batch head unit dim]`.
         projections: P, from a head's values to the states of the layer `[head dim width]`.
-        offsets: what the layer adds `[width]`.
+        offsets: the bias of the projection `[width]`.
     """
 
     attention: tuple[Tensor, ...]
@@ -452,31 +493,20 @@ class ValueTrace:
 
 @runtime_checkable
 class ExposesValues(Protocol):
-    """A model of self-attention layers that shows what they carry."""
+    """A model of self-attention layers that exposes their values and projections."""
 
     def read_values(self, batch: Batch, *, embeddings: Tensor | None = None) -> ValueTrace:
-        """Weights, values and projections of every layer; where gradients are on, the weights take one.
-
-        Given embeddings are taken as they are.
-        """
+        """Weights, values and projections of every layer; with gradients enabled, the weights can take one."""
         ...
-
-
-def check_attention_not_imposed(model: Model) -> None:
-    """Refuses a model under imposed attention: its layers, read by themselves, would attend in their own way."""
-    if model.has_imposed_attention:
-        raise UserError(
-            "attention is imposed on this model, and this method reads that of its own layers: choose one that "
-            "reads its answers, such as Lime, LeaveOneOut or IntegratedGradients"
-        )
 
 
 @dataclass(frozen=True)
 class HeadTrace:
-    """The maps of all heads of a batch, and what the model answers, from one reading.
+    """The mean scores of all heads, and the logits, of one forward pass.
 
     Args:
-        scores: mean scaled scores over the real query rows, `[batch layer head unit]`; 0 on padding.
+        scores: `s_k = mean_i q_i · k_k / sqrt(dim)` over the real query rows i, special tokens included (Fernandes et
+            al. 2022), `[batch layer head unit]`; 0 on padding.
         logits: `[batch output]`.
     """
 
@@ -485,76 +515,55 @@ class HeadTrace:
 
     @property
     def maps(self) -> Tensor:
-        """The scores as a bank of maps `[batch map unit]`, layer by layer: map = layer * heads + head."""
+        """The scores as maps `[batch map unit]`, layer by layer: map = layer * heads + head."""
         return self.scores.flatten(1, 2)
 
 
 @runtime_checkable
 class ExposesHeads(Protocol):
-    """A model that gives its heads' maps without a score for each pair of units."""
+    """A model that computes head scores without a score for each pair of units."""
 
     def read_heads(self, batch: Batch) -> HeadTrace:
-        """Maps and logits of a batch."""
+        """Head scores and logits of a batch."""
         ...
-
-
-@runtime_checkable
-class ExposesArchitecture(Protocol):
-    """A model that says what it is built like, in words that two models share if and only if their heads match."""
-
-    @property
-    def architecture_summary(self) -> str:
-        """For instance "bert, 12 layers, 12 heads, width 768"."""
-        ...
-
-
-def architecture_summary(model: Model) -> str:
-    """What a model is built like: its own words, or the name of its class."""
-    return model.architecture_summary if isinstance(model, ExposesArchitecture) else type(model).__name__
 
 
 def read_heads(model: Model, batch: Batch) -> HeadTrace:
-    """Maps and logits of a batch: by the model's fast way where it has one, else from the scores of its trace.
-
-    A pooled model has one layer and one head, and one query row (or two for a compared pair, where each text's row is
-    0 on the other text): its map is the mean over these rows.
-    """
+    """Head scores and logits of a batch: by the model's fast path if it has one, else from the scores of its trace."""
     if isinstance(model, ExposesHeads):
         check_attention_not_imposed(model)
         return model.read_heads(batch)
     trace = model(batch)
     if trace.scores is None:
-        raise UserError(f"{type(model).__name__} shows no attention scores, so that its heads cannot be read")
+        raise UserError(f"{type(model).__name__} exposes no attention scores, so its heads cannot be read")
     return HeadTrace(mean_over_queries(trace.scores, batch.mask), trace.logits)
 
 
-def mean_over_queries(scores: Tensor, mask: Tensor) -> Tensor:
-    """The mean over real query rows `[batch layer head unit]` of scores `[batch layer head query unit]`; 0 on padding.
+def real_queries(mask: Tensor, queries: int) -> Tensor:
+    """Which query rows count, `[batch query]`: those of real units in self-attention, else all rows."""
+    return mask if queries == mask.shape[1] else torch.ones_like(mask[:, :1]).expand(-1, queries)
 
-    Rows are units of the batch where there are as many, and then only real units count; else every row counts.
-    """
-    if scores.shape[3] == mask.shape[1]:
-        rows = query_weights(mask, scores.dtype)
-        means = torch.einsum("blhqu,bq->blhu", scores, rows)
-    else:
-        means = scores.mean(3)
+
+def query_weights(mask: Tensor, queries: int, dtype: torch.dtype) -> Tensor:
+    """Uniform weights over the query rows that count, `[batch query]`."""
+    real = real_queries(mask, queries)
+    return real.to(dtype) / real.sum(1, keepdim=True).clamp(min=1)
+
+
+def mean_over_queries(scores: Tensor, mask: Tensor) -> Tensor:
+    """The mean over real query rows of `[batch layer head query unit]`, `[batch layer head unit]`; 0 on padding."""
+    means = torch.einsum("blhqu,bq->blhu", scores, query_weights(mask, scores.shape[3], scores.dtype))
     return means.masked_fill(~mask[:, None, None], 0.0)
 
 
-def query_weights(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """The weight of each unit as a query row `[batch unit]`: real units alike, padding 0."""
-    return mask.to(dtype) / mask.sum(1, keepdim=True).clamp(min=1)
-
-
-# A wish of the caller, who alone knows that derivatives of derivatives will be asked for.
-_unfused_attention: ContextVar[bool] = ContextVar("plain", default=False)
+_unfused_attention: ContextVar[bool] = ContextVar("unfused_attention", default=False)
 
 
 @contextmanager
 def unfused_attention() -> Iterator[None]:
-    """Inside, models read heads with attention in plain products, through which second derivatives pass.
+    """Read heads with attention as plain matrix products, for callers that need second derivatives.
 
-    Fused attention has a first derivative only. Forward-mode derivatives need no such wish: they are noticed.
+    Fused attention has first derivatives only. Forward-mode differentiation is detected without this context.
     """
     token = _unfused_attention.set(True)
     try:
@@ -564,13 +573,13 @@ def unfused_attention() -> Iterator[None]:
 
 
 def requires_unfused_attention() -> bool:
-    """True inside `plain_attention()`, in the same thread."""
+    """True inside `unfused_attention()`, in the same thread."""
     return _unfused_attention.get()
 
 
 @dataclass(frozen=True)
 class LayerInput:
-    """States `[batch unit width]` that take the place of a layer's input; layers are counted from 0."""
+    """States `[batch unit width]` that replace the input of a layer; layers are counted from 0."""
 
     layer: int
     states: Tensor
@@ -578,7 +587,7 @@ class LayerInput:
 
 @dataclass(frozen=True)
 class LayerTrace:
-    """The input `[batch unit width]` of each layer from the first up, and the logits `[batch output]`."""
+    """The input `[batch unit width]` of each layer, lowest first, and the logits `[batch output]`."""
 
     inputs: tuple[Tensor, ...]
     logits: Tensor
@@ -589,15 +598,12 @@ class ExposesLayers(Protocol):
     """A model made of layers whose inputs can be read and replaced."""
 
     def read_layers(self, batch: Batch, embeddings: Tensor, replacement: LayerInput | None = None) -> LayerTrace:
-        """One reading from these embeddings, with one layer's input replaced if it is given.
-
-        Whatever lies below that layer is left as the embeddings make it.
-        """
+        """One forward pass from these embeddings, optionally with the input of one layer replaced."""
         ...
 
 
 def read_layers(model: Model, batch: Batch, embeddings: Tensor, replacement: LayerInput | None = None) -> LayerTrace:
-    """Inputs of all layers and logits; a model that shows no layers counts as one, whose input is the embeddings."""
+    """Inputs of all layers and logits; a model without layers counts as one whose input is the embeddings."""
     if isinstance(model, ExposesLayers):
         check_attention_not_imposed(model)
         return model.read_layers(batch, embeddings, replacement)

@@ -12,7 +12,7 @@ from torch import Generator, Tensor, nn
 
 from heedful.attributions._base import target_output
 from heedful.attributions.gradient import Gradient, GradientNorm, GradientSum, InputXGradient
-from heedful.measures.rank_correlation import kendall_tau
+from heedful.measures.rank_correlation import kendall_matrix
 from heedful.models.attentive import Additive, Attentive, AttentiveModel, Normalizer, Softmax, Sparsemax
 from heedful.models.encoders import Average, BiLSTM, Encoder
 from heedful.models.input_forms import InputFormat, PairInput, QuestionAnswering, SingleInput
@@ -89,8 +89,8 @@ def test_where_all_words_speak_equally_loud_the_gradient_ranks_them_as_attention
     weights = (0.4, 0.1, 0.3, 0.2)
     model, batch = bag(((1, 0), (-1, 0), (0, 2), (2, 2)), weights)
     scores = Gradient()(model, batch, torch.tensor([1])).scores.abs()
-    found = kendall_tau(scores, torch.tensor([weights], dtype=torch.float64), batch.mask)
-    assert float(found.value) == pytest.approx(1)
+    found = kendall_matrix(torch.stack((scores[0], torch.tensor(weights, dtype=torch.float64))), batch.mask[0])
+    assert float(found.value[0, 1]) == pytest.approx(1)
 
 
 def test_letting_the_slope_pass_through_attention_changes_it() -> None:

@@ -70,7 +70,6 @@ def test_two_parts_stand_on_one_axis_and_words_are_numbered_over_both() -> None:
     assert batch.inputs.tolist() == [[SOS, 5, 4, EOS, SOS, 6, EOS]]
     assert batch.segments.tolist() == [[0, 0, 0, 0, 1, 1, 1]]
     assert batch.words.tolist() == [[-1, 0, 1, -1, -1, 2, -1]]
-    assert batch.select_segment(1).inputs.tolist() == [[SOS, 6, EOS]]
 
 
 def test_tokens_of_one_whitespace_word_share_its_number_also_in_the_second_part() -> None:

@@ -1,4 +1,4 @@
-"""The measures of the disagreement problem: against literal twins over all lots, hand values, and SciPy's counts."""
+"""Measures of the disagreement problem against literal twins, hand values and SciPy."""
 
 from __future__ import annotations
 
@@ -14,10 +14,8 @@ from heedful.measures.feature_agreement import (
     TopKAgreement,
     pairwise_rank_agreement_matrix,
     top_k_agreement_matrix,
-    word_scores,
 )
 from heedful.measures.rank_correlation import k_from_fraction, k_from_nonzero
-from heedful.types import Attribution
 
 KINDS: tuple[TopKAgreement, ...] = ("feature", "rank", "sign", "signed-rank")
 
@@ -35,7 +33,7 @@ def sign(number: float) -> int:
 
 
 def literal(kind: TopKAgreement, x: list[float], y: list[float], k: int) -> float:
-    """The paper's definition for each lot, and the mean over all of them."""
+    """The paper's definition for each way to break ties, and the mean over all of them."""
     k = max(1, min(k, len(x)))
     found = []
     for one, other in product(orders(x), orders(y)):
@@ -55,7 +53,7 @@ def some_scores(seed: int, methods: int = 4, units: int = 5) -> Tensor:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("k", [1, 2, 4, 5, 9])
-def test_agreement_of_the_top_is_the_mean_over_all_lots(kind: TopKAgreement, k: int) -> None:
+def test_agreement_of_the_top_is_the_mean_over_all_tie_breaks(kind: TopKAgreement, k: int) -> None:
     scores = some_scores(k)
     mask = torch.arange(5) < torch.tensor([[5], [4], [2]])
     found = top_k_agreement_matrix(kind, scores, k, mask)
@@ -86,7 +84,7 @@ def test_without_ties_a_method_agrees_with_itself_in_everything_and_with_its_neg
         assert found[0, 1] == (0.0 if "sign" in kind else 1.0)
 
 
-def test_a_constant_method_agrees_with_every_other_as_chance_has_it() -> None:
+def test_a_constant_method_agrees_with_every_other_at_chance_level() -> None:
     scores = torch.stack((torch.ones(10), torch.arange(10.0) + 1))
     assert top_k_agreement_matrix("feature", scores, 4).value[0, 1].item() == pytest.approx(4 / 10)
     assert top_k_agreement_matrix("rank", scores, 4).value[0, 1].item() == pytest.approx(1 / 10)
@@ -104,7 +102,7 @@ def test_k_may_be_a_share_or_the_units_that_are_not_zero() -> None:
     assert nonzero[1, 2].item() == literal("feature", scores[1].tolist(), scores[2].tolist(), 2)
 
 
-def test_company_padding_and_memory_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_rows_padding_and_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     scores, mask = some_scores(7), torch.arange(5) < torch.tensor([[5], [3], [1]])
     together = top_k_agreement_matrix("signed-rank", scores, 2, mask).value
     pairs = pairwise_rank_agreement_matrix(scores, mask).value
@@ -112,7 +110,7 @@ def test_company_padding_and_memory_blocks_change_nothing(monkeypatch: pytest.Mo
         alone = scores[row, :, :real]
         assert torch.equal(top_k_agreement_matrix("signed-rank", alone, 2).value, together[row])
         assert torch.allclose(pairwise_rank_agreement_matrix(alone).value, pairs[row], equal_nan=True)
-    monkeypatch.setattr("heedful.measures.feature_agreement._BLOCK", 1)
+    monkeypatch.setattr("heedful.measures.rank_correlation.MAX_CHUNK_ELEMENTS", 1)
     assert torch.equal(top_k_agreement_matrix("signed-rank", scores, 2, mask).value, together)
 
 
@@ -142,24 +140,3 @@ def test_pairwise_rank_agreement_counts_pairs_in_the_same_order_and_half_of_ties
             for i, j in combinations(range(6), 2)
         ]
         assert found[row, one, other].item() == pytest.approx(sum(same) / 15, abs=1e-12)
-
-
-def test_word_scores_are_those_of_an_attribution_or_sums_of_sizes() -> None:
-    words = torch.tensor([[-1, 0, 0, 2, -1], [0, 1, 1, 1, -1]])
-    mask = words >= 0
-    scores = some_scores(5, methods=2)[:2].masked_fill(~mask[:, None], 0)
-    signed = word_scores(scores, mask, words, signed=True)
-    sizes = word_scores(scores, mask, words, signed=False)
-    for method in range(2):
-        expected = Attribution(scores[:, method], mask).sum_by_word(words)
-        assert torch.equal(signed.scores[:, method], expected.scores)
-        assert torch.equal(signed.mask, expected.mask)
-        assert torch.equal(
-            sizes.scores[:, method], Attribution(scores[:, method].abs(), mask).sum_by_word(words).scores
-        )
-    assert signed.mask.tolist() == [[True, False, True], [True, True, False]]
-
-
-def test_a_text_without_words_has_no_word_scores() -> None:
-    found = word_scores(torch.zeros(2, 1), torch.tensor([False]), torch.tensor([-1]), signed=True)
-    assert found.scores.shape == (2, 0)

@@ -1,4 +1,4 @@
-"""Pearson and Spearman against SciPy, and the average that counts what is undefined."""
+"""Pearson and Spearman against SciPy."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ from torch import Tensor
 
 from heedful.measures.rank_correlation import (
     Correlation,
-    MeanStd,
     midranks,
-    nan_mean_std,
     pearson,
     pearson_matrix,
     spearman,
@@ -140,22 +138,6 @@ def test_midranks_equal_scipy(values: list[float]) -> None:
     assert midranks(torch.tensor(values)).tolist() == list(expected)
 
 
-def test_midranks_off_the_mask_are_zero_and_displace_nobody() -> None:
+def test_midranks_off_the_mask_are_zero_and_shift_no_other() -> None:
     ranks = midranks(torch.tensor([5.0, -9.0, 5.0, 1.0]), torch.tensor([True, False, True, True]))
     assert ranks.tolist() == [2.5, 0.0, 2.5, 1.0]
-
-
-def test_the_average_uses_the_population_deviation_and_counts_the_undefined() -> None:
-    values = torch.tensor([[0.2, math.nan], [0.4, 0.9]], dtype=torch.float64)
-    average = nan_mean_std(values)
-    assert average.mean == pytest.approx(0.5)
-    assert average.std == pytest.approx(float(np.std([0.2, 0.4, 0.9])))
-    assert (average.n, average.num_undefined) == (3, 1)
-
-
-def test_an_average_of_nothing_defined_is_nan_and_says_how_many_were_lost() -> None:
-    average = nan_mean_std(torch.tensor([math.nan, math.nan]))
-    assert math.isnan(average.mean)
-    assert math.isnan(average.std)
-    assert (average.n, average.num_undefined) == (0, 2)
-    assert nan_mean_std(torch.tensor([2.0])) == MeanStd(2.0, 0.0, 1, 0)

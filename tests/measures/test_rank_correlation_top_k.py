@@ -15,17 +15,29 @@ from torch import Generator, Tensor
 
 from heedful.measures import rank_correlation
 from heedful.measures.rank_correlation import (
+    Correlation,
     k_from_fraction,
     k_from_nonzero,
-    kendall_tau,
-    top_k_kendall,
+    kendall_matrix,
+    stack_pair,
     top_k_kendall_matrix,
-    weighted_kendall,
     weighted_kendall_matrix,
 )
 
 X = torch.tensor([1, 2, 3, 1, 1, 2, 2])
 Y = torch.tensor([3, 2, 1, 2, 1, 2, 1])
+
+
+def kendall_tau(x: Tensor, y: Tensor) -> Correlation:
+    return kendall_matrix(stack_pair(x, y))[..., 0, 1]
+
+
+def top_k_kendall(x: Tensor, y: Tensor, k: int) -> Correlation:
+    return top_k_kendall_matrix(stack_pair(x, y), k)[..., 0, 1]
+
+
+def weighted_kendall(x: Tensor, y: Tensor) -> Correlation:
+    return weighted_kendall_matrix(stack_pair(x, y))[..., 0, 1]
 
 
 def literal_top_k(x: list[float], y: list[float], k: int) -> float:
@@ -88,7 +100,7 @@ def some_rows(*, ties: bool) -> tuple[Tensor, Tensor]:
 def test_all_pairs_of_a_padded_batch_equal_the_literal_twin(
     *, ties: bool, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rank_correlation, "_MAX_PAIRS", block)
+    monkeypatch.setattr(rank_correlation, "MAX_CHUNK_ELEMENTS", block)
     scores, mask = some_rows(ties=ties)
     k = torch.randint(1, 8, (12, 4, 4), generator=Generator().manual_seed(4)).triu()
     k = k + k.triu(1).mT
@@ -146,7 +158,7 @@ def test_weighted_tau_has_the_value_that_scipy_documents() -> None:
 @pytest.mark.parametrize("ties", [False, True])
 @pytest.mark.parametrize("block", [1, 2000, 2**20])
 def test_weighted_tau_of_all_pairs_equals_scipy(*, ties: bool, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rank_correlation, "_MAX_PAIRS", block)
+    monkeypatch.setattr(rank_correlation, "MAX_CHUNK_ELEMENTS", block)
     scores, mask = some_rows(ties=ties)
     found = weighted_kendall_matrix(scores, mask)
     for row in range(12):

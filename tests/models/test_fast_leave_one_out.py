@@ -11,7 +11,7 @@ from torch import Generator, Tensor, nn
 
 from heedful.attributions import perturbation
 from heedful.attributions.perturbation import LeaveOneOut, leave_one_out_logits
-from heedful.measures.rank_correlation import kendall_tau
+from heedful.measures.rank_correlation import kendall_matrix
 from heedful.models import fast_leave_one_out
 from heedful.models.attentive import Additive, Attentive, AttentiveModel, Dot, Softmax, UniformWeights
 from heedful.models.encoders import Average, BiLSTM, Convolution, Encoder, EncoderModule
@@ -206,8 +206,8 @@ def test_leave_one_out_with_weights_renormalised_has_the_specified_values() -> N
     assert float(model(batch).logits.sigmoid().detach()) == pytest.approx(0.802184, abs=5e-7)
     found = LeaveOneOut()(model, batch, torch.tensor([1])).scores[0, 1:-1]
     assert found.tolist() == pytest.approx([0.302184, 0.015391, 0.019283, 0.034202], abs=1e-6)
-    tau = kendall_tau(found, torch.tensor(weights).double())
-    assert float(tau.value) == pytest.approx(0.182574, abs=5e-7)
+    tau = kendall_matrix(torch.stack((found, torch.tensor(weights).double())))
+    assert float(tau.value[0, 1]) == pytest.approx(0.182574, abs=5e-7)
 
 
 def test_the_logit_says_what_a_word_did_for_the_target() -> None:

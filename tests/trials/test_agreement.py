@@ -19,7 +19,7 @@ from heedful.attributions.attention import RawAttention
 from heedful.attributions.controls import PermutedAttention
 from heedful.attributions.perturbation import Random
 from heedful.figures import Bars, Histogram, Matrix
-from heedful.measures.rank_correlation import k_from_fraction, kendall_matrix, top_k_kendall
+from heedful.measures.rank_correlation import k_from_fraction, kendall_matrix, top_k_kendall_matrix
 from heedful.models.input_forms import QuestionAnswering
 from heedful.report.charts import svg
 from heedful.store.workspace import Workspace
@@ -203,7 +203,9 @@ def test_the_top_of_a_trial_is_the_measure_on_its_rows(workspace: Workspace) -> 
         x, y = (torch.tensor(t.loc[uid, "scores"])[kept] for t in (attention, random))
         half = k_from_fraction(kept[kept], 0.5)[0, 0]
         for found, k in ((fixed, 2), (share, half), (nonzero, len(x))):
-            assert found["value"].iloc[index] == pytest.approx(top_k_kendall(x, y, k).value.item())
+            assert found["value"].iloc[index] == pytest.approx(
+                top_k_kendall_matrix(torch.stack((x, y)), k).value[0, 1].item()
+            )
 
 
 @dataclass(frozen=True)

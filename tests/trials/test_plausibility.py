@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
@@ -12,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from sklearn.metrics import average_precision_score, f1_score, jaccard_score, roc_auc_score
+from sklearn.metrics import roc_auc_score
 from torch import Generator, Tensor
 
 from heedful.attributions.attention import RawAttention
@@ -22,10 +21,6 @@ from heedful.figures import Heatmap
 from heedful.measures.rationale_agreement import (
     PLAUSIBILITY_MEASURES,
     RankBy,
-    has_partial_rationale,
-    num_top_words,
-    plausibility_metrics,
-    pool_by_word,
 )
 from heedful.models.transformer import SmallTransformer
 from heedful.report.charts import svg
@@ -43,126 +38,6 @@ from heedful.types import Attribution, Batch, Corpus, Example, Model, Splits, Us
 from tests.tiny import Sentences, subject
 
 NAN = math.nan
-
-
-def there(*shape: int) -> Tensor:
-    return torch.ones(*shape, dtype=torch.bool)
-
-
-def drawn(seed: int, rows: int = 40, width: int = 12) -> tuple[Tensor, Tensor, Tensor]:
-    """Scores with many ties, marks and lengths, by chance."""
-    generator = Generator().manual_seed(seed)
-    scores = torch.randint(-3, 4, (rows, width), generator=generator).double() / 3
-    marks = torch.rand(rows, width, generator=generator) < 0.4
-    lengths = torch.randint(2, width + 1, (rows, 1), generator=generator)
-    return scores, marks, torch.arange(width) < lengths
-
-
-def test_a_perfect_order_scores_one_its_reverse_zero_and_a_constant_one_half() -> None:
-    marks = torch.tensor([[True, True, False, False, False]] * 3)
-    scores = torch.tensor([[5.0, 4, 3, 2, 1], [1.0, 2, 3, 4, 5], [2.0] * 5])
-    found = plausibility_metrics(scores, marks, there(3, 5))
-    assert found["auc"].tolist() == [1.0, 0.0, 0.5]
-    assert found["average_precision"].tolist() == pytest.approx([1.0, (1 / 4 + 2 / 5) / 2, 2 / 5])
-    assert found["recall"].tolist() == found["f1"].tolist() == pytest.approx([1.0, 0.0, 2 / 5])
-    assert found["iou"].tolist() == pytest.approx([1.0, 0.0, 0.8 / 3.2])
-
-
-def test_texts_of_only_one_kind_of_words_are_undefined_in_every_measure() -> None:
-    marks = torch.tensor([[True, True, False], [False, False, True], [True, False, False]])
-    mask = torch.tensor([[True, True, False]] * 3)
-    assert has_partial_rationale(marks, mask).tolist() == [False, False, True]
-    for values in plausibility_metrics(torch.rand(3, 3), marks, mask).values():
-        assert values.isnan().tolist() == [True, True, False]
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_areas_and_precisions_are_those_of_scikit_learn_with_ties_and_padding(seed: int) -> None:
-    scores, marks, mask = drawn(seed)
-    whole = plausibility_metrics(scores, marks, mask)
-    area, precision = whole["auc"], whole["average_precision"]
-    seen = 0
-    for row in range(len(scores)):
-        ours, truth = scores[row][mask[row]].numpy(), marks[row][mask[row]].numpy()
-        if 0 < truth.sum() < len(truth):
-            seen += 1
-            assert area[row].item() == pytest.approx(roc_auc_score(truth, ours))
-            assert precision[row].item() == pytest.approx(average_precision_score(truth, ours))
-    assert seen > 20
-
-
-@pytest.mark.parametrize("top", [3, 0.25])
-def test_picked_words_give_the_f1_and_the_overlap_of_scikit_learn(top: int | float) -> None:
-    _, marks, mask = drawn(7)
-    scores = torch.rand(marks.shape, generator=Generator().manual_seed(1), dtype=torch.float64)
-    found = plausibility_metrics(scores, marks, mask, top)
-    for row in range(len(scores)):
-        ours, truth = scores[row][mask[row]].numpy(), marks[row][mask[row]].numpy()
-        count = min(len(ours), top if isinstance(top, int) else max(1, round(top * len(ours))))
-        picked = np.zeros(len(ours), dtype=bool)
-        picked[np.argsort(-ours)[:count]] = True
-        if 0 < truth.sum() < len(truth):
-            assert found["f1"][row].item() == pytest.approx(f1_score(truth, picked, zero_division=0))
-            assert found["iou"][row].item() == pytest.approx(jaccard_score(truth, picked, zero_division=0))
-
-
-def test_words_that_tie_at_the_edge_count_as_the_mean_over_all_ways_to_break_the_tie() -> None:
-    scores = torch.tensor([[2.0, 1.0, 1.0, 1.0, 0.0]])
-    marks = torch.tensor([[False, True, True, False, False]])
-    found = plausibility_metrics(scores, marks, there(1, 5), top=3)
-    ways = [[0, 1, 2], [0, 1, 3], [0, 2, 3]]
-    hits = [sum(bool(marks[0, word]) for word in way) for way in ways]
-    assert found["f1"].item() == pytest.approx(float(np.mean([each * 2 / 5 for each in hits])))
-    mean = float(np.mean(hits))
-    assert found["iou"].item() == pytest.approx(mean / (5 - mean)), "of the mean hits, as the docstring says"
-    assert found["iou"].item() < np.mean([each / (5 - each) for each in hits])
-
-
-def test_padding_the_company_and_further_axes_change_nothing() -> None:
-    scores, marks, mask = drawn(3)
-    wide = torch.nn.functional.pad(scores, (0, 5), value=99.0)
-    more = [torch.nn.functional.pad(each, (0, 5)) for each in (marks, mask)]
-    stacked = torch.stack((wide, -wide), 1)
-    found = plausibility_metrics(stacked, more[0].unsqueeze(1), more[1].unsqueeze(1))
-    alone, reverse = plausibility_metrics(scores, marks, mask), plausibility_metrics(-scores, marks, mask)
-    for name in PLAUSIBILITY_MEASURES:
-        torch.testing.assert_close(found[name][:, 0], alone[name], equal_nan=True)
-        torch.testing.assert_close(found[name][:, 1], reverse[name], equal_nan=True)
-
-
-@pytest.mark.parametrize(("pooling", "expected"), [("sum", [0.7, -0.3]), ("mean", [0.35, -0.3]), ("max", [0.5, -0.3])])
-def test_a_words_score_comes_from_its_pieces(pooling: str, expected: list[float]) -> None:
-    words = torch.tensor([[-1, 0, 0, 2, -1]])
-    scores = torch.tensor([[9.0, 0.5, 0.2, -0.3, 9.0]])
-    found, present = pool_by_word(scores, words, pooling, 4)  # type: ignore[arg-type]
-    assert found[present].tolist() == pytest.approx(expected)
-    assert present.tolist() == [[True, False, True, False]]
-    both, _ = pool_by_word(torch.stack((scores, 2 * scores), 1), words, pooling)  # type: ignore[arg-type]
-    torch.testing.assert_close(both[:, 1], 2 * both[:, 0])
-    torch.testing.assert_close(both[:, 0], found[:, :3])
-
-
-def test_the_sum_over_pieces_is_that_of_an_attribution() -> None:
-    words = torch.tensor([[-1, 0, 0, 2, -1], [0, 1, 1, 1, 3]])
-    scores = torch.rand(2, 5, generator=Generator().manual_seed(0))
-    ours, present = pool_by_word(scores, words)
-    theirs = Attribution(scores.masked_fill(words < 0, 0), words >= 0).sum_by_word(words)
-    torch.testing.assert_close(ours, theirs.scores)
-    assert torch.equal(present, theirs.mask)
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        lambda: pool_by_word(torch.zeros(1, 1), torch.zeros(1, 1, dtype=torch.long), "median"),  # type: ignore[arg-type]
-        lambda: num_top_words(there(1, 3), 0),
-        lambda: num_top_words(there(1, 3), 1.5),
-        lambda: plausibility_metrics(torch.tensor([[NAN, 1.0]]), torch.tensor([[True, False]]), there(1, 2)),
-    ],
-)
-def test_what_cannot_be_judged_is_refused_in_a_line(wrong: Callable[[], object]) -> None:
-    with pytest.raises(UserError):
-        wrong()
 
 
 MARKS = (

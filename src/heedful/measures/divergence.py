@@ -1,8 +1,8 @@
 """Distances between distributions along the last axis: total variation, Kullback-Leibler, Jensen-Shannon.
 
-Logarithms are natural (nats) and zeros are exact (J&W, W&P and AtteFa add 1e-10 inside their logarithms,
-which moves a Jensen-Shannon divergence by about 1e-10 per unit). A mask says which units are real: whatever
-stands off it, even NaN, neither counts nor receives a gradient. Leading axes are batch axes and broadcast.
+Logarithms are natural (nats) and zeros are exact (J&W, W&P and AtteFa add 1e-10 inside their logarithms, which moves a
+Jensen-Shannon divergence by about 1e-10 per token). Values off the mask, even NaN, neither count nor get a gradient.
+Leading axes are batch axes and broadcast.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from torch import Tensor
 
 
 def total_variation(p: Tensor, q: Tensor) -> Tensor:
-    """Total variation distance of two full class distributions, in [0, 1]: `½ Σ|p - q|` over the last axis.
+    """Total variation distance `½ Σ|p - q|` of two class distributions, in [0, 1].
 
-    For a two-class distribution `[1 - p, p]` this is `|Δp|`, the scale that J&W print for one sigmoid output;
-    W&P and AtteFa print half of it for the same pair.
+    For a two-class distribution `[1 - p, p]` this is `|Δp|`, the scale of J&W for one sigmoid output; W&P and AtteFa
+    print half of it for the same pair.
 
     >>> total_variation(torch.tensor([0.7, 0.2, 0.1]), torch.tensor([0.1, 0.6, 0.3]))
     tensor(0.6000)
@@ -25,21 +25,10 @@ def total_variation(p: Tensor, q: Tensor) -> Tensor:
     return 0.5 * (p - q).abs().sum(-1)
 
 
-def entropy(p: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Shannon entropy in nats, `-Σ p ln p` with `0 ln 0 = 0`.
-
-    >>> entropy(torch.tensor([0.5, 0.5, 0.0]))
-    tensor(0.6931)
-    """
-    p = _zero_off_mask(p, mask)
-    return -(p * torch.log(_replace_zeros(p))).sum(-1)
-
-
 def kullback_leibler(p: Tensor, q: Tensor, mask: Tensor | None = None) -> Tensor:
     """Kullback-Leibler divergence in nats, `Σ p ln(p / q)`: `+inf` where `q = 0 < p`.
 
-    A unit with `p = 0` adds nothing and sends no gradient (the true slope there is infinite), nor does a unit
-    with `q = 0 < p`: every gradient is finite.
+    Entries with `p = 0` (where the true gradient is infinite) or `q = 0 < p` get no gradient: all gradients are finite.
 
     >>> kullback_leibler(torch.tensor([0.5, 0.5, 0.0]), torch.tensor([0.25, 0.25, 0.5]))
     tensor(0.6931)
@@ -55,8 +44,8 @@ def kullback_leibler(p: Tensor, q: Tensor, mask: Tensor | None = None) -> Tensor
 def jensen_shannon(p: Tensor, q: Tensor, mask: Tensor | None = None) -> Tensor:
     """Jensen-Shannon divergence in nats, `½ KL(p‖m) + ½ KL(q‖m)` with `m = (p + q) / 2`, in [0, ln 2].
 
-    It is the divergence, not its square root. A unit with `p = 0` sends no gradient to p through its own
-    logarithm, so that gradients are finite.
+    This is the divergence, not its square root. An entry with `p = 0` sends no gradient to p through its own logarithm,
+    so gradients are finite.
 
     >>> jensen_shannon(torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0]))
     tensor(0.6931)
@@ -67,10 +56,10 @@ def jensen_shannon(p: Tensor, q: Tensor, mask: Tensor | None = None) -> Tensor:
 
 
 def jensen_shannon_bound(attention: Tensor, mask: Tensor | None = None) -> Tensor:
-    """The largest Jensen-Shannon divergence that any distribution on the same real units has to this one.
+    """The largest Jensen-Shannon divergence of any distribution on the same tokens from this one.
 
-    The divergence is convex in the other distribution, hence largest at a single unit, namely the lightest:
-    with its weight `a` the bound is `ln 2 + a/2 ln a - (1 + a)/2 ln(1 + a)`; 0 for one unit and for none.
+    The divergence is convex in the other distribution, so it is largest at a single token, the one with the lowest
+    weight `a`: `ln 2 + a/2 ln a - (1 + a)/2 ln(1 + a)`; 0 for one token and for none.
 
     >>> jensen_shannon_bound(torch.full((5,), 0.2))
     tensor(0.4228)
@@ -79,9 +68,9 @@ def jensen_shannon_bound(attention: Tensor, mask: Tensor | None = None) -> Tenso
         attention = torch.where(mask, attention, torch.ones_like(attention))
     if not attention.shape[-1]:
         return attention.sum(-1)
-    lightest = attention.amin(-1)
-    logarithm = torch.log(_replace_zeros(lightest))
-    return math.log(2) + 0.5 * (lightest * logarithm - (1 + lightest) * torch.log1p(lightest))
+    lowest = attention.amin(-1)
+    logarithm = torch.log(_replace_zeros(lowest))
+    return math.log(2) + 0.5 * (lowest * logarithm - (1 + lowest) * torch.log1p(lowest))
 
 
 def _zero_off_mask(p: Tensor, mask: Tensor | None) -> Tensor:
@@ -89,11 +78,11 @@ def _zero_off_mask(p: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def _replace_zeros(p: Tensor) -> Tensor:
-    # Where p is 0 its logarithm is never wanted: 1 instead gives 0 and cuts the gradient. NaN stays NaN.
+    # The logarithm of a zero is never used: 1 in its place gives 0 and cuts the gradient. NaN stays NaN.
     return torch.where(p == 0, torch.ones_like(p), p)
 
 
 def _terms_against_mixture(p: Tensor, both: Tensor) -> Tensor:
-    # The quotient, not a difference of logarithms: exactly ½ where p = q, and no middle that underflows to 0.
+    # A quotient, not a difference of logarithms: exactly ½ where p = q, and no mean that underflows to 0.
     terms = p * torch.log(2 * (_replace_zeros(p) / both))
     return torch.where(p == 0, torch.zeros_like(p), terms)

@@ -1,8 +1,7 @@
-"""Faithfulness: does the output follow the units that an explanation names? Pure functions from outputs to numbers.
+"""Faithfulness by erasure: does the output follow the units that an explanation ranks highest?
 
-`Evidence` is what a model said about texts with units taken away in the order of their scores, highest first, ties in
-the order of a lot. Each `Measure` makes one number per text of it and says which direction is better, in which range
-it lies (of a probability) and what it means; `MEASURES` is the index. What is undefined is NaN, never 0.
+`ErasureOutputs` holds the outputs of a model on texts whose units were removed in the order of their scores, highest
+first, ties in random order. Each `FaithfulnessMeasure` computes one number per text from it. Undefined values are NaN.
 """
 
 from __future__ import annotations
@@ -21,27 +20,27 @@ from heedful.seeding import random_permutations
 Direction = Literal["higher", "lower"]
 
 AOPC_FRACTIONS = (0.01, 0.05, 0.1, 0.2, 0.5)
-"""Shares of the units that ERASER takes away or leaves (DeYoung et al. 2020)."""
+"""Shares of the units that ERASER removes or keeps (DeYoung et al. 2020)."""
 
 
 @dataclass(frozen=True)
 class ErasureOutputs:
-    """Outputs of one explained class, in float64; a row is a text under one explanation.
+    """Outputs for the explained class, in float64; a row is a text under one explanation.
 
     Args:
-        scores: `[row unit]`, positive for what speaks for the output.
+        scores: `[row unit]`, positive for evidence for the output.
         mask: scored units `[row unit]`.
-        whole: output of the whole text `[row]`.
-        shares: share of the scored units taken at each step `[row step]`, from 0 to 1, never falling.
-        deleted: output without the highest share `[row step]`.
-        inserted: output with nothing but the highest share `[row step]`.
-        flipped: whether the decision without the highest share is another one `[row step]`; None where the output is a
-            number and nothing is decided.
-        without: output without the highest units of each bin `[row bin]`.
-        only: output with nothing but the highest units of each bin `[row bin]`.
-        removed: units taken away together by chance `[row sample unit]`.
-        after: output without these `[row sample]`.
-        shaken: scores under small changes of the input `[row change unit]`; None where nobody asked.
+        full_output: output of the unchanged text `[row]`.
+        fractions: share of the scored units removed at each step `[row step]`, increasing from 0 to 1.
+        deletion_outputs: output without the highest-ranked share `[row step]`.
+        insertion_outputs: output with only the highest-ranked share `[row step]`.
+        decision_changed: whether the predicted class differs without the highest-ranked share `[row step]`; None for
+            regression.
+        comprehensiveness_outputs: output without the highest-ranked units of each bin `[row bin]`.
+        sufficiency_outputs: output with only the highest-ranked units of each bin `[row bin]`.
+        removal_masks: units removed together at random `[row sample unit]`.
+        removal_outputs: output without these `[row sample]`.
+        perturbed_scores: scores under small changes of the input `[row change unit]`; None if not computed.
     """
 
     scores: Tensor
@@ -60,14 +59,14 @@ class ErasureOutputs:
 
 @dataclass(frozen=True)
 class FaithfulnessMeasure:
-    """One number per row of evidence.
+    """One number per row of erasure outputs.
 
     Args:
-        direction: which numbers are better.
-        range: the least and the greatest number, where outputs are probabilities.
-        meaning: the measure in one plain sentence.
-        of: the numbers `[row]`; NaN where undefined.
-        against_null: whether random scores are a fair opponent.
+        direction: which values are better.
+        value_range: least and greatest value where outputs are probabilities.
+        description: the measure in one sentence.
+        compute: the values `[row]`; NaN where undefined.
+        has_random_control: whether random scores are a meaningful control.
     """
 
     name: str
@@ -84,47 +83,45 @@ class FaithfulnessMeasure:
 
 
 def score_ranks(scores: Tensor, mask: Tensor, seeds: Tensor) -> Tensor:
-    """The place of each scored unit `[row unit]`, 0 for the highest score; units off the mask stand behind all.
+    """The rank of each scored unit `[row unit]`, 0 for the highest score; units off the mask rank last.
 
-    Ties are put in an order drawn from the row's seed: neither early nor late words gain by them.
+    Ties are broken at random from the row's seed, so that position in the text gives no advantage.
 
     >>> scores, mask = torch.tensor([[0.1, 0.5, -2.0, 9.0]]), torch.tensor([[True, True, True, False]])
     >>> score_ranks(scores, mask, torch.tensor([3]))
     tensor([[1, 0, 2, 3]])
     """
-    lot = random_permutations(seeds, 1, mask)[:, 0]
-    values = scores.double().masked_fill(~mask, -math.inf).gather(1, lot)
-    order = lot.gather(1, values.argsort(dim=1, descending=True, stable=True))
-    place = torch.arange(scores.shape[1], device=scores.device).expand_as(order)
-    return torch.empty_like(order).scatter_(1, order, place)
+    shuffled = random_permutations(seeds, 1, mask)[:, 0]
+    values = scores.double().masked_fill(~mask, -math.inf).gather(1, shuffled)
+    order = shuffled.gather(1, values.argsort(dim=1, descending=True, stable=True))
+    ranks = torch.arange(scores.shape[1], device=scores.device).expand_as(order)
+    return torch.empty_like(order).scatter_(1, order, ranks)
 
 
 def bin_counts(units: Tensor, bins: Sequence[float] = AOPC_FRACTIONS) -> Tensor:
-    """How many units each bin holds `[row bin]`: `ceil(share * units)`, so at least one where there is one.
+    """How many units each bin holds `[row bin]`: `ceil(share * units)`.
 
     >>> bin_counts(torch.tensor([3, 40])).tolist()
     [[1, 1, 1, 1, 2], [1, 2, 4, 8, 20]]
     """
     exact = units.double().unsqueeze(1) * torch.tensor(bins, dtype=torch.float64, device=units.device)
-    # 0.07 * 100 is a little above 7 in binary: that must not make it 8.
+    # 0.07 * 100 is slightly above 7 in binary: that must not become 8.
     return (exact - 1e-9).ceil().long()
 
 
 def step_counts(units: Tensor, steps: int) -> Tensor:
-    """How many units are taken at each of the steps 0 ... `steps` `[row step]`: round(j * units / steps).
-
-    Where a text has fewer units than steps, every count is met and some twice.
+    """How many units are removed at each of the steps 0 ... `steps` `[row step]`: round(j * units / steps).
 
     >>> step_counts(torch.tensor([2, 8]), 4).tolist()
     [[0, 0, 1, 1, 2], [0, 2, 4, 6, 8]]
     """
     numbers = torch.arange(steps + 1, device=units.device)
-    # Whole numbers, halves down: no rounding that differs between machines.
+    # Integer arithmetic, halves down: no rounding that differs between machines.
     return (2 * numbers * units.unsqueeze(1) + steps - 1) // (2 * steps)
 
 
 def area_under_curve(fractions: Tensor, outputs: Tensor) -> Tensor:
-    """The area under outputs over shares `[... step]`, by trapezes; steps that take nothing add nothing.
+    """The area under outputs over fractions `[... step]`, by the trapezoidal rule.
 
     >>> area_under_curve(torch.tensor([0.0, 0.5, 1.0]), torch.tensor([1.0, 0.5, 0.5]))
     tensor(0.6250)
@@ -135,52 +132,43 @@ def area_under_curve(fractions: Tensor, outputs: Tensor) -> Tensor:
 def decision_flip_fraction(fractions: Tensor, decision_changed: Tensor) -> Tensor:
     """The least share `[...]` whose removal changes the decision; 1 where none does.
 
-    >>> shares = torch.tensor([0.0, 0.25, 0.5, 1.0])
-    >>> decision_flip_fraction(shares, torch.tensor([False, False, True, False]))
+    >>> fractions = torch.tensor([0.0, 0.25, 0.5, 1.0])
+    >>> decision_flip_fraction(fractions, torch.tensor([False, False, True, False]))
     tensor(0.5000)
     """
     return fractions.masked_fill(~decision_changed, 1.0).amin(-1)
 
 
-def monotonicity(evidence: ErasureOutputs) -> Tensor:
-    """Spearman's correlation of what each step of deletion takes from the output with the mean score that it takes.
+def monotonicity(outputs: ErasureOutputs) -> Tensor:
+    """Spearman's correlation between the drop of the output at each deletion step and the mean score of its units.
 
-    Steps that take no unit are left out. Losses are ranked to five decimals and mean scores to nine digits: what is
-    closer is tied. Undefined where fewer than two steps are left, all scores or all losses are equal, or a score is
-    no finite number. `[row]`, from -1 to 1.
+    Steps that remove no unit are skipped. Drops are ranked to five decimals and mean scores to nine digits; closer
+    values are tied. NaN for fewer than two steps, constant scores or drops, or a score that is not finite. `[row]`,
+    from -1 to 1.
     """
-    units = evidence.mask.sum(1, keepdim=True)
-    counts = (evidence.fractions * units).round().long()
-    taken = counts.diff(dim=1)
-    odd = ~evidence.scores.isfinite() & evidence.mask
-    scores = evidence.scores.double().masked_fill(odd, 0.0).masked_fill(~evidence.mask, -math.inf)
+    units = outputs.mask.sum(1, keepdim=True)
+    counts = (outputs.fractions * units).round().long()
+    removed = counts.diff(dim=1)
+    not_finite = ~outputs.scores.isfinite() & outputs.mask
+    scores = outputs.scores.double().masked_fill(not_finite, 0.0).masked_fill(~outputs.mask, -math.inf)
     ordered = scores.sort(1, descending=True).values
     totals = torch.nn.functional.pad(ordered.masked_fill(ordered.isinf(), 0.0).cumsum(1), (1, 0))
-    means = totals.gather(1, counts).diff(dim=1) / taken.clamp(min=1)
+    means = totals.gather(1, counts).diff(dim=1) / removed.clamp(min=1)
     means = means / means.abs().amax(1, keepdim=True).clamp(min=torch.finfo(means.dtype).tiny)
-    losses = -evidence.deletion_outputs.diff(dim=1)
-    found = spearman((losses * 1e5).round(), (means * 1e9).round(), taken > 0).value
-    return found.masked_fill(odd.any(1), math.nan)
-
-
-def infidelity(sums: Tensor, changes: Tensor) -> Tensor:
-    """Yeh et al. (2019): the mean over samples of `(sum of scores removed - change of the output)²`, `[...]`.
-
-    Args:
-        sums: the sum of the scores of the units removed together `[... sample]`.
-        changes: output of the whole minus output without them `[... sample]`.
-
-    >>> infidelity(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 1.0]))
-    tensor(0.5000)
-    """
-    return (sums - changes).square().mean(-1)
+    drops = -outputs.deletion_outputs.diff(dim=1)
+    correlation = spearman((drops * 1e5).round(), (means * 1e9).round(), removed > 0).value
+    return correlation.masked_fill(not_finite.any(1), math.nan)
 
 
 def relative_infidelity(sums: Tensor, changes: Tensor) -> Tensor:
-    """Infidelity on the best scale, as a share of what scores of zero leave unexplained, `[...]`, from 0 to 1.
+    """Infidelity (Yeh et al. 2019) on the best scale, relative to scores of zero, `[...]`, from 0 to 1.
 
-    `min over b >= 0 of mean (b sum - change)² / mean change²`: methods differ in scale, and attention has none, so
-    scale is forgiven, but not the wrong sign. Undefined where nothing changes at all.
+    `min over b >= 0 of mean (b sum - change)² / mean change²`: methods differ in scale and attention has none, so the
+    scale is fitted, but not the sign. NaN where no output changes.
+
+    Args:
+        sums: the sum of the scores of the units removed together `[... sample]`.
+        changes: output of the unchanged text minus the output without them `[... sample]`.
 
     >>> relative_infidelity(torch.tensor([[1.0, 2.0], [-1.0, -2.0]]), torch.tensor([[5.0, 10.0], [5.0, 10.0]]))
     tensor([0., 1.])
@@ -191,13 +179,13 @@ def relative_infidelity(sums: Tensor, changes: Tensor) -> Tensor:
 
 
 def sensitivity(scores: Tensor, perturbed_scores: Tensor) -> Tensor:
-    """Yeh et al. (2019): the largest `|scores under a change - scores| / |scores|` over small changes, `[row]`.
+    """Max-sensitivity (Yeh et al. 2019): the largest `|perturbed scores - scores| / |scores|`, `[row]`.
 
-    Undefined where all scores are zero.
+    NaN where all scores are zero.
 
     Args:
         scores: `[row unit]`, zero off the mask.
-        shaken: `[row change unit]`.
+        perturbed_scores: `[row change unit]`.
 
     >>> sensitivity(torch.tensor([[3.0, 4.0]]), torch.tensor([[[3.0, 4.0], [3.0, 3.0]]]))
     tensor([0.2000])
@@ -207,29 +195,21 @@ def sensitivity(scores: Tensor, perturbed_scores: Tensor) -> Tensor:
     return torch.where(size > 0, moved / size, math.nan)
 
 
-def _comprehensiveness(evidence: ErasureOutputs) -> Tensor:
-    return (evidence.full_output.unsqueeze(1) - evidence.comprehensiveness_outputs).mean(1)
+def _decision_flip(outputs: ErasureOutputs) -> Tensor:
+    if outputs.decision_changed is None:
+        return torch.full_like(outputs.full_output, math.nan)
+    return decision_flip_fraction(outputs.fractions, outputs.decision_changed)
 
 
-def _sufficiency(evidence: ErasureOutputs) -> Tensor:
-    return (evidence.full_output.unsqueeze(1) - evidence.sufficiency_outputs).mean(1)
+def _infidelity(outputs: ErasureOutputs) -> Tensor:
+    sums = torch.einsum("ru,rsu->rs", outputs.scores.double(), outputs.removal_masks.double())
+    return relative_infidelity(sums, outputs.full_output.unsqueeze(1) - outputs.removal_outputs)
 
 
-def _decision_flip(evidence: ErasureOutputs) -> Tensor:
-    if evidence.decision_changed is None:
-        return torch.full_like(evidence.full_output, math.nan)
-    return decision_flip_fraction(evidence.fractions, evidence.decision_changed)
-
-
-def _infidelity(evidence: ErasureOutputs) -> Tensor:
-    sums = torch.einsum("ru,rsu->rs", evidence.scores.double(), evidence.removal_masks.double())
-    return relative_infidelity(sums, evidence.full_output.unsqueeze(1) - evidence.removal_outputs)
-
-
-def _sensitivity(evidence: ErasureOutputs) -> Tensor:
-    if evidence.perturbed_scores is None:
-        return torch.full_like(evidence.full_output, math.nan)
-    return sensitivity(evidence.scores.double(), evidence.perturbed_scores.double())
+def _sensitivity(outputs: ErasureOutputs) -> Tensor:
+    if outputs.perturbed_scores is None:
+        return torch.full_like(outputs.full_output, math.nan)
+    return sensitivity(outputs.scores.double(), outputs.perturbed_scores.double())
 
 
 FAITHFULNESS_MEASURES: Mapping[str, FaithfulnessMeasure] = {
@@ -239,59 +219,59 @@ FAITHFULNESS_MEASURES: Mapping[str, FaithfulnessMeasure] = {
             "aopc_comprehensiveness",
             "higher",
             (-1.0, 1.0),
-            "How much the output falls when the top 1, 5, 10, 20 and 50 % of the units are taken away, on average.",
-            _comprehensiveness,
+            "Mean drop of the output when the top 1, 5, 10, 20 and 50 % of the units are removed.",
+            lambda outputs: (outputs.full_output.unsqueeze(1) - outputs.comprehensiveness_outputs).mean(1),
         ),
         FaithfulnessMeasure(
             "aopc_sufficiency",
             "lower",
             (-1.0, 1.0),
-            "How much the output falls when only the top 1, 5, 10, 20 and 50 % of the units are left, on average.",
-            _sufficiency,
+            "Mean drop of the output when only the top 1, 5, 10, 20 and 50 % of the units are kept.",
+            lambda outputs: (outputs.full_output.unsqueeze(1) - outputs.sufficiency_outputs).mean(1),
         ),
         FaithfulnessMeasure(
             "decision_flip",
             "lower",
             (0.0, 1.0),
-            "The share of the units, highest first, that must go before the decision changes; 1 if it never does.",
+            "Share of the units, highest first, that must be removed to change the decision; 1 if it never changes.",
             _decision_flip,
         ),
         FaithfulnessMeasure(
             "deletion_auc",
             "lower",
             (0.0, 1.0),
-            "The mean output while the units are taken away one after the other, highest first.",
-            lambda evidence: area_under_curve(evidence.fractions, evidence.deletion_outputs),
+            "Mean output while the units are removed one by one, highest first.",
+            lambda outputs: area_under_curve(outputs.fractions, outputs.deletion_outputs),
         ),
         FaithfulnessMeasure(
             "insertion_auc",
             "higher",
             (0.0, 1.0),
-            "The mean output while the units are put into an empty text one after the other, highest first.",
-            lambda evidence: area_under_curve(evidence.fractions, evidence.insertion_outputs),
+            "Mean output while the units are added to an empty text one by one, highest first.",
+            lambda outputs: area_under_curve(outputs.fractions, outputs.insertion_outputs),
         ),
         FaithfulnessMeasure(
             "monotonicity",
             "higher",
             (-1.0, 1.0),
-            "Whether units with higher scores take more of the output with them, as a rank correlation.",
+            "Rank correlation between the scores of units and the drop of the output when they are removed.",
             monotonicity,
         ),
         FaithfulnessMeasure(
             "infidelity",
             "lower",
             (0.0, 1.0),
-            "The share of the changes under random removals that the removed units' scores do not account for.",
+            "Share of the output changes under random removals that the scores of the removed units do not explain.",
             _infidelity,
         ),
         FaithfulnessMeasure(
             "sensitivity",
             "lower",
             (0.0, math.inf),
-            "How far the scores move, at most, when the input is changed by next to nothing.",
+            "Largest relative change of the scores under very small changes of the input.",
             _sensitivity,
             has_random_control=False,
         ),
     )
 }
-"""Every measure of faithfulness by name; `sensitivity` is about steadiness, and needs the method to be run anew."""
+"""Every faithfulness measure by name; `sensitivity` is about robustness and reruns the method on perturbed inputs."""

@@ -264,7 +264,7 @@ class HeadScoreRecorder(AttentionHook):
         return HeadTrace(torch.stack(self.scores, 1), logits)
 
     def _mean_scores(self, inputs: AttentionInputs) -> Tensor:
-        rows, mask = query_weights(self.mask, inputs.query.dtype), inputs.mask
+        rows, mask = query_weights(self.mask, inputs.query.shape[2], inputs.query.dtype), inputs.mask
         if mask is None or bool((mask == mask[:, :, :1]).all()):
             query = torch.einsum("bq,bhqd->bhd", rows, inputs.query)
             return torch.einsum("bhd,bhud->bhu", query, inputs.key) * inputs.scale

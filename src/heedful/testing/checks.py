@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Generator, Tensor
 
-from heedful.measures.bootstrap import paired_bootstrap
+from heedful.measures.bootstrap import bootstrap_interval
 from heedful.measures.erasure import Direction, FaithfulnessMeasure
 from heedful.models.attentive import Additive, Attentive
 from heedful.models.bag_of_words import VOCAB_SIZE, LinearBagOfWords, random_texts
@@ -368,6 +368,6 @@ def _compare_with_control(direction: Direction, right: Tensor, wrong: Tensor, na
         return CheckResult(law, passed=False, reason="it is undefined for nearly every text")
     sign = 1.0 if direction == "higher" else -1.0
     generator = Generator().manual_seed(0)
-    interval = paired_bootstrap(sign * right[both], sign * wrong[both], generator=generator).interval
+    interval = bootstrap_interval(sign * (right[both] - wrong[both]), generator=generator)
     means = f"mean {float(right[both].mean()):.3f} against {float(wrong[both].mean()):.3f}, {direction} is better"
     return CheckResult(law, interval.low > 0, f"{means}; better by {interval.low:.3f} to {interval.high:.3f}")

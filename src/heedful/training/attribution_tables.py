@@ -41,20 +41,29 @@ from heedful.core.remembering import remembering
 from heedful.data.tokenization import SPECIAL_TOKENS, UNK
 from heedful.measures.rationale_agreement import (
     PLAUSIBILITY_MEASURES,
-    Pooling,
     RankBy,
     TopK,
-    check_rank_by,
     has_partial_rationale,
     plausibility_metrics,
-    pool_by_word,
     ranking_key,
 )
 from heedful.store.recipe import OMIT_IF_DEFAULT, Artefact, Json, Recipe, derive_seed
 from heedful.store.workspace import Workspace
 from heedful.training.model_recipe import LoadedModel, ModelRecipe, to_json
 from heedful.training.trainer import inference_batches
-from heedful.types import Batch, Example, Method, Model, Split, SupportsPreparation, UserError, read_heads
+from heedful.types import (
+    Batch,
+    Example,
+    Method,
+    Model,
+    Pooling,
+    Split,
+    SupportsPreparation,
+    UserError,
+    check_choice,
+    pool_by_word,
+    read_heads,
+)
 
 COMPLETENESS_NOTE = "missed"
 """The name in the notes of an attribution."""
@@ -299,7 +308,7 @@ class HeadPlausibility(Recipe):
     rank: RankBy = field(default="score", metadata=OMIT_IF_DEFAULT)
 
     def __post_init__(self) -> None:
-        check_rank_by(self.rank)
+        check_choice("rank", self.rank, RankBy)
 
     def make(self, workspace: Workspace) -> Artefact:
         """The tensor `plausibility` `[text part map measure]`, all layers before all heads, and the texts' uids."""

@@ -37,7 +37,7 @@ from heedful.attributions.perturbation import (
     logits_keeping,
 )
 from heedful.figures import Axis, Bars, Figure, Lines, Series
-from heedful.measures.bootstrap import paired_bootstrap
+from heedful.measures.bootstrap import bootstrap_interval
 from heedful.measures.erasure import (
     FAITHFULNESS_MEASURES,
     Direction,
@@ -561,7 +561,7 @@ def _excess_over_control(measure: str, method: str, values: _Values, control: _V
     excess, low, high = (float((better - chance).mean()) if both.any() else math.nan), math.nan, math.nan
     if both.sum() >= MIN_TEXTS:
         generator = Generator().manual_seed(derive_seed("faithfulness", measure, method))
-        interval = paired_bootstrap(better, chance, resamples=RESAMPLES, generator=generator).interval
+        interval = bootstrap_interval(better - chance, resamples=RESAMPLES, generator=generator)
         low, high = interval.low, interval.high
     found = {"excess": excess, "low": low, "high": high, "undefined": float((~both).sum())}
     return {f"{name}.{place}": value for name, value in found.items()}

@@ -26,7 +26,7 @@ from torch import Generator, Tensor
 
 from heedful.attributions.perturbation import Random
 from heedful.figures import Axis, Bars, Figure, Series
-from heedful.measures.bootstrap import bootstrap_interval, paired_bootstrap
+from heedful.measures.bootstrap import bootstrap_interval
 from heedful.measures.erasure import FAITHFULNESS_MEASURES
 from heedful.measures.rank_correlation import kendall_matrix
 from heedful.store.recipe import Artefact, Recipe, derive_seed
@@ -163,7 +163,7 @@ def compare_with_control(measure: str, truth: NDArray[np.float64], control: NDAr
     if len(gap) < MIN_TEXTS:
         return ControlComparison(len(gap), share, float(gap.mean()), math.nan, math.nan)
     generator = Generator().manual_seed(derive_seed("measuring", measure))
-    interval = paired_bootstrap(better, worse, generator=generator).interval
+    interval = bootstrap_interval(gap, generator=generator)
     return ControlComparison(len(gap), share, interval.estimate, interval.low, interval.high)
 
 

@@ -30,14 +30,10 @@ from heedful.figures import Axis, Bars, Figure, Histogram, Series
 from heedful.measures.bootstrap import bootstrap_means, percentile_bounds
 from heedful.measures.rationale_agreement import (
     PLAUSIBILITY_MEASURES,
-    Pooling,
     RankBy,
     TopK,
-    check_pooling,
-    check_rank_by,
     check_top_k,
     plausibility_metrics,
-    pool_by_word,
     ranking_key,
 )
 from heedful.models.attentive import Attentive
@@ -53,7 +49,7 @@ from heedful.training.attribution_tables import (
 from heedful.training.model_recipe import ModelRecipe
 from heedful.trials._trial import Trial
 from heedful.trials.agreement import method_name
-from heedful.types import Method, Split, UserError
+from heedful.types import Method, Pooling, Split, UserError, check_choice, pool_by_word
 
 _TEXTS_PER_CHUNK = 256
 
@@ -72,9 +68,9 @@ class PlausibilityEvaluator:
     top: TopK = "rationale"
 
     def __post_init__(self) -> None:
-        check_pooling(self.pooling)
+        check_choice("pooling", self.pooling, Pooling)
         check_top_k(self.top)
-        check_rank_by(self.rank)
+        check_choice("rank", self.rank, RankBy)
 
     def __call__(self, tables: Mapping[str, pd.DataFrame], rationales: Rationales) -> pd.DataFrame:
         """A row per text, part and method, in the order of `tables`: words, marked ones, status and every measure.
