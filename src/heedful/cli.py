@@ -159,7 +159,7 @@ def _result_line(trial: Trial, workspace: Workspace) -> str:
     about = artefact.notes["about"]
     assert isinstance(about, Mapping)
     where = f"{about['corpus']}, {about['encoder']}, {about['attention']}, seed {about['seed']}"
-    return f"{trial.name} ({where}): {trial.interpretation(trial.flat_summary(artefact.table))}"
+    return f"{trial.name} ({where}): {trial.interpret_table(artefact.table)}"
 
 
 app = typer.Typer(

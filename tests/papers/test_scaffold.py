@@ -327,7 +327,7 @@ def test_a_little_run_of_all_of_it_finishes_and_says_what_came_out(
     trial = simulability(recipes)
     summary = trial.flat_summary(workspace.get(trial).table)
     assert {name.split(".")[1] for name in summary if name.startswith("median.")} == {name for name, _ in trial.arms}
-    assert "students that see the teacher's answers alone" in trial.interpretation(summary)
+    assert "students that see the teacher's answers alone" in trial.flat_interpretation(summary)
     for marked in (recipe for recipe in recipes if isinstance(recipe, Plausibility)):
         found = marked.summary(workspace.get(marked).table)
         assert found["judged"] > 0

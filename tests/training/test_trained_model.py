@@ -81,7 +81,7 @@ def test_performance_has_a_row_per_test_instance_and_the_scores_of_the_subject(w
     assert isinstance(scores, dict)
     assert Performance.flat_summary(artefact.table) == pytest.approx(scores["test"])
     assert len(artefact.table) == 40
-    assert "right on" in Performance.interpretation(Performance.flat_summary(artefact.table))
+    assert "right on" in Performance.interpret_table(artefact.table)
     assert len(Performance.figures(artefact.table)) == 1
 
 

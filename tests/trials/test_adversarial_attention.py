@@ -222,7 +222,7 @@ def test_a_text_of_one_word_has_no_share_and_no_other_attention() -> None:
     assert math.isnan(found["share"][0])
     assert found["adversary"][0] == [1.0]
     single = AdversarialAttention.flat_summary(found.head(1))
-    assert "no other weights exist" in AdversarialAttention.interpretation(single)
+    assert "no other weights exist" in AdversarialAttention.flat_interpretation(single)
     assert AdversarialAttention.flat_summary(found)["share_of_bound"] == pytest.approx(found["share"][1])
 
 
@@ -333,13 +333,13 @@ def test_figures_four_and_five_are_drawn_from_the_rows() -> None:
 
 def test_the_reading_says_how_sure_it_is() -> None:
     table = hand_made()
-    mixed = AdversarialAttention.interpretation(AdversarialAttention.flat_summary(table))
+    mixed = AdversarialAttention.flat_interpretation(AdversarialAttention.flat_summary(table))
     assert "80% as far" in mixed
     assert "within 0.05" in mixed
     assert "75% of the texts" in mixed
     assert "For 1 texts they were found by search" in mixed
-    assert "proven" in AdversarialAttention.interpretation(AdversarialAttention.flat_summary(table.head(3)))
-    assert "even farther ones may exist" in AdversarialAttention.interpretation(
+    assert "proven" in AdversarialAttention.flat_interpretation(AdversarialAttention.flat_summary(table.head(3)))
+    assert "even farther ones may exist" in AdversarialAttention.flat_interpretation(
         AdversarialAttention.flat_summary(table.tail(1))
     )
 
@@ -347,5 +347,5 @@ def test_the_reading_says_how_sure_it_is() -> None:
 def test_an_empty_table_is_summed_and_drawn() -> None:
     empty = hand_made().head(0)
     assert AdversarialAttention.flat_summary(empty)["n"] == 0
-    assert AdversarialAttention.interpretation(AdversarialAttention.flat_summary(empty)).endswith(".")
+    assert AdversarialAttention.flat_interpretation(AdversarialAttention.flat_summary(empty)).endswith(".")
     assert len(AdversarialAttention.figures(empty)) == 2

@@ -102,30 +102,32 @@ def test_a_sagging_curve_is_called_easily_manipulated_and_a_bulging_one_not() ->
     bulging = AdversarialTradeoff.flat_summary(made_up({0.0: (0.0, 0.0), 1e-3: (0.1, 0.35), 1.0: (0.69, 0.4)}))
     assert sagging["convexity"] < 0.3
     assert bulging["convexity"] > 1.5
-    assert "sags" in AdversarialTradeoff.interpretation(sagging)
-    assert "bulges" in AdversarialTradeoff.interpretation(bulging)
+    assert "sags" in AdversarialTradeoff.flat_interpretation(sagging)
+    assert "bulges" in AdversarialTradeoff.flat_interpretation(bulging)
     assert math.isnan(sagging["seed_jsd"])
 
 
 def test_a_copy_that_costs_something_is_not_held_against_the_distance() -> None:
     flat = AdversarialTradeoff.flat_summary(made_up({0.0: (0.02, 0.02), 1e-3: (0.4, 0.022), 1e-2: (0.66, 0.03)}))
     assert flat["least_tvd"] == pytest.approx(0.02)
-    assert "distance is cheap" in AdversarialTradeoff.interpretation(flat)
+    assert "distance is cheap" in AdversarialTradeoff.flat_interpretation(flat)
 
 
 def test_one_lambda_makes_no_curve_whatever_it_reached() -> None:
     for reached in (0.02, 0.6):
-        told = AdversarialTradeoff.interpretation(AdversarialTradeoff.flat_summary(made_up({0.0: (reached, 0.01)})))
+        told = AdversarialTradeoff.flat_interpretation(
+            AdversarialTradeoff.flat_summary(made_up({0.0: (reached, 0.01)}))
+        )
         assert told.endswith("The curve has one point only: give more lambdas to see its shape.")
 
 
 def test_distance_is_not_called_cheap_where_nobody_went_far() -> None:
     near = AdversarialTradeoff.flat_summary(made_up({0.0: (0.02, 0.01), 1e-4: (0.05, 0.012)}))
-    assert AdversarialTradeoff.interpretation(near).endswith(
+    assert AdversarialTradeoff.flat_interpretation(near).endswith(
         "But no adversary went far (JSD 0.05): give larger lambdas."
     )
     still = AdversarialTradeoff.flat_summary(made_up({0.0: (0.0, 0.3), 1e-4: (0.0, 0.01)}))
-    assert AdversarialTradeoff.interpretation(still).endswith(
+    assert AdversarialTradeoff.flat_interpretation(still).endswith(
         "But no adversary went far (JSD 0.00): give larger lambdas."
     )
 

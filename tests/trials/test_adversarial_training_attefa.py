@@ -134,7 +134,7 @@ def test_where_the_decoder_ignores_attention_other_attention_is_free(workspace: 
     assert summary["base_accuracy"] > 0.9
     assert summary["share_of_mean_bound"] > 0.5
     assert summary["attefa"] < 0.01
-    assert "almost anything" in AtteFa.interpretation(summary)
+    assert "almost anything" in AtteFa.flat_interpretation(summary)
 
 
 def test_where_all_states_are_alike_free_weights_reach_the_bound_and_none_can_be_learned(workspace: Workspace) -> None:
@@ -146,7 +146,7 @@ def test_where_all_states_are_alike_free_weights_reach_the_bound_and_none_can_be
     # Hidden states are all alike, so no attention can be learned either, and what is predicted is a constant.
     assert summary["tvd"] < 0.005
     assert summary["jsd"] < 1e-6
-    assert AtteFa.interpretation(summary).startswith(
+    assert AtteFa.flat_interpretation(summary).startswith(
         "AtteFa says nothing here (it is not even defined): the base predicts"
     )
 
@@ -156,7 +156,7 @@ def test_one_decisive_word_costs_what_a_constant_prediction_costs(workspace: Wor
     summary = AtteFa.flat_summary(workspace.get(trial).table)
     assert summary["base_accuracy"] > 0.85
     assert summary["attefa"] == pytest.approx(summary["collapse"], rel=0.1)
-    assert "gave up" in AtteFa.interpretation(summary)
+    assert "gave up" in AtteFa.flat_interpretation(summary)
 
 
 def test_on_one_informative_word_the_divergence_is_that_of_two_bins(workspace: Workspace) -> None:
@@ -187,9 +187,9 @@ def test_means_and_both_deviations_and_the_floor_by_hand() -> None:
     assert summary["sample_std_attefa"] == pytest.approx(0.1 * math.sqrt(2))
     assert summary["floor"] == pytest.approx(0.05)
     assert summary["epoch"] == 4
-    assert "noise floor" in AtteFa.interpretation(summary)
+    assert "noise floor" in AtteFa.flat_interpretation(summary)
     still = AtteFa.flat_summary(table.assign(attefa=math.nan, collapse=math.nan, jsd=0.0))
-    assert AtteFa.interpretation(still).startswith(
+    assert AtteFa.flat_interpretation(still).startswith(
         "AtteFa is not defined here: no adversary's attention moved away from the base's"
     )
 

@@ -268,7 +268,7 @@ def test_a_share_is_drawn_and_told_from_nothing_to_all_and_a_correlation_is_not(
         assert isinstance(matrix, Matrix)
         assert gradient.x.limits == matrix.limits == (low, 1.0)
         summary = Agreement.flat_summary(table)
-        assert said in Agreement.interpretation(summary)
+        assert said in Agreement.flat_interpretation(summary)
         assert summary.get("lowest") == (None if measure == "kendall" else 0.0)
 
 
@@ -501,31 +501,31 @@ def test_attention_of_another_seed_stands_beside_the_nulls_but_is_not_called_one
 
 def test_the_reading_weighs_attention_against_chance_and_the_other_measures() -> None:
     summary = Agreement.flat_summary(known())
-    less = Agreement.interpretation(summary)
+    less = Agreement.flat_interpretation(summary)
     assert "attention agrees with gradient at 0.30 and loo at 0.00, where 1 is" in less
     assert "as chance has it: random at 0.00." in less
     assert "agree with each other at 0.60." in less
     assert less.endswith("less than they do with each other.")
-    assert Agreement.interpretation({**summary, "mean.attention~gradient": 0.1}).endswith(
+    assert Agreement.flat_interpretation({**summary, "mean.attention~gradient": 0.1}).endswith(
         "hardly more than chance does."
     )
-    assert Agreement.interpretation({**summary, "mean.attention~loo": 0.9}).endswith(
+    assert Agreement.flat_interpretation({**summary, "mean.attention~loo": 0.9}).endswith(
         "no less than they do with each other."
     )
     nothing = {**summary, "mean.attention~gradient": math.nan, "mean.attention~loo": math.nan}
-    assert Agreement.interpretation(nothing).endswith("nothing can be said.")
+    assert Agreement.flat_interpretation(nothing).endswith("nothing can be said.")
 
 
 def test_variants_of_one_method_do_not_count_as_measures_that_agree() -> None:
     summary = Agreement.flat_summary(known().replace("loo", "gradient(no-cut)"))
-    assert "agree with each other" not in Agreement.interpretation(summary)
-    assert Agreement.interpretation(summary).endswith("more than chance does.")
+    assert "agree with each other" not in Agreement.flat_interpretation(summary)
+    assert Agreement.flat_interpretation(summary).endswith("more than chance does.")
 
 
 def test_the_reading_tells_what_another_training_gives(table: pd.DataFrame) -> None:
     summary = Agreement.flat_summary(table)
     again = summary["mean.attention~attention-of-another-seed"]
-    told = Agreement.interpretation(summary)
+    told = Agreement.flat_interpretation(summary)
     assert f"The same model trained from another seed agrees with it at {again:.2f}." in told
     assert "as chance has it: random at 0.03 and permuted-attention at 0.06." in told
 

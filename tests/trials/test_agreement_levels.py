@@ -98,8 +98,8 @@ def test_what_was_compared_is_told_in_words_and_on_axes_and_the_usual_is_not(
         assert [name for name in ("by_word", "special_tokens") if name in summary] == [
             name for name, so in (("by_word", level == "word"), ("special_tokens", specials)) if so
         ]
-        assert said in Agreement.interpretation(summary)
-        assert ("Special symbols" in Agreement.interpretation(summary)) == specials
+        assert said in Agreement.flat_interpretation(summary)
+        assert ("Special symbols" in Agreement.flat_interpretation(summary)) == specials
         figure = Agreement.figures(table)[0]
         assert isinstance(figure, Histogram)
         assert figure.x.label == axis

@@ -246,7 +246,7 @@ def test_what_the_model_needs_beats_random_and_its_reverse_is_worse(table: pd.Da
         if measure.has_random_control:
             assert summary[f"low.{name}.leave-one-out(logit)"] > 0
             assert summary[f"high.{name}.opposite"] < 0
-    told = Faithfulness.interpretation(summary)
+    told = Faithfulness.flat_interpretation(summary)
     assert "Leave-one-out(logit) beats random scores on all 7 measures." in told
     assert (
         "Opposite beats random scores on none of 7 measures, and is worse than them on aopc comprehensiveness" in told
@@ -270,7 +270,7 @@ def test_few_texts_give_no_interval_and_that_is_said(table: pd.DataFrame) -> Non
     summary = Faithfulness.flat_summary(few)
     assert math.isnan(summary["low.deletion_auc.attention"])
     assert math.isfinite(summary["excess.deletion_auc.attention"])
-    assert "no interval" in Faithfulness.interpretation(summary)
+    assert "no interval" in Faithfulness.flat_interpretation(summary)
 
 
 def test_figures_show_curves_from_the_whole_text_and_gains_with_their_intervals(table: pd.DataFrame) -> None:
@@ -298,7 +298,7 @@ def test_a_random_method_is_not_its_own_opponent_and_other_seeds_are(workspace: 
     summary = trial.flat_summary(found.table)
     assert summary["low.aopc_comprehensiveness.random(seed-1)"] < 0 < summary["high.deletion_auc.random(seed-1)"]
     alone = workspace.get(Faithfulness(SUBJECT, (Random(),), steps=4, samples=2)).table
-    assert "only random scores" in Faithfulness.interpretation(Faithfulness.flat_summary(alone))
+    assert "only random scores" in Faithfulness.flat_interpretation(Faithfulness.flat_summary(alone))
 
 
 @dataclass(frozen=True)
@@ -341,17 +341,17 @@ def test_scores_without_signs_are_named_and_the_signed_form_of_leaving_one_out_i
 ) -> None:
     summary = Faithfulness.flat_summary(table)
     assert [name for name in summary if name.startswith("unsigned.")] == ["unsigned.attention"]
-    assert Faithfulness.interpretation(summary).endswith(
+    assert Faithfulness.flat_interpretation(summary).endswith(
         "Without signs are the scores of attention: what speaks against the prediction may go first there."
     )
     before = Faithfulness.flat_summary(table.drop(columns="unsigned"))
-    assert "Without signs" not in Faithfulness.interpretation(before)
+    assert "Without signs" not in Faithfulness.flat_interpretation(before)
     trial = Faithfulness(SUBJECT, (RawAttention(), LeaveOneOut()), steps=4, samples=2)
-    assert "of attention, leave-one-out: what" in Faithfulness.interpretation(
+    assert "of attention, leave-one-out: what" in Faithfulness.flat_interpretation(
         trial.flat_summary(workspace.get(trial).table)
     )
     sizes = workspace.get(replace(trial, absolute=True)).table
-    assert "Without signs" not in Faithfulness.interpretation(Faithfulness.flat_summary(sizes))
+    assert "Without signs" not in Faithfulness.flat_interpretation(Faithfulness.flat_summary(sizes))
 
 
 def test_methods_in_their_form_with_signs_put_what_speaks_against_the_prediction_last(workspace: Workspace) -> None:

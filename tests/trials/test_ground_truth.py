@@ -91,7 +91,7 @@ def test_slopes_and_deletions_recover_what_each_word_adds_and_random_scores_do_n
     assert summary[f"signed_tau.{names[0]}"] > 0.99
     assert summary[f"tau.{names[1]}"] > 0.99
     assert abs(summary["tau.random"]) < 0.15
-    assert "random" not in GroundTruth.interpretation(summary).split("Better than chance")[1].split(".")[0]
+    assert "random" not in GroundTruth.flat_interpretation(summary).split("Better than chance")[1].split(".")[0]
 
 
 def test_texts_whose_telling_word_is_not_used_do_not_count(workspace: Workspace) -> None:
@@ -193,7 +193,7 @@ def test_on_a_model_that_adds_every_measure_of_faithfulness_puts_the_truth_first
     assert found["agreement"] == {"random": True, "adversarial": True}
     # Attention is uniform here: nothing can agree with it.
     assert found["agreement_with_attention"] == {"random": None, "adversarial": None}
-    told = GroundTruth.interpretation(summary)
+    told = GroundTruth.flat_interpretation(summary)
     assert "above all that is wrong: aopc comprehensiveness, " in told
     assert "Measures that cannot be judged: agreement with attention." in told
     assert "adversarial" not in told
@@ -216,7 +216,7 @@ def test_a_measure_that_cannot_tell_the_truth_from_what_is_wrong_is_named() -> N
     summary = {"n": 40.0, "used": 40.0, "precision.random": 0.2, "low.random": 0.1, "high.random": 0.3}
     summary |= {"above_random_low.agreement": 0.2, "above_adversarial_low.agreement": -0.1}
     summary |= {"above_random_low.deletion_auc": -0.2, "above_adversarial_low.deletion_auc": -0.1}
-    told = GroundTruth.interpretation(summary)
+    told = GroundTruth.flat_interpretation(summary)
     assert "do not, beyond doubt: deletion auc (not above random and adversarial), agreement (not above adv" in told
     assert "above all that is wrong" not in told
 
@@ -228,5 +228,5 @@ def test_a_table_that_was_made_before_measures_were_judged_is_told_as_it_was(wor
     )
     summary = GroundTruth.flat_summary(older)
     assert not any(name.startswith("above") for name in summary)
-    assert "Measures" not in GroundTruth.interpretation(summary)
+    assert "Measures" not in GroundTruth.flat_interpretation(summary)
     assert not any("ranks the truth" in figure.title for figure in GroundTruth.figures(older))

@@ -133,8 +133,8 @@ def test_the_verdict_follows_from_the_interval(gains: list[float], verdict: str,
     summary = UniformBaseline.flat_summary(table([0.5 + gain for gain in gains], [0.5] * len(gains)))
     verdicts = ("helps", "does_not_help", "undecided")
     assert {name: summary[name] for name in verdicts} == {name: float(name == verdict) for name in verdicts}
-    assert words in UniformBaseline.interpretation(summary)
-    assert "F1 of class 1" in UniformBaseline.interpretation(summary)
+    assert words in UniformBaseline.flat_interpretation(summary)
+    assert "F1 of class 1" in UniformBaseline.flat_interpretation(summary)
 
 
 def test_the_margin_decides_what_counts_as_help() -> None:
@@ -157,7 +157,7 @@ def test_other_tasks_are_decided_by_their_own_score(task: Task, score: str, work
     trial = UniformBaseline(replace(subject(epochs=2), corpus=Otherwise(task=task)), (0, 1))
     artefact = workspace.get(trial)
     summary = UniformBaseline.flat_summary(artefact.table)
-    assert score in UniformBaseline.interpretation(summary)
+    assert score in UniformBaseline.flat_interpretation(summary)
     assert artefact.notes["n"] == 40
     name = "accuracy" if isinstance(task, MulticlassClassification) else "pearson"
     gain = artefact.table[f"{name}.learned"] - artefact.table[f"{name}.uniform"]

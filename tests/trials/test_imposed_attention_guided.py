@@ -142,7 +142,7 @@ def test_gains_are_paired_with_uniform_by_seed() -> None:
 
 
 def test_each_guide_gets_a_verdict_and_nulls_are_named() -> None:
-    reading = GuidedModel.interpretation(GuidedModel.flat_summary(table()))
+    reading = GuidedModel.flat_interpretation(GuidedModel.flat_summary(table()))
     assert "With all words alike its F1 of class 1 is 0.810." in reading
     assert "base helps: +0.030 (95 % interval +0.005 to +0.055)." in reading
     assert "Its own trained attention harms: -0.097" in reading
@@ -154,17 +154,17 @@ def test_each_guide_gets_a_verdict_and_nulls_are_named() -> None:
 def test_a_null_that_helps_takes_away_the_evidence() -> None:
     rows = table()
     rows.loc[rows["guide"] == "shuffled", "f1"] += 0.1
-    assert "A guide that knows nothing helps here" in GuidedModel.interpretation(GuidedModel.flat_summary(rows))
+    assert "A guide that knows nothing helps here" in GuidedModel.flat_interpretation(GuidedModel.flat_summary(rows))
 
 
 def test_texts_without_scores_are_told() -> None:
     rows = table()
     rows.loc[rows["guide"] == "base", "silent"] = 7
-    assert "base had nothing to say about 7 texts" in GuidedModel.interpretation(GuidedModel.flat_summary(rows))
+    assert "base had nothing to say about 7 texts" in GuidedModel.flat_interpretation(GuidedModel.flat_summary(rows))
 
 
 def test_one_seed_decides_nothing() -> None:
-    reading = GuidedModel.interpretation(GuidedModel.flat_summary(table().query("seed == 0")))
+    reading = GuidedModel.flat_interpretation(GuidedModel.flat_summary(table().query("seed == 0")))
     assert "base: +0.020, undecided with fewer than two seeds; train more." in reading
 
 

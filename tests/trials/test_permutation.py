@@ -171,10 +171,10 @@ def test_the_summary_is_by_class_and_by_bin() -> None:
 def test_the_reading_says_whether_concentration_matters() -> None:
     rows = [(0, 0.1, 0.01)] * 10 + [(0, 0.9, 0.5)] * 10
     table = pd.DataFrame(rows, columns=["predicted", "maximum_attention", "median_change"])
-    assert "changes more where one word holds much" in Permutation.interpretation(Permutation.flat_summary(table))
+    assert "changes more where one word holds much" in Permutation.flat_interpretation(Permutation.flat_summary(table))
     table["median_change"] = table["median_change"].iloc[::-1].tolist()
-    assert "does not change more" in Permutation.interpretation(Permutation.flat_summary(table))
-    assert "too few texts" in Permutation.interpretation(Permutation.flat_summary(table.head(10)))
+    assert "does not change more" in Permutation.flat_interpretation(Permutation.flat_summary(table))
+    assert "too few texts" in Permutation.flat_interpretation(Permutation.flat_summary(table.head(10)))
 
 
 def test_the_trial_has_a_row_for_each_test_instance_and_is_made_once(tmp_path: Path) -> None:

@@ -153,7 +153,7 @@ def test_scores_that_are_the_marks_score_one_and_their_reverse_zero_beside_rando
         assert 0.3 < found[f"auc.random ({part})"] < 0.7
         assert found[f"excess_low.auc.{named_good} ({part})"] > 0.2
         assert found[f"excess_high.auc.{named_bad} ({part})"] < -0.2
-    words = Plausibility.interpretation(found)
+    words = Plausibility.flat_interpretation(found)
     assert f"More plausible than random scores: {named_good}. Less than random: {named_bad}" in words
     assert "Of the target: 18 texts are judged (left out: 6 without marks" in words
     oracle = found["auc.best-head (oracle) (source)"]
@@ -173,7 +173,7 @@ def test_against_turns_the_order_round_and_size_forgets_the_sign(workspace: Work
         table = workspace.get(trial).table
         assert (table.query("place == 0 and status == 'judged'")["auc"] == 1.0).all()
         words = {"against": "speaks more against the answer than another", "size": "whatever the sign"}[rank]
-        assert words in Plausibility.interpretation(Plausibility.flat_summary(table))
+        assert words in Plausibility.flat_interpretation(Plausibility.flat_summary(table))
 
 
 def test_heads_are_ranked_as_the_methods_are(workspace: Workspace) -> None:
@@ -196,12 +196,12 @@ def test_an_undefined_area_is_called_so_and_ranked_last(workspace: Workspace) ->
     of = pairs()
     found = Plausibility.flat_summary(workspace.get(Plausibility(of, (RawAttention(), knowing(workspace, of)))).table)
     best = next(name for name in found if name.startswith("auc.best-head (chosen"))
-    words = Plausibility.interpretation({**found, best: NAN})
+    words = Plausibility.flat_interpretation({**found, best: NAN})
     listed = words.split("Chosen with the marks of other texts: ")[1].split(". Chosen")[0]
     assert listed.startswith("best-layer (chosen on other texts) 0.")
     assert listed.endswith(", best-head (chosen on other texts) undefined")
     assert "nan" not in words
-    nothing = Plausibility.interpretation({**found, "auc.attention": NAN, "excess_low.auc.attention": NAN})
+    nothing = Plausibility.flat_interpretation({**found, "auc.attention": NAN, "excess_low.auc.attention": NAN})
     assert "attention undefined." in nothing
     assert "More plausible than random scores: knowing" in nothing
 
@@ -330,7 +330,7 @@ def test_few_texts_give_no_interval_and_no_verdict(workspace: Workspace) -> None
     found = Plausibility.flat_summary(table)
     assert math.isnan(found["low.auc.attention"])
     assert math.isfinite(found["auc.attention"])
-    assert "no verdict" in Plausibility.interpretation(found)
+    assert "no verdict" in Plausibility.flat_interpretation(found)
 
 
 def test_learned_scores_are_those_of_the_median_students_explainer(workspace: Workspace) -> None:

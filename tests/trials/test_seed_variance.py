@@ -88,7 +88,7 @@ def test_a_model_whose_weights_are_always_uniform_has_no_variance_of_attention(w
     summary = SeedVariance.flat_summary(workspace.get(SeedVariance(fixed, (1, 2))).table)
     assert summary["jsd"] == summary["median_jsd"] == summary["share_of_bound"] == 0
     assert summary["tvd"] > 0
-    assert "Attention hardly changes" in SeedVariance.interpretation(summary)
+    assert "Attention hardly changes" in SeedVariance.flat_interpretation(summary)
 
 
 def test_the_summary_is_that_worked_out_by_hand() -> None:
@@ -112,7 +112,7 @@ def test_the_summary_is_that_worked_out_by_hand() -> None:
 
 
 def test_the_reading_names_the_floor_and_how_large_it_is() -> None:
-    reading = SeedVariance.interpretation(SeedVariance.flat_summary(table()))
+    reading = SeedVariance.flat_interpretation(SeedVariance.flat_summary(table()))
     assert "This is the noise floor: other attention that is less than 0.250 away" in reading
     assert "38% of what would be possible, while the output moves by 0.130" in reading
 
@@ -136,7 +136,7 @@ def test_the_figures_are_violins_by_maximum_attention_and_a_point_per_seed() -> 
 def test_texts_of_one_word_leave_nothing_to_say() -> None:
     single = table().assign(bound=0.0, jsd=0.0)
     assert (
-        SeedVariance.interpretation(SeedVariance.flat_summary(single))
+        SeedVariance.flat_interpretation(SeedVariance.flat_summary(single))
         == "There was no text of more than one word: attention cannot change."
     )
 
@@ -154,7 +154,7 @@ def test_regression_has_divergent_attention_but_no_total_variation() -> None:
     numbers["tvd_by_seed"] = pd.Series([[math.nan, math.nan]] * 4)
     summary = SeedVariance.flat_summary(numbers)
     assert math.isnan(summary["tvd"])
-    assert "output" not in SeedVariance.interpretation(summary)
+    assert "output" not in SeedVariance.flat_interpretation(summary)
     assert len(SeedVariance.figures(numbers)) == 1
 
 

@@ -126,7 +126,7 @@ def test_a_perfect_student_scores_one_and_the_verdict_is_that_it_helps(workspace
     assert found["helps.perfect.8"] == found["paper_helps.perfect.8"] == 1.0
     assert found["difference.perfect.8"] == pytest.approx(1 - found[f"mean.{NO_EXPLANATION}.8"])
     assert found["difference_low.perfect.8"] > 0.2
-    words = Simulability.interpretation(found)
+    words = Simulability.flat_interpretation(found)
     assert "perfect: 100.0%" in words
     assert "helps, also by the paper's rule" in words
     assert "random (which knows nothing)" in words
@@ -150,7 +150,7 @@ def test_students_that_differ_by_chance_alone_are_undecided_and_worse_ones_do_no
     assert found["difference_low.chance.8"] < 0 < found["difference_high.chance.8"]
     assert found["does_not_help.worse.8"] == found["paper_harms.worse.8"] == 1.0
     assert found["does_not_help.again.8"] == 1.0
-    assert "harms by the paper's rule" in Simulability.interpretation(found)
+    assert "harms by the paper's rule" in Simulability.flat_interpretation(found)
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ def test_a_null_that_helps_is_named_as_a_warning_and_gains_over_it_are_told(work
     found = Simulability.flat_summary(workspace.get(Simulability(TEACHER, arms)).table)
     assert found["helps.random.8"] == 1.0
     assert found["over_null.good.8"] == found["over_null_low.good.8"] == 0.0
-    assert "Explanations that know nothing help here" in Simulability.interpretation(found)
+    assert "Explanations that know nothing help here" in Simulability.flat_interpretation(found)
 
 
 def test_medians_and_quartiles_are_those_of_numpy_over_seeds(workspace: Workspace) -> None:
@@ -194,7 +194,7 @@ def test_numbers_are_compared_by_their_correlation(workspace: Workspace) -> None
     assert row["simulability"] == pytest.approx(float(pearsonr(row["teacher"], row["student"]).statistic))
     assert found["helps.good.8"] == 1.0
     assert math.isnan(found["commonest"])
-    assert "correlate with it at" in Simulability.interpretation(found)
+    assert "correlate with it at" in Simulability.flat_interpretation(found)
 
 
 def test_classes_of_several_sizes_stand_side_by_side(workspace: Workspace) -> None:
@@ -211,7 +211,7 @@ def test_classes_of_several_sizes_stand_side_by_side(workspace: Workspace) -> No
     gains = figures[3]
     assert isinstance(gains, Bars)
     assert gains.labels == ("good",)
-    words = Simulability.interpretation(found)
+    words = Simulability.flat_interpretation(found)
     assert "From 8 examples" in words
     assert "From 16 examples" in words
 
@@ -221,7 +221,7 @@ def test_one_seed_gives_no_interval_and_no_verdict(workspace: Workspace) -> None
     found = Simulability.flat_summary(workspace.get(Simulability(TEACHER, arms)).table)
     assert math.isnan(found["difference_low.good.8"])
     assert found["undecided.good.8"] == 1.0
-    assert "undecided; train more seeds" in Simulability.interpretation(found)
+    assert "undecided; train more seeds" in Simulability.flat_interpretation(found)
 
 
 def test_the_papers_rule_says_nothing_about_fewer_than_its_five_seeds(workspace: Workspace) -> None:
@@ -233,7 +233,7 @@ def test_the_papers_rule_says_nothing_about_fewer_than_its_five_seeds(workspace:
     found = Simulability.flat_summary(workspace.get(Simulability(TEACHER, arms)).table)
     assert all(math.isnan(found[f"{rule}.{name}.8"]) for rule in ("paper_helps", "paper_harms") for name, _ in arms)
     assert found["helps.good.8"] == 1.0
-    assert "the paper's rule" not in Simulability.interpretation(found)
+    assert "the paper's rule" not in Simulability.flat_interpretation(found)
 
 
 def other_teacher() -> TrainedModel:

@@ -29,6 +29,7 @@ from heedful.report.shelves import describe_training, group_by_model
 from heedful.report.tabulating import ResultRow
 from heedful.store.recipe import Json, dump_compact_json
 from heedful.store.workspace import IndexEntry, Workspace
+from heedful.trials import _trial as tidy
 from heedful.types import SPLITS
 
 
@@ -111,6 +112,13 @@ def _seed_summaries(runs: Sequence[Run]) -> list[dict[str, float]]:
     return [run.trial.flat_summary(run.artefact.table) for run in runs]
 
 
+def _interpretation(runs: Sequence[Run], summaries: Sequence[Mapping[str, float]]) -> str:
+    trial = runs[0].trial
+    if trial.tidy:
+        return trial.interpretation(tidy.combine_seeds([trial.summary(run.artefact.table) for run in runs]))
+    return trial.flat_interpretation(combine_seeds(summaries))
+
+
 def _sort_key(run: Run) -> tuple[str, str, str, int, int]:
     about = run.about
     order = list(catalogue.TRIALS.values()).index(run.trial)
@@ -128,9 +136,7 @@ def _build_section(runs: list[Run], known: _ReportData) -> Section:
         claim=trial.claim,
         source=chapters.trial_source(known.chapter(first), trial),
         about={**names, **_section_settings(runs)},
-        interpretation=" ".join(
-            filter(None, [trial.interpretation(combine_seeds(summaries)), averaging.interval_caveat(summaries)])
-        ),
+        interpretation=" ".join(filter(None, [_interpretation(runs, summaries), averaging.interval_caveat(summaries)])),
         limits=trial.limits,
         tables=(
             *_summary_tables(runs, summaries, known.chapter(first)),

@@ -160,7 +160,17 @@ class Trial(Recipe):
     def figures(table: pd.DataFrame) -> tuple[Figure, ...]:
         """The figures of the paper."""
 
+    @classmethod
+    def interpretation(cls, summary: pd.DataFrame) -> str:
+        """The findings in one or two plain sentences, from the summary of one seed or of several combined."""
+        raise NotImplementedError
+
+    @classmethod
+    def interpret_table(cls, table: pd.DataFrame) -> str:
+        """Transitional: the interpretation of a table, whichever form the summary has."""
+        return cls.interpretation(cls.summary(table)) if cls.tidy else cls.flat_interpretation(cls.flat_summary(table))
+
     @staticmethod
-    @abstractmethod
-    def interpretation(summary: Mapping[str, float]) -> str:
-        """The findings in one or two plain sentences."""
+    def flat_interpretation(summary: Mapping[str, float]) -> str:
+        """Transitional: the interpretation of a flat summary."""
+        raise NotImplementedError

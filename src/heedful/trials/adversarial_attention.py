@@ -376,7 +376,7 @@ class AdversarialAttention(Trial):
         )
 
     @staticmethod
-    def interpretation(summary: Mapping[str, float]) -> str:
+    def flat_interpretation(summary: Mapping[str, float]) -> str:
         """How far attention can go, and how sure that is."""
         share, single = summary["share_of_bound"], summary["with_single"]
         if math.isnan(share):

@@ -168,7 +168,7 @@ class AdversarialTradeoff(Trial):
         )
 
     @staticmethod
-    def interpretation(summary: Mapping[str, float]) -> str:
+    def flat_interpretation(summary: Mapping[str, float]) -> str:
         """How far a trained adversary goes, what it pays, and how that compares with other seeds."""
         reached, paid, least = summary["reached_jsd"], summary["reached_tvd"], summary["least_tvd"]
         first = (
@@ -437,7 +437,7 @@ class AtteFa(Trial):
         )
 
     @staticmethod
-    def interpretation(summary: Mapping[str, float]) -> str:
+    def flat_interpretation(summary: Mapping[str, float]) -> str:
         """The number, its noise floor and what it means, in three sentences."""
         value, collapse, floor = summary["attefa"], summary["collapse"], summary["floor"]
         if summary["constant"] < CONSTANT_THRESHOLD:

@@ -577,7 +577,7 @@ class Agreement(Trial):
         return (*of_paper, *beside, _bars(label, groups), replace(_matrix(label, table), limits=limits))
 
     @staticmethod
-    def interpretation(summary: Mapping[str, float]) -> str:
+    def flat_interpretation(summary: Mapping[str, float]) -> str:
         """How strongly attention agrees with each measure, beside chance, another training and the measures' own."""
         words = [sentence for name, (_, sentence) in COMPARISON_NOTES.items() if summary.get(name)]
         return " ".join([agreement_sentences(summary), *words])

@@ -487,7 +487,7 @@ class Faithfulness(Trial):
         return (*curves, *(_excess_bars(summary, measures) for measures in _FIGURE_MEASURES))
 
     @staticmethod
-    def interpretation(summary: Mapping[str, float]) -> str:
+    def flat_interpretation(summary: Mapping[str, float]) -> str:
         """Which methods beat random scores beyond doubt, on which measures, and which do not."""
         verdicts = _verdicts_by_method(summary)
         if not verdicts:

@@ -332,7 +332,7 @@ class GroundTruth(Trial):
         return (*found, *_measure_bars(summary))
 
     @staticmethod
-    def interpretation(summary: Mapping[str, float]) -> str:
+    def flat_interpretation(summary: Mapping[str, float]) -> str:
         """Who finds them, who does no better than chance."""
         if not summary["used"]:
             return "The model uses the telling words of no text, so nothing can be said about any method."

@@ -237,7 +237,7 @@ class UniformBaseline(Trial):
         return (Bars("Learned and uniform attention", Axis("mean over seeds, on test"), titles, bars, errors),)
 
     @staticmethod
-    def interpretation(summary: Mapping[str, float]) -> str:
+    def flat_interpretation(summary: Mapping[str, float]) -> str:
         """Both scores, their difference and what it comes to."""
         score = primary_score([name.split(".")[0] for name in summary])
         learned, uniform = (summary[f"{score}.{arm}"] for arm in ARMS)
@@ -375,7 +375,7 @@ class GuidedModel(Trial):
         return (Bars("A token-wise model under each guide", axis, tuple(arms), (bars,), (errors,)),)
 
     @staticmethod
-    def interpretation(summary: Mapping[str, float]) -> str:
+    def flat_interpretation(summary: Mapping[str, float]) -> str:
         """A verdict for each guide, nulls named as such."""
         score = primary_score([name.split(".")[0] for name in summary])
         uniform = summary[f"{score}.{UNIFORM}"]

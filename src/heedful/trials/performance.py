@@ -90,7 +90,7 @@ class Performance(Trial):
         return (Histogram("Predicted probability by true class", axis, series),)
 
     @staticmethod
-    def interpretation(summary: Mapping[str, float]) -> str:
+    def flat_interpretation(summary: Mapping[str, float]) -> str:
         """The headline scores in a sentence."""
         if "pearson" in summary:
             return f"Predictions correlate with the truth at {summary['pearson']:.3f} on unseen examples."

@@ -193,7 +193,7 @@ class Permutation(Trial):
         )
 
     @staticmethod
-    def interpretation(summary: Mapping[str, float]) -> str:
+    def flat_interpretation(summary: Mapping[str, float]) -> str:
         """How far the output moves, and whether it moves more where attention is concentrated."""
         change = summary["median_change"]
         size = "hardly moves" if change < 0.05 else "moves" if change < 0.25 else "moves strongly"

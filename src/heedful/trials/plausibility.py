@@ -373,7 +373,7 @@ class Plausibility(Trial):
         return tuple(found)
 
     @staticmethod
-    def interpretation(summary: Mapping[str, float]) -> str:
+    def flat_interpretation(summary: Mapping[str, float]) -> str:
         """The methods in order, who is better than random, and what that does not mean."""
         parts = [name.removeprefix("judged.") for name in summary if name.startswith("judged.")]
         told = [_part_sentences(summary, part) for part in parts or [""]]

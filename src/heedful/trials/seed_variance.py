@@ -166,7 +166,7 @@ class SeedVariance(Trial):
         )
 
     @staticmethod
-    def interpretation(summary: Mapping[str, float]) -> str:
+    def flat_interpretation(summary: Mapping[str, float]) -> str:
         """The noise floor, and how large it is."""
         share = summary["share_of_bound"]
         if math.isnan(share):

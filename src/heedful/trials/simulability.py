@@ -288,7 +288,7 @@ class Simulability(Trial):
         )
 
     @staticmethod
-    def interpretation(summary: Mapping[str, float]) -> str:
+    def flat_interpretation(summary: Mapping[str, float]) -> str:
         """What each arm reaches, whether it helps by our rule and by the paper's, nulls named as such."""
         return simulability_sentences(summary, NO_EXPLANATION)
 
