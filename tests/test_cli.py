@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -69,8 +71,19 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_version_is_told() -> None:
+def test_the_version() -> None:
     assert heedful("--version").output.strip() == f"heedful {__version__}"
+
+
+@pytest.mark.parametrize("words", [("--version",), ("--help",), ("run", "--help")])
+def test_help_and_version_import_nothing_heavy(words: tuple[str, ...]) -> None:
+    heavy = ("torch", "transformers", "pandas", "numpy", "scipy", "sklearn", "matplotlib", "datasets", "pebble")
+    code = (
+        "import atexit, sys; from heedful.cli import main; sys.argv[0] = 'heedful'; "
+        f"atexit.register(lambda: print([name for name in {heavy!r} if name in sys.modules])); main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
 
 
 def test_the_list_names_everything_with_a_meaning() -> None:
@@ -79,12 +92,15 @@ def test_the_list_names_everything_with_a_meaning() -> None:
         assert word in output
 
 
-def test_a_run_of_a_file_writes_flat_results(finished: Path) -> None:
+def test_a_run_of_a_file_writes_tidy_rows(finished: Path) -> None:
     results = json.loads((finished / "out.json").read_text(encoding="utf-8"))["results"]
     assert [result["trial"] for result in results] == ["performance", "permutation"]
     for result in results:
         assert {"corpus", "encoder", "attention", "seed", "n"} <= result.keys()
-        assert all(value is None or isinstance(value, float) for value in result["summary"].values())
+        assert result["summary"]
+        for row in result["summary"]:
+            assert row.keys() == {"metric", "method", "subset", "value", "low", "high", "n"}
+            assert all(row[name] is None or isinstance(row[name], float) for name in ("value", "low", "high", "n"))
     assert [result["n"] for result in results] == [40, 10]
     assert [result["settings"] for result in results] == [
         {},
@@ -115,8 +131,6 @@ def test_the_report_is_one_page_about_the_finished_work(finished: Path, tmp_path
     result = heedful("report", "-w", finished / "work", "--out", tmp_path / "report")
     assert result.exit_code == 0
     page = (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
-    assert "Does it matter which words get the attention?" in page
-    assert "10 of 40" in page
     assert "<svg" in page
 
 
@@ -143,9 +157,8 @@ def test_a_failed_recipe_is_told_at_the_end_and_the_others_are_done(tmp_path: Pa
         (["run", "jain-wallace", "--only", "sst", "--encoder", "rnn"], "there is no encoder 'rnn'"),
         (["run", "jain-wallace", "--only", "sst"], "sst: no file train.jsonl.gz in the folder"),
         (["run", "jain-wallace", "--only", "sst", "--vectors", "nowhere"], "sst: no file train.jsonl.gz"),
-        (["run", "attefa", "--start", "warm"], "--start is fresh or base, not 'warm'"),
-        (["attefa", "--data", "absent.csv", "--start", "warm"], "--start is fresh or base, not 'warm'"),
-        (["run", "attefa", "--select", "best"], "--select is dev, paper or code, not 'best'"),
+        (["run", "mine.py", "--limit", "3", "--quick"], "--limit, --quick: not for a Python file"),
+        (["run", "mine.py", "--encoder", "gru"], "--encoder: not for a Python file"),
         (["fetch", "nothing"], "nothing"),
     ],
 )
@@ -182,7 +195,7 @@ def test_an_interrupt_keeps_what_is_finished_and_exits_with_130(
     (tmp_path / "seeds.py").write_text(SEEDS, encoding="utf-8")
     result = heedful("run", tmp_path / "seeds.py", "-w", tmp_path / "work", "--workers", "1")
     assert result.exit_code == 130
-    assert "what is finished is kept" in result.output
+    assert "finished work is kept" in result.output
 
 
 def test_a_file_without_recipes_is_refused(tmp_path: Path) -> None:
@@ -238,10 +251,11 @@ def test_attefa_of_own_texts_is_a_number_with_floor_and_collapse_and_a_report(
     assert result.exit_code == 0, result.output
     told = json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))["results"][1]
     assert (told["trial"], told["n"], told["settings"]["adversary_seeds"]) == ("attefa", 6, [10])
+    values = {row["metric"]: row["value"] for row in told["summary"]}
     for name in ("attefa", "floor", "collapse"):
-        assert f" {told['summary'][name]:.3f}" in result.output
-    assert "Only 6 texts were tested, so the number is rough" in result.output
-    assert "What does it cost to attend elsewhere?" in (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
+        assert f" {values[name]:.3f}" in result.output
+    assert "Only 6 texts were tested" in result.output
+    assert (tmp_path / "report" / "index.html").exists()
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from heedful import catalogue, cli, papers, runner
+from heedful.data import download
 from heedful.data.download import FETCHABLE
 from heedful.store.recipe import Recipe
 from heedful.types import UserError
@@ -161,7 +162,7 @@ def heedful(words: list[str]) -> str:
         if not own_file:
             patch.setattr(runner, "run", lambda recipes, workspace, workers: [])
             patch.setattr(papers, "find_recipes", chosen)
-            patch.setattr(cli, "fetch_corpus", fetchable)
+            patch.setattr(download, "fetch", fetchable)
         result = CliRunner().invoke(cli.app, words)
     assert result.exit_code == 0, f"heedful {shlex.join(words)}\n{result.output}\n{result.exception!r}"
     return result.output

@@ -18,9 +18,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from heedful import papers
 from heedful.progress import StepCallback
-from heedful.runner import WORKER_DIED, Outcome, run, topological_order
+from heedful.runner import WORKER_DIED, Outcome, recipes_from_file, run, topological_order
 from heedful.store.recipe import Artefact, Recipe
 from heedful.store.workspace import Workspace
 from heedful.types import UserError
@@ -148,7 +147,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     folder = tmp_path_factory.mktemp("ran")
     (folder / "beside.py").write_text("VALUE = 3\n", encoding="utf-8")
     (folder / "own_file.py").write_text(OWN, encoding="utf-8")
-    own = papers.find_recipes(str(folder / "own_file.py"), papers.PaperOptions(), folder)
+    own = recipes_from_file(folder / "own_file.py")
     heard = Heard()
     workspace = Workspace(folder / "work", progress=heard)
     outcomes = run([*ASKED, *own], workspace, workers=2)

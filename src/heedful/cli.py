@@ -1,11 +1,8 @@
-"""Options of the command, each with its words of help, and the words that may be given for them.
+"""The command: `heedful demo | list | run | attefa | learn | report | fetch`.
 
-Summaries of finished trials as plain values, for `--json` and for the screen.
-
-The command: `heedful demo | list | run | attefa | learn | report | fetch`. The only place that prints.
-
-Errors are one line and exit code 2; an interrupt keeps what is finished and exits with 130; a recipe that failed is
-listed at the end with its traceback file, the others having gone on, and the exit code is 1.
+Errors are one line with exit code 2. An interrupt keeps what is finished and exits with 130. A recipe that fails is
+listed at the end with its traceback file, and the exit code is 1. Heavy modules are imported inside the commands, so
+that `--help` and `--version` do not wait for torch.
 """
 
 from __future__ import annotations
@@ -16,172 +13,91 @@ import math
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Annotated, ParamSpec
 
-import torch
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
-from heedful import __version__, catalogue, papers, runner
-from heedful.attributions.head_mix import check_explainer_folder
-from heedful.data.download import fetch as fetch_corpus
-from heedful.data.table import TableColumns
-from heedful.learn import LearnOptions, learn_recipes
-from heedful.papers._options import SelectionRule
-from heedful.papers.attefa import UserData, data_warnings, user_data_attefa
+from heedful import __version__
 from heedful.progress import Progress, SilentProgress, StepCallback
-from heedful.report.gathering import write_report
-from heedful.runner import Outcome
-from heedful.store.recipe import Json, Recipe
-from heedful.store.workspace import Workspace
-from heedful.training.objectives import Initialization
-from heedful.training.trained_model import TrainedModel
-from heedful.trials._trial import Trial
-from heedful.trials.adversarial_training import PAPER_SEEDS, AtteFa
-from heedful.types import UserError
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from heedful.papers import PaperOptions
+    from heedful.runner import Outcome
+    from heedful.store.recipe import Json, Recipe
+    from heedful.store.workspace import Workspace
+    from heedful.trials._trial import Trial
 
 WorkspaceOption = Annotated[
     Path, typer.Option("--workspace", "-w", envvar="HEEDFUL_WORKSPACE", help="Folder where finished work is kept.")
 ]
-QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Say only what went wrong.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 OutOption = Annotated[Path, typer.Option("--out", help="Folder of the report.")]
-JsonOption = Annotated[Path | None, typer.Option("--json", help="Write all summaries to this file.")]
-QuickOption = Annotated[bool, typer.Option("--quick", help="A small version in minutes; the report says so.")]
+JsonOption = Annotated[Path | None, typer.Option("--json", help="Write the summaries of all trials to this file.")]
+QuickOption = Annotated[bool, typer.Option("--quick", help="A small version that takes minutes; the report says so.")]
 WhereOption = Annotated[
     str, typer.Option("--where", help="pool: one process per core, one thread each; here: in this process.")
 ]
 WorkersOption = Annotated[int | None, typer.Option("--workers", min=1, help="Processes; default: one per core.")]
-EmbeddingsOption = Annotated[
-    str, typer.Option("--vectors", help="auto, random, packaged, a name in the data folder, or a file.")
-]
-SizesOption = Annotated[
-    list[int] | None, typer.Option("--size", min=1, help="Examples that a student learns from; may be repeated.")
-]
-LambdasOption = Annotated[
-    list[float] | None, typer.Option("--lambda", help="A lambda of the trained adversaries; may be repeated.")
-]
 TextColumnOption = Annotated[str, typer.Option("--text-column", help="Column of the texts.")]
+LabelColumnOption = Annotated[str, typer.Option("--label-column", help="Column of the classes.")]
 SecondColumnOption = Annotated[str | None, typer.Option("--second-column", help="Column of a second text, for pairs.")]
-PaperArgument = Annotated[
-    str, typer.Argument(help="A paper (see `heedful list`) or a Python file with a function recipes().")
-]
-SelectOption = Annotated[
-    str, typer.Option("--select", help="What chooses the epoch: dev, paper (the test split) or code.")
-]
-StartOption = Annotated[
-    str, typer.Option("--start", help="Adversaries start fresh, as in the papers, or from the base: sooner far away.")
-]
-BasesOption = Annotated[
-    int, typer.Option("--bases", min=1, max=len(PAPER_SEEDS), help="How many honest models, for the noise floor.")
-]
-SELECTION_RULES: Mapping[str, SelectionRule] = {"dev": "dev", "paper": "paper", "code": "code"}
-ADVERSARY_STARTS: Mapping[str, Initialization] = {"fresh": "fresh", "base": "base"}
+EMBEDDINGS_HELP = "Word vectors: auto, random, packaged, a name in the data folder, or a file."
+START_HELP = "Adversaries start fresh, as in the papers, or from the base, which takes fewer epochs."
+SOME_PAPERS = "Options of some papers"
+OPTION_FLAGS = {
+    "corpora": "--only",
+    "n_seeds": "--seeds",
+    "limit": "--limit",
+    "quick": "--quick",
+    "user_data": "--data",
+    "encoders": "--encoder",
+    "attentions": "--attention",
+    "embeddings": "--vectors",
+    "lambdas": "--lambda",
+    "select": "--select",
+    "start": "--start",
+    "student_sizes": "--size",
+}
+"""The flag of each field that the options of a paper may have."""
+MAX_ATTEFA_SEEDS = 9
 
-
-def parse_choice(option: str, value: str, choices: Mapping[str, T]) -> T:
-    """What a word stands for; other words are refused with those that there are."""
-    if value not in choices:
-        *first, last = choices
-        raise UserError(f"{option} is {', '.join(first)} or {last}, not {value!r}")
-    return choices[value]
-
-
-def trial_summaries(outcomes: Iterable[Outcome], workspace: Workspace) -> list[dict[str, Json]]:
-    """One entry per finished trial: trial, corpus, encoder, attention, seed, n, settings and a flat summary.
-
-    Settings are the trial's own plain fields, such as an adversary's epsilon: they tell apart what else is alike.
-    Numbers that are undefined are null, never left out.
-    """
-    return [
-        summary_record(outcome.recipe, workspace)
-        for outcome in outcomes
-        if outcome.error is None and isinstance(outcome.recipe, Trial)
-    ]
-
-
-def summary_record(trial: Trial, workspace: Workspace) -> dict[str, Json]:
-    """One finished trial's entry."""
-    artefact = workspace.get(trial)
-    about = artefact.notes["about"]
-    assert isinstance(about, Mapping)
-    summary = trial.flat_summary(artefact.table)
-    return {
-        "trial": trial.name,
-        **about,
-        "n": artefact.notes["n"],
-        "settings": trial_settings(trial),
-        "summary": {name: number if math.isfinite(number) else None for name, number in summary.items()},
-    }
-
-
-def trial_settings(trial: Trial) -> dict[str, Json]:
-    """The fields of a trial that are plain values or tuples of them: neither its subject nor other recipes."""
-    assert is_dataclass(trial)
-    values = {field.name: getattr(trial, field.name) for field in fields(trial)}
-    return {name: _to_json(value) for name, value in values.items() if _is_plain(value)}
-
-
-def _is_plain(value: object) -> bool:
-    if isinstance(value, tuple):
-        return all(_is_plain(each) for each in value)
-    return value is None or isinstance(value, bool | int | float | str)
-
-
-def _to_json(value: object) -> Json:
-    if isinstance(value, tuple):
-        return [_to_json(each) for each in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    assert value is None or isinstance(value, bool | int | float | str)
-    return value
-
-
-def result_lines(outcomes: Iterable[Outcome], workspace: Workspace) -> list[str]:
-    """A line per finished trial for the screen: what it was about, and what came out in plain words."""
-    return [
-        _result_line(outcome.recipe, workspace)
-        for outcome in outcomes
-        if outcome.error is None and isinstance(outcome.recipe, Trial)
-    ]
-
-
-def _result_line(trial: Trial, workspace: Workspace) -> str:
-    artefact = workspace.get(trial)
-    about = artefact.notes["about"]
-    assert isinstance(about, Mapping)
-    where = f"{about['corpus']}, {about['encoder']}, {about['attention']}, seed {about['seed']}"
-    return f"{trial.name} ({where}): {trial.interpret_table(artefact.table)}"
-
+DEFAULT_WORKSPACE = Path("workspace")
+DEFAULT_REPORT = Path("report")
+P = ParamSpec("P")
 
 app = typer.Typer(
     name="heedful",
-    help="Does a model's attention, or any other token attribution, explain it?",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 errors = Console(stderr=True, highlight=False, soft_wrap=True)
 screen = Console(highlight=False, soft_wrap=True)
-P = ParamSpec("P")
 
-DEFAULT_WORKSPACE = Path("workspace")
-DEFAULT_REPORT = Path("report")
+
+def say(text: str) -> None:
+    """Print a line without markup."""
+    screen.print(text, markup=False)
 
 
 def command(body: Callable[P, int | None]) -> Callable[P, None]:
-    """A command whose errors are one line: exit code 2 for what the user can mend, 130 for an interrupt."""
+    """A command that prints errors as one line: exit code 2 for what the user can change, 130 for an interrupt."""
 
     @functools.wraps(body)
     def guarded(*args: P.args, **options: P.kwargs) -> None:
+        import torch
+
+        from heedful.types import UserError
+
+        warnings.showwarning = lambda message, *_: errors.print(f"heedful: warning: {message}", markup=False)
+        torch.set_num_threads(1)
         try:
             code = body(*args, **options)
         except UserError as error:
@@ -190,7 +106,7 @@ def command(body: Callable[P, int | None]) -> Callable[P, None]:
             errors.print(f"heedful: {error}", markup=False)
             raise typer.Exit(2) from error
         except KeyboardInterrupt as stop:
-            errors.print("heedful: interrupted; what is finished is kept, run the same command to go on", markup=False)
+            errors.print("heedful: interrupted; finished work is kept, run the same command to continue", markup=False)
             raise typer.Exit(130) from stop
         raise typer.Exit(code or 0)
 
@@ -198,7 +114,7 @@ def command(body: Callable[P, int | None]) -> Callable[P, None]:
 
 
 class ScreenProgress:
-    """Progress bars with loss, score and remaining time; shown on a terminal only."""
+    """Progress bars with loss, score and remaining time."""
 
     def __init__(self, bars: Bars) -> None:
         self.bars = bars
@@ -218,8 +134,8 @@ class ScreenProgress:
 
 
 @contextmanager
-def progress_display(quiet: bool) -> Iterator[Progress]:
-    """A progress display on a terminal, silence elsewhere."""
+def progress_display(*, quiet: bool) -> Iterator[Progress]:
+    """Progress bars on a terminal, nothing elsewhere."""
     if quiet or not errors.is_terminal:
         yield SilentProgress()
         return
@@ -230,7 +146,7 @@ def progress_display(quiet: bool) -> Iterator[Progress]:
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        screen.print(f"heedful {__version__}")
+        say(f"heedful {__version__}")
         raise typer.Exit
 
 
@@ -241,8 +157,6 @@ def heedful(
     ] = False,
 ) -> None:
     """Does a model's attention, or any other token attribution, explain it?"""
-    warnings.showwarning = lambda message, *_: errors.print(f"heedful: warning: {message}", markup=False)
-    torch.set_num_threads(1)
 
 
 @app.command()
@@ -254,11 +168,13 @@ def demo(
     quiet: QuietOption = False,
     debug: DebugOption = False,
 ) -> int:
-    """Train a small model, examine its attention, write a report."""
+    """Train a small model, test its attention, write a report."""
+    from heedful import papers
+
     recipes = papers.demo(synthetic=planted)
     if not quiet:
         text = "a generated corpus" if planted else "real film reviews"
-        screen.print(f"Training a BiLSTM with attention on {text}, then putting its attention on trial.")
+        say(f"Training a BiLSTM with attention on {text}, then testing whether its attention explains it.")
     code = _run_recipes(recipes, workspace, quiet=quiet)
     if code == 0:
         _write_report(workspace, out, quiet=quiet)
@@ -268,30 +184,54 @@ def demo(
 @app.command("list")
 @command
 def list_names(debug: DebugOption = False) -> None:
-    """Show every paper, corpus, encoder, attention, method and trial by name."""
+    """List every paper, corpus, encoder, attention, method and trial."""
+    from heedful import catalogue, papers
+
     titles = {name: paper.title for name, paper in papers.PAPERS.items()}
     for kind, names in {"papers": titles, **catalogue.descriptions()}.items():
         screen.print(f"[bold]{kind}[/bold]")
         for name, meaning in names.items():
-            screen.print(f"  {name:22} ", end="")
-            screen.print(meaning, markup=False)
+            say(f"  {name:22} {meaning}")
 
 
 @app.command()
 @command
 def run(
-    what: PaperArgument,
+    what: Annotated[str, typer.Argument(help="A paper (see `heedful list`) or a Python file with recipes().")],
     only: Annotated[list[str] | None, typer.Option("--only", help="This corpus only; may be repeated.")] = None,
-    encoder: Annotated[list[str] | None, typer.Option("--encoder", help="This encoder only; may be repeated.")] = None,
-    attention: Annotated[list[str] | None, typer.Option("--attention", help="This attention only.")] = None,
+    data: Annotated[str | None, typer.Option("--data", help="Your own texts: CSV, TSV, JSONL or Parquet.")] = None,
+    text_column: TextColumnOption = "text",
+    label_column: LabelColumnOption = "label",
+    second_column: SecondColumnOption = None,
     seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="How many seeds; default: the paper's.")] = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="At most this many test instances.")] = None,
-    sizes: SizesOption = None,
-    embeddings: EmbeddingsOption = "auto",
-    lambdas: LambdasOption = None,
-    select: SelectOption = "dev",
-    start: StartOption = "fresh",
     quick: QuickOption = False,
+    encoder: Annotated[
+        list[str] | None,
+        typer.Option("--encoder", help="This encoder only; may be repeated.", rich_help_panel=SOME_PAPERS),
+    ] = None,
+    attention: Annotated[
+        list[str] | None,
+        typer.Option("--attention", help="This attention only; may be repeated.", rich_help_panel=SOME_PAPERS),
+    ] = None,
+    embeddings: Annotated[
+        str | None, typer.Option("--vectors", help=EMBEDDINGS_HELP, rich_help_panel=SOME_PAPERS)
+    ] = None,
+    lambdas: Annotated[
+        list[float] | None,
+        typer.Option("--lambda", help="A lambda of trained adversaries; may be repeated.", rich_help_panel=SOME_PAPERS),
+    ] = None,
+    select: Annotated[
+        str | None,
+        typer.Option("--select", help="Epoch selection: dev, paper (test split) or code.", rich_help_panel=SOME_PAPERS),
+    ] = None,
+    start: Annotated[str | None, typer.Option("--start", help=START_HELP, rich_help_panel=SOME_PAPERS)] = None,
+    sizes: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--size", min=1, help="Training examples of a student; may be repeated.", rich_help_panel=SOME_PAPERS
+        ),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count what is to make; make nothing.")] = False,
     where: WhereOption = "pool",
     workers: WorkersOption = None,
@@ -300,17 +240,30 @@ def run(
     quiet: QuietOption = False,
     debug: DebugOption = False,
 ) -> int:
-    """Reproduce a paper, or run the recipes of a file."""
-    choice = papers.PaperOptions(
-        *(tuple(only or ()), tuple(encoder or ()), tuple(attention or ())),
-        *(seeds, limit, embeddings),
-        quick=quick,
-        lambdas=tuple(lambdas or ()),
-        select=parse_choice("--select", select, SELECTION_RULES),
-        student_sizes=tuple(sizes or ()),
-        start=parse_choice("--start", start, ADVERSARY_STARTS),
-    )
-    recipes = papers.find_recipes(what, choice, _data_folder())
+    """Reproduce a paper on its corpora or on your own texts, or run the recipes of a Python file."""
+    from heedful import papers, runner
+    from heedful.data.table import TableColumns
+    from heedful.papers.attefa import UserData
+
+    given: dict[str, object] = {
+        "corpora": tuple(only or ()),
+        "n_seeds": seeds,
+        "limit": limit,
+        "quick": quick,
+        "user_data": data and UserData(data, TableColumns(text_column, label_column, second_column)),
+        "encoders": tuple(encoder or ()),
+        "attentions": tuple(attention or ()),
+        "embeddings": embeddings,
+        "lambdas": tuple(lambdas or ()),
+        "select": select,
+        "start": start,
+        "student_sizes": tuple(sizes or ()),
+    }
+    options = _check_options(what, {name: value for name, value in given.items() if value})
+    if options is None:
+        recipes = runner.recipes_from_file(Path(what))
+    else:
+        recipes = papers.find_recipes(what, options, _data_folder())
     workers = _worker_count(where, workers)
     if not quiet:
         _print_plan(recipes, workspace)
@@ -322,15 +275,17 @@ def run(
 def attefa(
     data: Annotated[str, typer.Option("--data", help="A CSV, TSV, JSONL or Parquet file with a row per text.")],
     text_column: TextColumnOption = "text",
-    label_column: Annotated[str, typer.Option("--label-column", help="Column of the classes.")] = "label",
+    label_column: LabelColumnOption = "label",
     second_column: SecondColumnOption = None,
-    dev: Annotated[str | None, typer.Option("--dev", help="File of the dev split; else it is carved.")] = None,
-    test: Annotated[str | None, typer.Option("--test", help="File of the test split; else it is carved.")] = None,
+    dev: Annotated[str | None, typer.Option("--dev", help="File of the dev split; else it is held out.")] = None,
+    test: Annotated[str | None, typer.Option("--test", help="File of the test split; else it is held out.")] = None,
     encoder: Annotated[str, typer.Option("--encoder", help="bilstm, gru, convolution or perceptron.")] = "bilstm",
-    seeds: Annotated[int, typer.Option("--seeds", min=1, max=len(PAPER_SEEDS), help="How many adversaries.")] = 3,
-    bases: BasesOption = 2,
-    embeddings: EmbeddingsOption = "auto",
-    start: StartOption = "fresh",
+    seeds: Annotated[int, typer.Option("--seeds", min=1, max=MAX_ATTEFA_SEEDS, help="How many adversaries.")] = 3,
+    bases: Annotated[
+        int, typer.Option("--bases", min=1, max=MAX_ATTEFA_SEEDS, help="Honest models, for the noise floor.")
+    ] = 2,
+    embeddings: Annotated[str, typer.Option("--vectors", help=EMBEDDINGS_HELP)] = "auto",
+    start: Annotated[str, typer.Option("--start", help=START_HELP)] = "fresh",
     quick: QuickOption = False,
     where: WhereOption = "pool",
     workers: WorkersOption = None,
@@ -340,18 +295,26 @@ def attefa(
     quiet: QuietOption = False,
     debug: DebugOption = False,
 ) -> int:
-    """Say in one number whether attention on your own texts could as well be another one."""
-    owned = UserData(data, TableColumns(text_column, label_column, second_column), dev, test)
-    begin = parse_choice("--start", start, ADVERSARY_STARTS)
-    choice = papers.PaperOptions(encoders=(encoder,), n_seeds=seeds, embeddings=embeddings, quick=quick, start=begin)
-    recipes = user_data_attefa(owned, choice, _data_folder(), bases)
+    """Measure in one number how faithful attention is on your own texts."""
+    from heedful.data.table import TableColumns
+    from heedful.papers.attefa import UserData, data_warnings, user_data_attefa
+    from heedful.store.workspace import Workspace
+
+    texts = UserData(data, TableColumns(text_column, label_column, second_column), dev, test)
+    options = _check_options(
+        "attefa", {"encoders": (encoder,), "n_seeds": seeds, "embeddings": embeddings, "quick": quick, "start": start}
+    )
+    assert options is not None
+    recipes = user_data_attefa(texts, options, _data_folder(), bases)
     workers = _worker_count(where, workers)
     if not quiet:
         _print_plan(recipes, workspace)
     code = _run_recipes(recipes, workspace, quiet=quiet, workers=workers, json_file=json_file)
     if code == 0:
-        if not quiet:
-            _print_cautions(recipes[1], workspace)
+        if not quiet and (store := Workspace(workspace)).has(recipes[1]):
+            accuracy = recipes[1].flat_summary(store.get(recipes[1]).table)["base_accuracy"]
+            for sentence in data_warnings(recipes[1].subject.corpus.read(store.data_dir), accuracy):
+                say(sentence)
         _write_report(workspace, out, quiet=quiet)
     return code
 
@@ -376,20 +339,23 @@ def learn(
     quiet: QuietOption = False,
     debug: DebugOption = False,
 ) -> int:
-    """Learn which of your model's attention heads explain it to a student, and keep the explainer."""
+    """Learn which attention heads explain your model to a student, and save the explainer."""
+    from heedful.attributions.head_mix import check_explainer_folder
+    from heedful.learn import LearnOptions, learn_recipes
+    from heedful.store.workspace import Workspace
+
     learned = learn_recipes(
         LearnOptions(teacher, data, text_column, second_column, label_column, size, seed, seeds, quick), _data_folder()
     )
     workers = _worker_count(where, workers)
-    Workspace(workspace).get(learned.teacher)  # complaints about the model, and the folder, come before any work
+    store = Workspace(workspace)
+    store.get(learned.teacher)  # errors in the model or the output folder come before any training
     check_explainer_folder(out)
     code = _run_recipes(learned.recipes, workspace, quiet=quiet, workers=workers, json_file=json_file)
     if code == 0:
-        learned.explainer(Workspace(workspace)).save(out)
-        for sentence in (
-            () if quiet else (*learned.sentences(Workspace(workspace)), f"The explainer is in {out.resolve()}")
-        ):
-            screen.print(sentence, markup=False)
+        learned.explainer(store).save(out)
+        for sentence in () if quiet else (*learned.sentences(store), f"The explainer is in {out.resolve()}"):
+            say(sentence)
     return code
 
 
@@ -413,17 +379,45 @@ def fetch(
     quiet: QuietOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Obtain a public corpus and write it into the data folder."""
-    folder = fetch_corpus(corpus, _data_folder(), source=source)
+    """Download a public corpus into the data folder."""
+    from heedful.data import download
+
+    folder = download.fetch(corpus, _data_folder(), source=source)
     if not quiet:
-        screen.print(f"written to {folder}", markup=False)
+        say(f"written to {folder}")
 
 
 def _data_folder() -> Path:
+    from heedful.store.workspace import Workspace
+
     return Workspace(DEFAULT_WORKSPACE).data_dir
 
 
+def _check_options(what: str, given: Mapping[str, object]) -> PaperOptions | None:
+    """The options of a paper, None for a Python file; UserError for an option that it does not have."""
+    from dataclasses import fields
+
+    from heedful import papers
+    from heedful.types import UserError
+
+    flags = [OPTION_FLAGS[name] for name in given]
+    if what.endswith(".py"):
+        if flags:
+            raise UserError(f"{', '.join(flags)}: not for a Python file; write it in the recipes() of {what}")
+        return None
+    options = papers.find_paper(what).options
+    known = [name for name in OPTION_FLAGS if name in {field.name for field in fields(options)}]
+    unknown = [OPTION_FLAGS[name] for name in given if name not in known]
+    if unknown:
+        has = ", ".join(OPTION_FLAGS[name] for name in known)
+        raise UserError(f"{what} has no option {', '.join(unknown)}; it has {has}")
+    build: Callable[..., PaperOptions] = options
+    return build(**given)
+
+
 def _worker_count(where: str, workers: int | None) -> int | None:
+    from heedful.types import UserError
+
     if where not in ("pool", "here"):
         raise UserError(f"--where is pool or here, not {where!r}")
     if where == "here" and workers not in (None, 1):
@@ -432,22 +426,24 @@ def _worker_count(where: str, workers: int | None) -> int | None:
 
 
 def _print_plan(recipes: Sequence[Recipe], root: Path) -> None:
-    """Print how many models, trials and other recipes there are to make."""
+    """Print how many recipes of each kind there are to make."""
+    from collections import Counter
+
+    from heedful import runner
+    from heedful.store.workspace import Workspace
+    from heedful.types import UserError
+
     workspace = Workspace(root)
     try:
         plan = runner.topological_order(recipes)
-        waiting = [recipe for recipe in plan if not workspace.has(recipe)]
+        waiting = Counter(recipe.kind for recipe in plan if not workspace.has(recipe))
     except UserError:
         return  # the run itself reports what is wrong with the data
     if not waiting:
-        screen.print(f"Everything is finished already ({len(plan)} recipes).", markup=False)
+        say(f"Everything is finished already ({len(plan)} recipes).")
         return
-    trials = sum(isinstance(recipe, Trial) for recipe in waiting)
-    models = sum(isinstance(recipe, TrainedModel) for recipe in waiting)
-    counts = {"model": models, "trial": trials, "other recipe": len(waiting) - models - trials}
-    parts = ", ".join(f"{count} {name}{'s' * (count != 1)}" for name, count in counts.items() if count)
-    finished = len(plan) - len(waiting)
-    screen.print(f"To make: {parts}; finished already: {finished} of {len(plan)} recipes.", markup=False)
+    kinds = ", ".join(f"{count} {kind.removesuffix('s')}{'s' * (count > 1)}" for kind, count in waiting.items())
+    say(f"To make: {kinds}; finished already: {len(plan) - waiting.total()} of {len(plan)} recipes.")
 
 
 def _run_recipes(
@@ -458,38 +454,59 @@ def _run_recipes(
     workers: int | None = None,
     json_file: Path | None = None,
 ) -> int:
-    processes = workers or os.cpu_count() or 1
-    with progress_display(quiet) as progress:
+    """Run the recipes, write the JSON file, print results and failures; the exit code."""
+    from heedful import runner
+    from heedful.store.workspace import Workspace
+
+    with progress_display(quiet=quiet) as progress:
         workspace = Workspace(root, progress=progress)
-        outcomes = runner.run(recipes, workspace, workers=processes)
+        outcomes = runner.run(recipes, workspace, workers=workers or os.cpu_count() or 1)
+    trials = _finished_trials(outcomes)
     if json_file is not None:
-        found = trial_summaries(outcomes, workspace)
-        json_file.write_text(json.dumps({"results": found}, indent=1) + "\n", encoding="utf-8")
-    if not quiet:
-        for line in result_lines(outcomes, workspace):
-            screen.print(line, markup=False)
+        results = {"results": [summary_record(trial, workspace) for trial in trials]}
+        json_file.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    for trial in () if quiet else trials:
+        say(_result_line(trial, workspace))
     failed = [outcome for outcome in outcomes if outcome.error is not None]
     for outcome in failed:
         where = f" (traceback: {outcome.traceback_file})" if outcome.traceback_file else ""
-        errors.print(
-            f"heedful: failed: {workspace.artefact_name(outcome.recipe)}: {outcome.error}{where}", markup=False
-        )
+        name = workspace.artefact_name(outcome.recipe)
+        errors.print(f"heedful: failed: {name}: {outcome.error}{where}", markup=False)
     return 1 if failed else 0
 
 
-def _print_cautions(trial: AtteFa, root: Path) -> None:
-    workspace = Workspace(root)
-    if not workspace.has(trial):
-        return
-    accuracy = trial.flat_summary(workspace.get(trial).table)["base_accuracy"]
-    for sentence in data_warnings(trial.subject.corpus.read(workspace.data_dir), accuracy):
-        screen.print(sentence, markup=False)
+def _finished_trials(outcomes: Sequence[Outcome]) -> list[Trial]:
+    from heedful.trials._trial import Trial
+
+    done = [outcome.recipe for outcome in outcomes if outcome.error is None]
+    return [recipe for recipe in done if isinstance(recipe, Trial)]
+
+
+def summary_record(trial: Trial, workspace: Workspace) -> dict[str, Json]:
+    """A finished trial for `--json`: its facts and settings, and the tidy rows of its summary; undefined is null."""
+    from heedful.store.recipe import plain_settings
+
+    artefact = workspace.get(trial)
+    rows: list[Json] = [
+        {str(name): None if isinstance(value, float) and math.isnan(value) else value for name, value in row.items()}
+        for row in artefact.summary.to_dict("records")
+    ]
+    return {**trial.describe(), "n": artefact.notes["n"], "settings": plain_settings(trial), "summary": rows}
+
+
+def _result_line(trial: Trial, workspace: Workspace) -> str:
+    artefact, facts = workspace.get(trial), trial.describe()
+    where = f"{facts['corpus']}, {facts['encoder']}, {facts['attention']}, seed {facts['seed']}"
+    return f"{trial.name} ({where}): {trial.interpret_table(artefact.table)}"
 
 
 def _write_report(root: Path, out: Path, *, quiet: bool) -> None:
+    from heedful.report import write_report
+    from heedful.store.workspace import Workspace
+
     path = write_report(Workspace(root), out)
     if not quiet:
-        screen.print(f"The report is in {path.resolve()}", markup=False)
+        say(f"The report is in {path.resolve()}")
 
 
 def main() -> None:

@@ -6,15 +6,16 @@ whose worker process dies is tried once more. An interrupt keeps everything that
 
 from __future__ import annotations
 
+import importlib.util
 import multiprocessing
 import os
+import sys
 import traceback
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from importlib import import_module
 from itertools import count
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -80,6 +81,34 @@ def run(recipes: Iterable[Recipe], workspace: Workspace, *, workers: int = 1) ->
             outcomes[outcome.recipe] = outcome
             step()
     return [outcomes[recipe] for recipe in plan]
+
+
+def recipes_from_file(path: Path) -> list[Recipe]:
+    """The recipes that the function `recipes()` of a Python file returns."""
+    if not path.is_file():
+        raise UserError(f"there is no file {path}")
+    if path.stem in sys.modules and path.stem not in _imported_files:
+        raise UserError(f"{path.name} has the name of a module that is already imported; rename the file")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    # Worker processes import the file by its name, and the file may import its neighbours.
+    sys.path.insert(0, str(path.resolve().parent))
+    sys.modules[path.stem] = module
+    _imported_files.add(path.stem)
+    spec.loader.exec_module(module)
+    function = vars(module).get("recipes")
+    if not callable(function):
+        raise UserError(f"{path} has no function recipes(); write one that returns a list of recipes")
+    found = list(function())
+    if not found or not all(isinstance(recipe, Recipe) for recipe in found):
+        raise UserError(f"recipes() in {path} must return a list of recipes, at least one")
+    return found
+
+
+_imported_files: set[str] = set()
+"""Module names of users' files; another file of the same name may replace them."""
 
 
 def attempt(recipe: Recipe, workspace: Workspace) -> Outcome:
@@ -247,7 +276,7 @@ def _start_worker(
     torch.set_num_threads(1)
     for module in modules:
         if module != "__main__":
-            import_module(module)
+            importlib.import_module(module)
     progress = _SentProgress(sender)
     _worker_workspace.append(
         Workspace(root, data_dir=data_dir, device=device, batch_size=batch_size, progress=progress)

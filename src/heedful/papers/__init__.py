@@ -6,8 +6,6 @@ difference is named in a comment.
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,17 +32,31 @@ from heedful.training.trained_model import TrainedModel
 from heedful.training.trainer import Adam, Training
 from heedful.types import Corpus, UserError
 
-__all__ = ["PAPERS", "Paper", "PaperOptions", "demo", "embeddings_by_name", "find_recipes", "single_model_trials"]
+__all__ = [
+    "PAPERS",
+    "Paper",
+    "PaperOptions",
+    "demo",
+    "embeddings_by_name",
+    "find_paper",
+    "find_recipes",
+    "single_model_trials",
+]
 
 
 @dataclass(frozen=True)
 class Paper:
-    """A publication: its name in full, its question in plain words, its recipes and its corpora."""
+    """A publication: its title, its question in plain words, its recipes and its corpora.
+
+    Args:
+        options: the dataclass of its options; the command refuses options that are not among its fields.
+    """
 
     title: str
     question: str
     recipes: Callable[[PaperOptions], list[Recipe]]
     corpora: tuple[str, ...]
+    options: type[PaperOptions] = PaperOptions
 
 
 def demo(*, synthetic: bool = False) -> list[Recipe]:
@@ -97,15 +109,19 @@ PAPERS: Mapping[str, Paper] = {
 }
 
 
-def find_recipes(name_or_file: str, options: PaperOptions, data: Path) -> list[Recipe]:
-    """The recipes of a paper by name, or of a Python file; corpora that are not there are an error when named."""
-    if name_or_file in PAPERS:
-        return _recipes_on_available_corpora(
-            name_or_file, replace(options, available_embeddings=find_embeddings(data), data=data), data
-        )
-    if name_or_file.endswith(".py"):
-        return _recipes_from_file(Path(name_or_file))
-    raise UserError(f"there is no paper {name_or_file!r}; choose one of {', '.join(PAPERS)}, or name a Python file")
+def find_paper(name: str) -> Paper:
+    """The paper with this name."""
+    if name not in PAPERS:
+        raise UserError(f"there is no paper {name!r}; choose one of {', '.join(PAPERS)}, or name a Python file")
+    return PAPERS[name]
+
+
+def find_recipes(name: str, options: PaperOptions, data: Path) -> list[Recipe]:
+    """The recipes of a paper; a corpus that was named and is not in the data folder is an error."""
+    find_paper(name)
+    return _recipes_on_available_corpora(
+        name, replace(options, available_embeddings=find_embeddings(data), data=data), data
+    )
 
 
 def _recipes_on_available_corpora(name: str, options: PaperOptions, data: Path) -> list[Recipe]:
@@ -129,31 +145,3 @@ def _is_available(corpus: Corpus, data: Path) -> bool:
     except UserError:
         return False
     return True
-
-
-_IMPORTED_FILES: set[str] = set()
-"""Names under which users' files were imported; another file of that name may take its place."""
-
-
-def _recipes_from_file(path: Path) -> list[Recipe]:
-    """What the function `recipes()` of the user's own file gives."""
-    if not path.is_file():
-        raise UserError(f"there is no file {path}")
-    if path.stem in sys.modules and path.stem not in _IMPORTED_FILES:
-        raise UserError(f"{path.name} has the name of a module that is already in use; give the file another name")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    # Worker processes must be able to import the file by its name, and the file its neighbours.
-    sys.path.insert(0, str(path.resolve().parent))
-    sys.modules[path.stem] = module
-    _IMPORTED_FILES.add(path.stem)
-    spec.loader.exec_module(module)
-    function = vars(module).get("recipes")
-    if not callable(function):
-        raise UserError(f"{path} has no function recipes(); write one that gives back a list of recipes")
-    found = list(function())
-    if not found or not all(isinstance(recipe, Recipe) for recipe in found):
-        raise UserError(f"recipes() in {path} must give back a list of recipes, at least one")
-    return found
