@@ -7,11 +7,12 @@ model it is. Every tensor lies on one *unit* axis (tokens or image patches); att
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, get_args, runtime_checkable
 
@@ -609,3 +610,35 @@ def read_layers(model: Model, batch: Batch, embeddings: Tensor, replacement: Lay
         return model.read_layers(batch, embeddings, replacement)
     inputs = embeddings if replacement is None else replacement.states
     return LayerTrace((inputs,), model(batch, embeddings=inputs).logits)
+
+
+_DISPLAY_NAMES = {"RandomizedModel": "randomised", "AdversarialWeights": "adversarial-attention"}
+"""Methods whose class name is not their display name. Seeds of bootstrap intervals depend on these names."""
+
+
+def method_name(method: object) -> str:
+    """The display name of a method: its class name in lower case, and the fields that are not at their defaults.
+
+    >>> from heedful.attributions.perturbation import Random
+    >>> method_name(Random()), method_name(Random(seed=3))
+    ('random', 'random(seed-3)')
+    """
+    kind = type(method).__name__
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", kind)
+    name = _DISPLAY_NAMES.get(kind, words.lower().removeprefix("raw-"))
+    differing = ",".join(_non_default_fields(method))
+    return f"{name}({differing})" if differing else name
+
+
+def _non_default_fields(method: object) -> Iterator[str]:
+    """Each field that is not at its default: `cut`, `no-cut`, `logit`, `seed-3`."""
+    for each in fields(method) if is_dataclass(method) else ():
+        value = getattr(method, each.name)
+        if each.default is not MISSING and value == each.default:
+            continue
+        if isinstance(value, bool):
+            yield each.name if value else f"no-{each.name}"
+        elif isinstance(value, str):
+            yield value
+        else:
+            yield f"{each.name}-{method_name(value) if is_dataclass(value) else value}"

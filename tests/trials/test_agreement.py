@@ -25,8 +25,8 @@ from heedful.report.charts import svg
 from heedful.store.workspace import Workspace
 from heedful.training.attribution_tables import AttributionTable
 from heedful.trials import agreement
-from heedful.trials.agreement import Agreement, AgreementMeasure, TopK, correlate_attributions, method_name
-from heedful.types import Attribution, Batch, Example, Model, Splits, UserError
+from heedful.trials.agreement import Agreement, AgreementMeasure, TopK, correlate_attributions
+from heedful.types import Attribution, Batch, Example, Model, Splits, UserError, method_name
 from tests.tiny import Sentences, subject
 
 SUBJECT = subject(count=60)

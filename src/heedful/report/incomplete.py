@@ -15,8 +15,7 @@ from heedful.report.shelves import method_type, newest_artefacts
 from heedful.store.recipe import Json
 from heedful.store.workspace import IndexEntry
 from heedful.training.attribution_tables import COMPLETENESS_NOTE, completeness_error
-from heedful.trials.agreement import method_name
-from heedful.types import Method
+from heedful.types import Method, method_name
 
 COMPLETENESS_TOLERANCES: Mapping[str, tuple[Method, float]] = {
     "DeepLift": (DeepLift(), 1e-4),

@@ -61,6 +61,7 @@ from heedful.types import (
     SupportsPreparation,
     UserError,
     check_choice,
+    method_name,
     pool_by_word,
     read_heads,
 )
@@ -120,8 +121,8 @@ class AttributionTable(Recipe):
         check_limit(self.limit)
 
     def describe(self) -> dict[str, Json]:
-        """The facts of the model, the class of the method, the split and the limit."""
-        method = type(self.method).__name__
+        """The facts of the model, the display name of the method, the split and the limit."""
+        method = method_name(self.method)
         return {**self.subject.describe(), "method": method, "split": self.split, "limit": self.limit}
 
     def make(self, workspace: Workspace) -> Artefact:

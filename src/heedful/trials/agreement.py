@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import partial
 from itertools import chain
 from typing import ClassVar, Literal, get_args
@@ -48,7 +48,7 @@ from heedful.store.workspace import Workspace
 from heedful.training.attribution_tables import AttributionTable
 from heedful.training.model_recipe import ModelRecipe
 from heedful.trials._trial import Trial
-from heedful.types import Method, Split, UserError
+from heedful.types import Method, Split, UserError, method_name
 
 CorrelationFunction = Callable[[Tensor, Tensor], Correlation]
 """Scores `[batch method unit]` and mask `[batch unit]` -> the correlation of all pairs `[batch method method]`."""
@@ -581,37 +581,6 @@ class Agreement(Trial):
         """How strongly attention agrees with each measure, beside chance, another training and the measures' own."""
         words = [sentence for name, (_, sentence) in COMPARISON_NOTES.items() if summary.get(name)]
         return " ".join([agreement_sentences(summary), *words])
-
-
-_DISPLAY_NAMES = {"RandomizedModel": "randomised", "AdversarialWeights": "adversarial-attention"}
-"""Methods whose class name is not their display name. Seeds of bootstrap intervals depend on these names."""
-
-
-def method_name(method: object) -> str:
-    """A short name for a method: its class in small letters, and the fields that are not at their default.
-
-    >>> method_name(Random()), method_name(Random(seed=3)), method_name(PermutedAttention())
-    ('random', 'random(seed-3)', 'permuted-attention')
-    """
-    kind = type(method).__name__
-    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", kind)
-    name = _DISPLAY_NAMES.get(kind, words.lower().removeprefix("raw-"))
-    differing = ",".join(_non_default_fields(method))
-    return f"{name}({differing})" if differing else name
-
-
-def _non_default_fields(method: object) -> Iterator[str]:
-    """A field as people say it: `cut`, `no-cut`, `logit`, `seed-3`."""
-    for each in fields(method) if is_dataclass(method) else ():
-        value = getattr(method, each.name)
-        if each.default is not MISSING and value == each.default:
-            continue
-        if isinstance(value, bool):
-            yield each.name if value else f"no-{each.name}"
-        elif isinstance(value, str):
-            yield value
-        else:
-            yield f"{each.name}-{method_name(value) if is_dataclass(value) else value}"
 
 
 def _check_top_k(k: object) -> None:

@@ -54,7 +54,7 @@ from heedful.training.attribution_tables import AttributionTable, sample_rows
 from heedful.training.model_recipe import ModelRecipe
 from heedful.training.trainer import inference_batches
 from heedful.trials._trial import Trial
-from heedful.trials.agreement import method_name, quantize_scores
+from heedful.trials.agreement import quantize_scores
 from heedful.types import (
     Attribution,
     Batch,
@@ -67,6 +67,7 @@ from heedful.types import (
     Trace,
     UserError,
     ValueTrace,
+    method_name,
     read_layers,
 )
 

@@ -36,9 +36,9 @@ from heedful.training.model_recipe import LoadedModel, ModelRecipe
 from heedful.training.trainer import inference_batches
 from heedful.trials._trial import Trial
 from heedful.trials.adversarial_attention import adversarial_methods
-from heedful.trials.agreement import correlate_attributions, method_name
+from heedful.trials.agreement import correlate_attributions
 from heedful.trials.faithfulness import RESOLUTION, ErasureEvaluator, scores_from_tables
-from heedful.types import Batch, Example, Method, Model, UserError
+from heedful.types import Batch, Example, Method, Model, UserError, method_name
 
 TRUTH, RANDOM, ADVERSARIAL = "truth", "random", "adversarial-attention"
 CONTROL_LABELS = {RANDOM: "random", ADVERSARIAL: "adversarial"}

@@ -48,8 +48,7 @@ from heedful.training.attribution_tables import (
 )
 from heedful.training.model_recipe import ModelRecipe
 from heedful.trials._trial import Trial
-from heedful.trials.agreement import method_name
-from heedful.types import Method, Pooling, Split, UserError, check_choice, pool_by_word
+from heedful.types import Method, Pooling, Split, UserError, check_choice, method_name, pool_by_word
 
 _TEXTS_PER_CHUNK = 256
 
