@@ -188,3 +188,48 @@ def test_everything_is_on_the_disk_before_the_name_is(workspace: Workspace, monk
     workspace.get(Given())
     folder = workspace.artefact_name(Given())
     assert events == ["index", "notes", "recipe", "manifest", folder, "rename", "work"]
+
+
+@dataclass(frozen=True)
+class _Weights(Recipe):
+    """A model with a seed."""
+
+    kind: ClassVar[str] = "model"
+    seed: int = 0
+    width: int = 2
+
+    def make(self, workspace: Workspace) -> Artefact:
+        return Artefact({"w": torch.zeros(self.width)}, notes={"seed": self.seed})
+
+
+@dataclass(frozen=True)
+class _Test(Recipe):
+    """A trial with a seed of its own."""
+
+    subject: _Weights
+    seed: int = 0
+
+    def make(self, workspace: Workspace) -> Artefact:
+        return Artefact()
+
+
+def test_artefacts_that_differ_only_in_seeds_of_models_have_one_group(workspace: Workspace) -> None:
+    for recipe in (_Test(_Weights(0)), _Test(_Weights(1)), _Test(_Weights(0, width=3)), _Test(_Weights(0), seed=1)):
+        workspace.get(recipe)
+    groups = {each.name: each.group for each in workspace.entries()}
+    base, other_seed, other_width, other_trial = (
+        groups.get(workspace.artefact_name(recipe))
+        for recipe in (_Test(_Weights(0)), _Test(_Weights(1)), _Test(_Weights(0, width=3)), _Test(_Weights(0), seed=1))
+    )
+    assert base == other_seed
+    assert len({base, other_width, other_trial}) == 3
+
+
+def test_an_entry_loads_without_weights_and_does_not_read_them(workspace: Workspace) -> None:
+    workspace.get(_Weights(seed=4))
+    [entry] = workspace.entries()
+    tensors = entry.path / "tensors.safetensors"
+    tensors.write_bytes(bytes(tensors.stat().st_size))
+    assert entry.load(tensors=False).notes == {"seed": 4}
+    with pytest.raises(CorruptArtefactError):
+        entry.load()

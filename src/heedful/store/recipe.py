@@ -184,6 +184,21 @@ def _names_in(value: object, form: Json) -> Iterator[str]:
             yield from _names_in(getattr(value, each.name), form[each.name])
 
 
+def seed_group(recipe: Recipe, description: Mapping[str, Json]) -> str:
+    """A digest of the recipe without the seeds of its models: runs that differ only in these have the same one."""
+    return json_digest(_without_model_seeds(recipe, dict(description)))[:12]
+
+
+def _without_model_seeds(value: object, form: Json) -> Json:
+    if isinstance(value, tuple) and isinstance(form, list):
+        return [_without_model_seeds(part, part_form) for part, part_form in zip(value, form, strict=True)]
+    if is_dataclass(value) and isinstance(form, dict):
+        parts = {each.name: _without_model_seeds(getattr(value, each.name), form[each.name]) for each in fields(value)}
+        dropped = "seed" if isinstance(value, Recipe) and value.kind == "model" else None
+        return {name: part for name, part in {**form, **parts}.items() if name != dropped}
+    return form
+
+
 def json_digest(value: Json) -> str:
     """SHA-256 of the compact JSON text with sorted keys, as 64 hexadecimal digits."""
     return hashlib.sha256(dump_compact_json(value).encode("ascii")).hexdigest()

@@ -41,6 +41,7 @@ from heedful.store.recipe import (
     dump_compact_json,
     linked_artefacts,
     plain_settings,
+    seed_group,
 )
 from heedful.types import UserError
 
@@ -49,7 +50,7 @@ NOTES, RECIPE, INDEX, MANIFEST = "notes.json", "recipe.json", "index.json", "man
 _DAMAGE_ERRNOS = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EIO)
 _SILENT = SilentProgress()
 _in_progress: ContextVar[tuple[Path, ...]] = ContextVar("_in_progress", default=())
-_verified: dict[Path, tuple[tuple[str, int, int, int], ...]] = {}
+_verified: dict[tuple[Path, bool], tuple[tuple[str, int, int, int], ...]] = {}
 """Artefacts whose bytes this process has verified, with name, inode, size and modification time of their files."""
 
 
@@ -72,6 +73,7 @@ class IndexEntry:
         facts: what `Recipe.describe` said when it was made: corpus, encoder, attention, seed, method, ...
         settings: the plain fields of its recipe.
         links: artefact names of its dependencies by field, for instance `{"subject": ["TrainedModel-..."]}`.
+        group: the same for artefacts whose recipes differ only in the seeds of their models.
     """
 
     name: str
@@ -80,15 +82,16 @@ class IndexEntry:
     facts: Mapping[str, Json]
     settings: Mapping[str, Json]
     links: Mapping[str, list[str]]
+    group: str
     path: Path
 
     def link(self, name: str) -> str | None:
         """The artefact name of the first dependency in a field; None if there is none."""
         return next(iter(self.links.get(name, ())), None)
 
-    def load(self) -> Artefact:
-        """The artefact; CorruptArtefactError if its bytes differ from the manifest."""
-        return _read_artefact(self.path)
+    def load(self, *, tensors: bool = True) -> Artefact:
+        """The artefact; CorruptArtefactError if its bytes differ from the manifest. Weights may be left out."""
+        return _read_artefact(self.path, tensors=tensors)
 
     @property
     def recipe(self) -> Mapping[str, Json]:
@@ -168,7 +171,7 @@ class Workspace:
         """All complete artefacts as a table: name, kind, recipe class, each fact, settings, links and path."""
         rows = [{**asdict(each), **each.facts} for each in self.entries()]
         return pandas.DataFrame(
-            rows, columns=None if rows else ["name", "kind", "recipe_class", "settings", "links", "path"]
+            rows, columns=None if rows else ["name", "kind", "recipe_class", "settings", "links", "group", "path"]
         )
 
     def _hidden_folder(self, purpose: str) -> Path:
@@ -272,6 +275,7 @@ def _write_artefact(folder: Path, recipe: Recipe, description: Mapping[str, Json
         "facts": _note_to_json(recipe.describe(), "describe()"),
         "settings": _note_to_json(plain_settings(recipe), "settings"),
         "links": _note_to_json(linked_artefacts(recipe, description), "links"),
+        "group": seed_group(recipe, description),
     }
     for name, content in ((NOTES, artefact.notes), (RECIPE, description), (INDEX, index)):
         (folder / name).write_text(dump_compact_json(_note_to_json(content, name.removesuffix(".json"))))
@@ -287,26 +291,28 @@ def _file_entry(path: Path) -> Json:
         return [path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest()]
 
 
-def _read_artefact(folder: Path) -> Artefact:
+def _read_artefact(folder: Path, *, tensors: bool = True) -> Artefact:
     """The artefact in `folder`; its bytes are verified once per process, and again if a file was modified."""
     with _translate_read_errors(folder):
         manifest = _read_manifest(folder)
+        if not tensors:
+            manifest.pop(TENSORS, None)
         stats = ((name, (folder / name).stat()) for name in sorted((*manifest, MANIFEST)))
         state = tuple((name, stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in stats)
-        if _verified.get(folder.resolve()) != state:
+        if _verified.get((folder.resolve(), tensors)) != state:
             for name, entry in manifest.items():
                 if _file_entry(folder / name) != entry:
                     raise _corrupt_error(folder, f"the content of {name} differs")
             description: dict[str, Json] = json.loads((folder / RECIPE).read_bytes())
             if artefact_name(description) != folder.name:
                 raise _corrupt_error(folder, f"it holds {artefact_name(description)}")
-            _verified[folder.resolve()] = state
-        tensors = load_file(folder / TENSORS) if TENSORS in manifest else {}
+            _verified[folder.resolve(), tensors] = state
+        weights = load_file(folder / TENSORS) if TENSORS in manifest else {}
         table, summary = (
             _read_table(folder / name) if name in manifest else pandas.DataFrame() for name in (TABLE, SUMMARY)
         )
         notes = json.loads((folder / NOTES).read_bytes())
-    return Artefact({name: tensors[name] for name in sorted(tensors)}, table, notes, summary)
+    return Artefact({name: weights[name] for name in sorted(weights)}, table, notes, summary)
 
 
 def _read_entry(folder: Path) -> IndexEntry:
