@@ -17,12 +17,18 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import torch
 
 from heedful.progress import StepCallback
 from heedful.runner import WORKER_DIED, Outcome, recipes_from_file, run, topological_order
 from heedful.store.recipe import Artefact, Recipe
 from heedful.store.workspace import Workspace
+from heedful.training.model_recipe import MAX_CACHED_MODELS, LoadedModel
+from heedful.training.trained_model import TrainedModel
+from heedful.trials.performance import Performance
+from heedful.trials.permutation import Permutation
 from heedful.types import UserError
+from tests.tiny import subject
 
 
 @dataclass(frozen=True)
@@ -231,6 +237,37 @@ def test_one_bar_counts_all_recipes(ran: Ran) -> None:
 def test_workers_know_the_classes_of_a_users_own_file_and_its_neighbours(ran: Ran) -> None:
     assert [ran.error(recipe) for recipe in ran.own] == [None, None]
     assert [ran.workspace.get(recipe).table["value"].tolist() for recipe in ran.own] == [[3], [6]]
+
+
+def test_two_trials_on_one_model_load_it_once_and_a_changed_model_is_loaded_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loads = []
+    load = TrainedModel.load_model
+
+    def counted(recipe: TrainedModel, workspace: Workspace) -> LoadedModel:
+        loads.append(recipe)
+        return load(recipe, workspace)
+
+    monkeypatch.setattr(TrainedModel, "load_model", counted)
+    workspace, model = Workspace(tmp_path), subject()
+    outcomes = run([Performance(model), Permutation(model, permutations=2, limit=5)], workspace)
+    assert [outcome.error for outcome in outcomes] == [None] * 3
+    assert len(loads) == 1
+    assert workspace.model_cache is None
+    workspace.model_cache = {}
+    first = model.restore(workspace).model
+    assert model.restore(workspace).model is first
+    assert not first.training
+    with torch.no_grad():
+        next(first.parameters()).add_(1.0)
+    second = model.restore(workspace).model
+    assert second is not first
+    second.requires_grad_(False)
+    assert model.restore(workspace).model is not second
+    for seed in range(1, 6):
+        subject(seed=seed, epochs=2).restore(workspace)
+    assert len(workspace.model_cache) == MAX_CACHED_MODELS
 
 
 SLOW_FILE = """

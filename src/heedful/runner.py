@@ -71,7 +71,7 @@ def run(recipes: Iterable[Recipe], workspace: Workspace, *, workers: int = 1) ->
     plan = topological_order(recipes)
     outcomes = {recipe: Outcome(recipe) for recipe in plan if workspace.has(recipe)}
     waiting = [recipe for recipe in plan if recipe not in outcomes]
-    with workspace.progress.task("all recipes", len(waiting)) as step:
+    with workspace.progress.task("all recipes", len(waiting)) as step, _cached_models(workspace):
         in_pool = workers > 1 and len(waiting) > 1
         for outcome in (
             _run_in_pool(waiting, outcomes, workspace, min(workers, len(waiting)))
@@ -81,6 +81,15 @@ def run(recipes: Iterable[Recipe], workspace: Workspace, *, workers: int = 1) ->
             outcomes[outcome.recipe] = outcome
             step()
     return [outcomes[recipe] for recipe in plan]
+
+
+@contextmanager
+def _cached_models(workspace: Workspace) -> Iterator[None]:
+    workspace.model_cache = {}
+    try:
+        yield
+    finally:
+        workspace.model_cache = None
 
 
 def recipes_from_file(path: Path) -> list[Recipe]:
@@ -277,10 +286,9 @@ def _start_worker(
     for module in modules:
         if module != "__main__":
             importlib.import_module(module)
-    progress = _SentProgress(sender)
-    _worker_workspace.append(
-        Workspace(root, data_dir=data_dir, device=device, batch_size=batch_size, progress=progress)
-    )
+    workspace = Workspace(root, data_dir=data_dir, device=device, batch_size=batch_size, progress=_SentProgress(sender))
+    workspace.model_cache = {}
+    _worker_workspace.append(workspace)
 
 
 def _make_in_worker(recipe: Recipe) -> Outcome:

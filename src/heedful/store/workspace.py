@@ -115,6 +115,7 @@ class Workspace:
 
     Args:
         data_dir: the folder of corpora; by default `HEEDFUL_DATA`, else `~/.cache/heedful/data`.
+        model_cache: loaded models by artefact name, while `run` is at work; None loads a model at every use.
     """
 
     root: Path
@@ -123,6 +124,7 @@ class Workspace:
     device: str = "cpu"
     batch_size: int = 256
     progress: Progress = _SILENT
+    model_cache: dict[str, object] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         self.root = Path(self.root)

@@ -63,7 +63,6 @@ class FromModel(AttentionSource):
     def attention_function(self, model: Model, workspace: Workspace) -> AttentionFunction:
         """The other model's attention: looked up for known texts of pooled models, else computed."""
         other = self.subject.restore(workspace)
-        other.model.eval().requires_grad_(False)
         pooled = isinstance(self.subject.architecture, Attentive)
         cache = _AttentionCache(self.subject, other, workspace) if pooled else None
         layout = AttentionLayout(model)

@@ -60,7 +60,7 @@ class Checkpoint(ModelRecipe):
         notes = corpus.notes(model, scores, None) | {"best_epoch": 0, "selected_on": "dev", "weights": {**weights}}
         return Artefact(notes=notes)
 
-    def restore(self, workspace: Workspace) -> LoadedModel:
+    def load_model(self, workspace: Workspace) -> LoadedModel:
         """The checkpoint's model; evaluates it first where its artefact is missing."""
         state = workspace.get(self).notes["batcher"]
         assert isinstance(state, Mapping)

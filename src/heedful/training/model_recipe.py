@@ -46,6 +46,27 @@ class LoadedModel:
         return self.tokenizer(self.examples(split))
 
 
+MAX_CACHED_MODELS = 3
+
+
+@dataclass(frozen=True)
+class _CachedModel:
+    loaded: LoadedModel
+    state: tuple[object, ...]
+
+
+def _model_state(model: Model) -> tuple[object, ...]:
+    """Changes when a weight is modified, replaced or frozen, when a hook is added, or when training mode is set."""
+    tensors = (*model.parameters(), *model.buffers())
+    return (
+        *((id(tensor), tensor._version, tensor.requires_grad) for tensor in tensors),
+        *(
+            (id(part), part.training, len(part._forward_pre_hooks), len(part._forward_hooks))
+            for part in model.modules()
+        ),
+    )
+
+
 class ModelRecipe(Recipe):
     """A model on a corpus: `TrainedModel`, `Checkpoint` or `OnOtherData`."""
 
@@ -65,8 +86,23 @@ class ModelRecipe(Recipe):
         def seed(self) -> int: ...
 
     @abstractmethod
+    def load_model(self, workspace: Workspace) -> LoadedModel:
+        """The model in evaluation mode, read from its artefact; made first where that is missing."""
+
     def restore(self, workspace: Workspace) -> LoadedModel:
-        """The model in evaluation mode; made first where its artefact is missing."""
+        """The model in evaluation mode; during a `run` it is loaded once, as long as nothing changes it."""
+        cache = workspace.model_cache
+        if cache is None:
+            return self.load_model(workspace)
+        name = workspace.artefact_name(self)
+        cached = cache.pop(name, None)
+        if not isinstance(cached, _CachedModel) or cached.state != _model_state(cached.loaded.model):
+            loaded = self.load_model(workspace)
+            cached = _CachedModel(loaded, _model_state(loaded.model))
+        cache[name] = cached
+        while len(cache) > MAX_CACHED_MODELS:
+            del cache[next(iter(cache))]
+        return cached.loaded
 
     @property
     def about(self) -> dict[str, str | int]:

@@ -79,7 +79,7 @@ def load_predictor(subject: ModelRecipe, split: Split, workspace: Workspace) -> 
     A transformer's attention grows with the square of the length and would not fit on the disk.
     """
     if not isinstance(subject.architecture, Attentive):
-        model = subject.restore(workspace).model.requires_grad_(False)
+        model = subject.restore(workspace).model
 
         def predict(batch: Batch) -> BatchPredictions:
             with torch.no_grad():

@@ -85,7 +85,7 @@ class TrainedModel(ModelRecipe):
         )
         return train(run, workspace.partial_folder(self), workspace.progress, workspace.batch_size)
 
-    def restore(self, workspace: Workspace) -> LoadedModel:
+    def load_model(self, workspace: Workspace) -> LoadedModel:
         """The trained model; trains it first where its artefact is missing."""
         artefact = workspace.get(self)
         splits = self.corpus.read(workspace.data_dir)
@@ -202,7 +202,7 @@ class OnOtherData(ModelRecipe):
         }
         return Artefact({}, artefact.table, {**artefact.notes, **notes})
 
-    def restore(self, workspace: Workspace) -> LoadedModel:
+    def load_model(self, workspace: Workspace) -> LoadedModel:
         """The model with the examples of the other corpus."""
         loaded = self.model.restore(workspace)
         splits = self.corpus.read(workspace.data_dir)
