@@ -1,4 +1,4 @@
-"""The hypergradient three ways, against the real optimiser's step, on a little BERT, ViT and BiLSTM."""
+"""The hypergradient against double backward and the optimiser's own step, on a small BERT, ViT and BiLSTM."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ from hypothesis import strategies as st
 from torch import Generator, Tensor, nn
 from torch.func import functional_call
 
+from benchmarks.hypergradient import double_backward
 from heedful.attributions import head_mix
 from heedful.models.attentive import Additive, Attentive
 from heedful.models.encoders import BiLSTM
 from heedful.tasks import MulticlassClassification
-from heedful.training.hypergradient import BilevelProblem, Hypergradient, HypergradientMethod, Parameters, hypergradient
-from heedful.types import Batch, Model, UserError, read_heads
+from heedful.training.hypergradient import BilevelProblem, Hypergradient, Parameters, hypergradient
+from heedful.types import Batch, Model, read_heads
 from tests.networks import batch_of, texts, tiny
-
-WAYS: tuple[HypergradientMethod, ...] = ("jvp", "difference", "double-backward")
 
 
 class Simulator(nn.Module):
@@ -121,8 +120,12 @@ def by_trying(given: Lesson, step: float = 1e-4) -> Tensor:
     return found
 
 
-def asked(given: Lesson, way: HypergradientMethod = "jvp") -> Hypergradient:
-    return hypergradient(given.problem, given.theta, given.phi, way)
+def solve(given: Lesson, *, forward_mode: bool = True) -> Hypergradient:
+    return hypergradient(given.problem, given.theta, given.phi, forward_mode=forward_mode)
+
+
+def by_double_backward(given: Lesson) -> Tensor:
+    return double_backward(given.problem, given.theta, given.phi)[0]
 
 
 def switches() -> list[bool]:
@@ -137,17 +140,16 @@ def close(found: Tensor, expected: Tensor, relative: float) -> bool:
 
 @pytest.mark.parametrize("family", ["bert", "vit"])
 @pytest.mark.parametrize("clip", [None, 0.3])
-def test_the_cheap_form_is_the_derivative_of_the_optimisers_own_step(family: str, clip: float | None) -> None:
+def test_it_is_the_derivative_of_the_optimisers_own_step(family: str, clip: float | None) -> None:
     given = attentive(family)
     given = replace(given, problem=replace(given.problem, max_grad_norm=clip))
-    found = {way: asked(given, way) for way in WAYS}
+    exact, difference, slow = solve(given), solve(given, forward_mode=False), by_double_backward(given)
+    assert (exact.exact, difference.exact) == (True, False)
+    assert close(exact.gradient, slow, 1e-10)
+    assert close(difference.gradient, slow, 1e-6)
     tried = by_trying(given)
-    assert found["jvp"].clipped == (clip is not None)
-    assert {way: result.method for way, result in found.items()} == {way: way for way in WAYS}
-    assert not any(result.note for result in found.values())
-    assert close(found["jvp"].gradient, found["double-backward"].gradient, 1e-10)
-    assert close(found["difference"].gradient, found["double-backward"].gradient, 1e-6)
-    for result in found.values():
+    for result in (exact, difference):
+        assert result.clipped == (clip is not None)
         assert close(result.gradient, tried, 1e-5)
         assert result.outer_loss == pytest.approx(pilot_loss(given, given.phi), rel=1e-12)
 
@@ -155,8 +157,8 @@ def test_the_cheap_form_is_the_derivative_of_the_optimisers_own_step(family: str
 def test_a_clipped_step_differs_from_a_step_shortened_by_a_constant() -> None:
     """The factor of clipping depends on phi: leaving that out would be wrong by far more than our tolerance."""
     given = attentive("bert")
-    free = asked(given)
-    clipped = asked(replace(given, problem=replace(given.problem, max_grad_norm=0.3)))
+    free = solve(given)
+    clipped = solve(replace(given, problem=replace(given.problem, max_grad_norm=0.3)))
     constant = replace(given.problem, lr=given.problem.lr * 0.3 / (free.gradient_norm + 1e-6))
     shortened = hypergradient(constant, given.theta, given.phi)
     assert clipped.gradient_norm == free.gradient_norm > 0.3
@@ -166,33 +168,32 @@ def test_a_clipped_step_differs_from_a_step_shortened_by_a_constant() -> None:
 
 def test_a_clip_that_is_not_reached_changes_nothing() -> None:
     given = attentive("bert")
-    loose = asked(replace(given, problem=replace(given.problem, max_grad_norm=1e3)))
+    loose = solve(replace(given, problem=replace(given.problem, max_grad_norm=1e3)))
     assert not loose.clipped
-    assert torch.equal(loose.gradient, asked(given).gradient)
+    assert torch.equal(loose.gradient, solve(given).gradient)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("forward_mode", [True, False])
 @pytest.mark.parametrize("clip", [None, 0.3])
-def test_without_a_share_of_the_explanation_the_gradient_is_exactly_zero(
-    way: HypergradientMethod, clip: float | None
+def test_without_weight_on_the_explanation_the_gradient_is_exactly_zero(
+    *, forward_mode: bool, clip: float | None
 ) -> None:
     given = attentive("vit")
     given = replace(given, problem=replace(given.problem, beta=0.0, max_grad_norm=clip))
-    found = asked(given, way)
+    found = solve(given, forward_mode=forward_mode)
     assert torch.equal(found.gradient, torch.zeros_like(given.phi))
-    assert found.method == way
     assert found.outer_loss == pytest.approx(pilot_loss(given, given.phi), rel=1e-12)
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_nothing_that_was_given_is_changed(way: HypergradientMethod) -> None:
+@pytest.mark.parametrize("forward_mode", [True, False])
+def test_the_arguments_are_not_changed(*, forward_mode: bool) -> None:
     given = attentive("bert")
     given.student.train()
     modules = {name: module.training for name, module in given.student.named_modules()}
     before = copy.deepcopy((given.student.state_dict(), given.phi, given.maps))
     chance, kernels = torch.get_rng_state(), switches()
     with torch.no_grad():
-        found = asked(given, way)
+        found = solve(given, forward_mode=forward_mode)
     state, phi, maps = before
     assert all(torch.equal(tensor, state[name]) for name, tensor in given.student.state_dict().items())
     assert all(p.grad is None and p.requires_grad for p in given.student.parameters())
@@ -209,12 +210,12 @@ def test_nothing_that_was_given_is_changed(way: HypergradientMethod) -> None:
 def test_dropout_is_the_same_in_every_pass() -> None:
     given = attentive("bert")
     given.student.train()
-    calm = asked(replace(given, student=given.student.eval())).gradient
+    calm = solve(replace(given, student=given.student.eval())).gradient
     given.student.train()
-    results = [asked(given, way).gradient for way in WAYS]
-    assert not close(results[0], calm, 1e-2)
-    assert close(results[0], results[2], 1e-10)
-    assert close(results[1], results[2], 1e-6)
+    found, slow = solve(given).gradient, by_double_backward(given)
+    assert not close(found, calm, 1e-2)
+    assert close(found, slow, 1e-10)
+    assert close(solve(given, forward_mode=False).gradient, slow, 1e-6)
 
 
 def test_fused_attention_that_draws_its_own_dropout_gives_way_to_plain_products_in_the_pilot_too(
@@ -223,7 +224,7 @@ def test_fused_attention_that_draws_its_own_dropout_gives_way_to_plain_products_
     """As on a card, whose fused attention has random numbers of its own."""
     given = attentive("bert")
     given.student.train()
-    expected = asked(given).gradient
+    expected = solve(given).gradient
     fused = nn.functional.scaled_dot_product_attention
 
     def drawing(*inputs: Tensor, **settings: Tensor | float | None) -> Tensor:
@@ -232,21 +233,21 @@ def test_fused_attention_that_draws_its_own_dropout_gives_way_to_plain_products_
 
     monkeypatch.setattr(nn.functional, "scaled_dot_product_attention", drawing)
     with pytest.raises(ValueError, match="two explanations"):
-        asked(given)
-    monkeypatch.setattr("heedful.training.hypergradient._on_card", lambda weights: True)
-    found = asked(given)
-    assert (found.method, found.note) == ("jvp", "")
+        solve(given)
+    monkeypatch.setattr("heedful.training.hypergradient._on_gpu", lambda weights: True)
+    found = solve(given)
+    assert found.exact
     assert close(found.gradient, expected, 1e-10)
 
 
 def test_a_recurrent_student_goes_by_forward_mode_where_fused_cells_give_way_to_plain_ones() -> None:
     given = recurrent()
-    assert close(asked(given).gradient, by_trying(given), 1e-5)
+    assert close(solve(given).gradient, by_trying(given), 1e-5)
     single = recurrent(torch.float32)
-    found, slow = asked(single), asked(single, "double-backward")
-    assert (found.method, found.note) == ("jvp", "")
-    assert close(found.gradient, slow.gradient, 1e-4)
-    assert close(asked(single, "difference").gradient, slow.gradient, 1e-2)
+    found, slow = solve(single), by_double_backward(single)
+    assert found.exact
+    assert close(found.gradient, slow, 1e-4)
+    assert close(solve(single, forward_mode=False).gradient, slow, 1e-2)
 
 
 class Foreign(nn.Module):
@@ -264,13 +265,12 @@ class Foreign(nn.Module):
         return heads.logits, head_mix.masked_log_softmax(logits, batch.content_mask)
 
 
-def test_where_there_is_no_forward_mode_a_difference_takes_its_place_and_says_so() -> None:
+def test_a_central_difference_replaces_a_missing_forward_mode() -> None:
     own = attentive("bert")
     given = lesson(Foreign(tiny("bert"), own.maps.shape[1]), own.batch, own.maps)
-    found = asked(given)
-    assert found.method == "difference"
-    assert "forward mode" in found.note
-    assert close(found.gradient, asked(own).gradient, 1e-6)
+    found = solve(given)
+    assert not found.exact
+    assert close(found.gradient, solve(own).gradient, 1e-6)
 
 
 class Fused(nn.Module):
@@ -287,8 +287,7 @@ class Fused(nn.Module):
         return read.sum((1, 2, 3)), (query.mean(1, keepdim=True) @ vectors.mT)[:, 0].log_softmax(-1)
 
 
-@pytest.mark.parametrize("way", ["jvp", "double-backward"])
-def test_fused_attention_need_not_be_switched_off_by_the_caller(way: HypergradientMethod) -> None:
+def test_fused_attention_need_not_be_switched_off_by_the_caller() -> None:
     student = Fused()
     vectors = torch.randn(3, 5, 8, generator=Generator().manual_seed(1))
 
@@ -300,11 +299,11 @@ def test_fused_attention_need_not_be_switched_off_by_the_caller(way: Hypergradie
         inner, lambda theta: inner(theta)[0].sqrt(), lambda phi: phi.softmax(-1), _cross_entropy, lr=0.01, beta=1.0
     )
     phi = torch.randn(3, 5, generator=Generator().manual_seed(2))
-    found = hypergradient(problem, dict(student.named_parameters()), phi, way)
-    assert (found.method, found.note) == (way, "")
-    assert close(
-        found.gradient, hypergradient(problem, dict(student.named_parameters()), phi, "difference").gradient, 0.02
-    )
+    theta = dict(student.named_parameters())
+    found = hypergradient(problem, theta, phi)
+    assert found.exact
+    assert close(found.gradient, hypergradient(problem, theta, phi, forward_mode=False).gradient, 0.02)
+    assert close(found.gradient, double_backward(problem, theta, phi)[0], 1e-4)
 
 
 def _cross_entropy(teacher: Tensor, explained: Tensor) -> Tensor:
@@ -324,35 +323,38 @@ def scalar_problem(divergence: Callable[[Tensor, Tensor], Tensor]) -> BilevelPro
     )
 
 
-def scalar(problem: BilevelProblem, way: HypergradientMethod) -> Hypergradient:
+def scalar(problem: BilevelProblem, *, forward_mode: bool = True) -> Hypergradient:
     """At weight 3 and phi (.25, .75), beside a weight that plays no part."""
     theta = {"weight": torch.tensor(3.0, dtype=torch.float64), "idle": torch.ones(2, dtype=torch.float64)}
-    return hypergradient(problem, theta, torch.tensor([0.25, 0.75], dtype=torch.float64), way)
+    return hypergradient(problem, theta, torch.tensor([0.25, 0.75], dtype=torch.float64), forward_mode=forward_mode)
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_the_value_by_hand(way: HypergradientMethod) -> None:
+@pytest.mark.parametrize("forward_mode", [True, False])
+def test_the_value_by_hand(*, forward_mode: bool) -> None:
     """weight' = 3 + .1 * 2 * (.25 + 2 * .75) = 3.35, outer = 3.35^2 / 2, gradient = 3.35 * .1 * 2 * (1, 2)."""
-    found = scalar(scalar_problem(_cross_entropy), way)
+    found = scalar(scalar_problem(_cross_entropy), forward_mode=forward_mode)
     assert found.outer_loss == pytest.approx(3.35**2 / 2, rel=1e-12)
     assert found.gradient_norm == pytest.approx(2 * 1.75, rel=1e-12)
     assert found.gradient.tolist() == pytest.approx([0.67, 1.34], rel=1e-6)
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_a_squared_distance_teaches_as_well_as_a_divergence(way: HypergradientMethod) -> None:
+@pytest.mark.parametrize("forward_mode", [True, False])
+def test_a_squared_distance_works_like_a_divergence(*, forward_mode: bool) -> None:
     """D = sum (q - p)^2: dD/dweight = 2 ((3 - .25) + 2 (6 - .75)) = 26.5, weight' = 3 - .2 * 26.5 = -2.3.
 
     d weight' / d phi = .2 * 2 * (1, 2), gradient = -2.3 * (.4, .8).
     """
-    found = scalar(scalar_problem(lambda teacher, explained: (explained - teacher).square().sum()), way)
+    found = scalar(
+        scalar_problem(lambda teacher, explained: (explained - teacher).square().sum()), forward_mode=forward_mode
+    )
     assert found.gradient.tolist() == pytest.approx([-0.92, -1.84], rel=1e-6)
 
 
 def test_a_step_along_the_clipped_gradient_of_one_weight_cannot_be_turned() -> None:
     """With one weight only the sign of a clipped gradient is left, up to the 1e-6 of torch's formula."""
-    for way in WAYS:
-        found = scalar(replace(scalar_problem(_cross_entropy), max_grad_norm=0.5), way)
+    for forward_mode in (True, False):
+        problem = replace(scalar_problem(_cross_entropy), max_grad_norm=0.5)
+        found = scalar(problem, forward_mode=forward_mode)
         assert found.clipped
         assert found.gradient.abs().max() < 1e-6
         assert found.outer_loss == pytest.approx(3.05**2 / 2, rel=1e-6)
@@ -366,12 +368,7 @@ def test_a_student_that_answers_differently_when_asked_again_is_refused() -> Non
         return theta["weight"].new_zeros(()), theta["weight"] * len(calls) * torch.ones(1, 2, dtype=torch.float64)
 
     with pytest.raises(ValueError, match="pure function"):
-        scalar(replace(scalar_problem(_cross_entropy), inner=inner), "jvp")
-
-
-def test_an_unknown_way_is_refused() -> None:
-    with pytest.raises(UserError, match="no way 'newton'"):
-        scalar(scalar_problem(_cross_entropy), "newton")  # type: ignore[arg-type]
+        scalar(replace(scalar_problem(_cross_entropy), inner=inner))
 
 
 @settings(max_examples=40, deadline=None)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
+from benchmarks.hypergradient import double_backward
 from heedful.attributions.head_mix import HeadMix, mixing_weights
 from heedful.attributions.layer_mix import LayerMix
 from heedful.data.images import Digits
@@ -16,7 +19,8 @@ from heedful.data.splitting import SubsampledCorpus
 from heedful.models.attentive import Additive, Attentive
 from heedful.models.encoders import BiLSTM
 from heedful.store.workspace import Workspace
-from heedful.training.hypergradient import HypergradientMethod
+from heedful.training import smat
+from heedful.training.hypergradient import BilevelProblem, Hypergradient, Parameters, hypergradient
 from heedful.training.smat import ExplainerOptimizer, SMaT
 from heedful.training.student import Student, StudentTraining
 from heedful.training.teacher import (
@@ -76,18 +80,26 @@ def test_phi_moves_and_what_it_was_in_each_epoch_is_kept(workspace: Workspace) -
     assert float((history[0] - 0.25).abs().max()) <= 3 * 0.02 * 1.01
 
 
-@pytest.mark.parametrize("way", ["difference", "double-backward"])
-def test_all_ways_to_the_hypergradient_lead_to_the_same_phi(way: HypergradientMethod, workspace: Workspace) -> None:
-    expected = workspace.get(SMAT).tensors
-    found = workspace.get(replace(SMAT, explanation=replace(SMAT.explanation, hypergradient_method=way))).tensors
-    torch.testing.assert_close(found["phi_history"], expected["phi_history"], rtol=1e-3, atol=1e-3)
+def test_double_backward_and_a_central_difference_lead_to_the_same_phi(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = workspace.get(SMAT).tensors["phi_history"]
+
+    def by_double_backward(problem: BilevelProblem, theta: Parameters, phi: Tensor) -> Hypergradient:
+        gradient, loss = double_backward(problem, theta, phi)
+        return Hypergradient(gradient, loss, 0.0, clipped=False)
+
+    for name, slow in (("double", by_double_backward), ("difference", partial(hypergradient, forward_mode=False))):
+        monkeypatch.setattr(smat, "hypergradient", slow)
+        found = Workspace(tmp_path / name, batch_size=16).get(SMAT).tensors["phi_history"]
+        torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
 
 
 def test_the_first_step_goes_down_the_loss_of_the_student_after_its_next_step(workspace: Workspace) -> None:
     school = StudentTraining(SMAT, workspace)
     scaffold = ExplainerOptimizer(SMAT, school)
     batch = school.batches["train"].rows(torch.arange(8))
-    problem = scaffold._bilevel_problem(school.model, batch, 0.2)
+    problem = scaffold.bilevel_problem(school.model, batch, 0.2)
     theta = {f"student.{name}": value.detach() for name, value in school.model.named_parameters()}
 
     def after(phi: torch.Tensor) -> float:
@@ -131,6 +143,7 @@ def test_a_killed_training_goes_on_bit_by_bit_with_phi_and_its_optimiser(
     assert resumed.notes == whole.notes
 
 
+@pytest.mark.slow
 def test_a_transformer_with_dropout_is_taken_up_bit_by_bit_too(tmp_path: Path) -> None:
     from heedful.models.transformer import TinyTransformer
 
@@ -142,7 +155,7 @@ def test_a_transformer_with_dropout_is_taken_up_bit_by_bit_too(tmp_path: Path) -
     resumed = Workspace(tmp_path / "killed").get(recipe)
     assert same(resumed.tensors, whole.tensors)
     assert resumed.notes == whole.notes
-    assert whole.notes["way"] == "jvp"
+    assert whole.notes["hypergradient"] == "exact"
     assert (whole.tensors["phi"].shape, whole.tensors["student/phi"].shape) == ((4,), (2,))
 
 
@@ -198,6 +211,7 @@ def test_layers_of_integrated_gradients_are_mixed_with_a_temperature_that_is_lea
 PLAN_OF_WORDS = Attentive(BiLSTM(4), Additive())
 
 
+@pytest.mark.slow
 def test_numbers_pairs_images_and_recurrent_students_are_scaffolded(tmp_path: Path) -> None:
     from heedful.models.transformer import TinyTransformer
 
@@ -221,7 +235,7 @@ def test_numbers_pairs_images_and_recurrent_students_are_scaffolded(tmp_path: Pa
     image = workspace.get(
         SMaT(seeing, vit, LearnedExplanation(lr=0.02, special_tokens=True), StudentData(train_size=16), training=fit)
     )
-    assert image.notes["way"] == "jvp"
+    assert image.notes["hypergradient"] == "exact"
     assert image.tensors["phi"].tolist() != [0.25] * 4
     recurrent = workspace.get(replace(SMAT, architecture=PLAN_OF_WORDS, training=fit))
     # One layer and one head on its side, four maps on the teacher's.
@@ -231,14 +245,15 @@ def test_numbers_pairs_images_and_recurrent_students_are_scaffolded(tmp_path: Pa
 def test_scaffolds_that_cannot_be_are_refused(workspace: Workspace) -> None:
     with pytest.raises(UserError, match="reduction='mean'"):
         replace(SMAT, training=replace(FIT, reduction="sum"))
-    with pytest.raises(UserError, match="taken along"):
+    with pytest.raises(UserError, match="used as a method"):
         replace(SMAT, explanation=LearnedExplanation(HeadMaps(-1), lr=0.02)).explainer(workspace)
 
 
+@pytest.mark.slow
 def test_smat_finds_the_head_that_speaks_and_students_learn_most_from_it(tmp_path: Path) -> None:
     found = outcome(Workspace(tmp_path), seeds=3, epochs=20)
     assert min(found.masses) > 0.5
     assert max(found.supports) < 4
-    none, static, smat = (found.quartiles(kind)[1] for kind in ("none", "static", "SMaT"))
-    assert none < static < smat
+    none, static, learned = (found.quartiles(kind)[1] for kind in ("none", "static", "SMaT"))
+    assert none < static < learned
     assert min(found.simulability["SMaT"]) > max(found.simulability["static"])

@@ -105,7 +105,14 @@ def test_a_limit_caps_dev_and_test_for_all_seeds_alike(trained: LoadedModel) -> 
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"size": 0}, {"draw": "again"}, {"pool": "dev"}, {"outer_share": 1.0}, {"outer_share": 0.0}, {"limit": 1}],
+    [
+        {"train_size": 0},
+        {"sampling": "again"},
+        {"source_split": "dev"},
+        {"explainer_share": 1.0},
+        {"explainer_share": 0.0},
+        {"eval_limit": 1},
+    ],
 )
 def test_a_classroom_that_cannot_be_is_refused(wrong: dict[str, int | str | float]) -> None:
     with pytest.raises(UserError):
@@ -115,7 +122,7 @@ def test_a_classroom_that_cannot_be_is_refused(wrong: dict[str, int | str | floa
 BANKS: tuple[MapSource, ...] = (HeadMaps(), HeadMaps(-1), MethodMaps(InputXGradient()), LayerMaps())
 
 
-@pytest.mark.parametrize("bank", BANKS, ids=lambda bank: bank.called)
+@pytest.mark.parametrize("bank", BANKS, ids=lambda bank: bank.display_name)
 def test_maps_looked_up_equal_the_maps_computed_anew(
     bank: MapSource, workspace: Workspace, trained: LoadedModel, batch: Batch
 ) -> None:
@@ -154,10 +161,10 @@ def test_the_teacher_is_unchanged_by_being_asked(workspace: Workspace) -> None:
 
 def test_what_the_teacher_was_never_asked_is_said(workspace: Workspace, trained: LoadedModel, batch: Batch) -> None:
     taught = TeacherLookup(workspace.get(TeacherOutputs(TEACHER, PUPILS, HeadMaps())))
-    with pytest.raises(UserError, match="never asked about example 'test-0'"):
+    with pytest.raises(UserError, match="example 'test-0' are not stored"):
         taught.logits(trained.batch("test"))
     longer = replace(batch, mask=torch.cat((batch.mask, batch.mask[:, :1]), 1))
-    with pytest.raises(UserError, match="same batching"):
+    with pytest.raises(UserError, match="same tokenization"):
         taught.maps(longer)
 
 
@@ -266,9 +273,9 @@ def test_nothing_explained_needs_no_maps() -> None:
 def test_explanations_that_cannot_be_are_refused(workspace: Workspace) -> None:
     with pytest.raises(UserError, match="above 0"):
         MethodExplanation(InputXGradient(), 0.0)
-    with pytest.raises(UserError, match="no normaliser"):
+    with pytest.raises(UserError, match="hardmax"):
         AttentionExplanation(normalizer="hardmax")  # type: ignore[arg-type]
-    with pytest.raises(UserError, match="special symbols"):
+    with pytest.raises(UserError, match="special tokens"):
         LearnedExplanation(MethodMaps(InputXGradient()), special_tokens=True)
     with pytest.raises(UserError, match="3 entries, but the teacher has 4"):
         teaching(AttentionExplanation(phi=(1.0, 0.0, 0.0)), workspace)
@@ -277,20 +284,15 @@ def test_explanations_that_cannot_be_are_refused(workspace: Workspace) -> None:
 @pytest.mark.parametrize(
     ("kind", "wrong", "words"),
     [
-        (LearnedExplanation, {"rate": -1.0}, "rate must be a number from 0, not -1.0"),
-        (LearnedExplanation, {"rate": float("nan")}, "rate must be a number from 0, not nan"),
-        (LearnedExplanation, {"clip": -5.0}, "clip must be a number above 0, not -5.0"),
-        (LearnedExplanation, {"clip": 0.0}, "clip must be a number above 0"),
-        (LearnedExplanation, {"pilot": 0.0}, "pilot must be a number above 0"),
-        (LearnedExplanation, {"batch": 0}, "batch must be 1 or more, not 0"),
-        (LearnedExplanation, {"way": "newton"}, "there is no way 'newton' to a hypergradient"),
-        (
-            LearnedExplanation,
-            {"map_source": LayerMaps(LayerMix(special_tokens=True))},
-            "say special_tokens=True here too, or at neither place",
-        ),
-        (RidgeExplanation, {"ridge": -1.0}, "ridge must be a number from 0, not -1.0"),
-        (RidgeExplanation, {"temperature": 0.0}, "above 0"),
+        (LearnedExplanation, {"lr": -1.0}, "lr must be 0 or more"),
+        (LearnedExplanation, {"lr": float("nan")}, "lr must be 0 or more"),
+        (LearnedExplanation, {"max_grad_norm": -5.0}, "max_grad_norm must be above 0"),
+        (LearnedExplanation, {"max_grad_norm": 0.0}, "max_grad_norm must be above 0"),
+        (LearnedExplanation, {"pilot_lr": 0.0}, "pilot_lr must be above 0"),
+        (LearnedExplanation, {"batch_size": 0}, "batch_size must be 1 or more"),
+        (LearnedExplanation, {"map_source": LayerMaps(LayerMix(special_tokens=True))}, "the same special_tokens"),
+        (RidgeExplanation, {"ridge": -1.0}, "ridge must be 0 or more"),
+        (RidgeExplanation, {"temperature": 0.0}, "temperature must be above 0"),
     ],
 )
 def test_values_that_make_no_sense_are_refused_at_the_door(

@@ -336,9 +336,7 @@ def test_few_texts_give_no_interval_and_no_verdict(workspace: Workspace) -> None
 def test_learned_scores_are_those_of_the_median_students_explainer(workspace: Workspace) -> None:
     of = pairs()
     fit = Training(1, 8, SGD(lr=0.05), EpochSelection(first_epoch=1), reduction="mean")
-    student = SMaT(
-        of, of.architecture, LearnedExplanation(hypergradient_method="difference"), StudentData(8), training=fit
-    )
+    student = SMaT(of, of.architecture, LearnedExplanation(), StudentData(8), training=fit)
     students = tuple(replace(student, seed=seed) for seed in (0, 1, 2))
     recipe = LearnedAttributionTable(of, students)
     reached = {each: float(str(workspace.get(each).notes["simulability"])) for each in students}
@@ -354,5 +352,5 @@ def test_learned_scores_are_those_of_the_median_students_explainer(workspace: Wo
     assert "learned" in set(table["method"])
     there_now = OnOtherData(of, Pairs(10))
     assert len(workspace.get(LearnedAttributionTable(there_now, students[:1])).table) == 10
-    with pytest.raises(UserError, match="taught by this subject"):
+    with pytest.raises(UserError, match="with this teacher"):
         LearnedAttributionTable(pairs(seed=5), students)

@@ -1,15 +1,8 @@
-"""A student at work: its network with an explainer of its own, and what agreeing with a teacher costs it.
+"""Students: models trained to simulate a teacher from few examples, with or without its explanations.
 
-The student's explainer is a mix of its own heads with a phi of its own, trained with its weights. The loss of an
-example is the simulation loss (cross-entropy with the teacher's answer or distribution, squared error for a number)
-plus beta KL(e_T || e_S); simulability is agreement with the teacher on examples that nobody has learned from.
-
-What all students have in common: a teacher, a plan, a class, an explanation, and how they are trained and examined.
-
-`School` puts one training together for the one loop of `recipes.training`; the artefact has the student's and the
-teacher's answer to each test example, so that a trial can draw its own samples from them.
-
-Students: models that simulate a teacher from few examples, with or without explanations of a fixed kind.
+A student's own explainer mixes its heads with a phi that is trained with its weights. The loss of an example is the
+simulation loss (cross-entropy with the teacher's prediction or distribution, squared error for a number) plus
+beta KL(e_T || e_S). Simulability is agreement with the teacher on test examples (Fernandes et al. 2022).
 """
 
 from __future__ import annotations
@@ -31,7 +24,6 @@ from heedful.store.recipe import Artefact, Json, Recipe, derive_seed
 from heedful.store.workspace import Workspace
 from heedful.training.model_recipe import LoadedModel, ModelRecipe, build_model, to_json
 from heedful.training.teacher import (
-    ExampleSubset,
     HeadMaps,
     LearnedExplanation,
     NoExplanation,
@@ -55,7 +47,7 @@ from heedful.training.trainer import (
     inference_batches,
     train,
 )
-from heedful.types import Architecture, Batch, Example, Model, Task, Trace, UserError, read_heads
+from heedful.types import Architecture, Batch, Model, Task, Trace, UserError, check_choice, read_heads
 
 Labels = Literal["hard", "soft"]
 TeacherLogits = Callable[[Batch], Tensor]
@@ -63,135 +55,7 @@ TeacherLogits = Callable[[Batch], Tensor]
 
 SIMULABILITY = "simulability"
 
-
-class StudentModel(Model):
-    """A student: a network that answers, and phi, which mixes its heads into its explanation.
-
-    Args:
-        sample: a few examples, to see that the network can read them and how many heads it has.
-    """
-
-    def __init__(self, network: Model, head_maps: HeadMaps, normalizer: MixNormalizer, sample: Batch) -> None:
-        super().__init__()
-        self.network, self.task, self.notes = network, network.task, network.notes
-        self.head_maps, self.normalizer = head_maps, normalizer
-        device = next(network.parameters()).device
-        try:
-            with evaluation_mode(network):
-                heads = head_maps.compute_maps(network, sample.to(device)).maps.shape[1]
-        except (IndexError, ValueError, RuntimeError, UserError) as error:
-            raise UserError(
-                f"the student cannot read the units of its teacher ({error}); students read with the teacher's "
-                "batching: give the student a plan for the same tokenizer, words or patches"
-            ) from error
-        self.phi = nn.Parameter(head_mix.uniform_phi(heads).to(device))
-
-    def forward(self, batch: Batch, *, embeddings: Tensor | None = None, attention: Tensor | None = None) -> Trace:
-        """As the network."""
-        return self.network(batch, embeddings=embeddings, attention=attention)
-
-    def student_logits(self, batch: Batch) -> Tensor:
-        """Logits `[batch output]`."""
-        return read_heads(self.network, batch).logits
-
-    def logits_and_explanation(self, batch: Batch, support: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits and log e_S `[batch unit]` on the support, from one reading."""
-        heads = read_heads(self.network, batch)
-        mix = head_mix.mix_maps(self.head_maps.select_maps(heads), self.phi, self.normalizer)
-        return heads.logits, head_mix.masked_log_softmax(mix, support)
-
-
-def simulation_loss(task: Task, logits: Tensor, teacher_logits: Tensor, labels: Labels) -> Tensor:
-    """What each example costs a student that says `logits` where its teacher said `said`, `[batch]`.
-
-    Hard: the task's loss with the teacher's answer as the label. Soft: - sum_c p_T(c) log p_S(c). For a number both
-    are the squared error.
-    """
-    if labels == "hard" or task.num_classes == 1:
-        return task.losses(logits, point_predictions(task, teacher_logits))
-    # One logit stands for two classes: that of the other class is 0.
-    whole = torch.cat((torch.zeros_like(logits), logits), -1) if task.num_outputs == 1 else logits
-    teacher = task.probabilities(teacher_logits).to(logits.dtype)
-    # An excluded class has no probability and a logarithm of minus infinity: it costs nothing.
-    return -(teacher * whole.log_softmax(-1).masked_fill(teacher == 0, 0.0)).sum(-1)
-
-
-def build_simulation_loss(teacher_logits: TeacherLogits, labels: Labels) -> Loss:
-    """The simulation loss alone; no explanation is read on either side."""
-
-    def losses(model: Model, batch: Batch) -> Tensor:
-        return simulation_loss(model.task, require_student(model).student_logits(batch), teacher_logits(batch), labels)
-
-    return losses
-
-
-def build_explanation_loss(
-    teacher_logits: TeacherLogits, labels: Labels, explainer: TeacherExplainer, beta: float
-) -> Loss:
-    """Simulation loss + beta KL(e_T || e_S)."""
-
-    def losses(model: Model, batch: Batch) -> Tensor:
-        support = explainer.support(batch)
-        logits, explained = require_student(model).logits_and_explanation(batch, support)
-        apart = head_mix.clamped_kl_divergence(explainer(batch).to(explained.dtype), explained, support)
-        return simulation_loss(model.task, logits, teacher_logits(batch), labels) + beta * apart
-
-    return losses
-
-
-def require_student(model: Model) -> StudentModel:
-    """The student, known as one."""
-    assert isinstance(model, StudentModel)
-    return model
-
-
-@torch.no_grad()
-def predict_student_logits(model: StudentModel, batch: Batch, batch_size: int) -> Tensor:
-    """A student's logits on a whole batch `[batch output]`, row by row, on the CPU."""
-    device = model.phi.device
-    found = torch.zeros(len(batch), model.task.num_outputs)
-    with evaluation_mode(model):
-        for rows, part in inference_batches(batch, batch_size):
-            found[rows] = model.student_logits(part.to(device)).cpu().float()
-    return found
-
-
-def simulability(task: Task, teacher: Tensor, student: Tensor) -> float:
-    """Simulability from answers: the share of equal classes, or Pearson's correlation (NaN where one is constant)."""
-    if task.num_classes == 1:
-        return pearson(student, teacher).value.item()
-    return accuracy(student, teacher)
-
-
-def simulability_metric(task: Task) -> str:
-    """What simulability is called for this task."""
-    return "pearson" if task.num_classes == 1 else "accuracy"
-
-
-def build_simulability_evaluator(teacher_logits: TeacherLogits, labels: Labels) -> Evaluator:
-    """Simulability and the mean simulation loss on a batch."""
-
-    def judged(model: Model, batch: Batch, inference: int) -> dict[str, float]:
-        student, teacher = predict_student_logits(require_student(model), batch, inference), teacher_logits(batch).cpu()
-        task = model.task
-        loss = float(simulation_loss(task, student, teacher, labels).mean())
-        return {
-            SIMULABILITY: simulability(task, point_predictions(task, teacher), point_predictions(task, student)),
-            "simulation_loss": loss,
-        }
-
-    return judged
-
-
-def drop_labels(batch: Batch) -> Batch:
-    """The batch without gold labels: a student knows its teacher's answers only."""
-    return replace(batch, labels=None)
-
-
-PROBE_SIZE = 2
-"""Examples that a student is tried on before it is trained."""
-
-# The paper's code waits one epoch longer than its patience of 10 says, and its epochs have no end.
+# The paper's code waits one epoch longer than its patience of 10 says, and has no maximum number of epochs.
 STUDENT_TRAINING = Training(
     epochs=200,
     batch_size=32,
@@ -202,20 +66,19 @@ STUDENT_TRAINING = Training(
     reduction="mean",
 )
 """The paper's training of a student, but for ties: an epoch that equals the best one on dev at a lower training loss is
-the new best, and patience begins anew with it."""
+the new best, and patience starts again."""
 
 
 @dataclass(frozen=True)
 class StudentRecipe(Recipe):
-    """A student of this plan, trained to answer as its teacher does.
+    """A student of this architecture, trained to predict as its teacher does: `Student` or `SMaT`.
 
     Args:
-        teacher: stays as it is.
-        plan: reads with the teacher's batching; may be another architecture with fewer layers or heads.
-        beta: how heavily explanations weigh beside the simulation; None takes what the paper gives this kind: 5 for
-            attention, .2 for other methods.
-        labels: whether the teacher's answer or its whole distribution is simulated; for numbers there is one way.
-        seed: decides weights, batches, dropout and, where it is redrawn, the class.
+        architecture: uses the teacher's tokenization; may have fewer layers or heads than the teacher.
+        beta: weight of explanations beside the simulation loss; None takes the paper's: 5 for attention, .2 for other
+            methods.
+        labels: whether the teacher's prediction ("hard") or its distribution ("soft") is simulated.
+        seed: decides weights, batches, dropout and, where they are redrawn, the training examples.
     """
 
     kind: ClassVar[str] = "student"
@@ -230,29 +93,29 @@ class StudentRecipe(Recipe):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.labels not in ("hard", "soft"):
-            raise UserError(f"labels are 'hard' or 'soft', not {self.labels!r}")
+        check_choice("labels", self.labels, Labels)
         if self.beta is not None and not (math.isfinite(self.beta) and self.beta >= 0):
-            raise UserError(f"beta must be a number from 0, not {self.beta}")
+            raise UserError(f"beta must be 0 or more, not {self.beta}")
         if self.training.selection.split != "dev":
-            raise UserError("which epoch of a student is kept is decided on the dev split: leave select.on as 'dev'")
+            raise UserError("the epoch of a student is selected on the dev split: use EpochSelection(split='dev')")
 
     @property
     def explanation_weight(self) -> float:
-        """beta as it is used; nothing to weigh where nothing is explained."""
+        """beta as it is used; 0 without an explanation."""
         if not self.explanation.map_sources:
             return 0.0
         return self.explanation.beta if self.beta is None else self.beta
 
     @property
     def about(self) -> dict[str, str | int]:
-        """Corpus, student, explanation, size of the class and seed, for tables and file names."""
-        kind = {
+        """Corpus, architecture, explanation, number of training examples and seed, for tables and file names."""
+        return {
             "corpus": self.teacher.corpus.name,
             **self.architecture.describe(),
             "explanation": self.explanation.display_name,
+            "size": self.data.train_size,
+            "seed": self.seed,
         }
-        return {**kind, "size": self.data.train_size, "seed": self.seed}
 
     def describe(self) -> dict[str, Json]:
         """`about`, and whether the teacher's corpus is a subsample."""
@@ -260,102 +123,122 @@ class StudentRecipe(Recipe):
 
     @property
     def dependencies(self) -> tuple[Recipe, ...]:
-        """The teacher, and its words to this class."""
-        return (self.teacher, *self._teacher_outputs.values())
+        """The teacher and its outputs on the student's examples."""
+        return (self.teacher, *self.teacher_outputs.values(), *self.teacher_maps)
 
     @property
-    def _teacher_outputs(self) -> dict[str, TeacherOutputs]:
-        pupils, room = self.data.train_subset(self.seed), self.data
-        parts = {"train": pupils, "dev": room.dev, "test": room.test}
-        found = {name: TeacherOutputs(self.teacher, part) for name, part in parts.items()}
-        banks = enumerate(self.explanation.map_sources)
-        return found | {f"maps {place}": TeacherOutputs(self.teacher, pupils, bank) for place, bank in banks}
+    def teacher_outputs(self) -> dict[str, TeacherOutputs]:
+        """The teacher's logits by split."""
+        subsets = {"train": self.data.train_subset(self.seed), "dev": self.data.dev, "test": self.data.test}
+        return {name: TeacherOutputs(self.teacher, subset) for name, subset in subsets.items()}
+
+    @property
+    def teacher_maps(self) -> tuple[TeacherOutputs, ...]:
+        """The teacher's maps on the training examples, one recipe per source of the explanation."""
+        subset = self.data.train_subset(self.seed)
+        return tuple(TeacherOutputs(self.teacher, subset, source) for source in self.explanation.map_sources)
 
     def restore(self, workspace: Workspace) -> StudentModel:
         """The trained student."""
         artefact = workspace.get(self)
         model = StudentTraining(self, workspace).model
-        own = {name.removeprefix("student/"): value for name, value in artefact.tensors.items() if "/" in name}
-        model.load_state_dict(own)
+        weights = {name.removeprefix("student/"): value for name, value in artefact.tensors.items() if "/" in name}
+        model.load_state_dict(weights)
         return model.eval()
 
 
+@dataclass(frozen=True)
+class Student(StudentRecipe):
+    """A student whose teacher explains in a fixed way, or not at all; `SMaT` learns how to explain."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.explanation, LearnedExplanation):
+            raise UserError("a learned explanation is trained together with its student: use SMaT")
+
+    def make(self, workspace: Workspace) -> Artefact:
+        """Weights of the best epoch, teacher's and student's predictions on each test example, history and scores."""
+        training = StudentTraining(self, workspace)
+        logits, explainer = training.teacher_train.logits, training.explainer
+        if explainer is None or not self.explanation_weight:
+            loss = build_simulation_loss(logits, self.labels)
+        else:
+            loss = build_explanation_loss(logits, self.labels, explainer, self.explanation_weight)
+        return training.artefact(training.train_student(loss))
+
+
 class StudentTraining:
-    """One training, from the teacher's words to the student's examination."""
+    """One training of a student, from the teacher's outputs to the test."""
 
     def __init__(self, recipe: StudentRecipe, workspace: Workspace) -> None:
         self.recipe, self.workspace = recipe, workspace
         self.teacher = recipe.teacher.restore(workspace)
-        words = {name: TeacherLookup(workspace.get(maps)) for name, maps in recipe._teacher_outputs.items()}
-        self.teacher_train, self.teacher_dev, self.teacher_test = words["train"], words["dev"], words["test"]
-        banks = tuple(taught for name, taught in words.items() if name.startswith("maps "))
-        self.explainer: TeacherExplainer | None = recipe.explanation.build_explainer(banks) if banks else None
+        lookups = {name: TeacherLookup(workspace.get(each)) for name, each in recipe.teacher_outputs.items()}
+        self.teacher_train, self.teacher_dev, self.teacher_test = lookups["train"], lookups["dev"], lookups["test"]
+        maps = tuple(TeacherLookup(workspace.get(each)) for each in recipe.teacher_maps)
+        self.explainer: TeacherExplainer | None = recipe.explanation.build_explainer(maps) if maps else None
         self.batches = _student_batches(self.teacher, recipe)
         self.model = self._build_student()
 
     def _build_student(self) -> StudentModel:
-        recipe, trained = self.recipe, self.teacher
+        recipe, teacher = self.recipe, self.teacher
         generator = Generator().manual_seed(derive_seed("student", recipe.seed))
-        vocabulary, embeddings = trained.tokenizer.vocabulary, recipe.teacher.embeddings
+        vocabulary, embeddings = teacher.tokenizer.vocabulary, recipe.teacher.embeddings
         network, _ = build_model(
-            recipe.architecture, trained.model.task, vocabulary, embeddings, self.workspace, generator
+            recipe.architecture, teacher.model.task, vocabulary, embeddings, self.workspace, generator
         )
-        bank = HeadMaps(-1) if recipe.explanation.last_layer_only else HeadMaps()
-        sample = self.batches["train"].rows(torch.arange(min(PROBE_SIZE, len(self.batches["train"]))))
-        return StudentModel(network, bank, "sparsemax", sample)
+        head_maps = HeadMaps(-1) if recipe.explanation.last_layer_only else HeadMaps()
+        probe = self.batches["train"].rows(torch.arange(min(2, len(self.batches["train"]))))
+        return StudentModel(network, head_maps, "sparsemax", probe)
 
     @property
     def teacher_layers(self) -> int:
         """Layers of the teacher."""
-        sample = self.batches["train"].rows(torch.arange(1)).to(self.workspace.device)
+        probe = self.batches["train"].rows(torch.arange(1)).to(self.workspace.device)
         with torch.no_grad():
-            return read_heads(self.teacher.model, sample).scores.shape[1]
+            return read_heads(self.teacher.model, probe).scores.shape[1]
 
     def train_student(self, loss: Loss, outer: OuterOptimizer | None = None) -> TrainingState:
-        """Trains the student; the state tells how it went."""
-        recipe, fit = self.recipe, self.recipe.training
-        select = fit.selection if fit.selection.metric is not None else replace(fit.selection, metric=SIMULABILITY)
-        lesson = TrainingRun(
+        """Trains the student; the epoch with the best simulability on dev is kept unless the recipe says otherwise."""
+        recipe, training = self.recipe, self.recipe.training
+        if training.selection.metric is None:
+            training = replace(training, selection=replace(training.selection, metric=SIMULABILITY))
+        run = TrainingRun(
             model=self.model,
             loss=loss,
             train_batch=self.batches["train"].to(self.workspace.device),
             evaluation_batch=self.batches["judge"],
-            training=replace(fit, selection=select),
+            training=training,
             seed=recipe.seed,
             name="student " + " ".join(str(value) for value in recipe.about.values()),
             evaluator=build_simulability_evaluator(self.teacher_dev.logits, recipe.labels),
             outer=outer,
         )
-        return train(lesson, self.workspace.partial_folder(recipe), self.workspace.progress, self.workspace.batch_size)
+        return train(run, self.workspace.partial_folder(recipe), self.workspace.progress, self.workspace.batch_size)
 
     def artefact(self, state: TrainingState) -> Artefact:
         """Weights of the best epoch, one row per test example, and what the report says about this student."""
-        task, test = self.teacher.model.task, self.batches["test"]
-        teacher = self.teacher_test.logits(test)
-        student = predict_student_logits(self.model, drop_labels(test), self.workspace.batch_size)
-        said, answered = point_predictions(task, teacher), point_predictions(task, student)
-        gold = [None] * len(test) if test.labels is None else test.labels.tolist()
-        columns = {"uid": test.uids, "gold": gold, "teacher": said.tolist(), "student": answered.tolist()}
-        scores = {"teacher": teacher, "student": student} if test.labels is not None else {}
-        notes: dict[str, Json] = {
-            **self._notes(state),
-            SIMULABILITY: to_json(simulability(task, said, answered)),
-            "commonest": to_json(_majority_share(said) if task.num_classes > 1 else None),
-            "scores": to_json(
-                {who: task.compute_metrics(task.probabilities(one), _gold_labels(test)) for who, one in scores.items()}
-            ),
+        recipe, task, test = self.recipe, self.teacher.model.task, self.batches["test"]
+        logits = {
+            "teacher": self.teacher_test.logits(test),
+            "student": predict_student_logits(self.model, drop_labels(test), self.workspace.batch_size),
         }
-        tensors = {f"student/{name}": value for name, value in self.model.state_dict().items()}
-        return Artefact(tensors, pd.DataFrame(columns), notes)
-
-    def _notes(self, state: TrainingState) -> dict[str, Json]:
-        recipe, task = self.recipe, self.teacher.model.task
-        # A score that was undefined in every epoch is minus infinity, for which JSON has no word.
-        return {
+        teacher, student = (point_predictions(task, each) for each in logits.values())
+        scores: dict[str, dict[str, float]] = {}
+        gold: list[float | None] = [None] * len(test)
+        if test.labels is not None:
+            gold = test.labels.tolist()
+            scores = {who: task.compute_metrics(task.probabilities(each), test.labels) for who, each in logits.items()}
+        # The share of the teacher's most frequent prediction: what a constant student would reach.
+        majority = float(teacher.bincount().max()) / len(test) if task.num_classes > 1 else None
+        notes: dict[str, Json] = {
             "about": dict(recipe.about),
             "explanation": recipe.explanation.display_name,
-            "measure": simulability_metric(task),
-            "dev": to_json(state.best_score),
+            "measure": "pearson" if task.num_classes == 1 else "accuracy",
+            SIMULABILITY: to_json(simulability(task, teacher, student)),
+            "commonest": majority,
+            "scores": to_json(scores),
+            "dev": to_json(state.best_score),  # null where it was undefined in every epoch
             "best_epoch": state.best_epoch,
             "epochs": state.epoch,
             "history": to_json(state.history),
@@ -365,52 +248,135 @@ class StudentTraining:
             "parameters": sum(parameter.numel() for parameter in self.model.parameters()),
             "model": to_json(self.model.notes),
         }
+        columns = {"uid": test.uids, "gold": gold, "teacher": teacher.tolist(), "student": student.tolist()}
+        tensors = {f"student/{name}": value for name, value in self.model.state_dict().items()}
+        return Artefact(tensors, pd.DataFrame(columns), notes)
 
 
-def _student_batches(trained: LoadedModel, recipe: StudentRecipe) -> Mapping[str, Batch]:
-    """What is learned from, what trains an explainer, what decides early stopping, and what is examined."""
-    room = recipe.data
-    pupils = _select_full_subset(room.train_subset(recipe.seed), trained)
-    outer, judged = room.divide_dev(room.dev.select_examples(trained))
-    parts = {"train": pupils, "outer": outer, "judge": judged}
-    batches = {name: drop_labels(trained.tokenizer(examples)) for name, examples in parts.items()}
-    return batches | {"test": trained.tokenizer(room.test.select_examples(trained))}
+def _student_batches(teacher: LoadedModel, recipe: StudentRecipe) -> Mapping[str, Batch]:
+    """Batches for training, for a learned explainer ("outer"), for early stopping ("judge") and for the test."""
+    data, size = recipe.data, recipe.data.train_size
+    train_examples = data.train_subset(recipe.seed).select_examples(teacher)
+    if len(train_examples) < size:
+        raise UserError(f"train_size is {size}, but there are only {len(train_examples)} examples: choose fewer")
+    outer, judge = data.divide_dev(data.dev.select_examples(teacher))
+    parts = {"train": train_examples, "outer": outer, "judge": judge}
+    batches = {name: drop_labels(teacher.tokenizer(examples)) for name, examples in parts.items()}
+    return batches | {"test": teacher.tokenizer(data.test.select_examples(teacher))}
 
 
-def _select_full_subset(subset: ExampleSubset, trained: LoadedModel) -> tuple[Example, ...]:
-    found = subset.select_examples(trained)
-    if subset.limit is not None and len(found) < subset.limit:
-        raise UserError(
-            f"a class of {subset.limit} examples was asked for, but there are only {len(found)} to draw from"
-        )
-    return found
+def drop_labels(batch: Batch) -> Batch:
+    """The batch without gold labels: a student sees its teacher's predictions only."""
+    return replace(batch, labels=None)
 
 
-def _gold_labels(batch: Batch) -> Tensor:
-    assert batch.labels is not None
-    return batch.labels
+class StudentModel(Model):
+    """A network, and phi, which mixes its heads into its explanation.
+
+    Args:
+        probe: a few examples, to check that the network accepts the teacher's tokens and to count its heads.
+    """
+
+    def __init__(self, network: Model, head_maps: HeadMaps, normalizer: MixNormalizer, probe: Batch) -> None:
+        super().__init__()
+        self.network, self.task, self.notes = network, network.task, network.notes
+        self.head_maps, self.normalizer = head_maps, normalizer
+        device = next(network.parameters()).device
+        try:
+            with evaluation_mode(network):
+                heads = head_maps.compute_maps(network, probe.to(device)).maps.shape[1]
+        except (IndexError, ValueError, RuntimeError, UserError) as error:
+            raise UserError(
+                f"the student does not accept the tokens of its teacher ({error}): give it an architecture for the "
+                "teacher's tokenization"
+            ) from error
+        self.phi = nn.Parameter(head_mix.uniform_phi(heads).to(device))
+
+    def forward(self, batch: Batch, *, embeddings: Tensor | None = None, attention: Tensor | None = None) -> Trace:
+        """As the network."""
+        return self.network(batch, embeddings=embeddings, attention=attention)
+
+    def student_logits(self, batch: Batch) -> Tensor:
+        """Logits `[batch output]`."""
+        return read_heads(self.network, batch).logits
+
+    def logits_and_explanation(self, batch: Batch, support: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits and log e_S `[batch unit]` on the support, from one pass."""
+        heads = read_heads(self.network, batch)
+        mix = head_mix.mix_maps(self.head_maps.select_maps(heads), self.phi, self.normalizer)
+        return heads.logits, head_mix.masked_log_softmax(mix, support)
 
 
-def _majority_share(said: Tensor) -> float:
-    """The share of the answer that the teacher gives most often: what a student without a thought would reach."""
-    return float(said.bincount().max()) / len(said)
+def require_student(model: Model) -> StudentModel:
+    """The model, known to be a student."""
+    assert isinstance(model, StudentModel)
+    return model
 
 
-@dataclass(frozen=True)
-class Student(StudentRecipe):
-    """A student whose teacher explains in a fixed way, or not at all; `Scaffolded` learns how to explain."""
+@torch.no_grad()
+def predict_student_logits(model: StudentModel, batch: Batch, batch_size: int) -> Tensor:
+    """A student's logits on a whole batch `[batch output]`, on the CPU."""
+    logits = torch.zeros(len(batch), model.task.num_outputs)
+    with evaluation_mode(model):
+        for rows, part in inference_batches(batch, batch_size):
+            logits[rows] = model.student_logits(part.to(model.phi.device)).cpu().float()
+    return logits
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if isinstance(self.explanation, LearnedExplanation):
-            raise UserError("an explanation that is learned is trained with its student: use Scaffolded")
 
-    def make(self, workspace: Workspace) -> Artefact:
-        """Weights of the best epoch, teacher's and student's answers to each test example, history and scores."""
-        school = StudentTraining(self, workspace)
-        said, teaching = school.teacher_train.logits, school.explainer
-        if teaching is None or not self.explanation_weight:
-            loss = build_simulation_loss(said, self.labels)
-        else:
-            loss = build_explanation_loss(said, self.labels, teaching, self.explanation_weight)
-        return school.artefact(school.train_student(loss))
+def simulation_loss(task: Task, logits: Tensor, teacher_logits: Tensor, labels: Labels) -> Tensor:
+    """The loss of each example `[batch]` of a student with these logits.
+
+    Hard: the task's loss with the teacher's prediction as the label. Soft: - sum_c p_T(c) log p_S(c). For a number both
+    are the squared error.
+    """
+    if labels == "hard" or task.num_classes == 1:
+        return task.losses(logits, point_predictions(task, teacher_logits))
+    # A single logit is that of class 1; the logit of class 0 is 0.
+    whole = torch.cat((torch.zeros_like(logits), logits), -1) if task.num_outputs == 1 else logits
+    teacher = task.probabilities(teacher_logits).to(logits.dtype)
+    # An excluded class has probability 0 and log-probability minus infinity: it costs nothing.
+    return -(teacher * whole.log_softmax(-1).masked_fill(teacher == 0, 0.0)).sum(-1)
+
+
+def build_simulation_loss(teacher_logits: TeacherLogits, labels: Labels) -> Loss:
+    """The simulation loss alone; no explanation is computed."""
+
+    def losses(model: Model, batch: Batch) -> Tensor:
+        return simulation_loss(model.task, require_student(model).student_logits(batch), teacher_logits(batch), labels)
+
+    return losses
+
+
+def build_explanation_loss(
+    teacher_logits: TeacherLogits, labels: Labels, explainer: TeacherExplainer, beta: float
+) -> Loss:
+    """Simulation loss + beta KL(e_T || e_S)."""
+
+    def losses(model: Model, batch: Batch) -> Tensor:
+        support = explainer.support(batch)
+        logits, log_student = require_student(model).logits_and_explanation(batch, support)
+        divergence = head_mix.clamped_kl_divergence(explainer(batch).to(log_student.dtype), log_student, support)
+        return simulation_loss(model.task, logits, teacher_logits(batch), labels) + beta * divergence
+
+    return losses
+
+
+def simulability(task: Task, teacher: Tensor, student: Tensor) -> float:
+    """Agreement of predictions: the share of equal classes, or Pearson's correlation (NaN where one is constant)."""
+    if task.num_classes == 1:
+        return pearson(student, teacher).value.item()
+    return accuracy(student, teacher)
+
+
+def build_simulability_evaluator(teacher_logits: TeacherLogits, labels: Labels) -> Evaluator:
+    """Simulability and the mean simulation loss on a batch."""
+
+    def evaluate(model: Model, batch: Batch, batch_size: int) -> dict[str, float]:
+        task, teacher = model.task, teacher_logits(batch).cpu()
+        student = predict_student_logits(require_student(model), batch, batch_size)
+        return {
+            SIMULABILITY: simulability(task, point_predictions(task, teacher), point_predictions(task, student)),
+            "simulation_loss": float(simulation_loss(task, student, teacher, labels).mean()),
+        }
+
+    return evaluate
