@@ -248,11 +248,12 @@ class Architecture(ABC):
     def build(self, task: Task, embeddings: Tensor | None, generator: Generator) -> Model:
         """A new model; `embeddings` initialises the word vectors `[vocabulary width]` of models on word ids."""
 
-    # Tokenization
-
     def describe(self) -> dict[str, str]:
         """Short names of `encoder` and `attention` for tables and file names, for instance bilstm and additive."""
         return {"encoder": type(self).__name__.lower(), "attention": "self"}
+
+
+# Tokenization
 
 
 class Tokenizer(ABC):

@@ -330,14 +330,14 @@ def test_starting_vectors_are_copied_and_padding_is_zero_and_stays_so(shape: Inp
 def test_a_text_without_a_word_is_refused_by_name() -> None:
     batch = batch_of(((5, 6),), ((),))
     model = built(Attentive(Average(4), Additive()))
-    with pytest.raises(UserError, match=r"'row-1' has not got a word"):
+    with pytest.raises(UserError, match=r"'row-1' has no word"):
         model(batch)
 
 
 def test_an_example_without_a_question_is_refused_by_name() -> None:
     batch = batch_of(((5, 6), (7,)), ((5,),))
     for encoder in ENCODERS:
-        with pytest.raises(UserError, match=r"'row-1' has not got a question"):
+        with pytest.raises(UserError, match=r"'row-1' has no question"):
             built(Attentive(encoder, Additive(), input_format=QuestionAnswering()))(batch)
 
 

@@ -184,7 +184,7 @@ def test_sparse_weights_have_exact_zeros_where_softmax_has_none() -> None:
 @pytest.mark.parametrize("normaliser", NORMALISERS, ids=str)
 def test_a_row_without_a_real_unit_is_refused(normaliser: Normalizer) -> None:
     mask = torch.tensor([[True, True], [False, False]])
-    with pytest.raises(UserError, match=r"row \[1\].*leave out"):
+    with pytest.raises(UserError, match=r"row \[1\].*remove"):
         normaliser(torch.zeros(2, 2), mask)
 
 

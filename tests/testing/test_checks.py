@@ -255,7 +255,7 @@ def test_measures_that_fail_or_give_another_shape_are_told_of() -> None:
 
 
 def test_a_bag_of_words_adds_up_what_its_truth_says() -> None:
-    model, batch = LinearBagOfWords(BinaryClassification()).double().eval(), random_texts((4, 9))
+    model, batch = LinearBagOfWords.random(BinaryClassification()).double().eval(), random_texts((4, 9))
     for label, sign in ((0, -1), (1, 1)):
         target = torch.full((2,), label)
         total = model.ground_truth(batch, target).scores.sum(1)

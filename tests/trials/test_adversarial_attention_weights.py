@@ -10,7 +10,7 @@ from torch import Generator, Tensor
 
 from heedful.attributions.attention import RawAttention
 from heedful.measures.divergence import jensen_shannon
-from heedful.models.bag_of_words import WordWeightSum, WordWeightSumModel, random_texts
+from heedful.models.bag_of_words import LinearBagOfWords, WordWeightSum, random_texts
 from heedful.models.transformer import TinyTransformer
 from heedful.store.workspace import Workspace
 from heedful.tasks import BinaryClassification
@@ -40,12 +40,12 @@ def test_its_scores_are_the_adversary_of_the_trial_and_keep_the_prediction(works
     assert float((found.scores - own).abs().sum(1).min()) > 0.1
 
 
-def sums() -> tuple[WordWeightSumModel, Batch]:
+def sums() -> tuple[LinearBagOfWords, Batch]:
     table = torch.randn(60, 1, generator=Generator().manual_seed(1))
     return WordWeightSum().build(BinaryClassification(), table, Generator()), random_texts((5, 7, 3), seed=2)
 
 
-def probability(model: WordWeightSumModel, batch: Batch, attention: Tensor) -> Tensor:
+def probability(model: LinearBagOfWords, batch: Batch, attention: Tensor) -> Tensor:
     return torch.sigmoid(model(batch, attention=attention[:, None, None, None]).logits[:, 0]).detach()
 
 

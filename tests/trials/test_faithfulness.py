@@ -132,7 +132,7 @@ def test_pairs_and_images_are_asked_too_and_company_changes_nothing(family: str)
 
 
 def test_the_truth_about_an_additive_model_has_the_values_that_its_weights_say() -> None:
-    model, batch = LinearBagOfWords(Regression()).double().eval(), random_texts((10, 20))
+    model, batch = LinearBagOfWords.random(Regression()).double().eval(), random_texts((10, 20))
     target = torch.zeros(2, dtype=torch.int64)
     truth = model.ground_truth(batch, target)
     evidence = ErasureEvaluator(steps=20)(model, batch, target, truth.scores.unsqueeze(0))

@@ -1,12 +1,9 @@
-"""Attention: one score per hidden state, with or without a question; normalisers turn scores into weights.
+"""Attentive classifiers: embed, encode, attend, decode, for one text, a pair of texts or a question over a document.
 
-Weights are exactly zero off the mask and sum to one on it. With H the size of hidden states (Jain & Wallace):
-additive u_t = v . tanh(W h_t + b [+ W2 Q + b2]), W: H -> H/2; dot u_t = q . h_t / sqrt(H), or Q instead of q.
-
-Pooled models: embed, encode, attend, decode, for one text, a compared pair, or a question over a document.
-
-`Pooled(BiLSTM(128), Additive())` is the plan, `PooledModel` what it builds. All parts of an example stand on
-one unit axis; each part is shifted to the left, encoded by itself, and its states are put back in place.
+`Attentive(BiLSTM(128), Additive())` is the architecture, `AttentiveModel` the model that it builds. With H the size of
+the hidden states (Jain & Wallace), additive attention is u_t = v . tanh(W h_t + b [+ W2 Q + b2]) with W: H -> H/2, and
+dot attention u_t = q . h_t / sqrt(H), or Q instead of q. A normalizer turns the scores u into weights that are exactly
+zero off the mask and sum to one on it.
 """
 
 from __future__ import annotations
@@ -14,6 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import reduce
 from math import sqrt
 from typing import TYPE_CHECKING, cast
 
@@ -21,9 +19,9 @@ import entmax
 import torch
 from torch import Generator, Tensor, nn
 
-from heedful.models.encoders import Encoder, EncoderModule, initialize_weights, meta_device
+from heedful.models.encoders import Encoder, EncoderModule, gather_vectors, initialize_weights, meta_device
 from heedful.models.fast_leave_one_out import leave_one_out_logits
-from heedful.models.input_forms import DecoderInput, InputFormat, Readout, SingleInput, encode_part, left_align
+from heedful.models.input_forms import DecoderInput, InputFormat, Readout, SingleInput, encode_part, left_order
 from heedful.types import Architecture, Batch, Model, Task, Trace, UserError
 
 
@@ -32,7 +30,7 @@ class AttentionModule(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, hidden: Tensor, question: Tensor | None = None) -> Tensor:
-        """Scores `[batch unit]` of states `[batch unit dim]`, under the question `[batch dim]` if any."""
+        """Scores `[batch unit]` of states `[batch unit dim]`, given the question `[batch dim]` if any."""
 
     if TYPE_CHECKING:
 
@@ -44,7 +42,7 @@ class Attention(ABC):
 
     @abstractmethod
     def build(self, dim: int, *, with_question: bool) -> AttentionModule:
-        """The module for hidden states of size `dim`, without weights; `asked`: conditioned on a question."""
+        """The module for hidden states of size `dim`, without weights; optionally conditioned on a question."""
 
 
 @dataclass(frozen=True)
@@ -53,14 +51,14 @@ class Additive(Attention):
 
     def build(self, dim: int, *, with_question: bool) -> AttentionModule:
         if dim < 2:
-            raise UserError("Additive attention halves the hidden size: give the encoder a width of at least 2")
+            raise UserError("additive attention halves the hidden size: set the width of the encoder to at least 2")
         with meta_device():
             return _AdditiveModule(dim, with_question=with_question)
 
 
 @dataclass(frozen=True)
 class Dot(Attention):
-    """u_t = q . h_t / sqrt(H) with a learned q; with a question Q takes the place of q."""
+    """u_t = q . h_t / sqrt(H) with a learned q; a question Q replaces q."""
 
     def build(self, dim: int, *, with_question: bool) -> AttentionModule:
         with meta_device():
@@ -95,29 +93,28 @@ class _LearnedDotModule(AttentionModule):
 class _QuestionDotModule(AttentionModule):
     def forward(self, hidden: Tensor, question: Tensor | None = None) -> Tensor:
         if question is None:
-            raise ValueError("this attention was built with a question and was given none")
+            raise ValueError("this attention needs a question and got none")
         return torch.bmm(hidden, question.unsqueeze(-1)).squeeze(-1) / sqrt(hidden.shape[-1])
 
 
 class Normalizer(ABC):
-    """A frozen value that turns scores into weights."""
+    """A frozen map from scores to weights."""
 
     def __call__(self, scores: Tensor, mask: Tensor) -> Tensor:
         """Weights `[... unit]`: exactly zero off the mask, each row sums to one."""
         empty = (~mask.any(-1)).nonzero()
         if len(empty):
-            row = empty[0].tolist()
-            raise UserError(f"row {row} has no unit to attend to: leave out examples without a word")
+            raise UserError(f"row {empty[0].tolist()} has no token to attend to: remove examples without a word")
         return self.weights(scores, mask)
 
     @abstractmethod
     def weights(self, scores: Tensor, mask: Tensor) -> Tensor:
-        """Weights where every row of the mask has a real unit."""
+        """Weights for a mask with a real unit in every row."""
 
 
 @dataclass(frozen=True)
 class Softmax(Normalizer):
-    """a_t = exp(u_t / temperature) / sum over real units."""
+    """a_t = exp(u_t / temperature) / sum over real tokens."""
 
     temperature: float = 1.0
 
@@ -131,7 +128,7 @@ class Softmax(Normalizer):
 
 @dataclass(frozen=True)
 class Sparsemax(Normalizer):
-    """The point of the simplex nearest to the scores (Martins & Astudillo 2016); many weights are zero."""
+    """Euclidean projection of the scores onto the simplex (Martins & Astudillo 2016); many weights are zero."""
 
     def weights(self, scores: Tensor, mask: Tensor) -> Tensor:
         weights: Tensor = entmax.sparsemax(scores.masked_fill(~mask, -torch.inf), dim=-1)
@@ -146,7 +143,7 @@ class Entmax(Normalizer):
 
     def __post_init__(self) -> None:
         if not self.alpha > 1:
-            raise UserError(f"Entmax(alpha={self.alpha}): alpha must be above 1; for alpha = 1 take Softmax()")
+            raise UserError(f"Entmax(alpha={self.alpha}): alpha must be above 1; use Softmax() for alpha = 1")
 
     def weights(self, scores: Tensor, mask: Tensor) -> Tensor:
         real = scores.masked_fill(~mask, -torch.inf)
@@ -157,7 +154,7 @@ class Entmax(Normalizer):
 
 @dataclass(frozen=True)
 class UniformWeights(Normalizer):
-    """a_t = 1 / number of real units, whatever the scores."""
+    """a_t = 1 / number of real tokens, for any scores."""
 
     def weights(self, scores: Tensor, mask: Tensor) -> Tensor:
         weights = mask.to(scores.dtype)
@@ -177,9 +174,9 @@ class Attentive(Architecture):
     input_format: InputFormat = field(default_factory=SingleInput)
 
     def build(self, task: Task, embeddings: Tensor | None, generator: Generator) -> AttentiveModel:
-        """A fresh model whose embedding tables start at `embeddings`, with a zero row for padding."""
+        """A new model whose embedding tables are initialised with `embeddings`, with a zero row for padding."""
         if embeddings is None:
-            raise UserError("Pooled models read word ids and need a starting table of vectors: batch with Words()")
+            raise UserError("attentive models read word ids and need word vectors: use the tokenization Words()")
         model = initialize_weights(AttentiveModel(task, self, embeddings.shape), generator)
         model.initialize_embeddings(embeddings)
         return model
@@ -190,25 +187,25 @@ class Attentive(Architecture):
 
 
 class AttentiveModel(Model):
-    """A pooled model; parameters are named `tables.`, `encoders.`, `attention.` and `decoder.`."""
+    """Embedding tables, encoders, attention and decoder."""
 
     def __init__(self, task: Task, architecture: Attentive, table: Iterable[int]) -> None:
         super().__init__()
         vocabulary, width = table
-        shape = architecture.input_format
-        readers = range(len(set(shape.part_encoders)))
-        encoders = [architecture.encoder.build(width) for _ in readers]
-        dim = encoders[0].dim
-        self.task, self.input_format, self.normalizer = task, shape, architecture.normalizer
+        self.task, self.input_format, self.normalizer = task, architecture.input_format, architecture.normalizer
+        count = len(set(self.input_format.part_encoders))
+        encoders = [architecture.encoder.build(width) for _ in range(count)]
         with meta_device():
-            self.embedding_tables = nn.ModuleList(nn.Embedding(vocabulary, width, padding_idx=PAD_ID) for _ in readers)
+            self.embedding_tables = nn.ModuleList(
+                nn.Embedding(vocabulary, width, padding_idx=PAD_ID) for _ in range(count)
+            )
         self.encoders = nn.ModuleList(encoders)
-        self.attention = architecture.attention.build(dim, with_question=shape.has_question)
-        self.decoder = shape.build(dim, task.num_outputs)
+        self.attention = architecture.attention.build(encoders[0].dim, with_question=self.input_format.has_question)
+        self.decoder = self.input_format.build(encoders[0].dim, task.num_outputs)
 
     @torch.no_grad()
     def initialize_embeddings(self, embeddings: Tensor) -> None:
-        """Sets every embedding table to these vectors; the row of padding is zero."""
+        """Set every embedding table to these vectors; the row of padding is zero."""
         for table in self.embedding_tables:
             weight = cast(nn.Embedding, table).weight
             weight.copy_(embeddings)
@@ -222,14 +219,14 @@ class AttentiveModel(Model):
         hidden: Tensor | None = None,
         attention: Tensor | None = None,
     ) -> Trace:
-        """What happened; with `hidden` given the encoder rests, with `attention` the attention module."""
+        """The trace of a batch; `hidden` skips the encoder, `attention` the attention module."""
         embeddings = self.embed(batch) if embeddings is None else embeddings
         hidden = self.encode(batch, embeddings) if hidden is None else hidden
-        reading = self.decoder_input(batch, hidden)
+        inputs = self.decoder_input(batch, hidden)
         scores = None
         if attention is None:
-            scores, attention = self._attend(batch, reading)
-        logits = self.decoder(reading, attention[:, 0, 0])
+            scores, attention = self._attend(batch, inputs)
+        logits = self.decoder(inputs, attention[:, 0, 0])
         return Trace(embeddings, hidden, attention, logits, scores)
 
     if TYPE_CHECKING:
@@ -244,63 +241,62 @@ class AttentiveModel(Model):
         ) -> Trace: ...
 
     def readout(self, batch: Batch, hidden: Tensor) -> Readout:
-        """The map from attention to logits over these hidden states, to be asked many times."""
+        """The map from attention to logits over these hidden states, for many attention distributions."""
         return self.decoder.readout(self.decoder_input(batch, hidden))
 
     def leave_one_out_logits(self, batch: Batch) -> Tensor:
-        """Logits `[batch unit output]` of each text without each of its `deletable` units; states are reused."""
+        """Logits `[batch unit output]` of each text without each of its deletable tokens; states are reused."""
         return leave_one_out_logits(self, batch)
 
     def embed(self, batch: Batch) -> Tensor:
         """Word vectors `[batch unit width]`, zero on padding."""
         parts = zip(self.input_format.part_encoders, self.input_format.part_masks(batch), strict=True)
-        # Outside its part a table looks up padding, which is zero and takes no gradient: parts simply add up.
+        # Outside its part a table looks up padding, which is zero and takes no gradient, so parts add up.
         return _sum_tensors(
-            self.embedding_tables[reader](batch.inputs.masked_fill(~mask, PAD_ID)) for reader, mask in parts
+            self.embedding_tables[number](batch.inputs.masked_fill(~mask, PAD_ID)) for number, mask in parts
         )
 
     def encode(self, batch: Batch, embeddings: Tensor) -> Tensor:
-        """Hidden states `[batch unit dim]`, each part encoded by itself; zero on padding."""
+        """Hidden states `[batch unit dim]`, each part encoded separately; zero on padding."""
         parts = self.input_format.part_masks(batch)
         if len(parts) == 1:
             return self.get_encoder(0)(embeddings, batch.mask)
         return _sum_tensors(
-            encode_part(self.get_encoder(reader), embeddings, mask)
-            for reader, mask in zip(self.input_format.part_encoders, parts, strict=True)
+            encode_part(self.get_encoder(number), embeddings, mask)
+            for number, mask in zip(self.input_format.part_encoders, parts, strict=True)
         )
 
     def get_encoder(self, index: int) -> EncoderModule:
-        """The encoder with this number; `shape.readers` says which part it reads."""
+        """The encoder with this number of `InputFormat.part_encoders`."""
         return cast(EncoderModule, self.encoders[index])
 
     def decoder_input(self, batch: Batch, hidden: Tensor) -> DecoderInput:
-        """What the decoder reads beside attention: states, the question's summary, candidates."""
+        """What the decoder reads besides attention: states, summary of the question, candidates."""
         question = None
         if self.input_format.has_question:
             mask = self.input_format.part_masks(batch)[-1]
-            _require_nonempty(mask, batch, "a question")
-            left, real = left_align(hidden, mask)
-            question = self.get_encoder(self.input_format.part_encoders[-1]).summary(left, real)
+            _require_nonempty(mask, batch, "question")
+            order, real = left_order(mask)
+            question = self.get_encoder(self.input_format.part_encoders[-1]).summary(
+                gather_vectors(hidden, order), real
+            )
         return DecoderInput(hidden, question, batch.candidates)
 
     def _attend(self, batch: Batch, decoder_input: DecoderInput) -> tuple[Tensor, Tensor]:
         """Scores, zero off the support, and weights, both `[batch 1 1 query unit]`."""
         support = self.input_format.support(batch)
-        _require_nonempty(support, batch, "a word to attend to")
+        _require_nonempty(support, batch, "word to attend to")
         scores = self.attention(decoder_input.hidden, decoder_input.question).unsqueeze(1).expand_as(support)
         weights = self.normalizer(scores, support)
         return scores.masked_fill(~support, 0.0)[:, None, None], weights[:, None, None]
 
 
 def _sum_tensors(tensors: Iterable[Tensor]) -> Tensor:
-    first, *others = tensors
-    for other in others:
-        first = first + other
-    return first
+    return reduce(torch.add, tensors)
 
 
 def _require_nonempty(mask: Tensor, batch: Batch, what: str) -> None:
     empty = (~mask.any(-1)).nonzero()
     if len(empty):
         uid = batch.uids[int(empty[0, 0])]
-        raise UserError(f"example {uid!r} has not got {what}: leave it out, or mend its text")
+        raise UserError(f"example {uid!r} has no {what}: remove it or correct its text")

@@ -1,112 +1,84 @@
-"""A model whose workings are known in full: it adds up one number per word, and nothing else.
+"""A linear bag of words: the model on which every attribution is known.
 
-The first number of each word's vector is what the word adds to the logit of class 1. Shapley values, integrated
-gradients and the slope times the vector are then that number itself, up to a common factor.
-
-A linear bag of words over invented words: the model on which every explanation is known.
-
-It is what methods and measures are checked on; nothing is trained.
+logit = sum over words of n a_t (v . e_t) with n words and attention a, which is uniform unless another is passed in.
+Shapley values, integrated gradients and gradient x input are then v . e_t itself, up to a common factor.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Generator, Tensor, nn
 
-from heedful.models.encoders import meta_device
 from heedful.tasks import BinaryClassification
 from heedful.types import Architecture, Attribution, Batch, Model, Task, Trace, UserError
-
-
-@dataclass(frozen=True)
-class WordWeightSum(Architecture):
-    """logit = sum of the weights of all words; attention, which is uniform, weighs them if another is given."""
-
-    def build(self, task: Task, embeddings: Tensor | None, generator: Generator) -> WordWeightSumModel:
-        """The model over these vectors, zero for padding."""
-        if embeddings is None or not len(embeddings):
-            raise UserError("Tally adds up numbers of words: give word vectors that hold them, as PlantedWeights does")
-        if task != BinaryClassification():
-            raise UserError("Tally tells two classes apart")
-        return WordWeightSumModel(task, embeddings)
-
-
-class WordWeightSumModel(Model):
-    """Adds up the words; its one table is a parameter, so that it can be saved and loaded as any other model."""
-
-    def __init__(self, task: Task, table: Tensor) -> None:
-        super().__init__()
-        self.task = task
-        weights = table.clone()
-        weights[0] = 0
-        self.table = nn.Parameter(weights)
-
-    def forward(self, batch: Batch, *, embeddings: Tensor | None = None, attention: Tensor | None = None) -> Trace:
-        """The sum; with attention given, the sum of each word's number times its weight times the number of words."""
-        embeddings = self.table[batch.inputs] if embeddings is None else embeddings
-        scored = batch.content_mask.to(embeddings.dtype)
-        count = scored.sum(1, keepdim=True).clamp(min=1)
-        if attention is None:
-            attention = (scored / count)[:, None, None, None]
-        shares = attention.mean((1, 2, 3)) * count
-        logits = (embeddings[..., 0] * shares * scored).sum(1, keepdim=True)
-        return Trace(embeddings, embeddings, attention, logits)
-
-    if TYPE_CHECKING:
-
-        def __call__(
-            self, batch: Batch, *, embeddings: Tensor | None = None, attention: Tensor | None = None
-        ) -> Trace: ...
-
 
 VOCAB_SIZE = 30
 PAD, UNK, SOS, EOS, MASK, FIRST_WORD = range(6)
 
 
-class LinearBagOfWords(Model):
-    """A linear bag of words, logit = sum over the units of their word's weight: here every explanation is known.
+@dataclass(frozen=True)
+class WordWeightSum(Architecture):
+    """logit of class 1 = sum of the weights of all words, where a word's weight is the first number of its vector."""
 
-    Special symbols weigh nothing. Attention is uniform; a given one weighs the units.
+    def build(self, task: Task, embeddings: Tensor | None, generator: Generator) -> LinearBagOfWords:
+        """The model over these vectors, zero for padding; nothing is trained."""
+        if embeddings is None or not len(embeddings):
+            raise UserError("WordWeightSum needs word vectors that hold the weights, as GroundTruthEmbeddings gives")
+        if task != BinaryClassification():
+            raise UserError("WordWeightSum needs two classes")
+        table = embeddings.clone()
+        table[0] = 0
+        return LinearBagOfWords(task, table, torch.eye(1, table.shape[1], dtype=table.dtype)[0])
+
+
+class LinearBagOfWords(Model):
+    """Adds up `v . e_t` over the words; special tokens count nothing.
+
+    Args:
+        table: word vectors e `[vocabulary width]`.
+        direction: v `[width]`.
     """
 
-    def __init__(self, task: Task, seed: int = 0) -> None:
+    direction: Tensor
+
+    def __init__(self, task: Task, table: Tensor, direction: Tensor) -> None:
         super().__init__()
         self.task = task
-        generator = Generator().manual_seed(seed)
+        self.table = nn.Parameter(table)
+        self.register_buffer("direction", direction, persistent=False)
+
+    @staticmethod
+    def random(task: Task, seed: int = 0) -> LinearBagOfWords:
+        """A model with random weights of alternating sign for the words of `random_texts`."""
         signs = 1.0 - 2.0 * (torch.arange(VOCAB_SIZE) % 2)
-        self.weights = signs * (0.2 + torch.rand(VOCAB_SIZE, generator=generator))
-        self.weights[:FIRST_WORD] = 0.0
+        weights = signs * (0.2 + torch.rand(VOCAB_SIZE, generator=Generator().manual_seed(seed)))
+        weights[:FIRST_WORD] = 0.0
         direction = torch.tensor([0.6, 0.8])
-        with meta_device():
-            self.embedding, self.output_layer = nn.Embedding(VOCAB_SIZE, 2), nn.Linear(2, 1, bias=False)
-        self.to_empty(device="cpu")
-        with torch.no_grad():
-            self.embedding.weight.copy_(self.weights.unsqueeze(1) * direction)
-            self.output_layer.weight.copy_(direction)
+        return LinearBagOfWords(task, weights.unsqueeze(1) * direction, direction)
 
     def forward(self, batch: Batch, *, embeddings: Tensor | None = None, attention: Tensor | None = None) -> Trace:
-        """What happened."""
-        embeddings = self.embedding(batch.inputs) if embeddings is None else embeddings
-        count = batch.content_mask.sum(1, keepdim=True).clamp(min=1)
+        """The sum; attention `[batch 1 1 1 unit]` that is passed in weighs each word times the number of words."""
+        embeddings = self.table[batch.inputs] if embeddings is None else embeddings
+        content = batch.content_mask.to(embeddings.dtype)
+        count = content.sum(1, keepdim=True).clamp(min=1)
         if attention is None:
-            attention = (batch.content_mask.to(embeddings) / count)[:, None, None, None]
-        spoken = self.output_layer(embeddings) * batch.mask.unsqueeze(-1)
-        logits = (count * attention[:, 0, 0, 0]).unsqueeze(-1) * spoken
-        return Trace(embeddings, embeddings, attention, logits.sum(1))
+            attention = (content / count)[:, None, None, None]
+        shares = attention.mean((1, 2, 3)) * count
+        logits = ((embeddings @ self.direction) * shares * content).sum(1, keepdim=True)
+        return Trace(embeddings, embeddings, attention, logits)
 
     def ground_truth(self, batch: Batch, target: Tensor) -> Attribution:
-        """What each unit adds to the logit of the target, or to the number: the right explanation."""
+        """The contribution of each word to the logit of the target, or to the predicted number."""
         sign = (2.0 * target - 1.0 if self.task.num_classes > 1 else torch.ones(len(batch))).unsqueeze(1)
-        scores = sign * self.weights[batch.inputs]
+        scores = sign * (self.table.detach() @ self.direction)[batch.inputs]
         return Attribution(scores.double().masked_fill(~batch.content_mask, 0.0), batch.content_mask)
 
 
 def random_texts(lengths: Iterable[int], seed: int = 0) -> Batch:
-    """Texts of invented words between a first and a last special symbol."""
+    """Texts of random words between a start and an end token."""
     counts = list(lengths)
     generator = Generator().manual_seed(seed)
     inputs = torch.zeros(len(counts), max(counts) + 2, dtype=torch.int64)

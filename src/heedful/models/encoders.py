@@ -1,12 +1,10 @@
-"""Weights from a passed generator, with the distributions of PyTorch's defaults.
+"""Encoders: word vectors in, one hidden state per token out, and a summary of the whole text.
 
-PyTorch's own constructors draw from the global random state. Here modules are made without weights (on the
-meta device, see `unfilled`) and filled afterwards: the passed seed alone decides, nobody else's draws move.
+A frozen description (`BiLSTM(128)`) builds a module. Hidden states are zero on padding and never depend on it, so the
+states of a text do not depend on its batch. Rows are left-aligned: real tokens first, then padding.
 
-Encoders: word vectors in, one hidden state per unit out, and a summary of the whole text.
-
-A frozen plan (`BiLSTM(128)`) builds a module. Hidden states are zero on padding and never depend on it, so a
-text has the same states in any company. Rows are left-aligned: real units first, padding after.
+Modules are built without weights on the meta device and then filled from a passed generator with the distributions of
+PyTorch's defaults: PyTorch's own constructors draw from the global random state.
 """
 
 from __future__ import annotations
@@ -26,15 +24,15 @@ ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
 
 def meta_device() -> torch.device:
-    """A context in which modules are made without weights and random draws: `with unfilled(): ...`."""
+    """A context in which modules are built without weights and random draws."""
     return torch.device("meta")
 
 
 def initialize_weights(module: ModuleT, generator: Generator) -> ModuleT:
-    """The module with fresh weights on the generator's device, filled in the order of its sub-modules.
+    """The module with new weights on the generator's device, filled in the order of its submodules.
 
-    Linear, Conv1d: weight and bias ~ U(±1/sqrt(fan in)); LSTM, GRU: everything ~ U(±1/sqrt(width));
-    Embedding: N(0, 1) with a zero row at its padding index.
+    Linear, Conv1d: weight and bias ~ U(±1/sqrt(fan in)); LSTM, GRU: all weights ~ U(±1/sqrt(hidden size)); Embedding:
+    N(0, 1) with a zero row at its padding index.
     """
     module.to_empty(device=generator.device)
     for part in module.modules():
@@ -44,14 +42,14 @@ def initialize_weights(module: ModuleT, generator: Generator) -> ModuleT:
 
 @torch.no_grad()
 def _initialize_module(module: nn.Module, generator: Generator) -> None:
-    own = list(module.parameters(recurse=False))
+    parameters = list(module.parameters(recurse=False))
     if isinstance(module, nn.Embedding):
         module.weight.normal_(generator=generator)
         if module.padding_idx is not None:
             module.weight[module.padding_idx].zero_()
-    elif own:
+    elif parameters:
         bound = _uniform_bound(module)
-        for parameter in own:
+        for parameter in parameters:
             parameter.uniform_(-bound, bound, generator=generator)
 
 
@@ -74,7 +72,7 @@ class EncoderModule(nn.Module, ABC):
 
     @abstractmethod
     def summary(self, hidden: Tensor, mask: Tensor) -> Tensor:
-        """One vector per text `[batch dim]`, from its hidden states; every row has a real unit."""
+        """One vector per text `[batch dim]` from its hidden states; every row needs a real token."""
 
     if TYPE_CHECKING:
 
@@ -86,7 +84,7 @@ class Encoder(ABC):
 
     @abstractmethod
     def build(self, input_size: int) -> EncoderModule:
-        """The module for vectors of width `inputs`, without weights: `initialised` fills them."""
+        """The module for vectors of width `input_size`, without weights."""
 
 
 @dataclass(frozen=True)
@@ -121,9 +119,9 @@ class GRU(Encoder):
 
 @dataclass(frozen=True)
 class Convolution(Encoder):
-    """Convolutions of several odd widths side by side, ReLU, same padding; summary: maximum over the text.
+    """Parallel convolutions of several odd widths, ReLU, same padding; summary: maximum over the text.
 
-    Jain & Wallace print 64 filters; their released runs have 32, which is our default.
+    Jain & Wallace print 64 filters; their released runs have 32, the default here.
     """
 
     filters: int = 32
@@ -141,10 +139,10 @@ class Convolution(Encoder):
 
 @dataclass(frozen=True)
 class Average(Encoder):
-    """A token-wise layer, h_t = tanh(W e_t + b); summary: mean over real units.
+    """A token-wise layer, h_t = tanh(W e_t + b); summary: mean over real tokens.
 
-    Jain & Wallace call it "average" and take the mean over padding too, so that company changes predictions;
-    Wiegreffe & Pinter call the same map "MLP". One class, so that both papers share one trained subject.
+    Jain & Wallace call it "average" and include padding in the mean, so that predictions depend on the batch; Wiegreffe
+    & Pinter call the same map "MLP". One class, so that both papers share one trained model.
     """
 
     width: int = 128
@@ -161,10 +159,10 @@ Perceptron = Average
 
 
 class BidirectionalEncoder(EncoderModule):
-    """A recurrent cell in each direction, padding-invariant without packing.
+    """A recurrent layer in each direction, independent of padding without packed sequences.
 
-    Padding comes after the text, so the forward cell never sees it before a real unit; for the backward cell
-    each row is turned round within its own length. Equal to packed sequences, and 1.5 times as fast to train.
+    Padding follows the text, so the forward cell never reads it before a real token; for the backward cell each row is
+    reversed within its own length. Equal to packed sequences, and 1.5 times as fast to train.
     """
 
     def __init__(self, forward_cell: nn.LSTM | nn.GRU, backward_cell: nn.LSTM | nn.GRU) -> None:
@@ -173,22 +171,23 @@ class BidirectionalEncoder(EncoderModule):
         self.dim = 2 * forward_cell.hidden_size
 
     def forward(self, embeddings: Tensor, mask: Tensor) -> Tensor:
-        turned = _reversal_index(mask)
-        # cuDNN cannot go backward in evaluation mode, where attribution methods ask for gradients.
-        stuck = embeddings.is_cuda and torch.is_grad_enabled() and not self.training
-        with torch.backends.cudnn.flags(enabled=False) if stuck else nullcontext():
+        position = torch.arange(mask.shape[1], device=mask.device).expand_as(mask)
+        reversal = torch.where(mask, mask.sum(1, keepdim=True) - 1 - position, position)
+        # cuDNN has no backward pass in evaluation mode, where attribution methods need gradients.
+        no_cudnn = embeddings.is_cuda and torch.is_grad_enabled() and not self.training
+        with torch.backends.cudnn.flags(enabled=False) if no_cudnn else nullcontext():
             ahead, _ = self.forward_cell(embeddings)
-            back, _ = self.backward_cell(_gather_units(embeddings, turned))
-        return torch.cat([ahead, _gather_units(back, turned)], dim=-1) * mask.unsqueeze(-1)
+            back, _ = self.backward_cell(gather_vectors(embeddings, reversal))
+        return torch.cat([ahead, gather_vectors(back, reversal)], dim=-1) * mask.unsqueeze(-1)
 
     def summary(self, hidden: Tensor, mask: Tensor) -> Tensor:
         last = (mask.sum(1) - 1).clamp(min=0)
         ahead, back = hidden.chunk(2, dim=-1)
-        return torch.cat([_gather_units(ahead, last.unsqueeze(1)), back[:, :1]], dim=-1).squeeze(1)
+        return torch.cat([gather_vectors(ahead, last.unsqueeze(1)), back[:, :1]], dim=-1).squeeze(1)
 
 
 class ConvolutionalEncoder(EncoderModule):
-    """Windows of several widths; a state depends on its `reach` nearest neighbours on each side."""
+    """Convolutions of several widths; a state depends on `context_radius` neighbours on each side."""
 
     def __init__(self, input_size: int, encoder: Convolution) -> None:
         super().__init__()
@@ -200,9 +199,9 @@ class ConvolutionalEncoder(EncoderModule):
 
     def forward(self, embeddings: Tensor, mask: Tensor) -> Tensor:
         real = mask.unsqueeze(-1)
-        # Windows near the end look at padding: it must be zero there, as beyond the end of the longest row.
+        # Windows at the end of a text read padding: it must be zero, as beyond the end of the longest row.
         channels = (embeddings * real).transpose(1, 2)
-        filtered = torch.cat([window(channels) for window in self.convolutions], dim=1)
+        filtered = torch.cat([convolution(channels) for convolution in self.convolutions], dim=1)
         return torch.relu(filtered).transpose(1, 2) * real
 
     def summary(self, hidden: Tensor, mask: Tensor) -> Tensor:
@@ -210,7 +209,7 @@ class ConvolutionalEncoder(EncoderModule):
 
 
 class TokenwiseEncoder(EncoderModule):
-    """A state depends on its own unit only."""
+    """A state depends on its own token only."""
 
     def __init__(self, input_size: int, width: int) -> None:
         super().__init__()
@@ -225,15 +224,9 @@ class TokenwiseEncoder(EncoderModule):
         return (hidden * real).sum(1) / real.sum(1)
 
 
-def _reversal_index(mask: Tensor) -> Tensor:
-    """Where each unit stands when its row is read from the end `[batch unit]`; padding stays in place."""
-    place = torch.arange(mask.shape[1], device=mask.device).expand_as(mask)
-    return torch.where(mask, mask.sum(1, keepdim=True) - 1 - place, place)
-
-
-def _gather_units(values: Tensor, places: Tensor) -> Tensor:
-    """The vectors of each row at its own `places` `[batch place]`."""
-    return values.gather(1, places.unsqueeze(-1).expand(-1, -1, values.shape[-1]))
+def gather_vectors(values: Tensor, positions: Tensor) -> Tensor:
+    """The vectors of each row at its own `positions` `[batch position]`."""
+    return values.gather(1, positions.unsqueeze(-1).expand(-1, -1, values.shape[-1]))
 
 
 def _check_positive(encoder: Encoder, *sizes: int) -> None:

@@ -1,10 +1,8 @@
-"""Units moved to the left of their rows, and back to their own places: encoders read left-aligned texts.
+"""Input forms of attentive models: which encoder reads which part, what is attended to, how logits are decoded.
 
-Shapes of pooled models: which encoder reads which part, what is attended to, and how logits are decoded.
-
-`OneText`: one text, linear decoder. `Asked`: a document under a question (Jain & Wallace). `Compared`: two
-texts of equal standing (Neely et al.). A decoder reads attention two ways: in the forward pass through
-contexts, and through a `Readout`, made once per batch, that answers for many attentions.
+`SingleInput`: one text, linear decoder. `QuestionAnswering`: a document under a question (Jain & Wallace). `PairInput`:
+two texts of equal rank (Neely et al.). A decoder has two interfaces: the forward pass, and a `Readout`, made once per
+batch, that evaluates many attention distributions over the same hidden states.
 """
 
 from __future__ import annotations
@@ -16,44 +14,33 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import Tensor, nn
 
-from heedful.models.encoders import EncoderModule, meta_device
+from heedful.models.encoders import EncoderModule, gather_vectors, meta_device
 from heedful.types import Batch
+
+
+def left_order(mask: Tensor) -> tuple[Tensor, Tensor]:
+    """For each row the positions of its selected units, in order, and which of these positions are real."""
+    width = max(1, int(mask.sum(1).max()))
+    order = torch.argsort((~mask).to(torch.int8), dim=1, stable=True)[:, :width]
+    return order, mask.gather(1, order)
 
 
 def encode_part(encoder: EncoderModule, embeddings: Tensor, mask: Tensor) -> Tensor:
     """Hidden states of one part on the unit axis of the batch, zero elsewhere."""
     order, real = left_order(mask)
     states = encoder(gather_vectors(embeddings, order), real)
-    place = order.unsqueeze(-1).expand_as(states)
-    return states.new_zeros(*mask.shape, encoder.dim).scatter(1, place, states)
-
-
-def left_align(values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """The vectors of the marked units, left-aligned `[batch place dim]`, and which places are real."""
-    order, real = left_order(mask)
-    return gather_vectors(values, order), real
-
-
-def left_order(mask: Tensor) -> tuple[Tensor, Tensor]:
-    """For each row the places of its marked units, in order, and which of these places are real."""
-    width = max(1, int(mask.sum(1).max()))
-    order = torch.argsort((~mask).to(torch.int8), dim=1, stable=True)[:, :width]
-    return order, mask.gather(1, order)
-
-
-def gather_vectors(values: Tensor, order: Tensor) -> Tensor:
-    """The vectors of each row at its own places `[batch place]`."""
-    return values.gather(1, order.unsqueeze(-1).expand(-1, -1, values.shape[-1]))
+    index = order.unsqueeze(-1).expand_as(states)
+    return states.new_zeros(*mask.shape, encoder.dim).scatter(1, index, states)
 
 
 @dataclass(frozen=True)
 class DecoderInput:
-    """What stays the same while attention changes.
+    """What a decoder reads besides attention.
 
     Args:
         hidden: `[batch unit dim]`.
-        question: summary of the question `[batch dim]`, for `Asked` only.
-        candidates: answers admitted `[batch output]`; None admits all.
+        question: summary of the question `[batch dim]`, for `QuestionAnswering` only.
+        candidates: admitted classes `[batch output]`; None admits all.
     """
 
     hidden: Tensor
@@ -66,20 +53,20 @@ class DecoderInput:
         return torch.bmm(rows, self.hidden).reshape(*attention.shape[:-1], -1)
 
     def mask_candidates(self, logits: Tensor) -> Tensor:
-        """Logits `[batch ... output]` with -inf on the answers that an example does not admit."""
+        """Logits `[batch ... output]` with -inf on the classes that an example does not admit."""
         if self.candidates is None:
             return logits
         between = (1,) * (logits.dim() - 2)
-        refused = ~self.candidates.bool().reshape(len(logits), *between, -1)
-        return logits.masked_fill(refused, -torch.inf)
+        excluded = ~self.candidates.bool().reshape(len(logits), *between, -1)
+        return logits.masked_fill(excluded, -torch.inf)
 
 
 class Readout(ABC):
-    """Logits for many attentions over the same hidden states."""
+    """Logits for many attention distributions over the same hidden states."""
 
     @abstractmethod
     def __call__(self, attention: Tensor) -> Tensor:
-        """Logits `[batch count output]` of attentions `[batch count query unit]`."""
+        """Logits `[batch count output]` of attention `[batch count query unit]`."""
 
 
 class Decoder(nn.Module, ABC):
@@ -91,18 +78,18 @@ class Decoder(nn.Module, ABC):
 
     @abstractmethod
     def readout(self, inputs: DecoderInput) -> Readout:
-        """The same map for many attentions at once."""
+        """The same map for many attention distributions at once."""
 
     if TYPE_CHECKING:
 
-        def __call__(self, reading: DecoderInput, attention: Tensor) -> Tensor: ...
+        def __call__(self, inputs: DecoderInput, attention: Tensor) -> Tensor: ...
 
 
 class InputFormat(ABC):
     """A frozen description of how a model reads the parts of an example.
 
-    `readers` says which (embedding table, encoder) reads each part; equal numbers share one. `asks`: the last
-    part is a question that conditions attention and decoder.
+    `part_encoders` gives the number of the (embedding table, encoder) that reads each part; equal numbers share one.
+    With `has_question`, the last part is a question that conditions attention and decoder.
     """
 
     part_encoders: ClassVar[tuple[int, ...]]
@@ -110,7 +97,7 @@ class InputFormat(ABC):
 
     @abstractmethod
     def part_masks(self, batch: Batch) -> tuple[Tensor, ...]:
-        """The units of each part that is encoded by itself `[batch unit]`, special symbols included."""
+        """The units of each part that is encoded separately `[batch unit]`, special tokens included."""
 
     @abstractmethod
     def support(self, batch: Batch) -> Tensor:
@@ -143,7 +130,7 @@ class SingleInput(InputFormat):
 class QuestionAnswering(InputFormat):
     """Attention over part 0 under the summary Q of part 1; logits = V tanh(Wp c + Wq Q), Wp and Wq: H -> H/2.
 
-    Each part has its own embedding table and encoder. Jain & Wallace read SNLI so: premise under hypothesis.
+    Each part has its own embedding table and encoder. Jain & Wallace use it for SNLI: premise under hypothesis.
     """
 
     part_encoders: ClassVar[tuple[int, ...]] = (0, 1)
@@ -181,9 +168,13 @@ class PairInput(InputFormat):
             return _PairDecoder(dim, outputs)
 
 
+def _two_part_masks(batch: Batch) -> tuple[Tensor, ...]:
+    return tuple(batch.mask & (batch.segments == part) for part in (0, 1))
+
+
 @dataclass(frozen=True)
 class LinearReadout(Readout):
-    """logit(a) = sum_t a_t scores_t + offset: what counterfactual attention costs is units, not units x dim.
+    """logit(a) = sum_t a_t scores_t + offset: each attention costs units, not units x dim.
 
     Args:
         scores: W h_t, `[batch unit output]`.
@@ -198,14 +189,26 @@ class LinearReadout(Readout):
         return self.inputs.mask_candidates(torch.bmm(attention[:, :, 0], self.scores) + self.offset)
 
 
+class _LinearDecoder(Decoder):
+    def __init__(self, dim: int, outputs: int) -> None:
+        super().__init__()
+        self.output_layer = nn.Linear(dim, outputs)
+
+    def forward(self, inputs: DecoderInput, attention: Tensor) -> Tensor:
+        return inputs.mask_candidates(self.output_layer(inputs.context_vectors(attention[:, 0:1]).squeeze(1)))
+
+    def readout(self, inputs: DecoderInput) -> Readout:
+        return LinearReadout(inputs.hidden @ self.output_layer.weight.t(), self.output_layer.bias, inputs)
+
+
 @dataclass(frozen=True)
 class QuestionReadout(Readout):
-    """logits(a) = V tanh(sum_t a_t inner_t + question).
+    """logits(a) = V tanh(sum_t a_t projected_t + question).
 
     Args:
-        inner: Wp h_t, `[batch unit inner]`.
+        projected: Wp h_t, `[batch unit inner]`.
         question: Wq Q, `[batch inner]`.
-        answer: V and its bias.
+        output_layer: V and its bias.
     """
 
     projected: Tensor
@@ -217,31 +220,6 @@ class QuestionReadout(Readout):
         inner = torch.bmm(attention[:, :, 0], self.projected) + self.question.unsqueeze(1)
         logits: Tensor = self.output_layer(torch.tanh(inner))
         return self.inputs.mask_candidates(logits)
-
-
-@dataclass(frozen=True)
-class PairReadout(Readout):
-    """Features of two contexts are not linear in attention: contexts first, then the linear layer."""
-
-    output_layer: nn.Linear
-    inputs: DecoderInput
-
-    def __call__(self, attention: Tensor) -> Tensor:
-        contexts = self.inputs.context_vectors(attention)
-        logits: Tensor = self.output_layer(pair_features(contexts))
-        return self.inputs.mask_candidates(logits)
-
-
-class _LinearDecoder(Decoder):
-    def __init__(self, dim: int, outputs: int) -> None:
-        super().__init__()
-        self.output_layer = nn.Linear(dim, outputs)
-
-    def forward(self, inputs: DecoderInput, attention: Tensor) -> Tensor:
-        return inputs.mask_candidates(self.output_layer(inputs.context_vectors(attention[:, 0:1]).squeeze(1)))
-
-    def readout(self, inputs: DecoderInput) -> Readout:
-        return LinearReadout(inputs.hidden @ self.output_layer.weight.t(), self.output_layer.bias, inputs)
 
 
 class _QuestionDecoder(Decoder):
@@ -257,10 +235,22 @@ class _QuestionDecoder(Decoder):
         return inputs.mask_candidates(self.output_layer(torch.tanh(inner)))
 
     def readout(self, inputs: DecoderInput) -> Readout:
-        # The bias counts once, not once per unit: a given attention need not sum to one.
-        inner = inputs.hidden @ self.document.weight.t()
+        # The bias counts once, not once per unit: the attention need not sum to one.
+        projected = inputs.hidden @ self.document.weight.t()
         question = self.question(inputs.question) + self.document.bias
-        return QuestionReadout(inner, question, self.output_layer, inputs)
+        return QuestionReadout(projected, question, self.output_layer, inputs)
+
+
+@dataclass(frozen=True)
+class PairReadout(Readout):
+    """Features of two contexts are not linear in attention: contexts first, then the linear layer."""
+
+    output_layer: nn.Linear
+    inputs: DecoderInput
+
+    def __call__(self, attention: Tensor) -> Tensor:
+        logits: Tensor = self.output_layer(pair_features(self.inputs.context_vectors(attention)))
+        return self.inputs.mask_candidates(logits)
 
 
 class _PairDecoder(Decoder):
@@ -279,7 +269,3 @@ def pair_features(contexts: Tensor) -> Tensor:
     """Features [c1; c2; |c1 - c2|; c1 * c2] of contexts `[... 2 dim]`."""
     first, second = contexts.unbind(-2)
     return torch.cat([first, second, (first - second).abs(), first * second], dim=-1)
-
-
-def _two_part_masks(batch: Batch) -> tuple[Tensor, ...]:
-    return tuple(batch.mask & (batch.segments == part) for part in (0, 1))

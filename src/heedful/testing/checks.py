@@ -91,7 +91,7 @@ class _Case:
 
 
 def _build_bag() -> Model:
-    return LinearBagOfWords(BinaryClassification())
+    return LinearBagOfWords.random(BinaryClassification())
 
 
 def _build_bilstm() -> Model:
@@ -346,7 +346,7 @@ def check_measure(measure: FaithfulnessMeasure | AttributionMeasure) -> CheckRep
 
 
 def _check_ranking(judge: AttributionMeasure) -> Iterator[CheckResult]:
-    model, batch = LinearBagOfWords(BinaryClassification()).eval(), random_texts(range(5, 45), seed=1)
+    model, batch = LinearBagOfWords.random(BinaryClassification()).eval(), random_texts(range(5, 45), seed=1)
     target = (model(batch).logits.detach()[:, 0] > 0).long()
     truth = model.ground_truth(batch, target)
     drawn = torch.randn(truth.scores.shape, generator=Generator().manual_seed(2), dtype=torch.float64)

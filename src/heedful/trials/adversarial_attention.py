@@ -32,7 +32,7 @@ from torch import Tensor
 from heedful.figures import Axis, Figure, Histogram, Series, Violin
 from heedful.measures.divergence import jensen_shannon, jensen_shannon_bound, total_variation
 from heedful.models.attentive import Attentive, AttentiveModel
-from heedful.models.bag_of_words import WordWeightSum, WordWeightSumModel
+from heedful.models.bag_of_words import LinearBagOfWords, WordWeightSum
 from heedful.models.input_forms import LinearReadout
 from heedful.store.recipe import Artefact, derive_seed
 from heedful.store.workspace import Workspace
@@ -467,8 +467,8 @@ class AdversarialWeights:
         """Weights in float64; which class is explained makes no difference to them."""
         with torch.no_grad():
             trace = model(batch)
-        if isinstance(model, WordWeightSumModel):
-            weights = self._weights_of_word_sum(batch, trace)
+        if isinstance(model, LinearBagOfWords):
+            weights = self._weights_of_bag_of_words(model, batch, trace)
         elif isinstance(model, AttentiveModel):
             weights = self._weights_of_attentive_model(model, batch, trace)
         else:
@@ -482,10 +482,10 @@ class AdversarialWeights:
             build_adversary_problem(model, batch, trace), self.epsilon, AdversarySearchSettings(), given, exact=True
         ).adversary.sum(1)
 
-    def _weights_of_word_sum(self, batch: Batch, trace: Trace) -> Tensor:
+    def _weights_of_bag_of_words(self, model: LinearBagOfWords, batch: Batch, trace: Trace) -> Tensor:
         """A sum over words is a mean weighted by attention, of each word's number times their count."""
         count = batch.content_mask.sum(1, keepdim=True).clamp(min=1)
-        scores = trace.embeddings[..., 0].double() * count
+        scores = (trace.embeddings @ model.direction).double() * count
         return find_exact_adversary(
             build_slab(scores, trace.attention[:, 0, 0, 0].double(), batch.content_mask, self.epsilon)
         )
