@@ -18,7 +18,8 @@ from torch import Generator, Tensor, nn
 
 from benchmarks.sst_batches import VOCABULARY, WIDTH
 from benchmarks.timing import Row, compared
-from heedful.attributions.perturbation import CHUNK_CELLS, LeaveOneOut
+from heedful.attributions._base import CHUNK_CELLS
+from heedful.attributions.perturbation import LeaveOneOut
 from heedful.data.embeddings import RandomEmbeddings
 from heedful.data.tokenization import Words
 from heedful.models.attentive import Additive, Attentive

@@ -18,14 +18,14 @@ from heedful.attributions.attention import (
     Rollout,
     ValueNorm,
 )
-from heedful.attributions.controls import PermutedAttention, RandomizedModel
+from heedful.attributions.controls import PermutedAttention, Random, RandomizedModel
 from heedful.attributions.deeplift import DeepLift, DeepShap
 from heedful.attributions.gradient import Gradient, GradientNorm, GradientSum, InputXGradient
 from heedful.attributions.head_mix import StaticAttention
 from heedful.attributions.integrated_gradients import GradientShap, IntegratedGradients
 from heedful.attributions.layer_mix import LayerMix
 from heedful.attributions.lime import Lime
-from heedful.attributions.perturbation import LeaveOneOut, Occlusion, Random
+from heedful.attributions.perturbation import LeaveOneOut, Occlusion
 from heedful.attributions.shapley import KernelShap, Shapley
 from heedful.data.images import CIFAR10, CIFAR100, Digits, FashionMNIST
 from heedful.data.licensed import ADRTweets, Anemia, Diabetes

@@ -620,7 +620,7 @@ _DISPLAY_NAMES = {"RandomizedModel": "randomised", "AdversarialWeights": "advers
 def method_name(method: object) -> str:
     """The display name of a method: its class name in lower case, and the fields that are not at their defaults.
 
-    >>> from heedful.attributions.perturbation import Random
+    >>> from heedful.attributions.controls import Random
     >>> method_name(Random()), method_name(Random(seed=3))
     ('random', 'random(seed-3)')
     """

@@ -158,8 +158,8 @@ def test_flows_tell_ties_and_the_share_of_the_shortcut() -> None:
 
 
 def test_flows_of_a_pooled_model_are_refused_in_plain_words() -> None:
-    model, batch = subject("OneText")
-    with pytest.raises(UserError, match="units look at units"):
+    model, batch = subject("SingleInput")
+    with pytest.raises(UserError, match="self-attention"):
         attention_flows(model(batch).attention, batch)
     assert Flow()(pooled(), batch, targets(batch)).scores.sum(1) == pytest.approx(torch.ones(3).double())
 

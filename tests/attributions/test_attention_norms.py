@@ -114,11 +114,11 @@ def test_one_layer_can_be_chosen_and_a_missing_one_is_named() -> None:
         assert not torch.allclose(first, last)
         with pytest.raises(UserError, match="no layer 2"):
             kind(layer=2)(model, batch, target)
-    with pytest.raises(UserError, match="no row"):
+    with pytest.raises(UserError, match="row"):
         ValueNorm(row="top")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", ["OneText", "Compared", "Asked"])
+@pytest.mark.parametrize("name", ["SingleInput", "PairInput", "QuestionAnswering"])
 @pytest.mark.parametrize("method", [ValueNorm(), KobayashiNorm()], ids=lambda method: type(method).__name__)
 def test_a_pooled_model_weighs_its_hidden_states(method: Method, name: str) -> None:
     model, batch = subject(name)

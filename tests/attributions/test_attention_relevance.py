@@ -77,7 +77,7 @@ def test_a_slope_counts_what_later_layers_attend_to() -> None:
 def test_on_a_linear_decoder_products_are_each_units_part_of_the_logit() -> None:
     model, batch = pooled(), texts()
     trace = model(batch)
-    readout = model.decoder.get_submodule("answer")
+    readout = model.decoder.get_submodule("output_layer")
     weight, bias = readout.get_parameter("weight"), readout.get_parameter("bias")
     parts = trace.attention[:, 0, 0, 0] * (trace.hidden @ weight[0])
     target = torch.tensor([1, 0, 1])
@@ -128,11 +128,11 @@ def test_an_output_or_row_that_is_not_there_is_named() -> None:
     for make in (lambda: Relevance(wrong), lambda: AttentionXGradient(wrong)):
         with pytest.raises(UserError, match="margin"):
             make()
-    with pytest.raises(UserError, match="no row"):
+    with pytest.raises(UserError, match="row"):
         AttentionXGradient(row="top")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", ["OneText", "Compared", "Asked"])
+@pytest.mark.parametrize("name", ["SingleInput", "PairInput", "QuestionAnswering"])
 def test_the_pooled_shapes_are_explained_through_their_attention(name: str) -> None:
     model, batch = subject(name)
     attention = model(batch).attention.detach().requires_grad_()

@@ -8,7 +8,7 @@ from torch import Generator
 
 from heedful import catalogue
 from heedful.attributions.attention import RawAttention
-from heedful.attributions.perturbation import Random
+from heedful.attributions.controls import Random
 from heedful.models.attentive import Additive, Attentive
 from heedful.models.encoders import BiLSTM
 from heedful.models.input_forms import PairInput

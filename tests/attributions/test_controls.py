@@ -9,9 +9,8 @@ import torch
 
 from heedful.attributions import controls
 from heedful.attributions.attention import RawAttention
-from heedful.attributions.controls import RandomizedModel, randomize_weights
+from heedful.attributions.controls import Random, RandomizedModel, randomize_weights
 from heedful.attributions.gradient import Gradient
-from heedful.attributions.perturbation import Random
 from heedful.store.workspace import Workspace
 from heedful.training.attribution_tables import AttributionTable
 from heedful.types import Model
@@ -25,7 +24,7 @@ def test_the_laws_hold(name: str) -> None:
     check_laws(RandomizedModel(), name)
 
 
-@pytest.mark.parametrize("name", ["OneText", "bert"])
+@pytest.mark.parametrize("name", ["SingleInput", "bert"])
 def test_a_method_that_reads_the_model_changes_and_one_that_does_not_stays(name: str) -> None:
     model, batch = subject(name)
     target = targets(batch)
@@ -57,7 +56,7 @@ def test_fresh_weights_have_the_mean_and_spread_of_the_old_and_share_nothing_wit
 
 
 def test_padding_stays_zero() -> None:
-    table = randomize_weights(pooled(), 0).get_parameter("tables.0.weight")
+    table = randomize_weights(pooled(), 0).get_parameter("embedding_tables.0.weight")
     assert (table[0] == 0).all()
     assert (table[1:] != 0).all()
 

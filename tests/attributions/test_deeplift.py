@@ -15,13 +15,10 @@ from heedful.attributions import _deeplift_rules
 from heedful.attributions._base import CompleteAttribution, target_output
 from heedful.attributions._deeplift_rules import multipliers
 from heedful.attributions.deeplift import DeepLift, DeepShap
-from heedful.measures.rank_correlation import kendall_matrix
-from heedful.models.attentive import Additive, Attentive, Softmax, Sparsemax
-from heedful.models.encoders import GRU, BiLSTM
-from heedful.models.input_forms import InputFormat, PairInput, SingleInput
+from heedful.models.attentive import Attentive, Sparsemax
 from heedful.models.transformer import FAMILIES, TinyTransformer
 from heedful.tasks import BinaryClassification, MulticlassClassification, Regression
-from heedful.types import Batch, Model, Task, Trace, UserError
+from heedful.types import Batch, Model, Trace, UserError
 from tests.attributions.test_gradient import BATCH, TARGET, pooled
 from tests.models.test_attentive import PLANS, batch_for, built
 from tests.networks import batch_of, texts, tiny
@@ -274,7 +271,6 @@ def three(rows: int = 4) -> Batch:
 def test_on_registered_modules_deeplift_is_captums() -> None:
     model, batch, target = Layered(), three(), torch.zeros(4, dtype=torch.int64)
     found = DeepLift()(model, batch, target)
-    assert torch.allclose(DeepLift(legacy=True)(model, batch, target).scores, found.scores, atol=1e-9)
 
     class Plain(nn.Module):
         def __init__(self) -> None:
@@ -295,30 +291,10 @@ def test_on_registered_modules_deeplift_is_captums() -> None:
     assert found.scores.abs().max() > 0.1
 
 
-def test_where_a_function_takes_the_place_of_a_module_captum_fails_and_we_do_not() -> None:
+def test_functions_in_place_of_modules_change_nothing() -> None:
     module, function, target = Layered(), Layered(registered=False), torch.zeros(4, dtype=torch.int64)
     expected = DeepLift()(module, three(), target).scores
     assert torch.allclose(DeepLift()(function, three(), target).scores, expected, atol=1e-12)
-    found = DeepLift(legacy=True)(function, three(), target)
-    assert found.convergence_delta.abs().max() > 0.01
-
-
-def gradient_times_difference(model: Model, batch: Batch, target: Tensor, given: Tensor, blank: Tensor) -> Tensor:
-    at = given.detach().clone().requires_grad_()
-    values = target_output(model.task, model(batch, embeddings=at).logits, target, "probability")
-    return (torch.autograd.grad(values.sum(), at)[0] * (given - blank)).sum(-1)
-
-
-@pytest.mark.parametrize("encoder", [BiLSTM(3), GRU(3)])
-def test_legacy_deeplift_of_a_recurrent_model_is_gradient_times_difference(encoder: BiLSTM | GRU) -> None:
-    model = pooled(encoder)
-    given = model(BATCH).embeddings.detach()
-    blank = given.masked_fill(BATCH.content_mask.unsqueeze(-1), 0)
-    expected = gradient_times_difference(model, BATCH, TARGET, given, blank)
-    found = DeepLift(legacy=True)(model, BATCH, TARGET)
-    assert torch.allclose(found.scores, expected, atol=1e-10)
-    assert found.convergence_delta.abs().max() > 1e-3
-    assert not torch.allclose(DeepLift()(model, BATCH, TARGET).scores, expected, atol=1e-3)
 
 
 def test_deepshap_over_equal_references_is_deeplift() -> None:
@@ -361,71 +337,7 @@ def test_the_noise_of_references_is_gaussian_and_belongs_to_example_seed_and_num
     assert not torch.equal(replace(method, seed=1)._noise(BATCH, number, 2000), noise)
 
 
-def test_legacy_deepshap_reads_half_of_each_mean_under_the_other_texts_mask_and_target() -> None:
-    model, batch = pooled(), BATCH.rows(torch.tensor([0, 2, 1]))
-    target = torch.tensor([0, 1, 1])
-    given = model(batch).embeddings.detach()
-    blank = given.masked_fill(batch.content_mask.unsqueeze(-1), 0)
-    found = DeepShap(legacy=True)(model, batch, target).scores
-    for row, hosts in enumerate(((0, 1), (0, 1), (2, 2))):
-        expected = torch.zeros(batch.mask.shape[1]).double()
-        for host in hosts:
-            foreign = replace(batch, mask=batch.mask[[host] * 3], words=batch.words[[host] * 3])
-            share = gradient_times_difference(model, foreign, target[[host] * 3], given[[row] * 3], blank[[row] * 3])
-            expected += share[0] / 2
-        assert torch.allclose(found[row], expected * batch.content_mask[row], atol=1e-12)
-
-
-def test_legacy_deepshap_cuts_or_pads_each_text_of_a_pair_to_the_others_length() -> None:
-    model, batch = built(Attentive(BiLSTM(3), Additive(), input_format=PairInput())).eval(), batch_for(PairInput())
-    first = batch.rows(torch.tensor([0, 3]))
-    target = torch.tensor([2, 0])
-    given = model(first).embeddings.detach()
-    # Row 0: parts of 6 and 4 units; row 1: of 8 and 5. Under row 1's masks row 0 has two and one units of padding.
-    none = torch.zeros(3, given.shape[2]).double()
-    moved = torch.cat([given[0, :6], none[:2], given[0, 6:10], none[:1]]).unsqueeze(0)
-    host = first.rows(torch.tensor([1]))
-    blank = moved.masked_fill(first.content_mask[0][[*range(6), 0, 0, *range(6, 10), 0]].unsqueeze(-1), 0)
-    share = gradient_times_difference(model, host, target[1:], moved, blank)[0]
-    own = gradient_times_difference(
-        model, first, target, given, given.masked_fill(first.content_mask.unsqueeze(-1), 0)
-    )[0, :10]
-    found = DeepShap(legacy=True)(model, first, target).scores[0, :10]
-    assert torch.allclose(found, (own + torch.cat([share[:6], share[8:12]])) / 2, atol=1e-12)
-
-
-def drawn_texts(rows: int, *, pair: bool) -> Batch:
-    generator = Generator().manual_seed(0)
-    lengths = torch.randint(5, 40, (rows,), generator=generator)
-    place = torch.arange(int(lengths.max()))
-    mask = place < lengths.unsqueeze(1)
-    inputs = torch.randint(4, 200, mask.shape, generator=generator).masked_fill(~mask, 0)
-    segments = (place >= (lengths // 2).unsqueeze(1)) & mask & pair
-    return Batch(tuple(map(str, range(rows))), inputs, mask, segments.long(), place.where(mask, -1))
-
-
-@pytest.mark.parametrize(
-    ("task", "shape", "printed"),
-    [
-        (BinaryClassification(), SingleInput(), (0.842, 0.873)),
-        (MulticlassClassification(3), PairInput(), (0.58, 0.676)),
-    ],
-)
-def test_the_tiling_fault_alone_gives_the_agreement_that_the_paper_prints(
-    task: Task, shape: InputFormat, printed: tuple[float, float]
-) -> None:
-    batch, generator = drawn_texts(40, pair=shape == PairInput()), Generator().manual_seed(1)
-    table = torch.randn(200, 50, generator=generator)
-    model = Attentive(BiLSTM(64), Additive(), Softmax(), shape).build(task, table, generator).eval()
-    target = task.probabilities(model(batch).logits).argmax(1)
-    lift, shap = (
-        method(model, batch, target).scores.abs() for method in (DeepLift(legacy=True), DeepShap(legacy=True))
-    )
-    tau = float(kendall_matrix(torch.stack((lift, shap), 1), batch.content_mask).value[:, 0, 1].mean())
-    assert printed[0] - 0.1 < tau < printed[1] + 0.1
-
-
-METHODS = (DeepLift(), DeepLift(special_tokens=True, baselines="zero"), DeepShap(stdevs=0.1), DeepLift(legacy=True))
+METHODS = (DeepLift(), DeepLift(special_tokens=True, baselines="zero"), DeepShap(stdevs=0.1))
 
 
 def models() -> dict[str, Model]:
@@ -457,7 +369,7 @@ class Refused(Exception):
     """Raised inside a model, to see what a method leaves behind."""
 
 
-@pytest.mark.parametrize("method", [*METHODS, DeepShap(legacy=True)], ids=repr)
+@pytest.mark.parametrize("method", METHODS, ids=repr)
 @pytest.mark.parametrize("failing", [False, True])
 @pytest.mark.parametrize("name", ["pooled", "transformer"])
 def test_the_model_is_left_untouched(name: str, method: DeepLift | DeepShap, *, failing: bool) -> None:
@@ -490,14 +402,14 @@ def test_the_model_is_left_untouched(name: str, method: DeepLift | DeepShap, *, 
 
 
 def test_impossible_settings_are_refused() -> None:
-    with pytest.raises(UserError, match="at least 1 reference"):
+    with pytest.raises(UserError, match="at least 1 baseline"):
         DeepShap(n_baselines=0)
-    with pytest.raises(UserError, match="two equal references"):
-        DeepShap(legacy=True, stdevs=1.0)
-    with pytest.raises(UserError, match=r"'blank'.*pad, zero, mask, unk"):
+    with pytest.raises(UserError, match=r"'blank'.*pad, mask, unk, zero"):
         DeepLift(baselines="blank")  # type: ignore[arg-type]
     with pytest.raises(UserError, match="internal_batch_size=0"):
         DeepLift(internal_batch_size=0)
+    with pytest.raises(UserError, match="delete"):
+        DeepLift(baselines="delete")
 
 
 def test_texts_of_pairs_keep_their_segments_in_the_reference() -> None:

@@ -156,7 +156,7 @@ def test_each_row_is_explained_for_its_own_target() -> None:
 def test_without_the_attention_factor_a_token_wise_slope_is_that_of_the_unit_alone() -> None:
     model = pooled(Average(4))
     trace = model(BATCH)
-    jacobian = (1 - trace.hidden.square()) * model.decoder.answer.weight[0]  # type: ignore[union-attr, index]
+    jacobian = (1 - trace.hidden.square()) * model.decoder.output_layer.weight[0]  # type: ignore[union-attr, index]
     alone = (trace.embeddings * (jacobian @ model.encoders[0].projection.weight)).sum(-1)  # type: ignore[union-attr, operator]
     expected = (alone * BATCH.content_mask).detach()
     found = Gradient(output="logit", keep_attention_factor=False)(model, BATCH, torch.ones(3, dtype=torch.int64)).scores
@@ -189,7 +189,7 @@ def test_the_units_of_a_question_have_slopes_too() -> None:
 
 
 def test_a_transformer_has_no_single_weight_to_divide_by() -> None:
-    with pytest.raises(UserError, match="only pooled models"):
+    with pytest.raises(UserError, match="transformer"):
         Gradient(keep_attention_factor=False)(tiny("bert"), texts(), TARGET)
 
 
@@ -201,7 +201,7 @@ def test_an_unknown_output_is_refused() -> None:
 def test_a_sure_model_in_float32_still_ranks_its_words() -> None:
     model = pooled().float()
     with torch.no_grad():
-        model.decoder.answer.bias.fill_(30)  # type: ignore[union-attr, operator]
+        model.decoder.output_layer.bias.fill_(30)  # type: ignore[union-attr, operator]
     assert (model(BATCH).logits.sigmoid() == 1).all()
     target = torch.ones(3, dtype=torch.int64)
     probability, logit = (Gradient(output=o)(model, BATCH, target).scores for o in ("probability", "logit"))

@@ -1,4 +1,4 @@
-"""LIME against scikit-learn and captum on the same samples, on weights known by hand, and with the paper's fault."""
+"""LIME against scikit-learn and captum on the same samples, and on weights known by hand."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from sklearn.linear_model import LinearRegression, Ridge
 from torch import Generator, Tensor
 
 from heedful.attributions._base import expand_to_units, feature_index
-from heedful.attributions.lime import Lime, fit_weighted_ridge, solve_sum_constrained
+from heedful.attributions.lime import Lime, centered_moments, solve_ridge, solve_sum_constrained
 from heedful.attributions.perturbation import logits_keeping
 from heedful.measures.rank_correlation import pearson
 from heedful.models.input_forms import PairInput, SingleInput
-from heedful.types import Attribution, Batch, Model, UserError
+from heedful.types import Batch, Model, UserError
 from tests.attributions.test_perturbation import pairs, pooled
 from tests.games import Game, words
 from tests.networks import tiny
@@ -37,7 +37,7 @@ def some_systems(samples: int = 50) -> tuple[Tensor, Tensor, Tensor]:
 @pytest.mark.parametrize("ridge", [1.0, 0.01, 30.0])
 def test_all_systems_at_once_are_those_of_scikit_learn_one_by_one(ridge: float) -> None:
     features, values, weights = some_systems()
-    found = fit_weighted_ridge(features, values, weights, ridge)
+    found = solve_ridge(*centered_moments(features, values, weights), ridge)
     for row in range(3):
         fitted = Ridge(alpha=ridge, solver="svd").fit(features[row], values[row], sample_weight=weights[row])
         assert np.abs(found[row].numpy() - fitted.coef_).max() < 1e-8
@@ -46,7 +46,7 @@ def test_all_systems_at_once_are_those_of_scikit_learn_one_by_one(ridge: float) 
 
 def test_without_a_ridge_the_shortest_solution_is_found() -> None:
     features, values, weights = some_systems(samples=4)
-    found = fit_weighted_ridge(features, values, weights, 0)
+    found = solve_ridge(*centered_moments(features, values, weights), 0)
     for row in range(3):
         fitted = LinearRegression().fit(features[row], values[row], sample_weight=weights[row])
         assert np.abs(found[row].numpy() - fitted.coef_).max() < 1e-8
@@ -74,9 +74,10 @@ def test_scores_are_scikit_learns_on_the_samples_drawn(distance: str) -> None:
     lime = Lime(200, distance=distance, kernel_width=0.3, ridge=0.5)  # type: ignore[arg-type]
     model, batch = pooled(PairInput()), pairs()
     scores = lime(model, batch, TARGET).scores
-    kept = lime.coalitions(batch)
-    weights = lime.sample_weights(model, batch, kept)
-    logits = logits_keeping(model, batch, expand_to_units(kept, feature_index(batch, "unit")), "pad")
+    index = feature_index(batch, "unit")
+    kept = lime.coalitions(batch, index)
+    weights = lime.sample_weights(model, batch, index, kept)
+    logits = logits_keeping(model, batch, expand_to_units(kept, index), "pad")
     for row in range(3):
         values = logits[row].softmax(-1)[:, TARGET[row]].detach()
         fitted = Ridge(alpha=0.5, solver="svd").fit(kept[row].double(), values, weights[row])
@@ -84,23 +85,21 @@ def test_scores_are_scikit_learns_on_the_samples_drawn(distance: str) -> None:
         assert np.abs(scores[row][batch.content_mask[row]].numpy() - fitted.coef_[:count]).max() < 1e-8
 
 
-@pytest.mark.parametrize("legacy", [False, True])
 @pytest.mark.parametrize("kind", ["pooled", "transformer"])
-def test_coefficients_are_captums_on_the_same_samples(kind: str, legacy: bool) -> None:  # noqa: FBT001
+def test_coefficients_are_captums_on_the_same_samples(kind: str) -> None:
     model: Model = pooled(PairInput()) if kind == "pooled" else tiny("bert")
     whole = pairs()
-    lime = Lime(120, legacy=legacy)
+    lime = Lime(120)
     found = lime(model, whole, TARGET).scores
     for row in range(3):
         batch = whole.rows(torch.tensor([row]))
-        expected = captum_scores(lime, model, batch, int(TARGET[row]))
+        expected = captum_scores(lime, model, batch, int(TARGET[row]), feature_index(batch, "unit"))
         assert torch.allclose(found[row, : len(expected)], expected * batch.content_mask[0], atol=2e-6)
 
 
-def captum_scores(lime: Lime, model: Model, batch: Batch, target: int) -> Tensor:
-    """captum's own LIME in the space of vectors; special symbols are a last feature that every sample keeps."""
-    samples = lime.coalitions(batch)[0]
-    index = lime._index(batch)
+def captum_scores(lime: Lime, model: Model, batch: Batch, target: int, index: Tensor) -> Tensor:
+    """captum's LIME on embeddings; special tokens are a last feature that every sample keeps."""
+    samples = lime.coalitions(batch, index)[0]
     mask = torch.where(index < 0, samples.shape[1], index).unsqueeze(-1)
     drawn = torch.cat((samples, torch.ones(len(samples), 1).bool()), dim=1).long()
 
@@ -134,64 +133,48 @@ def test_weights_that_add_up_are_recovered() -> None:
 def test_the_sign_follows_the_target_and_the_output_may_be_a_logit() -> None:
     model, batch = pooled(SingleInput()), pairs()
     logit = Lime(300, output="logit")(model, batch, TARGET).scores
-    kept = Lime(300).coalitions(batch)
-    values = logits_keeping(model, batch, expand_to_units(kept, feature_index(batch, "unit")), "pad")[1, :, 2].detach()
-    fitted = Ridge(alpha=1.0).fit(kept[1].double(), values, Lime(300).sample_weights(model, batch, kept)[1])
+    index = feature_index(batch, "unit")
+    kept = Lime(300).coalitions(batch, index)
+    values = logits_keeping(model, batch, expand_to_units(kept, index), "pad")[1, :, 2].detach()
+    fitted = Ridge(alpha=1.0).fit(kept[1].double(), values, Lime(300).sample_weights(model, batch, index, kept)[1])
     assert np.abs(logit[1][batch.content_mask[1]].numpy() - fitted.coef_[:4]).max() < 1e-8
 
 
 def test_the_kernel_is_that_of_the_distance_by_hand() -> None:
     model, batch = Game(torch.tensor([1.0, 3, 4, 12])), words((1, 2, 3), (2, 3))
+    index = feature_index(batch, "unit")
     kept = torch.tensor([[[True, False, True], [True, True, True]], [[False, True, False], [False, False, False]]])
     # Vectors 3 4 12 (length 13) against 3 1 12; a removed word's vector is that of the padding symbol, 1.
     far = 1 - (9 + 4 + 144) / (13 * math.sqrt(154))
-    found = Lime(kernel_width=0.1).sample_weights(model, batch, kept)
+    found = Lime(kernel_width=0.1).sample_weights(model, batch, index, kept)
     assert found[0].tolist() == pytest.approx([math.exp(-(far**2) / 0.02), 1])
     empty = 1 - (4 + 12) / (math.sqrt(160) * math.sqrt(2))
     assert found[1, 1].item() == pytest.approx(math.exp(-(empty**2) / 0.02))
     away = 1 - (9 + 144) / (13 * math.sqrt(153))
-    assert Lime(baselines="delete").sample_weights(model, batch, kept)[0, 0].item() == pytest.approx(
+    assert Lime(baselines="delete").sample_weights(model, batch, index, kept)[0, 0].item() == pytest.approx(
         math.exp(-(away**2) / 2)
     )
-    hamming = Lime(distance="hamming", kernel_width=0.5).sample_weights(model, batch, kept)
+    hamming = Lime(distance="hamming", kernel_width=0.5).sample_weights(model, batch, index, kept)
     assert hamming[0, 0].item() == pytest.approx(math.exp(-((1 / 3) ** 2) / 0.5))
     assert hamming[1].tolist() == pytest.approx([math.exp(-0.25 / 0.5), math.exp(-1 / 0.5)])
 
 
-def test_with_the_papers_fault_unit_i_of_both_texts_has_one_score() -> None:
-    model, batch = pooled(PairInput()), pairs()
-    wrong = Lime(200, legacy=True)(model, batch, TARGET).scores
-    right = Lime(200)(model, batch, TARGET).scores
-    first, second = ((batch.content_mask & (batch.segments == part))[0] for part in (0, 1))
-    assert torch.equal(wrong[0][first][:2], wrong[0][second])
-    assert len(set(right[0][batch.content_mask[0]].tolist())) == 6
-    single = words((1, 2, 3))
-    game = Game(torch.arange(5.0))
-    assert torch.equal(scores_of(Lime(50, legacy=True), game, single), scores_of(Lime(50), game, single))
-
-
-def scores_of(lime: Lime, model: Model, batch: Batch) -> Tensor:
-    found: Attribution = lime(model, batch, torch.zeros(len(batch)).long())
-    return found.scores
-
-
 def test_coins_are_fair_and_belong_to_the_seed_and_the_example() -> None:
     batch = words(tuple(range(1, 13)), tuple(range(1, 9)))
-    kept = Lime(4000).coalitions(batch)
+    index = feature_index(batch, "unit")
+    kept = Lime(4000).coalitions(batch, index)
     assert kept[0].double().mean(0).sub(0.5).abs().max() < 0.03
     assert not kept[1, :, 8:].any()
     together = torch.corrcoef(kept[0].double().T) - torch.eye(12)
     assert together.abs().max() < 0.06
     assert not torch.equal(kept[0, :, :8], kept[1, :, :8])
-    assert not torch.equal(kept, Lime(4000, seed=1).coalitions(batch))
-    assert torch.equal(kept[1:, :, :8], Lime(4000).coalitions(batch.rows(torch.tensor([1]))))
+    assert not torch.equal(kept, Lime(4000, seed=1).coalitions(batch, index))
+    assert torch.equal(kept[1:, :, :8], Lime(4000).coalitions(batch.rows(torch.tensor([1])), index[1:, :8]))
 
 
 def test_bad_settings_get_one_plain_line() -> None:
-    with pytest.raises(UserError, match="no distance 'far'"):
+    with pytest.raises(UserError, match="far"):
         Lime(distance="far")  # type: ignore[arg-type]
     for wrong in ({"n_samples": 1}, {"kernel_width": 0.0}, {"ridge": -1.0}):
-        with pytest.raises(UserError, match="Lime needs n_samples of 2 or more"):
+        with pytest.raises(UserError, match="n_samples of at least 2"):
             replace(Lime(), **wrong)
-    with pytest.raises(UserError, match="leave feature='unit'"):
-        Lime(legacy=True, feature="word")

@@ -1,4 +1,4 @@
-"""The engine of perturbation: texts written out by hand, one reading per distinct text, and a memory never stale."""
+"""Perturbation: texts written out by hand, one forward pass per distinct text, captum's occlusion, chunking."""
 
 from __future__ import annotations
 
@@ -13,23 +13,20 @@ from torch import Generator, Tensor
 
 from heedful.attributions import perturbation
 from heedful.attributions._base import (
+    Baseline,
     copy_to_units,
     divide_among_units,
     expand_to_units,
     feature_index,
-    legacy_feature_index,
 )
 from heedful.attributions.lime import Lime
 from heedful.attributions.perturbation import (
     LeaveOneOut,
     Occlusion,
     baseline_embeddings,
-    batch_logits,
     logits_keeping,
-    remove_units,
 )
 from heedful.attributions.shapley import KernelShap, Shapley
-from heedful.core.remembering import Memory, keys_of, memory_of, remembering
 from heedful.data.tokenization import UNK, SubwordTokenizer, Words
 from heedful.models.attentive import Additive, Attentive
 from heedful.models.encoders import BiLSTM
@@ -97,9 +94,7 @@ def by_hand(batch: Batch, row: int, kept: Tensor, baselines: str) -> Batch:
 
 @pytest.mark.parametrize("baselines", ["pad", "mask", "unk", "delete"])
 @pytest.mark.parametrize("kind", ["one", "compared", "asked", "transformer"])
-def test_answers_are_those_of_texts_written_out_by_hand(
-    kind: str, baselines: perturbation.PerturbationBaseline
-) -> None:
+def test_answers_are_those_of_texts_written_out_by_hand(kind: str, baselines: Baseline) -> None:
     models: dict[str, Callable[[], Model]] = {
         "one": lambda: pooled(SingleInput()),
         "compared": lambda: pooled(PairInput()),
@@ -118,7 +113,7 @@ def test_answers_are_those_of_texts_written_out_by_hand(
 def test_zero_puts_the_vectors_of_removed_units_to_zero_and_no_others(family: str) -> None:
     model, batch = tiny(family), images() if family == "vit" else texts()
     kept = some_coalitions(batch)
-    found = logits_keeping(model, batch, kept, "zero", internal_batch_size=4)
+    found = logits_keeping(model, batch, kept, "zero")
     for sample in range(kept.shape[1]):
         gone = ~kept[:, sample] & batch.content_mask
         vectors = model(batch).embeddings * ~gone.unsqueeze(-1)
@@ -131,16 +126,16 @@ def test_patches_of_an_image_are_blanked() -> None:
     expected = model(replace(batch, inputs=batch.inputs * (kept[:, 3] | ~batch.content_mask).unsqueeze(-1))).logits
     for baselines in ("pad", "delete"):
         assert torch.allclose(logits_keeping(model, batch, kept, baselines)[:, 3], expected, atol=1e-10)
-    with pytest.raises(UserError, match="an image has no MASK symbol"):
+    with pytest.raises(UserError, match="an image has no mask"):
         logits_keeping(model, batch, kept, "mask")
 
 
 def test_a_symbol_that_the_vocabulary_lacks_is_refused_with_the_remedy() -> None:
     batch = batch_of(*PARTS)
     for baselines in ("mask", "unk"):
-        with pytest.raises(UserError, match=f"no {baselines.upper()} symbol: choose baselines='pad'"):
+        with pytest.raises(UserError, match=f"no {baselines} token"):
             Lime(4, baselines)(pooled(SingleInput()), batch, torch.zeros(3).long())
-    with pytest.raises(UserError, match="no baselines 'blank'"):
+    with pytest.raises(UserError, match="blank"):
         Lime(baselines="blank")  # type: ignore[arg-type]
 
 
@@ -156,133 +151,22 @@ def test_batches_know_their_unknown_and_mask_symbols() -> None:
     assert (moved.unk_id, moved.mask_id) == (1, 13)
 
 
-def test_equal_texts_are_read_once() -> None:
+def test_each_distinct_text_is_read_once_per_call() -> None:
     model = Game(torch.arange(9.0))
-    batch = words((3, 4), (3, 4), (5, 5, 6))
-    everything = torch.tensor(list(itertools.product([False, True], repeat=3))).expand(3, 8, 3)
-    with remembering(model) as memory:
-        logits_keeping(model, batch, everything, "delete")
-        # {}, 3, 4, 34 are shared by the first two rows, which have one uid; {}, 5, 6, 55, 56, 556 in the third.
-        assert sum(model.read) == memory.misses == 10
-        assert memory.hits == 24 - 10
-        logits_keeping(model, batch, everything, "delete")
-        assert (memory.misses, memory.hits) == (10, 48 - 10)
-
-
-def test_methods_share_what_they_ask() -> None:
-    model, batch, target = Game(torch.arange(9.0)), words((3, 4, 5, 6)), torch.tensor([0])
-    with remembering(model) as memory:
-        Shapley("delete")(model, batch, target)
-        assert memory.misses == 16
-        for method in (KernelShap(50, "delete"), Occlusion(1, "delete"), Occlusion(2, "delete"), LeaveOneOut()):
-            method(model, batch, target)
-        batch_logits(model, batch)
-        batch_logits(model, remove_units(batch, torch.tensor([[True, False, False, False]]), None))
-        Lime(200, "delete", distance="hamming")(model, batch, target)
-        assert memory.misses == sum(model.read) == 16
-    before = sum(model.read)
-    Occlusion(1, "delete")(model, batch, target)
-    assert sum(model.read) == before + 5  # outside of the block nothing is remembered
-
-
-def test_the_memory_is_never_stale() -> None:
-    model, batch = Game(torch.arange(9.0)), words((3, 4))
-
-    def written_in_place() -> None:
-        with torch.no_grad():
-            model.weights.add_(1)
-
-    def written_behind_the_back() -> None:
-        model.weights.data[3] = 7
-
-    def loaded() -> None:
-        model.load_state_dict({"weights": torch.full((9,), 2.0)})
-
-    def replaced() -> None:
-        model.weights = torch.nn.Parameter(torch.full((9,), 3.0).double())
-
-    with remembering(model):
-        expected = [7.0]
-        assert batch_logits(model, batch).tolist() == [expected]
-        for change, value in ((written_in_place, 9), (written_behind_the_back, 12), (loaded, 4), (replaced, 6)):
-            change()
-            assert batch_logits(model, batch).tolist() == [[value]]
-
-
-def test_two_models_do_not_share_a_memory_and_blocks_may_be_nested() -> None:
-    first, second, batch = Game(torch.arange(9.0)), Game(torch.ones(9)), words((3, 4))
-    with remembering(first) as outer, remembering(second), remembering(first) as inner:
-        assert inner is outer
-        assert batch_logits(first, batch).item() == 7
-        assert batch_logits(second, batch).item() == 2
-        assert memory_of(second) is not memory_of(first)
-
-
-def test_a_full_memory_forgets_the_oldest_and_stays_right() -> None:
-    model = Game(torch.arange(40.0))
-    with remembering(model, room=8) as memory:
-        for number in range(1, 31):
-            assert batch_logits(model, words((number, number + 1))).item() == 2 * number + 1
-            assert len(memory) <= 8
-        assert memory.misses == 30
-        batch_logits(model, words((30, 31)))
-        assert memory.misses == 30
-        assert batch_logits(model, words((1, 2))).item() == 3
-        assert memory.misses == 31
-        many = words(*((number,) for number in range(1, 31)))
-        assert batch_logits(model, many).flatten().tolist() == list(range(1, 31))
-
-
-def test_keys_tell_all_texts_apart_and_do_not_see_padding() -> None:
-    batch = pairs()
-    lonely = torch.cat([keys_of(batch.rows(torch.tensor([row]))) for row in range(3)])
-    assert torch.equal(keys_of(batch), lonely)
-    swapped = replace(batch, inputs=batch.inputs[:, [0, 2, 1, *range(3, batch.inputs.shape[1])]])
-    admitted = torch.ones(3, 4, dtype=torch.bool)
-    refused = admitted.clone()
-    refused[:, 2] = False
-    others = [
-        replace(batch, inputs=batch.inputs + 1),
-        swapped,
-        replace(batch, segments=1 - batch.segments),
-        replace(batch, words=torch.full_like(batch.words, -1)),
-        replace(batch, candidates=admitted),
-        replace(batch, candidates=refused),
-        replace(batch, uids=("p", "q", "r")),
-    ]
-    keys = torch.cat([keys_of(some) for some in (batch, *others)] + [keys_of(batch, batch.content_mask)])
-    assert len({tuple(key) for key in keys.tolist()}) == len(keys)
-    picture = images()
-    dotted = picture.inputs.clone()
-    dotted[0, 1, 0] += 1e-12
-    assert (keys_of(picture) != keys_of(replace(picture, inputs=dotted))).all(1).tolist() == [True, False, False]
-
-
-def test_keys_of_all_short_texts_differ_in_each_half() -> None:
-    every = torch.cartesian_prod(*[torch.arange(1, 20)] * 3)
-    batch = Batch(tuple("x" * len(every)), every, every > 0, torch.zeros_like(every), torch.zeros_like(every))
-    first, second = keys_of(batch).unbind(1)
-    assert len(set(first.tolist())) == len(set(second.tolist())) == 19**3
-
-
-def test_a_memory_finds_everything_that_was_added_in_any_order() -> None:
-    memory = Memory(Game(torch.ones(3)))
-    drawn = torch.randint(-(2**40), 2**40, (300, 2), generator=Generator().manual_seed(0))
-    for part in drawn.chunk(7):
-        memory.add(part, part[:, 1:].double())
-    known, logits = memory.recall(drawn.flip(0))
-    assert known.all()
-    assert torch.equal(logits, drawn.flip(0)[:, 1:].double())
-    assert not memory.recall(drawn + 1)[0].any()
-
-
-def test_a_meeting_of_one_half_of_two_keys_is_not_taken_for_knowledge() -> None:
-    memory = Memory(Game(torch.ones(3)))
-    memory.add(torch.tensor([[5, 1]]), torch.tensor([[1.0]]))
-    assert memory.recall(torch.tensor([[5, 2], [5, 1], [9, 1]]))[0].tolist() == [False, True, False]
-    first, group = perturbation._distinct_rows(torch.tensor([[5, 1], [5, 2], [5, 1]]))
-    keys = torch.tensor([[5, 1], [5, 2], [5, 1]])
-    assert torch.equal(keys[first][group], keys)
+    batch = words((3, 4), (5, 5, 6))
+    everything = torch.tensor(list(itertools.product([False, True], repeat=3))).expand(2, 8, 3)
+    logits_keeping(model, batch, everything, "delete")
+    # {}, 3, 4, 34 of the first text; {}, 5, 6, 55, 56, 556 of the second, in which two words are equal.
+    assert sum(model.read) == 10
+    model.read.clear()
+    logits_keeping(model, batch, everything, "pad")
+    assert sum(model.read) == 4 + 8
+    model.read.clear()
+    logits_keeping(model, batch, everything, "zero")
+    assert sum(model.read) == len(batch) + 4 + 8
+    model.read.clear()
+    LeaveOneOut()(model, words((3, 4, 5, 6)), torch.tensor([0]))
+    assert sum(model.read) == 5
 
 
 class Cramped(Game):
@@ -299,23 +183,26 @@ class Cramped(Game):
 
 def test_fewer_texts_are_read_at_once_when_memory_runs_out() -> None:
     model, batch = Cramped(torch.arange(99.0)), words(*((number,) for number in range(1, 41)))
-    assert batch_logits(model, batch).flatten().tolist() == list(range(1, 41))
+    whole = batch.mask.unsqueeze(1)
+    assert logits_keeping(model, batch, whole, "pad").flatten().tolist() == list(range(1, 41))
     assert max(model.read) in (2, 3)
     model.most = 0
-    with pytest.raises(UserError, match="not even one text of 1 units fits into memory"):
-        batch_logits(model, batch)
+    with pytest.raises(UserError, match="memory"):
+        logits_keeping(model, batch, whole, "pad")
     model.complaint = "mat1 and mat2 shapes cannot be multiplied"
     with pytest.raises(RuntimeError, match="mat1 and mat2"):
-        batch_logits(model, batch)
+        logits_keeping(model, batch, whole, "pad")
 
 
-def test_the_inner_batch_size_is_obeyed_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_size_of_chunks_and_blocks_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     model, batch = Game(torch.arange(20.0), bond=0.5), words((3, 4, 5), (6, 7), (8,))
     kept = some_coalitions(batch, 20)
     free = logits_keeping(model, batch, kept, "delete")
     model.read.clear()
-    assert torch.equal(logits_keeping(model, batch, kept, "delete", internal_batch_size=2), free)
-    assert max(model.read) == 2
+    with monkeypatch.context() as patch:
+        patch.setattr(perturbation, "CHUNK_CELLS", 600)
+        assert torch.equal(logits_keeping(model, batch, kept, "delete"), free)
+        assert max(model.read) == 2
     monkeypatch.setattr(perturbation, "BLOCK_ELEMENTS", 4)
     assert torch.equal(logits_keeping(model, batch, kept, "delete"), free)
 
@@ -354,7 +241,7 @@ def test_a_window_averages_over_the_places_that_cover_a_unit() -> None:
     pair = replace(batch, segments=torch.tensor([[0, 0, 1, 1], [0, 0, 0, 0]]))
     # No window reaches from one text of a pair into the other.
     assert Occlusion(3)(model, pair, target).scores.tolist() == [[3, 3, 12, 12], [16, 0, 0, 0]]
-    with pytest.raises(UserError, match="takes away 1 unit or more"):
+    with pytest.raises(UserError, match="window=0"):
         Occlusion(0)
 
 
@@ -392,17 +279,15 @@ def test_pieces_of_a_word_stay_together_and_share_its_score() -> None:
 def test_a_word_whose_pieces_are_apart_is_still_one_feature() -> None:
     batch = words((1, 2, 3, 4), pieces=(7, 1, 7, 1))
     assert feature_index(batch, "word").tolist() == [[0, 1, 0, 1]]
-    with pytest.raises(UserError, match="no feature 'letter'"):
+    with pytest.raises(UserError, match="letter"):
         Shapley(feature="letter")  # type: ignore[arg-type]
 
 
-def test_units_of_a_pair_are_features_of_their_own_unless_the_fault_is_wanted() -> None:
+def test_tokens_of_a_pair_are_features_of_their_own() -> None:
     batch = pairs()
-    right, wrong = feature_index(batch, "unit"), legacy_feature_index(batch)
-    assert right[0][batch.content_mask[0]].tolist() == [0, 1, 2, 3, 4, 5]
-    assert wrong[0][batch.content_mask[0]].tolist() == [0, 1, 2, 3, 0, 1]
-    assert torch.equal(right < 0, ~batch.content_mask)
-    assert torch.equal(wrong < 0, ~batch.content_mask)
+    index = feature_index(batch, "unit")
+    assert index[0][batch.content_mask[0]].tolist() == [0, 1, 2, 3, 4, 5]
+    assert torch.equal(index < 0, ~batch.content_mask)
 
 
 def test_baseline_vectors_are_what_the_model_reads_when_all_is_taken_away() -> None:

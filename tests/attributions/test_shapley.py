@@ -165,9 +165,9 @@ def test_patches_of_an_image_have_values_too() -> None:
 
 def test_too_many_units_and_too_few_samples_are_refused_with_the_remedy() -> None:
     batch = words((1, 2), tuple(range(1, 14)))
-    with pytest.raises(UserError, match=r"has 13 features, exact Shapley values take at most 12: use KernelShap"):
+    with pytest.raises(UserError, match=r"13 features.*at most 12.*KernelShap"):
         Shapley()(Game(WORTH), batch, torch.zeros(2).long())
-    with pytest.raises(UserError, match=r"has 13 features, too many for KernelShap\(n_samples=25\): give n_samples=26"):
+    with pytest.raises(UserError, match="n_samples=26"):
         KernelShap(25)(Game(WORTH), batch, torch.zeros(2).long())
     KernelShap(26)(Game(WORTH), batch, torch.zeros(2).long())
 

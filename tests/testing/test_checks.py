@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from heedful import catalogue
+from heedful.attributions.controls import Random
 from heedful.attributions.gradient import Gradient
-from heedful.attributions.perturbation import LeaveOneOut, Random
+from heedful.attributions.perturbation import LeaveOneOut
 from heedful.measures.erasure import FAITHFULNESS_MEASURES, Direction
 from heedful.models.bag_of_words import LinearBagOfWords, random_texts
 from heedful.tasks import BinaryClassification
@@ -151,7 +152,7 @@ def test_a_method_that_gives_something_else_does_not_run() -> None:
 def test_a_model_may_be_refused_in_plain_words_but_not_every_model() -> None:
     findings = check_explainer(Gradient(keep_attention_factor=False))
     assert findings, findings
-    assert "a small transformer is refused (Gradient(factor=False)" in findings.results[0].reason
+    assert "a small transformer is refused (Gradient(keep_attention_factor=False)" in findings.results[0].reason
     assert "transformer" not in findings.results[1].reason
 
     def choosy(model: Model, batch: Batch, target: Tensor) -> Attribution:

@@ -11,8 +11,8 @@ import torch
 from scipy import stats
 from torch import Generator, Tensor, nn
 
+from heedful.attributions.controls import Random
 from heedful.attributions.gradient import InputXGradient
-from heedful.attributions.perturbation import Random
 from heedful.data.embeddings import RandomEmbeddings
 from heedful.data.images import Digits
 from heedful.data.splitting import SubsampledCorpus

@@ -16,8 +16,7 @@ from scipy import stats
 from torch import Tensor
 
 from heedful.attributions.attention import RawAttention
-from heedful.attributions.controls import PermutedAttention
-from heedful.attributions.perturbation import Random
+from heedful.attributions.controls import PermutedAttention, Random
 from heedful.figures import Bars, Histogram, Matrix
 from heedful.measures.rank_correlation import k_from_fraction, kendall_matrix, top_k_kendall_matrix
 from heedful.models.input_forms import QuestionAnswering

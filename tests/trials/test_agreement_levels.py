@@ -12,8 +12,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from heedful.attributions.attention import RawAttention
+from heedful.attributions.controls import Random
 from heedful.attributions.gradient import GradientNorm, InputXGradient
-from heedful.attributions.perturbation import LeaveOneOut, Random
+from heedful.attributions.perturbation import LeaveOneOut
 from heedful.data.tokenization import Subwords
 from heedful.figures import Histogram
 from heedful.models.transformer import TinyTransformer

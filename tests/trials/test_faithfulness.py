@@ -15,7 +15,8 @@ from sklearn.metrics import auc
 from torch import Generator, Tensor
 
 from heedful.attributions.attention import RawAttention
-from heedful.attributions.perturbation import LeaveOneOut, Random, leave_one_out_logits
+from heedful.attributions.controls import Random
+from heedful.attributions.perturbation import LeaveOneOut, leave_one_out_logits
 from heedful.figures import Bars, Lines
 from heedful.measures.erasure import (
     AOPC_FRACTIONS,

@@ -11,8 +11,9 @@ import pytest
 import torch
 
 from heedful.attributions.attention import RawAttention
+from heedful.attributions.controls import Random
 from heedful.attributions.gradient import Gradient
-from heedful.attributions.perturbation import LeaveOneOut, Random
+from heedful.attributions.perturbation import LeaveOneOut
 from heedful.data.embeddings import RandomEmbeddings
 from heedful.data.synthetic import GroundTruthCorpus, GroundTruthEmbeddings
 from heedful.figures import Bars

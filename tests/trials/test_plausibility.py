@@ -15,7 +15,7 @@ from sklearn.metrics import roc_auc_score
 from torch import Generator, Tensor
 
 from heedful.attributions.attention import RawAttention
-from heedful.attributions.perturbation import Random
+from heedful.attributions.controls import Random
 from heedful.data.tokenization import Words
 from heedful.figures import Heatmap
 from heedful.measures.rationale_agreement import (

@@ -7,6 +7,7 @@ from .attention import Relevance as Relevance
 from .attention import Rollout as Rollout
 from .attention import ValueNorm as ValueNorm
 from .controls import PermutedAttention as PermutedAttention
+from .controls import Random as Random
 from .controls import RandomizedModel as RandomizedModel
 from .deeplift import DeepLift as DeepLift
 from .deeplift import DeepShap as DeepShap
@@ -22,6 +23,5 @@ from .layer_mix import LayerMix as LayerMix
 from .lime import Lime as Lime
 from .perturbation import LeaveOneOut as LeaveOneOut
 from .perturbation import Occlusion as Occlusion
-from .perturbation import Random as Random
 from .shapley import KernelShap as KernelShap
 from .shapley import Shapley as Shapley

@@ -1,16 +1,13 @@
-"""Secants of functions of one number: what DeepLIFT takes in the place of slopes.
+"""DeepLIFT multipliers for any network: a torch function mode that replaces gradients by secants.
 
-The first half of a tensor's rows belongs to the input, the second to the reference. A secant is
-(f(x1) - f(x0)) / (x1 - x0), the same for both halves, and where x1 and x0 meet its limit, the slope. A closed form
-never divides by a small difference.
+Input and reference pass through the network in one batch: the first half of the rows of every tensor belongs to the
+input, the second half to the reference. Linear operations keep their gradient. For every other known operation the mode
+replaces the derivative by a linear map that takes the difference of its inputs exactly to the difference of its outputs
+(summation to delta, Shrikumar et al. 2017); values are unchanged. An unknown operation keeps its derivative, and the
+differences then do not add up: callers report the error.
 
-DeepLIFT's multipliers for any network, by a torch function mode that replaces slopes by secants.
-
-Input and reference go through the network side by side in one batch: the first half of every tensor belongs to the
-input, the second to the reference. What is linear keeps its slope. For every other operation that is known here the
-mode puts a map in the place of the derivative that carries the difference of its inputs exactly to the difference of
-its outputs (summation to delta, Shrikumar et al. 2017); values stay as they are. An operation that is not known keeps
-its derivative: the differences then do not add up, which whoever asks must check and tell.
+A secant is (f(x1) - f(x0)) / (x1 - x0), the same for both halves, and the derivative where x1 = x0. Closed forms avoid
+dividing by a small difference.
 """
 
 from __future__ import annotations
@@ -25,17 +22,17 @@ from torch.overrides import TorchFunctionMode
 
 ScalarFunction = Callable[[Tensor], Tensor]
 Secant = Callable[[ScalarFunction, Tensor], Tensor]
-"""From a curve and both halves of its argument to the secant, for both halves."""
+"""Maps a scalar function and both halves of its argument to the secant, for both halves."""
 
 
 def input_and_reference(values: Tensor) -> tuple[Tensor, Tensor]:
-    """The rows of the input and those of the reference."""
+    """The rows of the input and the rows of the reference."""
     rows = len(values) // 2
     return values[:rows], values[rows:]
 
 
 def repeat_for_both(values: Tensor) -> Tensor:
-    """The same rows for the input and for the reference."""
+    """The same rows for input and reference."""
     return torch.cat([values, values])
 
 
@@ -46,15 +43,15 @@ def difference_from_reference(values: Tensor) -> Tensor:
 
 
 def constant_midpoint(values: Tensor) -> Tensor:
-    """(x1 + x0) / 2 for both halves, as a constant."""
+    """(x1 + x0) / 2 for both halves, detached."""
     given, reference = input_and_reference(values.detach())
     return repeat_for_both((given + reference) / 2)
 
 
 def smooth_secant(curve: ScalarFunction, values: Tensor) -> Tensor:
-    """The secant; within a small difference the slope in the middle, whose error is of third order.
+    """The secant; for small differences the derivative at the midpoint.
 
-    With a limit of eps^(1/3) that error is below what rounding does to the quotient.
+    Below eps^(1/3) its error, of third order, is smaller than the rounding error of the quotient.
     """
     moved = difference_from_reference(values)
     near = moved.abs() <= torch.finfo(values.dtype).eps ** (1 / 3)
@@ -65,7 +62,7 @@ def smooth_secant(curve: ScalarFunction, values: Tensor) -> Tensor:
 
 
 def kinked_secant(curve: ScalarFunction, values: Tensor) -> Tensor:
-    """The secant wherever the halves differ, however little: on a straight piece it is exact, and slopes jump."""
+    """The secant wherever the halves differ, which is exact on a linear piece."""
     moved = difference_from_reference(values)
     equal = moved == 0
     secant = difference_from_reference(curve(values)) / torch.where(equal, 1.0, moved)
@@ -82,7 +79,7 @@ def logarithmic_mean(first: Tensor, second: Tensor, values: Tensor) -> Tensor:
     """(e^a - e^b) / (a - b) = max(e^a, e^b) (1 - e^-|a - b|) / |a - b|, and e^a where a = b; 0 where both are -inf.
 
     Args:
-        values: e^a and e^b, one half behind the other.
+        values: e^a and e^b, one half after the other.
     """
     apart = (first - second).abs().nan_to_num(nan=0.0)
     largest = torch.maximum(*input_and_reference(values))
@@ -128,17 +125,8 @@ def _cube_secant(curve: ScalarFunction, values: Tensor) -> Tensor:
 
 SMOOTH_FUNCTIONS = ("tanh", "sigmoid", "gelu", "silu", "mish", "softplus", "log_sigmoid", "erf", "sin", "cos")
 PIECEWISE_FUNCTIONS = (
-    "relu",
-    "abs",
-    "leaky_relu",
-    "relu6",
-    "elu",
-    "selu",
-    "hardtanh",
-    "clamp",
-    "clamp_min",
-    "clamp_max",
-)
+    "relu", "abs", "leaky_relu", "relu6", "elu", "selu", "hardtanh", "clamp", "clamp_min", "clamp_max"
+)  # fmt: skip
 CLOSED_FORM_SECANTS: Mapping[str, Secant] = {
     "exp": _exp_secant,
     "log": _log_secant,
@@ -162,11 +150,11 @@ Options = Mapping[str, object]
 
 
 def multipliers(function: Callable[[Tensor], Tensor], inputs: Tensor, reference: Tensor) -> tuple[Tensor, Tensor]:
-    """Slopes m `[batch ...]` with sum m (given - reference) = difference, and that difference `[batch]`.
+    """Multipliers m `[batch ...]` with sum m (input - reference) = f(input) - f(reference), and the latter `[batch]`.
 
     Args:
-        read: values `[2 batch]` of the given and the reference rows, one behind the other; nothing in it but its
-            argument may require a gradient, and rows may not mix.
+        function: values `[2 batch]` of the input rows and then the reference rows; only its argument may require a
+            gradient, and rows may not mix.
     """
     rows = len(inputs)
     with torch.enable_grad():
@@ -179,7 +167,7 @@ def multipliers(function: Callable[[Tensor], Tensor], inputs: Tensor, reference:
 
 
 class _SecantMode(TorchFunctionMode):
-    """Gives each operation that depends on the input its rule; depending is what requires a gradient."""
+    """Applies its rule to each operation on tensors that depend on the input, that is, require a gradient."""
 
     def __torch_function__(
         self, func: Function, types: object, args: Arguments = (), kwargs: Options | None = None
@@ -194,15 +182,15 @@ class _SecantMode(TorchFunctionMode):
 
 
 Rule = Callable[[_SecantMode, Function, Arguments, dict[str, object]], object]
-"""What an operation gives under the mode; None where it is linear in what depends on the input, or not understood."""
+"""The result of an operation under the mode; None where it is linear in the input, or unknown."""
 
 
 class _ReplaceGradient(torch.autograd.Function):
-    """One tensor's values with another's slopes."""
+    """The values of one tensor with the gradient of another."""
 
     @staticmethod
     def forward(context: FunctionCtx, value: Tensor, gradient_source: Tensor) -> Tensor:
-        # A copy: the library overwrites scores in place, which autograd allows for no alias of an input.
+        # A copy: models overwrite scores in place, which autograd forbids for an alias of an input.
         return value.clone()
 
     @staticmethod
@@ -224,7 +212,7 @@ def _only_first_depends(args: Arguments, options: Options) -> bool:
 
 
 def _elementwise_rule(secant: Secant) -> Rule:
-    """y = f(x) for each number by itself: dy = secant dx."""
+    """Elementwise y = f(x): dy = secant dx."""
 
     def rule(mode: _SecantMode, func: Function, args: Arguments, options: dict[str, object]) -> object:
         if not _only_first_depends(args, options):
@@ -244,7 +232,7 @@ def _elementwise_rule(secant: Secant) -> Rule:
 
 
 def _out_of_place(func: Function) -> Callable[..., Tensor]:
-    """The same function, which leaves its argument alone even if it is an in-place form."""
+    """The function, without changing its argument even if it is an in-place form."""
 
     def on_a_copy(first: Tensor, *others: object, **options: object) -> Tensor:
         return cast(Tensor, func(first.clone(), *others, **options))
@@ -258,7 +246,7 @@ def _is_in_place(func: Function) -> bool:
 
 
 def _power_rule(mode: _SecantMode, func: Function, args: Arguments, options: dict[str, object]) -> object:
-    """y = x^n, by the closed form of its secant where there is one."""
+    """y = x^n, by a closed-form secant where there is one."""
     exponent = args[1] if len(args) > 1 else options.get("exponent")
     if not isinstance(exponent, int | float):
         return None
@@ -276,7 +264,7 @@ def _product_rule(mode: _SecantMode, func: Function, args: Arguments, options: d
 
 
 def _einsum_rule(mode: _SecantMode, func: Function, args: Arguments, options: dict[str, object]) -> object:
-    """A product of two tensors in the notation of Einstein."""
+    """An einsum of two tensors is a product."""
     equation, operands = str(args[0]), [*_flatten_operands(args[1:])]
     if len(operands) != 2:
         return None
@@ -295,8 +283,7 @@ def _flatten_operands(values: Iterable[object]) -> Iterator[object]:
 def _quotient_rule(mode: _SecantMode, func: Function, args: Arguments, options: dict[str, object]) -> object:
     """For y = a / b, dy = (da - (y1 + y0)/2 db) / ((b1 + b0)/2), which is the product rule of a = y b.
 
-    Unlike a times 1 / b it stays in bounds where b is nearly 0 in one half, as the spread of an empty reference is.
-    A constant over b is a multiple of 1 / b.
+    Unlike a times 1 / b it stays bounded where b is nearly 0 in one half, as the variance of an empty reference.
     """
     if len(args) != 2 or options.get("rounding_mode") is not None or not _depends_on_input(args[1]):
         return None
@@ -309,7 +296,7 @@ def _quotient_rule(mode: _SecantMode, func: Function, args: Arguments, options: 
 
 
 def _reversed_quotient_rule(mode: _SecantMode, func: Function, args: Arguments, options: dict[str, object]) -> object:
-    """`number / tensor`, which comes as (tensor, number)."""
+    """`number / tensor`, with arguments (tensor, number)."""
     with mode:
         return torch.reciprocal(cast(Tensor, args[0])) * cast(Tensor, args[1]) if _depends_on_input(args[0]) else None
 
@@ -317,8 +304,8 @@ def _reversed_quotient_rule(mode: _SecantMode, func: Function, args: Arguments, 
 def _softmax_rule(mode: _SecantMode, func: Function, args: Arguments, options: dict[str, object]) -> object:
     """dp_i = l_i (dz_i - sum_j l_j dz_j / sum_j l_j), l_i the logarithmic mean of the two p_i.
 
-    The secant of exp on dz - dL, where dL is the one shift that lets both halves sum to one. For two classes it is
-    the secant of the sigmoid; for equal halves the softmax's own derivative; and nothing in it can overflow.
+    The secant of exp on dz - dL, where the shift dL lets both halves sum to one. For two classes it is the secant of
+    the sigmoid, for equal halves the derivative of softmax; it cannot overflow.
     """
     dim = args[1] if len(args) > 1 else options.get("dim")
     if not _only_first_depends(args, options) or not isinstance(dim, int):
@@ -330,13 +317,13 @@ def _softmax_rule(mode: _SecantMode, func: Function, args: Arguments, options: d
             logarithmic_mean(*input_and_reference(torch.log_softmax(scores.to(result), dim)), result)
         )
         shares = means / means.sum(dim, keepdim=True)
-    # Masked scores of -inf have no share, but 0 * -inf is no number.
+    # Masked scores of -inf have weight 0, but 0 * -inf is NaN.
     finite = scores.masked_fill(means == 0, 0.0).to(result)
     return _replace_gradient(result, means * (finite - (shares * finite).sum(dim, keepdim=True)))
 
 
 def _layer_norm_rule(mode: _SecantMode, func: Function, args: Arguments, options: dict[str, object]) -> object:
-    """d = x - mean(x), y = d / sqrt(mean(d^2) + eps) * weight + bias, composed of the rules for its parts."""
+    """d = x - mean(x), y = d / sqrt(mean(d^2) + eps) * weight + bias, composed of the rules of its parts."""
     names = ("input", "normalized_shape", "weight", "bias", "eps")
     values: dict[str, object] = {"weight": None, "bias": None, "eps": 1e-5}
     values |= dict(zip(names, args, strict=False)) | options
@@ -355,9 +342,9 @@ def _layer_norm_rule(mode: _SecantMode, func: Function, args: Arguments, options
 
 
 def _maximum_rule(mode: _SecantMode, func: Function, args: Arguments, options: dict[str, object]) -> object:
-    """The largest along one axis: the whole difference goes to the winner of the half whose maximum is larger.
+    """Maximum along one axis: the whole difference goes to the argmax of the half with the larger maximum.
 
-    That one moves at least as far as the maximum does, so its multiplier lies between 0 and 1.
+    That entry changes at least as much as the maximum, so its multiplier lies between 0 and 1.
     """
     dim = args[1] if len(args) > 1 else options.get("dim")
     if not _only_first_depends(args, options) or not isinstance(dim, int):
@@ -375,7 +362,7 @@ def _maximum_rule(mode: _SecantMode, func: Function, args: Arguments, options: d
 
 
 def _lstm_rule(mode: _SecantMode, func: Function, args: Arguments, options: dict[str, object]) -> object:
-    """The fused kernel, written out: i, f, o = sigmoid, g = tanh; c' = f c + i g; h' = o tanh(c')."""
+    """The fused kernel, unrolled: i, f, o = sigmoid, g = tanh; c' = f c + i g; h' = o tanh(c')."""
     if not _is_single_layer(args):
         return None
     states, cell = cast("tuple[Tensor, Tensor]", tuple(cast("Sequence[Tensor]", args[1])))
@@ -393,7 +380,7 @@ def _lstm_rule(mode: _SecantMode, func: Function, args: Arguments, options: dict
 
 
 def _gru_rule(mode: _SecantMode, func: Function, args: Arguments, options: dict[str, object]) -> object:
-    """The fused kernel, written out: r, z = sigmoid; n = tanh(x + r h); h' = n + z (h - n)."""
+    """The fused kernel, unrolled: r, z = sigmoid; n = tanh(x + r h); h' = n + z (h - n)."""
     if not _is_single_layer(args):
         return None
     hidden = cast(Tensor, args[1])[0]
@@ -410,12 +397,12 @@ def _gru_rule(mode: _SecantMode, func: Function, args: Arguments, options: dict[
 
 
 def _is_single_layer(args: Arguments) -> bool:
-    """True for one layer in one direction on rows of units, the only kind that this house builds."""
+    """True for one batch-first layer in one direction, the only kind that our encoders use."""
     return len(args) == 9 and _depends_on_input(args[0]) and args[4] == 1 and not args[7] and bool(args[8])
 
 
 def _project_inputs(args: Arguments) -> tuple[Tensor, Tensor, Tensor | None]:
-    """The inputs of all steps to the gates, and the weight and bias of the state."""
+    """The projected inputs of all steps, and the recurrent weight and bias."""
     weights = cast("Sequence[Tensor]", args[2])
     own, other = (weights[2], weights[3]) if args[3] else (None, None)
     return torch.nn.functional.linear(cast(Tensor, args[0]), weights[0], own), weights[1], other
@@ -436,4 +423,4 @@ RULES: Mapping[str, Rule] = {
     "lstm": _lstm_rule,
     "gru": _gru_rule,
 }
-"""The rule of each operation by the name of its function, without the underscores of operators and in-place forms."""
+"""The rule of each operation by function name, without the underscores of operators and in-place forms."""

@@ -1,8 +1,8 @@
-"""Maximum flow through layers of units, from a start to each unit at the bottom, without solving most of it.
+"""Maximum flow through attention layers, from the top to each token at the bottom, with few full solutions.
 
-Two facts make it cheap. A few kinds of cuts, priced for all sinks at once, hold the minimum cut nearly always; and a
-flow on a thinned graph is a flow on the whole one. Where a thin flow reaches the cheapest cut, both are the answer,
-with proof; only the other sinks are solved on the whole graph. Capacities are integers of 2^-30.
+A few families of cuts, priced for all sinks at once, contain the minimum cut nearly always, and a flow on a thinned
+graph is a flow on the full one. Where a thin flow reaches the cheapest cut, both are optimal; only the other sinks are
+solved on the full graph. Capacities are integers in units of 2^-30.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ BoolArray = NDArray[np.bool_]
 CAPACITY_SCALE = 2**30
 """Integer capacity of an edge of weight 1; SciPy counts in 32 bits."""
 DECIMALS = 9
-"""Digits of a flow that are given back."""
+"""Digits to which flows are rounded."""
 MAX_UNITS_UNTHINNED = 64
-"""Units up to which thinning a graph costs more than it saves."""
+"""Tokens up to which thinning a graph costs more than it saves."""
 THIN_GRAPH_EDGES = (8, 32)
-"""Edges of each unit that a thin graph keeps, the thinnest graph first."""
+"""Edges of each token that a thin graph keeps, the thinnest graph first."""
 NUM_HUBS = 16
-"""Units that receive most from the start, whose edges a thin graph keeps all."""
+"""Tokens that receive most from the source; thin graphs keep all their edges."""
 
 
 @dataclass(frozen=True)
 class MaxFlows:
-    """Maximum flows to some units, each to within `tolerance`.
+    """Maximum flows to some tokens, each to within `tolerance`.
 
     Args:
         values: one flow per sink.
-        bounds: the price of the cheapest of the known cuts.
-        certified: True where the flow reaches that price, so that flow and cut prove each other.
-        shortcut: True where a thinned graph was enough for the proof, so that the whole was not solved.
+        bounds: capacity of the cheapest known cut.
+        certified: True where the flow reaches that capacity, which proves both optimal.
+        solved_on_thin_graph: True where a thin graph was enough for the proof.
     """
 
     values: FloatArray
@@ -49,19 +49,19 @@ class MaxFlows:
 
     @property
     def certified_share(self) -> float:
-        """Share of sinks whose flow is proven by a known cut; 1 where there are no sinks."""
+        """Share of sinks whose flow is proven optimal by a known cut; 1 without sinks."""
         return float(self.certified.mean()) if len(self.certified) else 1.0
 
     @property
     def thin_graph_share(self) -> float:
-        """Share of sinks for which the whole graph was not solved; 1 where there are no sinks."""
+        """Share of sinks that did not need the full graph; 1 without sinks."""
         return float(self.solved_on_thin_graph.mean()) if len(self.solved_on_thin_graph) else 1.0
 
     @property
     def num_tied(self) -> int:
-        """Sinks whose flow another sink has too: what a rank correlation sees as ties.
+        """Sinks whose flow equals that of another sink: ties for a rank correlation.
 
-        >>> MaxFlows(np.array([1.0, 0.5, 1.0]), np.ones(3), np.ones(3, bool), np.ones(3, bool), 1e-9).tied
+        >>> MaxFlows(np.array([1.0, 0.5, 1.0]), np.ones(3), np.ones(3, bool), np.ones(3, bool), 1e-9).num_tied
         2
         """
         counts = np.unique(self.values, return_counts=True)[1]
@@ -69,18 +69,18 @@ class MaxFlows:
 
 
 def max_flows(layers: FloatArray, source: FloatArray, sinks: Sequence[int] | NDArray[np.int64]) -> MaxFlows:
-    """The maximum flow from `start` to each sink at the bottom.
+    """The maximum flow from the source to each sink at the bottom.
 
     Args:
-        layers: capacities `[layer unit unit]` in [0, 1], the lowest layer first: from a unit above (row) to one below.
-        start: how much may enter at each unit on top `[unit]`; it sums to 1 at most.
+        layers: capacities `[layer unit unit]` in [0, 1], the lowest layer first: from a token above (row) to one below.
+        source: how much may enter at each token on top `[unit]`; sums to at most 1.
 
     >>> third = (np.full((2, 3, 3), 1 / 3) + np.eye(3)) / 2
     >>> max_flows(third, np.array([1.0, 0, 0]), [0, 1, 2]).values.round(4).tolist()
     [1.0, 0.5, 0.5]
     """
     if layers.min() < 0 or layers.max() > 1 + 1e-6 or source.sum() > 1 + 1e-6:
-        raise ValueError("capacities must be in [0, 1], and the start may not sum to more than 1")
+        raise ValueError("capacities must be in [0, 1], and the source may sum to at most 1")
     tolerance = layers.shape[0] * layers.shape[1] / CAPACITY_SCALE
     bounds = cut_bounds(layers, source)[sinks]
     graph = _FlowGraph.build(layers, source)
@@ -90,24 +90,23 @@ def max_flows(layers: FloatArray, source: FloatArray, sinks: Sequence[int] | NDA
         for thinness in range(thinnest, len(graph.thin)):
             found[place] = graph.thin_flow(int(sink), thinness)
             if found[place] >= bound - tolerance:
-                # What was enough for one sink is likely to be enough for the next.
+                # What was enough for one sink is probably enough for the next.
                 thinnest, shortcut[place] = thinness, True
                 break
         else:
             found[place] = graph.whole_flow(int(sink))
     certified = found >= bounds - tolerance
-    # Integer capacities lose up to the tolerance on the way, a known cut nothing but the last digits of its sum, which
-    # are rounded off: they would part what is tied.
+    # Integer capacities lose up to the tolerance, a known cut only the last digits of its sum; rounding keeps ties.
     values = np.where(certified, bounds, found).round(DECIMALS)
     return MaxFlows(values, bounds, certified, shortcut, tolerance)
 
 
 def cut_bounds(layers: FloatArray, source: FloatArray) -> FloatArray:
-    """The price `[unit]` of the cheapest known cut before each sink: no flow is larger.
+    """The capacity `[unit]` of the cheapest known cut before each sink, an upper bound of the flow.
 
-    The cuts are: everything that enters; all edges into a column of copies of the sink, as far up as one likes; and
-    where the flow starts at one unit, all edges out of its own column down to some layer, there whatever is cheaper
-    of each unit's edge from that column and its edge towards the sink, and below that the sink's column again.
+    The cuts are: everything that enters; all edges into the column of the sink up to some layer; and where the flow
+    starts at one token, all edges out of its column down to some layer, there the cheaper of each token's edge from
+    that column and its edge towards the sink, and below that the column of the sink again.
     """
     into = layers.sum(1)
     others = into - np.diagonal(layers, axis1=1, axis2=2)
@@ -122,7 +121,7 @@ def cut_bounds(layers: FloatArray, source: FloatArray) -> FloatArray:
 
 
 def _column_cuts(layers: FloatArray, below: FloatArray, first: int) -> list[FloatArray]:
-    """Cuts that part the column of the one start from all other units, one for each layer where it turns."""
+    """Cuts that separate the column of a single source from the other tokens, one per turning layer."""
     leaving = layers[:, first].sum(-1) - layers[:, first, first]
     above = np.append(np.cumsum(leaving[::-1])[::-1], [0.0])
     found = []
@@ -135,12 +134,12 @@ def _column_cuts(layers: FloatArray, below: FloatArray, first: int) -> list[Floa
 
 @dataclass(frozen=True)
 class _FlowGraph:
-    """Source, units layer by layer from the top, and at the bottom the sinks, with integer capacities.
+    """Source, tokens layer by layer from the top, and the sinks at the bottom, with integer capacities.
 
     Args:
-        entering: from the source to the units on top `[unit]`.
-        edges: from each unit of the layers, the highest first, to the units below `[layer x unit, unit]`.
-        thin: the edges that thin graphs keep, the thinnest first; the column of the sink comes on top of them.
+        source_capacities: from the source to the tokens on top `[unit]`.
+        edges: from each token of the layers, the highest first, to the tokens below `[layer x unit, unit]`.
+        thin: the edges that thin graphs keep, the thinnest first; the column of the sink is added.
         whole: the graph with all edges.
     """
 
@@ -151,7 +150,7 @@ class _FlowGraph:
 
     @staticmethod
     def build(layers: FloatArray, start: FloatArray) -> _FlowGraph:
-        # Rounded down, so that a flow of integers is a flow of the true capacities.
+        # Rounded down, so that an integer flow is valid for the true capacities.
         units = len(start)
         edges = np.floor(layers[::-1] * CAPACITY_SCALE).astype(np.int32).reshape(-1, units)
         edges[:units][start <= 0] = 0
@@ -170,7 +169,7 @@ class _FlowGraph:
         return self._flow(_edge_matrix(self.source_capacities, self.edges, kept), sink)
 
     def whole_flow(self, sink: int) -> float:
-        """The maximum flow to the sink on the whole graph."""
+        """The maximum flow to the sink on the full graph."""
         return self._flow(self.whole, sink)
 
     def _flow(self, graph: csr_array, sink: int) -> float:
@@ -178,7 +177,7 @@ class _FlowGraph:
 
 
 def _edge_matrix(entering: NDArray[np.int32], edges: NDArray[np.int32], kept: BoolArray) -> csr_array:
-    """The graph of the kept edges, in rows as SciPy wants them."""
+    """The graph of the kept edges as a CSR matrix."""
     units = len(entering)
     places = np.flatnonzero(kept)
     above, below = np.divmod(places, units)
@@ -190,7 +189,7 @@ def _edge_matrix(entering: NDArray[np.int32], edges: NDArray[np.int32], kept: Bo
 
 
 def _strong_edges(layers: FloatArray, start: FloatArray, strongest: int) -> BoolArray:
-    """The edges above the lowest layer that carry most: each unit's own column, its strongest, and all of the hubs."""
+    """The edges above the lowest layer that a thin graph keeps: own columns, strongest edges, and all edges of hubs."""
     inner, units = layers[:0:-1], layers.shape[1]
     kept = np.zeros(layers.shape, dtype=bool)
     best = np.argpartition(-inner, strongest, axis=-1)[..., :strongest]

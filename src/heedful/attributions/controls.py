@@ -1,72 +1,92 @@
-"""Nulls: attributions that look like real ones and know nothing of the example, to say how much agreement is chance."""
+"""Negative controls: attributions that know nothing of the example or of the trained model."""
 
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Generator, Tensor
 
+from heedful.attributions._base import scored_units
 from heedful.attributions.attention import RawAttention
 from heedful.seeding import permute_within
-from heedful.store.recipe import OMIT_IF_DEFAULT, derive_seed
+from heedful.store.recipe import derive_seed
 from heedful.types import Attribution, Batch, Method, Model
 
 
 @dataclass(frozen=True)
-class PermutedAttention:
-    """The model's own weights, dealt to other units by chance: as peaked as attention, but blind.
-
-    Each part of an example keeps its weights, so a part that attention cannot reach stays at zero. The deal is drawn
-    from (seed, uid).
+class Random:
+    """Random scores, uniform on [0, 1), drawn from (seed, uid).
 
     Args:
-        specials: special symbols take part in the deal and are scored too, whatever `attention` says of them.
+        special_tokens: score special tokens too.
+    """
+
+    seed: int = 0
+    special_tokens: bool = False
+
+    def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
+        """The scores of an example do not depend on the rest of the batch."""
+        units = scored_units(batch, special_tokens=self.special_tokens)
+        scores = torch.zeros(units.shape)
+        for row, uid in enumerate(batch.uids):
+            generator = Generator().manual_seed(derive_seed("random", self.seed, uid))
+            scores[row, units[row].cpu()] = torch.rand(int(units[row].sum()), generator=generator)
+        return Attribution(scores.to(batch.mask.device), units)
+
+
+@dataclass(frozen=True)
+class PermutedAttention:
+    """The model's attention weights, randomly permuted among the tokens: as peaked as attention, but uninformative.
+
+    Weights are permuted within each text of a pair; the permutation is drawn from (seed, uid).
+
+    Args:
+        special_tokens: permute and score special tokens too, whatever `attention` says.
     """
 
     seed: int = 0
     attention: RawAttention = RawAttention()
-    special_tokens: bool = field(default=False, metadata=OMIT_IF_DEFAULT)
+    special_tokens: bool = False
 
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
-        """The weights of `attention`, permuted within each part."""
-        found = replace(self.attention, special_tokens=self.special_tokens)(model, batch, target)
-        scores = found.scores
+        """The weights of `attention`, permuted within each text."""
+        own = replace(self.attention, special_tokens=self.special_tokens)(model, batch, target)
+        scores = own.scores
         seeds = torch.tensor([derive_seed("permuted", self.seed, uid) for uid in batch.uids], device=scores.device)
-        for part in range(int(batch.segments.max()) + 1):
-            scores = permute_within(scores, found.mask & (batch.segments == part), seeds + part)
-        return Attribution(scores, found.mask)
+        for segment in range(int(batch.segments.max()) + 1):
+            scores = permute_within(scores, own.mask & (batch.segments == segment), seeds + segment)
+        return Attribution(scores, own.mask)
 
 
 @dataclass(frozen=True)
 class RandomizedModel:
-    """A method on a copy of the model whose weights were drawn afresh (the sanity check of Adebayo et al. 2018).
+    """A method applied to a copy of the model with random weights (the sanity check of Adebayo et al. 2018).
 
-    A method whose scores hardly change says little about what the model has learnt. Every tensor of weights is drawn
-    from a normal with its own mean and spread, so that the copy works on the same scale whatever its kind; weights
-    that are exactly zero, as on padding, stay zero.
+    A method whose scores hardly change does not explain what the model has learned. Each weight tensor is drawn from a
+    normal distribution with its own mean and standard deviation; weights that are exactly 0 stay 0, as on padding.
 
     Args:
-        method: what is asked for its scores.
-        seed: decides the draw, together with the name of each weight.
+        method: the method to apply.
+        seed: of the weights, together with the name of each weight tensor.
     """
 
     method: Method = RawAttention()
     seed: int = 0
 
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
-        """The scores of `method` for the same targets on the other model."""
+        """The scores of `method` for the same targets on the randomised copy."""
         return self.prepare(model)(model, batch, target)
 
     def prepare(self, model: Model) -> Method:
-        """The same with the other model drawn once and for all."""
+        """The same method with the copy drawn once for all batches."""
         return _OnRandomizedModel(self.method, randomize_weights(model, self.seed))
 
 
 @dataclass(frozen=True)
 class _OnRandomizedModel:
-    """A method that explains another model than it is given."""
+    """A method that explains a stored model instead of the one it is called with."""
 
     method: Method
     other: Model
@@ -77,12 +97,11 @@ class _OnRandomizedModel:
 
 @torch.no_grad()
 def randomize_weights(model: Model, seed: int) -> Model:
-    """A copy of the model with fresh weights; the given one is not touched."""
+    """A copy of the model with random weights."""
     other = copy.deepcopy(model)
     for name, weights in other.named_parameters():
         generator = Generator().manual_seed(derive_seed("randomised", seed, name))
         drawn = torch.randn(weights.shape, generator=generator, dtype=torch.float64)
-        centre, spread = weights.double().mean(), weights.double().std(correction=0)
-        fresh = centre + spread * drawn.to(weights.device)
-        weights.copy_(torch.where(weights == 0, 0.0, fresh))
+        mean, std = weights.double().mean(), weights.double().std(correction=0)
+        weights.copy_(torch.where(weights == 0, 0.0, mean + std * drawn.to(weights.device)))
     return other

@@ -1,4 +1,4 @@
-"""Attributions from the slope of the output along the embeddings."""
+"""Gradient methods: the gradient of the output with respect to the input embeddings, once per text."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from heedful.attributions._base import Output, check_output, target_output
-from heedful.types import Attribution, Batch, Model, Trace, UserError
+from heedful.attributions._base import Output, masked_attribution, target_output
+from heedful.types import Attribution, Batch, Model, Trace, UserError, check_choice
 
 
 @dataclass(frozen=True)
 class Gradient:
-    """The slope of the output along each unit's own embedding, e_t . dp/de_t, with attention held fixed.
+    """Gradient x input per token with attention detached, e_t . dp/de_t (Jain & Wallace 2019, algorithm 1).
 
-    It is the derivative for the one-hot entry of the present word. Jain & Wallace (algorithm 1) take the absolute
-    value; scores here keep their sign, and a trial that follows the paper drops it.
+    It is the derivative along the one-hot entry of the token. The paper takes the absolute value; scores here keep
+    their sign.
 
     Args:
-        output: "probability" as in the paper, or "logit", which does not flatten out where the model is sure.
-        cut: attention is a constant, as in the paper; False lets the slope pass through attention too.
-        factor: False divides by the unit's attention weight (0 where that is 0), which the slope of a token-wise
-            encoder contains by construction; for pooled models only.
+        output: "probability" as in the paper, or "logit", which does not saturate where the model is confident.
+        detach_attention: treat attention as a constant, as in the paper; False gives `InputXGradient`.
+        keep_attention_factor: False divides by the attention weight of the token (0 where the weight is 0), a factor
+            of every such gradient behind a token-wise encoder; only for models with one attention layer.
     """
 
     output: Output = "probability"
@@ -31,60 +31,46 @@ class Gradient:
     keep_attention_factor: bool = True
 
     def __post_init__(self) -> None:
-        check_output(self.output)
+        check_choice("output", self.output, Output)
 
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
-        """Signed slopes of the scored units, in float64."""
-        with torch.no_grad():
-            trace = model(batch)
-        weights = None if self.keep_attention_factor else _attention_weights(trace)
-        scores = (trace.embeddings.double() * self._gradients(model, batch, target, trace).double()).sum(-1)
-        if weights is not None:
+        """Signed products of the content tokens, in float64."""
+        trace, gradients = _input_gradients(model, batch, target, self.output, detach_attention=self.detach_attention)
+        scores = (trace.embeddings.double() * gradients).sum(-1)
+        if not self.keep_attention_factor:
+            weights = _attention_weights(trace)
             scores = torch.where(weights > 0, scores / weights, 0.0)
-        return Attribution(scores.masked_fill(~batch.content_mask, 0), batch.content_mask)
-
-    def _gradients(self, model: Model, batch: Batch, target: Tensor, trace: Trace) -> Tensor:
-        """d output / d embeddings `[batch unit width]`."""
-        attention = trace.attention.detach() if self.detach_attention else None
-
-        def read(embeddings: Tensor) -> Tensor:
-            logits = model(batch, embeddings=embeddings, attention=attention).logits
-            return target_output(model.task, logits, target, self.output)
-
-        return embedding_gradients(read, trace.embeddings)
+        return masked_attribution(scores, batch, special_tokens=False)
 
 
 @dataclass(frozen=True)
 class InputXGradient:
-    """The slope along each unit's own embedding, e_t . df/de_t, through attention and all.
-
-    It is the output's linear part that is due to the unit, and what `Gradient(cut=False)` gives.
+    """Input x gradient per token, e_t . df/de_t, with the gradient through attention.
 
     Args:
-        output: "probability", or "logit", which does not flatten out where the model is sure.
-        specials: special symbols are scored too.
+        special_tokens: score special tokens too.
     """
 
     output: Output = "probability"
     special_tokens: bool = False
 
     def __post_init__(self) -> None:
-        check_output(self.output)
+        check_choice("output", self.output, Output)
 
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
-        """Signed products of the units, in float64."""
-        embeddings, slope = _input_gradients(model, batch, target, self.output)
-        return _masked_attribution((embeddings * slope).sum(-1), batch, special_tokens=self.special_tokens)
+        """Signed products of the tokens, in float64."""
+        trace, gradients = _input_gradients(model, batch, target, self.output)
+        scores = (trace.embeddings.double() * gradients).sum(-1)
+        return masked_attribution(scores, batch, special_tokens=self.special_tokens)
 
 
 @dataclass(frozen=True)
 class GradientNorm:
-    """The size of the slope along each unit's embedding, |df/de_t|_1 or |df/de_t|_2, never negative.
+    """Norm of the gradient per token, |df/de_t|_1 or |df/de_t|_2; never negative.
 
     Args:
-        order: 1, as captum's saliency summed over its entries, or 2.
-        output: "probability" or "logit".
-        specials: special symbols are scored too.
+        order: 1 (captum's saliency, summed over the embedding) or 2.
+        special_tokens: score special tokens too.
     """
 
     order: int = 2
@@ -92,67 +78,65 @@ class GradientNorm:
     special_tokens: bool = False
 
     def __post_init__(self) -> None:
-        check_output(self.output)
+        check_choice("output", self.output, Output)
         if self.order not in (1, 2):
             raise UserError(f"GradientNorm(order={self.order}): choose 1 or 2; GradientSum() keeps the sign")
 
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
-        """Norms of the units' slopes, in float64."""
-        _, slope = _input_gradients(model, batch, target, self.output)
-        return _masked_attribution(slope.norm(p=self.order, dim=-1), batch, special_tokens=self.special_tokens)
+        """Norms of the tokens' gradients, in float64."""
+        _, gradients = _input_gradients(model, batch, target, self.output)
+        return masked_attribution(gradients.norm(p=self.order, dim=-1), batch, special_tokens=self.special_tokens)
 
 
 @dataclass(frozen=True)
 class GradientSum:
-    """The signed sum of the entries of the slope along each unit's embedding, sum_d df/de_td.
+    """Signed sum of the gradient over the embedding of each token, sum_d df/de_td.
 
     Args:
-        output: "probability" or "logit".
-        specials: special symbols are scored too.
+        special_tokens: score special tokens too.
     """
 
     output: Output = "probability"
     special_tokens: bool = False
 
     def __post_init__(self) -> None:
-        check_output(self.output)
+        check_choice("output", self.output, Output)
 
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
-        """Sums of the units' slopes, in float64."""
-        _, slope = _input_gradients(model, batch, target, self.output)
-        return _masked_attribution(slope.sum(-1), batch, special_tokens=self.special_tokens)
+        """Sums of the tokens' gradients, in float64."""
+        _, gradients = _input_gradients(model, batch, target, self.output)
+        return masked_attribution(gradients.sum(-1), batch, special_tokens=self.special_tokens)
 
 
-def embedding_gradients(read: Callable[[Tensor], Tensor], embeddings: Tensor) -> Tensor:
-    """The slopes of the values `[batch]` that are read off embeddings `[batch unit width]`, of the same shape."""
+def embedding_gradients(function: Callable[[Tensor], Tensor], embeddings: Tensor) -> Tensor:
+    """Gradients `[batch unit width]` of the values `[batch]` that a function computes from the embeddings."""
     with torch.enable_grad():
-        at = embeddings.detach().clone().requires_grad_()
-        # Asked for embeddings only, autograd leaves no gradient on the parameters.
-        return torch.autograd.grad(read(at).sum(), at)[0]
+        inputs = embeddings.detach().clone().requires_grad_()
+        # With inputs given, autograd leaves no gradient on the parameters.
+        return torch.autograd.grad(function(inputs).sum(), inputs)[0]
 
 
-def _input_gradients(model: Model, batch: Batch, target: Tensor, output: Output) -> tuple[Tensor, Tensor]:
-    """The embeddings of the texts and the slopes at them, in float64."""
+def _input_gradients(
+    model: Model, batch: Batch, target: Tensor, output: Output, *, detach_attention: bool = False
+) -> tuple[Trace, Tensor]:
+    """The trace of the texts and the gradients at their embeddings `[batch unit width]`, in float64."""
     with torch.no_grad():
-        embeddings = model(batch).embeddings
+        trace = model(batch)
+    attention = trace.attention if detach_attention else None
 
-    def read(at: Tensor) -> Tensor:
-        return target_output(model.task, model(batch, embeddings=at).logits, target, output)
+    def read(embeddings: Tensor) -> Tensor:
+        logits = model(batch, embeddings=embeddings, attention=attention).logits
+        return target_output(model.task, logits, target, output)
 
-    return embeddings.double(), embedding_gradients(read, embeddings).double()
-
-
-def _masked_attribution(scores: Tensor, batch: Batch, *, special_tokens: bool) -> Attribution:
-    units = batch.mask if special_tokens else batch.content_mask
-    return Attribution(scores.masked_fill(~units, 0), units)
+    return trace, embedding_gradients(read, trace.embeddings).double()
 
 
 def _attention_weights(trace: Trace) -> Tensor:
-    """The one weight of each unit `[batch unit]`, in float64: a unit of a pair is attended to by its own part's row."""
+    """The one attention weight of each token `[batch unit]`, in float64; each text of a pair has its own row."""
     layers, heads, queries = trace.attention.shape[1:4]
     if layers > 1 or heads > 1 or queries > 2:
         raise UserError(
-            "Gradient(factor=False) divides by a unit's one attention weight, which only pooled models have: "
-            "use factor=True for a transformer"
+            "Gradient(keep_attention_factor=False) divides by the one attention weight of a token, "
+            "which a transformer does not have: use keep_attention_factor=True"
         )
     return trace.attention[:, 0, 0].sum(1).double()

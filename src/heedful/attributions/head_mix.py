@@ -1,15 +1,8 @@
-"""Mixing a bank of maps into one explanation: sum_h lambda_h map_h, lambda = normalise(phi) (Fernandes et al. 2022).
+"""Explanations as a weighted mean of attention heads: static attention and the learned head mix of SMaT.
 
-Pure functions of tensors, written from plain operations only: gradients, second derivatives and forward-mode
-derivatives pass through all of them. A *map* is one score per unit, for instance a head's mean score row; explanations
-live on a *support* of units and are exactly zero off it.
-
-Learned explainers on disk: numbers in safetensors, settings in JSON, nothing that could run.
-
-Explanations as a mix of what the heads say: fixed, learned, or fitted by ridge regression.
-
-A head's map is the mean over query rows of its scores before softmax; an explanation is the softmax over units of
-sum_h lambda_h map_h, lambda = normalise(phi) (SMaT, Fernandes et al. 2022). With equal phi it is static attention.
+A head's *map* is the mean over query rows of its scores before softmax, one number per token. An explanation is the
+softmax over tokens of sum_h lambda_h map_h, lambda = normalise(phi) (Fernandes et al. 2022), exactly zero off its
+support. The functions of phi use plain operations, so that second and forward-mode derivatives pass through.
 """
 
 from __future__ import annotations
@@ -17,11 +10,11 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeVar, get_args
+from typing import Literal, TypeVar
 
 import torch
 from pydantic import TypeAdapter, ValidationError
@@ -29,37 +22,39 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
 
+from heedful.attributions._base import scored_units
 from heedful.attributions.attention import index_slice
 from heedful.attributions.lime import centered_moments, solve_ridge
-from heedful.types import Attribution, Batch, Model, UserError, architecture_summary, read_heads
+from heedful.types import Attribution, Batch, Model, UserError, architecture_summary, check_choice, read_heads
 
 MixNormalizer = Literal["sparsemax", "softmax", "entmax15", "none"]
+ScoreType = Literal["distribution", "logits"]
+"""Scores as a distribution over tokens, or as the logits of that distribution."""
 
 MIN_PROBABILITY = 1e-7
-"""Probabilities count as at least this and at most 1 - this in a divergence, as in the paper's code."""
+"""Probabilities are clamped to [this, 1 - this] in a divergence, as in the paper's code."""
 
 
 def check_normalizer(normalizer: str) -> None:
-    """Refuses a normaliser that there is not."""
-    if normalizer not in get_args(MixNormalizer):
-        raise UserError(f"there is no normaliser {normalizer!r}; choose one of {', '.join(get_args(MixNormalizer))}")
+    """Raise a `UserError` for an unknown normaliser."""
+    check_choice("normalizer", normalizer, MixNormalizer)
 
 
 def uniform_phi(count: int) -> Tensor:
-    """The phi `[map]` that every normaliser turns into the plain mean of `count` maps: 1 / count each.
+    """The phi `[map]` that every normaliser turns into the mean of `count` maps: 1 / count each.
 
     >>> mixing_weights(uniform_phi(4), "sparsemax")
     tensor([0.2500, 0.2500, 0.2500, 0.2500])
     """
     if count < 1:
-        raise UserError(f"a mix of {count} maps cannot be made: at least one is needed")
+        raise UserError(f"cannot mix {count} maps: at least one is needed")
     return torch.full((count,), 1 / count)
 
 
 def mixing_weights(phi: Tensor, normalizer: MixNormalizer) -> Tensor:
-    """The weight lambda of each map `[map]`; all but "none" (lambda = phi) are never negative and sum to 1.
+    """The weight lambda of each map `[map]`; not negative and summing to 1, except for "none" (lambda = phi).
 
-    Equal entries of phi give exactly equal weights 1 / count, bit for bit.
+    Equal entries of phi give exactly equal weights 1 / count.
 
     >>> mixing_weights(torch.tensor([1.0, 0.6, -2.0]), "sparsemax")
     tensor([0.7000, 0.3000, 0.0000])
@@ -69,9 +64,45 @@ def mixing_weights(phi: Tensor, normalizer: MixNormalizer) -> Tensor:
         return phi
     if normalizer == "softmax":
         return phi.softmax(-1)
-    # The largest entry is moved to 0: nothing changes, and equal entries are then exactly 0.
-    away = phi - phi.detach().amax(-1, keepdim=True)
-    return _sparsemax(away) if normalizer == "sparsemax" else _entmax15(away / 2)
+    # Subtracting the maximum changes nothing, and makes equal entries exactly 0.
+    shifted = phi - phi.detach().amax(-1, keepdim=True)
+    return _sparsemax(shifted) if normalizer == "sparsemax" else _entmax15(shifted / 2)
+
+
+# The functions of the `entmax` package have no second and no forward-mode derivative, which SMaT needs.
+def _sparsemax(scores: Tensor) -> Tensor:
+    """max(0, z - tau) with tau = (sum over the support - 1) / its size (Martins & Astudillo 2016)."""
+    with torch.no_grad():
+        ordered = scores.sort(-1, descending=True).values
+        inside = 1 + _one_based_ranks(scores) * ordered > ordered.cumsum(-1)
+        support = scores >= ordered.gather(-1, inside.sum(-1, keepdim=True) - 1)
+    count = support.sum(-1, keepdim=True)
+    tau = (scores.masked_fill(~support, 0.0).sum(-1, keepdim=True) - 1) / count
+    return (scores - tau).clamp(min=0.0).masked_fill(~support, 0.0)
+
+
+def _entmax15(halves: Tensor) -> Tensor:
+    """max(0, z/2 - tau)² with the tau that makes it sum to 1 (Peters et al. 2019), from halved scores.
+
+    With m and s the mean and the sum of squared deviations of the k entries in the support, tau = m - sqrt((1-s)/k).
+    """
+    with torch.no_grad():
+        ordered = halves.sort(-1, descending=True).values
+        ranks = _one_based_ranks(halves)
+        mean = ordered.cumsum(-1) / ranks
+        spread = (ordered.square().cumsum(-1) - ranks * mean.square()).clamp(min=0.0)
+        tau = mean - ((1 - spread).clamp(min=0.0) / ranks).sqrt()
+        support = halves >= ordered.gather(-1, (tau <= ordered).sum(-1, keepdim=True) - 1)
+    count = support.sum(-1, keepdim=True)
+    mean = halves.masked_fill(~support, 0.0).sum(-1, keepdim=True) / count
+    away = (halves - mean).masked_fill(~support, 0.0)
+    level = (1 - away.square().sum(-1, keepdim=True)) / count
+    # (away + sqrt(level))² expanded: equal scores then give exactly 1 / count.
+    return (away.square() + 2 * away * level.sqrt() + level).clamp(min=0.0).masked_fill(~support, 0.0)
+
+
+def _one_based_ranks(scores: Tensor) -> Tensor:
+    return torch.arange(1, scores.shape[-1] + 1, dtype=scores.dtype, device=scores.device)
 
 
 def mix_maps(maps: Tensor, phi: Tensor, normalizer: MixNormalizer) -> Tensor:
@@ -80,8 +111,8 @@ def mix_maps(maps: Tensor, phi: Tensor, normalizer: MixNormalizer) -> Tensor:
 
 
 def masked_log_softmax(logits: Tensor, support: Tensor) -> Tensor:
-    """The log of softmax over the support, `[batch unit]`; 0 off the support, in value and gradient never infinite."""
-    # The least number and not minus infinity: a row without support would be NaN before it is masked.
+    """Log of the softmax over the support `[batch unit]`; 0 off the support, with finite values and gradients."""
+    # The smallest number instead of minus infinity: a row without support would be NaN before it is masked.
     inside = logits.masked_fill(~support, torch.finfo(logits.dtype).min)
     return inside.log_softmax(-1).masked_fill(~support, 0.0)
 
@@ -96,7 +127,7 @@ def masked_softmax(logits: Tensor, support: Tensor) -> Tensor:
 
 
 def mean_peak_ratio(logits: Tensor, support: Tensor) -> float:
-    """How many times an even share the largest share of softmax over the support is, on average over texts.
+    """The largest softmax weight relative to a uniform weight, averaged over texts.
 
     >>> mean_peak_ratio(torch.tensor([[0.0, 0.0, 0.0], [1.0, 1.0, 40.0]]), torch.ones(2, 3, dtype=torch.bool))
     2.0
@@ -107,10 +138,9 @@ def mean_peak_ratio(logits: Tensor, support: Tensor) -> float:
 
 
 def temperature_for_peak(logits: Tensor, support: Tensor, target_peak: float) -> float:
-    """The temperature at which softmax(logits / temperature) has this `peak`, or the least one more: by halving.
+    """The temperature at which softmax(logits / temperature) reaches this `mean_peak_ratio`, by bisection.
 
-    The peak never falls when the temperature does. 1 where no temperature from 1e-6 to 1e6 reaches it, since what is
-    the same for all units cannot be made to point anywhere.
+    1 where no temperature from 1e-6 to 1e6 reaches it, as for logits that are equal on all tokens.
     """
     cold, hot = -6.0, 6.0
     if not mean_peak_ratio(logits / 10**cold, support) >= target_peak:
@@ -124,154 +154,20 @@ def temperature_for_peak(logits: Tensor, support: Tensor, target_peak: float) ->
 def clamped_kl_divergence(teacher_probabilities: Tensor, student_log_probabilities: Tensor, support: Tensor) -> Tensor:
     """KL(e_T || e_S) = sum_t e_T (log e_T - log e_S) over the support, in nats `[batch]`.
 
-    Both sides are clamped as in the paper (`LEAST`); what is clamped has no gradient.
+    Both sides are clamped to [`MIN_PROBABILITY`, 1 - `MIN_PROBABILITY`]; clamped values have no gradient.
     """
-    teacher = clamp_probabilities(teacher_probabilities)
-    terms = teacher * (teacher.log() - clamp_log_probabilities(student_log_probabilities))
-    return terms.masked_fill(~support, 0.0).sum(-1)
-
-
-def clamp_probabilities(probabilities: Tensor) -> Tensor:
-    """Probabilities moved into [1e-7, 1 - 1e-7]."""
-    return probabilities.clamp(MIN_PROBABILITY, 1 - MIN_PROBABILITY)
-
-
-def clamp_log_probabilities(log_probabilities: Tensor) -> Tensor:
-    """Log-probabilities moved into [log 1e-7, log(1 - 1e-7)]: the log of `clamped`."""
-    least = torch.tensor((MIN_PROBABILITY, 1 - MIN_PROBABILITY), dtype=torch.float64).log().tolist()
-    return log_probabilities.clamp(*least)
-
-
-def _sparsemax(scores: Tensor) -> Tensor:
-    """The point of the simplex nearest to the scores: max(0, z - tau), tau = (sum over the support - 1) / its size."""
-    with torch.no_grad():
-        ordered = scores.sort(-1, descending=True).values
-        inside = 1 + _one_based_ranks(scores) * ordered > ordered.cumsum(-1)
-        support = scores >= ordered.gather(-1, inside.sum(-1, keepdim=True) - 1)
-    count = support.sum(-1, keepdim=True)
-    tau = (scores.masked_fill(~support, 0.0).sum(-1, keepdim=True) - 1) / count
-    return (scores - tau).clamp(min=0.0).masked_fill(~support, 0.0)
-
-
-def _entmax15(halves: Tensor) -> Tensor:
-    """max(0, z/2 - tau)^2 with the tau that makes it sum to 1 (Peters et al. 2019), from halved scores.
-
-    With m and s the mean and the sum of squared differences of the support's k entries, tau = m - sqrt((1 - s) / k).
-    """
-    with torch.no_grad():
-        ordered = halves.sort(-1, descending=True).values
-        ranks = _one_based_ranks(halves)
-        mean = ordered.cumsum(-1) / ranks
-        spread = (ordered.square().cumsum(-1) - ranks * mean.square()).clamp(min=0.0)
-        tau = mean - ((1 - spread).clamp(min=0.0) / ranks).sqrt()
-        support = halves >= ordered.gather(-1, (tau <= ordered).sum(-1, keepdim=True) - 1)
-    count = support.sum(-1, keepdim=True)
-    mean = halves.masked_fill(~support, 0.0).sum(-1, keepdim=True) / count
-    away = (halves - mean).masked_fill(~support, 0.0)
-    level = (1 - away.square().sum(-1, keepdim=True)) / count
-    # (away + sqrt(level))^2 written out: equal scores then give exactly 1 / count.
-    return (away.square() + 2 * away * level.sqrt() + level).clamp(min=0.0).masked_fill(~support, 0.0)
-
-
-def _one_based_ranks(scores: Tensor) -> Tensor:
-    return torch.arange(1, scores.shape[-1] + 1, dtype=scores.dtype, device=scores.device)
-
-
-SETTINGS_FILE, PHI_FILE = "explainer.json", "explainer.safetensors"
-Setting = str | int | float | bool | None
-SettingsT = TypeVar("SettingsT")
-
-
-def write_explainer(folder: Path, phi: Tensor, settings: Mapping[str, Setting]) -> None:
-    """Writes phi and the settings into a folder, which is made where it is missing; both aside first, then renamed."""
-    numbers = save({"phi": phi.detach().cpu().contiguous()})
-    files = {PHI_FILE: numbers, SETTINGS_FILE: (json.dumps(dict(settings), indent=1) + "\n").encode("utf-8")}
-    with _explain_write_errors(folder):
-        for name, content in files.items():
-            _temporary_path(folder, name).write_bytes(content)
-        for name in files:
-            os.replace(_temporary_path(folder, name), folder / name)
-
-
-def check_explainer_folder(folder: Path) -> None:
-    """Makes the folder where it is missing; refuses one that an explainer could not be written to."""
-    with _explain_write_errors(folder):
-        for name in (PHI_FILE, SETTINGS_FILE):
-            _temporary_path(folder, name).write_bytes(b"")
-
-
-@contextmanager
-def _explain_write_errors(folder: Path) -> Iterator[None]:
-    """Complains in one line about what cannot be written, and leaves nothing lying aside."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name in (PHI_FILE, SETTINGS_FILE):
-            if (folder / name).is_dir():
-                raise IsADirectoryError(0, f"{name} is a folder there")
-        yield
-    except OSError as error:
-        raise UserError(
-            f"the explainer could not be written to {folder} ({error.strerror}): choose another folder"
-        ) from error
-    finally:
-        if folder.is_dir():
-            for name in (PHI_FILE, SETTINGS_FILE):
-                _temporary_path(folder, name).unlink(missing_ok=True)
-
-
-def _temporary_path(folder: Path, name: str) -> Path:
-    return folder / f".{name}.{os.getpid()}"
-
-
-def read_explainer(folder: Path, settings: type[SettingsT]) -> tuple[Tensor, SettingsT]:
-    """Phi in float64 and the settings, checked against their types; refuses what is missing or broken in one line."""
-    for name in (SETTINGS_FILE, PHI_FILE):
-        if not (folder / name).is_file():
-            raise UserError(
-                f"there is no explainer in {folder} ({name} is missing): give the folder that it was saved to"
-            )
-    try:
-        about = TypeAdapter(settings).validate_json((folder / SETTINGS_FILE).read_bytes(), strict=True)
-    except OSError as error:
-        raise _unreadable_error(folder / SETTINGS_FILE, error.strerror or type(error).__name__) from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        reason = f"{where}: {first['msg']}" if where else first["msg"]
-        raise _unreadable_error(folder / SETTINGS_FILE, reason) from error
-    return _load_phi(folder / PHI_FILE), about
-
-
-def _load_phi(file: Path) -> Tensor:
-    try:
-        tensors = load_file(str(file))
-    except (SafetensorError, OSError) as error:
-        raise _unreadable_error(file, str(error).splitlines()[0]) from error
-    if set(tensors) != {"phi"}:
-        raise _unreadable_error(file, f"it holds {sorted(tensors)} instead of phi")
-    if not bool(torch.isfinite(tensors["phi"]).all()):
-        raise _unreadable_error(file, "phi is not finite")
-    return tensors["phi"].double()
-
-
-def _unreadable_error(file: Path, reason: str) -> UserError:
-    return UserError(f"{file} is no explainer that can be read ({reason}): save it anew")
-
-
-ScoreType = Literal["distribution", "logits"]
-
-EXCLUDED_PHI = -1e10
-"""The phi of a map that is left out, as in the paper's code: every normaliser but "none" gives it weight 0."""
+    teacher = teacher_probabilities.clamp(MIN_PROBABILITY, 1 - MIN_PROBABILITY)
+    student = student_log_probabilities.clamp(math.log(MIN_PROBABILITY), math.log(1 - MIN_PROBABILITY))
+    return (teacher * (teacher.log() - student)).masked_fill(~support, 0.0).sum(-1)
 
 
 @dataclass(frozen=True)
 class StaticAttention:
-    """Where attention points before softmax: the mean of the maps of all heads, or of one layer's.
+    """Softmax over tokens of the mean attention score of all heads before softmax (Fernandes et al. 2022).
 
     Args:
-        layer: one layer only, counted from 0, or from the last with -1; None takes all.
-        specials: special symbols take part in the softmax over units and are scored too, as in the paper.
-        output: "distribution" over units, or the "logits" that it is the softmax of.
+        layer: one layer only, counted from 0, or from the last with -1; None averages all.
+        special_tokens: include special tokens in the softmax and score them, as in the paper.
     """
 
     layer: int | None = None
@@ -279,11 +175,11 @@ class StaticAttention:
     score_type: ScoreType = "distribution"
 
     def __post_init__(self) -> None:
-        check_score_type(self.score_type)
+        check_choice("score_type", self.score_type, ScoreType)
 
     @torch.no_grad()
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
-        """The same for every target."""
+        """The same scores for every target."""
         scores = read_heads(model, batch).scores
         maps = scores[:, index_slice(self.layer, scores.shape[1], "layer")].flatten(1, 2).double()
         logits = mix_maps(maps, uniform_phi(maps.shape[1]).to(maps), "sparsemax")
@@ -292,13 +188,13 @@ class StaticAttention:
 
 @dataclass(frozen=True)
 class HeadMix:
-    """A weighted mean of the maps of all heads, with weights that were learned for one model.
+    """A weighted mean of the maps of all heads, with weights learned for one model.
 
     Args:
         phi: one number per head, layer by layer.
-        normaliser: what makes weights of phi; "none" takes phi itself.
-        specials: see StaticAttention, as for `output`.
-        architecture: what the model is built like that phi was learned for; empty fits every model of this shape.
+        normalizer: maps phi to weights; "none" uses phi itself.
+        special_tokens: see `StaticAttention`, as for `score_type`.
+        architecture: of the model that phi was learned for; empty fits every model of this shape.
     """
 
     phi: tuple[float, ...]
@@ -311,33 +207,17 @@ class HeadMix:
 
     def __post_init__(self) -> None:
         check_normalizer(self.normalizer)
-        check_score_type(self.score_type)
+        check_choice("score_type", self.score_type, ScoreType)
         if self.layers < 1 or self.heads < 1 or len(self.phi) != self.layers * self.heads:
             raise UserError(
-                f"HeadMix: {len(self.phi)} numbers were given for {self.layers} layers of {self.heads} heads, "
-                "which need one each"
+                f"HeadMix: {len(self.phi)} numbers in phi for {self.layers} layers of {self.heads} heads: give one each"
             )
-        if not all(math.isfinite(value) for value in self.phi):
-            raise UserError("HeadMix: phi holds a number that is not finite")
+        check_finite_phi(self.phi)
 
     @staticmethod
     def uniform(layers: int, heads: int) -> HeadMix:
-        """The plain mean of all heads: where learning starts, and `StaticAttention()` bit for bit."""
+        """The mean of all heads, where learning starts: exactly `StaticAttention()`."""
         return HeadMix(tuple(uniform_phi(max(1, layers * heads)).tolist()), layers, heads)
-
-    @staticmethod
-    def only_layer(layers: int, heads: int, layer: int) -> HeadMix:
-        """The plain mean of one layer's heads; -1 is the last layer."""
-        phi = torch.full((layers, heads), EXCLUDED_PHI)
-        phi[index_slice(layer, layers, "layer")] = 1 / heads
-        return HeadMix.from_phi(phi)
-
-    @staticmethod
-    def only_head(layers: int, heads: int, layer: int, head: int) -> HeadMix:
-        """One head alone."""
-        phi = torch.full((layers, heads), EXCLUDED_PHI)
-        phi[index_slice(layer, layers, "layer"), index_slice(head, heads, "head")] = 1.0
-        return HeadMix.from_phi(phi)
 
     @staticmethod
     def from_phi(
@@ -347,101 +227,156 @@ class HeadMix:
         *,
         special_tokens: bool = False,
     ) -> HeadMix:
-        """The mix with this phi `[layer head]`, tied to the architecture of the model if one is given."""
+        """The mix with this phi `[layer head]`, bound to the architecture of the model if one is given."""
         layers, heads = phi.shape
         values = tuple(phi.detach().double().flatten().tolist())
-        built = "" if model is None else architecture_summary(model)
-        return HeadMix(values, layers, heads, normalizer, special_tokens=special_tokens, architecture=built)
+        architecture = "" if model is None else architecture_summary(model)
+        return HeadMix(values, layers, heads, normalizer, special_tokens=special_tokens, architecture=architecture)
 
     @property
     def coefficients(self) -> Tensor:
-        """The weight of each head, `[layer head]`, in float64."""
-        return mixing_weights(self._phi_tensor(), self.normalizer).reshape(self.layers, self.heads)
+        """The weight of each head `[layer head]`, in float64."""
+        phi = torch.tensor(self.phi, dtype=torch.float64)
+        return mixing_weights(phi, self.normalizer).reshape(self.layers, self.heads)
 
     @torch.no_grad()
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
-        """The same for every target."""
+        """The same scores for every target."""
         self.check_model(model)
         heads = read_heads(model, batch)
-        found = (heads.scores.shape[1], heads.scores.shape[2])
-        if found != (self.layers, self.heads):
+        shape = tuple(heads.scores.shape[1:3])
+        if shape != (self.layers, self.heads):
             raise UserError(
                 f"this HeadMix has weights for {self.layers} layers of {self.heads} heads, but the model has "
-                f"{found[0]} of {found[1]}: learn one for this model"
+                f"{shape[0]} of {shape[1]}: learn one for this model"
             )
         maps = heads.maps.double()
-        logits = mix_maps(maps, self._phi_tensor().to(maps.device), self.normalizer)
+        logits = mix_maps(maps, torch.tensor(self.phi, dtype=torch.float64, device=maps.device), self.normalizer)
         return mix_attribution(logits, batch, self.score_type, special_tokens=self.special_tokens)
 
     def check_model(self, model: Model) -> None:
-        """Raises a `UserError` where the model is built otherwise than the one that phi was learned for."""
-        if self.architecture and architecture_summary(model) != self.architecture:
-            raise UserError(
-                f"this HeadMix was learned for {self.architecture}, but the model is {architecture_summary(model)}: "
-                "learn one for this model"
-            )
+        """Raise a `UserError` if phi was learned for another architecture."""
+        check_architecture("HeadMix", self.architecture, model)
 
     def save(self, folder: Path | str) -> None:
-        """Writes explainer.safetensors (phi `[layer head]`) and explainer.json into the folder."""
-        settings = {name: value for name, value in vars(self).items() if name != "phi"}
-        write_explainer(
-            Path(folder), self._phi_tensor().reshape(self.layers, self.heads), {"kind": "HeadMix", **settings}
-        )
+        """Write explainer.safetensors (phi `[layer head]`) and explainer.json into the folder."""
+        phi = torch.tensor(self.phi, dtype=torch.float64).reshape(self.layers, self.heads)
+        save_explainer(Path(folder), "HeadMix", phi, vars(self))
 
     @staticmethod
     def load(folder: Path | str) -> HeadMix:
-        """The mix that was saved into the folder; raises a `UserError` for anything else."""
-        phi, about = read_explainer(Path(folder), _HeadMixSettings)
-        if phi.shape != (about.layers, about.heads):
-            raise UserError(
-                f"{folder} holds phi of shape {tuple(phi.shape)}, but its settings say {about.layers} layers of "
-                f"{about.heads} heads: the two files do not belong together"
-            )
-        settings = {name: value for name, value in vars(about).items() if name != "kind"}
-        return HeadMix(tuple(phi.flatten().tolist()), **settings)
-
-    def _phi_tensor(self) -> Tensor:
-        return torch.tensor(self.phi, dtype=torch.float64)
-
-
-@dataclass(frozen=True)
-class _HeadMixSettings:
-    kind: Literal["HeadMix"]
-    layers: int
-    heads: int
-    normalizer: MixNormalizer
-    special_tokens: bool
-    score_type: ScoreType
-    architecture: str
-
-
-def check_score_type(score_type: str) -> None:
-    """Refuses an output that a mix does not give."""
-    if score_type not in get_args(ScoreType):
-        raise UserError(f"a mix does not give {score_type!r}; choose one of {', '.join(get_args(ScoreType))}")
+        """The mix saved in the folder."""
+        return load_explainer(Path(folder), HeadMix)
 
 
 def mix_attribution(logits: Tensor, batch: Batch, score_type: ScoreType, *, special_tokens: bool) -> Attribution:
-    """Mixed logits `[batch unit]` as scores of the words, or with `specials` of all real units."""
-    units = batch.mask if special_tokens else batch.content_mask
+    """Mixed logits `[batch unit]` as scores of the scored tokens."""
+    units = scored_units(batch, special_tokens=special_tokens)
     scores = masked_softmax(logits, units) if score_type == "distribution" else logits.masked_fill(~units, 0.0)
     return Attribution(scores, units)
 
 
-def fit_ridge_mix(maps: Tensor, effects: Tensor, support: Tensor, strength: float) -> Tensor:
-    """The phi `[map]` whose mix, with normaliser "none", comes nearest to the effects: the cheap rival of learning.
+def check_finite_phi(phi: tuple[float, ...]) -> None:
+    """Raise a `UserError` for infinite or NaN weights."""
+    if not all(math.isfinite(value) for value in phi):
+        raise UserError("phi is not finite: learn it again with a lower learning rate")
 
-    It minimises sum over texts b and units t of the support (y_bt - c_b - sum_h phi_h m_bht)^2 + strength |phi|^2, in
-    float64. Each text has a constant c_b of its own: the softmax over units does not see it.
+
+def check_architecture(kind: str, architecture: str, model: Model) -> None:
+    """Raise a `UserError` if an explainer was learned for another architecture; empty fits every model."""
+    if architecture and architecture_summary(model) != architecture:
+        raise UserError(
+            f"this {kind} was learned for {architecture}, but the model is {architecture_summary(model)}: "
+            "learn one for this model"
+        )
+
+
+def fit_ridge_mix(maps: Tensor, effects: Tensor, support: Tensor, strength: float) -> Tensor:
+    """The phi `[map]` whose mix with normaliser "none" best predicts the effects: the cheap alternative to learning.
+
+    It minimises sum over texts b and tokens t of the support (y_bt - c_b - sum_h phi_h m_bht)² + strength |phi|², in
+    float64; the softmax over tokens does not see the constant c_b of each text.
 
     Args:
         maps: `[batch map unit]`.
-        effects: what each unit is worth, `[batch unit]`, for instance by leaving it out.
-        support: the units that count, `[batch unit]`.
+        effects: y `[batch unit]`, for instance leave-one-out scores.
+        support: the tokens that count `[batch unit]`.
     """
     if not strength >= 0:
-        raise UserError(f"ridge_mix(strength={strength}): give 0 or a positive number")
+        raise UserError(f"fit_ridge_mix(strength={strength}): give 0 or a positive number")
     features = maps.detach().double().masked_fill(~support.unsqueeze(1), 0.0).transpose(1, 2)
     values = effects.detach().double().masked_fill(~support, 0.0)
     gram, cross = centered_moments(features, values, support.double())
     return solve_ridge(gram.sum(0, keepdim=True), cross.sum(0, keepdim=True), strength).squeeze(0)
+
+
+SETTINGS_FILE, PHI_FILE = "explainer.json", "explainer.safetensors"
+ExplainerT = TypeVar("ExplainerT")
+
+
+def save_explainer(folder: Path, kind: str, phi: Tensor, fields: dict[str, object]) -> None:
+    """Write phi as safetensors and the other fields as JSON into a folder, each file atomically."""
+    settings = {"kind": kind, **{name: value for name, value in fields.items() if name != "phi"}}
+    files = {
+        PHI_FILE: save({"phi": phi.contiguous()}),
+        SETTINGS_FILE: (json.dumps(settings, indent=1) + "\n").encode("utf-8"),
+    }
+    with _write_errors(folder):
+        for name, content in files.items():
+            _temporary_path(folder, name).write_bytes(content)
+        for name in files:
+            os.replace(_temporary_path(folder, name), folder / name)
+
+
+def check_explainer_folder(folder: Path) -> None:
+    """Create the folder if needed and raise a `UserError` if an explainer cannot be written to it."""
+    with _write_errors(folder):
+        for name in (PHI_FILE, SETTINGS_FILE):
+            _temporary_path(folder, name).write_bytes(b"")
+
+
+@contextmanager
+def _write_errors(folder: Path) -> Iterator[None]:
+    """Create the folder, turn an OSError into a `UserError`, and remove temporary files."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in (PHI_FILE, SETTINGS_FILE):
+            if (folder / name).is_dir():
+                raise IsADirectoryError(0, f"{name} is a folder")
+        yield
+    except OSError as error:
+        raise UserError(f"cannot write an explainer to {folder} ({error.strerror}): choose another folder") from error
+    finally:
+        if folder.is_dir():
+            for name in (PHI_FILE, SETTINGS_FILE):
+                _temporary_path(folder, name).unlink(missing_ok=True)
+
+
+def _temporary_path(folder: Path, name: str) -> Path:
+    return folder / f".{name}.{os.getpid()}"
+
+
+def load_explainer(folder: Path, kind: type[ExplainerT]) -> ExplainerT:
+    """The explainer of this class saved in a folder; its fields are checked against their types."""
+    for name in (SETTINGS_FILE, PHI_FILE):
+        if not (folder / name).is_file():
+            raise UserError(f"there is no explainer in {folder} ({name} is missing): give the folder it was saved to")
+    try:
+        settings = json.loads((folder / SETTINGS_FILE).read_bytes())
+        tensors = load_file(str(folder / PHI_FILE))
+        if settings.pop("kind") != kind.__name__:
+            raise _unreadable_error(folder, f"it is not a {kind.__name__}")
+        values = tensors["phi"].double().flatten().tolist()
+        fields = json.dumps(settings | {"phi": values}, allow_nan=False)
+        return TypeAdapter(kind).validate_json(fields, strict=True)
+    except OSError as error:
+        raise _unreadable_error(folder, error.strerror or type(error).__name__) from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise _unreadable_error(folder, f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+    except (SafetensorError, ValueError, KeyError, AttributeError) as error:
+        raise _unreadable_error(folder, str(error).splitlines()[0]) from error
+
+
+def _unreadable_error(folder: Path, reason: str) -> UserError:
+    return UserError(f"the explainer in {folder} cannot be read ({reason}): save it again")

@@ -1,12 +1,12 @@
-"""Slopes along the straight line from a reference to the text: Integrated Gradients and Grad-SHAP.
+"""Integrated Gradients and GradientSHAP: gradients along the straight path from a baseline to the text.
 
-Both are score_t = (e_t - r_t) . mean_k w_k df/de_t at r + a_k (e - r); they differ in the points a_k and weights w_k.
+Both are score_t = (e_t - b_t) . sum_k w_k df/de_t at b + a_k (e - b); they differ in the points a_k and weights w_k.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -19,31 +19,28 @@ from heedful.attributions._base import (
     baseline_trace,
     check_baseline,
     check_internal_batch_size,
-    check_output,
     complete_attribution,
-    output_difference,
-    replaced_units,
-    run_in_blocks,
+    run_copies,
+    scored_units,
     target_output,
 )
 from heedful.attributions.gradient import embedding_gradients
 from heedful.seeding import sample_uniform
 from heedful.store.recipe import derive_seed
-from heedful.types import Batch, Model, UserError
+from heedful.types import Batch, Model, UserError, check_choice
 
 
 @dataclass(frozen=True)
 class IntegratedGradients:
-    """The mean slope on the way from a reference to the text, times the way (Sundararajan et al. 2017).
+    """Mean gradient on the path from a baseline to the text, times the difference (Sundararajan et al. 2017).
 
-    The integral is taken by Gauss-Legendre quadrature; `gap` in the result is what its error leaves of the difference
-    f(text) - f(reference).
+    `convergence_delta` of the result is the error of the Gauss-Legendre quadrature.
 
     Args:
-        n_steps: points on the way; the quadrature is exact for slopes that are polynomials of degree 2 n_steps - 1.
-        baselines: what stands for each word in the reference: the padding, mask or unknown symbol, or a zero vector.
-        internal_batch_size: points that are computed at once; None chooses, and halves where memory does not suffice.
-        specials: special symbols are replaced and scored too, as in Neely et al.; they then share in the difference.
+        n_steps: points on the path; exact for gradients that are polynomials of degree 2 n_steps - 1.
+        baselines: what replaces each scored token in the baseline; not "delete".
+        internal_batch_size: points computed at once; None chooses and halves when memory runs out.
+        special_tokens: replace and score special tokens too, as in Neely et al. (2022).
     """
 
     n_steps: int = 50
@@ -53,25 +50,42 @@ class IntegratedGradients:
     special_tokens: bool = False
 
     def __post_init__(self) -> None:
-        _check_settings(self, "n_steps", self.n_steps)
+        check_choice("output", self.output, Output)
+        check_baseline(self.baselines, fixed_length=True)
+        check_internal_batch_size(self.internal_batch_size)
+        if self.n_steps < 1:
+            raise UserError(f"IntegratedGradients(n_steps={self.n_steps}): give at least 1")
 
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> CompleteAttribution:
-        """Signed shares of the units, in float64."""
-        places, weights = np.polynomial.legendre.leggauss(self.n_steps)
-        points, shares = torch.from_numpy((places + 1) / 2), torch.from_numpy(weights / 2)
-        return _integrate_path(model, batch, target, points.expand(len(batch), -1), (self, shares))
+        """Signed scores of the tokens, in float64."""
+        points, weights = gauss_legendre(self.n_steps)
+        return self.along(model, batch, target, points.expand(len(batch), -1), weights)
+
+    def along(self, model: Model, batch: Batch, target: Tensor, points: Tensor, weights: Tensor) -> CompleteAttribution:
+        """Scores for points `[batch point]` on the path and their weights `[point]`."""
+        units = scored_units(batch, special_tokens=self.special_tokens)
+        with torch.no_grad():
+            text, baseline = model(batch), baseline_trace(model, batch, self.baselines, units)
+
+        def output_at(row: Tensor, embeddings: Tensor) -> Tensor:
+            logits = model(batch.rows(row), embeddings=embeddings).logits
+            return target_output(model.task, logits, target[row], self.output)
+
+        ends = baseline.embeddings.detach(), text.embeddings.detach()
+        scores = integrate_path(output_at, batch, ends, points, weights, self.internal_batch_size)
+        outputs = [target_output(model.task, trace.logits, target, self.output) for trace in (text, baseline)]
+        return complete_attribution(scores, units, outputs[0] - outputs[1])
 
 
 @dataclass(frozen=True)
 class GradientShap:
-    """Integrated gradients by chance: the mean slope at points drawn evenly on the way (Lundberg & Lee 2017).
+    """Integrated gradients at uniformly sampled points: GradientSHAP with one baseline (Lundberg & Lee 2017).
 
-    With one reference this is all that Grad-SHAP does. Points are drawn from (seed, uid, sample); `gap` in the result
-    falls with the root of `n_samples`.
+    Points depend on (seed, uid, sample); `convergence_delta` falls with the square root of `n_samples`.
 
     Args:
-        n_samples: points drawn on the way.
-        baselines: see IntegratedGradients, as for the fields below.
+        n_samples: points drawn on the path.
+        baselines: see `IntegratedGradients`, as for the fields below.
     """
 
     n_samples: int = 5
@@ -82,60 +96,59 @@ class GradientShap:
     special_tokens: bool = False
 
     def __post_init__(self) -> None:
-        _check_settings(self, "n_samples", self.n_samples)
+        if self.n_samples < 1:
+            raise UserError(f"GradientShap(n_samples={self.n_samples}): give at least 1")
+        self._path_method()
 
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> CompleteAttribution:
-        """Signed shares of the units, in float64."""
+        """Signed scores of the tokens, in float64."""
         seeds = torch.tensor([derive_seed("gradient-shap", self.seed, uid) for uid in batch.uids])
         points = sample_uniform(seeds, self.n_samples, 1).squeeze(-1)
-        shares = torch.full((self.n_samples,), 1 / self.n_samples, dtype=torch.float64)
-        return _integrate_path(model, batch, target, points, (self, shares))
+        weights = torch.full((self.n_samples,), 1 / self.n_samples, dtype=torch.float64)
+        return self._path_method().along(model, batch, target, points, weights)
+
+    def _path_method(self) -> IntegratedGradients:
+        return IntegratedGradients(
+            baselines=self.baselines,
+            internal_batch_size=self.internal_batch_size,
+            output=self.output,
+            special_tokens=self.special_tokens,
+        )
 
 
-class _PathMethod(Protocol):
-    @property
-    def baselines(self) -> Baseline: ...
-    @property
-    def internal_batch_size(self) -> int | None: ...
-    @property
-    def output(self) -> Output: ...
-    @property
-    def special_tokens(self) -> bool: ...
+def gauss_legendre(n_steps: int) -> tuple[Tensor, Tensor]:
+    """Points and weights of Gauss-Legendre quadrature on [0, 1], in float64."""
+    points, weights = np.polynomial.legendre.leggauss(n_steps)
+    return torch.from_numpy((points + 1) / 2), torch.from_numpy(weights / 2)
 
 
-def _check_settings(method: _PathMethod, name: str, count: int) -> None:
-    check_output(method.output)
-    check_baseline(method.baselines)
-    check_internal_batch_size(method.internal_batch_size)
-    if count < 1:
-        raise UserError(f"{type(method).__name__}({name}={count}): at least 1 is needed")
+def integrate_path(
+    output_at: Callable[[Tensor, Tensor], Tensor],
+    batch: Batch,
+    ends: tuple[Tensor, Tensor],
+    points: Tensor,
+    weights: Tensor,
+    internal_batch_size: int | None,
+) -> Tensor:
+    """(end_t - start_t) . sum_k w_k d output / d states_t at start + a_k (end - start), `[batch unit]` in float64.
 
+    Args:
+        output_at: the explained output `[row]` of these rows of the batch, given states `[row unit width]`.
+        ends: start and end of the path, `[batch unit width]`.
+        points: a `[batch point]`.
+        weights: w `[point]`.
+    """
+    start, end = ends
+    difference = end.double() - start.double()
+    points, weights = points.to(end.device), weights.to(end.device)
+    scores = difference.new_zeros(difference.shape[:2])
 
-def _integrate_path(
-    model: Model, batch: Batch, target: Tensor, points: Tensor, method_and_weights: tuple[_PathMethod, Tensor]
-) -> CompleteAttribution:
-    """The shares for points `[batch point]` on the way and their weights `[point]`."""
-    method, weights = method_and_weights
-    units = replaced_units(batch, special_tokens=method.special_tokens)
-    with torch.no_grad():
-        ends = model(batch), baseline_trace(model, batch, method.baselines, units)
-    given, reference = (trace.embeddings.detach() for trace in ends)
-    way = given.double() - reference.double()
-    points, weights = points.to(given.device), weights.to(given.device)
-    shares = way.new_zeros(way.shape[:2])
+    def work(row: Tensor, point: Tensor) -> None:
+        width = max(1, int(batch.lengths[row].max()))
+        path = difference[row, :width]
+        states = (start[row, :width] + points[row, point, None, None] * path).to(end.dtype)
+        gradients = embedding_gradients(lambda at: output_at(row, at), states)
+        scores[:, :width].index_add_(0, row, (gradients.double() * path).sum(-1) * weights[point, None])
 
-    def work(block: Tensor) -> None:
-        row, point = block // points.shape[1], block % points.shape[1]
-        part = batch.rows(row)
-        width = part.mask.shape[1]
-        covered = points[row, point, None, None] * way[row, :width]
-
-        def read(at: Tensor) -> Tensor:
-            return target_output(model.task, model(part, embeddings=at).logits, target[row], method.output)
-
-        slope = embedding_gradients(read, (reference[row, :width] + covered).to(given.dtype))
-        share = (slope.double() * way[row, :width]).sum(-1) * weights[point, None]
-        shares[:, :width].index_add_(0, row, share)
-
-    run_in_blocks(work, batch, points.shape[1], method.internal_batch_size)
-    return complete_attribution(shares, units, output_difference(model, ends, target, method.output))
+    run_copies(work, batch, points.shape[1], internal_batch_size)
+    return scores

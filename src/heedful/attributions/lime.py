@@ -1,90 +1,78 @@
-"""Linear surrogates of many instances at once: weighted ridge regression, and least squares whose sum is given.
+"""LIME, and the batched linear regressions that it shares with KernelSHAP and the head mix.
 
-Each instance has its own samples, weights and number of features; a feature that an instance lacks is a column of zeros
-and gets coefficient 0. All systems are solved in one batched call.
-
-LIME: a linear model of what the model says when each unit is kept or taken away by the toss of a coin.
+All instances of a batch are solved in one call: each has its own samples, weights and number of features, and a feature
+that an instance lacks is a column of zeros with coefficient 0.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal, get_args
+from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from heedful.attributions._base import (
+    Baseline,
     Feature,
     Output,
-    check_feature,
-    check_output,
-    copy_to_units,
+    check_baseline,
     divide_among_units,
+    expand_to_units,
     feature_counts,
     feature_index,
-    legacy_feature_index,
-    removed_units,
-    target_output,
 )
-from heedful.attributions.perturbation import (
-    PerturbationBaseline,
-    baseline_embeddings,
-    check_perturbation_baseline,
-    logits_without,
-    row_blocks,
-)
+from heedful.attributions.perturbation import baseline_embeddings, outputs_without, row_blocks
 from heedful.seeding import sample_uniform
-from heedful.store.recipe import OMIT_IF_DEFAULT, derive_seed
-from heedful.types import Attribution, Batch, Model, UserError
+from heedful.store.recipe import derive_seed
+from heedful.types import Attribution, Batch, Model, UserError, check_choice
 
-
-def fit_weighted_ridge(features: Tensor, values: Tensor, weights: Tensor, ridge: float) -> Tensor:
-    """Coefficients `[batch feature]` that minimise sum_s w_s (y_s - c - x_s b)^2 + ridge |b|^2, the intercept c free.
-
-    Args:
-        features: `[batch sample feature]`, real numbers.
-        values: `[batch sample]`.
-        weights: `[batch sample]`, not normalised: they weigh against `ridge`.
-
-    >>> features = torch.tensor([[[0.0], [1.0]]])
-    >>> fit_weighted_ridge(features, torch.tensor([[3.0, 5.0]]), torch.ones(1, 2), ridge=0.5)
-    tensor([[1.]])
-    """
-    return solve_ridge(*centered_moments(features, values, weights), ridge)
+LimeDistance = Literal["cosine", "hamming"]
 
 
 def centered_moments(features: Tensor, values: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """X'WX `[batch feature feature]` and X'Wy `[batch feature]`, with X and y taken about their weighted means."""
+    """X'WX `[batch feature feature]` and X'Wy `[batch feature]`, with X and y centred at their weighted means.
+
+    Args:
+        features: X `[batch sample feature]`.
+        values: y `[batch sample]`.
+        weights: the diagonal of W `[batch sample]`, not normalised.
+    """
     total = weights.sum(1, keepdim=True)
     shares = weights / torch.where(total > 0, total, 1)
-    away = features - torch.einsum("bs,bsf->bf", shares, features).unsqueeze(1)
+    centered = features - torch.einsum("bs,bsf->bf", shares, features).unsqueeze(1)
     values = values - (shares * values).sum(1, keepdim=True)
-    weighted = away * weights.unsqueeze(-1)
-    return weighted.transpose(1, 2) @ away, torch.einsum("bsf,bs->bf", weighted, values)
+    weighted = centered * weights.unsqueeze(-1)
+    return weighted.transpose(1, 2) @ centered, torch.einsum("bsf,bs->bf", weighted, values)
 
 
 def solve_ridge(gram: Tensor, cross: Tensor, ridge: float) -> Tensor:
-    """(gram + ridge I)^-1 cross for each instance; without a ridge the shortest solution where there are many."""
+    """(gram + ridge I)^-1 cross per instance `[batch feature]`; with ridge 0 the minimum-norm solution.
+
+    With `centered_moments` it minimises sum_s w_s (y_s - c - x_s b)^2 + ridge |b|^2 with a free intercept c:
+
+    >>> moments = centered_moments(torch.tensor([[[0.0], [1.0]]]), torch.tensor([[3.0, 5.0]]), torch.ones(1, 2))
+    >>> solve_ridge(*moments, ridge=0.5)
+    tensor([[1.]])
+    """
     if ridge == 0:
         inverse: Tensor = torch.linalg.pinv(gram, hermitian=True)
         return (inverse @ cross.unsqueeze(-1)).squeeze(-1)
     damped = gram + ridge * torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
-    found: Tensor = torch.linalg.solve(damped, cross)
-    return found
+    solution: Tensor = torch.linalg.solve(damped, cross)
+    return solution
 
 
 def solve_sum_constrained(gram: Tensor, cross: Tensor, total: Tensor, present: Tensor) -> Tensor:
-    """The b `[batch feature]` that minimises b'Gb/2 - b'c among those whose sum is `total`.
+    """The b `[batch feature]` that minimises b'Gb/2 - b'c subject to sum(b) = total.
 
     With P = I - 11'/n the projection on sums of zero, b = (total/n) 1 + (PGP + 11'/n)^-1 P (c - G 1 total/n).
-    Features that are not `present` get 0.
 
     Args:
-        gram: G, `[batch feature feature]`, positive on sums of zero.
-        cross: c, `[batch feature]`.
+        gram: G `[batch feature feature]`, positive definite on sums of zero.
+        cross: c `[batch feature]`.
         total: `[batch]`.
-        present: which features an instance has, `[batch feature]`.
+        present: the features that an instance has `[batch feature]`; others get 0.
     """
     ones = present.to(gram)
     share = ones / ones.sum(1, keepdim=True).clamp(min=1)
@@ -92,122 +80,100 @@ def solve_sum_constrained(gram: Tensor, cross: Tensor, total: Tensor, present: T
     project = torch.diag_embed(ones) - mean
     level = share * total.unsqueeze(1)
     rest = (project @ (cross.unsqueeze(-1) - gram @ level.unsqueeze(-1))).squeeze(-1)
-    # The mean and the absent features, which rest has no part in, are given any positive value.
+    # Any positive value does for the mean and the absent features, on which the right-hand side is zero.
     scale = gram.diagonal(dim1=1, dim2=2).amax(1).clamp(min=1e-300)[:, None, None]
     filled = project @ gram @ project + scale * (mean + torch.diag_embed(1 - ones))
-    found: Tensor = torch.linalg.solve(filled, rest)
-    return level + found * ones
-
-
-LimeDistance = Literal["cosine", "hamming"]
+    solution: Tensor = torch.linalg.solve(filled, rest)
+    return level + solution * ones
 
 
 @dataclass(frozen=True)
 class Lime:
-    """Coefficients of a weighted ridge regression of the output on which units are kept (Ribeiro et al. 2016).
+    """Coefficients of a weighted ridge regression of the output on which tokens are kept (Ribeiro et al. 2016).
 
-    Each unit is kept with probability 1/2; a sample at distance d of the text weighs exp(-d^2 / (2 width^2)). Draws
-    belong to (seed, uid). Defaults are those of Neely et al. (2022).
+    Each feature is kept with probability 1/2; a sample at distance d from the text has weight exp(-d² / (2 width²)).
+    Samples depend on (seed, uid). Defaults are those of Neely et al. (2022).
 
     Args:
-        baselines: what stands in the place of a unit taken away; see `asking.Baselines`.
-        distance: "cosine" of all the vectors of a text, flattened, or "hamming", the share of features taken away.
-        ridge: penalty on the coefficients; the intercept has none.
-        legacy: repeats a fault of Neely et al.: unit i of the first and unit i of the second text of a pair are one
-            feature with one score.
-        feature: "word" keeps or removes all pieces of a word together and shares its score equally among them.
-        specials: special symbols are features too, each by itself, and may be taken away as words are.
+        distance: "cosine" of the flattened embeddings of the text, or "hamming", the share of removed features.
+        ridge: penalty on the coefficients, not on the intercept.
+        feature: "word" keeps or removes all tokens of a word together and divides its score among them.
+        special_tokens: remove and score special tokens too, each as its own feature.
     """
 
     n_samples: int = 1000
-    baselines: PerturbationBaseline = "pad"
+    baselines: Baseline = "pad"
     kernel_width: float = 1.0
     distance: LimeDistance = "cosine"
     ridge: float = 1.0
     seed: int = 0
-    legacy: bool = False
     feature: Feature = "unit"
     output: Output = "probability"
-    special_tokens: bool = field(default=False, metadata=OMIT_IF_DEFAULT)
+    special_tokens: bool = False
 
     def __post_init__(self) -> None:
-        check_perturbation_baseline(self.baselines, special_tokens=self.special_tokens)
-        check_feature(self.feature)
-        check_output(self.output)
-        if self.distance not in get_args(LimeDistance):
-            raise UserError(
-                f"there is no distance {self.distance!r}; choose one of {', '.join(get_args(LimeDistance))}"
-            )
+        check_baseline(self.baselines, special_tokens=self.special_tokens)
+        check_choice("feature", self.feature, Feature)
+        check_choice("output", self.output, Output)
+        check_choice("distance", self.distance, LimeDistance)
         if self.n_samples < 2 or self.kernel_width <= 0 or self.ridge < 0:
-            raise UserError("Lime needs n_samples of 2 or more, a kernel_width above 0 and a ridge of 0 or more")
-        if self.legacy and self.feature == "word":
-            raise UserError("Lime(legacy=True) numbers units as Neely et al. did: leave feature='unit'")
+            raise UserError("Lime: give n_samples of at least 2, a kernel_width above 0 and a ridge of at least 0")
 
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
-        """Signed coefficients in float64; the systems of all instances are solved in one call."""
-        index = self._index(batch)
-        blocks = [self._moments(model, batch, target, rows) for rows in row_blocks(batch, self.n_samples)]
-        width = max((gram.shape[-1] for gram, _ in blocks), default=1)
-        grams = torch.cat([_pad_features(gram, width, 2) for gram, _ in blocks])
-        crosses = torch.cat([_pad_features(cross, width, 1) for _, cross in blocks])
-        found = solve_ridge(grams, crosses, self.ridge)
-        scores = divide_among_units(found, index) if self.feature == "word" else copy_to_units(found, index)
-        return Attribution(scores, index >= 0)
+        """Signed coefficients in float64."""
+        index = feature_index(batch, self.feature, special_tokens=self.special_tokens)
+        return Attribution(divide_among_units(self.coefficients(model, batch, target, index), index), index >= 0)
 
-    def coalitions(self, batch: Batch) -> Tensor:
+    def coefficients(self, model: Model, batch: Batch, target: Tensor, index: Tensor) -> Tensor:
+        """Coefficients `[batch feature]` for a feature index `[batch unit]`; all instances are solved in one call."""
+        width = max(1, int(feature_counts(index).max()))
+        grams, crosses = [], []
+        for rows in row_blocks(batch, self.n_samples):
+            part = batch.rows(rows)
+            own = index[rows, : part.mask.shape[1]]
+            coalitions = self.coalitions(part, own)
+            removed = expand_to_units(~coalitions, own)
+            values = outputs_without(model, part, target[rows], removed, self.baselines, self.output)
+            weights = self.sample_weights(model, part, own, coalitions)
+            gram, cross = centered_moments(coalitions.double(), values, weights)
+            missing = width - cross.shape[1]
+            grams.append(torch.nn.functional.pad(gram, (0, missing, 0, missing)))
+            crosses.append(torch.nn.functional.pad(cross, (0, missing)))
+        return solve_ridge(torch.cat(grams), torch.cat(crosses), self.ridge)
+
+    def coalitions(self, batch: Batch, index: Tensor) -> Tensor:
         """The features that each sample keeps `[batch sample feature]`; False where a row has no such feature."""
-        index = self._index(batch)
         counts = feature_counts(index)
         width = max(1, int(counts.max()))
         seeds = torch.tensor([derive_seed("lime", self.seed, uid) for uid in batch.uids], device=index.device)
         present = torch.arange(width, device=index.device) < counts.unsqueeze(1)
         return (sample_uniform(seeds, self.n_samples, width) < 0.5) & present.unsqueeze(1)
 
-    def sample_weights(self, model: Model, batch: Batch, coalitions: Tensor) -> Tensor:
-        """How much each sample counts `[batch sample]`, in float64."""
-        index = self._index(batch)
+    def sample_weights(self, model: Model, batch: Batch, index: Tensor, coalitions: Tensor) -> Tensor:
+        """The weight of each sample in the regression `[batch sample]`, in float64."""
         if self.distance == "hamming":
-            far = 1 - coalitions.sum(2) / feature_counts(index).clamp(min=1).unsqueeze(1)
+            distance = 1 - coalitions.sum(2) / feature_counts(index).clamp(min=1).unsqueeze(1)
         else:
-            empty = baseline_embeddings(model, batch, self.baselines, special_tokens=self.special_tokens)
-            far = 1 - _cosine_similarities(model, batch, ~removed_units(coalitions, index), empty)
-        return torch.exp(-far.double().square() / (2 * self.kernel_width**2))
-
-    def _index(self, batch: Batch) -> Tensor:
-        if self.legacy:
-            return legacy_feature_index(batch, special_tokens=self.special_tokens)
-        return feature_index(batch, self.feature, special_tokens=self.special_tokens)
-
-    def _moments(self, model: Model, batch: Batch, target: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        part = batch.rows(rows)
-        coalitions = self.coalitions(part)
-        logits = logits_without(model, part, removed_units(coalitions, self._index(part)), self.baselines)
-        values = target_output(model.task, logits, target[rows], self.output)
-        return centered_moments(coalitions.double(), values, self.sample_weights(model, part, coalitions))
+            baseline = baseline_embeddings(model, batch, self.baselines, special_tokens=self.special_tokens)
+            distance = 1 - _cosine_similarities(model, batch, ~expand_to_units(~coalitions, index), baseline)
+        return torch.exp(-distance.double().square() / (2 * self.kernel_width**2))
 
 
-def _cosine_similarities(model: Model, batch: Batch, kept: Tensor, empty: Tensor) -> Tensor:
-    """Cosine between the vectors of a text and of its samples `[batch sample]`.
+def _cosine_similarities(model: Model, batch: Batch, kept: Tensor, baseline: Tensor) -> Tensor:
+    """Cosine between the flattened embeddings of a text and of its samples `[batch sample]`.
 
-    Only inner products of each unit's vector e with itself and with what replaces it, b, are needed: the products of
-    two flattened texts are sums of e.e over kept units, and of e.b or b.b over the others.
+    The products of two flattened texts are sums over tokens of e.e where a token is kept, and of e.b or b.b where its
+    embedding e is replaced by b; no perturbed embeddings are built.
     """
     with torch.no_grad():
-        whole = model(batch).embeddings.double()
-    empty = empty.double()
-    real = batch.mask.double()
-    own, across, other = ((a * b).sum(-1) * real for a, b in ((whole, whole), (whole, empty), (empty, empty)))
+        text = model(batch).embeddings.double()
+    baseline, real = baseline.double(), batch.mask.double()
+    own, across, other = ((a * b).sum(-1) * real for a, b in ((text, text), (text, baseline), (baseline, baseline)))
     inside = kept.double()
-    inner = _sum_by_membership(inside, own, across)
     lengths = own.sum(1, keepdim=True).sqrt() * _sum_by_membership(inside, own, other).sqrt()
-    return inner / lengths.clamp(min=1e-8)
+    return _sum_by_membership(inside, own, across) / lengths.clamp(min=1e-8)
 
 
 def _sum_by_membership(inside: Tensor, kept: Tensor, removed: Tensor) -> Tensor:
-    """Sum over units of `kept` where a sample keeps a unit and of `removed` where it does not, `[batch sample]`."""
+    """Sum over tokens of `kept` where a sample keeps a token and of `removed` elsewhere, `[batch sample]`."""
     return torch.einsum("bsu,bu->bs", inside, kept) + torch.einsum("bsu,bu->bs", 1 - inside, removed)
-
-
-def _pad_features(values: Tensor, width: int, axes: int) -> Tensor:
-    """Zeros behind the last features, along the last `axes` axes."""
-    return torch.nn.functional.pad(values, (0, width - values.shape[-1]) * axes)

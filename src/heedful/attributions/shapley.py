@@ -1,16 +1,14 @@
-"""Coalitions for KernelSHAP: all of the sizes that count most, and fair draws of the others.
+"""Shapley values: the mean contribution of a token over all orders in which tokens can join, exact or by KernelSHAP.
 
 The Shapley kernel gives size k of n features the mass (n - 1) / (k (n - k)), shared by its C(n, k) coalitions. Sizes k
-and n - k form a level. Level 1 is always taken whole, so that there is always one solution, further levels while as
-many draws would fall on them as they have coalitions. The mass of the levels left goes to draws from them, each with
-its complement, which cancels errors.
-
-Shapley values of units: what a unit adds to the output, averaged over all orders in which units could join.
+and n - k form a level. KernelSHAP enumerates level 1, so that the solution is unique, and further levels while at least
+as many samples would fall on them as they have coalitions. The mass of the other levels goes to coalitions sampled from
+them, each with its complement, which reduces the variance.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from math import comb
 
@@ -18,33 +16,159 @@ import torch
 from torch import Tensor
 
 from heedful.attributions._base import (
+    Baseline,
     Feature,
     Output,
-    check_feature,
-    check_output,
+    check_baseline,
     divide_among_units,
+    expand_to_units,
     feature_counts,
     feature_index,
-    removed_units,
-    target_output,
 )
 from heedful.attributions.lime import solve_sum_constrained
-from heedful.attributions.perturbation import (
-    PerturbationBaseline,
-    check_perturbation_baseline,
-    logits_without,
-    row_blocks,
-)
+from heedful.attributions.perturbation import outputs_without, row_blocks
 from heedful.seeding import random_permutations, sample_uniform
-from heedful.store.recipe import OMIT_IF_DEFAULT, derive_seed
-from heedful.types import Attribution, Batch, Model, UserError
+from heedful.store.recipe import derive_seed
+from heedful.types import Attribution, Batch, Model, UserError, check_choice
+
+MAX_EXACT_FEATURES = 12
+"""Features whose 2^n coalitions `Shapley` enumerates."""
+
+
+@dataclass(frozen=True)
+class KernelShap:
+    """Shapley values by a weighted regression on sampled coalitions (Lundberg & Lee 2017).
+
+    Scores sum exactly to f(text) - f(all features removed), a constraint of the regression. With 2^n - 2 samples or
+    more the values are exact.
+
+    Args:
+        n_samples: coalitions besides the empty and the full one, at least two per feature; drawn from (seed, uid).
+        feature: "word" keeps or removes all tokens of a word together and divides its score among them.
+        special_tokens: remove and score special tokens too, each as its own feature.
+    """
+
+    n_samples: int = 1000
+    baselines: Baseline = "pad"
+    seed: int = 0
+    feature: Feature = "unit"
+    output: Output = "probability"
+    special_tokens: bool = False
+
+    def __post_init__(self) -> None:
+        check_baseline(self.baselines, special_tokens=self.special_tokens)
+        check_choice("feature", self.feature, Feature)
+        check_choice("output", self.output, Output)
+
+    def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
+        """Signed values in float64."""
+        index = feature_index(batch, self.feature, special_tokens=self.special_tokens)
+        counts = feature_counts(index)
+        needed = torch.where(counts < 31, (1 << counts.clamp(max=31)) - 2, 2 * counts).minimum(2 * counts)
+        if bool((needed > self.n_samples).any()):
+            row = int(needed.argmax())
+            raise UserError(
+                f"example {batch.uids[row]!r} has {int(counts[row])} features, too many for "
+                f"KernelShap(n_samples={self.n_samples}): give n_samples={int(needed[row])} or more"
+            )
+        scores = torch.zeros(index.shape, dtype=torch.float64, device=index.device)
+        for rows in row_blocks(batch, self.n_samples):
+            part = batch.rows(rows)
+            values = self._solve(model, part, target[rows], index[rows, : part.mask.shape[1]])
+            scores[rows] = divide_among_units(values, index[rows])
+        return Attribution(scores, index >= 0)
+
+    def seeds(self, batch: Batch) -> Tensor:
+        """The seed of each row `[batch]`."""
+        return torch.tensor([derive_seed("kernel", self.seed, uid) for uid in batch.uids], device=batch.mask.device)
+
+    def _solve(self, model: Model, batch: Batch, target: Tensor, index: Tensor) -> Tensor:
+        """Shapley values `[batch feature]`, all rows in one call."""
+        counts = feature_counts(index)
+        coalitions, weights = kernel_coalitions(self.seeds(batch), counts, self.n_samples)
+        present = torch.arange(coalitions.shape[2], device=index.device) < counts.unsqueeze(1)
+        ends = torch.stack((torch.zeros_like(present), present), dim=1)
+        removed = expand_to_units(~torch.cat((ends, coalitions), dim=1), index)
+        values = outputs_without(model, batch, target, removed, self.baselines, self.output)
+        weighted = coalitions.double() * weights.unsqueeze(-1)
+        gram = weighted.transpose(1, 2) @ coalitions.double()
+        cross = torch.einsum("bsf,bs->bf", weighted, values[:, 2:] - values[:, :1])
+        return solve_sum_constrained(gram, cross, values[:, 1] - values[:, 0], present)
+
+
+@dataclass(frozen=True)
+class Shapley:
+    """Exact Shapley values from all 2^n coalitions of up to 12 features.
+
+    phi_i = sum over coalitions S without i of |S|! (n - |S| - 1)! / n! (v(S and i) - v(S)). They sum to f(text) -
+    f(all features removed).
+
+    Args:
+        feature: "word" keeps or removes all tokens of a word together and divides its score among them.
+        special_tokens: remove and score special tokens too, each as its own feature.
+    """
+
+    baselines: Baseline = "pad"
+    feature: Feature = "unit"
+    output: Output = "probability"
+    special_tokens: bool = False
+
+    def __post_init__(self) -> None:
+        check_baseline(self.baselines, special_tokens=self.special_tokens)
+        check_choice("feature", self.feature, Feature)
+        check_choice("output", self.output, Output)
+
+    def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
+        """Signed values in float64."""
+        index = feature_index(batch, self.feature, special_tokens=self.special_tokens)
+        counts = feature_counts(index)
+        if bool((counts > MAX_EXACT_FEATURES).any()):
+            row = int(counts.argmax())
+            raise UserError(
+                f"example {batch.uids[row]!r} has {int(counts[row])} features, exact Shapley values allow at most "
+                f"{MAX_EXACT_FEATURES}: use KernelShap, or leave out longer texts"
+            )
+        width = max(1, int(counts.max()))
+        coalitions = all_coalitions(width, index.device)
+        scores = torch.zeros(index.shape, dtype=torch.float64, device=index.device)
+        for rows in row_blocks(batch, 1 << width):
+            part = batch.rows(rows)
+            removed = expand_to_units(~coalitions.expand(len(rows), -1, -1), index[rows, : part.mask.shape[1]])
+            values = outputs_without(model, part, target[rows], removed, self.baselines, self.output)
+            shapley = (marginal_weights(coalitions, counts[rows]) @ values.unsqueeze(-1)).squeeze(-1)
+            scores[rows] = divide_among_units(shapley, index[rows])
+        return Attribution(scores, index >= 0)
+
+
+def all_coalitions(count: int, device: torch.device) -> Tensor:
+    """All coalitions of `count` features `[2^count feature]`: the bits of their numbers, lowest first."""
+    numbers = torch.arange(1 << count, device=device).unsqueeze(1)
+    return (numbers >> torch.arange(count, device=device)).bitwise_and_(1).bool()
+
+
+def marginal_weights(coalitions: Tensor, counts: Tensor) -> Tensor:
+    """The matrix `[batch feature coalition]` that maps values of coalitions to Shapley values.
+
+    Entry (i, S) is (|S| - 1)! (n - |S|)! / n! where i is in S and -|S|! (n - |S| - 1)! / n! where it is not; 0 for
+    features and coalitions beyond the n features of a row.
+    """
+    width = coalitions.shape[1]
+    factorial = torch.ones(width + 1, dtype=torch.float64, device=coalitions.device)
+    factorial[1:] = torch.arange(1, width + 1, dtype=torch.float64, device=coalitions.device).cumprod(0)
+    n = counts[:, None, None]
+    member = coalitions.t().unsqueeze(0)
+    before = coalitions.sum(1) - member.long()
+    after = n - 1 - before
+    valid = (torch.arange(1 << width, device=n.device) < (1 << n)) & (torch.arange(width, device=n.device)[:, None] < n)
+    weight = factorial[before] * factorial[after.clamp(min=0)] / factorial[n]
+    return torch.where(valid, torch.where(member, weight, -weight), 0.0)
 
 
 def kernel_coalitions(seeds: Tensor, counts: Tensor, samples: int) -> tuple[Tensor, Tensor]:
-    """Coalitions `[batch sample feature]`, neither empty nor whole, and their weights `[batch sample]`.
+    """Coalitions `[batch sample feature]`, neither empty nor full, and their weights `[batch sample]`.
 
-    A sample that is not needed keeps all features and has weight 0. Weights of a row of two features or more sum to 1,
-    also where no pair of samples is left to be drawn for the smaller levels.
+    A sample that is not needed keeps all features and has weight 0. The weights of a row with two or more features sum
+    to 1, also where no samples are left for the inner levels.
 
     Args:
         seeds: `[batch]`.
@@ -68,10 +192,10 @@ def kernel_coalitions(seeds: Tensor, counts: Tensor, samples: int) -> tuple[Tens
 
 @dataclass(frozen=True)
 class _SamplingPlan:
-    """Coalitions taken whole with their weights, and pairs to draw for the mass that is left.
+    """Enumerated coalitions with their weights, and the number of pairs to sample for the remaining mass.
 
     Args:
-        sizes: chances of the sizes 1 to n - 1 of a draw.
+        size_probabilities: of the sizes 1 to n - 1 of a sampled coalition.
     """
 
     coalitions: Tensor
@@ -117,161 +241,20 @@ def _plan_sampling(count: int, samples: int) -> _SamplingPlan:
 
 
 def _coalitions_of_size(count: int, size: int) -> Tensor:
-    """All coalitions of this many features `[coalition feature]`."""
+    """All coalitions of this size `[coalition feature]`."""
     small = min(size, count - size)
     members = torch.combinations(torch.arange(count), small)
-    found = torch.zeros(len(members), count, dtype=torch.bool).scatter_(1, members, value=True)
-    return found if small == size else ~found
+    coalitions = torch.zeros(len(members), count, dtype=torch.bool).scatter_(1, members, value=True)
+    return coalitions if small == size else ~coalitions
 
 
 def _sample_coalitions(seeds: Tensor, count: int, plan: _SamplingPlan) -> Tensor:
-    """Coalitions drawn from the sizes left, then their complements `[batch sample feature]`."""
+    """Coalitions sampled from the remaining sizes, then their complements `[batch sample feature]`."""
     chance = sample_uniform(seeds, plan.pairs, 1)
     bounds = plan.size_probabilities.cumsum(0).to(chance.device)
     size = torch.searchsorted(bounds / bounds[-1], chance, right=True).clamp(max=count - 2) + 1
-    orders = random_permutations(
-        seeds + 1, plan.pairs, torch.ones(len(seeds), count, dtype=torch.bool, device=seeds.device)
-    )
+    every = torch.ones(len(seeds), count, dtype=torch.bool, device=seeds.device)
+    orders = random_permutations(seeds + 1, plan.pairs, every)
     first = torch.arange(count, device=seeds.device) < size
     half = torch.zeros_like(first).scatter_(2, orders, first)
     return torch.cat((half, ~half), dim=1)
-
-
-MAX_EXACT_FEATURES = 12
-"""Features whose 2^n coalitions are all asked for."""
-
-
-@dataclass(frozen=True)
-class KernelShap:
-    """Shapley values by a weighted regression on sampled coalitions (Lundberg & Lee 2017).
-
-    Scores sum exactly to the output of the text minus that of the text with all units taken away: this is a constraint
-    of the regression, not a large weight. With 2^n - 2 samples or more the values are the exact ones.
-
-    Args:
-        n_samples: coalitions asked for beside the empty and the whole one; at least two per unit. Draws belong to
-            (seed, uid).
-        baselines: what stands in the place of a unit taken away; see `asking.Baselines`.
-        feature: "word" keeps or removes all pieces of a word together and shares its score equally among them.
-        specials: special symbols are features too, each by itself, and may be taken away as words are.
-    """
-
-    n_samples: int = 1000
-    baselines: PerturbationBaseline = "pad"
-    seed: int = 0
-    feature: Feature = "unit"
-    output: Output = "probability"
-    special_tokens: bool = field(default=False, metadata=OMIT_IF_DEFAULT)
-
-    def __post_init__(self) -> None:
-        check_perturbation_baseline(self.baselines, special_tokens=self.special_tokens)
-        check_feature(self.feature)
-        check_output(self.output)
-
-    def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
-        """Signed values in float64."""
-        index = feature_index(batch, self.feature, special_tokens=self.special_tokens)
-        counts = feature_counts(index)
-        needed = torch.where(counts < 31, (1 << counts.clamp(max=31)) - 2, 2 * counts).minimum(2 * counts)
-        if bool((needed > self.n_samples).any()):
-            row = int(needed.argmax())
-            raise UserError(
-                f"example {batch.uids[row]!r} has {int(counts[row])} features, too many for "
-                f"KernelShap(n_samples={self.n_samples}): give n_samples={int(needed[row])} or more"
-            )
-        scores = torch.zeros(index.shape, dtype=torch.float64, device=index.device)
-        for rows in row_blocks(batch, self.n_samples):
-            found = self._solve(model, batch, target, rows)
-            scores[rows] = divide_among_units(found, index[rows])
-        return Attribution(scores, index >= 0)
-
-    def seeds(self, batch: Batch) -> Tensor:
-        """The seed of each row `[batch]`."""
-        return torch.tensor([derive_seed("kernel", self.seed, uid) for uid in batch.uids], device=batch.mask.device)
-
-    def _solve(self, model: Model, batch: Batch, target: Tensor, rows: Tensor) -> Tensor:
-        """Values `[row feature]` of some rows, whose systems are solved in one call."""
-        part = batch.rows(rows)
-        index = feature_index(part, self.feature, special_tokens=self.special_tokens)
-        counts = feature_counts(index)
-        coalitions, weights = kernel_coalitions(self.seeds(part), counts, self.n_samples)
-        present = torch.arange(coalitions.shape[2], device=index.device) < counts.unsqueeze(1)
-        ends = torch.stack((torch.zeros_like(present), present), dim=1)
-        out = removed_units(torch.cat((ends, coalitions), dim=1), index)
-        values = target_output(model.task, logits_without(model, part, out, self.baselines), target[rows], self.output)
-        weighted = coalitions.double() * weights.unsqueeze(-1)
-        gram = weighted.transpose(1, 2) @ coalitions.double()
-        cross = torch.einsum("bsf,bs->bf", weighted, values[:, 2:] - values[:, :1])
-        return solve_sum_constrained(gram, cross, values[:, 1] - values[:, 0], present)
-
-
-@dataclass(frozen=True)
-class Shapley:
-    """Exact Shapley values, from all 2^n coalitions of up to 12 features.
-
-    phi_i = sum over coalitions S without i of |S|! (n - |S| - 1)! / n! (v(S and i) - v(S)). They sum to the output of
-    the text minus that of the text with all units taken away.
-
-    Args:
-        baselines: what stands in the place of a unit taken away; see `asking.Baselines`.
-        feature: "word" keeps or removes all pieces of a word together and shares its score equally among them.
-        specials: special symbols are features too, each by itself, and may be taken away as words are.
-    """
-
-    baselines: PerturbationBaseline = "pad"
-    feature: Feature = "unit"
-    output: Output = "probability"
-    special_tokens: bool = field(default=False, metadata=OMIT_IF_DEFAULT)
-
-    def __post_init__(self) -> None:
-        check_perturbation_baseline(self.baselines, special_tokens=self.special_tokens)
-        check_feature(self.feature)
-        check_output(self.output)
-
-    def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
-        """Signed values in float64."""
-        index = feature_index(batch, self.feature, special_tokens=self.special_tokens)
-        counts = feature_counts(index)
-        if bool((counts > MAX_EXACT_FEATURES).any()):
-            row = int(counts.argmax())
-            raise UserError(
-                f"example {batch.uids[row]!r} has {int(counts[row])} features, exact Shapley values take at most "
-                f"{MAX_EXACT_FEATURES}: use KernelShap, or leave longer texts out"
-            )
-        width = max(1, int(counts.max()))
-        scores = torch.zeros(index.shape, dtype=torch.float64, device=index.device)
-        for rows in row_blocks(batch, 1 << width):
-            part = batch.rows(rows)
-            coalitions = all_coalitions(width, index.device)
-            own = index[rows][:, : part.mask.shape[1]]
-            out = removed_units(coalitions.expand(len(rows), -1, -1), own)
-            values = target_output(
-                model.task, logits_without(model, part, out, self.baselines), target[rows], self.output
-            )
-            found = (marginal_weights(coalitions, counts[rows]) @ values.unsqueeze(-1)).squeeze(-1)
-            scores[rows] = divide_among_units(found, index[rows])
-        return Attribution(scores, index >= 0)
-
-
-def all_coalitions(count: int, device: torch.device) -> Tensor:
-    """All coalitions of `count` features `[2^count feature]`: the bits of their numbers, lowest first."""
-    numbers = torch.arange(1 << count, device=device).unsqueeze(1)
-    return (numbers >> torch.arange(count, device=device)).bitwise_and_(1).bool()
-
-
-def marginal_weights(coalitions: Tensor, counts: Tensor) -> Tensor:
-    """The matrix `[batch feature coalition]` that turns values of coalitions into Shapley values.
-
-    Entry (i, S) is (|S| - 1)! (n - |S|)! / n! where i is in S and -|S|! (n - |S| - 1)! / n! where it is not; 0 for
-    features and coalitions beyond the n features of a row.
-    """
-    width = coalitions.shape[1]
-    factorial = torch.ones(width + 1, dtype=torch.float64, device=coalitions.device)
-    factorial[1:] = torch.arange(1, width + 1, dtype=torch.float64, device=coalitions.device).cumprod(0)
-    n = counts[:, None, None]
-    member = coalitions.t().unsqueeze(0)
-    before = coalitions.sum(1) - member.long()
-    after = n - 1 - before
-    valid = (torch.arange(1 << width, device=n.device) < (1 << n)) & (torch.arange(width, device=n.device)[:, None] < n)
-    weight = factorial[before] * factorial[after.clamp(min=0)] / factorial[n]
-    return torch.where(valid, torch.where(member, weight, -weight), 0.0)

@@ -1,8 +1,8 @@
 """A Song of (Dis)agreement (Neely et al. 2022): do explanations agree with each other, and which can be trusted?
 
 Beyond the paper: measures of faithfulness, since agreement is not validity, and corpora whose truth is known. The
-paper's own faults (DeepLIFT that is the gradient, special symbols in every ranking) are not repeated; `legacy` options
-of the methods give them back.
+paper's own faults (DeepLIFT that is the gradient, special symbols in every ranking) are not repeated; `_captum_faults`
+reproduces them.
 """
 
 from __future__ import annotations

@@ -20,11 +20,11 @@ from pathlib import Path
 
 from heedful import catalogue
 from heedful.attributions.attention import Rollout
+from heedful.attributions.controls import Random
 from heedful.attributions.gradient import GradientNorm, InputXGradient
 from heedful.attributions.head_mix import MixNormalizer, StaticAttention
 from heedful.attributions.integrated_gradients import IntegratedGradients
 from heedful.attributions.layer_mix import LayerMix
-from heedful.attributions.perturbation import Random
 from heedful.data.splitting import SubsampledCorpus
 from heedful.data.text_corpora import MLQE, SMAT_LANGUAGE_PAIRS, SST, MissingLeavesError
 from heedful.data.tokenization import Subwords

@@ -48,8 +48,8 @@ def _ground_truth_results(told: Sequence[ResultRow]) -> list[ResultRow]:
 def base_method_name(method: str) -> str:
     """A method's name, whatever output it explains: planted models that add are asked for their logit.
 
-    >>> base_method_name("lime(logit)"), base_method_name("deep-lift(legacy)")
-    ('lime', 'deep-lift(legacy)')
+    >>> base_method_name("lime(logit)"), base_method_name("deep-lift(zero)")
+    ('lime', 'deep-lift(zero)')
     """
     return method.removesuffix("(logit)")
 

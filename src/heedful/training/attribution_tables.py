@@ -37,7 +37,6 @@ from torch import Generator, Tensor
 
 from heedful.attributions._base import CompleteAttribution
 from heedful.attributions.head_mix import masked_softmax
-from heedful.core.remembering import remembering
 from heedful.data.tokenization import SPECIAL_TOKENS, UNK
 from heedful.measures.rationale_agreement import (
     PLAUSIBILITY_MEASURES,
@@ -138,9 +137,7 @@ class AttributionTable(Recipe):
         title = f"{type(self.method).__name__} {' '.join(map(str, self.subject.about.values()))}"
         with workspace.progress.task(title, len(batch)) as step:
             for _, part in inference_batches(batch, workspace.batch_size):
-                # What a method asks twice about the same text is answered once.
-                with remembering(trained.model):
-                    rows += self._rows(trained, part.to(workspace.device), method)
+                rows += self._rows(trained, part.to(workspace.device), method)
                 step(len(part))
         notes: dict[str, Json] = {"about": dict(self.subject.about), "method": type(self.method).__name__}
         counts: dict[str, Json] = {"n": len(rows), "of": len(trained.examples(self.split))}

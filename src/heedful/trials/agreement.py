@@ -28,8 +28,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from heedful.attributions.controls import PermutedAttention, RandomizedModel
-from heedful.attributions.perturbation import LeaveOneOut, Random
+from heedful.attributions.controls import PermutedAttention, Random, RandomizedModel
+from heedful.attributions.perturbation import LeaveOneOut
 from heedful.figures import Axis, Bars, Figure, Histogram, Matrix, Series
 from heedful.measures.feature_agreement import TopKAgreement, pairwise_rank_agreement_matrix, top_k_agreement_matrix
 from heedful.measures.rank_correlation import (

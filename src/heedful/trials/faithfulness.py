@@ -1,8 +1,7 @@
 """From scores to evidence: which units are taken away in which order, and the model's answers to all of it at once.
 
 The answers come from the one engine of everything that perturbs, `attributions.asking`: what curves of several methods
-ask alike is read once. What a method itself asked is not asked again where one `core.remembering.remembering` is open
-around both; recipes open none for others.
+ask alike is read once.
 
 A model whose word vectors are a little off: what a steady explanation should not care about.
 
@@ -28,14 +27,9 @@ import pandas as pd
 import torch
 from torch import Generator, Tensor
 
-from heedful.attributions.controls import RandomizedModel, randomize_weights
-from heedful.attributions.perturbation import (
-    LeaveOneOut,
-    PerturbationBaseline,
-    Random,
-    check_perturbation_baseline,
-    logits_keeping,
-)
+from heedful.attributions._base import Baseline, check_baseline
+from heedful.attributions.controls import Random, RandomizedModel, randomize_weights
+from heedful.attributions.perturbation import LeaveOneOut, logits_keeping
 from heedful.figures import Axis, Bars, Figure, Lines, Series
 from heedful.measures.bootstrap import bootstrap_interval
 from heedful.measures.erasure import (
@@ -86,7 +80,7 @@ class ErasureEvaluator:
         seed: of the random removals and of the order of ties, together with each text's uid.
     """
 
-    baseline: PerturbationBaseline = "delete"
+    baseline: Baseline = "delete"
     steps: int = 20
     samples: int = 32
     seed: int = 0
@@ -372,7 +366,7 @@ class Faithfulness(Trial):
 
     subject: ModelRecipe
     methods: tuple[Method, ...]
-    baseline: PerturbationBaseline = "delete"
+    baseline: Baseline = "delete"
     seed: int = 0
     limit: int | None = None
     absolute: bool = False
@@ -382,7 +376,7 @@ class Faithfulness(Trial):
     split: Split = "test"
 
     def __post_init__(self) -> None:
-        check_perturbation_baseline(self.baseline)
+        check_baseline(self.baseline)
         if not self.methods:
             raise UserError("faithfulness needs a method at least")
         if len({method_name(method) for method in self.methods}) < len(self.methods):

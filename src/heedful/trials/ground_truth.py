@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from scipy.stats import kendalltau, rankdata
 from torch import Generator, Tensor
 
-from heedful.attributions.perturbation import Random
+from heedful.attributions.controls import Random
 from heedful.figures import Axis, Bars, Figure, Series
 from heedful.measures.bootstrap import bootstrap_interval
 from heedful.measures.erasure import FAITHFULNESS_MEASURES

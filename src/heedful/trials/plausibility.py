@@ -25,7 +25,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Generator, Tensor
 
-from heedful.attributions.perturbation import Random
+from heedful.attributions.controls import Random
 from heedful.figures import Axis, Bars, Figure, Histogram, Series
 from heedful.measures.bootstrap import bootstrap_means, percentile_bounds
 from heedful.measures.rationale_agreement import (
