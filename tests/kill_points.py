@@ -1,7 +1,7 @@
 """Run by test_workspace_kill: forks children that make artefacts, and kills them at chosen moments.
 
-One process that imports once and has one thread, so that forking it a hundred times is quick and safe. What
-it saw goes to standard output as JSON; the test judges.
+One process imports once and has one thread, so that a hundred forks are quick and safe. It writes its observations to
+standard output as JSON; the test checks them.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ import pandas
 import torch
 
 from heedful.progress import StepCallback
-from heedful.store.recipe import Artefact, Recipe, derive_seed, fingerprint
+from heedful.store.recipe import Artefact, Recipe, canonical_json, derive_seed, json_digest
 from heedful.store.workspace import CorruptArtefactWarning, Workspace
+from heedful.tasks import MulticlassClassification
 
 if TYPE_CHECKING:
     from _typeshed import TraceFunction
@@ -61,17 +62,17 @@ class Whole(Recipe):
 
 
 def digest(artefact: Artefact) -> str:
-    """A hash of all that is in an artefact, bit for bit."""
+    """A hash of the whole content of an artefact."""
     tensors = {name: sha256(tensor.numpy().tobytes()).hexdigest() for name, tensor in artefact.tensors.items()}
     rest = [artefact.table.to_dict("records"), dict(artefact.notes)]
     return sha256(json.dumps([tensors, rest], sort_keys=True).encode()).hexdigest()
 
 
 def in_child(work: Callable[[], object]) -> int:
-    """The process number of a fork that does this work and nothing else."""
+    """The process id of a fork that does this work and exits."""
     child = os.fork()
     if child == 0:
-        signal.alarm(120)  # no orphan may wait for ever, should a lock fail to work
+        signal.alarm(120)  # no orphan waits for ever if a lock fails
         code = 1
         try:
             work()
@@ -116,15 +117,15 @@ def dying_at(line: int, work: Callable[[], object]) -> Callable[[], object]:
 
 
 def aftermath(root: Path, recipe: Recipe) -> dict[str, object]:
-    """What a kill left: whether all that looks complete is, and what a rerun in peace gives."""
+    """What a kill left on disk, and the result of an undisturbed rerun."""
     workspace = Workspace(root, data_dir=root)
     with warnings.catch_warnings():
         warnings.simplefilter("error", CorruptArtefactWarning)
         left = [found.load() and found.name for found in workspace.entries()]
         rerun = digest(workspace.get(recipe))
         again = [found.load() and found.name for found in workspace.entries()]
-    rubbish = [f"{hidden}/{each.name}" for hidden in (".staging", ".partial") for each in _listed(root / hidden)]
-    return {"left": left, "rerun": rerun, "finished": again, "rubbish": rubbish}
+    leftovers = [f"{hidden}/{each.name}" for hidden in (".staging", ".partial") for each in _listed(root / hidden)]
+    return {"left": left, "rerun": rerun, "finished": again, "leftovers": leftovers}
 
 
 def _listed(folder: Path) -> list[Path]:
@@ -134,7 +135,7 @@ def _listed(folder: Path) -> list[Path]:
 def every_line(root: Path) -> object:
     """Kill at each line of ours in turn until a child gets through."""
     recipe, seen, line = Steps(), [], 0
-    expected = digest(Workspace(root / "peace", data_dir=root).get(recipe))
+    expected = digest(Workspace(root / "undisturbed", data_dir=root).get(recipe))
     while True:
         place = root / str(line)
         end = ending(in_child(dying_at(line, partial(Workspace(place, data_dir=root).get, recipe))))
@@ -148,7 +149,7 @@ def random_moments(root: Path) -> object:
     """Kill after random times, most of which fall into the writing of two large files."""
     recipe, seen, chance = Whole((Steps(1, 1_000_000), Steps(2, 1_000_000))), [], random.Random(7)
     start = time.perf_counter()
-    expected = digest(Workspace(root / "peace", data_dir=root).get(recipe))
+    expected = digest(Workspace(root / "undisturbed", data_dir=root).get(recipe))
     duration = time.perf_counter() - start
     for number in range(10):
         reader, writer = os.pipe()
@@ -161,8 +162,8 @@ def random_moments(root: Path) -> object:
     return {"expected": expected, "seen": seen}
 
 
-class Announcing:
-    """A progress that says through a pipe that somebody waits."""
+class AnnouncedWaits:
+    """A progress that writes to a pipe when a process waits for the lock."""
 
     def __init__(self, writer: int) -> None:
         self.writer = writer
@@ -176,7 +177,7 @@ class Announcing:
 
 @dataclass(frozen=True)
 class Contested(Recipe):
-    """Is not done before all the others wait for it."""
+    """Finishes only when all other processes wait for it."""
 
     reader: int
     others: int
@@ -190,12 +191,12 @@ class Contested(Recipe):
 
 
 def race(root: Path) -> object:
-    """Four processes want one thing at the same time."""
+    """Four processes ask for one artefact at the same time."""
     reader, writer = os.pipe()
     recipe = Contested(reader, others=3)
 
     def run() -> None:
-        notes = Workspace(root / "work", data_dir=root, progress=Announcing(writer)).get(recipe).notes
+        notes = Workspace(root / "work", data_dir=root, progress=AnnouncedWaits(writer)).get(recipe).notes
         (root / f"{os.getpid()}.saw").write_text(str(notes["maker"]))
 
     children = [in_child(run) for _ in range(4)]
@@ -205,8 +206,8 @@ def race(root: Path) -> object:
 
 
 def fingerprints(root: Path) -> object:
-    """What depends on no hash seed of Python's (the test sets an odd one)."""
-    return [fingerprint(Whole((Steps(1, 2),)), root), derive_seed(3, "r-1")]
+    """What must not depend on Python's hash seed (the test sets one)."""
+    return [json_digest(canonical_json(MulticlassClassification(3), root)), derive_seed(3, "r-1")]
 
 
 def unpickling(root: Path) -> object:
@@ -220,10 +221,10 @@ def unpickling(root: Path) -> object:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    # Flushing matters when the power goes, not for a kill, and costs most of the time.
+    # Flushing protects against a power cut, not against a kill, and would take most of the time.
     setattr(os, "fsync", lambda descriptor: None)  # noqa: B010
-    told = {}
+    results = {}
     for scene in (every_line, random_moments, race, fingerprints, unpickling):
         (place := Path(sys.argv[1]) / scene.__name__).mkdir()
-        told[scene.__name__] = scene(place)
-    sys.stdout.write(json.dumps(told))
+        results[scene.__name__] = scene(place)
+    sys.stdout.write(json.dumps(results))

@@ -1,6 +1,6 @@
-"""The runner: needs first, each once, failures told and survived, here and on several processes.
+"""The runner: dependencies first, each recipe once, failures recorded while others go on, here and in a pool.
 
-Starting processes is slow, so one run on two of them is looked at from all sides.
+Starting processes is slow, so several tests look at one run with two of them.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from tests.tiny import subject
 
 @dataclass(frozen=True)
 class Number(Recipe):
-    """A number; counts how often it is made in a file of the workspace."""
+    """A number; writes a line to a file of the workspace when it is made."""
 
     value: int
-    needed: tuple[Recipe, ...] = ()
+    depends_on: tuple[Recipe, ...] = ()
 
     def make(self, workspace: Workspace) -> Artefact:
         with workspace.progress.task(f"number {self.value}", 2) as step:
@@ -48,22 +48,22 @@ class Number(Recipe):
 
 @dataclass(frozen=True)
 class Broken(Recipe):
-    """A recipe with a bug in it, or with a complaint for the user."""
+    """A recipe with a bug, or with an error for the user."""
 
-    plain: bool = False
+    user_error: bool = False
 
     def make(self, workspace: Workspace) -> Artefact:
-        if self.plain:
-            raise UserError("the cup is empty; fill it")
+        if self.user_error:
+            raise UserError("no data; fetch it")
         raise ZeroDivisionError("by zero")
 
 
 @dataclass(frozen=True)
 class Deadly(Recipe):
-    """A recipe under which the process is killed as the system kills when memory is short."""
+    """A recipe whose process is killed this many times, as by the system when memory is short."""
 
     times: int
-    needed: tuple[Recipe, ...] = ()
+    depends_on: tuple[Recipe, ...] = ()
 
     def make(self, workspace: Workspace) -> Artefact:
         with workspace.progress.task(f"deadly {self.times}", 1):
@@ -83,8 +83,8 @@ def made(workspace: Workspace) -> list[str]:
     return (workspace.root / "made.txt").read_text(encoding="utf-8").split()
 
 
-class Heard:
-    """A progress that writes down what it hears, and knows which tasks are still open."""
+class RecordedProgress:
+    """A progress that records all messages and the tasks that are still open."""
 
     def __init__(self) -> None:
         self.words: list[str] = []
@@ -108,7 +108,7 @@ OWN = """
 from dataclasses import dataclass
 
 import pandas as pd
-from beside import VALUE
+from neighbour import VALUE
 from heedful.store import Artefact, Recipe
 
 @dataclass(frozen=True)
@@ -123,13 +123,13 @@ def recipes():
 """
 LEAF = Number(1)
 ONCE = Deadly(times=1)
-ALWAYS = Deadly(times=9, needed=(ONCE,))
-ASKED: tuple[Recipe, ...] = (
+ALWAYS = Deadly(times=9, depends_on=(ONCE,))
+RECIPES: tuple[Recipe, ...] = (
     ONCE,
     Number(2, (LEAF,)),
     Number(3, (LEAF,)),
     Number(5, (Broken(),)),
-    Broken(plain=True),
+    Broken(user_error=True),
     Number(6),
     Number(7, (ALWAYS,)),
 )
@@ -137,11 +137,11 @@ ASKED: tuple[Recipe, ...] = (
 
 @dataclass(frozen=True)
 class Ran:
-    """One run on two processes: what became of each recipe, and what was heard of it."""
+    """One run in two processes: the outcomes, and the progress messages."""
 
     workspace: Workspace
     outcomes: dict[Recipe, Outcome]
-    heard: Heard
+    progress: RecordedProgress
     own: tuple[Recipe, ...]
 
     def error(self, recipe: Recipe) -> str | None:
@@ -151,16 +151,16 @@ class Ran:
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     folder = tmp_path_factory.mktemp("ran")
-    (folder / "beside.py").write_text("VALUE = 3\n", encoding="utf-8")
+    (folder / "neighbour.py").write_text("VALUE = 3\n", encoding="utf-8")
     (folder / "own_file.py").write_text(OWN, encoding="utf-8")
     own = recipes_from_file(folder / "own_file.py")
-    heard = Heard()
-    workspace = Workspace(folder / "work", progress=heard)
-    outcomes = run([*ASKED, *own], workspace, workers=2)
-    return Ran(workspace, {outcome.recipe: outcome for outcome in outcomes}, heard, tuple(own))
+    progress = RecordedProgress()
+    workspace = Workspace(folder / "work", progress=progress)
+    outcomes = run([*RECIPES, *own], workspace, workers=2)
+    return Ran(workspace, {outcome.recipe: outcome for outcome in outcomes}, progress, tuple(own))
 
 
-def test_needs_come_first_and_once() -> None:
+def test_dependencies_come_first_and_once() -> None:
     leaf = Number(1)
     left, right = Number(2, (leaf,)), Number(3, (leaf,))
     assert topological_order([Number(4, (left, right)), right]) == [leaf, left, right, Number(4, (left, right))]
@@ -175,66 +175,73 @@ def test_each_recipe_is_made_once_here(tmp_path: Path) -> None:
     assert len(made(workspace)) == 3
 
 
-def test_each_recipe_is_made_once_on_two_processes_though_neighbours_are_killed(ran: Ran) -> None:
+@pytest.mark.slow
+def test_each_recipe_is_made_once_in_a_pool_although_other_workers_are_killed(ran: Ran) -> None:
     numbers = [word for word in made(ran.workspace) if word.isdigit()]
     assert sorted(numbers) == ["1", "2", "3", "6"]
     assert numbers.index("1") < min(numbers.index("2"), numbers.index("3"))
-    assert [ran.error(recipe) for recipe in (LEAF, ASKED[1], ASKED[2], Number(6))] == [None] * 4
+    assert [ran.error(recipe) for recipe in (LEAF, RECIPES[1], RECIPES[2], Number(6))] == [None] * 4
 
 
-def told_and_survived(outcomes: dict[Recipe, Outcome]) -> bool:
-    """Whether both broken recipes were told as they should be, and what needs one was not tried."""
-    broken, plain = outcomes[Broken()], outcomes[Broken(plain=True)]
+def failures_are_recorded(outcomes: dict[Recipe, Outcome]) -> bool:
+    """Whether both broken recipes have their error, and what depends on one was skipped."""
+    broken, plain = outcomes[Broken()], outcomes[Broken(user_error=True)]
     assert broken.traceback_file is not None
     return (
         broken.error == "ZeroDivisionError: by zero"
         and "ZeroDivisionError: by zero" in broken.traceback_file.read_text(encoding="utf-8")
-        and (plain.error, plain.traceback_file) == ("the cup is empty; fill it", None)
+        and (plain.error, plain.traceback_file) == ("no data; fetch it", None)
         and "skipped, because Broken-" in (outcomes[Number(5, (Broken(),))].error or "")
         and outcomes[Number(6)].error is None
     )
 
 
-def test_a_failure_is_told_with_its_traceback_and_the_others_go_on_here(tmp_path: Path) -> None:
+def test_a_failure_has_a_traceback_and_the_others_go_on_here(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
-    outcomes = run([Number(5, (Broken(),)), Number(6), Broken(plain=True)], workspace)
-    assert told_and_survived({outcome.recipe: outcome for outcome in outcomes})
+    outcomes = run([Number(5, (Broken(),)), Number(6), Broken(user_error=True)], workspace)
+    assert failures_are_recorded({outcome.recipe: outcome for outcome in outcomes})
     assert made(workspace) == ["6"]
 
 
-def test_a_failure_is_told_with_its_traceback_and_the_others_go_on_on_two_processes(ran: Ran) -> None:
-    assert told_and_survived(ran.outcomes)
+@pytest.mark.slow
+def test_a_failure_has_a_traceback_and_the_others_go_on_in_a_pool(ran: Ran) -> None:
+    assert failures_are_recorded(ran.outcomes)
 
 
+@pytest.mark.slow
 def test_a_recipe_whose_worker_was_killed_once_is_made_by_another(ran: Ran) -> None:
     assert ran.error(ONCE) is None
     assert made(ran.workspace).count("deadly-1") == 2
     assert ran.workspace.get(ONCE).table["value"].tolist() == [1]
 
 
-def test_a_recipe_that_kills_its_worker_twice_has_failed_in_plain_words(ran: Ran) -> None:
+@pytest.mark.slow
+def test_a_recipe_that_kills_its_worker_twice_has_failed(ran: Ran) -> None:
     assert ran.error(ALWAYS) == WORKER_DIED
     assert made(ran.workspace).count("deadly-9") == 2
     assert not ran.workspace.has(ALWAYS)
     assert "skipped, because Deadly-" in (ran.error(Number(7, (ALWAYS,))) or "")
 
 
-def test_workers_tell_their_progress_to_the_one_screen_and_the_killed_leave_no_bar(ran: Ran) -> None:
-    words = ran.heard.words
+@pytest.mark.slow
+def test_the_progress_of_workers_is_shown_and_killed_workers_leave_no_bar(ran: Ran) -> None:
+    words = ran.progress.words
     for number in (1, 2, 3, 6):
         start = words.index(f"number {number} of 2")
         assert f"number {number}: 1 half" in words[start:]
         assert words.count(f"number {number}: 1") == 1
     assert words.count("deadly 9 of 1") == 2
-    assert ran.heard.open == []
+    assert ran.progress.open == []
 
 
+@pytest.mark.slow
 def test_one_bar_counts_all_recipes(ran: Ran) -> None:
-    assert ran.heard.words[0] == f"all recipes of {len(ran.outcomes)}"
-    assert sum(word.startswith("all recipes: 1") for word in ran.heard.words) == len(ran.outcomes)
+    assert ran.progress.words[0] == f"all recipes of {len(ran.outcomes)}"
+    assert sum(word.startswith("all recipes: 1") for word in ran.progress.words) == len(ran.outcomes)
 
 
-def test_workers_know_the_classes_of_a_users_own_file_and_its_neighbours(ran: Ran) -> None:
+@pytest.mark.slow
+def test_workers_import_the_users_file_and_its_neighbours(ran: Ran) -> None:
     assert [ran.error(recipe) for recipe in ran.own] == [None, None]
     assert [ran.workspace.get(recipe).table["value"].tolist() for recipe in ran.own] == [[3], [6]]
 
