@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from heedful.data.images import Digits
+from heedful.catalogue import CORPORA
+from heedful.data.images import Digits, ImageCorpus
 from heedful.data.io import write_rows
 from heedful.data.text_corpora import MLQE
 from heedful.tasks import Regression
@@ -124,6 +125,9 @@ MAKERS: dict[str, tuple[str, Callable[[str], Rows], tuple[str, ...]]] = {
     "babi-3-v11": ("babi_qa3_v11_10k", stories, SPLITS),
     "cnn": ("cnndm_cloze", clozes, SPLITS),
 }
+
+
+PUBLISHED = [name for name, corpus in CORPORA.items() if name in MAKERS or isinstance(corpus, ImageCorpus | Digits)]
 
 
 def written(name: str, data: Path) -> Path:

@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 from heedful import cli, learn
 from heedful.attributions.head_mix import HeadMix
 from heedful.data.splitting import normalized_content
-from heedful.data.table import UnlabelledCorpus
+from heedful.data.table import Table, TableColumns
 from heedful.data.tokenization import Subwords
 from heedful.learn import LearnOptions, LearnRecipes, learn_recipes
 from heedful.models.transformer import TinyTransformer, Transformer
@@ -167,7 +167,8 @@ def test_labels_are_used_only_to_score_the_teacher(folder: Path, tmp_path: Path)
 def test_a_model_of_numbers_is_simulated_by_its_numbers(folder: Path, tmp_path: Path) -> None:
     fine_tuned(tmp_path / "one", labels=1)
     found = learn_recipes(replace(wish(folder), teacher=str(tmp_path / "one"), second_column="again"), NOWHERE)
-    assert isinstance(found.teacher.corpus, UnlabelledCorpus)
+    assert isinstance(found.teacher.corpus, Table)
+    assert found.teacher.corpus.columns.label is None
     assert found.teacher.corpus.read(NOWHERE).task == Regression()
     trained = found.teacher.restore(Workspace(tmp_path / "work"))
     assert trained.model(trained.batch("test")).logits.shape == (9, 1)
@@ -186,7 +187,7 @@ def test_unlabelled_texts_are_split_without_a_text_in_two_parts(tmp_path: Path) 
     lines = [f"text {number % 50}" for number in range(100)]
     path = tmp_path / "texts.jsonl"
     path.write_text("\n".join(json.dumps({"text": line}) for line in lines), encoding="utf-8")
-    splits = UnlabelledCorpus(str(path), classes=("no", "yes")).read(NOWHERE)
+    splits = Table(str(path), TableColumns(label=None, classes=("no", "yes"))).read(NOWHERE)
     parts = [{normalized_content(example) for example in part} for part in (splits.train, splits.dev, splits.test)]
     assert [len(part) for part in (splits.train, splits.dev, splits.test)] == [68, 16, 16]
     assert sum(len(part) for part in parts) == len(set.union(*parts)) == 50
@@ -194,7 +195,7 @@ def test_unlabelled_texts_are_split_without_a_text_in_two_parts(tmp_path: Path) 
     few = tmp_path / "few.csv"
     few.write_text("\n".join(["text", *(f"text {number}" for number in range(39))]), encoding="utf-8")
     with pytest.raises(UserError, match="39 different texts, but at least 40 are needed"):
-        UnlabelledCorpus(str(few)).read(NOWHERE)
+        Table(str(few), TableColumns(label=None)).read(NOWHERE)
 
 
 def test_weights_are_told_from_the_largest_and_an_even_mix_as_such() -> None:

@@ -60,28 +60,34 @@ from heedful.trials.seed_variance import SeedVariance
 from heedful.trials.simulability import Simulability
 from heedful.types import Corpus, Method
 
-PUBLISHED: tuple[type[Corpus], ...] = (
-    SST, IMDB, IMDBRaw, TwentyNewsSports, AGNews, Babi, CNN, EraserMovies, SNLI, MNLI, QQP, MLQE,
-    CIFAR10, CIFAR100, FashionMNIST, Digits,
-)  # fmt: skip
-
-PUBLISHED_CORPORA: Mapping[str, Corpus] = {
-    corpus.name: corpus
-    for corpus in (
-        *(kind() for kind in PUBLISHED if kind is not Babi),
-        *(Babi(task) for task in (1, 2, 3)),
-        Babi(3, version="v1-1"),
-    )
-}
-"""Every published corpus by its name, with its default options."""
-
-
 CORPORA: Mapping[str, Corpus] = {
-    **PUBLISHED_CORPORA,
-    **{corpus.name: corpus for corpus in (Diabetes(), Anemia(), ADRTweets(), RottenTomatoes())},
+    "sst": SST(),
+    "imdb": IMDB(),
+    "imdb-raw": IMDBRaw(),
+    "20news": TwentyNewsSports(),
+    "agnews": AGNews(),
+    "cnn": CNN(),
+    "eraser-movies": EraserMovies(),
+    "snli": SNLI(),
+    "mnli": MNLI(),
+    "qqp": QQP(),
+    "mlqe": MLQE(),
+    "cifar10": CIFAR10(),
+    "cifar100": CIFAR100(),
+    "fashion-mnist": FashionMNIST(),
+    "digits": Digits(),
+    "babi-1": Babi(1),
+    "babi-2": Babi(2),
+    "babi-3": Babi(3),
+    "babi-3-v11": Babi(3, version="v1-1"),
+    "diabetes": Diabetes(),
+    "anemia": Anemia(),
+    "adr": ADRTweets(),
+    "rotten-tomatoes": RottenTomatoes(),
     **MOCK_CORPORA,
     **GROUND_TRUTH_CORPORA,
 }
+"""Every corpus by its name, with its default options."""
 ENCODERS: Mapping[str, type[Encoder]] = {
     "bilstm": BiLSTM,
     "gru": GRU,

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from heedful.attributions.head_mix import HeadMix
-from heedful.data.table import Table, TableColumns, UnlabelledCorpus
+from heedful.data.table import Table, TableColumns
 from heedful.data.tokenization import Subwords
 from heedful.models.transformer import Transformer, read_output_labels
 from heedful.papers.scaffold import (
@@ -86,7 +86,9 @@ class LearnRecipes:
     @property
     def recipes(self) -> list[Recipe]:
         """All that is to be made; the teacher's own performance where there are labels."""
-        scored = [] if isinstance(self.teacher.corpus, UnlabelledCorpus) else [Performance(self.teacher)]
+        corpus = self.teacher.corpus
+        unlabelled = isinstance(corpus, Table) and corpus.columns.label is None
+        scored = [] if unlabelled else [Performance(self.teacher)]
         return [*scored, self.trial]
 
     def explainer(self, workspace: Workspace) -> HeadMix:
@@ -152,8 +154,8 @@ def _teacher(options: LearnOptions) -> Checkpoint:
             "(--label-column), which tells what no is called"
         )
     classes = () if outputs.is_regression else outputs.names
-    corpus = UnlabelledCorpus(options.path, options.text_column, options.second_column, classes)
-    return Checkpoint(corpus, Subwords(options.teacher), Transformer(options.teacher))
+    columns = TableColumns(options.text_column, None, options.second_column, classes=classes)
+    return Checkpoint(Table(options.path, columns), Subwords(options.teacher), Transformer(options.teacher))
 
 
 def _heads_sentence(mix: HeadMix) -> str:

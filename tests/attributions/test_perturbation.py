@@ -33,10 +33,10 @@ from heedful.models.encoders import BiLSTM
 from heedful.models.input_forms import InputFormat, PairInput, QuestionAnswering, SingleInput
 from heedful.tasks import MulticlassClassification
 from heedful.types import Batch, Example, Method, Model, Trace, UserError
-from tests.data.test_tokenization_subwords import bert
 from tests.games import Game, words
 from tests.models.test_attentive import batch_of
 from tests.networks import images, texts, tiny
+from tests.subword_tokenizers import bert
 
 SHAPES: tuple[InputFormat, ...] = (SingleInput(), PairInput(), QuestionAnswering())
 SYMBOL = {"pad": 0, "mask": 3, "unk": 1}

@@ -11,7 +11,7 @@ import pytest
 import torch
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Image, Value
 
-from heedful.catalogue import PUBLISHED_CORPORA
+from heedful.catalogue import CORPORA
 from heedful.data.download import FETCHABLE, IMAGE_SOURCES, TEXT_SOURCES, fetch
 from heedful.data.text_corpora import IMDB, MLQE, MNLI
 from heedful.types import SPLITS, Splits, UserError
@@ -194,12 +194,12 @@ def fetched(name: str, tmp_path: Path) -> Splits:
     for folder, found in SOURCES[name]().items():
         found.save_to_disk(str(tmp_path / "source" / folder))
     fetch(name, tmp_path / "data", source=str(tmp_path / "source"))
-    return PUBLISHED_CORPORA[name].read(tmp_path / "data")
+    return CORPORA[name].read(tmp_path / "data")
 
 
 def test_every_fetchable_corpus_is_tried_here() -> None:
     assert set(SOURCES) == set(FETCHABLE) == {*TEXT_SOURCES, *IMAGE_SOURCES}
-    assert set(FETCHABLE) <= set(PUBLISHED_CORPORA)
+    assert set(FETCHABLE) <= set(CORPORA)
 
 
 @pytest.mark.parametrize("name", list(SOURCES))
@@ -236,7 +236,7 @@ def test_pairs_without_a_gold_label_and_long_questions_are_dropped(tmp_path: Pat
     assert len(snli.train) == 8
     qqp = fetched("qqp", tmp_path / "qqp")
     assert len(qqp.test) == 9
-    assert qqp.notes["dev carved from train"] == len(qqp.dev)
+    assert qqp.notes["dev held out from train"] == len(qqp.dev)
 
 
 def test_mnli_takes_its_test_from_xnli(tmp_path: Path) -> None:
@@ -275,7 +275,7 @@ def test_pixels_survive_the_way_through_the_archive(tmp_path: Path) -> None:
 
 def test_fetching_imdb_serves_imdb_and_imdb_raw(tmp_path: Path) -> None:
     fetched("imdb", tmp_path)
-    assert IMDB().read(tmp_path / "data").notes["source"] == "imdb_raw, cleaned and split by us"
+    assert str(IMDB().read(tmp_path / "data").notes["source"]).startswith("imdb_raw")
 
 
 def test_fetching_twice_does_nothing_and_gives_the_same_bytes_elsewhere(tmp_path: Path) -> None:
@@ -293,7 +293,7 @@ def test_fetching_twice_does_nothing_and_gives_the_same_bytes_elsewhere(tmp_path
     ("splits", "complaint"),
     [
         (("train",), "stanfordnlp/imdb: no split test; there are train"),
-        (("train", "test"), "gave no row for imdb_raw/test"),
+        (("train", "test"), "no row for imdb_raw/test"),
     ],
 )
 def test_a_source_that_does_not_fit_leaves_nothing_behind(
@@ -312,7 +312,7 @@ def test_a_changed_column_is_named_with_those_that_are_there(tmp_path: Path) -> 
 
 
 def test_unknown_names_are_answered_with_the_known_ones(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="nobody can fetch 'mimic'; can be fetched: sst, imdb-raw"):
+    with pytest.raises(UserError, match=r"'mimic' cannot be fetched; .* sst, imdb-raw"):
         fetch("mimic", tmp_path)
 
 

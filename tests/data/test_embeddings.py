@@ -166,7 +166,7 @@ def test_a_damaged_text_file_is_named_with_its_line(tmp_path: Path, content: str
 def test_damaged_archives_are_named_and_objects_are_refused(tmp_path: Path) -> None:
     cut = written(tmp_path / "cut.txt.gz", as_text() * 50)
     cut.write_bytes(cut.read_bytes()[:-20])
-    with pytest.raises(UserError, match=r"cut\.txt\.gz is not a whole \.gz file"):
+    with pytest.raises(UserError, match=r"cut\.txt\.gz is not a complete \.gz file"):
         looked_up(cut)
     fake = written(tmp_path / "fake.npz", "no archive")
     with pytest.raises(UserError, match=r"fake\.npz is not an \.npz archive"):

@@ -85,7 +85,7 @@ def test_a_wrong_mimic_table_and_a_wrong_list_are_named(tmp_path: Path) -> None:
     folder = _mimic(tmp_path, {1: ["25000"], 2: ["4019"]})
     for split in SPLITS:
         (folder / f"{split}_50_hadm_ids.csv").write_text("1\nHADM_ID\n")
-    with pytest.raises(UserError, match=r"train_50_hadm_ids\.csv, line 2: 'HADM_ID' is no admission id"):
+    with pytest.raises(UserError, match=r"train_50_hadm_ids\.csv, line 2: 'HADM_ID' is not an admission id"):
         Diabetes().read(tmp_path)
     (folder / "NOTEEVENTS.csv").write_text("a,b\n1,2\n")
     with pytest.raises(UserError, match=r"NOTEEVENTS\.csv: not the MIMIC-III table with columns HADM_ID"):
@@ -111,10 +111,10 @@ def test_tweets_hide_drug_names_and_keep_their_test_rows(tmp_path: Path) -> None
     [
         (
             ["fine,1,train", "fine,1,valid"],
-            r"tweets\.csv, line 3: column 'split' says 'valid'; it must say train or test",
+            r"tweets\.csv, line 3: column 'split' has 'valid'; it must be train or test",
         ),
-        (["fine,yes,train"], r"line 2: column 'label' says 'yes'; it must say 0 or 1"),
-        (["fine,1,train", "also,0,train"], r"must name train and test rows"),
+        (["fine,yes,train"], r"line 2: column 'label' has 'yes'; it must be 0 or 1"),
+        (["fine,1,train", "also,0,train"], r"at least two train and two test rows"),
     ],
 )
 def test_tweets_with_strange_columns_are_refused(rows: list[str], complaint: str, tmp_path: Path) -> None:

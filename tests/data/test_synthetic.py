@@ -1,4 +1,4 @@
-"""Planted corpora: what was planted is there, where and as often as the controls say."""
+"""Generated corpora: the evidence is where and as often as the controls say, and the labels follow the rules."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heedful.data.synthetic import MOCK_CORPORA, Mock, Position, vader_lexicon
+from heedful.data.synthetic import GROUND_TRUTH_CORPORA, MOCK_CORPORA, GroundTruthCorpus, Mock, Position, vader_lexicon
 from heedful.types import SPLITS, Corpus, Example, UserError
+from tests.corpus_laws import lawful
 
 NOWHERE = Path("nowhere")
 SMALL = Mock(train=200, dev=40, test=60)
@@ -35,15 +36,11 @@ def marked_places(example: Example) -> list[int]:
 
 
 @pytest.mark.parametrize("corpus", [SMALL, replace(SMALL, informative_share=0.5)], ids=lambda c: c.name)
-def test_planted_corpora_obey_the_laws_of_corpora(corpus: Corpus) -> None:
+def test_mock_corpora_obey_the_laws_of_corpora(corpus: Corpus) -> None:
     splits = corpus.read(NOWHERE)
     everything = [example for split in SPLITS for example in splits[split]]
     assert len({example.uid for example in everything}) == len(everything)
-    for example in everything:
-        assert isinstance(example.label, int)
-        assert 0 <= example.label < len(splits.class_names) == splits.task.num_classes
-        assert example.rationale is not None
-        assert len(example.rationale) == sum(len(str(part).split()) for part in example.parts)
+    assert all(lawful(example, splits) and example.rationale for example in everything)
 
 
 def test_one_seed_gives_one_corpus_and_another_seed_another() -> None:
@@ -146,7 +143,7 @@ def test_noise_turns_exactly_its_share_of_train_labels_and_none_of_test() -> Non
         return sum((vader_lexicon()[marked_words(example)[0]] > 0) != bool(example.label) for example in examples)
 
     assert [wrong(clean.train), wrong(noisy.train), wrong(noisy.dev), wrong(noisy.test)] == [0, 20, 4, 0]
-    assert noisy.notes == {"labels turned round in train and dev": 24}
+    assert noisy.notes == {"labels flipped in train and dev": 24}
 
 
 def test_balance_and_fillers_are_what_was_asked_for() -> None:
@@ -190,3 +187,73 @@ def test_impossible_controls_are_refused_in_plain_words(fields: dict[str, float]
 def test_a_strength_beyond_the_lexicon_is_refused() -> None:
     with pytest.raises(UserError, match="lower strength"):
         replace(SMALL, strength=4.5).read(NOWHERE)
+
+
+SIZES = {"train": 200, "dev": 20, "test": 60}
+
+
+def small(law: str) -> GroundTruthCorpus:
+    return GroundTruthCorpus(GROUND_TRUTH_CORPORA[f"known-{law}"].rule, **SIZES)
+
+
+@pytest.mark.parametrize("name", GROUND_TRUTH_CORPORA)
+def test_every_example_has_a_truth_and_a_rationale_per_word_and_classes_are_balanced(name: str) -> None:
+    splits = GroundTruthCorpus(GROUND_TRUTH_CORPORA[name].rule, **SIZES).read(NOWHERE)
+    for example in splits.test:
+        assert lawful(example, splits)
+        assert example.ground_truth is not None
+        assert example.rationale is not None
+        assert len(example.ground_truth) == len(text_of(example).split())
+        assert [bool(value) for value in example.ground_truth] == list(example.rationale)
+        assert any(example.rationale)
+    assert sum(int(example.label or 0) for example in splits.test) == 30
+
+
+def test_additive_labels_are_the_sign_of_the_sum_of_the_words_own_weights() -> None:
+    corpus = small("additive")
+    for example in corpus.read(NOWHERE).train:
+        total = sum(corpus.weights[word] for word in text_of(example).split())
+        assert abs(total) >= 1
+        assert (total > 0) == bool(example.label)
+        assert len(set(text_of(example).split())) == len(text_of(example).split())
+    assert len(set(corpus.weights.values())) == 60
+
+
+def test_a_majority_of_signs_decides() -> None:
+    for example in small("majority").read(NOWHERE).train:
+        assert example.ground_truth is not None
+        assert (sum(example.ground_truth) > 0) == bool(example.label)
+        told = [word for word, value in zip(text_of(example).split(), example.ground_truth, strict=True) if value]
+        assert all(word.startswith(("plus", "minus")) for word in told)
+
+
+def test_neither_word_of_an_exclusive_or_tells_anything_alone() -> None:
+    examples = small("xor").read(NOWHERE).train
+    for side in ("left", "right"):
+        for kind in "01":
+            labels = [example.label for example in examples if f"{side}{kind}" in text_of(example).split()]
+            assert 0.35 < sum(int(label or 0) for label in labels) / len(labels) < 0.65
+    for example in examples:
+        left, right = (
+            next(int(w[-1]) for w in text_of(example).split() if w.startswith(side)) for side in ("left", "right")
+        )
+        assert left ^ right == example.label
+
+
+def test_the_same_words_stand_in_texts_of_both_orders() -> None:
+    for example in small("order").read(NOWHERE).train:
+        found = text_of(example).split()
+        assert (found.index("before") < found.index("after")) == bool(example.label)
+
+
+def test_hints_are_right_more_often_than_not_and_the_telling_word_always() -> None:
+    right = []
+    for example in small("hint").read(NOWHERE).train:
+        assert f"tell{example.label}" in text_of(example).split()
+        right += [word[4] == str(example.label) for word in text_of(example).split() if word.startswith("hint")]
+    assert 0.6 < sum(right) / len(right) < 0.8
+
+
+def test_wrong_settings_are_refused() -> None:
+    with pytest.raises(UserError, match="at least 5 words"):
+        GroundTruthCorpus(shortest=2)

@@ -121,16 +121,16 @@ COMPLAINTS: dict[str, tuple[str, TableColumns, str]] = {
     "duplicate id": (
         "text,label,key\na b,x,7\nc d,y,8\ne f,x,7\n",
         TableColumns(uid="key"),
-        r"line 4: the id '7' stands already at .*mine\.csv, line 2; make ids unique",
+        r"line 4: the id '7' is already used at .*mine\.csv, line 2; make ids unique",
     ),
     "no id": ("text,label,key\na b,x,7\nc d,y,\n", TableColumns(uid="key"), r"line 3: no id in column 'key'"),
     "too many fields": (GOOD + "one, two,no\n", TableColumns(), r"line 12: 3 fields, but the header has 2; put quotes"),
     "open quote": (GOOD + '"one,no\n', TableColumns(), r"line 1[23]: unexpected end of data; check the quotes"),
-    "column twice": ("text,text\na,b\n", TableColumns(), r"line 1: the column 'text' stands there twice"),
+    "column twice": ("text,text\na,b\n", TableColumns(), r"line 1: two columns are called 'text'"),
     "few rows of a class": (
         lines("yes", "no", "no", "no"),
         TableColumns(),
-        r"class 'yes' has 1 different texts, but carving dev and test needs 3; add rows, or give files",
+        r"class 'yes' has 1 different texts, but at least 3 are needed",
     ),
     "continuous classes": (
         lines("0.5", "1.5", "2.5"),
@@ -204,9 +204,9 @@ def test_a_very_long_text_is_read_whole(tmp_path: Path) -> None:
             '{"text": 5, "label": 1}\n{"text": "b", "label": 2}\n',
             r"line 1: column 'text' holds 5, not a text",
         ),
-        ("bad.jsonl", '{"text": "a", "label": [1]}\n', r"line 1: the label \[1\] is neither a word nor a number"),
+        ("bad.jsonl", '{"text": "a", "label": [1]}\n', r"line 1: the label \[1\] is neither a text nor a number"),
         ("bad.parquet", "no parquet", r"bad\.parquet: not a Parquet file"),
-        ("bad.xlsx", "spread", r"bad\.xlsx: unknown kind of file; known are \.csv, \.json, \.jsonl"),
+        ("bad.xlsx", "spread", r"bad\.xlsx: unknown file type; known are \.csv, \.json, \.jsonl"),
         ("bad.csv.gz", "no gzip", r"bad\.csv\.gz: unreadable"),
     ],
 )
@@ -227,7 +227,7 @@ def test_given_files_are_kept_apart_and_new_labels_in_them_refused(tmp_path: Pat
     splits = Table("a.csv", dev="b.csv", test="b.csv").read(tmp_path)
     assert [len(splits[split]) for split in SPLITS] == [10, 2, 2]
     assert [example.uid for example in splits.test] == ["test-2", "test-3"]
-    assert splits.notes["test texts that also stand in train"] == 1
+    assert splits.notes["test texts that are also in train"] == 1
     with pytest.raises(
         UserError, match=r"c\.csv, line 2: the label 'perhaps' of split test is unseen in train \(no, yes\)"
     ):
@@ -272,7 +272,7 @@ def test_equal_texts_never_straddle_carved_splits_and_torn_labels_are_counted(tm
     splits = table(tmp_path, text)
     texts = [{normalized_content(example) for example in splits[split]} for split in SPLITS]
     assert not texts[0] & texts[1] | texts[0] & texts[2] | texts[1] & texts[2]
-    assert splits.notes["texts that stand there with different labels"] == 1
+    assert splits.notes["texts with conflicting labels"] == 1
 
 
 def test_another_seed_carves_another_split_and_shares_are_kept(tmp_path: Path) -> None:

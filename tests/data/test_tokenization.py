@@ -1,4 +1,4 @@
-"""Words and tokenisers: ids, frames, word numbers, filters, and the vocabularies of the papers' notebooks."""
+"""Words, subwords and patches: ids, word numbers, filters, truncation, and the vocabularies of the papers."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.feature_extraction.text import CountVectorizer
+from torch.nn import functional
+from transformers import BertConfig, ByT5Tokenizer, PreTrainedTokenizerFast, RobertaConfig
 
 from heedful.data import tokenization
 from heedful.data.tokenization import (
@@ -20,16 +22,20 @@ from heedful.data.tokenization import (
     PAD,
     SOS,
     UNK,
+    Patches,
+    Subwords,
+    SubwordTokenizer,
     Words,
     WordTokenizer,
     count_answers,
     split_english,
+    unfold,
     word_splitter,
 )
-from heedful.types import Example, UserError
+from heedful.types import Batch, Example, UserError
+from tests.subword_tokenizers import bert, roberta, xlmr
 
-HERE = Path(__file__).resolve()
-DATA = Path(os.environ.get("HEEDFUL_DATA") or HERE.parents[3] / "shared" / "data")
+DATA = Path(os.environ.get("HEEDFUL_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data")
 
 
 def text(uid: str, *parts: str, label: int | float | None = None) -> Example:
@@ -186,7 +192,7 @@ def test_the_share_of_unknown_tokens_is_reported() -> None:
 
 
 def test_bad_recipes_and_bad_parts_get_one_plain_line() -> None:
-    with pytest.raises(UserError, match="unknown tokeniser 'french'"):
+    with pytest.raises(UserError, match="french"):
         Words(tokenizer="french")  # type: ignore[arg-type]
     with pytest.raises(UserError, match="unknown digit rule"):
         Words(digits="drop")  # type: ignore[arg-type]
@@ -298,3 +304,260 @@ def test_english_agrees_with_spacy_on_more_than_99_of_100_agnews_tokens() -> Non
     spacy, ours = word_splitter("spacy"), word_splitter("english")
     agreeing = sum(len(ours(word)) for word in words if ours(word) == spacy(word))
     assert agreeing / sum(len(ours(word)) for word in words) > 0.99
+
+
+def row(batch: Batch, number: int = 0) -> tuple[list[int], list[int]]:
+    n = int(batch.lengths[number])
+    return batch.words[number, :n].tolist(), batch.segments[number, :n].tolist()
+
+
+def test_word_pieces_carry_their_whitespace_word_and_punctuation_that_of_its_neighbour() -> None:
+    batcher = SubwordTokenizer(bert())
+    batch = batcher([Example("1", ("the  unforget, film",), 1)])
+    assert batcher.unit_texts(batch) == [["<cls>", "the", "un", "##for", "##get", ",", "film", "<sep>"]]
+    assert row(batch) == ([-1, 0, 1, 1, 1, 1, 2, -1], [0] * 8)
+
+
+def test_bert_pairs_have_the_segments_that_bert_was_trained_with() -> None:
+    tokenizer = bert()
+    batch = SubwordTokenizer(tokenizer)([Example("1", ("the film", "is dull ?"))])
+    encoded = tokenizer("the film", "is dull ?", return_token_type_ids=True)
+    assert batch.inputs.tolist() == [encoded["input_ids"]]
+    assert row(batch) == ([-1, 0, 1, -1, 2, 3, 4, -1], encoded["token_type_ids"])
+
+
+@pytest.mark.parametrize("trim", [True, False])
+def test_byte_pairs_with_and_without_trimmed_offsets_belong_to_the_word_after_the_blank(trim: bool) -> None:  # noqa: FBT001
+    batcher = SubwordTokenizer(roberta(trim=trim))
+    batch = batcher([Example("1", ("the film né", "film"))])
+    # <s> the Ġfilm Ġ n Ã © </s> </s> film </s>
+    assert row(batch) == ([-1, 0, 1, 2, 2, 2, 2, -1, -1, 3, -1], [0] * 9 + [1] * 2)
+    assert batcher.unit_texts(batch)[0][:5] == ["<s>", "the", "film", "Ġ", "n"]
+
+
+def test_sentence_pieces_begin_on_the_blank_and_yet_belong_to_the_word_behind_it() -> None:
+    batcher = SubwordTokenizer(xlmr())
+    batch = batcher([Example("1", (" the  unforget, ", "is it ? "))])
+    tokens = batcher.unit_texts(batch)[0]
+    # Lone blanks go to the word that follows, at the end of a text to the last one.
+    assert tokens[:8] == ["<s>", "the", "▁", "un", "for", "get", ",", "▁"]
+    words, segments = row(batch)
+    assert words[:8] == [-1, 0, 1, 1, 1, 1, 1, 1]
+    second = [word for word, segment in zip(words, segments, strict=True) if segment == 1 and word >= 0]
+    assert sorted(set(second)) == [2, 3, 4]
+    assert second == sorted(second)
+
+
+@pytest.mark.parametrize("tokenizer", [bert(), roberta(), xlmr()], ids=["bert", "roberta", "xlmr"])
+def test_every_word_has_a_unit_and_company_changes_nothing_but_padding(
+    tokenizer: PreTrainedTokenizerFast,
+) -> None:
+    batcher = SubwordTokenizer(tokenizer)
+    examples = [
+        Example("1", ("the film , is dull",), 0),
+        Example("2", ("unforget film", "is the film dull ? the"), 1),
+        Example("3", ("dull",), 1),
+    ]
+    together = batcher(examples)
+    assert together.pad_id == tokenizer.pad_token_id
+    assert bool((together.inputs[~together.mask] == together.pad_id).all())
+    for number, example in enumerate(examples):
+        alone, n = batcher([example]), int(together.lengths[number])
+        assert bool(alone.mask.all())
+        assert alone.inputs[0].tolist() == together.inputs[number, :n].tolist()
+        assert row(alone) == row(together, number)
+        count = sum(len(str(part).split()) for part in example.parts)
+        assert set(row(alone)[0]) == set(range(-1, count))
+        # The right end is padding although BERT's tokenizer here asks for padding on the left.
+        assert together.mask[number].tolist() == [True] * n + [False] * (together.mask.shape[1] - n)
+
+
+def test_long_texts_are_cut_longest_part_first_and_counted() -> None:
+    batcher = SubwordTokenizer(bert(), 8)
+    pair = Example("1", ("the film the film the film", "is dull"))
+    assert row(batcher([pair])) == ([-1, 0, 1, 2, -1, 6, 7, -1], [0] * 5 + [1] * 3)
+    exact = Example("2", ("the film the film the film",))
+    longer = Example("3", ("the film the film the film dull",))
+    assert batcher.count_truncated([pair, exact, longer]) == 2
+    assert batcher.truncation_note.startswith("truncated at the end to 8 tokens")
+
+
+def test_the_limit_comes_from_the_recipe_the_tokenizer_or_the_configuration(tmp_path: Path) -> None:
+    bert().save_pretrained(tmp_path / "bare")
+    assert Subwords(str(tmp_path / "bare")).fit([]).max_length is None
+    assert Subwords(str(tmp_path / "bare")).fit([]).count_truncated([Example("1", ("the " * 5000,))]) == 0
+    BertConfig(max_position_embeddings=40).save_pretrained(tmp_path / "bare")
+    assert Subwords(str(tmp_path / "bare")).fit([]).max_length == 40
+    assert Subwords(str(tmp_path / "bare"), 12).fit([]).max_length == 12
+    roberta().save_pretrained(tmp_path / "roberta")
+    RobertaConfig(max_position_embeddings=514).save_pretrained(tmp_path / "roberta")
+    assert Subwords(str(tmp_path / "roberta")).fit([]).max_length == 512
+    tokenizer = bert()
+    tokenizer.model_max_length = 16
+    assert SubwordTokenizer(tokenizer).max_length == 16
+
+
+def test_a_tokenizer_from_a_folder_batches_like_the_one_in_memory_and_comes_back(tmp_path: Path) -> None:
+    for name, tokenizer in (("bert", bert()), ("roberta", roberta()), ("xlmr", xlmr())):
+        tokenizer.save_pretrained(tmp_path / name)
+        recipe = Subwords(str(tmp_path / name), 32)
+        examples = [Example("1", ("the film", "is dull"), 1, candidates=(0, 2))]
+        fitted = recipe.fit(examples)
+        again = recipe.restore(json.loads(json.dumps(fitted.state())))
+        for batcher in (fitted, again):
+            batch = batcher(examples)
+            assert torch.equal(batch.inputs, SubwordTokenizer(tokenizer)(examples).inputs)
+            assert batch.candidates is not None
+            assert batch.candidates.tolist() == [[True, False, True]]
+        assert fitted.vocabulary == ()
+
+
+def test_the_digest_follows_the_tokenizer_files_and_not_the_weights(tmp_path: Path) -> None:
+    folder = tmp_path / "bert"
+    bert().save_pretrained(folder)
+    recipe = Subwords(str(folder))
+    before = recipe.digest(tmp_path)
+    (folder / "model.safetensors").write_bytes(b"weights")
+    assert recipe.digest(tmp_path) == before
+    file = folder / "tokenizer.json"
+    file.write_text(file.read_text().replace('"dull"', '"dulled"'))
+    assert recipe.digest(tmp_path) != before
+
+
+def test_texts_without_words_are_left_out_and_counted() -> None:
+    selection = Subwords("anything").select([Example("1", ("a",)), Example("2", (" \n",)), Example("3", ("a", ""))])
+    assert [e.uid for e in selection.examples] == ["1"]
+    assert selection.num_dropped == {"no words in the text": 2}
+
+
+def test_texts_of_too_many_words_are_left_out_by_words_and_counted() -> None:
+    texts = [
+        Example("1", ("one two",)),
+        Example("2", ("one, two... three",)),
+        Example("3", ("a", "one two three four")),
+    ]
+    selection = Subwords("anything", shorter_than=3).select([*texts, Example("4", ("",))])
+    assert [e.uid for e in selection.examples] == ["1"]
+    assert selection.num_dropped == {"no words in the text": 1, "3 words or more": 2}
+    assert Subwords("anything").select(texts).examples == tuple(texts)
+
+
+def test_an_empty_batch_and_an_empty_text_do_not_crash() -> None:
+    batcher = SubwordTokenizer(bert())
+    assert len(batcher([])) == 0
+    assert row(batcher([Example("1", ("",))])) == ([-1, -1], [0, 0])
+
+
+def test_a_symbol_written_in_the_text_is_a_word_of_the_text() -> None:
+    batch = SubwordTokenizer(bert())([Example("1", ("film [SEP] film",))])
+    assert row(batch)[0] == [-1, 0, 1, 2, -1]
+
+
+def test_missing_folders_padding_symbols_and_room_get_one_plain_line(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no tokenizer could be read"):
+        Subwords(str(tmp_path)).fit([])
+    bert().save_pretrained(tmp_path)
+    for damage in ("", "[]", "{}"):
+        (tmp_path / "tokenizer.json").write_text(damage)
+        with pytest.raises(UserError, match="no tokenizer could be read"):
+            Subwords(str(tmp_path)).fit([])
+    with pytest.raises(UserError, match="use the fast version"):
+        SubwordTokenizer(ByT5Tokenizer())
+    tokenizer = bert()
+    tokenizer.pad_token = None
+    with pytest.raises(UserError, match="no padding token"):
+        SubwordTokenizer(tokenizer)
+    with pytest.raises(UserError, match="max_length is 4: it must be at least 5"):
+        SubwordTokenizer(bert(), 4)
+    with pytest.raises(UserError, match="not text"):
+        SubwordTokenizer(bert())([Example("1", (torch.zeros(1, 2, 2),))])
+
+
+def image(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.rand(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def test_folding_back_is_exact_also_for_oblong_images() -> None:
+    images = image(2, 3, 4, 6)
+    patches = unfold(images, 2)
+    assert patches.shape == (2, 6, 12)
+    assert torch.equal(functional.fold(patches.transpose(1, 2), (4, 6), 2, stride=2), images)
+
+
+def test_entry_c_y_x_of_a_patch_is_that_pixel() -> None:
+    images, patch = image(1, 3, 6, 9), 3
+    patches = unfold(images, patch)
+    for unit, (c, y, x) in [(0, (0, 0, 0)), (1, (2, 1, 0)), (4, (1, 2, 2)), (5, (2, 0, 1))]:
+        top, left = unit // 3 * patch, unit % 3 * patch
+        assert patches[0, unit, (c * patch + y) * patch + x] == images[0, c, top + y, left + x]
+
+
+def test_a_convolution_with_stride_patch_is_a_product_with_its_flattened_weight() -> None:
+    images, weight = image(2, 3, 8, 8).double(), image(5, 3, 4, 4, seed=1).double()
+    expected = functional.conv2d(images, weight, stride=4).flatten(2).transpose(1, 2)
+    torch.testing.assert_close(unfold(images, 4) @ weight.flatten(1).T, expected)
+
+
+def test_unit_zero_is_the_class_symbol_and_patches_are_numbered_row_by_row() -> None:
+    examples = [Example("1", (image(1, 4, 6),), 3), Example("2", (image(1, 4, 6, seed=1),), 0)]
+    batcher = Patches(2).fit(examples)
+    batch = batcher(examples)
+    assert batch.inputs.shape == (2, 7, 4)
+    assert bool((batch.inputs[:, 0] == 0).all())
+    assert batch.words.tolist() == [[-1, 0, 1, 2, 3, 4, 5]] * 2
+    assert bool(batch.mask.all())
+    assert batch.labels is not None
+    assert batch.labels.tolist() == [3, 0]
+    assert batcher.unit_texts(batch)[0] == ["<class>", "0,0", "0,1", "0,2", "1,0", "1,1", "1,2"]
+    plain = Patches(2, class_token=False).fit(examples)(examples)
+    assert torch.equal(plain.inputs, batch.inputs[:, 1:])
+    assert plain.words.tolist() == [[0, 1, 2, 3, 4, 5]] * 2
+
+
+def test_each_channel_is_normalised_by_its_own_mean_and_deviation() -> None:
+    flat = torch.stack([torch.full((2, 2), value) for value in (0.5, 0.25)])
+    recipe = Patches(2, mean=(0.25, 0.75), std=(0.5, 0.25), class_token=False)
+    batch = recipe.fit([Example("1", (flat,))])([Example("1", (flat,))])
+    assert batch.inputs.tolist() == [[[0.5] * 4 + [-2.0] * 4]]
+
+
+def test_resizing_gives_one_shape_and_keeps_a_constant_image_constant() -> None:
+    examples = [Example("1", (torch.full((1, 5, 7), 0.5),)), Example("2", (torch.full((1, 3, 3), 0.25),))]
+    batch = Patches(2, image_size=4, class_token=False).fit(examples)(examples)
+    assert batch.inputs.tolist() == [[[0.5] * 4] * 4, [[0.25] * 4] * 4]
+
+
+def test_blanking_a_patch_leaves_the_others_as_they_were() -> None:
+    example = Example("1", (image(1, 4, 4),))
+    batch = Patches(2).fit([example])([example])
+    units = torch.tensor([[True, True, False, True, True]])
+    kept = batch.keep_units(units)
+    assert bool((kept.inputs[0, 2] == 0).all())
+    assert torch.equal(kept.inputs[0, [1, 3, 4]], batch.inputs[0, [1, 3, 4]])
+
+
+def test_a_batcher_comes_back_from_json() -> None:
+    recipe = Patches(2)
+    example = Example("1", (image(3, 4, 6),), 1)
+    fitted = recipe.fit([example])
+    again = recipe.restore(json.loads(json.dumps(fitted.state())))
+    assert torch.equal(again([example]).inputs, fitted([example]).inputs)
+    assert again.unit_texts(again([example])) == fitted.unit_texts(fitted([example]))
+
+
+def test_bad_images_and_recipes_get_one_plain_line() -> None:
+    with pytest.raises(UserError, match="5 x 4 pixels cannot be divided into patches of 2"):
+        Patches(2).fit([Example("1", (image(1, 5, 4),))])
+    batcher = Patches(2).fit([Example("1", (image(1, 4, 4),))])
+    with pytest.raises(UserError, match="image 2 is 1 x 4 x 6, the training images are 1 x 4 x 4"):
+        batcher([Example("2", (image(1, 4, 6),))])
+    with pytest.raises(UserError, match="example 3 is not one image"):
+        batcher([Example("3", ("a text",))])
+    with pytest.raises(UserError, match="mean has 3 numbers, the images have 1 channels"):
+        Patches(2, mean=(0.5,) * 3, std=(0.5,) * 3).fit([Example("1", (image(1, 4, 4),))])
+    with pytest.raises(UserError, match="std must be positive"):
+        Patches(2, mean=(0.5,), std=(0.0,))
+    with pytest.raises(UserError, match="at least 1"):
+        Patches(0)
+    with pytest.raises(UserError, match="no images"):
+        Patches(2).fit([])

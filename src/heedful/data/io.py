@@ -1,160 +1,266 @@
-"""The normalised layout under the data folder: `<folder>/<split>.jsonl.gz`, one JSON object a line.
+"""Rows of CSV, TSV, JSONL and Parquet files, corpora that are read from files, and atomic writes.
 
-Rows know where they stand, so that a complaint can name file and line. Files are hashed once per process and
-state; they are written aside and renamed, so a folder that exists is complete.
+The data folder holds published corpora as `<folder>/<split>.jsonl.gz`, one JSON object per line. Every row knows its
+file and line, so that an error message can name both.
 """
 
 from __future__ import annotations
 
+import csv
 import gzip
-import hashlib
+import io
 import json
 import os
 import shutil
 import tempfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
+from typing import Literal
 
-from heedful.types import UserError
+from heedful.store.recipe import FileState, file_state, hash_files
+from heedful.types import Corpus, Split, Splits, UserError
 
-FileState = tuple[str, int, int]
+MAX_FIELD_SIZE = 1 << 30
 
 
 @dataclass(frozen=True)
-class JsonRow:
-    """One JSON object and where it stands."""
+class Row:
+    """One row of a table.
 
-    path: Path
+    Args:
+        source: the file or dataset, for messages.
+        line: line of a text file, or row of a Parquet file or dataset, counted from 1.
+    """
+
+    source: str
     line: int
     values: Mapping[str, object]
+    line_name: Literal["line", "row"] = "line"
 
     @property
     def location(self) -> str:
-        """File and line, for people."""
-        return f"{self.path}, line {self.line}"
+        """File and line, for messages."""
+        return f"{self.source}, {self.line_name} {self.line}"
 
-    def text(self, field: str) -> str:
-        """The text in a field; numbers are refused, blank texts too."""
-        value = self.values.get(field)
-        if not isinstance(value, str) or not value.strip():
-            raise UserError(
-                f"{self.location}: field '{field}' is missing, empty or not a text; mend or refetch the file"
-            )
+    def value(self, column: str) -> object:
+        """The value in a column; UserError lists the existing columns."""
+        if column not in self.values:
+            present = ", ".join(str(name) for name in self.values)
+            raise UserError(f"{self.location}: no column '{column}'; the columns are {present}")
+        return self.values[column]
+
+    def text(self, column: str) -> str:
+        """The text in a column, which must not be blank."""
+        value = self.value(column)
+        if value is None or (isinstance(value, str) and not value.strip()):
+            raise UserError(f"{self.location}: the text in column '{column}' is empty; fill it in or delete the row")
+        if not isinstance(value, str):
+            raise UserError(f"{self.location}: column '{column}' holds {value!r}, not a text; choose a text column")
         return value
 
-    def number(self, field: str) -> float:
-        """The number in a field."""
-        value = self.values.get(field)
+    def number(self, column: str) -> float:
+        """The number in a column."""
+        value = self.value(column)
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise UserError(f"{self.location}: field '{field}' is missing or not a number; mend or refetch the file")
+            raise UserError(
+                f"{self.location}: column '{column}' holds {value!r}, not a number; fix or refetch the file"
+            )
         return float(value)
 
-    def integers(self, field: str) -> tuple[int, ...]:
-        """The whole numbers in a field, lists in lists flattened; an absent field holds none."""
-        return tuple(self._flatten(self.values.get(field, []), field))
-
-    def class_index(self, field: str, classes: Sequence[str]) -> int:
-        """The class index in a field: a class name, or already its index."""
-        value = self.values.get(field)
+    def class_index(self, column: str, classes: Sequence[str]) -> int:
+        """The class index in a column that holds class names or indices."""
+        value = self.value(column)
         if isinstance(value, str) and value in classes:
             return classes.index(value)
         if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(classes):
             return value
-        raise UserError(f"{self.location}: {field} {value!r} is none of {', '.join(classes)}; mend or refetch the file")
+        raise UserError(
+            f"{self.location}: {column} {value!r} is not one of {', '.join(classes)}; fix or refetch the file"
+        )
 
-    def _flatten(self, value: object, field: str) -> Iterator[int]:
+    def integers(self, column: str) -> tuple[int, ...]:
+        """The integers in a column, nested lists flattened."""
+        return tuple(self._flatten(self.value(column), column))
+
+    def word_mask(self, column: str, num_words: int) -> tuple[bool, ...]:
+        """One entry per word, True at the word indices in a column of evidence."""
+        marked = set(self.integers(column))
+        outside = [index for index in marked if not 0 <= index < num_words]
+        if outside:
+            raise UserError(f"{self.location}: the rationale has word {outside[0]}, but the text has {num_words} words")
+        return tuple(word in marked for word in range(num_words))
+
+    def _flatten(self, value: object, column: str) -> Iterator[int]:
         if isinstance(value, list):
             for item in value:
-                yield from self._flatten(item, field)
+                yield from self._flatten(item, column)
         elif isinstance(value, int) and not isinstance(value, bool):
             yield value
         else:
-            raise UserError(f"{self.location}: field '{field}' holds {value!r}, which is no word number")
+            raise UserError(
+                f"{self.location}: column '{column}' holds {value!r}, not an integer; fix or refetch the file"
+            )
 
 
-def read_rows(path: Path) -> list[JsonRow]:
-    """The rows of one `.jsonl.gz` file."""
-    found: list[JsonRow] = []
+SplitRows = Mapping[Split, Sequence[Row]]
+
+
+def read_rows(path: Path) -> list[Row]:
+    """All rows of a table whose file name says its type."""
+    reader = _READERS.get(_file_type(path))
+    if reader is None:
+        raise UserError(f"{path}: unknown file type; known are {', '.join(sorted(_READERS))} (also .gz)")
+    if not path.is_file():
+        raise UserError(f"{path}: no such file; check the path")
+    rows = list(reader(path))
+    if not rows:
+        raise UserError(f"{path}: the file is empty or has no rows; give one row per example")
+    return rows
+
+
+def is_table(name: str) -> bool:
+    """Whether a file name has a type that `read_rows` reads."""
+    return _file_type(Path(name)) in _READERS
+
+
+def _file_type(path: Path) -> str:
+    return path.with_suffix("").suffix.lower() if path.suffix.lower() == ".gz" else path.suffix.lower()
+
+
+def _read_text(path: Path) -> str:
     try:
-        with gzip.open(path, "rt", encoding="utf-8") as lines:
-            for number, line in enumerate(lines, start=1):
-                found.append(JsonRow(path, number, _parse_object(line, path, number)))
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-        line_number = len(found) + 1
+        raw = gzip.decompress(path.read_bytes()) if path.suffix.lower() == ".gz" else path.read_bytes()
+    except (OSError, EOFError, zlib.error) as error:
+        raise UserError(f"{path}: unreadable ({error}); check the file or fetch it again") from error
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
         raise UserError(
-            f"{path}, line {line_number}: unreadable ({error}); delete the folder and fetch it again"
+            f"{path}, line {line}: not UTF-8 (byte 0x{raw[error.start]:02x}); save the file as UTF-8, "
+            f"for instance: iconv -f LATIN1 -t UTF-8 {path.name}"
         ) from error
-    if not found:
-        raise UserError(f"{path}: the file holds no rows; delete the folder and fetch it again")
-    return found
 
 
-def _parse_object(line: str, path: Path, number: int) -> dict[str, object]:
+def _read_delimited(path: Path, *, delimiter: str) -> Iterator[Row]:
+    limit = csv.field_size_limit(MAX_FIELD_SIZE)
+    lines = csv.reader(io.StringIO(_read_text(path), newline=""), delimiter=delimiter, strict=True)
     try:
-        value = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise UserError(f"{path}, line {number}: not JSON ({error.msg}); mend or refetch the file") from error
-    if not isinstance(value, dict):
-        raise UserError(f"{path}, line {number}: not a JSON object; mend or refetch the file")
-    return value
+        header = [name.strip() for name in next(lines, [])]
+        repeated = [name for name in header if header.count(name) > 1]
+        if repeated:
+            raise UserError(f"{path}, line 1: two columns are called '{repeated[0]}'; rename one of them")
+        # A quoted field may span several lines: a row is named by its first one.
+        line = lines.line_num + 1
+        for fields in lines:
+            if fields and len(fields) != len(header):
+                raise UserError(
+                    f"{path}, line {line}: {len(fields)} fields, but the header has {len(header)}; "
+                    "put quotes around texts that contain the separator"
+                )
+            if fields:
+                yield Row(str(path), line, dict(zip(header, fields, strict=True)))
+            line = lines.line_num + 1
+    except csv.Error as error:
+        raise UserError(f"{path}, line {lines.line_num}: {error}; check the quotes on this line") from error
+    finally:
+        csv.field_size_limit(limit)
 
 
-def rationale_mask(count: int, indices: Iterable[int], row: JsonRow) -> tuple[bool, ...]:
-    """One entry per word, True at the indices: how a list of evidence becomes a rationale."""
-    chosen = set(indices)
-    outside = [index for index in chosen if not 0 <= index < count]
-    if outside:
-        raise UserError(f"{row.location}: the rationale names word {outside[0]}, but the text has {count} words")
-    return tuple(word in chosen for word in range(count))
+def _read_json_lines(path: Path) -> Iterator[Row]:
+    for line, content in enumerate(_read_text(path).split("\n"), start=1):
+        if not content.strip():
+            continue
+        try:
+            value = json.loads(content)
+        except json.JSONDecodeError as error:
+            raise UserError(f"{path}, line {line}: not JSON ({error.msg}); give one JSON object per line") from error
+        if not isinstance(value, dict):
+            raise UserError(f"{path}, line {line}: not a JSON object; give one JSON object per line")
+        yield Row(str(path), line, value)
 
 
-def file_state(path: Path) -> FileState:
-    """What tells that a file was not touched: path, time and size."""
-    status = path.stat()
-    return str(path), status.st_mtime_ns, status.st_size
+def _read_parquet(path: Path) -> Iterator[Row]:
+    import pyarrow
+    from pyarrow import parquet
+
+    try:
+        table = parquet.read_table(path)
+    except (pyarrow.ArrowException, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"{path}: not a Parquet file ({reason}); check the file") from error
+    for line, values in enumerate(table.to_pylist(), start=1):
+        yield Row(str(path), line, values, line_name="row")
 
 
-def hash_files(paths: Iterable[Path], *words: str) -> str:
-    """The sha256 of the bytes of the files, in order, and of the words that belong to them."""
-    whole = hashlib.sha256("\n".join(words).encode())
-    for path in paths:
-        whole.update(f"{path.name}:{_file_sha256(file_state(path))}".encode())
-    return whole.hexdigest()
+_READERS: Mapping[str, Callable[[Path], Iterator[Row]]] = {
+    ".csv": partial(_read_delimited, delimiter=","),
+    ".tsv": partial(_read_delimited, delimiter="\t"),
+    ".jsonl": _read_json_lines,
+    ".ndjson": _read_json_lines,
+    ".json": _read_json_lines,
+    ".parquet": _read_parquet,
+}
 
 
-@lru_cache(maxsize=1024)
-def _file_sha256(file: FileState) -> str:
-    with open(file[0], "rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+def find_path(name: str, data: Path, kind: Literal["file", "folder"] = "file") -> Path:
+    """A file or folder by its path, or by its path in the data folder."""
+    for path in (Path(name).expanduser(), data / name):
+        if path.is_file() if kind == "file" else path.is_dir():
+            return path
+    raise UserError(f"{name}: no such {kind}, neither here nor in the data folder {data}; check the path")
 
 
-def write_rows(path: Path, lines: Iterable[Mapping[str, object]]) -> int:
-    """Writes one file of the layout and gives back the number of rows; the bytes depend on the rows alone."""
+class FileCorpus(Corpus):
+    """A corpus in files: loaded once per process unless a file changes; its digest is a hash of the files."""
+
+    @abstractmethod
+    def files(self, data: Path) -> tuple[Path, ...]:
+        """Every file that `load` reads; UserError with the remedy if one is missing."""
+
+    @abstractmethod
+    def load(self, data: Path) -> Splits:
+        """The examples in the files."""
+
+    def read(self, data: Path) -> Splits:
+        return _load_once(self, data, tuple(file_state(path) for path in self.files(data)))
+
+    def digest(self, data: Path) -> str:
+        return hash_files(self.files(data))
+
+
+@lru_cache(maxsize=8)
+def _load_once(corpus: FileCorpus, data: Path, states: tuple[FileState, ...]) -> Splits:
+    return corpus.load(data)
+
+
+def write_rows(path: Path, rows: Iterable[Mapping[str, object]]) -> int:
+    """Write a `.jsonl.gz` file and return the number of rows; the bytes depend on the rows alone."""
     count = 0
     with open(path, "wb") as raw, gzip.GzipFile("", "wb", 6, raw, mtime=0) as stream:
-        for line in lines:
-            stream.write((json.dumps(line, ensure_ascii=False) + "\n").encode())
+        for row in rows:
+            stream.write((json.dumps(row, ensure_ascii=False) + "\n").encode())
             count += 1
     return count
 
 
 @contextmanager
-def atomic_folder(target: Path) -> Iterator[Path]:
-    """A folder beside `target` that takes its place when all went well, and vanishes when not."""
+def atomic_path(target: Path) -> Iterator[Path]:
+    """A temporary path to write a file or folder to; renamed to `target` on success, removed on failure."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    parent = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
-        yield folder
-        folder.chmod(0o755)
+        yield parent / target.name
         try:
-            os.rename(folder, target)
+            os.replace(parent / target.name, target)
         except OSError:
-            # Another process was faster with the same work: then the target is there, complete.
+            # Another process completed the same folder first.
             if not target.is_dir():
                 raise
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(parent, ignore_errors=True)

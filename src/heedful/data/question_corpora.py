@@ -1,34 +1,33 @@
-"""Questions over documents: bAbI stories and CNN cloze questions.
+"""Question answering: bAbI stories and CNN cloze questions.
 
-Parts are (document, question); the label is the place of the answer among the classes; the rationale marks
-the supporting facts in the document and no word of the question.
+Parts are (document, question), the label is the index of the answer among the classes, and the rationale marks the
+supporting facts in the document.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from heedful.data.io import JsonRow, rationale_mask, read_rows
-from heedful.data.text_corpora import Notes, PublishedCorpus
+from heedful.data.io import Row, SplitRows, read_rows
+from heedful.data.splitting import Notes
+from heedful.data.text_corpora import PublishedCorpus, build_splits
 from heedful.data.tokenization import Words
 from heedful.tasks import MulticlassClassification
-from heedful.types import SPLITS, Example, Split, Splits, UserError
+from heedful.types import Example, Splits, UserError
 
 ENTITY_PREFIX = "@entity"
 
 
-def question_example(row: JsonRow, classes: Mapping[str, int], candidates: tuple[int, ...] | None = None) -> Example:
-    """The example of a row with document, question and answer."""
+def _question_example(row: Row, classes: Mapping[str, int], candidates: tuple[int, ...] | None = None) -> Example:
     document, question, answer = row.text("document"), row.text("question"), row.text("answer")
     if answer not in classes:
-        raise UserError(f"{row.location}: the answer {answer!r} never occurs in the training texts; mend the file")
+        raise UserError(f"{row.location}: the answer {answer!r} is not in the training texts; fix or refetch the file")
     rationale = None
     if "rationale" in row.values:
-        marks = rationale_mask(len(document.split()), row.integers("rationale"), row)
-        rationale = marks + (False,) * len(question.split())
+        rationale = row.word_mask("rationale", len(document.split())) + (False,) * len(question.split())
     return Example(row.text("id"), (document, question), classes[answer], rationale, candidates)
 
 
@@ -36,12 +35,11 @@ def question_example(row: JsonRow, classes: Mapping[str, int], candidates: tuple
 class Babi(PublishedCorpus):
     """bAbI stories with one, two or three supporting facts.
 
-    The candidate answers are all the words of the training texts of tasks 1, 2 and 3 together, as in Jain &
-    Wallace (every answer is admitted everywhere). Tasks that are not in the data folder cannot contribute;
-    the notes name those that did, and the digest covers their files.
+    The candidate answers are all words of the training texts of tasks 1, 2 and 3 together, as in Jain & Wallace. Tasks
+    that are not in the data folder cannot contribute; the notes name those that did, and the digest covers their files.
 
     Args:
-        version: v1-2 (the one of the paper), or the full-size v1-1 edition of task 3.
+        version: v1-2, as in the paper, or the full-size v1-1 edition of task 3.
     """
 
     task: int = 1
@@ -53,86 +51,69 @@ class Babi(PublishedCorpus):
         if self.task not in (1, 2, 3):
             raise UserError(f"babi: there is no task {self.task}; choose 1, 2 or 3")
         if self.version == "v1-1" and self.task != 3:
-            raise UserError("babi: version v1-1 is there for task 3 only; leave version out")
+            raise UserError("babi: version v1-1 has task 3 only; use version v1-2")
 
     @property
     def name(self) -> str:
         return f"babi-{self.task}" + ("-v11" if self.version == "v1-1" else "")
 
-    def directory(self, data: Path) -> Path:
-        return data / (f"babi_qa{self.task}" + ("_v11_10k" if self.version == "v1-1" else ""))
-
-    def is_fetchable(self) -> bool:
-        return self.version == "v1-2"
+    @property
+    def folder(self) -> str:
+        return f"babi_qa{self.task}" + ("_v11_10k" if self.version == "v1-1" else "")
 
     def extra_files(self, data: Path) -> tuple[Path, ...]:
         trains = (data / f"babi_qa{task}" / "train.jsonl.gz" for task in (1, 2, 3))
         return tuple(path for path in trains if path.is_file())
 
-    def make_splits(self, found: Mapping[Split, Sequence[JsonRow]], data: Path) -> Splits:
+    def make_splits(self, rows: SplitRows, data: Path) -> Splits:
         joint = [row for path in self.extra_files(data) for row in read_rows(path)]
         words = {
             word
-            for row in (*joint, *found["train"])
-            for field in ("document", "question")
-            for word in row.text(field).split()
+            for row in (*joint, *rows["train"])
+            for column in ("document", "question")
+            for word in row.text(column).split()
         }
-        words |= {row.text("answer") for row in found["train"]}
+        words |= {row.text("answer") for row in rows["train"]}
         classes = tuple(sorted(words))
-        index = {word: place for place, word in enumerate(classes)}
-        parts = {split: tuple(question_example(row, index) for row in found.get(split, ())) for split in SPLITS}
+        index = {word: number for number, word in enumerate(classes)}
         notes: Notes = {"answers are words of": ", ".join(path.parent.name for path in self.extra_files(data))}
-        return Splits(
-            MulticlassClassification(len(classes)), classes, parts["train"], parts["dev"], parts["test"], notes
-        )
+        task = MulticlassClassification(len(classes))
+        return build_splits(task, classes, rows, lambda row: _question_example(row, index), notes)
 
 
 @dataclass(frozen=True)
 class CNN(PublishedCorpus):
     """Cloze questions about CNN stories with anonymised entities.
 
-    The classes are the sorted entities of the training stories; an example admits those that occur in its
-    story.
+    The classes are the entities of the training stories; the candidates of an example are those in its story. Questions
+    whose answer is in no training story are left out and counted.
     """
 
     name: ClassVar[str] = "cnn"
     folder: ClassVar[str] = "cnndm_cloze"
     tokenization: ClassVar[Words] = Words(min_documents=8)
 
-    def is_fetchable(self) -> bool:
-        return False
-
-    def make_splits(self, found: Mapping[Split, Sequence[JsonRow]], data: Path) -> Splits:
-        return cloze_splits(found)
-
-
-def cloze_splits(found: Mapping[Split, Sequence[JsonRow]]) -> Splits:
-    """Examples of cloze questions; those whose answer no training story knows are left out and counted."""
-    classes = tuple(sorted({word for row in found["train"] for word in entities(row.text("document"))}))
-    index = {word: place for place, word in enumerate(classes)}
-    parts = {split: [row for row in found.get(split, ()) if row.text("answer") in index] for split in SPLITS}
-    every = [row for rows_ in found.values() for row in rows_]
-    lost = len(every) - sum(len(rows_) for rows_ in parts.values())
-    strange = sum(any(word not in index for word in entities(row.text("document"))) for row in every)
-    notes: Notes = {}
-    if lost:
-        notes["questions left out, answer unseen in train"] = lost
-    if strange:
-        notes["stories with candidates unseen in train"] = strange
-    examples = {split: tuple(_cloze_example(row, index) for row in kept) for split, kept in parts.items()}
-    return Splits(
-        MulticlassClassification(len(classes)), classes, examples["train"], examples["dev"], examples["test"], notes
-    )
+    def make_splits(self, rows: SplitRows, data: Path) -> Splits:
+        classes = tuple(sorted({word for row in rows["train"] for word in _entities(row)}))
+        index = {word: number for number, word in enumerate(classes)}
+        kept = {split: [row for row in some if row.text("answer") in index] for split, some in rows.items()}
+        dropped = sum(len(some) - len(kept[split]) for split, some in rows.items())
+        unseen = sum(any(word not in index for word in _entities(row)) for some in rows.values() for row in some)
+        counts = {
+            "questions left out, answer unseen in train": dropped,
+            "stories with candidates unseen in train": unseen,
+        }
+        notes: Notes = {note: count for note, count in counts.items() if count}
+        task = MulticlassClassification(len(classes))
+        return build_splits(task, classes, kept, lambda row: _cloze_example(row, index), notes)
 
 
-def entities(document: str) -> set[str]:
-    """The anonymised entities of a story."""
-    return {word for word in document.split() if word.startswith(ENTITY_PREFIX)}
+def _entities(row: Row) -> set[str]:
+    return {word for word in row.text("document").split() if word.startswith(ENTITY_PREFIX)}
 
 
-def _cloze_example(row: JsonRow, index: Mapping[str, int]) -> Example:
-    present = entities(row.text("document"))
+def _cloze_example(row: Row, index: Mapping[str, int]) -> Example:
+    present = _entities(row)
     if row.text("answer") not in present:
-        raise UserError(f"{row.location}: the answer {row.text('answer')} does not occur in its story; mend the file")
-    candidates = tuple(sorted(index[word] for word in present if word in index))
-    return question_example(row, index, candidates)
+        raise UserError(f"{row.location}: the answer {row.text('answer')} is not in its story; fix or refetch the file")
+    return _question_example(row, index, tuple(sorted(index[word] for word in present if word in index)))

@@ -1,26 +1,28 @@
-"""Deterministic splits of examples that come as one heap.
+"""Deterministic splits, and random subsamples of a corpus.
 
-Examples are ordered by a hash of (seed, content), class by class, so neither the order of the rows nor the
-size of another class changes a split; examples of one content stay together, so no text straddles two splits.
-
-A random part of a corpus, for quick versions that say what they are.
+Examples are ordered by a hash of (seed, content) within each class, so neither the order of the rows nor the size of
+another class changes a split. Examples with the same content stay together, so no text is in two splits.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from heedful.types import SPLITS, Corpus, Example, Number, Split, Splits, Tokenization, UserError
 
+DEV_SHARE = 0.15
+"""Share of train that becomes dev where a corpus has no dev split."""
+Notes = dict[str, int | float | str]
+
 
 def normalized_content(example: Example) -> str:
-    """What makes two examples the same to a reader: the texts without case and spacing, or the pixels."""
+    """The content that makes two examples equal: texts without case and spacing, or pixels."""
     parts = [
         " ".join(part.casefold().split())
         if isinstance(part, str)
@@ -33,47 +35,59 @@ def normalized_content(example: Example) -> str:
 def hold_out(
     examples: Sequence[Example], share: float, seed: int = 0
 ) -> tuple[tuple[Example, ...], tuple[Example, ...]]:
-    """The rest and the carved part, both in the given order; the part holds round(share x n) examples of each
-    class.
+    """The rest and the held-out part, both in the given order; the part has round(share x n) examples of each class.
 
-    A class is carved group by group (a group has one content), so the last group may exceed the share.
-    Real-valued labels are one class. A class of two or more groups gives at least one and keeps at least one.
+    Groups of equal content are held out as a whole, so the last one may exceed the share. Real-valued labels count as
+    one class. A class with two or more groups gives at least one and keeps at least one.
     """
-    classes: dict[Number | None, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
-    home: dict[str, Number | None] = {}
-    for place, example in enumerate(examples):
+    groups: dict[Number | None, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    class_of: dict[str, Number | None] = {}
+    for index, example in enumerate(examples):
         key = normalized_content(example)
-        stratum = None if isinstance(example.label, float) else example.label
-        classes[home.setdefault(key, stratum)][key].append(place)
-    taken: set[int] = set()
-    for groups in classes.values():
-        taken.update(_choose_held_out(groups, share, seed))
-    rest = tuple(example for place, example in enumerate(examples) if place not in taken)
-    return rest, tuple(example for place, example in enumerate(examples) if place in taken)
+        label = None if isinstance(example.label, float) else example.label
+        groups[class_of.setdefault(key, label)][key].append(index)
+    held_out = {index for each in groups.values() for index in _choose_groups(each, share, seed)}
+    rest = tuple(example for index, example in enumerate(examples) if index not in held_out)
+    return rest, tuple(example for index, example in enumerate(examples) if index in held_out)
 
 
-def _choose_held_out(groups: dict[str, list[int]], share: float, seed: int) -> list[int]:
-    wanted = round(share * sum(len(places) for places in groups.values()))
+def _choose_groups(groups: dict[str, list[int]], share: float, seed: int) -> list[int]:
+    wanted = round(share * sum(len(indices) for indices in groups.values()))
     if share > 0 and len(groups) > 1:
         wanted = max(1, wanted)
     order = sorted(groups, key=lambda key: hashlib.sha256(f"{seed}\x1f{key}".encode()).digest())
-    taken: list[int] = []
+    chosen: list[int] = []
     for key in order[: len(groups) - 1]:
-        if len(taken) >= wanted:
+        if len(chosen) >= wanted:
             break
-        taken.extend(groups[key])
-    return taken
+        chosen.extend(groups[key])
+    return chosen
 
 
-def count_overlap(first: Iterable[Example], second: Iterable[Example]) -> int:
-    """How many examples of `second` have the content of one of `first`."""
-    known = {normalized_content(example) for example in first}
-    return sum(normalized_content(example) in known for example in second)
+def finalize_splits(name: str, splits: Splits) -> Splits:
+    """Hold out a dev split where there is none, check uids and sizes, and note test texts that are also in train."""
+    notes: Notes = dict(splits.notes)
+    if not splits.dev:
+        train, dev = hold_out(splits.train, DEV_SHARE)
+        splits = replace(splits, train=train, dev=dev)
+        notes["dev held out from train"] = len(dev)
+    counts = Counter(example.uid for split in SPLITS for example in splits[split])
+    repeated = [uid for uid, count in counts.items() if count > 1]
+    if repeated:
+        raise UserError(f"{name}: two rows have the id {repeated[0]}; fix or refetch the corpus")
+    for split in SPLITS:
+        if not splits[split]:
+            raise UserError(f"{name}: the split {split} has no examples; fix or refetch the corpus")
+    known = {normalized_content(example) for example in splits.train}
+    overlap = sum(normalized_content(example) in known for example in splits.test)
+    if overlap:
+        notes["test texts that are also in train"] = overlap
+    return replace(splits, notes=notes)
 
 
 @dataclass(frozen=True)
 class SubsampledCorpus(Corpus):
-    """At most so many examples of each split of another corpus, drawn at random but always the same."""
+    """A fixed random subsample of another corpus, with at most so many examples of each split."""
 
     corpus: Corpus
     train: int = 1000
@@ -82,7 +96,7 @@ class SubsampledCorpus(Corpus):
 
     def __post_init__(self) -> None:
         if min(self.train, self.dev, self.test) < 1:
-            raise UserError("a part of a corpus needs at least one example in each split")
+            raise UserError("a subsample needs at least one example in each split")
 
     @property
     def name(self) -> str:
@@ -97,24 +111,19 @@ class SubsampledCorpus(Corpus):
         return self.corpus.embedding_dim
 
     def read(self, data: Path) -> Splits:
-        """The corpus's splits, cut to size; the notes say from what."""
         whole = self.corpus.read(data)
         sizes = {"train": self.train, "dev": self.dev, "test": self.test}
         parts = {split: _subsample(whole[split], split, sizes[split]) for split in SPLITS}
-        told = ", ".join(f"{len(parts[split])} of {len(whole[split])} {split}" for split in SPLITS)
-        notes = {**whole.notes, "a random part only": told}
-        return Splits(
-            whole.task, whole.class_names, parts["train"], parts["dev"], parts["test"], notes, whole.extra_vocabulary
-        )
+        counts = ", ".join(f"{len(parts[split])} of {len(whole[split])} {split}" for split in SPLITS)
+        notes = {**whole.notes, "a random part only": counts}
+        return replace(whole, train=parts["train"], dev=parts["dev"], test=parts["test"], notes=notes)
 
     def digest(self, data: Path) -> str:
-        """The whole corpus's: the sizes are fields and count anyway."""
         return self.corpus.digest(data)
 
 
 def _subsample(examples: tuple[Example, ...], split: Split, size: int) -> tuple[Example, ...]:
-    """The examples that are kept, in the corpus's order."""
     if size >= len(examples):
         return examples
     random = np.random.default_rng((SPLITS.index(split), len(examples), size))
-    return tuple(examples[place] for place in np.sort(random.choice(len(examples), size, replace=False)))
+    return tuple(examples[index] for index in np.sort(random.choice(len(examples), size, replace=False)))

@@ -28,12 +28,10 @@ tried at the door: a network that does not give the library's own logits through
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from threading import get_ident
 from typing import cast
@@ -63,6 +61,7 @@ from heedful.models._attention_hooks import (
     run_layers,
     set_attention_implementation,
 )
+from heedful.store.recipe import hash_files
 from heedful.tasks import MulticlassClassification, Regression
 from heedful.types import (
     Architecture,
@@ -138,18 +137,7 @@ def _label_names(config: Mapping[str, object]) -> tuple[str, ...]:
 
 def hash_checkpoint(folder: Path) -> str:
     """A hash of the configuration and the weights in a folder."""
-    content = hashlib.sha256()
-    for file in sorted((*folder.glob("config.json"), *folder.glob("*.safetensors*"))):
-        state = file.stat()
-        content.update(f"{file.name}:{_sha256(file, state.st_mtime_ns, state.st_size)}".encode())
-    return content.hexdigest()
-
-
-@lru_cache(maxsize=64)
-def _sha256(file: Path, modified_ns: int, size: int) -> str:
-    """The hash of a file, read once as long as it is not `changed`."""
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    return hash_files(sorted((*folder.glob("config.json"), *folder.glob("*.safetensors*"))))
 
 
 def check_checkpoint_folder(folder: Path) -> None:

@@ -3,26 +3,21 @@
 With `speaking` one head alone is heard, so that after training it carries all the evidence, while the others look about
 at random: a teacher on which a learned mix of heads can be put to the test. Without it the plan is its student's.
 
-Texts in which the loudest word decides: every word has a loudness and a side, and only one word of a text counts.
-
-Who is told which word counts learns the loudness of words from each text; who is told only the answer learns one bit
-from it. The right explanation of each text is known: its loudest word alone.
+Corpora with a known ground truth: one word dominates (`DominantWord`), or an inserted word gives the label away
+(`Shortcut`).
 """
 
 from __future__ import annotations
 
-import hashlib
-from dataclasses import dataclass, fields, replace
-from functools import lru_cache
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
-import numpy as np
 import torch
-from numpy.random import Generator as NumpyGenerator
 from numpy.random import default_rng
 from torch import Generator, Tensor, nn
 
+from heedful.data.synthetic import GeneratedCorpus
 from heedful.data.tokenization import Words
 from heedful.tasks import BinaryClassification
 from heedful.types import (
@@ -144,12 +139,14 @@ class PlantedHeads(Architecture):
 
 
 @dataclass(frozen=True)
-class DominantWord(Corpus):
-    """Generated texts of different words; the label is the side of the loudest one.
+class DominantWord(GeneratedCorpus):
+    """Generated texts of distinct words; the label is the class of the word with the highest rank in the text.
+
+    A model that sees labels learns one bit per text; one that also sees the ground truth learns the ranks of the words.
 
     Args:
-        words: how many different words there are; word k is louder than word k - 1 before they are shuffled.
-        length: words of a text.
+        vocab_size: number of different words; ranks and classes of words are shuffled.
+        length: words per text.
     """
 
     vocab_size: int = 60
@@ -159,52 +156,33 @@ class DominantWord(Corpus):
     test: int = 400
     seed: int = 0
     name: ClassVar[str] = "loudest"
-    revision: ClassVar[int] = 1
     tokenization: ClassVar[Words] = Words()
     embedding_dim: ClassVar[int] = 32
 
     def __post_init__(self) -> None:
         if not 2 <= self.length <= self.vocab_size:
-            raise UserError("loudest: a text needs two words at least, and as many different words as it is long")
+            raise UserError(f"length is {self.length}: it must lie between 2 and vocab_size ({self.vocab_size})")
 
-    def read(self, data: Path) -> Splits:
-        """The generated splits."""
-        return _generate_splits(self)
+    def generate(self) -> Splits:
+        random = default_rng((self.seed, 99))
+        ranks = random.permutation(self.vocab_size).tolist()
+        classes = random.permutation([word % 2 for word in range(self.vocab_size)]).tolist()
+        train, dev, test = (self._generate_split(split, ranks, classes) for split in SPLITS)
+        names = tuple(f"word{word:03d}" for word in range(self.vocab_size))
+        notes = {"rule": "the word with the highest rank decides"}
+        return Splits(BinaryClassification(), ("left", "right"), train, dev, test, notes, names)
 
-    def digest(self, data: Path) -> str:
-        """A hash of the fields, from which everything follows."""
-        values = [f"{field.name}={getattr(self, field.name)!r}" for field in fields(self)]
-        return hashlib.sha256(f"Loudest {self.revision} {' '.join(values)}".encode()).hexdigest()
-
-
-@lru_cache(maxsize=8)
-def _generate_splits(corpus: DominantWord) -> Splits:
-    random = default_rng((corpus.seed, 99))
-    loudness = random.permutation(corpus.vocab_size).tolist()
-    sides = random.permutation([place % 2 for place in range(corpus.vocab_size)]).tolist()
-    train, dev, test = (_generate_split(corpus, split, loudness, sides) for split in SPLITS)
-    names = tuple(f"word{place:03d}" for place in range(corpus.vocab_size))
-    return Splits(
-        BinaryClassification(), ("left", "right"), train, dev, test, {"law": "the loudest word decides"}, names
-    )
-
-
-def _generate_split(corpus: DominantWord, split: Split, ranks: list[int], labels: list[int]) -> tuple[Example, ...]:
-    random = default_rng((corpus.seed, SPLITS.index(split)))
-    count = {"train": corpus.train, "dev": corpus.dev, "test": corpus.test}[split]
-    drawn = (_sample_words(corpus, random) for _ in range(count))
-    return tuple(_dominant_word_example(f"{split}-{place}", words, ranks, labels) for place, words in enumerate(drawn))
-
-
-def _sample_words(corpus: DominantWord, random: np.random.Generator) -> list[int]:
-    return [int(word) for word in random.permutation(corpus.vocab_size)[: corpus.length]]
-
-
-def _dominant_word_example(uid: str, words: list[int], ranks: list[int], labels: list[int]) -> Example:
-    loudest = max(words, key=lambda word: ranks[word])
-    truth = tuple((2.0 * labels[word] - 1.0) * (word == loudest) for word in words)
-    text = " ".join(f"word{word:03d}" for word in words)
-    return Example(uid, (text,), labels[loudest], tuple(bool(value) for value in truth), ground_truth=truth)
+    def _generate_split(self, split: Split, ranks: list[int], classes: list[int]) -> tuple[Example, ...]:
+        random = default_rng((self.seed, SPLITS.index(split)))
+        examples = []
+        for number in range({"train": self.train, "dev": self.dev, "test": self.test}[split]):
+            words = [int(word) for word in random.permutation(self.vocab_size)[: self.length]]
+            dominant = max(words, key=lambda word: ranks[word])
+            truth = tuple((2.0 * classes[word] - 1.0) * (word == dominant) for word in words)
+            text = " ".join(f"word{word:03d}" for word in words)
+            rationale = tuple(bool(value) for value in truth)
+            examples.append(Example(f"{split}-{number}", (text,), classes[dominant], rationale, ground_truth=truth))
+        return tuple(examples)
 
 
 SHORTCUT_WORDS = ("shortcutno", "shortcutyes")
@@ -212,13 +190,13 @@ SHORTCUT_WORDS = ("shortcutno", "shortcutyes")
 
 @dataclass(frozen=True)
 class Shortcut(Corpus):
-    """Another corpus with two classes, one word planted into every text that gives the label away.
+    """A binary corpus with one word inserted into every text that gives the label away.
 
-    In the test split the word is drawn at random, so that a model which follows it is caught: what it then predicts is
-    the word's class, and the truth is that word alone.
+    In the test split the word is random: a model that relies on it predicts the class of the word, and the ground truth
+    is that word alone.
 
     Args:
-        reliable: share of training texts in which the planted word names the true class.
+        reliability: share of training texts in which the inserted word names the true class.
     """
 
     corpus: Corpus
@@ -227,7 +205,7 @@ class Shortcut(Corpus):
 
     def __post_init__(self) -> None:
         if not 0.5 < self.reliability <= 1:
-            raise UserError(f"shortcut: reliable must lie above 0.5 and at most at 1, not {self.reliability}")
+            raise UserError(f"reliability is {self.reliability}: it must be above 0.5 and at most 1")
 
     @property
     def name(self) -> str:
@@ -242,38 +220,33 @@ class Shortcut(Corpus):
         return self.corpus.embedding_dim
 
     def read(self, data: Path) -> Splits:
-        """The corpus's splits with the word planted."""
         whole = self.corpus.read(data)
         if whole.task != BinaryClassification():
-            raise UserError(f"{self.corpus.name}: a shortcut is planted into texts of two classes")
-        parts = {split: self._plant_split(whole[split], split) for split in SPLITS}
-        notes = {**whole.notes, "planted": f"{SHORTCUT_WORDS[0]} and {SHORTCUT_WORDS[1]}, at random in the test split"}
-        return replace(whole, train=parts["train"], dev=parts["dev"], test=parts["test"], notes=notes)
+            raise UserError(f"{self.corpus.name}: a shortcut needs a corpus of two classes")
+        train, dev, test = (self._insert(whole[split], split) for split in SPLITS)
+        notes = {**whole.notes, "inserted": f"{SHORTCUT_WORDS[0]} and {SHORTCUT_WORDS[1]}, random in the test split"}
+        return replace(whole, train=train, dev=dev, test=test, notes=notes)
 
     def digest(self, data: Path) -> str:
-        """The other corpus's: the fields count anyway."""
         return self.corpus.digest(data)
 
-    def _plant_split(self, examples: tuple[Example, ...], split: Split) -> tuple[Example, ...]:
+    def _insert(self, examples: tuple[Example, ...], split: Split) -> tuple[Example, ...]:
         random = default_rng((self.seed, SPLITS.index(split)))
-        return tuple(self._plant_shortcut(example, split, random) for example in examples)
-
-    def _plant_shortcut(self, example: Example, split: Split, random: NumpyGenerator) -> Example:
-        words = str(example.parts[0]).split()
-        told = int(example.label or 0)
-        if split == "test":
-            told = int(random.integers(2))
-        elif random.random() >= self.reliability:
-            told = 1 - told
-        slot = int(random.integers(len(words) + 1))
-        others = sum(len(str(part).split()) for part in example.parts[1:])
-        truth = [0.0] * (len(words) + 1 + others)
-        truth[slot] = 1.0 if told else -1.0
-        parts = (" ".join([*words[:slot], SHORTCUT_WORDS[told], *words[slot:]]), *example.parts[1:])
-        return replace(
-            example,
-            parts=parts,
-            rationale=tuple(bool(value) for value in truth),
-            candidates=None,
-            ground_truth=tuple(truth),
-        )
+        changed = []
+        for example in examples:
+            words = str(example.parts[0]).split()
+            label = int(example.label or 0)
+            if split == "test":
+                label = int(random.integers(2))
+            elif random.random() >= self.reliability:
+                label = 1 - label
+            slot = int(random.integers(len(words) + 1))
+            others = sum(len(str(part).split()) for part in example.parts[1:])
+            truth = [0.0] * (len(words) + 1 + others)
+            truth[slot] = 1.0 if label else -1.0
+            text = " ".join([*words[:slot], SHORTCUT_WORDS[label], *words[slot:]])
+            rationale = tuple(bool(value) for value in truth)
+            changed.append(
+                Example(example.uid, (text, *example.parts[1:]), example.label, rationale, ground_truth=tuple(truth))
+            )
+        return tuple(changed)
