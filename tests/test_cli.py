@@ -14,15 +14,10 @@ from typer.testing import CliRunner, Result
 
 from heedful import __version__, cli, papers, runner
 from heedful.data.synthetic import Mock
-from heedful.data.table import TableColumns
-from heedful.models.input_forms import PairInput
-from heedful.papers import attefa
-from heedful.papers.attefa import UserData, data_warnings, user_data_attefa
-from heedful.tasks import BinaryClassification
+from heedful.papers import _options
 from heedful.training.trained_model import TrainedModel
 from heedful.training.trainer import Training
 from heedful.trials.performance import Performance
-from heedful.types import Example, Splits
 
 FILE = """
 from tests.tiny import subject
@@ -153,8 +148,8 @@ def test_a_failed_recipe_is_told_at_the_end_and_the_others_are_done(tmp_path: Pa
     [
         (["run", "nobody"], "there is no paper 'nobody'; choose one of jain-wallace"),
         (["run", "absent.py"], "there is no file absent.py"),
-        (["run", "jain-wallace", "--only", "sst2"], "there is no corpus 'sst2' in this paper; choose from sst"),
-        (["run", "jain-wallace", "--only", "sst", "--encoder", "rnn"], "there is no encoder 'rnn'"),
+        (["run", "jain-wallace", "--only", "sst2"], "no corpus 'sst2'; choose from sst"),
+        (["run", "jain-wallace", "--only", "sst", "--encoder", "rnn"], "no encoder 'rnn'"),
         (["run", "jain-wallace", "--only", "sst"], "sst: no file train.jsonl.gz in the folder"),
         (["run", "jain-wallace", "--only", "sst", "--vectors", "nowhere"], "sst: no file train.jsonl.gz"),
         (["run", "mine.py", "--limit", "3", "--quick"], "--limit, --quick: not for a Python file"),
@@ -235,14 +230,10 @@ def table(tmp_path: Path) -> Path:
     return path
 
 
-def owned(path: Path, second: str | None = None) -> UserData:
-    return UserData(str(path), TableColumns("remark", "mood", second))
-
-
 def test_attefa_of_own_texts_is_a_number_with_floor_and_collapse_and_a_report(
     table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attefa, "MIN_EPOCH_STEPS", 10)
+    monkeypatch.setattr(_options, "MIN_EPOCH_STEPS", 10)
     monkeypatch.setenv("HEEDFUL_DATA", str(tmp_path / "empty"))
     columns = ("--text-column", "remark", "--label-column", "mood")
     places = ("-w", tmp_path / "work", "--out", tmp_path / "report", "--json", tmp_path / "out.json")
@@ -263,7 +254,7 @@ def test_attefa_of_own_texts_is_a_number_with_floor_and_collapse_and_a_report(
     [
         (("remark", "moods"), "hotel.csv, line 2: no column 'moods'; the columns are remark, mood, stars, who, again"),
         (("remarks", "mood"), "hotel.csv, line 2: no column 'remarks'"),
-        (("remark", "stars"), "the labels in column 'stars' are real numbers, but adversaries need classes"),
+        (("remark", "stars"), "the labels in column 'stars' are real numbers, but this paper needs classes"),
         (("remark", "who"), "only one class ('guest') in column 'who'; at least two are needed"),
     ],
 )
@@ -286,44 +277,6 @@ def test_an_empty_file_and_an_absent_one_are_refused(tmp_path: Path) -> None:
         assert result.exit_code == 2
         assert complaint in result.output
         assert result.output.count("\n") == 1
-
-
-def test_small_corpora_are_trained_for_as_many_steps_as_the_papers_smallest(table: Path, tmp_path: Path) -> None:
-    _, trial = user_data_attefa(owned(table), papers.PaperOptions(n_seeds=3), tmp_path, n_bases=2)
-    # 28 training texts are one batch: an epoch has one step, not the 39 of the paper's smallest corpus.
-    assert (trial.subject.training.epochs, trial.adversary_training.epochs, trial.adversary_training.patience) == (
-        39 * 8,
-        39 * 80,
-        39 * 10,
-    )
-    assert (trial.adversary_seeds, trial.base_seeds, trial.adversary_training.reduction) == (
-        (10, 50, 257),
-        (50,),
-        "mean",
-    )
-
-
-def test_adversaries_of_own_texts_start_where_they_are_asked_to(table: Path, tmp_path: Path) -> None:
-    _, trial = user_data_attefa(owned(table), papers.PaperOptions(start="base"), tmp_path)
-    assert trial.start == "base"
-    assert user_data_attefa(owned(table), papers.PaperOptions(), tmp_path)[1].start == "fresh"
-
-
-def test_pairs_are_compared_and_files_may_be_given_for_every_split(table: Path, tmp_path: Path) -> None:
-    _, trial = user_data_attefa(owned(table, "again"), papers.PaperOptions(), tmp_path)
-    assert vars(trial.subject.architecture)["input_format"] == PairInput()
-    given = replace(owned(table), dev_path=str(table), test_path=str(table)).read(tmp_path)
-    assert [len(part) for part in (given.train, given.dev, given.test)] == [40, 40, 40]
-
-
-def test_a_reader_is_cautioned_about_few_texts_and_a_base_that_learned_nothing() -> None:
-    many = tuple(Example(str(number), ("a text",), int(number % 4 == 0)) for number in range(200))
-    splits = Splits(BinaryClassification(), ("no", "yes"), many, many, many)
-    assert data_warnings(splits, 0.9) == ()
-    assert "no more often than the commonest class would be (75%)" in data_warnings(splits, 0.75)[0]
-    few, nothing = data_warnings(replace(splits, test=many[:20]), 0.5)
-    assert few.startswith("Only 20 texts were tested")
-    assert "it has learned nothing" in nothing
 
 
 @pytest.mark.parametrize("words", [["--where", "cloud"], ["--where", "here", "--workers", "2"]])

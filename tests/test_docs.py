@@ -29,7 +29,6 @@ from typer.testing import CliRunner
 from heedful import catalogue, cli, papers, runner
 from heedful.data import download
 from heedful.data.download import FETCHABLE
-from heedful.store.recipe import Recipe
 from heedful.types import UserError
 
 ROOT = Path(__file__).parents[1]
@@ -161,18 +160,11 @@ def heedful(words: list[str]) -> str:
     with pytest.MonkeyPatch.context() as patch:
         if not own_file:
             patch.setattr(runner, "run", lambda recipes, workspace, workers: [])
-            patch.setattr(papers, "find_recipes", chosen)
+            patch.setattr(papers, "paper_recipes", lambda options: options.recipes())
             patch.setattr(download, "fetch", fetchable)
         result = CliRunner().invoke(cli.app, words)
     assert result.exit_code == 0, f"heedful {shlex.join(words)}\n{result.output}\n{result.exception!r}"
     return result.output
-
-
-def chosen(what: str, choice: papers.PaperOptions, data: Path) -> list[Recipe]:
-    """The recipes of a paper, whether or not its corpora are there."""
-    if what not in papers.PAPERS:
-        raise UserError(f"there is no paper {what!r}")
-    return papers.PAPERS[what].recipes(choice)
 
 
 def fetchable(corpus: str, data: Path, *, source: str | None = None) -> Path:

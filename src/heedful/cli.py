@@ -50,6 +50,7 @@ LabelColumnOption = Annotated[str, typer.Option("--label-column", help="Column o
 SecondColumnOption = Annotated[str | None, typer.Option("--second-column", help="Column of a second text, for pairs.")]
 EMBEDDINGS_HELP = "Word vectors: auto, random, packaged, a name in the data folder, or a file."
 START_HELP = "Adversaries start fresh, as in the papers, or from the base, which takes fewer epochs."
+BASES_HELP = "Base models, for the noise floor."
 SOME_PAPERS = "Options of some papers"
 OPTION_FLAGS = {
     "corpora": "--only",
@@ -63,7 +64,10 @@ OPTION_FLAGS = {
     "lambdas": "--lambda",
     "select": "--select",
     "start": "--start",
+    "n_bases": "--bases",
     "student_sizes": "--size",
+    "checkpoints": "--checkpoint",
+    "normalizers": "--normalizer",
 }
 """The flag of each field that the options of a paper may have."""
 MAX_ATTEFA_SEEDS = 9
@@ -226,11 +230,25 @@ def run(
         typer.Option("--select", help="Epoch selection: dev, paper (test split) or code.", rich_help_panel=SOME_PAPERS),
     ] = None,
     start: Annotated[str | None, typer.Option("--start", help=START_HELP, rich_help_panel=SOME_PAPERS)] = None,
+    bases: Annotated[
+        int | None,
+        typer.Option("--bases", min=1, max=MAX_ATTEFA_SEEDS, help=BASES_HELP, rich_help_panel=SOME_PAPERS),
+    ] = None,
     sizes: Annotated[
         list[int] | None,
         typer.Option(
             "--size", min=1, help="Training examples of a student; may be repeated.", rich_help_panel=SOME_PAPERS
         ),
+    ] = None,
+    checkpoint: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--checkpoint", help="minilm, or the folder of a transformer; may be repeated.", rich_help_panel=SOME_PAPERS
+        ),
+    ] = None,
+    normalizer: Annotated[
+        list[str] | None,
+        typer.Option("--normalizer", help="Normalizer of SMaT's heads; may be repeated.", rich_help_panel=SOME_PAPERS),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count what is to make; make nothing.")] = False,
     where: WhereOption = "pool",
@@ -243,27 +261,26 @@ def run(
     """Reproduce a paper on its corpora or on your own texts, or run the recipes of a Python file."""
     from heedful import papers, runner
     from heedful.data.table import TableColumns
-    from heedful.papers.attefa import UserData
 
     given: dict[str, object] = {
         "corpora": tuple(only or ()),
         "n_seeds": seeds,
         "limit": limit,
         "quick": quick,
-        "user_data": data and UserData(data, TableColumns(text_column, label_column, second_column)),
+        "user_data": data and papers.UserData(data, TableColumns(text_column, label_column, second_column)),
         "encoders": tuple(encoder or ()),
         "attentions": tuple(attention or ()),
         "embeddings": embeddings,
         "lambdas": tuple(lambdas or ()),
         "select": select,
         "start": start,
+        "n_bases": bases,
         "student_sizes": tuple(sizes or ()),
+        "checkpoints": tuple(checkpoint or ()),
+        "normalizers": tuple(normalizer or ()),
     }
     options = _check_options(what, {name: value for name, value in given.items() if value})
-    if options is None:
-        recipes = runner.recipes_from_file(Path(what))
-    else:
-        recipes = papers.find_recipes(what, options, _data_folder())
+    recipes = runner.recipes_from_file(Path(what)) if options is None else papers.paper_recipes(options)
     workers = _worker_count(where, workers)
     if not quiet:
         _print_plan(recipes, workspace)
@@ -281,9 +298,7 @@ def attefa(
     test: Annotated[str | None, typer.Option("--test", help="File of the test split; else it is held out.")] = None,
     encoder: Annotated[str, typer.Option("--encoder", help="bilstm, gru, convolution or perceptron.")] = "bilstm",
     seeds: Annotated[int, typer.Option("--seeds", min=1, max=MAX_ATTEFA_SEEDS, help="How many adversaries.")] = 3,
-    bases: Annotated[
-        int, typer.Option("--bases", min=1, max=MAX_ATTEFA_SEEDS, help="Honest models, for the noise floor.")
-    ] = 2,
+    bases: Annotated[int, typer.Option("--bases", min=1, max=MAX_ATTEFA_SEEDS, help=BASES_HELP)] = 2,
     embeddings: Annotated[str, typer.Option("--vectors", help=EMBEDDINGS_HELP)] = "auto",
     start: Annotated[str, typer.Option("--start", help=START_HELP)] = "fresh",
     quick: QuickOption = False,
@@ -297,23 +312,26 @@ def attefa(
 ) -> int:
     """Measure in one number how faithful attention is on your own texts."""
     from heedful.data.table import TableColumns
-    from heedful.papers.attefa import UserData, data_warnings, user_data_attefa
+    from heedful.papers import UserData, paper_recipes
+    from heedful.papers.attefa import data_warnings
     from heedful.store.workspace import Workspace
+    from heedful.trials._trial import value_of
+    from heedful.trials.adversarial_training import AtteFa
 
     texts = UserData(data, TableColumns(text_column, label_column, second_column), dev, test)
-    options = _check_options(
-        "attefa", {"encoders": (encoder,), "n_seeds": seeds, "embeddings": embeddings, "quick": quick, "start": start}
-    )
+    given = {"user_data": texts, "encoders": (encoder,), "n_seeds": seeds, "n_bases": bases}
+    options = _check_options("attefa", {**given, "embeddings": embeddings, "quick": quick, "start": start})
     assert options is not None
-    recipes = user_data_attefa(texts, options, _data_folder(), bases)
+    recipes = paper_recipes(options)
     workers = _worker_count(where, workers)
     if not quiet:
         _print_plan(recipes, workspace)
     code = _run_recipes(recipes, workspace, quiet=quiet, workers=workers, json_file=json_file)
     if code == 0:
-        if not quiet and (store := Workspace(workspace)).has(recipes[1]):
-            accuracy = recipes[1].flat_summary(store.get(recipes[1]).table)["base_accuracy"]
-            for sentence in data_warnings(recipes[1].subject.corpus.read(store.data_dir), accuracy):
+        trial = next(each for each in recipes if isinstance(each, AtteFa))
+        if not quiet and (store := Workspace(workspace)).has(trial):
+            accuracy = value_of(store.get(trial).summary, "base_accuracy")
+            for sentence in data_warnings(trial.subject.corpus.read(store.data_dir), accuracy):
                 say(sentence)
         _write_report(workspace, out, quiet=quiet)
     return code
@@ -412,7 +430,7 @@ def _check_options(what: str, given: Mapping[str, object]) -> PaperOptions | Non
         has = ", ".join(OPTION_FLAGS[name] for name in known)
         raise UserError(f"{what} has no option {', '.join(unknown)}; it has {has}")
     build: Callable[..., PaperOptions] = options
-    return build(**given)
+    return build(**given, data_dir=_data_folder())
 
 
 def _worker_count(where: str, workers: int | None) -> int | None:

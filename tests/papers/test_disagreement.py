@@ -1,37 +1,53 @@
-"""The Song as recipes: what stands in its court, which models and methods it has, and what it refuses."""
+"""A Song of (Dis)agreement: its models, methods and trials, what it refuses, and checks of our specification."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
+import torch
+from torch import Generator, Tensor
+from transformers import AutoConfig, DistilBertForSequenceClassification
 
+from heedful.attributions import perturbation
+from heedful.attributions.attention import Flow
+from heedful.attributions.integrated_gradients import GradientShap, IntegratedGradients
+from heedful.attributions.lime import Lime
+from heedful.attributions.shapley import KernelShap
 from heedful.data.synthetic import GROUND_TRUTH_CORPORA
+from heedful.data.text_corpora import IMDB
+from heedful.measures.rank_correlation import kendall_matrix
+from heedful.models.attentive import Additive, Attentive
+from heedful.models.encoders import BiLSTM
 from heedful.models.input_forms import PairInput, SingleInput
-from heedful.papers._options import PaperOptions
+from heedful.models.transformer import TransformerModel
 from heedful.papers.disagreement import (
     ADDITIVE_METHODS,
     ATTENTIVE_METHODS,
     SEEDS,
     TRANSFORMER_METHODS,
-    disagreement_model,
-    disagreement_recipes,
+    DisagreementOptions,
+    bilstm_model,
+    transformer_model,
 )
 from heedful.report.gathering import build_page
 from heedful.store.workspace import Workspace
+from heedful.tasks import BinaryClassification, MulticlassClassification
 from heedful.trials.agreement import Agreement
 from heedful.trials.faithfulness import Faithfulness, signed_methods
 from heedful.trials.ground_truth import GroundTruth
 from heedful.trials.imposed_attention import UniformBaseline
 from heedful.trials.performance import Performance
-from heedful.types import UserError
+from heedful.types import Batch, Method, Model, Trace, UserError
+from tests.trials.test_permutation import some_batch
 
 TEN = 10
 
 
 @pytest.mark.parametrize("corpus", GROUND_TRUTH_CORPORA)
-def test_in_the_court_faithfulness_is_measured_wherever_the_truth_is_known(corpus: str) -> None:
-    found = disagreement_recipes(PaperOptions(corpora=(corpus,), limit=30))
+def test_faithfulness_is_measured_wherever_the_ground_truth_is_known(corpus: str) -> None:
+    found = DisagreementOptions((corpus,), limit=30).recipes()
     (truth,) = [each for each in found if isinstance(each, GroundTruth)]
     (faithful,) = [each for each in found if isinstance(each, Faithfulness)]
     assert (faithful.subject, faithful.limit) == (truth.subject, truth.limit)
@@ -41,7 +57,7 @@ def test_in_the_court_faithfulness_is_measured_wherever_the_truth_is_known(corpu
 
 
 def test_a_bilstm_has_ten_methods_three_seeds_and_uniform_weights_beside_learned_ones() -> None:
-    found = disagreement_recipes(PaperOptions(corpora=("sst",)))
+    found = DisagreementOptions(("sst",)).recipes()
     agreements = [each for each in found if isinstance(each, Agreement)]
     assert [each.subject.seed for each in agreements] == list(SEEDS)
     assert {(len(each.methods), each.limit, each.level, each.special_tokens) for each in agreements} == {
@@ -49,29 +65,35 @@ def test_a_bilstm_has_ten_methods_three_seeds_and_uniform_weights_beside_learned
     }
     assert sum(isinstance(each, UniformBaseline) for each in found) == 1
     assert {type(each) for each in found} == {Performance, Agreement, Faithfulness, UniformBaseline}
-    more = disagreement_recipes(PaperOptions(corpora=("sst",), n_seeds=4, limit=700))
+    more = DisagreementOptions(("sst",), n_seeds=4, limit=700).recipes()
     asked = [(each.subject.seed, each.limit) for each in more if isinstance(each, Agreement)]
     assert asked == [(87, 700), (2134, 700), (5555, 700), (100, 700)]
-    quick = disagreement_recipes(PaperOptions(corpora=("sst",), quick=True))
+    quick = DisagreementOptions(("sst",), quick=True).recipes()
     assert {type(each) for each in quick} == {Performance, Agreement, Faithfulness}
 
 
 def test_a_checkpoint_has_rollout_first_and_pairs_are_compared(tmp_path: Path) -> None:
-    found = disagreement_recipes(PaperOptions(corpora=("snli",), encoders=(str(tmp_path),), n_seeds=1))
+    found = DisagreementOptions(("snli",), checkpoints=(str(tmp_path),), n_seeds=1).recipes()
     (agreement,) = [each for each in found if isinstance(each, Agreement)]
     assert agreement.methods == TRANSFORMER_METHODS
-    shapes = {corpus: disagreement_model(corpus, "bilstm", PaperOptions()).architecture for corpus in ("snli", "sst")}
-    assert [type(getattr(plan, "shape", None)) for plan in shapes.values()] == [PairInput, SingleInput]
+    options = DisagreementOptions()
+    models = [bilstm_model(options.known_corpora[corpus], options) for corpus in ("snli", "sst")]
+    formats = [model.architecture.input_format for model in models if isinstance(model.architecture, Attentive)]
+    assert formats == [PairInput(), SingleInput()]
+    both = DisagreementOptions(("sst",), n_seeds=1, encoders=("bilstm",), checkpoints=(str(tmp_path),)).recipes()
+    assert len([each for each in both if isinstance(each, Agreement)]) == 2
 
 
 def test_an_encoder_that_is_no_folder_is_refused_by_name() -> None:
-    with pytest.raises(UserError, match="no encoder 'elmo' in this paper; choose bilstm, minilm"):
-        disagreement_recipes(PaperOptions(corpora=("sst",), encoders=("elmo",)))
+    with pytest.raises(UserError, match="no encoder 'elmo'"):
+        DisagreementOptions(("sst",), encoders=("elmo",)).recipes()
+    with pytest.raises(UserError, match="no checkpoint 'elmo'"):
+        DisagreementOptions(("sst",), checkpoints=("elmo",)).recipes()
 
 
-def test_the_court_of_the_model_that_adds_tells_who_and_what_can_be_trusted(tmp_path: Path) -> None:
+def test_the_ground_truth_evaluation_of_the_additive_model(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
-    for recipe in disagreement_recipes(PaperOptions(corpora=("known-additive",), limit=12)):
+    for recipe in DisagreementOptions(("known-additive",), limit=12).recipes():
         workspace.get(recipe)
     (chapter,) = build_page(workspace).papers
     tables = {table.caption: {row[0]: row for row in table.rows} for table in chapter.tables}
@@ -82,3 +104,78 @@ def test_the_court_of_the_model_that_adds_tells_who_and_what_can_be_trusted(tmp_
     first = tables["Does each measure rank the truth above what is wrong?"]
     assert first["deletion auc"][1:] == ("1 of 1", "12 of 12", "1 of 1", "12 of 12", "none", "knows the truth")
     assert any(caption.startswith("Which measures of faithfulness") for caption in tables)
+
+
+BATCH = some_batch((9, 6, 12, 4))
+TARGET = torch.tensor([0, 1, 1, 0])
+
+
+def recurrent() -> Model:
+    generator = Generator().manual_seed(0)
+    table = torch.randn(30, 8, generator=generator)
+    return Attentive(BiLSTM(6), Additive()).build(BinaryClassification(), table, generator).eval()
+
+
+class Even(Model):
+    """Two layers of even attention over all three units, the first of which is a class symbol."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.task = BinaryClassification()
+
+    def forward(self, batch: Batch, *, embeddings: Tensor | None = None, attention: Tensor | None = None) -> Trace:
+        even = torch.full((len(batch), 2, 1, 3, 3), 1 / 3)
+        return Trace(even[:, 0, 0], even[:, 0, 0], even, torch.zeros(len(batch), 1))
+
+
+def test_check_2_even_flow_over_two_layers_has_a_quarter_for_each_word() -> None:
+    words = torch.tensor([[-1, 0, 1]])
+    batch = Batch(("a",), torch.tensor([[2, 5, 6]]), torch.ones(1, 3).bool(), torch.zeros_like(words), words)
+    scores = Flow()(Even(), batch, torch.zeros(1, dtype=torch.int64)).scores[0]
+    # The class symbol itself gets 1, which is half of all; it has no score.
+    assert (scores / (1 + scores.sum())).tolist() == pytest.approx([0, 0.25, 0.25], abs=1e-7)
+
+
+def test_check_6_the_order_of_grad_shap_comes_closer_to_that_of_integrated_gradients() -> None:
+    model = recurrent()
+    whole = IntegratedGradients()(model, BATCH, TARGET).scores.abs()
+    taus = []
+    for samples in (1, 8, 100):
+        found = [GradientShap(samples, seed=seed)(model, BATCH, TARGET).scores.abs() for seed in range(3)]
+        pairs = torch.stack([torch.stack((each, whole), 1) for each in found])
+        taus.append(float(kendall_matrix(pairs, BATCH.content_mask.expand(3, -1, -1)).value[..., 0, 1].mean()))
+    assert taus[0] < taus[1] < taus[2]
+    assert taus[2] > 0.95
+
+
+@pytest.mark.parametrize("method", [Lime(60), KernelShap(60)], ids=["lime", "kernel-shap"])
+@pytest.mark.parametrize(("cells", "block"), [(1 << 13, 1 << 21), (1 << 12, 1 << 10)])
+def test_check_7_how_many_perturbations_are_read_at_once_changes_no_score(
+    method: Method, cells: int, block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = recurrent()
+    usual = method(model, BATCH, TARGET).scores
+    monkeypatch.setattr(perturbation, "CHUNK_CELLS", cells)
+    monkeypatch.setattr(perturbation, "BLOCK_ELEMENTS", block)
+    assert torch.allclose(method(model, BATCH, TARGET).scores, usual, atol=1e-6)
+
+
+def test_check_10_distilbert_with_three_classes_has_the_published_number_of_weights() -> None:
+    with torch.device("meta"):
+        network = DistilBertForSequenceClassification(AutoConfig.for_model("distilbert", num_labels=3))
+        model = TransformerModel(network, MulticlassClassification(3))
+    counts = {name: value.numel() for name, value in model.named_parameters()}
+    assert sum(counts.values()) == 66_955_779 == 66_362_880 + 590_592 + 2_307
+    head = [count for name, count in counts.items() if "classifier" in name]
+    assert sum(head) == 590_592 + 2_307
+
+
+def test_check_10_reviews_of_at_most_240_words_are_as_many_as_in_the_paper(tmp_path: Path) -> None:
+    data = Path(os.environ.get("HEEDFUL_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data")
+    if not (data / "imdb_jw").is_dir():
+        pytest.skip(f"no imdb_jw at {data}: set HEEDFUL_DATA to run on the reviews of Jain & Wallace")
+    splits = IMDB().read(data)
+    options = DisagreementOptions()
+    for model in (bilstm_model(IMDB(), options), transformer_model(IMDB(), str(tmp_path), options)):
+        selected = [model.tokenization.select(splits[split]).examples for split in ("dev", "test")]
+        assert list(map(len, selected)) == [3318, 3482]

@@ -199,3 +199,21 @@ def test_table_2_of_the_first_paper_has_no_other_measure_than_tau() -> None:
     given = told("agreement", "average", {"mean.attention~gradient.class_0": 0.3})
     assert jain_wallace_tables([given])
     assert jain_wallace_tables([replace(given, measure="feature")]) == ()
+
+
+def test_published_scores_are_those_behind_table_2() -> None:
+    found = published_numbers("performance", {"corpus": "sst", "encoder": "bilstm", "attention": "additive"})
+    assert found == pytest.approx(
+        {"f1": 0.78352, "f1_micro": 0.80812, "f1_macro": 0.80561, "accuracy": 0.80812, "roc_auc": 0.90244}
+    )
+
+
+def test_published_permutation_medians_are_those_of_figure_3() -> None:
+    found = published_numbers("permutation", {"corpus": "sst", "encoder": "bilstm", "attention": "additive"})
+    bins = ("0.00_to_0.25", "0.25_to_0.50", "0.50_to_0.75", "0.75_to_1.00")
+    assert [found[f"median_change.class_0.attention_{b}"] for b in bins] == [0.0271, 0.0472, 0.0793, 0.107]
+    assert f"median_change.class_1.attention_{bins[3]}" not in found
+
+
+def test_nothing_is_published_about_a_users_own_corpus() -> None:
+    assert published_numbers("permutation", {"corpus": "mine", "encoder": "gru", "attention": "dot"}) == {}

@@ -1,4 +1,4 @@
-"""Learning to Scaffold as recipes: arms, sizes, seeds, betas, whom a teacher visits; and a whole little run of it."""
+"""Learning to Scaffold: arms, sizes, seeds, weights, data with rationales, and a small real run."""
 
 from __future__ import annotations
 
@@ -17,17 +17,13 @@ from heedful.data.text_corpora import MLQE
 from heedful.models.small_transformers import ScalarMix, SmallViT, TruncatedTransformer
 from heedful.models.transformer import Transformer
 from heedful.papers import scaffold
-from heedful.papers._options import PaperOptions
 from heedful.papers.scaffold import (
-    AVAILABLE_CORPORA,
     PLAUSIBILITY_METHODS,
-    SCAFFOLD_CORPORA,
     SMAT,
+    ScaffoldOptions,
     count_layers,
-    scaffold_recipes,
     scaffold_setting,
     shortened_student,
-    student_sizes,
 )
 from heedful.store.recipe import Recipe
 from heedful.store.workspace import Workspace
@@ -35,6 +31,7 @@ from heedful.training.attribution_tables import AttributionTable, ImageSample
 from heedful.training.smat import LearnedAttributionTable, SMaT
 from heedful.training.teacher import LearnedExplanation, MethodExplanation
 from heedful.training.trained_model import OnOtherData, TrainedModel
+from heedful.trials._trial import value_of
 from heedful.trials.performance import Performance
 from heedful.trials.plausibility import Plausibility
 from heedful.trials.simulability import Simulability
@@ -43,6 +40,7 @@ from tests.networks import network
 from tests.tiny import WORDS, Sentences
 from tests.training.test_trained_model_checkpoint import fine_tuned
 
+CORPORA = ScaffoldOptions.known_corpora
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 
 
@@ -59,7 +57,7 @@ def simulability(recipes: list[Recipe]) -> Simulability:
 
 
 def test_texts_have_every_arm_with_the_papers_sizes_seeds_and_weights(encoder: str) -> None:
-    recipes = scaffold_recipes(PaperOptions(("sst",), (encoder,)))
+    recipes = ScaffoldOptions(("sst",), checkpoints=(encoder,)).recipes()
     assert [type(recipe) for recipe in recipes] == [Performance, Simulability, Plausibility]
     arms = dict(simulability(recipes).arms)
     expected = {
@@ -93,7 +91,7 @@ def test_texts_have_every_arm_with_the_papers_sizes_seeds_and_weights(encoder: s
 def test_a_teacher_is_fine_tuned_once_under_a_scalar_mix_and_its_students_are_trained_by_adam(
     encoder: str,
 ) -> None:
-    found = scaffold_setting("sst", encoder, PaperOptions())
+    found = scaffold_setting(CORPORA["sst"], encoder, ScaffoldOptions())
     assert isinstance(found.teacher, TrainedModel)
     assert found.teacher.architecture == ScalarMix(Transformer(encoder))
     assert (found.teacher.training.epochs, found.teacher.training.batch_size, found.teacher.training.max_grad_norm) == (
@@ -107,7 +105,7 @@ def test_a_teacher_is_fine_tuned_once_under_a_scalar_mix_and_its_students_are_tr
         found.training.max_grad_norm,
         found.training.optimizer.lr,
     ) == (32, 11, 5.0, 1e-4)
-    quality = scaffold_setting("mlqe-ro-en", encoder, PaperOptions())
+    quality = scaffold_setting(CORPORA["mlqe-ro-en"], encoder, ScaffoldOptions())
     assert (quality.training.batch_size, quality.training.patience, quality.explainer_lr, quality.student_sizes) == (
         16,
         6,
@@ -123,26 +121,29 @@ def test_students_of_a_deep_checkpoint_have_three_layers_and_those_of_a_flat_one
     assert shortened_student(str(tmp_path / "deep"), 3) == ScalarMix(
         TruncatedTransformer(Transformer(str(tmp_path / "deep")), 3)
     )
-    assert scaffold_setting("sst", encoder, PaperOptions()).student_architecture == ScalarMix(Transformer(encoder))
+    assert scaffold_setting(CORPORA["sst"], encoder, ScaffoldOptions()).student_architecture == ScalarMix(
+        Transformer(encoder)
+    )
     network("distilbert").save_pretrained(tmp_path / "distilled")
     assert (count_layers(str(tmp_path / "deep")), count_layers(str(tmp_path / "distilled"))) == (5, 2)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match=r"empty has no config\.json that says how many layers"):
+    with pytest.raises(UserError, match=r"no config\.json"):
         count_layers(str(tmp_path / "empty"))
 
 
 def test_only_students_of_the_raw_reviews_learn_from_texts_that_their_teacher_has_not_seen(encoder: str) -> None:
     pools = {
-        name: scaffold_setting(name, encoder, PaperOptions()).student_data.source_split
-        for name in ("sst", "imdb", "imdb-raw", "digits")
+        name: scaffold_setting(CORPORA[name], encoder, ScaffoldOptions()).student_data.source_split
+        for name in ("sst", "imdb", "imdb-raw")
     }
-    assert pools == {"sst": "train", "imdb": "train", "imdb-raw": "test", "digits": "train"}
-    long = dict(simulability(scaffold_recipes(PaperOptions(("imdb-raw",), (encoder,)))).arms)
+    assert pools == {"sst": "train", "imdb": "train", "imdb-raw": "test"}
+    assert scaffold_setting(CORPORA["digits"], None, ScaffoldOptions()).student_data.source_split == "train"
+    long = dict(simulability(ScaffoldOptions(("imdb-raw",), checkpoints=(encoder,)).recipes()).arms)
     assert "ridge on leave-one-out" not in long
 
 
 def test_film_reviews_with_marks_are_visited_by_the_teachers_of_the_other_texts(encoder: str) -> None:
-    both = scaffold_recipes(PaperOptions(("sst", "imdb-raw", "eraser-movies"), (encoder,)))
+    both = ScaffoldOptions(("sst", "imdb-raw", "eraser-movies"), checkpoints=(encoder,)).recipes()
     visits = [
         (
             recipe.subject.model.corpus.name,
@@ -158,7 +159,7 @@ def test_film_reviews_with_marks_are_visited_by_the_teachers_of_the_other_texts(
         ("sst", "eraser-movies", True, 500),
         ("imdb-raw", "eraser-movies", True, 500),
     ]
-    (alone,) = scaffold_recipes(PaperOptions(("eraser-movies",), (encoder,)))
+    (alone,) = ScaffoldOptions(("eraser-movies",), checkpoints=(encoder,)).recipes()
     assert alone == both[3]
     assert isinstance(alone, Plausibility)
     assert alone.methods == PLAUSIBILITY_METHODS
@@ -171,7 +172,7 @@ def test_film_reviews_with_marks_are_visited_by_the_teachers_of_the_other_texts(
 
 
 def test_quality_is_a_number_and_source_and_target_are_judged_apart(encoder: str) -> None:
-    recipes = scaffold_recipes(PaperOptions(("mlqe-et-en",), (encoder,)))
+    recipes = ScaffoldOptions(("mlqe-et-en",), checkpoints=(encoder,)).recipes()
     marked, by_size = (recipe for recipe in recipes if isinstance(recipe, Plausibility))
     assert (marked.rank, by_size) == ("score", replace(marked, rank="size"))
     assert marked.head_scores == by_size.head_scores
@@ -180,11 +181,11 @@ def test_quality_is_a_number_and_source_and_target_are_judged_apart(encoder: str
     learned = marked.learned_explainers[0][1]
     assert isinstance(learned, LearnedAttributionTable)
     assert {each.data.train_size for each in learned.students} == {4200}
-    assert student_sizes("mlqe", PaperOptions()) == (2100, 4200, 8400)
+    assert ScaffoldOptions().sizes_for(CORPORA["mlqe"]) == (2100, 4200, 8400)
 
 
 def test_images_are_seen_by_a_small_vision_transformer_in_classes_as_large_as_there_are_images(tmp_path: Path) -> None:
-    recipes = scaffold_recipes(PaperOptions(("digits",)))
+    recipes = ScaffoldOptions(("digits",)).recipes()
     assert [type(recipe) for recipe in recipes] == [
         Performance,
         Simulability,
@@ -194,7 +195,7 @@ def test_images_are_seen_by_a_small_vision_transformer_in_classes_as_large_as_th
     ]
     trial = simulability(recipes)
     assert trial.subject.architecture == ScalarMix(SmallViT((1, 8, 8), 2))
-    assert student_sizes("digits", PaperOptions(data=tmp_path)) == (125, 250, 500)
+    assert ScaffoldOptions(data_dir=tmp_path).sizes_for(CORPORA["digits"]) == (125, 250, 500)
     (tmp_path / "images").mkdir()
     pixels, labels = np.zeros((3000, 2, 2, 3), dtype=np.uint8), np.arange(3000) % 10
     pixels += np.arange(3000, dtype=np.uint16).view(np.uint8).reshape(3000, 2)[:, :, None, None]
@@ -207,22 +208,22 @@ def test_images_are_seen_by_a_small_vision_transformer_in_classes_as_large_as_th
         y_test=labels[:20],
         class_names=names,
     )
-    assert student_sizes("cifar10", PaperOptions(data=tmp_path)) == (2250, 2550)
-    assert student_sizes("cifar10", PaperOptions()) == (2250, 4500, 9000)
+    assert ScaffoldOptions(data_dir=tmp_path).sizes_for(CORPORA["cifar10"]) == (2250, 2550)
+    assert ScaffoldOptions().sizes_for(CORPORA["cifar10"]) == (2250, 4500, 9000)
 
 
 def test_sizes_seeds_limit_and_quick_reach_the_students(encoder: str) -> None:
     chosen = simulability(
-        scaffold_recipes(PaperOptions(("sst",), (encoder,), n_seeds=3, limit=70, student_sizes=(40, 20, 40)))
+        ScaffoldOptions(("sst",), checkpoints=(encoder,), n_seeds=3, limit=70, student_sizes=(40, 20, 40)).recipes()
     )
     students = dict(chosen.arms)["SMaT"]
     assert [(each.data.train_size, each.seed) for each in students] == [
         (size, seed) for size in (20, 40) for seed in (0, 9, 11)
     ]
     assert {each.data.eval_limit for each in students} == {70}
-    more = simulability(scaffold_recipes(PaperOptions(("sst",), (encoder,), n_seeds=7, student_sizes=(20,))))
+    more = simulability(ScaffoldOptions(("sst",), checkpoints=(encoder,), n_seeds=7, student_sizes=(20,)).recipes())
     assert [each.seed for each in more.arms[0][1]] == [0, 9, 11, 30, 69, 100, 101]
-    recipes = scaffold_recipes(PaperOptions(("sst",), (encoder,), quick=True))
+    recipes = ScaffoldOptions(("sst",), checkpoints=(encoder,), quick=True).recipes()
     quick = simulability(recipes)
     assert [name for name, _ in quick.arms] == [
         *("no explanation", "random", "gradient x input", "attention", "attention, last layer", "SMaT")
@@ -233,7 +234,9 @@ def test_sizes_seeds_limit_and_quick_reach_the_students(encoder: str) -> None:
 
 
 def test_normalisers_of_heads_are_arms_of_table_7(encoder: str) -> None:
-    both = dict(simulability(scaffold_recipes(PaperOptions(("sst",), (encoder,), ("softmax", "none")))).arms)
+    both = dict(
+        simulability(ScaffoldOptions(("sst",), checkpoints=(encoder,), normalizers=("softmax", "none")).recipes()).arms
+    )
     learned = {name: students[0].explanation for name, students in both.items() if name.startswith("SMaT, ")}
     assert {name: each.normalizer for name, each in learned.items() if isinstance(each, LearnedExplanation)} == {
         "SMaT, softmax": "softmax",
@@ -241,22 +244,24 @@ def test_normalisers_of_heads_are_arms_of_table_7(encoder: str) -> None:
     }
     (one,) = (
         students[0].explanation
-        for name, students in simulability(scaffold_recipes(PaperOptions(("sst",), (encoder,), ("entmax15",)))).arms
+        for name, students in simulability(
+            ScaffoldOptions(("sst",), checkpoints=(encoder,), normalizers=("entmax15",)).recipes()
+        ).arms
         if name == SMAT
     )
     assert one == LearnedExplanation(normalizer="entmax15", lr=2e-3, pilot_lr=0.1)
-    with pytest.raises(UserError, match="there is no normaliser 'additive' of heads in this paper"):
-        scaffold_recipes(PaperOptions(("sst",), (encoder,), ("additive",)))
+    with pytest.raises(UserError, match="unknown normalizer 'additive'"):
+        ScaffoldOptions(normalizers=("additive",))  # type: ignore[arg-type]
 
 
 def test_every_corpus_of_the_paper_is_known_and_others_are_refused(encoder: str, tmp_path: Path) -> None:
-    assert set(SCAFFOLD_CORPORA) <= set(AVAILABLE_CORPORA)
-    assert [scaffold.find_corpus(name).name for name in AVAILABLE_CORPORA] == list(AVAILABLE_CORPORA)
-    with pytest.raises(UserError, match="there is no corpus 'snli' in this paper"):
-        scaffold_recipes(PaperOptions(("snli",), (encoder,)))
+    assert [corpus.name for corpus in CORPORA.values()] == list(CORPORA)
+    assert papers.PAPERS["scaffold"].corpora == tuple(CORPORA)[:8]
+    with pytest.raises(UserError, match="no corpus 'snli'"):
+        ScaffoldOptions(("snli",), checkpoints=(encoder,)).recipes()
     with pytest.raises(UserError, match=r"mlqe-et-en: no file train\.jsonl\.gz"):
-        papers.find_recipes("scaffold", PaperOptions(("mlqe-et-en",), (encoder,)), tmp_path)
-    found = papers.find_recipes("scaffold", PaperOptions(encoders=(encoder,)), tmp_path)
+        papers.paper_recipes(ScaffoldOptions(("mlqe-et-en",), checkpoints=(encoder,), data_dir=tmp_path))
+    found = papers.paper_recipes(ScaffoldOptions(checkpoints=(encoder,), data_dir=tmp_path))
     assert {recipe.subject.corpus.name for recipe in found if isinstance(recipe, Simulability)} == {"digits"}
 
 
@@ -290,11 +295,11 @@ def test_leaves_are_visited_only_where_the_copy_has_some_and_no_other_fault_is_p
     encoder: str, tmp_path: Path
 ) -> None:
     def trials(root: Path) -> int:
-        found = papers.find_recipes("scaffold", PaperOptions(("sst",), (encoder,)), root)
+        found = papers.paper_recipes(ScaffoldOptions(("sst",), checkpoints=(encoder,), data_dir=root))
         return sum(isinstance(recipe, Plausibility) for recipe in found)
 
     assert trials(data(tmp_path / "one")) == 1
-    with pytest.warns(UserWarning, match="this copy of sst has no tree leaves with their sentiment, so that"):
+    with pytest.warns(UserWarning, match="no tree leaves"):
         assert trials(data(tmp_path / "two", leaves=False)) == 0
     broken = data(tmp_path / "three") / "sst" / "dev.jsonl.gz"
     _write(broken, [{"id": "x", "text": "good film", "label": 1, "tokens": ["good"], "token_label5": [4, 2]}])
@@ -314,24 +319,31 @@ def area(workspace: Workspace, trial: Plausibility) -> float:
     return float(np.mean(found))
 
 
+@pytest.mark.slow
 def test_a_little_run_of_all_of_it_finishes_and_says_what_came_out(
     encoder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scaffold, "QUICK_EPOCHS", 3)
     monkeypatch.setenv("HEEDFUL_DATA", str(data(tmp_path / "data")))
     workspace = Workspace(tmp_path / "work")
-    choice = PaperOptions(("sst", "eraser-movies"), (encoder,), n_seeds=1, student_sizes=(24,), quick=True)
-    recipes = papers.find_recipes("scaffold", choice, workspace.data_dir)
+    options = ScaffoldOptions(
+        ("sst", "eraser-movies"),
+        checkpoints=(encoder,),
+        n_seeds=1,
+        student_sizes=(24,),
+        quick=True,
+        data_dir=workspace.data_dir,
+    )
+    recipes = papers.paper_recipes(options)
     outcomes = runner.run(recipes, workspace, workers=1)
     assert {outcome.error for outcome in outcomes} == {None}
     trial = simulability(recipes)
-    summary = trial.flat_summary(workspace.get(trial).table)
-    assert {name.split(".")[1] for name in summary if name.startswith("median.")} == {name for name, _ in trial.arms}
-    assert "students that see the teacher's answers alone" in trial.flat_interpretation(summary)
+    summary = workspace.get(trial).summary
+    assert set(summary.loc[summary["metric"] == "median", "method"]) == {name for name, _ in trial.arms}
     for marked in (recipe for recipe in recipes if isinstance(recipe, Plausibility)):
-        found = marked.summary(workspace.get(marked).table)
-        assert found["judged"] > 0
-        assert found["auc.SMaT"] == pytest.approx(area(workspace, marked))
+        found = workspace.get(marked).summary
+        assert value_of(found, "judged") > 0
+        assert value_of(found, "auc", SMAT) == pytest.approx(area(workspace, marked))
     (smat,) = dict(trial.arms)[SMAT]
     assert isinstance(smat, SMaT)
     assert workspace.get(smat).tensors["coefficients"].sum().item() == pytest.approx(1.0, abs=1e-6)

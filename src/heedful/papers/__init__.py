@@ -1,111 +1,157 @@
-"""The papers as functions that give back recipes: `papers.jain_wallace(Choice(...))`.
+"""Five papers: the recipes that reproduce each, its published numbers, and its chapter in the report.
 
-Where a paper's text and its released code differ, the code is followed, because it made the published tables; the
-difference is named in a comment.
+`PAPERS[name].options(corpora=("sst",)).recipes()` gives the recipes of a paper, also on a table of the user's own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from heedful.data.embeddings import PackagedGloveEmbeddings, RandomEmbeddings
 from heedful.data.synthetic import Mock
 from heedful.data.text_corpora import RottenTomatoes
 from heedful.data.tokenization import Words
+from heedful.figures import Figure
 from heedful.models.attentive import Additive, Attentive
 from heedful.models.encoders import BiLSTM
-from heedful.papers import attefa
-from heedful.papers._options import PaperOptions, embeddings_by_name
-from heedful.papers.attefa import find_embeddings
-from heedful.papers.disagreement import DISAGREEMENT_CORPORA, disagreement_recipes
-from heedful.papers.jain_wallace import (
-    JAIN_WALLACE_CORPORA,
-    jain_wallace_recipes,
-    single_model_trials,
-)
-from heedful.papers.scaffold import SCAFFOLD_CORPORA, find_corpus, scaffold_recipes
-from heedful.papers.wiegreffe_pinter import WIEGREFFE_PINTER_CORPORA, wiegreffe_pinter_recipes
+from heedful.papers._chapter import Result, SectionExtras, TableView
+from heedful.papers._options import PaperOptions, UserData
+from heedful.papers.attefa import AttefaOptions
+from heedful.papers.disagreement import DisagreementOptions
+from heedful.papers.jain_wallace import JainWallaceOptions, single_model_trials
+from heedful.papers.scaffold import ScaffoldOptions
+from heedful.papers.wiegreffe_pinter import WiegreffePinterOptions
 from heedful.store.recipe import Recipe
+from heedful.store.workspace import IndexEntry
 from heedful.training.trained_model import TrainedModel
 from heedful.training.trainer import Adam, Training
-from heedful.types import Corpus, UserError
+from heedful.types import UserError
 
 __all__ = [
     "PAPERS",
     "Paper",
     "PaperOptions",
+    "UserData",
+    "assign_papers",
     "demo",
-    "embeddings_by_name",
     "find_paper",
-    "find_recipes",
+    "paper_recipes",
     "single_model_trials",
 ]
+
+_SHARED_TRIALS = frozenset({"performance", "agreement"})
+"""Trials that several papers have; they are shown with whatever else examines the same model."""
+
+
+def _no_tables(results: Sequence[Result]) -> tuple[TableView, ...]:
+    return ()
+
+
+def _no_figures(results: Sequence[Result]) -> tuple[Figure, ...]:
+    return ()
+
+
+def _no_extras(result: Result, entries: Sequence[IndexEntry]) -> SectionExtras:
+    return SectionExtras()
 
 
 @dataclass(frozen=True)
 class Paper:
-    """A publication: its title, its question in plain words, its recipes and its corpora.
+    """A publication: its question, its options and recipes, and its chapter in the report.
 
     Args:
-        options: the dataclass of its options; the command refuses options that are not among its fields.
+        build_tables: tables over all corpora, from the results of this paper.
+        build_figures: figures over all corpora.
+        section: what is added to the section of one result of this chapter, given all index entries.
+        sources: where this paper has trials of earlier papers, by the name of the trial.
+        shown_trials: trials of other papers that are shown here if they examine a model of this paper.
+        has_own_models: whether its models differ from those of all other papers.
+        labels_embeddings: whether labels always name the word embeddings.
     """
 
+    name: str
     title: str
     question: str
-    recipes: Callable[[PaperOptions], list[Recipe]]
-    corpora: tuple[str, ...]
-    options: type[PaperOptions] = PaperOptions
+    options: type[PaperOptions]
+    build_tables: Callable[[Sequence[Result]], tuple[TableView, ...]] = _no_tables
+    build_figures: Callable[[Sequence[Result]], tuple[Figure, ...]] = _no_figures
+    section: Callable[[Result, Sequence[IndexEntry]], SectionExtras] = _no_extras
+    sources: Mapping[str, str] = field(default_factory=dict)
+    shown_trials: frozenset[str] = _SHARED_TRIALS
+    has_own_models: bool = False
+    labels_embeddings: bool = False
 
+    @property
+    def corpora(self) -> tuple[str, ...]:
+        """Names of the corpora that the paper runs by default."""
+        return tuple(name for name in self.options.known_corpora if name not in self.options.optional_corpora)
 
-def demo(*, synthetic: bool = False) -> list[Recipe]:
-    """A small BiLSTM on real film reviews (or on planted text), examined."""
-    if synthetic:
-        corpus: Corpus = Mock(informative=2, strength=3.0, shortest=10, longest=30, train=2000, dev=300, test=500)
-        fit = Training(epochs=4, optimizer=Adam(lr=0.005))
-        subject = TrainedModel(corpus, Words(), Attentive(BiLSTM(32), Additive()), fit, embeddings=RandomEmbeddings(50))
-    else:
-        plan = Attentive(BiLSTM(64), Additive())
-        words = Words(tokenizer="space", min_documents=2)
-        subject = TrainedModel(RottenTomatoes(), words, plan, Training(epochs=6), embeddings=PackagedGloveEmbeddings())
-    return single_model_trials(subject)
+    def tables(self, results: Sequence[Result]) -> tuple[TableView, ...]:
+        """Tables of the chapter, from the results of the whole workspace."""
+        selected, embeddings = self._select(results)
+        tables = [table for table in self.build_tables(selected) if table.rows]
+        note = f" Word embeddings: {embeddings}." if embeddings else ""
+        return tuple(replace(table, note=table.note + note) for table in tables)
+
+    def figures(self, results: Sequence[Result]) -> tuple[Figure, ...]:
+        """Figures of the chapter, from the results of the whole workspace."""
+        return self.build_figures(self._select(results)[0])
+
+    def _select(self, results: Sequence[Result]) -> tuple[list[Result], str]:
+        """The results that this chapter may use, and the embeddings that all of them share and labels omit."""
+        chosen = [
+            each
+            for each in results
+            if (each.paper == self.name if self.has_own_models else not PAPERS[each.paper].has_own_models)
+        ]
+        names = {each.embeddings for each in chosen if not PAPERS[each.paper].labels_embeddings}
+        if self.labels_embeddings or len(names) != 1:
+            return chosen, ""
+        return [replace(each, embeddings="") for each in chosen], names.pop()
 
 
 PAPERS: Mapping[str, Paper] = {
-    "jain-wallace": Paper(
-        "Attention is not Explanation (Jain & Wallace 2019)",
-        "Do attention weights tell why a model predicts what it predicts, or would other weights do as well?",
-        jain_wallace_recipes,
-        JAIN_WALLACE_CORPORA,
-    ),
-    "wiegreffe-pinter": Paper(
-        "Attention is not not Explanation (Wiegreffe & Pinter 2019)",
-        "Is attention needed at all, does it carry over to another model, and can a model be trained to attend "
-        "elsewhere?",
-        wiegreffe_pinter_recipes,
-        WIEGREFFE_PINTER_CORPORA,
-    ),
-    "attefa": Paper(
-        "AtteFa: one number for the faithfulness of attention",
-        "How much of its predictions must a model give up to attend elsewhere?",
-        attefa.attefa_recipes,
-        attefa.ATTEFA_CORPORA,
-    ),
-    "disagreement": Paper(
-        "A Song of (Dis)agreement (Neely et al. 2022)",
-        "Do explanations agree with each other, does the model depend on the words that they name, and which of them "
-        "find words that are known to decide?",
-        disagreement_recipes,
-        DISAGREEMENT_CORPORA,
-    ),
-    "scaffold": Paper(
-        "Learning to Scaffold (Fernandes et al. 2022)",
-        "Do explanations help a student to answer as its teacher does, can one learn to explain so that they do, and "
-        "are such explanations those that people would give?",
-        scaffold_recipes,
-        SCAFFOLD_CORPORA,
-    ),
+    paper.name: paper
+    for paper in (
+        Paper(
+            "jain-wallace",
+            "Attention is not Explanation (Jain & Wallace 2019)",
+            "Do attention weights explain a model's predictions, or would other weights give the same predictions?",
+            JainWallaceOptions,
+            labels_embeddings=True,
+        ),
+        Paper(
+            "wiegreffe-pinter",
+            "Attention is not not Explanation (Wiegreffe & Pinter 2019)",
+            "Is attention needed at all, is it useful to another model, and can a model be trained to attend "
+            "elsewhere?",
+            WiegreffePinterOptions,
+        ),
+        Paper(
+            "attefa",
+            "AtteFa: one number for the faithfulness of attention",
+            "How much of its predictions must a model give up to attend elsewhere?",
+            AttefaOptions,
+        ),
+        Paper(
+            "disagreement",
+            "A Song of (Dis)agreement (Neely et al. 2022)",
+            "Do explanations agree with each other, does the model depend on the words that they name, and which "
+            "explanations find words that are known to decide?",
+            DisagreementOptions,
+            shown_trials=_SHARED_TRIALS | {"necessity"},
+            has_own_models=True,
+        ),
+        Paper(
+            "scaffold",
+            "Learning to Scaffold (Fernandes et al. 2022)",
+            "Do explanations help a student to predict what its teacher predicts, can they be learned for that "
+            "purpose, and do learned explanations agree with those of people?",
+            ScaffoldOptions,
+            has_own_models=True,
+        ),
+    )
 }
 
 
@@ -116,32 +162,51 @@ def find_paper(name: str) -> Paper:
     return PAPERS[name]
 
 
-def find_recipes(name: str, options: PaperOptions, data: Path) -> list[Recipe]:
-    """The recipes of a paper; a corpus that was named and is not in the data folder is an error."""
-    find_paper(name)
-    return _recipes_on_available_corpora(
-        name, replace(options, available_embeddings=find_embeddings(data), data=data), data
-    )
+def assign_papers(trials: Sequence[IndexEntry]) -> dict[str, str]:
+    """The paper whose chapter shows each trial, by artefact name.
+
+    Trials that several papers have are shown with the last paper that examines the same model.
+    """
+    order = list(PAPERS)
+    papers = {each.name: str(each.facts["paper"]) for each in trials if each.facts["paper"] in PAPERS}
+    homes = {
+        each.link("subject"): papers[each.name]
+        for each in sorted(trials, key=lambda each: order.index(papers.get(each.name, order[0])))
+        if each.name in papers and each.facts["trial"] not in _SHARED_TRIALS
+    }
+    for each in trials:
+        home = homes.get(each.link("subject"))
+        if home is not None and each.facts["trial"] in PAPERS[home].shown_trials:
+            papers[each.name] = home
+    return papers
 
 
-def _recipes_on_available_corpora(name: str, options: PaperOptions, data: Path) -> list[Recipe]:
-    """The paper's recipes on the corpora that are in the data folder, or on exactly those that were asked for."""
+def paper_recipes(options: PaperOptions) -> list[Recipe]:
+    """The recipes of a paper on the user's data, on the named corpora, or on those that are in the data folder."""
+    if options.user_data is not None or options.data_dir is None:
+        return options.recipes()
     if options.corpora:
-        found = PAPERS[name].recipes(options)
-        for corpus in options.corpora:
-            find_corpus(corpus).digest(data)
-        return found
-    there = [corpus for corpus in PAPERS[name].corpora if _is_available(find_corpus(corpus), data)]
-    if not there:
+        recipes = options.recipes()
+        for corpus in options.chosen_corpora():
+            corpus.digest(options.data_dir)  # UserError if it is missing
+        return recipes
+    available = options.available_corpora()
+    if not available:
         raise UserError(
-            f"none of the paper's corpora is in the folder {data}; set HEEDFUL_DATA, or run 'heedful fetch CORPUS'"
+            f"none of the paper's corpora is in {options.data_dir}; set HEEDFUL_DATA, or run 'heedful fetch CORPUS'"
         )
-    return PAPERS[name].recipes(replace(options, corpora=tuple(there)))
+    return replace(options, corpora=tuple(available)).recipes()
 
 
-def _is_available(corpus: Corpus, data: Path) -> bool:
-    try:
-        corpus.digest(data)
-    except UserError:
-        return False
-    return True
+def demo(*, synthetic: bool = False) -> list[Recipe]:
+    """The trials of Jain & Wallace on a small BiLSTM, on real film reviews or on synthetic text."""
+    architecture = Attentive(BiLSTM(32 if synthetic else 64), Additive())
+    if synthetic:
+        corpus = Mock(informative=2, strength=3.0, shortest=10, longest=30, train=2000, dev=300, test=500)
+        training = Training(epochs=4, optimizer=Adam(lr=0.005))
+        model = TrainedModel(corpus, Words(), architecture, training, embeddings=RandomEmbeddings(50))
+    else:
+        words = Words(tokenizer="space", min_documents=2)
+        embeddings = PackagedGloveEmbeddings()
+        model = TrainedModel(RottenTomatoes(), words, architecture, Training(epochs=6), embeddings=embeddings)
+    return single_model_trials(model)

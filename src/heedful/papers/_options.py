@@ -1,58 +1,171 @@
-"""Which part of a paper is wanted, and on what word vectors: shared by all papers."""
+"""Options that papers share, and the user's own data in place of a paper's corpora."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar
 
+from heedful import catalogue
 from heedful.data.embeddings import FileEmbeddings, PackagedGloveEmbeddings, RandomEmbeddings, WordEmbeddings
-from heedful.training.objectives import Initialization
-from heedful.types import UserError
+from heedful.data.splitting import SubsampledCorpus
+from heedful.data.table import Table, TableColumns, corpus_from_source
+from heedful.store.recipe import Recipe
+from heedful.tasks import Regression
+from heedful.training.trainer import Training
+from heedful.types import Corpus, UserError
 
-SelectionRule = Literal["dev", "paper", "code"]
+QUICK_TRAIN_SIZE, QUICK_EVAL_SIZE = 1500, 300
+"""Sizes of the splits in quick versions."""
+MIN_EPOCH_STEPS = 39
+"""Steps of an epoch on the smallest corpus of AtteFa, two groups of 20 Newsgroups."""
 
 
 @dataclass(frozen=True)
-class PaperOptions:
-    """Which part of a paper to run; empty tuples and None mean what the paper has.
+class UserData:
+    """A table of the user: one file, or one for each split.
 
     Args:
-        strengths: the lambdas of trained adversaries.
-        select: which split chooses the epoch that is kept: "dev"; "paper" follows the paper, which chose on the test
-            split; "code" follows its released code, which kept an adversary's epoch of lowest training loss.
-        vectors: "auto", "random", "packaged", a name in the data folder, or a file.
-        found: the vectors that "auto" stands for, as far as the data folder has some.
-        sizes: how many examples students learn from, where a paper has students.
-        start: where trained adversaries start: "fresh", as in the papers, or from the "base".
-        data: the data folder, for papers that take as much as there is; None trusts the numbers of the paper.
+        path: a CSV, TSV, JSONL or Parquet file, or a folder of the `datasets` library.
+        dev_path: file of the dev split; split off from `path` if None.
+        test_path: file of the test split; split off from `path` if None.
     """
 
-    corpora: tuple[str, ...] = ()
-    encoders: tuple[str, ...] = ()
-    attentions: tuple[str, ...] = ()
-    n_seeds: int | None = None
-    limit: int | None = None
-    embeddings: str = "auto"
-    quick: bool = False
-    available_embeddings: str = "random"
-    lambdas: tuple[float, ...] = ()
-    select: SelectionRule = "dev"
-    student_sizes: tuple[int, ...] = ()
-    start: Initialization = "fresh"
-    data: Path | None = None
+    path: str
+    columns: TableColumns = TableColumns()
+    dev_path: str | None = None
+    test_path: str | None = None
 
-    def embeddings_for(self, corpus: str) -> str:
-        """The vectors of a corpus: "auto" is random for bAbI, as in the paper, and else what the data folder has."""
+    @property
+    def corpus(self) -> Corpus:
+        """The texts as a corpus; a folder of the `datasets` library has its own splits."""
+        is_folder = Path(self.path).is_dir() and self.dev_path is None and self.test_path is None
+        corpus = (
+            corpus_from_source(self.path, self.columns)
+            if is_folder
+            else Table(self.path, self.columns, self.dev_path, self.test_path)
+        )
+        if corpus.name in catalogue.CORPORA:
+            raise UserError(
+                f"{self.path} has the name of the published corpus {corpus.name!r}, whose numbers would be shown "
+                "beside yours; rename it"
+            )
+        return corpus
+
+    @property
+    def has_pairs(self) -> bool:
+        """Whether each example has two texts."""
+        return self.columns.second_text is not None
+
+
+@dataclass(frozen=True)
+class PaperOptions(ABC):
+    """Which part of a paper to run; empty tuples and None stand for what the paper has.
+
+    Args:
+        corpora: names of corpora; empty runs all but the `optional_corpora`.
+        user_data: a table of the user in place of the paper's corpora.
+        data_dir: the folder of corpora and word embeddings.
+    """
+
+    known_corpora: ClassVar[Mapping[str, Corpus]]
+    optional_corpora: ClassVar[tuple[str, ...]] = ()
+
+    corpora: tuple[str, ...] = ()
+    n_seeds: int | None = None
+    quick: bool = False
+    user_data: UserData | None = None
+    data_dir: Path | None = None
+
+    @abstractmethod
+    def recipes(self) -> list[Recipe]:
+        """Every trial of the paper on the chosen corpora and models."""
+
+    @property
+    def has_pairs(self) -> bool:
+        """Whether the user's data has two texts per example."""
+        return self.user_data is not None and self.user_data.has_pairs
+
+    def chosen_corpora(self) -> list[Corpus]:
+        """The user's data, the named corpora, or those that the paper runs by default."""
+        if self.user_data is not None:
+            return [self.user_data.corpus]
+        default = [name for name in self.known_corpora if name not in self.optional_corpora]
+        names = resolve_names("corpus", self.corpora or default, tuple(self.known_corpora))
+        return [self.known_corpora[name] for name in names]
+
+    def available_corpora(self) -> list[str]:
+        """The paper's default corpora that are in the data folder."""
+        default = [name for name in self.known_corpora if name not in self.optional_corpora]
+        return [name for name in default if _is_available(self.known_corpora[name], self.data_dir or Path())]
+
+    def training_corpus(self, corpus: Corpus) -> Corpus:
+        """The corpus; in a quick version, a random part of it."""
+        if not self.quick:
+            return corpus
+        return SubsampledCorpus(corpus, QUICK_TRAIN_SIZE, QUICK_EVAL_SIZE, QUICK_EVAL_SIZE)
+
+    def adapt_training(self, training: Training, corpus: Corpus) -> Training:
+        """The training as the paper has it; on the user's data with enough steps, see `scale_epochs`."""
+        if self.user_data is None:
+            return training
+        return scale_epochs(training, len(corpus.read(self.data_dir or Path()).train))
+
+    def require_classes(self) -> None:
+        """UserError if the user's labels are real numbers."""
+        if self.user_data is None:
+            return
+        if isinstance(self.user_data.corpus.read(self.data_dir or Path()).task, Regression):
+            raise UserError(
+                f"{self.user_data.path}: the labels in column {self.user_data.columns.label!r} are real numbers, but "
+                "this paper needs classes; name a column of classes"
+            )
+
+
+@dataclass(frozen=True)
+class EmbeddingOptions(PaperOptions):
+    """Options of papers whose models read word embeddings.
+
+    Args:
+        embeddings: "auto", "random", "packaged", a name in the data folder, or a file. "auto" is random for bAbI, as in
+            the papers, and otherwise the largest file in the data folder.
+    """
+
+    embeddings: str = "auto"
+
+    def embeddings_name(self, corpus: Corpus) -> str:
+        """The embeddings of a corpus, with "auto" resolved."""
         if self.embeddings != "auto":
             return self.embeddings
-        return "random" if corpus.startswith("babi") else self.available_embeddings
+        if corpus.name.startswith("babi") or self.data_dir is None:
+            return "random"
+        return find_embeddings(self.data_dir)
+
+    def word_embeddings(self, corpus: Corpus) -> WordEmbeddings:
+        """The embeddings of a corpus, in the width of the paper where they are random."""
+        return embeddings_by_name(self.embeddings_name(corpus), corpus.embedding_dim)
+
+
+def scale_epochs(training: Training, n_texts: int) -> Training:
+    """The training with epochs and patience multiplied until an epoch's steps are those of the smallest corpus.
+
+    The papers count epochs, which are hardly any training on a few hundred texts.
+
+    >>> scaled = scale_epochs(Training(epochs=80, patience=10), n_texts=320)
+    >>> scaled.epochs, scaled.patience
+    (320, 40)
+    """
+    times = max(1, math.ceil(MIN_EPOCH_STEPS / math.ceil(n_texts / training.batch_size)))
+    patience = None if training.patience is None else times * training.patience
+    return replace(training, epochs=times * training.epochs, patience=patience)
 
 
 def extend_seeds(paper_seeds: Sequence[int], count: int) -> tuple[int, ...]:
-    """So many seeds: the paper's, and beyond them 100, 101 and so on, none twice.
+    """`count` different seeds: the paper's, then 100, 101 and so on.
 
     >>> extend_seeds((10, 101), 4)
     (10, 101, 100, 102)
@@ -61,15 +174,30 @@ def extend_seeds(paper_seeds: Sequence[int], count: int) -> tuple[int, ...]:
     return tuple(itertools.islice(itertools.chain(paper_seeds, further), count))
 
 
+def resolve_names(kind: str, requested: Sequence[str], available: Sequence[str]) -> tuple[str, ...]:
+    """The requested names, or all available ones; UserError for a name that the paper does not have."""
+    for name in requested:
+        if name not in available:
+            raise UserError(f"this paper has no {kind} {name!r}; choose from {', '.join(available)}")
+    return tuple(requested) or tuple(available)
+
+
 def embeddings_by_name(name: str, width: int) -> WordEmbeddings:
-    """Word vectors by the name that a user gives: random, packaged, a name in the data folder, or a file."""
+    """Word embeddings by name: "random", "packaged", a name in the data folder, or a file."""
     if name == "random":
         return RandomEmbeddings(width)
     return PackagedGloveEmbeddings() if name == "packaged" else FileEmbeddings(name)
 
 
-def resolve_names(kind: str, requested: Sequence[str], available: Sequence[str]) -> tuple[str, ...]:
-    for name in requested:
-        if name not in available:
-            raise UserError(f"there is no {kind} {name!r} in this paper; choose from {', '.join(available)}")
-    return tuple(requested) or tuple(available)
+def find_embeddings(data_dir: Path) -> str:
+    """The largest file of word embeddings in the data folder; "random" if there is none."""
+    found = sorted((data_dir / "vectors").glob("*.npz"), key=lambda path: (path.stat().st_size, path.name))
+    return found[-1].stem if found else "random"
+
+
+def _is_available(corpus: Corpus, data_dir: Path) -> bool:
+    try:
+        corpus.digest(data_dir)
+    except UserError:
+        return False
+    return True

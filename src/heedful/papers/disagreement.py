@@ -1,15 +1,16 @@
-"""A Song of (Dis)agreement (Neely et al. 2022): do explanations agree with each other, and which can be trusted?
+"""A Song of (Dis)agreement (Neely et al. 2022): do explanations agree with each other, and which are right?
 
-Beyond the paper: measures of faithfulness, since agreement is not validity, and corpora whose truth is known. The
-paper's own faults (DeepLIFT that is the gradient, special symbols in every ranking) are not repeated; `_captum_faults`
-reproduces them.
+Beyond the paper: measures of faithfulness, since agreement is not validity, and corpora with known ground truth. The
+faults of the paper's methods (DeepLIFT without rules, special tokens in every ranking) are not repeated here;
+`_captum_faults` reproduces them.
 """
 
 from __future__ import annotations
 
 import importlib.util
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 from heedful import catalogue
 from heedful.attributions.attention import Flow, RawAttention, Relevance, Rollout
@@ -27,8 +28,7 @@ from heedful.models.bag_of_words import WordWeightSum
 from heedful.models.encoders import BiLSTM
 from heedful.models.input_forms import PairInput, SingleInput
 from heedful.models.transformer import Transformer
-from heedful.papers._options import PaperOptions, embeddings_by_name, extend_seeds, resolve_names
-from heedful.papers.wiegreffe_pinter import quick_subset
+from heedful.papers._options import EmbeddingOptions, extend_seeds, resolve_names
 from heedful.store.recipe import Recipe
 from heedful.training.objectives import Supervised
 from heedful.training.trained_model import TrainedModel
@@ -38,14 +38,13 @@ from heedful.trials.faithfulness import Faithfulness, signed_methods
 from heedful.trials.ground_truth import GroundTruth
 from heedful.trials.imposed_attention import UniformBaseline
 from heedful.trials.performance import Performance
-from heedful.types import Method, Tokenization, UserError
+from heedful.types import Corpus, Method, UserError
 
 SINGLE_TEXT_CORPORA = ("sst", "imdb")
 PAIR_CORPORA = ("snli", "mnli", "qqp")
-DISAGREEMENT_CORPORA = (*SINGLE_TEXT_CORPORA, *PAIR_CORPORA, *GROUND_TRUTH_CORPORA)
 SEEDS = (87, 2134, 5555)
 N_EXPLAINED = 500
-"""Test instances that are explained."""
+"""Test examples that are explained."""
 N_QUICK_EXPLAINED = 60
 MAX_WORDS = 240
 """Words of the longest IMDb review that the paper keeps."""
@@ -72,75 +71,114 @@ ADDITIVE_METHODS: tuple[Method, ...] = (
     KernelShap(output="logit"),
     LeaveOneOut(output="logit"),
 )
-"""Methods on the model that adds up its words: on the logit, where adding is what it does."""
+"""Methods for the additive model: they explain the logit, which is the sum of its words."""
 
 
-def disagreement_recipes(options: PaperOptions) -> list[Recipe]:
-    """Every trial of the paper on every chosen corpus, with BiLSTMs, a transformer, or a checkpoint of the user's.
+@dataclass(frozen=True)
+class DisagreementOptions(EmbeddingOptions):
+    """Corpora and models of the paper, and the number of test examples that are explained.
 
-    `choice.encoders` may name "bilstm", "minilm" (if its package is installed) or a folder with a checkpoint.
+    Args:
+        encoders: "bilstm", which is the default unless a checkpoint is named.
+        checkpoints: transformers to fine-tune: "minilm" (if its package is installed) or folders.
     """
-    corpora = resolve_names("corpus", options.corpora, DISAGREEMENT_CORPORA)
-    found: list[Recipe] = []
-    for corpus in corpora:
-        if corpus in GROUND_TRUTH_CORPORA:
-            found += _ground_truth_trials(GROUND_TRUTH_CORPORA[corpus], options)
-        else:
-            for encoder in options.encoders or ("bilstm",):
-                found += _corpus_trials(corpus, encoder, options)
-    return found
 
+    known_corpora: ClassVar = {
+        **{name: catalogue.CORPORA[name] for name in (*SINGLE_TEXT_CORPORA, *PAIR_CORPORA)},
+        **GROUND_TRUTH_CORPORA,
+    }
 
-def _corpus_trials(corpus: str, encoder: str, options: PaperOptions) -> list[Recipe]:
-    seeds = extend_seeds(SEEDS, options.n_seeds or (1 if options.quick else len(SEEDS)))
-    limit = options.limit or (N_QUICK_EXPLAINED if options.quick else N_EXPLAINED)
-    base = disagreement_model(corpus, encoder, options)
-    methods = ATTENTIVE_METHODS if encoder == "bilstm" else TRANSFORMER_METHODS
-    found: list[Recipe] = []
-    for seed in seeds:
-        subject = replace(base, seed=seed)
-        found += [
-            Performance(subject),
-            Agreement(subject, methods, limit=limit),
-            Faithfulness(subject, signed_methods(methods), limit=limit),
+    encoders: tuple[str, ...] = ()
+    checkpoints: tuple[str, ...] = ()
+    limit: int | None = None
+
+    def recipes(self) -> list[Recipe]:
+        """Every trial on every chosen corpus, with BiLSTMs or fine-tuned checkpoints."""
+        self.require_classes()
+        encoders = resolve_names("encoder", self.encoders, ("bilstm",)) if self.encoders or not self.checkpoints else ()
+        sources = [checkpoint_folder(name) for name in self.checkpoints]
+        found: list[Recipe] = []
+        for corpus in self.chosen_corpora():
+            if isinstance(corpus, GroundTruthCorpus):
+                found += _ground_truth_trials(corpus, self)
+                continue
+            if encoders:
+                base, seeds = bilstm_model(corpus, self), self.seeds()
+                found += self._model_trials(base, ATTENTIVE_METHODS)
+                # Table 3: uniform against learned attention, for the models that are cheap to train.
+                found += [UniformBaseline(base, seeds)] if len(seeds) > 1 else []
+            for source in sources:
+                found += self._model_trials(transformer_model(corpus, source, self), TRANSFORMER_METHODS)
+        return found
+
+    def seeds(self) -> tuple[int, ...]:
+        """Seeds of the models."""
+        return extend_seeds(SEEDS, self.n_seeds or (1 if self.quick else len(SEEDS)))
+
+    def has_two_texts(self, corpus: Corpus) -> bool:
+        """Whether the examples of a corpus are pairs of texts."""
+        return corpus.name in PAIR_CORPORA or self.has_pairs
+
+    def _model_trials(self, base: TrainedModel, methods: tuple[Method, ...]) -> list[Recipe]:
+        limit = self.limit or (N_QUICK_EXPLAINED if self.quick else N_EXPLAINED)
+        return [
+            trial
+            for subject in (replace(base, seed=seed) for seed in self.seeds())
+            for trial in (
+                Performance(subject),
+                Agreement(subject, methods, limit=limit),
+                Faithfulness(subject, signed_methods(methods), limit=limit),
+            )
         ]
-    # Table 3: uniform against learned attention, for the models that are cheap to train.
-    return [*found, UniformBaseline(base, seeds)] if encoder == "bilstm" and len(seeds) > 1 else found
 
 
-def disagreement_model(corpus: str, encoder: str, options: PaperOptions) -> TrainedModel:
-    """One of the paper's models, or a user's checkpoint fine-tuned as the paper does."""
-    whole = catalogue.CORPORA[corpus]
-    described = quick_subset(whole) if options.quick else whole
-    if encoder != "bilstm":
-        return _transformer_model(corpus, encoder, options)
-    batching = _limit_length(described.tokenization, corpus)
-    shape = PairInput() if corpus in PAIR_CORPORA else SingleInput()
+def bilstm_model(corpus: Corpus, options: DisagreementOptions) -> TrainedModel:
+    """The BiLSTM of the paper with additive attention."""
+    tokenization = corpus.tokenization
+    if isinstance(tokenization, Words):
+        limit = MAX_WORDS + 1 if corpus.name == "imdb" else None
+        tokenization = replace(tokenization, longer_than=None, shorter_than=limit)
+    batch_size = {"mnli": 512, "qqp": 1024}.get(corpus.name, 64)
+    metric = "roc_auc" if corpus.name in SINGLE_TEXT_CORPORA else "accuracy"
+    training = Training(
+        4 if options.quick else 40,
+        batch_size,
+        Adam(no_decay=()),
+        EpochSelection(metric=metric),
+        patience=5,
+        reduction="mean",
+    )
     return TrainedModel(
-        corpus=described,
-        tokenization=batching,
-        architecture=Attentive(BiLSTM(128), Additive(), input_format=shape),
-        training=_bilstm_training(corpus, quick=options.quick),
+        corpus=options.training_corpus(corpus),
+        tokenization=tokenization,
+        architecture=Attentive(
+            BiLSTM(128), Additive(), input_format=PairInput() if options.has_two_texts(corpus) else SingleInput()
+        ),
+        training=options.adapt_training(training, options.training_corpus(corpus)),
         seed=SEEDS[0],
         objective=Supervised(balance_classes=False),
-        embeddings=embeddings_by_name(options.embeddings_for(corpus), whole.embedding_dim),
+        embeddings=options.word_embeddings(corpus),
     )
 
 
-def _transformer_model(corpus: str, encoder: str, options: PaperOptions) -> TrainedModel:
-    whole = catalogue.CORPORA[corpus]
-    source = checkpoint_folder(encoder)
-    rate = 1e-5 if corpus in SINGLE_TEXT_CORPORA else 2e-5
-    # The paper trains up to 40 epochs with a patience of 5 on a GPU; two cores get two.
-    epochs = 1 if options.quick else 2
+def transformer_model(corpus: Corpus, source: str, options: DisagreementOptions) -> TrainedModel:
+    """A checkpoint, fine-tuned as in the paper but shorter."""
+    lr = 2e-5 if options.has_two_texts(corpus) else 1e-5
+    # The paper trains up to 40 epochs with a patience of 5 on a GPU; two cores train two.
+    training = Training(
+        1 if options.quick else 2,
+        32,
+        AdamW(lr=5 * lr, weight_decay=0.0),
+        EpochSelection(metric="accuracy"),
+        reduction="mean",
+    )
+    # Reviews are left out by their words, not cut at a number of tokens: all models read the same ones.
+    is_imdb = corpus.name == "imdb"
     return TrainedModel(
-        corpus=quick_subset(whole) if options.quick else whole,
-        # Reviews are left out by their words, not cut at so many units: all models see the same ones.
-        tokenization=Subwords(source, shorter_than=MAX_WORDS + 1) if corpus == "imdb" else Subwords(source, MAX_WORDS),
+        corpus=options.training_corpus(corpus),
+        tokenization=Subwords(source, shorter_than=MAX_WORDS + 1) if is_imdb else Subwords(source, MAX_WORDS),
         architecture=Transformer(source),
-        training=Training(
-            epochs, 32, AdamW(lr=5 * rate, weight_decay=0.0), EpochSelection(metric="accuracy"), reduction="mean"
-        ),
+        training=options.adapt_training(training, options.training_corpus(corpus)),
         seed=SEEDS[0],
         objective=Supervised(balance_classes=False),
         embeddings=None,
@@ -148,12 +186,10 @@ def _transformer_model(corpus: str, encoder: str, options: PaperOptions) -> Trai
 
 
 def checkpoint_folder(name: str) -> str:
-    """The folder of a checkpoint: that of the small pretrained transformer by its name, or the user's own."""
+    """The folder of a checkpoint: that of the packaged MiniLM for "minilm", otherwise the folder itself."""
     if name != "minilm":
         if not Path(name).expanduser().is_dir():
-            raise UserError(
-                f"there is no encoder {name!r} in this paper; choose bilstm, minilm, or a checkpoint's folder"
-            )
+            raise UserError(f"there is no checkpoint {name!r}; name minilm or the folder of a checkpoint")
         return name
     spec = importlib.util.find_spec(MINILM_PACKAGE)
     if spec is None or not spec.submodule_search_locations:
@@ -163,27 +199,15 @@ def checkpoint_folder(name: str) -> str:
     return str(Path(spec.submodule_search_locations[0]) / "model")
 
 
-def _limit_length(tokenization: Tokenization, corpus: str) -> Tokenization:
-    """All texts but the longest: reviews of at most 240 words."""
-    assert isinstance(tokenization, Words)
-    return replace(tokenization, longer_than=None, shorter_than=MAX_WORDS + 1 if corpus == "imdb" else None)
-
-
-def _bilstm_training(corpus: str, *, quick: bool) -> Training:
-    batch = {"mnli": 512, "qqp": 1024}.get(corpus, 64)
-    select = EpochSelection(metric="roc_auc" if corpus in SINGLE_TEXT_CORPORA else "accuracy")
-    return Training(4 if quick else 40, batch, Adam(no_decay=()), select, patience=5, reduction="mean")
-
-
-def _ground_truth_trials(corpus: GroundTruthCorpus, options: PaperOptions) -> list[Recipe]:
-    """Truth and faithfulness under one law: of the model that only adds, or of a BiLSTM that learned the law."""
+def _ground_truth_trials(corpus: GroundTruthCorpus, options: DisagreementOptions) -> list[Recipe]:
+    """Ground truth and faithfulness of the additive model, or of a BiLSTM that has learned the corpus's rule."""
     limit = options.limit or (N_QUICK_EXPLAINED if options.quick else None)
     if corpus.rule == "additive":
-        still = Training(1, 64, Adam(lr=0.0, weight_decay=0.0), EpochSelection())
-        adding = TrainedModel(
-            corpus, corpus.tokenization, WordWeightSum(), still, embeddings=GroundTruthEmbeddings(corpus)
+        no_training = Training(1, 64, Adam(lr=0.0, weight_decay=0.0), EpochSelection())
+        additive = TrainedModel(
+            corpus, corpus.tokenization, WordWeightSum(), no_training, embeddings=GroundTruthEmbeddings(corpus)
         )
-        return [GroundTruth(adding, ADDITIVE_METHODS, limit), Faithfulness(adding, ADDITIVE_METHODS, limit=limit)]
+        return [GroundTruth(additive, ADDITIVE_METHODS, limit), Faithfulness(additive, ADDITIVE_METHODS, limit=limit)]
     learned = TrainedModel(
         corpus,
         corpus.tokenization,

@@ -1,14 +1,11 @@
-"""Teachers and students of "Learning to Scaffold", by corpus: what they read, how they are built and trained.
+"""Learning to Scaffold (Fernandes et al. 2022): which explanations teach a student to answer as its teacher does?
 
-The paper's pretrained teachers (ELECTRA-small, ViT-B/16, XLM-R) are replaced by what two cores can train: a small
-pretrained transformer for texts and pairs, a small vision transformer from scratch for images. Students are of the
-same family, with fewer layers where the teacher is pretrained.
-
-Learning to Scaffold (Fernandes et al. 2022): which explanations teach a student to answer as its teacher does?
-
-Teachers explain in many ways, and in one that is learned so that students learn from it (SMaT). Beyond the paper:
-random explanations as the null, rollout, integrated gradients over the whole path (the paper's went 9 % of it), and two
-rivals of SMaT: heads mixed by ridge regression on leave-one-out effects, and layers of integrated gradients, mixed.
+Teachers explain in many ways, one of them learned so that students profit from it (SMaT). The paper's pretrained
+teachers (ELECTRA-small, ViT-B/16, XLM-R) are replaced by what two cores can train: a small pretrained transformer for
+texts and pairs, a small vision transformer from scratch for images. Students are of the same family, with fewer layers
+where the teacher is pretrained. Beyond the paper: random explanations as control, rollout, integrated gradients over
+the whole path (the paper's covered 9 % of it), and two alternatives to SMaT: heads mixed by ridge regression on
+leave-one-out effects, and a mix of layer-wise integrated gradients.
 """
 
 from __future__ import annotations
@@ -17,6 +14,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 from heedful import catalogue
 from heedful.attributions.attention import Rollout
@@ -31,9 +29,10 @@ from heedful.data.tokenization import Subwords
 from heedful.models._attention_hooks import NetworkConfig
 from heedful.models.small_transformers import ScalarMix, SmallViT, TruncatedTransformer
 from heedful.models.transformer import Transformer
-from heedful.papers._options import PaperOptions, extend_seeds, resolve_names
+from heedful.papers._options import PaperOptions, extend_seeds
 from heedful.papers.disagreement import checkpoint_folder
 from heedful.store.recipe import Recipe
+from heedful.tasks import Regression
 from heedful.training.attribution_tables import AttributionTable, ImageSample
 from heedful.training.model_recipe import ModelRecipe
 from heedful.training.objectives import Supervised
@@ -55,25 +54,27 @@ from heedful.training.trainer import Adam, AdamW, EpochSelection, Training
 from heedful.trials.performance import Performance
 from heedful.trials.plausibility import Plausibility
 from heedful.trials.simulability import NO_EXPLANATION, Simulability
-from heedful.types import Architecture, Corpus, Method, Tokenization, UserError
+from heedful.types import Architecture, Corpus, Method, Tokenization, UserError, check_choice
 
 TEXT_CORPORA = ("sst", "imdb-raw", "imdb")
 IMAGE_CORPORA = ("cifar10", "cifar100", "fashion-mnist", "digits")
 LANGUAGE_PAIRS: Mapping[str, Corpus] = {
     corpus.name: corpus for corpus in (MLQE((pair,)) for pair in SMAT_LANGUAGE_PAIRS)
 }
-"""The language pairs one by one, by their names; the catalogue has them together."""
+"""Single language pairs by name; the catalogue has all of them as one corpus."""
 QUALITY_CORPORA = ("mlqe", *LANGUAGE_PAIRS)
 MAX_TOKENS = 256
-"""Units of the longest text, as in the paper."""
+"""Tokens after which texts are cut, as in the paper."""
 STUDENT_LAYERS = 3
 """Layers of a student whose teacher is pretrained."""
+TEXT_SIZES = (500, 1000, 2000)
+"""Training sizes of students that read texts."""
 QUICK_SIZES = (150,)
 QUICK_SPLIT_SIZES = (1200, 200, 400)
 QUICK_EPOCHS = 12
 
 _STUDENT_SIZES: Mapping[str, tuple[int, ...]] = {
-    **dict.fromkeys(TEXT_CORPORA, (500, 1000, 2000)),
+    **dict.fromkeys(TEXT_CORPORA, TEXT_SIZES),
     **dict.fromkeys(IMAGE_CORPORA, (2250, 4500, 9000)),
     **dict.fromkeys(QUALITY_CORPORA, (2100, 4200)),
     "mlqe": (2100, 4200, 8400),
@@ -93,18 +94,18 @@ _TEACHER_EPOCHS: Mapping[str, int] = {
     "digits": 40,
 }
 QUICK_VISION_EPOCHS = 25
-"""Epochs of a quick vision transformer, teacher or student: it starts from nothing."""
+"""Epochs of a quick vision transformer, teacher or student, which is trained from scratch."""
 TEXT_TRAINING = replace(
     STUDENT_TRAINING, optimizer=Adam(lr=1e-4, weight_decay=0.0, amsgrad=False, no_decay=()), epochs=50
 )
-"""Students that read. The paper's plain descent at 5e-3 left one of MiniLM at .57 after eight epochs on SST; at 0.1 it
-jumped between .81 and .48; Adam brought it to .84 in five."""
+"""Students that read texts. With the paper's SGD at 5e-3 a student of MiniLM reached .57 after eight epochs on SST; at
+0.1 it jumped between .81 and .48; Adam reached .84 in five."""
 PILOT_LR = 0.1
-"""Rate of the pilot step, which is plain descent: Adam's own rate would give hypergradients too small to be heard."""
+"""Learning rate of the pilot step, which is SGD: Adam's learning rate would make the hypergradients too small."""
 QUALITY_TRAINING = replace(TEXT_TRAINING, batch_size=16, patience=6)
-"""Students of quality estimation: batch and patience are the paper's, whose code waits an epoch longer than it says."""
+"""Students of quality estimation: batch size and patience are those of the paper's code."""
 IMAGE_TRAINING = replace(QUALITY_TRAINING, optimizer=Adam(lr=1e-3, weight_decay=0.0, amsgrad=False, no_decay=()))
-"""Students that see images start from nothing, where the paper's plain descent at 5e-3 leads nowhere."""
+"""Students that see images are trained from scratch, where the paper's SGD at 5e-3 makes no progress."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ class ScaffoldSetting:
     """A teacher and what its students have in common.
 
     Args:
-        rate: of phi's optimiser. The paper's 5e-4 (2e-4 for quality) is for hundreds of epochs of descent; here there
+        explainer_lr: learning rate of phi. The paper's 5e-4 (2e-4 for quality) is for hundreds of epochs; here there
             are few.
     """
 
@@ -124,75 +125,51 @@ class ScaffoldSetting:
     explainer_lr: float = 2e-3
 
 
-def find_corpus(name: str) -> Corpus:
-    """A corpus by its name in this paper."""
-    return LANGUAGE_PAIRS[name] if name in LANGUAGE_PAIRS else catalogue.CORPORA[name]
-
-
-def scaffold_setting(corpus: str, encoder: str, options: PaperOptions) -> ScaffoldSetting:
-    """The teacher, students and classes of a corpus.
+def scaffold_setting(corpus: Corpus, source: str | None, options: ScaffoldOptions) -> ScaffoldSetting:
+    """Teacher, students and training sizes of a corpus.
 
     Args:
-        encoder: for texts and pairs "minilm" or a checkpoint's folder; images have a small vision transformer.
+        source: the checkpoint of a teacher that reads texts; None for images, which have a small vision transformer.
     """
-    whole = find_corpus(corpus)
+    is_image, is_quality = source is None, options.is_quality(corpus)
+    training_corpus = SubsampledCorpus(corpus, *QUICK_SPLIT_SIZES) if options.quick else corpus
+    if source is None:
+        teacher, student = _image_models(training_corpus, options)
+    else:
+        teacher, student = _text_models(training_corpus, source, options)
+    training = IMAGE_TRAINING if is_image else QUALITY_TRAINING if is_quality else TEXT_TRAINING
+    if options.quick:
+        epochs = QUICK_VISION_EPOCHS if is_image else QUICK_EPOCHS
+        training = replace(training, epochs=epochs, patience=epochs // 3)
     # In the paper students learn from the half of IMDB's test split that the teacher has not seen.
-    room = StudentData(source_split="test" if corpus == "imdb-raw" else "train", eval_limit=options.limit)
-    part = SubsampledCorpus(whole, *QUICK_SPLIT_SIZES) if options.quick else whole
-    teacher, plan = (
-        _image_models(corpus, part, options)
-        if corpus in IMAGE_CORPORA
-        else _text_models(corpus, part, encoder, options)
-    )
-    fit = (
-        IMAGE_TRAINING if corpus in IMAGE_CORPORA else QUALITY_TRAINING if corpus in QUALITY_CORPORA else TEXT_TRAINING
-    )
-    if options.quick:
-        epochs = QUICK_VISION_EPOCHS if corpus in IMAGE_CORPORA else QUICK_EPOCHS
-        fit = replace(fit, epochs=epochs, patience=epochs // 3)
-    return ScaffoldSetting(
-        teacher, plan, room, student_sizes(corpus, options), fit, 1e-3 if corpus in QUALITY_CORPORA else 2e-3
-    )
+    data = StudentData(source_split="test" if corpus.name == "imdb-raw" else "train", eval_limit=options.limit)
+    return ScaffoldSetting(teacher, student, data, options.sizes_for(corpus), training, 1e-3 if is_quality else 2e-3)
 
 
-def student_sizes(corpus: str, options: PaperOptions) -> tuple[int, ...]:
-    """How many examples students see: the chosen numbers, or the paper's as far as there are so many images."""
-    if options.student_sizes:
-        return tuple(sorted(set(options.student_sizes)))
-    if options.quick:
-        return QUICK_SIZES
-    if corpus not in IMAGE_CORPORA or options.data is None:
-        return _STUDENT_SIZES[corpus]
-    there = len(find_corpus(corpus).read(options.data).train)
-    return tuple(sorted({min(size, there) for size in _STUDENT_SIZES[corpus]}))
-
-
-def _text_models(corpus: str, part: Corpus, encoder: str, options: PaperOptions) -> tuple[TrainedModel, Architecture]:
-    source = checkpoint_folder(encoder)
-    quality = corpus in QUALITY_CORPORA
-    # The rate is the paper's for texts (1e-5 in print for quality); its warm-up of 500 steps, and of 4000 for quality,
-    # is a tenth of all steps here, where training is shorter.
-    fit = Training(
-        epochs=1 if options.quick else _TEACHER_EPOCHS[corpus],
-        batch_size=16 if quality else 32,
+def _text_models(corpus: Corpus, source: str, options: ScaffoldOptions) -> tuple[TrainedModel, Architecture]:
+    # The learning rate is the paper's for texts (1e-5 in print for quality); its warm-up of 500 steps, and of 4000 for
+    # quality, is a tenth of all steps here, where training is shorter.
+    training = Training(
+        epochs=1 if options.quick else _TEACHER_EPOCHS.get(corpus.name, 1),
+        batch_size=16 if options.is_quality(corpus) else 32,
         optimizer=AdamW(lr=5e-5),
         selection=EpochSelection(),
         max_grad_norm=1.0,
         reduction="mean",
     )
-    return _teacher(part, Subwords(source, MAX_TOKENS), ScalarMix(Transformer(source)), fit), shortened_student(
-        source, STUDENT_LAYERS
-    )
+    architecture, training = ScalarMix(Transformer(source)), options.adapt_training(training, corpus)
+    teacher = _teacher(corpus, Subwords(source, MAX_TOKENS), architecture, training)
+    return teacher, shortened_student(source, STUDENT_LAYERS)
 
 
 def shortened_student(source: str, layers: int) -> ScalarMix:
-    """Students that start as the first layers of a checkpoint under a new head; all layers where it has no more."""
-    own = Transformer(source)
-    return ScalarMix(own if count_layers(source) <= layers else TruncatedTransformer(own, layers))
+    """A student that starts as the first layers of a checkpoint, under a new head."""
+    whole = Transformer(source)
+    return ScalarMix(whole if count_layers(source) <= layers else TruncatedTransformer(whole, layers))
 
 
 def count_layers(source: str) -> int:
-    """How many layers the checkpoint in a folder or on the hub has, from its configuration alone."""
+    """The number of layers of a checkpoint, from its configuration."""
     folder = Path(source).expanduser()
     try:
         config, _ = NetworkConfig.get_config_dict(str(folder) if folder.is_dir() else source)
@@ -202,23 +179,22 @@ def count_layers(source: str) -> int:
     count = config.get("num_hidden_layers", config.get("n_layers"))
     if not isinstance(count, int):
         raise UserError(
-            f"{source} has no config.json that says how many layers there are: give the folder of a model as "
-            "save_pretrained writes it"
+            f"{source} has no config.json with a number of layers: give a folder that save_pretrained wrote"
         )
     return count
 
 
-def _image_models(corpus: str, part: Corpus, options: PaperOptions) -> tuple[TrainedModel, Architecture]:
-    plan = ScalarMix(_VISION_TRANSFORMERS[corpus])
-    fit = Training(
-        epochs=QUICK_VISION_EPOCHS if options.quick else _TEACHER_EPOCHS[corpus],
+def _image_models(corpus: Corpus, options: ScaffoldOptions) -> tuple[TrainedModel, Architecture]:
+    architecture = ScalarMix(_VISION_TRANSFORMERS[corpus.name])
+    training = Training(
+        epochs=QUICK_VISION_EPOCHS if options.quick else _TEACHER_EPOCHS[corpus.name],
         batch_size=32,
         optimizer=AdamW(lr=1e-3),
         selection=EpochSelection(),
         max_grad_norm=5.0,
         reduction="mean",
     )
-    return _teacher(part, part.tokenization, plan, fit), plan
+    return _teacher(corpus, corpus.tokenization, architecture, training), architecture
 
 
 def _teacher(
@@ -231,32 +207,24 @@ def _teacher(
 
 MOVIES = "eraser-movies"
 DEFAULT_LANGUAGE_PAIR = "mlqe-ro-en"
-"""The language pair that is run unless others are named: the one whose quality models judge best."""
-SCAFFOLD_CORPORA = ("sst", "imdb-raw", MOVIES, *IMAGE_CORPORA, DEFAULT_LANGUAGE_PAIR)
-AVAILABLE_CORPORA = (
-    *SCAFFOLD_CORPORA,
-    "imdb",
-    "mlqe",
-    *(pair for pair in LANGUAGE_PAIRS if pair != DEFAULT_LANGUAGE_PAIR),
-)
-"""All that may be named; without a name the first ones are run."""
+"""The language pair that is run by default: the one whose quality models estimate best."""
 SEEDS = (0, 9, 11, 30, 69)
 N_QUICK_SEEDS = 2
 MAX_RATIONALE_TEXTS = 500
-"""Texts with rationales that explanations are compared with; integrated gradients of more would take a day."""
+"""Texts with rationales; integrated gradients of more would take a day."""
 NORMALIZERS: tuple[MixNormalizer, ...] = ("sparsemax", "softmax", "entmax15", "none")
-"""What makes weights of phi (table 7); the paper's choice comes first."""
+"""Normalizers of the head coefficients (table 7); the paper's choice comes first."""
 N_IMAGES_SHOWN = 4
-"""Images that the report shows."""
+"""Images in the report."""
 SMAT = "SMaT"
 
-# Explained is the logit of the answer, as in the paper.
+# The logit of the predicted class is explained, as in the paper.
 GRADIENT_NORM = GradientNorm(output="logit")
 INPUT_X_GRADIENT = InputXGradient(output="logit")
 # The paper's 10 points from a vector of zeros miss more than the whole sum on MiniLM (140 %), 50 from padding .1 %.
 INTEGRATED_GRADIENTS = IntegratedGradients(output="logit")
 IMAGE_INTEGRATED_GRADIENTS = IntegratedGradients(baselines="zero", output="logit")
-"""Images have no padding: their reference is a vector of zeros."""
+"""Images have no padding token: their baseline is zero."""
 LAYER_MIX = LearnedExplanation(LayerMaps(LayerMix(n_steps=20)), "softmax", temperature=0.5, learn_temperature=True)
 IMAGE_LAYER_MIX = replace(LAYER_MIX, map_source=LayerMaps(LayerMix(n_steps=20, baselines="zero")))
 PLAUSIBILITY_METHODS: tuple[Method, ...] = (
@@ -267,15 +235,15 @@ PLAUSIBILITY_METHODS: tuple[Method, ...] = (
     StaticAttention(),
     StaticAttention(-1),
 )
-"""What is compared with rationales, beside SMaT and random scores."""
+"""Methods that are compared with rationales, beside SMaT and random scores."""
 
 
 @dataclass(frozen=True)
 class ExplanationArm:
-    """One way to explain.
+    """Students under one kind of explanation.
 
     Args:
-        beta: how heavily it weighs; None is the paper's, 5 for attention, .2 for gradients.
+        beta: weight of the explanation loss; None is the paper's: 5 for attention, .2 for gradients.
     """
 
     name: str
@@ -283,46 +251,98 @@ class ExplanationArm:
     beta: float | None = None
 
     def students(self, setting: ScaffoldSetting, seeds: Sequence[int]) -> tuple[StudentRecipe, ...]:
-        """One for each size of the class and each seed."""
+        """A student for each training size and seed."""
         return tuple(self._student(setting, size, seed) for size in setting.student_sizes for seed in seeds)
 
     def _student(self, setting: ScaffoldSetting, size: int, seed: int) -> StudentRecipe:
-        room, plan = replace(setting.student_data, train_size=size), setting.student_architecture
+        data, architecture = replace(setting.student_data, train_size=size), setting.student_architecture
+        teacher, training = setting.teacher, setting.training
         if isinstance(self.explanation, LearnedExplanation):
             learned = replace(self.explanation, lr=setting.explainer_lr, pilot_lr=PILOT_LR)
-            return SMaT(setting.teacher, plan, learned, room, self.beta, training=setting.training, seed=seed)
-        return Student(setting.teacher, plan, self.explanation, room, self.beta, training=setting.training, seed=seed)
+            return SMaT(teacher, architecture, learned, data, self.beta, training=training, seed=seed)
+        return Student(teacher, architecture, self.explanation, data, self.beta, training=training, seed=seed)
 
 
-def scaffold_recipes(options: PaperOptions) -> list[Recipe]:
-    """Every trial of the paper on every chosen corpus.
+@dataclass(frozen=True)
+class ScaffoldOptions(PaperOptions):
+    """Corpora and models of the paper, and the sizes and explanations of students.
 
-    `choice.encoders` may name "minilm" (if its package is installed) or a folder with a checkpoint; images have a small
-    vision transformer. `choice.attentions` are normalisers of SMaT's heads, each an arm of its own (table 7).
+    Args:
+        limit: test examples of students, and texts with rationales.
+        checkpoints: pretrained teachers for texts: "minilm" (if its package is installed) or folders.
+        normalizers: normalizers of SMaT's head coefficients, each an arm of its own (table 7).
+        student_sizes: numbers of examples that students learn from.
     """
-    corpora = resolve_names("corpus", options.corpora or SCAFFOLD_CORPORA, AVAILABLE_CORPORA)
-    normalisers = [_check_normalizer(name) for name in options.attentions] or [NORMALIZERS[0]]
-    seeds = extend_seeds(SEEDS, options.n_seeds or (N_QUICK_SEEDS if options.quick else len(SEEDS)))
-    homes = [name for name in corpora if name in TEXT_CORPORA] or (["sst"] if MOVIES in corpora else [])
-    schooled = [name for name in corpora if name != MOVIES]
-    found: list[Recipe] = []
-    for name in dict.fromkeys((*schooled, *homes)):
-        for encoder in ("small-vit",) if name in IMAGE_CORPORA else options.encoders or ("minilm",):
-            taught = scaffold_setting(name, encoder, options)
-            arms = _explanation_arms(name, normalisers, quick=options.quick)
-            students = [(arm.name, arm.students(taught, seeds)) for arm in arms]
-            smat = dict(students)[smat_arm_name(normalisers[0], normalisers)]
-            if name in schooled:
-                found += [Performance(taught.teacher), Simulability(taught.teacher, tuple(students))]
-            if name in IMAGE_CORPORA:
-                found += _image_recipes(taught.teacher)
-            marked = [
-                _plausibility_trial(place, smat, options)
-                for place in _models_with_rationales(name, taught.teacher, corpora, options)
-            ]
-            # People marked what is wrong and the answer is the quality: a true signed score is negative there.
-            found += [*marked, *(replace(each, rank="size") for each in marked if name in QUALITY_CORPORA)]
-    return found
+
+    known_corpora: ClassVar = {
+        **{name: catalogue.CORPORA[name] for name in ("sst", "imdb-raw", MOVIES, *IMAGE_CORPORA)},
+        DEFAULT_LANGUAGE_PAIR: LANGUAGE_PAIRS[DEFAULT_LANGUAGE_PAIR],
+        **{name: catalogue.CORPORA[name] for name in ("imdb", "mlqe")},
+        **{name: pair for name, pair in LANGUAGE_PAIRS.items() if name != DEFAULT_LANGUAGE_PAIR},
+    }
+    optional_corpora: ClassVar = ("imdb", "mlqe", *(name for name in LANGUAGE_PAIRS if name != DEFAULT_LANGUAGE_PAIR))
+
+    limit: int | None = None
+    checkpoints: tuple[str, ...] = ()
+    normalizers: tuple[MixNormalizer, ...] = ()
+    student_sizes: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in self.normalizers:
+            check_choice("normalizer", name, MixNormalizer)
+
+    def recipes(self) -> list[Recipe]:
+        """Every trial of the paper on every chosen corpus."""
+        chosen = {corpus.name: corpus for corpus in self.chosen_corpora()}
+        taught = [corpus for name, corpus in chosen.items() if name != MOVIES]
+        # A model of film reviews is needed to compare explanations with the rationales of other film reviews.
+        if MOVIES in chosen and not any(corpus.name in TEXT_CORPORA for corpus in taught):
+            taught.append(catalogue.CORPORA["sst"])
+        found: list[Recipe] = []
+        for corpus in taught:
+            if corpus.name in IMAGE_CORPORA:
+                found += self._corpus_trials(corpus, scaffold_setting(corpus, None, self), chosen)
+                continue
+            for name in self.checkpoints or ("minilm",):
+                found += self._corpus_trials(corpus, scaffold_setting(corpus, checkpoint_folder(name), self), chosen)
+        return found
+
+    def _corpus_trials(self, corpus: Corpus, setting: ScaffoldSetting, chosen: Mapping[str, Corpus]) -> list[Recipe]:
+        n_seeds = self.n_seeds or (N_QUICK_SEEDS if self.quick else len(SEEDS))
+        normalizers = self.normalizers or NORMALIZERS[:1]
+        arms = _explanation_arms(corpus.name, normalizers, quick=self.quick)
+        students = {arm.name: arm.students(setting, extend_seeds(SEEDS, n_seeds)) for arm in arms}
+        smat = students[smat_arm_name(normalizers[0], normalizers)]
+        found: list[Recipe] = []
+        if corpus.name in chosen:
+            found += [Performance(setting.teacher), Simulability(setting.teacher, tuple(students.items()))]
+        if corpus.name in IMAGE_CORPORA:
+            found += _image_recipes(setting.teacher)
+        plausibility = [
+            _plausibility_trial(subject, smat, self)
+            for subject in _models_with_rationales(corpus.name, setting.teacher, chosen, self)
+        ]
+        found += plausibility
+        if corpus.name in QUALITY_CORPORA:
+            # People marked errors, and the model predicts quality: correct signed scores are negative there.
+            found += [replace(each, rank="size") for each in plausibility]
+        return found
+
+    def is_quality(self, corpus: Corpus) -> bool:
+        """Whether the task is to estimate a number: the quality of translations, or the user's real numbers."""
+        if self.user_data is None:
+            return corpus.name in QUALITY_CORPORA
+        return isinstance(self.user_data.corpus.read(self.data_dir or Path()).task, Regression)
+
+    def sizes_for(self, corpus: Corpus) -> tuple[int, ...]:
+        """Training sizes of students: the chosen ones, or the paper's as far as there are enough examples."""
+        if self.student_sizes:
+            return tuple(sorted(set(self.student_sizes)))
+        sizes = QUICK_SIZES if self.quick else _STUDENT_SIZES.get(corpus.name, TEXT_SIZES)
+        if self.user_data is None and (self.quick or corpus.name not in IMAGE_CORPORA or self.data_dir is None):
+            return sizes
+        available = len(corpus.read(self.data_dir or Path()).train)
+        return tuple(sorted({min(size, available) for size in sizes}))
 
 
 def _image_recipes(teacher: ModelRecipe) -> list[Recipe]:
@@ -336,22 +356,15 @@ def _image_recipes(teacher: ModelRecipe) -> list[Recipe]:
     ]
 
 
-def _check_normalizer(name: str) -> MixNormalizer:
-    for known in NORMALIZERS:
-        if known == name:
-            return known
-    raise UserError(f"there is no normaliser {name!r} of heads in this paper; choose from {', '.join(NORMALIZERS)}")
-
-
 def smat_arm_name(normalizer: MixNormalizer, normalizers: Sequence[MixNormalizer]) -> str:
-    """The name of SMaT's arm; the normaliser is named where there are several."""
+    """The name of SMaT's arm, with the normalizer if there are several."""
     return SMAT if len(normalizers) == 1 else f"{SMAT}, {normalizer}"
 
 
 def _explanation_arms(corpus: str, normalizers: Sequence[MixNormalizer], *, quick: bool) -> tuple[ExplanationArm, ...]:
     few = (
         ExplanationArm(NO_EXPLANATION, NoExplanation()),
-        # As heavy as attention, and as peaked as gradient x input: a null that could do harm or good.
+        # With the weight of attention and the temperature of gradient x input.
         ExplanationArm("random", MethodExplanation(Random(), 0.1), beta=AttentionExplanation.beta),
         ExplanationArm("gradient x input", MethodExplanation(INPUT_X_GRADIENT, 0.1)),
         ExplanationArm("attention", AttentionExplanation()),
@@ -363,8 +376,8 @@ def _explanation_arms(corpus: str, normalizers: Sequence[MixNormalizer], *, quic
     )
     if quick:
         return few
-    # Taking away each word of long reviews costs more than all the rest.
-    rival = () if corpus in ("imdb", "imdb-raw") else (ExplanationArm("ridge on leave-one-out", RidgeExplanation()),)
+    # Leave-one-out on long reviews costs more than everything else together.
+    ridge = () if corpus in ("imdb", "imdb-raw") else (ExplanationArm("ridge on leave-one-out", RidgeExplanation()),)
     return (
         *few,
         ExplanationArm("gradient norm", MethodExplanation(GRADIENT_NORM)),
@@ -372,9 +385,9 @@ def _explanation_arms(corpus: str, normalizers: Sequence[MixNormalizer], *, quic
             "integrated gradients",
             MethodExplanation(IMAGE_INTEGRATED_GRADIENTS if corpus in IMAGE_CORPORA else INTEGRATED_GRADIENTS, 0.5),
         ),
-        # Shares that add up to 1 are nearly equal after a softmax unless they are made larger.
+        # Scores that sum to 1 are nearly uniform after a softmax unless the temperature is low.
         ExplanationArm("rollout", MethodExplanation(Rollout(), 0.05), beta=AttentionExplanation.beta),
-        *rival,
+        *ridge,
         ExplanationArm(
             "SMaT of layers", IMAGE_LAYER_MIX if corpus in IMAGE_CORPORA else LAYER_MIX, beta=MethodExplanation.beta
         ),
@@ -382,38 +395,38 @@ def _explanation_arms(corpus: str, normalizers: Sequence[MixNormalizer], *, quic
 
 
 def _models_with_rationales(
-    name: str, teacher: ModelRecipe, corpora: Sequence[str], options: PaperOptions
+    name: str, teacher: ModelRecipe, corpora: Mapping[str, Corpus], options: ScaffoldOptions
 ) -> list[ModelRecipe]:
-    """The teacher wherever people marked words: in its own corpus, in the leaves of SST, among other film reviews."""
+    """The teacher on all data with rationales: its own corpus, the tree leaves of SST, other film reviews."""
     if name in QUALITY_CORPORA:
         return [teacher]
     found: list[ModelRecipe] = []
     if name == "sst" and name in corpora and _has_leaves(options):
         found.append(OnOtherData(teacher, SST(tree_leaves=True)))
     if name in TEXT_CORPORA and MOVIES in corpora:
-        # All splits together, as in the paper: the teacher has seen none.
+        # All splits together, as in the paper: the teacher was trained on none of them.
         found.append(OnOtherData(teacher, catalogue.CORPORA[MOVIES], merge_splits=True))
     return found
 
 
-def _has_leaves(options: PaperOptions) -> bool:
-    """Whether the copy in the data folder has leaves, which that of the hub has not; says so where it has none."""
-    if options.data is None:
+def _has_leaves(options: ScaffoldOptions) -> bool:
+    """Whether the copy of SST in the data folder has tree leaves, which that of the hub lacks; warns if not."""
+    if options.data_dir is None:
         return True
     try:
-        SST(tree_leaves=True).read(options.data)
+        SST(tree_leaves=True).read(options.data_dir)
     except MissingLeavesError:
         warnings.warn(
-            "this copy of sst has no tree leaves with their sentiment, so that explanations are not compared there "
-            "with what people marked; the Stanford Sentiment Treebank itself has them",
+            "this copy of sst has no tree leaves with sentiment, so plausibility is not measured on it; the Stanford "
+            "Sentiment Treebank itself has them",
             stacklevel=2,
         )
         return False
     return True
 
 
-def _plausibility_trial(subject: ModelRecipe, smat: Sequence[StudentRecipe], options: PaperOptions) -> Plausibility:
-    """Explanations beside people's marks; SMaT is that of the median student of the middle size, as in the paper."""
+def _plausibility_trial(subject: ModelRecipe, smat: Sequence[StudentRecipe], options: ScaffoldOptions) -> Plausibility:
+    """Explanations compared with rationales; SMaT is that of the median student of the middle size, as in the paper."""
     sizes = sorted({student.data.train_size for student in smat})
     middle = sizes[len(sizes) // 2]
     limit = min(options.limit or MAX_RATIONALE_TEXTS, 60) if options.quick else options.limit or MAX_RATIONALE_TEXTS
