@@ -45,6 +45,7 @@ def test_seeds_limit_and_quick_reach_the_recipes() -> None:
     limits = [recipe.limit for recipe in options.recipes() if isinstance(recipe, Permutation)]
     assert limits == [50, 50, 50]
     (quick,) = subjects(JainWallaceOptions(("babi-1",), 3, quick=True, encoders=("bilstm",), attentions=("additive",)))
+    assert isinstance(quick, TrainedModel)
     assert quick.training.epochs == 3
 
 
