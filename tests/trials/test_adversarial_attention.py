@@ -19,9 +19,11 @@ from heedful.models.encoders import Average, initialize_weights
 from heedful.models.input_forms import InputFormat, PairInput, QuestionAnswering
 from heedful.store.workspace import Workspace
 from heedful.tasks import BinaryClassification, MulticlassClassification, Regression
+from heedful.trials._trial import Verdict, find_statistic, value_of
 from heedful.trials.adversarial_attention import AdversarialAttention
 from heedful.types import Batch, Model, Task, Trace, UserError
 from tests.tiny import subject
+from tests.trials.summaries import values
 
 WEIGHTS = (0.7, 0.2, 0.05, 0.05)
 STEEP = (2.0, 1.0, -1.0, -3.0)
@@ -221,9 +223,9 @@ def test_a_text_of_one_word_has_no_share_and_no_other_attention() -> None:
     assert found["epsilon_max"][0] == 0
     assert math.isnan(found["share"][0])
     assert found["adversary"][0] == [1.0]
-    single = AdversarialAttention.flat_summary(found.head(1))
-    assert "no other weights exist" in AdversarialAttention.flat_interpretation(single)
-    assert AdversarialAttention.flat_summary(found)["share_of_bound"] == pytest.approx(found["share"][1])
+    (single,) = AdversarialAttention.findings(AdversarialAttention.summary(found.head(1)))
+    assert single.verdict is Verdict.UNDECIDED
+    assert value_of(AdversarialAttention.summary(found), "share_of_bound") == pytest.approx(found["share"][1])
 
 
 def test_a_smaller_epsilon_gives_less_on_every_text() -> None:
@@ -252,13 +254,13 @@ class Attentionless(Model):
 
 def test_what_cannot_be_done_is_said() -> None:
     batch = some_batch((3,))
-    with pytest.raises(UserError, match="pooled models"):
+    with pytest.raises(UserError, match="attentive model"):
         trial().rows(Attentionless(), batch)
-    with pytest.raises(UserError, match="for classifiers"):
+    with pytest.raises(UserError, match="classifier"):
         trial().rows(some_model(Regression()), batch)
     with pytest.raises(UserError, match="above 0"):
         trial(0.0)
-    with pytest.raises(UserError, match="choose exact or search"):
+    with pytest.raises(UserError, match="exact, search"):
         AdversarialAttention(subject(), solver="guess")  # type: ignore[arg-type]
     with pytest.raises(UserError, match="at least one adversary"):
         AdversarialAttention(subject(), adversaries=0)
@@ -293,29 +295,30 @@ def hand_made() -> pd.DataFrame:
 
 
 def test_the_summary_is_by_class_and_by_bin() -> None:
-    found = AdversarialAttention.flat_summary(hand_made())
+    summary = AdversarialAttention.summary(hand_made())
     expected = {
-        "n": 4,
-        "epsilon": 0.05,
-        "epsilon_max": 0.3975,
-        "mean_epsilon_max": 1.495 / 4,
-        "far": 0.5,
-        "share_of_bound": 0.8,
-        "certified": 0.75,
-        "not_certified": 1,
-        "singles": 1.5,
-        "with_single": 0.75,
-        "single_share": 0.75,
-        "epsilon_max.class_0": 0.2,
-        "mean_epsilon_max.class_0": 0.3,
-        "far.class_0": 1 / 3,
-        "epsilon_max.class_0.attention_0.00_to_0.25": 0.1,
-        "epsilon_max.class_0.attention_0.25_to_0.50": 0.4,
-        "n.class_0.attention_0.25_to_0.50": 2,
-        "epsilon_max.class_1.attention_0.75_to_1.00": 0.595,
+        ("epsilon", "", ""): 0.05,
+        ("epsilon_max", "", ""): 0.3975,
+        ("mean_epsilon_max", "", ""): 1.495 / 4,
+        ("far", "", ""): 0.5,
+        ("share_of_bound", "", ""): 0.8,
+        ("certified", "", ""): 0.75,
+        ("singles", "", ""): 1.5,
+        ("with_single", "", ""): 0.75,
+        ("single_share", "", ""): 0.75,
+        ("epsilon_max", "", "class 0"): 0.2,
+        ("mean_epsilon_max", "", "class 0"): 0.3,
+        ("far", "", "class 0"): 1 / 3,
+        ("epsilon_max", "", "class 0, attention 0.00 to 0.25"): 0.1,
+        ("epsilon_max", "", "class 0, attention 0.25 to 0.50"): 0.4,
+        ("epsilon_max", "", "class 1, attention 0.75 to 1.00"): 0.595,
     }
+    found = values(summary)
     assert {name: found[name] for name in expected} == pytest.approx(expected)
-    assert math.isnan(found["epsilon_max.class_1.attention_0.00_to_0.25"])
+    assert math.isnan(found["epsilon_max", "", "class 1, attention 0.00 to 0.25"])
+    counted = find_statistic(summary, "epsilon_max", subset="class 0, attention 0.25 to 0.50")
+    assert counted is not None
+    assert counted.n == 2
 
 
 def test_figures_four_and_five_are_drawn_from_the_rows() -> None:
@@ -331,21 +334,25 @@ def test_figures_four_and_five_are_drawn_from_the_rows() -> None:
     assert violin.groups[3][1].values == (0.595,)
 
 
-def test_the_reading_says_how_sure_it_is() -> None:
+def test_distant_weights_contradict_the_claim_and_near_ones_support_it_only_with_a_certificate() -> None:
     table = hand_made()
-    mixed = AdversarialAttention.flat_interpretation(AdversarialAttention.flat_summary(table))
-    assert "80% as far" in mixed
-    assert "within 0.05" in mixed
-    assert "75% of the texts" in mixed
-    assert "For 1 texts they were found by search" in mixed
-    assert "proven" in AdversarialAttention.flat_interpretation(AdversarialAttention.flat_summary(table.head(3)))
-    assert "even farther ones may exist" in AdversarialAttention.flat_interpretation(
-        AdversarialAttention.flat_summary(table.tail(1))
-    )
+
+    def verdict(rows: pd.DataFrame) -> Verdict:
+        (finding,) = AdversarialAttention.findings(AdversarialAttention.summary(rows))
+        return finding.verdict
+
+    assert verdict(table) is Verdict.NOT_SUPPORTED
+    near = table.assign(share=0.05)
+    assert verdict(near.head(3)) is Verdict.SUPPORTED
+    assert verdict(near) is Verdict.UNDECIDED
+    assert verdict(table.assign(share=0.2)) is Verdict.UNDECIDED
+    words = AdversarialAttention.interpretation(AdversarialAttention.summary(table))
+    assert all(number in words for number in ("80%", "0.05", "75%", "1 of 4"))
 
 
 def test_an_empty_table_is_summed_and_drawn() -> None:
     empty = hand_made().head(0)
-    assert AdversarialAttention.flat_summary(empty)["n"] == 0
-    assert AdversarialAttention.flat_interpretation(AdversarialAttention.flat_summary(empty)).endswith(".")
+    summary = AdversarialAttention.summary(empty)
+    assert set(summary["n"]) == {0}
+    assert AdversarialAttention.findings(summary)[0].verdict is Verdict.UNDECIDED
     assert len(AdversarialAttention.figures(empty)) == 2

@@ -77,5 +77,5 @@ def test_a_transformer_has_none() -> None:
     assert (
         adversarial_methods(WordWeightSum()) == adversarial_methods(subject().architecture) == (AdversarialWeights(),)
     )
-    with pytest.raises(UserError, match="for pooled models"):
+    with pytest.raises(UserError, match="attentive model"):
         AdversarialWeights()(tiny("bert"), batch_of("bert"), torch.zeros(3, dtype=torch.int64))

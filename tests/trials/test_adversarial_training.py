@@ -14,8 +14,7 @@ from heedful.training.attention_sources import UniformAttention
 from heedful.training.objectives import ImposedAttention
 from heedful.training.trainer import Adam, EpochSelection, Training
 from heedful.trials.adversarial_attention import AdversarialAttention
-from heedful.trials.adversarial_training import AdversarialTradeoff, area_under_curve, pareto_frontier
-from heedful.trials.performance import accuracy_and_f1
+from heedful.trials.adversarial_training import AdversarialTradeoff, accuracy_and_f1, area_under_curve, pareto_frontier
 from heedful.types import UserError
 from tests.tiny import subject
 

@@ -21,9 +21,11 @@ from heedful.report.charts import svg
 from heedful.runner import topological_order
 from heedful.store.workspace import Workspace
 from heedful.training.predictions import Predictions
+from heedful.trials._trial import Verdict, find_statistic, value_of
 from heedful.trials.seed_variance import SeedVariance
 from heedful.types import UserError
 from tests.tiny import subject
+from tests.trials.summaries import values
 
 TRIAL = SeedVariance(subject(), (1, 2, 3))
 
@@ -85,36 +87,46 @@ def test_all_trainings_and_their_answers_come_first() -> None:
 
 def test_a_model_whose_weights_are_always_uniform_has_no_variance_of_attention(workspace: Workspace) -> None:
     fixed = replace(subject(epochs=2), architecture=Attentive(Perceptron(4), Additive(), UniformWeights()))
-    summary = SeedVariance.flat_summary(workspace.get(SeedVariance(fixed, (1, 2))).table)
-    assert summary["jsd"] == summary["median_jsd"] == summary["share_of_bound"] == 0
-    assert summary["tvd"] > 0
-    assert "Attention hardly changes" in SeedVariance.flat_interpretation(summary)
+    summary = SeedVariance.summary(workspace.get(SeedVariance(fixed, (1, 2))).table)
+    assert value_of(summary, "jsd") == value_of(summary, "median_jsd") == value_of(summary, "share_of_bound") == 0
+    assert value_of(summary, "tvd") > 0
+    assert SeedVariance.findings(summary)[0].verdict is Verdict.SUPPORTED
 
 
 def test_the_summary_is_that_worked_out_by_hand() -> None:
-    summary = SeedVariance.flat_summary(table())
-    assert summary["jsd"] == pytest.approx(0.25)
-    assert summary["median_jsd"] == pytest.approx(0.25)
-    assert summary["jsd.class_0"] == pytest.approx(0.8 / 3)
-    assert summary["median_jsd.class_0"] == pytest.approx(0.3)
-    assert summary["jsd.class_1"] == pytest.approx(0.2)
-    assert summary["jsd.class_0.attention_0.00_to_0.25"] == pytest.approx(0.2)
-    assert summary["n.class_0.attention_0.00_to_0.25"] == 2
-    assert math.isnan(summary["jsd.class_0.attention_0.25_to_0.50"])
-    # A maximum of .75 and one of 1 both belong to the last bin.
-    assert summary["jsd.class_0.attention_0.75_to_1.00"] == pytest.approx(0.4)
-    assert summary["jsd.class_1.attention_0.75_to_1.00"] == pytest.approx(0.2)
-    assert [summary["jsd.seed_4"], summary["jsd.seed_7"]] == pytest.approx([0.15, 0.35])
-    assert [summary["tvd.seed_4"], summary["tvd.seed_7"]] == pytest.approx([0.03, 0.10])
-    assert summary["tvd"] == pytest.approx(0.065)
-    # The instance without another possible attention does not count: (1/4 + 1/2 + 2/5) / 3.
-    assert summary["share_of_bound"] == pytest.approx(1.15 / 3)
+    summary = SeedVariance.summary(table())
+    expected = {
+        ("jsd", "", ""): 0.25,
+        ("median_jsd", "", ""): 0.25,
+        ("jsd", "", "class 0"): 0.8 / 3,
+        ("median_jsd", "", "class 0"): 0.3,
+        ("jsd", "", "class 1"): 0.2,
+        ("jsd", "", "class 0, attention 0.00 to 0.25"): 0.2,
+        # A maximum of .75 and one of 1 both belong to the last bin.
+        ("jsd", "", "class 0, attention 0.75 to 1.00"): 0.4,
+        ("jsd", "", "class 1, attention 0.75 to 1.00"): 0.2,
+        ("jsd", "seed 4", ""): 0.15,
+        ("jsd", "seed 7", ""): 0.35,
+        ("tvd", "seed 4", ""): 0.03,
+        ("tvd", "seed 7", ""): 0.10,
+        ("tvd", "", ""): 0.065,
+        # The instance without another possible attention does not count: (1/4 + 1/2 + 2/5) / 3.
+        ("share_of_bound", "", ""): 1.15 / 3,
+    }
+    found = values(summary)
+    assert {name: found[name] for name in expected} == pytest.approx(expected)
+    assert math.isnan(found["jsd", "", "class 0, attention 0.25 to 0.50"])
+    low = find_statistic(summary, "jsd", subset="class 0, attention 0.00 to 0.25")
+    assert low is not None
+    assert low.n == 2
 
 
-def test_the_reading_names_the_floor_and_how_large_it_is() -> None:
-    reading = SeedVariance.flat_interpretation(SeedVariance.flat_summary(table()))
-    assert "This is the noise floor: other attention that is less than 0.250 away" in reading
-    assert "38% of what would be possible, while the output moves by 0.130" in reading
+def test_the_size_of_the_noise_floor_decides() -> None:
+    assert SeedVariance.findings(SeedVariance.summary(table()))[0].verdict is Verdict.UNDECIDED
+    words = SeedVariance.interpretation(SeedVariance.summary(table()))
+    assert all(number in words for number in ("0.250", "38%", "0.130"))
+    far = table().assign(bound=0.3)
+    assert SeedVariance.findings(SeedVariance.summary(far))[0].verdict is Verdict.NOT_SUPPORTED
 
 
 def test_the_figures_are_violins_by_maximum_attention_and_a_point_per_seed() -> None:
@@ -133,12 +145,9 @@ def test_the_figures_are_violins_by_maximum_attention_and_a_point_per_seed() -> 
     assert all(svg(figure).startswith("<svg") for figure in (violin, scatter))
 
 
-def test_texts_of_one_word_leave_nothing_to_say() -> None:
+def test_texts_of_one_word_decide_nothing() -> None:
     single = table().assign(bound=0.0, jsd=0.0)
-    assert (
-        SeedVariance.flat_interpretation(SeedVariance.flat_summary(single))
-        == "There was no text of more than one word: attention cannot change."
-    )
+    assert SeedVariance.findings(SeedVariance.summary(single))[0].verdict is Verdict.UNDECIDED
 
 
 def test_numbers_do_not_depend_on_the_batch_size_and_a_limit_takes_fewer(workspace: Workspace, tmp_path: Path) -> None:
@@ -152,9 +161,9 @@ def test_numbers_do_not_depend_on_the_batch_size_and_a_limit_takes_fewer(workspa
 def test_regression_has_divergent_attention_but_no_total_variation() -> None:
     numbers = table()
     numbers["tvd_by_seed"] = pd.Series([[math.nan, math.nan]] * 4)
-    summary = SeedVariance.flat_summary(numbers)
-    assert math.isnan(summary["tvd"])
-    assert "output" not in SeedVariance.flat_interpretation(summary)
+    summary = SeedVariance.summary(numbers)
+    assert math.isnan(value_of(summary, "tvd"))
+    assert "output" not in SeedVariance.interpretation(summary)
     assert len(SeedVariance.figures(numbers)) == 1
 
 

@@ -113,7 +113,7 @@ def test_summary_figures_and_reading_come_from_the_table_alone(name: str, worksp
     assert any(math.isfinite(value) for value in summary.values())
     drawn = [svg(figure) for figure in trial.figures(table) if not isinstance(figure, Heatmap)]
     assert all(text.startswith("<svg") for text in drawn)
-    assert trial.flat_interpretation(summary).endswith(".")
+    assert trial.interpret_table(table).endswith(".")
 
 
 @pytest.mark.parametrize("name", TRIALS)

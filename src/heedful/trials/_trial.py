@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import Enum
 from typing import ClassVar
 
 import pandas as pd
 
-from heedful.figures import Figure
+from heedful.figures import Axis, Figure, Series, Violin
 from heedful.store.recipe import Artefact, Json, Recipe
+from heedful.store.workspace import Workspace
+from heedful.training.trainer import inference_batches
+from heedful.types import Batch
 
 SUMMARY_COLUMNS = ("metric", "method", "subset", "value", "low", "high", "n")
+MIN_TEXTS = 10
+"""With fewer texts than this there is no interval and no comparison of bins."""
+SMALL_SHARE, LARGE_SHARE = 0.1, 0.4
+"""Mean divergence of attention as a share of the largest possible one: small below the first, large from the second."""
+ATTENTION_BINS = ((0.0, 0.25), (0.25, 0.5), (0.5, 0.75), (0.75, 1.0))
+"""Bins of the maximum attention weight of a text (Jain & Wallace, figure 3): open above, except the last."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +78,59 @@ def value_of(summary: pd.DataFrame, metric: str, method: str = "", subset: str =
     return math.nan if found is None else found.value
 
 
+def excess_metric(measure: str) -> str:
+    """The metric under which a summary holds how much better a method is than random scores on this measure."""
+    return f"{measure}_excess"
+
+
+def select_statistics(summary: pd.DataFrame, metric: str) -> list[Statistic]:
+    """All rows of a metric in the order of the summary, for every method and subset."""
+    rows = summary.loc[summary["metric"] == metric, list(SUMMARY_COLUMNS)]
+    return [Statistic(*row) for row in rows.itertuples(index=False, name=None)]
+
+
+def attention_bin_labels() -> tuple[str, ...]:
+    """The bins as a figure shows them: `0.25 to 0.50`."""
+    return tuple(f"{low:.2f} to {high:.2f}" for low, high in ATTENTION_BINS)
+
+
+def split_by_attention(table: pd.DataFrame) -> list[pd.DataFrame]:
+    """The rows in each bin of `maximum_attention`; rounding may put a maximum slightly above 1."""
+    maximum = table["maximum_attention"]
+    last = ATTENTION_BINS[-1]
+    return [table[(maximum >= low) & ((maximum < high) | ((low, high) == last))] for low, high in ATTENTION_BINS]
+
+
+def split_by_class_and_attention(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Subset names and rows: of each predicted class, and of each class in each bin of maximum attention."""
+    for predicted, rows in table.groupby("predicted"):
+        yield f"class {predicted}", rows
+        for label, inside in zip(attention_bin_labels(), split_by_attention(rows), strict=True):
+            yield f"class {predicted}, attention {label}", inside
+
+
+def attention_violins(title: str, axis: Axis, table: pd.DataFrame, column: str) -> Violin:
+    """A column of the table in each bin of maximum attention, with a violin for each predicted class."""
+    classes = [(f"class {predicted}", split_by_attention(rows)) for predicted, rows in table.groupby("predicted")]
+    groups = tuple(
+        tuple(Series(name, tuple(bins[place][column])) for name, bins in classes)
+        for place in range(len(ATTENTION_BINS))
+    )
+    return Violin(title, axis, Axis("maximum attention"), attention_bin_labels(), groups)
+
+
+def rows_by_batch(
+    batch: Batch, batch_size: int, workspace: Workspace, title: str, rows: Callable[[Batch], pd.DataFrame]
+) -> pd.DataFrame:
+    """The table of a whole batch, computed in parts of similar length on the workspace's device."""
+    tables: list[pd.DataFrame] = []
+    with workspace.progress.task(title, len(batch)) as step:
+        for _, part in inference_batches(batch, batch_size):
+            tables.append(rows(part.to(workspace.device)))
+            step(len(part))
+    return pd.concat(tables, ignore_index=True)
+
+
 def combine_seeds(summaries: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """Summaries of several seeds as one: the mean of the defined values and the outermost bounds.
 
@@ -95,6 +157,17 @@ class Verdict(Enum):
     SUPPORTED = "supported"
     NOT_SUPPORTED = "not supported"
     UNDECIDED = "undecided"
+
+
+def interval_verdict(low: float, high: float, margin: float = 0.0) -> Verdict:
+    """SUPPORTED if the interval lies above 0, NOT_SUPPORTED if it lies below the margin, else UNDECIDED.
+
+    Args:
+        margin: the smallest gain that matters.
+    """
+    if low > 0:
+        return Verdict.SUPPORTED
+    return Verdict.NOT_SUPPORTED if high < margin else Verdict.UNDECIDED
 
 
 @dataclass(frozen=True)
@@ -150,10 +223,17 @@ class Trial(Recipe):
         """The verdicts on the claim, from the summary alone."""
         return ()
 
-    @staticmethod
-    def flat_summary(table: pd.DataFrame) -> dict[str, float]:
+    @classmethod
+    def flat_summary(cls, table: pd.DataFrame) -> dict[str, float]:
         """Transitional: the summary as flat names and numbers."""
-        raise NotImplementedError
+        from heedful.trials import _flat
+
+        tidy = cls.summary(table)
+        verdicts = {
+            (each.method, each.evidence[0].subset): each.verdict for each in cls.findings(tidy) if each.evidence
+        }
+        flat = _flat.flatten(cls.name, _flat.statistics_of(tidy), verdicts)
+        return _flat.add_missing_flags(cls.name, flat)
 
     @staticmethod
     @abstractmethod

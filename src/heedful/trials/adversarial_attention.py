@@ -1,27 +1,16 @@
-"""Attention that opposes the model's own: one batch of a pooled model, put so that either solver can answer.
+"""Adversarial attention (Jain & Wallace 2019, algorithm 3): how different could attention be for the same prediction?
 
-Hidden states are projected once to what each unit adds to each class; from there on no network is needed. The exact
-solver applies to two classes behind a linear decoder. Elsewhere the search is made, then improved: what was found is
-pulled outwards until the output moves by epsilon, a walk leads from there to a vertex (linear decoder), and the
-lightest unit that keeps the output alone is tried.
-
-Adversarial attention (Jain & Wallace, algorithm 3): how different could attention be for the same prediction?
-
-For each instance the attention is sought that is farthest from the model's own while the output moves by at most
-epsilon: exactly where that is possible, by the paper's search elsewhere. Only weights change; what a real attention
-module could learn to give is the question of another trial (trained adversaries, Wiegreffe & Pinter).
-
-Adversarial attention as an explanation: weights that the model would have predicted the same with, and that are not
-its own.
-
-What such weights say is wrong as far as they differ from what decides; a measure of explanations that likes them as
-much as the truth cannot tell the two apart.
+For each text the trial finds the attention farthest from the model's own while the output changes by at most epsilon.
+Hidden states are projected once to what each unit adds to each class, so that the solvers need no network. For two
+classes behind a linear decoder the solution is exact (`_adversary_exact`). Elsewhere the paper's search
+(`_adversary_search`) is run and then improved. Only the weights change; whether a trained attention module could give
+them is tested by `adversarial_training`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -29,7 +18,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from heedful.figures import Axis, Figure, Histogram, Series, Violin
+from heedful.figures import Axis, Figure, Histogram, Series
 from heedful.measures.divergence import jensen_shannon, jensen_shannon_bound, total_variation
 from heedful.models.attentive import Attentive, AttentiveModel
 from heedful.models.bag_of_words import LinearBagOfWords, WordWeightSum
@@ -38,7 +27,6 @@ from heedful.store.recipe import Artefact, derive_seed
 from heedful.store.workspace import Workspace
 from heedful.training.attribution_tables import sample_rows
 from heedful.training.model_recipe import ModelRecipe
-from heedful.training.trainer import inference_batches
 from heedful.trials._adversary_exact import Slab, build_slab, find_exact_adversary, walk_to_vertex
 from heedful.trials._adversary_search import (
     AdversarySearchSettings,
@@ -50,14 +38,221 @@ from heedful.trials._adversary_search import (
     select_best_candidate,
     stretch_to_boundary,
 )
-from heedful.trials._trial import Trial
-from heedful.trials.permutation import ATTENTION_BINS
-from heedful.types import Architecture, Attribution, Batch, Method, Model, Trace, UserError
+from heedful.trials._trial import (
+    LARGE_SHARE,
+    SMALL_SHARE,
+    Finding,
+    Statistic,
+    Trial,
+    Verdict,
+    attention_violins,
+    find_statistic,
+    rows_by_batch,
+    split_by_class_and_attention,
+    summary_frame,
+    value_of,
+)
+from heedful.types import Architecture, Attribution, Batch, Method, Model, Trace, UserError, check_choice
 
 EPSILON_TOLERANCE = 1e-9
 """What rounding may add to epsilon."""
-
+FAR_JSD = 0.595
+"""Divergence from which a text counts as far: the last six of the forty bins of the paper's figure 4."""
 _MAX_ELEMENTS = 1 << 22
+
+Solver = Literal["exact", "search"]
+
+
+@dataclass(frozen=True)
+class AdversarialAttention(Trial):
+    """The largest divergence of attention at nearly equal output (epsilon-max JSD), one row per text.
+
+    Args:
+        epsilon: total variation of the output up to which a prediction counts as the same (.05 in the released code,
+            which made the figures; .01 in the paper's text).
+        hinge: change that the search does not penalise (.01 in the released code).
+        solver: "exact" is certified for two classes behind a linear decoder; for other models it improves the result
+            of the search, without a certificate. "search" is the paper's algorithm alone.
+        adversaries: how many the search optimises at once for each text.
+        limit: at most this many test examples.
+    """
+
+    name: ClassVar[str] = "adversary"
+    paper: ClassVar[str] = "jain-wallace"
+    title: ClassVar[str] = "Could a very different attention have given the same prediction?"
+    claim: ClassVar[str] = (
+        "If attention is the explanation of a prediction, no very different attention should lead to the same "
+        "prediction."
+    )
+    source: ClassVar[str] = "Jain & Wallace 2019, section 4.2.2, figures 4 and 5"
+    limits: ClassVar[str] = (
+        "That other weights lead to the same prediction does not make the model's own weights wrong: it makes them one "
+        "explanation of several. A trained attention module may be unable to give the weights found here."
+    )
+    tidy: ClassVar[bool] = True
+
+    subject: ModelRecipe
+    epsilon: float = 0.05
+    hinge: float = 0.01
+    solver: Solver = "exact"
+    adversaries: int = 5
+    steps: int = 500
+    seed: int = 0
+    limit: int | None = None
+
+    def __post_init__(self) -> None:
+        check_choice("solver", self.solver, Solver)
+        if not 0 < self.epsilon <= 1:
+            raise UserError(f"epsilon is {self.epsilon}: choose a change of probability above 0 and up to 1")
+        if self.adversaries < 1 or self.steps < 0:
+            raise UserError("the search needs at least one adversary and no negative number of steps")
+
+    def make(self, workspace: Workspace) -> Artefact:
+        """A row per text, with both attentions over the units that can be attended to."""
+        trained = self.subject.restore(workspace)
+        whole = trained.batch("test")
+        table = rows_by_batch(
+            sample_rows(whole, self.limit),
+            min(64, workspace.batch_size),  # small batches stay in the processor's cache during the search
+            workspace,
+            f"adversary {self.subject.about['corpus']}",
+            lambda batch: self.rows(trained.model, batch),
+        )
+        return Artefact(table=table, notes={"about": dict(self.subject.about), "n": len(table), "of": len(whole)})
+
+    def rows(self, model: Model, batch: Batch) -> pd.DataFrame:
+        """The trial's rows for one batch.
+
+        `epsilon_max` is the divergence, `bound` the largest one that any attention on these units can have, `share`
+        their ratio (NaN for a single unit). `alone` lists the units that keep the output with all the weight, `singles`
+        is their number; `pairs` counts the pairs of units with a mixture that does, and `reach` is the largest weight
+        that an equivalent attention gives each unit (both NaN or empty where the exact solver does not apply).
+        """
+        if not isinstance(model, AttentiveModel):
+            raise UserError("adversarial attention needs an attentive model; choose another trial for a transformer")
+        with torch.no_grad():
+            trace = model(batch)
+            problem = build_adversary_problem(model, batch, trace)
+        seeds = [derive_seed("adversary", self.seed, uid) for uid in batch.uids]
+        settings = AdversarySearchSettings(self.adversaries, self.steps, self.hinge)
+        solution = find_adversary(
+            problem,
+            self.epsilon,
+            settings,
+            torch.tensor(seeds, device=trace.logits.device),
+            exact=self.solver == "exact",
+        )
+        columns = {
+            "uid": batch.uids,
+            "length": batch.content_mask.sum(1).tolist(),
+            "predicted": model.task.probabilities(trace.logits).argmax(1).tolist(),
+            "maximum_attention": trace.attention.amax((1, 2, 3, 4)).tolist(),
+            "epsilon": self.epsilon,
+        }
+        return pd.DataFrame({**columns, **_result_columns(solution)})
+
+    @classmethod
+    def summary(cls, table: pd.DataFrame) -> pd.DataFrame:
+        """Median, mean and share of far divergences, overall and by predicted class; medians by maximum attention."""
+        overall = {
+            "epsilon": table["epsilon"].max(),
+            "share_of_bound": table["share"].mean(),
+            "certified": table["certified"].mean(),
+            "singles": table["singles"].median(),
+            "with_single": (table["singles"].dropna() > 0).mean(),
+            "single_share": (table["singles"] / table["attention"].map(len)).mean(),
+        }
+        rows = [Statistic(name, value=float(value), n=len(table)) for name, value in overall.items()]
+        for subset, part in [("", table), *split_by_class_and_attention(table)]:
+            values = part["epsilon_max"]
+            rows.append(Statistic("epsilon_max", subset=subset, value=float(values.median()), n=len(part)))
+            if "," not in subset:
+                rows.append(Statistic("mean_epsilon_max", subset=subset, value=float(values.mean()), n=len(part)))
+                rows.append(Statistic("far", subset=subset, value=float((values >= FAR_JSD).mean()), n=len(part)))
+        return summary_frame(rows)
+
+    @staticmethod
+    def figures(table: pd.DataFrame) -> tuple[Figure, ...]:
+        """Figures 4 and 5 of the paper: the distribution of the divergence, and the same by maximum attention."""
+        axis = Axis("largest divergence at equal output", (0.0, 0.7))
+        classes = table.groupby("predicted")
+        series = tuple(Series(f"class {predicted}", tuple(rows["epsilon_max"])) for predicted, rows in classes)
+        return (
+            Histogram("How far attention can move without changing the output", axis, series, bins=40),
+            attention_violins("The same by maximum attention", axis, table, "epsilon_max"),
+        )
+
+    @classmethod
+    def findings(cls, summary: pd.DataFrame) -> tuple[Finding, ...]:
+        """Not supported where a distant attention exists; supported only where a certificate excludes one."""
+        share, certified = find_statistic(summary, "share_of_bound"), find_statistic(summary, "certified")
+        assert share is not None
+        assert certified is not None
+        evidence = (share, certified)
+        if math.isnan(share.value):
+            return (Finding(Verdict.UNDECIDED, "", evidence, "no text has more than one word"),)
+        if share.value >= LARGE_SHARE:
+            return (Finding(Verdict.NOT_SUPPORTED, "", evidence),)
+        if share.value < SMALL_SHARE and certified.value == 1:
+            return (Finding(Verdict.SUPPORTED, "", evidence),)
+        reason = "the divergence is moderate" if certified.value == 1 else "a search may miss more distant weights"
+        return (Finding(Verdict.UNDECIDED, "", evidence, reason),)
+
+    @classmethod
+    def interpretation(cls, summary: pd.DataFrame) -> str:
+        """How far attention can move, and how certain that is."""
+        (finding,) = cls.findings(summary)
+        share, certified = finding.evidence
+        if math.isnan(share.value):
+            return "No text has more than one word, so no other attention exists."
+        searched = round((1 - certified.value) * certified.n)
+        certainty = (
+            f"For {searched:.0f} of {certified.n:.0f} texts a search found them, so even more distant ones may exist."
+        )
+        single = value_of(summary, "with_single")
+        alone = "" if math.isnan(single) else f" In {single:.0%} of the texts all the weight can go to a single word."
+        return (
+            f"On average, attention weights that are {share.value:.0%} as far from the model's own as any weights can "
+            f"be leave the output within {value_of(summary, 'epsilon'):g} of what it was.{alone} "
+            f"{certainty if searched else 'No weights are more distant: this is proven.'}"
+        )
+
+
+def _result_columns(
+    found: AdversarySolution,
+) -> dict[str, list[float] | list[bool] | list[list[float]] | list[list[int]]]:
+    problem = found.problem
+    support = problem.support.any(1)
+    divergence = jensen_shannon(found.adversary, problem.attention).mean(-1)
+    bound = jensen_shannon_bound(problem.attention, problem.support).mean(-1)
+    undefined = torch.full_like(bound, torch.nan)
+    return {
+        "epsilon_max": divergence.tolist(),
+        "bound": bound.tolist(),
+        "share": torch.where(bound > 0, divergence / bound, undefined).tolist(),
+        "change": found.output_change.tolist(),
+        "certified": found.certified.tolist(),
+        "singles": (undefined if found.sufficient_units is None else found.sufficient_units.sum(-1).double()).tolist(),
+        "pairs": (undefined if found.slab is None else found.slab.num_feasible_pairs.double()).tolist(),
+        "units": _indices_on_support(support, torch.ones_like(support)),
+        "attention": _values_on_support(problem.attention.sum(1), support),
+        "adversary": _values_on_support(found.adversary.sum(1), support),
+        "reach": _values_on_support(None if found.slab is None else found.slab.max_weights, support),
+        "alone": _indices_on_support(found.sufficient_units, support),
+    }
+
+
+def _values_on_support(values: Tensor | None, support: Tensor) -> list[list[float]]:
+    """The values of each row on its supported units; empty lists where there are no values."""
+    if values is None:
+        return [[] for _ in support]
+    return [row[real].tolist() for row, real in zip(values, support, strict=True)]
+
+
+def _indices_on_support(selected: Tensor | None, support: Tensor) -> list[list[int]]:
+    if selected is None:
+        return [[] for _ in support]
+    return [row[real].nonzero().squeeze(1).tolist() for row, real in zip(selected, support, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -72,7 +267,7 @@ class _LinearOutputs:
 
     @property
     def binary_scores(self) -> Tensor | None:
-        """One score per unit `[batch unit]`, bias included, where two classes are all there is."""
+        """One score per unit `[batch unit]`, bias included; None unless there are exactly two classes."""
         if self.scores.shape[-1] != 2 or not self.offset.isfinite().all():
             return None
         both = self.scores + self.offset[:, None]
@@ -81,13 +276,13 @@ class _LinearOutputs:
 
 @dataclass(frozen=True)
 class AdversaryProblem:
-    """A batch as the solvers see it.
+    """A batch in the form that the solvers need.
 
     Args:
         attention: the model's own `[batch query unit]`, each row a distribution in float64.
         outputs: probabilities `[batch count class]` of attentions `[batch count query unit]`.
-        before: probabilities under the model's own attention `[batch class]`.
-        scale: ½ where the paper's hinge is on one probability, 1 where it is on the L1 norm over classes.
+        original_probabilities: under the model's own attention `[batch class]`.
+        hinge_scale: ½ where the paper's hinge is on one probability, 1 where it is on the L1 norm over classes.
     """
 
     attention: Tensor
@@ -102,7 +297,7 @@ class AdversaryProblem:
 
     @property
     def change(self) -> OutputChange:
-        """The change that the search holds against its hinge."""
+        """The change that the search compares with its hinge."""
         if isinstance(self.outputs, _LinearOutputs):
             return LinearOutputChange(
                 self.outputs.scores, self.outputs.offset, self.original_probabilities, self.hinge_scale
@@ -112,13 +307,13 @@ class AdversaryProblem:
 
 @dataclass(frozen=True)
 class AdversarySolution:
-    """What a solver found.
+    """The result of a solver.
 
     Args:
         adversary: `[batch query unit]`.
-        certified: proven to be the farthest `[batch]`; False means a lower bound.
-        alone: units that keep the output by themselves `[batch unit]`; None where attention has several rows.
-        within: the slab of all equivalent attentions, where the exact solver applies.
+        certified: proven to be the most distant `[batch]`; False means a lower bound.
+        sufficient_units: units that keep the output with all the weight `[batch unit]`; None for several queries.
+        slab: all equivalent attentions, where the exact solver applies.
     """
 
     problem: AdversaryProblem
@@ -137,7 +332,7 @@ class AdversarySolution:
 def find_adversary(
     problem: AdversaryProblem, epsilon: float, descent: AdversarySearchSettings, seeds: Tensor, *, exact: bool
 ) -> AdversarySolution:
-    """The attention farthest from the model's own that moves the output by at most epsilon, by the wanted solver."""
+    """The attention farthest from the model's own that changes the output by at most epsilon."""
     within = _equivalence_slab(problem, epsilon)
     alone = _find_sufficient_units(problem, epsilon) if within is None else within.inside_mask
     if exact and within is not None:
@@ -154,9 +349,9 @@ def find_adversary(
 
 
 def build_adversary_problem(model: AttentiveModel, batch: Batch, trace: Trace) -> AdversaryProblem:
-    """The batch as a case for the solvers."""
+    """Project the hidden states of a batch to the problem that the solvers need."""
     if model.task.num_classes < 2:
-        raise UserError("adversarial attention is for classifiers: epsilon is a change of probability")
+        raise UserError("adversarial attention needs a classifier: epsilon is a change of probability")
     readout, support = model.readout(batch, trace.hidden), model.input_format.support(batch)
     attention = torch.where(support, trace.attention[:, 0, 0].double(), 0.0)
     attention = attention / attention.sum(-1, keepdim=True)
@@ -174,7 +369,7 @@ def _linear_outputs(readout: LinearReadout) -> _LinearOutputs:
     scores = readout.scores.double()
     offset = readout.inputs.mask_candidates(readout.offset.double().expand(len(scores), 1, -1)).squeeze(1)
     if scores.shape[-1] == 1:
-        # One logit is the second of two classes; that of the first is zero.
+        # A single logit is that of class 1; class 0 has logit zero.
         scores, offset = (torch.cat([torch.zeros_like(each), each], -1) for each in (scores, offset))
     return _LinearOutputs(scores, offset)
 
@@ -185,7 +380,7 @@ def _equivalence_slab(problem: AdversaryProblem, epsilon: float) -> Slab | None:
 
 
 def _find_sufficient_units(problem: AdversaryProblem, epsilon: float) -> Tensor | None:
-    """Units that keep the output by themselves, each tried."""
+    """Units that keep the output with all the weight, by trying each."""
     batch, queries, units = problem.attention.shape
     if queries > 1:
         return None
@@ -199,7 +394,7 @@ def _find_sufficient_units(problem: AdversaryProblem, epsilon: float) -> Tensor 
 def _improve_adversary(
     problem: AdversaryProblem, found: Tensor, sufficient_units: Tensor | None, epsilon: float
 ) -> Tensor:
-    """The best of what was found, of what lies beyond it on the rays and walks, and of single units."""
+    """The best of the candidates found, their extensions to the boundary, nearby vertices and single units."""
     rays = torch.cat([found, _lightest_unit_attention(problem, found.shape[1])], 1)
     candidates = [found, stretch_to_boundary(rays, problem.attention, problem.output_change, epsilon)]
     if isinstance(problem.outputs, _LinearOutputs):
@@ -213,7 +408,7 @@ def _improve_adversary(
 
 
 def _lightest_unit_attention(problem: AdversaryProblem, count: int) -> Tensor:
-    """All weight of each query on one of its lightest units, `[batch count query unit]`; the heaviest where few are."""
+    """All weight of each query on one of its units with the least attention, `[batch count query unit]`."""
     ordered = problem.attention.masked_fill(~problem.support, torch.inf).argsort(-1)
     last = problem.support.sum(-1, keepdim=True) - 1
     places = torch.minimum(torch.arange(count, device=ordered.device), last)
@@ -222,7 +417,7 @@ def _lightest_unit_attention(problem: AdversaryProblem, count: int) -> Tensor:
 
 
 def _lightest_sufficient_unit(attention: Tensor, sufficient_units: Tensor) -> Tensor:
-    """All weight on the lightest of the units that keep the output, `[batch 1 unit]`; attention where there is none."""
+    """All weight on the least attended unit that keeps the output, `[batch 1 unit]`; attention itself if none does."""
     unit = attention[:, 0].masked_fill(~sufficient_units, torch.inf).argmin(-1)
     single = torch.zeros_like(attention).scatter(2, unit[:, None, None], 1.0)
     return torch.where(sufficient_units.any(-1)[:, None, None], single, attention)
@@ -240,231 +435,22 @@ def _walk_to_vertices(problem: AdversaryProblem, outputs: _LinearOutputs, points
     return ends.reshape(-1, count, 1, ends.shape[-1])
 
 
-Solver = Literal["exact", "search"]
-
-FAR_JSD = 0.595
-"""Divergence from which an instance counts as far: the last six of the forty bins of the paper's figure 4."""
-
-JSD_RANGE = (0.0, 0.7)
-"""Divergences are at most ln 2 = .693."""
-
-
-@dataclass(frozen=True)
-class AdversarialAttention(Trial):
-    """The largest divergence of attention at nearly equal output (epsilon-max JSD), one row per instance.
-
-    Args:
-        epsilon: change of the output, as total variation, up to which a prediction counts as the same (.05 in the
-            released code, which made the figures; the text says .01).
-        hinge: change that the search does not punish (.01 in the released code); the exact solver has no use for it.
-        solver: "exact" is certified for two classes behind a linear decoder; for any other model it searches and then
-            improves what it found, marked as not certified. "search" is the paper's algorithm and nothing else.
-        adversaries: how many the search tries at once for each instance.
-        limit: at most this many test instances.
-    """
-
-    name: ClassVar[str] = "adversary"
-    paper: ClassVar[str] = "jain-wallace"
-    title: ClassVar[str] = "Could quite another attention have given the same prediction?"
-    claim: ClassVar[str] = (
-        "If attention is the explanation of a prediction, no very different attention should lead to the same "
-        "prediction."
-    )
-    source: ClassVar[str] = "Jain & Wallace 2019, section 4.2.2, figures 4 and 5"
-    limits: ClassVar[str] = (
-        "That other weights lead to the same prediction does not make the model's own weights wrong: it makes them one "
-        "explanation of several. Nor could a trained attention module necessarily give the weights found here."
-    )
-
-    subject: ModelRecipe
-    epsilon: float = 0.05
-    hinge: float = 0.01
-    solver: Solver = "exact"
-    adversaries: int = 5
-    steps: int = 500
-    seed: int = 0
-    limit: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.solver not in ("exact", "search"):
-            raise UserError(f"solver {self.solver!r} is not known: choose exact or search")
-        if not 0 < self.epsilon <= 1:
-            raise UserError(f"epsilon is a change of probability: choose it above 0 and up to 1, not {self.epsilon}")
-        if self.adversaries < 1 or self.steps < 0:
-            raise UserError("the search needs at least one adversary and no negative number of steps")
-
-    def make(self, workspace: Workspace) -> Artefact:
-        """A row per instance, with both attentions over the units that may be attended to."""
-        trained = self.subject.restore(workspace)
-        whole = trained.batch("test")
-        batch = sample_rows(whole, self.limit)
-        rows: list[pd.DataFrame] = []
-        with workspace.progress.task(f"adversary {self.subject.about['corpus']}", len(batch)) as step:
-            # Small batches stay in the processor's cache, which the search visits once per step.
-            for _, part in inference_batches(batch, min(64, workspace.batch_size)):
-                rows.append(self.rows(trained.model, part.to(workspace.device)))
-                step(len(part))
-        table = pd.concat(rows, ignore_index=True)
-        return Artefact(table=table, notes={"about": dict(self.subject.about), "n": len(table), "of": len(whole)})
-
-    def rows(self, model: Model, batch: Batch) -> pd.DataFrame:
-        """The trial's rows for one batch.
-
-        `epsilon_max` is the divergence found, `bound` what any attention on these units could reach, `share` their
-        quotient (undefined for a single unit). `alone` are places, in the lists over units, of the units that keep the
-        output by themselves, `singles` their number, `pairs` how many pairs of units have a mix that does (undefined
-        off the exact solver's reach, as is `reach`: the largest weight that an equivalent attention gives each unit).
-        """
-        if not isinstance(model, AttentiveModel):
-            raise UserError("adversarial attention is for pooled models; for a transformer choose another trial")
-        with torch.no_grad():
-            trace = model(batch)
-            case = build_adversary_problem(model, batch, trace)
-        seeds = [derive_seed("adversary", self.seed, uid) for uid in batch.uids]
-        descent = AdversarySearchSettings(self.adversaries, self.steps, self.hinge)
-        exact = self.solver == "exact"
-        found = find_adversary(
-            case, self.epsilon, descent, torch.tensor(seeds, device=trace.logits.device), exact=exact
-        )
-        known = {
-            "uid": batch.uids,
-            "length": batch.content_mask.sum(1).tolist(),
-            "predicted": model.task.probabilities(trace.logits).argmax(1).tolist(),
-            "maximum_attention": trace.attention.amax((1, 2, 3, 4)).tolist(),
-            "epsilon": self.epsilon,
-        }
-        return pd.DataFrame({**known, **_result_columns(found)})
-
-    @staticmethod
-    def flat_summary(table: pd.DataFrame) -> dict[str, float]:
-        """Medians and means of the divergence, overall and by predicted class; medians by class and attention bin."""
-        found = {
-            "n": float(len(table)),
-            "epsilon": float(table["epsilon"].max()),
-            **_divergence_statistics(table["epsilon_max"], ""),
-            "share_of_bound": float(table["share"].mean()),
-            "certified": float(table["certified"].mean()),
-            "not_certified": float((~table["certified"].astype(bool)).sum()),
-            "singles": float(table["singles"].median()),
-            "with_single": float((table["singles"].dropna() > 0).mean()),
-            "single_share": float((table["singles"] / table["attention"].map(len)).mean()),
-        }
-        for predicted, of_class in table.groupby("predicted"):
-            found |= _divergence_statistics(of_class["epsilon_max"], f".class_{predicted}")
-            for (low, high), inside in _divergences_by_bin(of_class):
-                key = f"class_{predicted}.attention_{low:.2f}_to_{high:.2f}"
-                found[f"n.{key}"] = float(len(inside))
-                found[f"epsilon_max.{key}"] = float(inside.median())
-        return found
-
-    @staticmethod
-    def figures(table: pd.DataFrame) -> tuple[Figure, ...]:
-        """Figures 4 and 5 of the paper: how often each divergence occurs, and how it goes with maximum attention."""
-        axis = Axis("largest divergence at equal output", JSD_RANGE)
-        classes = table.groupby("predicted")
-        series = tuple(Series(f"class {predicted}", tuple(rows["epsilon_max"])) for predicted, rows in classes)
-        by_class = [
-            (f"class {predicted}", [inside for _, inside in _divergences_by_bin(rows)]) for predicted, rows in classes
-        ]
-        groups = tuple(
-            tuple(Series(name, tuple(bins[b])) for name, bins in by_class) for b in range(len(ATTENTION_BINS))
-        )
-        labels = tuple(f"{low:.2f} to {high:.2f}" for low, high in ATTENTION_BINS)
-        return (
-            Histogram("How far attention can go without changing the output", axis, series, bins=40),
-            Violin("The same by maximum attention", axis, Axis("maximum attention"), labels, groups),
-        )
-
-    @staticmethod
-    def flat_interpretation(summary: Mapping[str, float]) -> str:
-        """How far attention can go, and how sure that is."""
-        share, single = summary["share_of_bound"], summary["with_single"]
-        if math.isnan(share):
-            return "There was no text of more than one word: no other weights exist."
-        found = f"On average, weights that are {share:.0%} as far from the model's own as any weights could be leave "
-        within = f"the prediction within {summary['epsilon']:g} of what it was."
-        alone = f" In {single:.0%} of the texts it is enough to give all the weight to one word."
-        return found + within + ("" if math.isnan(single) else alone) + _certainty_sentence(summary)
-
-
-def _result_columns(
-    found: AdversarySolution,
-) -> dict[str, list[float] | list[bool] | list[list[float]] | list[list[int]]]:
-    case = found.problem
-    support = case.support.any(1)
-    divergence = jensen_shannon(found.adversary, case.attention).mean(-1)
-    bound = jensen_shannon_bound(case.attention, case.support).mean(-1)
-    undefined = torch.full_like(bound, torch.nan)
-    return {
-        "epsilon_max": divergence.tolist(),
-        "bound": bound.tolist(),
-        "share": torch.where(bound > 0, divergence / bound, undefined).tolist(),
-        "change": found.output_change.tolist(),
-        "certified": found.certified.tolist(),
-        "singles": (undefined if found.sufficient_units is None else found.sufficient_units.sum(-1).double()).tolist(),
-        "pairs": (undefined if found.slab is None else found.slab.num_feasible_pairs.double()).tolist(),
-        "units": _indices_on_support(support, torch.ones_like(support)),
-        "attention": _values_on_support(case.attention.sum(1), support),
-        "adversary": _values_on_support(found.adversary.sum(1), support),
-        "reach": _values_on_support(None if found.slab is None else found.slab.max_weights, support),
-        "alone": _indices_on_support(found.sufficient_units, support),
-    }
-
-
-def _certainty_sentence(summary: Mapping[str, float]) -> str:
-    if not summary["not_certified"]:
-        return " These are proven to be the farthest."
-    if summary["not_certified"] == summary["n"]:
-        return " They were found by search: even farther ones may exist."
-    return f" For {summary['not_certified']:.0f} texts they were found by search, and even farther ones may exist."
-
-
-def _divergence_statistics(values: pd.Series[float], of: str) -> dict[str, float]:
-    return {
-        f"epsilon_max{of}": float(values.median()),
-        f"mean_epsilon_max{of}": float(values.mean()),
-        f"far{of}": float((values >= FAR_JSD).mean()),
-    }
-
-
-def _divergences_by_bin(table: pd.DataFrame) -> Iterator[tuple[tuple[float, float], pd.Series[float]]]:
-    """The divergences in each bin of maximum attention; rounding may put a maximum above 1."""
-    for low, high in ATTENTION_BINS:
-        inside = (table["maximum_attention"] >= low) & (
-            (table["maximum_attention"] < high) | (high == ATTENTION_BINS[-1][1])
-        )
-        yield (low, high), table["epsilon_max"][inside]
-
-
-def _values_on_support(values: Tensor | None, support: Tensor) -> list[list[float]]:
-    """Each row's values on its supported units; empty lists where there are none."""
-    if values is None:
-        return [[] for _ in support]
-    return [row[real].tolist() for row, real in zip(values, support, strict=True)]
-
-
-def _indices_on_support(selected: Tensor | None, support: Tensor) -> list[list[int]]:
-    if selected is None:
-        return [[] for _ in support]
-    return [row[real].nonzero().squeeze(1).tolist() for row, real in zip(selected, support, strict=True)]
-
-
 @dataclass(frozen=True)
 class AdversarialWeights:
-    """The weights farthest from the model's own that leave its prediction as it is (Jain & Wallace, algorithm 3).
+    """The attention weights farthest from the model's own that keep its prediction, as a negative control.
 
-    Exact for two classes behind a linear decoder, searched and improved for other pooled models.
+    A measure that rates them as high as the true attribution cannot tell the two apart.
 
     Args:
-        epsilon: change of the output, as total variation, up to which a prediction counts as the same.
-        seed: of the search.
+        epsilon: total variation of the output up to which a prediction counts as the same.
+        seed: seed of the search.
     """
 
     epsilon: float = 0.05
     seed: int = 0
 
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
-        """Weights in float64; which class is explained makes no difference to them."""
+        """Weights in float64, whatever the target."""
         with torch.no_grad():
             trace = model(batch)
         if isinstance(model, LinearBagOfWords):
@@ -472,7 +458,7 @@ class AdversarialWeights:
         elif isinstance(model, AttentiveModel):
             weights = self._weights_of_attentive_model(model, batch, trace)
         else:
-            raise UserError("adversarial attention is for pooled models; for a transformer choose another method")
+            raise UserError("adversarial attention needs an attentive model; choose another method for a transformer")
         return Attribution(weights.masked_fill(~batch.content_mask, 0.0), batch.content_mask)
 
     def _weights_of_attentive_model(self, model: AttentiveModel, batch: Batch, trace: Trace) -> Tensor:
@@ -483,7 +469,7 @@ class AdversarialWeights:
         ).adversary.sum(1)
 
     def _weights_of_bag_of_words(self, model: LinearBagOfWords, batch: Batch, trace: Trace) -> Tensor:
-        """A sum over words is a mean weighted by attention, of each word's number times their count."""
+        """A sum over words is the attention-weighted mean of each word's score times their number."""
         count = batch.content_mask.sum(1, keepdim=True).clamp(min=1)
         scores = (trace.embeddings @ model.direction).double() * count
         return find_exact_adversary(
@@ -492,5 +478,5 @@ class AdversarialWeights:
 
 
 def adversarial_methods(architecture: Architecture) -> tuple[Method, ...]:
-    """Adversarial attention for models that have one, nothing for others."""
+    """Adversarial attention where the architecture has one; empty for others."""
     return (AdversarialWeights(),) if isinstance(architecture, Attentive | WordWeightSum) else ()

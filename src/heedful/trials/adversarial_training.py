@@ -26,6 +26,7 @@ from torch import Tensor
 
 from heedful.figures import Axis, Bars, Figure, Scatter, Series
 from heedful.measures.attention_distance import scaled_jsd
+from heedful.measures.classification import accuracy, f1
 from heedful.models.attentive import Attentive
 from heedful.store.recipe import Artefact, Recipe
 from heedful.store.workspace import Workspace
@@ -43,7 +44,6 @@ from heedful.training.trainer import EpochSelection, Training
 from heedful.trials._trial import Trial
 from heedful.trials.adversarial_attention import AdversarialAttention
 from heedful.trials.imposed_attention import check_seeds
-from heedful.trials.performance import accuracy_and_f1
 from heedful.types import UserError
 
 LAMBDAS = (0.0, 1e-4, 5e-4, 1e-3, 1e-2)
@@ -179,6 +179,13 @@ class AdversarialTradeoff(Trial):
         jsd, tvd = summary["seed_jsd"], summary["seed_tvd"]
         seeds = f" Other seeds of the base, no adversaries, differ by {jsd:.2f} and change them by {2 * tvd:.3f}."
         return f"{first} {second}" + ("" if math.isnan(jsd) else seeds)
+
+
+def accuracy_and_f1(predicted: pd.Series[int], label: pd.Series[int]) -> dict[str, float]:
+    """Accuracy, and F1 of class 1: NaN for more than two classes, or if class 1 is neither predicted nor present."""
+    one, other = (torch.tensor(values.to_numpy()) for values in (predicted, label))
+    largest = int(torch.maximum(one, other).max())
+    return {"accuracy": accuracy(one, other), "f1": f1(one, other) if largest == 1 else math.nan}
 
 
 def pareto_frontier(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
