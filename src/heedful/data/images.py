@@ -26,17 +26,17 @@ Pixels = NDArray[np.generic]
 class ImageCorpus(FileCorpus):
     """A corpus in one `.npz` file of uint8 arrays; dev is held out from train."""
 
-    file_stem: ClassVar[str]
+    tokenization: ClassVar[Patches] = Patches(4)
     num_classes: ClassVar[int]
 
     def files(self, data: Path) -> tuple[Path, ...]:
         """The complete corpus if it is there, else a part of it, such as `cifar10_5k_1k.npz`."""
-        folder = data / "images"
-        for path in (folder / f"{self.file_stem}.npz", *sorted(folder.glob(f"{self.file_stem}_*.npz"))):
+        folder, stem = data / "images", self.name.replace("-", "_")
+        for path in (folder / f"{stem}.npz", *sorted(folder.glob(f"{stem}_*.npz"))):
             if path.is_file():
                 return (path,)
         raise UserError(
-            f"{self.name}: no file {self.file_stem}.npz in the folder {folder}; run 'heedful fetch {self.name}' "
+            f"{self.name}: no file {stem}.npz in the folder {folder}; run 'heedful fetch {self.name}' "
             "or set HEEDFUL_DATA to the data folder that holds 'images'"
         )
 
@@ -82,8 +82,6 @@ class CIFAR10(ImageCorpus):
     """Photographs of ten classes, 32 x 32 pixels in colour."""
 
     name: ClassVar[str] = "cifar10"
-    tokenization: ClassVar[Patches] = Patches(4)
-    file_stem: ClassVar[str] = "cifar10"
     num_classes: ClassVar[int] = 10
 
 
@@ -92,8 +90,6 @@ class CIFAR100(ImageCorpus):
     """Photographs of a hundred classes, 32 x 32 pixels in colour; used by SMaT."""
 
     name: ClassVar[str] = "cifar100"
-    tokenization: ClassVar[Patches] = Patches(4)
-    file_stem: ClassVar[str] = "cifar100"
     num_classes: ClassVar[int] = 100
 
 
@@ -102,8 +98,6 @@ class FashionMNIST(ImageCorpus):
     """Ten classes of clothes, 28 x 28 pixels in grey."""
 
     name: ClassVar[str] = "fashion-mnist"
-    tokenization: ClassVar[Patches] = Patches(4)
-    file_stem: ClassVar[str] = "fashion_mnist"
     num_classes: ClassVar[int] = 10
 
 

@@ -86,17 +86,10 @@ def finalize_splits(name: str, splits: Splits) -> Splits:
 
 
 @dataclass(frozen=True)
-class SubsampledCorpus(Corpus):
-    """A fixed random subsample of another corpus, with at most so many examples of each split."""
+class DerivedCorpus(Corpus):
+    """A corpus that changes or selects examples of another one; `read` says how."""
 
     corpus: Corpus
-    train: int = 1000
-    dev: int = 300
-    test: int = 300
-
-    def __post_init__(self) -> None:
-        if min(self.train, self.dev, self.test) < 1:
-            raise UserError("a subsample needs at least one example in each split")
 
     @property
     def name(self) -> str:
@@ -110,6 +103,23 @@ class SubsampledCorpus(Corpus):
     def embedding_dim(self) -> int:
         return self.corpus.embedding_dim
 
+    def digest(self, data: Path) -> str:
+        """The digest of the other corpus: the fields are part of every fingerprint anyway."""
+        return self.corpus.digest(data)
+
+
+@dataclass(frozen=True)
+class SubsampledCorpus(DerivedCorpus):
+    """A fixed random subsample of another corpus, with at most so many examples of each split."""
+
+    train: int = 1000
+    dev: int = 300
+    test: int = 300
+
+    def __post_init__(self) -> None:
+        if min(self.train, self.dev, self.test) < 1:
+            raise UserError("a subsample needs at least one example in each split")
+
     def read(self, data: Path) -> Splits:
         whole = self.corpus.read(data)
         sizes = {"train": self.train, "dev": self.dev, "test": self.test}
@@ -117,9 +127,6 @@ class SubsampledCorpus(Corpus):
         counts = ", ".join(f"{len(parts[split])} of {len(whole[split])} {split}" for split in SPLITS)
         notes = {**whole.notes, "a random part only": counts}
         return replace(whole, train=parts["train"], dev=parts["dev"], test=parts["test"], notes=notes)
-
-    def digest(self, data: Path) -> str:
-        return self.corpus.digest(data)
 
 
 def _subsample(examples: tuple[Example, ...], split: Split, size: int) -> tuple[Example, ...]:

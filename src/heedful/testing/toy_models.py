@@ -17,6 +17,7 @@ import torch
 from numpy.random import default_rng
 from torch import Generator, Tensor, nn
 
+from heedful.data.splitting import DerivedCorpus
 from heedful.data.synthetic import GeneratedCorpus
 from heedful.data.tokenization import Words
 from heedful.tasks import BinaryClassification
@@ -24,13 +25,11 @@ from heedful.types import (
     SPLITS,
     Architecture,
     Batch,
-    Corpus,
     Example,
     Model,
     Split,
     Splits,
     Task,
-    Tokenization,
     Trace,
     UserError,
 )
@@ -189,7 +188,7 @@ SHORTCUT_WORDS = ("shortcutno", "shortcutyes")
 
 
 @dataclass(frozen=True)
-class Shortcut(Corpus):
+class Shortcut(DerivedCorpus):
     """A binary corpus with one word inserted into every text that gives the label away.
 
     In the test split the word is random: a model that relies on it predicts the class of the word, and the ground truth
@@ -199,7 +198,6 @@ class Shortcut(Corpus):
         reliability: share of training texts in which the inserted word names the true class.
     """
 
-    corpus: Corpus
     reliability: float = 1.0
     seed: int = 0
 
@@ -211,14 +209,6 @@ class Shortcut(Corpus):
     def name(self) -> str:
         return f"shortcut-{self.corpus.name}"
 
-    @property
-    def tokenization(self) -> Tokenization:
-        return self.corpus.tokenization
-
-    @property
-    def embedding_dim(self) -> int:
-        return self.corpus.embedding_dim
-
     def read(self, data: Path) -> Splits:
         whole = self.corpus.read(data)
         if whole.task != BinaryClassification():
@@ -226,9 +216,6 @@ class Shortcut(Corpus):
         train, dev, test = (self._insert(whole[split], split) for split in SPLITS)
         notes = {**whole.notes, "inserted": f"{SHORTCUT_WORDS[0]} and {SHORTCUT_WORDS[1]}, random in the test split"}
         return replace(whole, train=train, dev=dev, test=test, notes=notes)
-
-    def digest(self, data: Path) -> str:
-        return self.corpus.digest(data)
 
     def _insert(self, examples: tuple[Example, ...], split: Split) -> tuple[Example, ...]:
         random = default_rng((self.seed, SPLITS.index(split)))

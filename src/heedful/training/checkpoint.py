@@ -14,6 +14,7 @@ from typing import ClassVar
 
 from torch import Generator
 
+from heedful.data.splitting import DerivedCorpus
 from heedful.data.tokenization import Subwords, Words
 from heedful.models.transformer import OutputLabels, Transformer, read_output_labels
 from heedful.store.recipe import Artefact
@@ -102,7 +103,7 @@ def _check_outputs(source: str, corpus: str, outputs: OutputLabels, task: Task) 
 
 
 @dataclass(frozen=True)
-class LabelAlignedCorpus(Corpus):
+class LabelAlignedCorpus(DerivedCorpus):
     """Another corpus with its classes in the order of a model's outputs, one logit per class.
 
     Args:
@@ -110,24 +111,11 @@ class LabelAlignedCorpus(Corpus):
             (LABEL_0, LABEL_1 ... or 0, 1 ...) the corpus's own order is taken, and the notes say so.
     """
 
-    corpus: Corpus
     output_names: tuple[str, ...]
 
     def __post_init__(self) -> None:
         if len(self.output_names) < 2:
             raise UserError("a label-aligned corpus needs a model with one output per class: give at least two names")
-
-    @property
-    def name(self) -> str:
-        return self.corpus.name
-
-    @property
-    def tokenization(self) -> Tokenization:
-        return self.corpus.tokenization
-
-    @property
-    def embedding_dim(self) -> int:
-        return self.corpus.embedding_dim
 
     def read(self, data: Path) -> Splits:
         """The corpus's splits with labels, candidates and class names in the model's order."""
@@ -144,10 +132,6 @@ class LabelAlignedCorpus(Corpus):
             test=parts["test"],
             notes={**splits.notes, "outputs of the model": note},
         )
-
-    def digest(self, data: Path) -> str:
-        """The digest of the other corpus; the output names are a field and count anyway."""
-        return self.corpus.digest(data)
 
     def _output_index(self, classes: tuple[str, ...]) -> tuple[tuple[int, ...], str]:
         """The model's output for each class of the corpus, and a note on how they were matched."""
