@@ -1,10 +1,9 @@
-"""`heedful learn`: an explainer for a user's model from texts alone, kept, told in plain words, loaded again."""
+"""`heedful learn`: an explainer for a user's model from texts alone, saved, described and loaded again."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -18,12 +17,12 @@ from heedful.attributions.head_mix import HeadMix
 from heedful.data.splitting import normalized_content
 from heedful.data.table import Table, TableColumns
 from heedful.data.tokenization import Subwords
-from heedful.learn import LearnOptions, LearnRecipes, learn_recipes
+from heedful.learn import explainer_trial, open_teacher
 from heedful.models.transformer import TinyTransformer, Transformer
 from heedful.store.workspace import Workspace
 from heedful.tasks import MulticlassClassification, Regression
+from heedful.training.checkpoint import Checkpoint
 from heedful.training.smat import SMaT
-from heedful.trials.performance import Performance
 from heedful.types import Example, UserError
 from tests.networks import network
 from tests.tiny import Sentences
@@ -33,7 +32,7 @@ NOWHERE = Path("nowhere")
 
 
 def written(path: Path, count: int = 60) -> Path:
-    """Texts without labels, in a file with a column that is none."""
+    """A file of texts without labels."""
     texts = [example.parts[0] for example in Sentences(count).read(NOWHERE).train]
     path.write_text("\n".join(["said,again", *(f"{text},{text}" for text in texts)]) + "\n", encoding="utf-8")
     return path
@@ -48,16 +47,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return here
 
 
+def teacher(folder: Path) -> Checkpoint:
+    return open_teacher(str(folder / "teacher"), str(folder / "said.csv"), "said")
+
+
 @pytest.fixture(scope="module")
 def learned(folder: Path) -> Result:
-    """The command, carried out once."""
+    """The command, run once."""
     return heedful(folder, "--json", str(folder / "out.json"))
 
 
-def heedful(folder: Path, *words: str, teacher: str = "teacher") -> Result:
+def heedful(folder: Path, *words: str) -> Result:
     """`heedful learn` in the folder, in this process, for two epochs."""
     places = ("-w", str(folder / "work"), "--out", str(folder / "explainer"))
-    asked = ("--teacher", str(folder / teacher), "--data", str(folder / "said.csv"), "--text-column", "said")
+    asked = ("--teacher", str(folder / "teacher"), "--data", str(folder / "said.csv"), "--text-column", "said")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(learn, "QUICK_EPOCHS", 3)
         patch.setenv("HEEDFUL_DATA", str(folder / "data"))
@@ -66,22 +69,21 @@ def heedful(folder: Path, *words: str, teacher: str = "teacher") -> Result:
         )
 
 
-def test_the_command_ends_well_and_says_what_was_tested_learned_and_not_meant(learned: Result, folder: Path) -> None:
+def test_the_command_says_what_was_tested_learned_and_not_meant(learned: Result, folder: Path) -> None:
     assert learned.exit_code == 0, learned.output
     told = json.loads((folder / "out.json").read_text(encoding="utf-8"))["results"]
     assert [(each["trial"], each["n"]) for each in told] == [("simulability", 9)]
-    assert (
-        "2 students of each kind learned from 42 texts how the model answers, and were asked about 9" in learned.output
-    )
-    assert " of 4 heads count (layers and heads from 0), most layer " in learned.output
-    assert "Only 9 texts were tested, so the numbers are rough" in learned.output
-    assert "What it does not mean: An explanation that helps a student need not be true" in learned.output
-    summary = told[0]["summary"]
+    assert "2 students of each kind" in learned.output
+    assert "42 texts" in learned.output
+    assert " of 4 heads have weight" in learned.output
+    assert "Only 9 texts were tested" in learned.output
+    assert "What it does not mean" in learned.output
+    means = {row["metric"]: row["value"] for row in told[0]["summary"]}
     for arm in ("SMaT", "attention"):
-        assert f"{summary[f'mean.{arm}.42']:.1%}" in learned.output
+        assert f"{means[f'mean.{arm}.42']:.1%}" in learned.output
 
 
-def test_what_was_saved_explains_the_users_model_and_refuses_another(
+def test_the_saved_explainer_explains_the_users_model_and_refuses_another(
     learned: Result, folder: Path, tmp_path: Path
 ) -> None:
     mix = HeadMix.load(folder / "explainer")
@@ -104,7 +106,7 @@ def test_a_second_time_nothing_is_made(learned: Result, folder: Path) -> None:
     assert made() == before
 
 
-def test_the_teacher_is_asked_and_never_changed(learned: Result, folder: Path) -> None:
+def test_the_teacher_is_never_changed(learned: Result, folder: Path) -> None:
     fine_tuned(folder / "twin")
     for path in sorted((folder / "twin").iterdir()):
         assert (folder / "teacher" / path.name).read_bytes() == path.read_bytes(), path.name
@@ -116,7 +118,7 @@ def test_the_teacher_is_asked_and_never_changed(learned: Result, folder: Path) -
         (("--teacher", "none"), "none: no such folder; --teacher is a folder with config.json"),
         (("--data", "none.csv"), "none.csv: no such file"),
         (("--text-column", "told"), "said.csv, line 2: no column 'told'; the columns are said, again"),
-        (("--size", "43"), "has 42 texts to learn from, the others judge and test; give a number from 1 to 42"),
+        (("--size", "43"), "has 42 training texts; choose 1 to 42"),
         (("--label-column", "mood"), "said.csv, line 2: no column 'mood'"),
         (("--where", "cloud"), "--where is pool or here"),
     ],
@@ -134,21 +136,22 @@ def test_a_checkpoint_without_a_head_of_its_own_is_refused_before_any_work(folde
     tokenizer().save_pretrained(tmp_path / "trunk")
     result = heedful(folder, "--teacher", str(tmp_path / "trunk"), "-w", str(tmp_path / "work"))
     assert result.exit_code == 2
-    assert "has no head that was trained" in result.output
+    assert "has no trained head" in result.output
     assert not [path for path in (tmp_path / "work").iterdir() if path.name.startswith(("Student", "Maps"))]
 
 
-def test_a_folder_that_cannot_be_written_is_refused_before_any_work(folder: Path, tmp_path: Path) -> None:
+def test_an_output_folder_that_cannot_be_written_is_refused_before_any_work(folder: Path, tmp_path: Path) -> None:
     result = heedful(folder, "--out", str(folder / "said.csv"), "-w", str(tmp_path / "work"))
     assert result.exit_code == 2
-    assert f"could not be written to {folder / 'said.csv'} (File exists): choose another folder" in result.output
+    assert f"{folder / 'said.csv'} (File exists): choose another folder" in result.output
     assert not [path for path in (tmp_path / "work").iterdir() if path.name.startswith(("Student", "Maps"))]
 
 
 def test_students_are_as_many_as_asked_for_half_as_deep_and_not_the_teacher(folder: Path) -> None:
-    found = learn_recipes(wish(folder, seed=7, seeds=2, size=20), NOWHERE)
-    assert [name for name, _ in found.trial.arms] == ["no explanation", "attention", "SMaT"]
-    students = dict(found.trial.arms)["SMaT"]
+    trial = explainer_trial(teacher(folder), NOWHERE, size=20, seeds=(7, 8), quick=True)
+    assert [name for name, _ in trial.arms] == ["no explanation", "attention", "SMaT"]
+    assert trial == explainer_trial(teacher(folder), NOWHERE, size=20, seeds=(7, 8), quick=True)
+    students = dict(trial.arms)["SMaT"]
     assert [(each.seed, each.data.train_size) for each in students] == [(7, 20), (8, 20)]
     assert all(isinstance(each, SMaT) for each in students)
     network = students[0].architecture.build(MulticlassClassification(2), None, torch.Generator().manual_seed(0))
@@ -159,28 +162,26 @@ def test_students_are_as_many_as_asked_for_half_as_deep_and_not_the_teacher(fold
 def test_labels_are_used_only_to_score_the_teacher(folder: Path, tmp_path: Path) -> None:
     rows = [f"{example.parts[0]},{example.label}" for example in Sentences(60).read(NOWHERE).train]
     (tmp_path / "labelled.csv").write_text("\n".join(["said,mood", *rows]), encoding="utf-8")
-    labelled = learn_recipes(replace(wish(folder), path=str(tmp_path / "labelled.csv"), label_column="mood"), NOWHERE)
-    assert [type(recipe) for recipe in labelled.recipes[:-1]] == [Performance]
-    assert learn_recipes(wish(folder), NOWHERE).recipes == [learn_recipes(wish(folder), NOWHERE).trial]
+    labelled = open_teacher(str(folder / "teacher"), str(tmp_path / "labelled.csv"), "said", label_column="mood")
+    assert labelled.corpus.read(NOWHERE).train[0].label is not None
+    assert teacher(folder).corpus.read(NOWHERE).train[0].label is None
 
 
-def test_a_model_of_numbers_is_simulated_by_its_numbers(folder: Path, tmp_path: Path) -> None:
+def test_a_regression_model_is_simulated_by_its_numbers(folder: Path, tmp_path: Path) -> None:
     fine_tuned(tmp_path / "one", labels=1)
-    found = learn_recipes(replace(wish(folder), teacher=str(tmp_path / "one"), second_column="again"), NOWHERE)
-    assert isinstance(found.teacher.corpus, Table)
-    assert found.teacher.corpus.columns.label is None
-    assert found.teacher.corpus.read(NOWHERE).task == Regression()
-    trained = found.teacher.restore(Workspace(tmp_path / "work"))
+    found = open_teacher(str(tmp_path / "one"), str(folder / "said.csv"), "said", "again")
+    assert found.corpus.read(NOWHERE).task == Regression()
+    trained = found.restore(Workspace(tmp_path / "work"))
     assert trained.model(trained.batch("test")).logits.shape == (9, 1)
 
 
-def test_a_model_that_says_yes_or_no_needs_the_names_of_both(folder: Path, tmp_path: Path) -> None:
+def test_a_binary_model_with_one_output_needs_the_names_of_both_classes(folder: Path, tmp_path: Path) -> None:
     fine_tuned(tmp_path / "one", labels=1)
     config = tmp_path / "one" / "config.json"
-    told = {**json.loads(config.read_text()), "problem_type": "multi_label_classification"}
-    config.write_text(json.dumps(told))
-    with pytest.raises(UserError, match=r"has one output that says yes or no to LABEL_0: .* \(--label-column\)"):
-        learn_recipes(replace(wish(folder), teacher=str(tmp_path / "one")), NOWHERE)
+    changed = {**json.loads(config.read_text()), "problem_type": "multi_label_classification"}
+    config.write_text(json.dumps(changed))
+    with pytest.raises(UserError, match=r"LABEL_0.*--label-column"):
+        open_teacher(str(tmp_path / "one"), str(folder / "said.csv"), "said")
 
 
 def test_unlabelled_texts_are_split_without_a_text_in_two_parts(tmp_path: Path) -> None:
@@ -198,44 +199,29 @@ def test_unlabelled_texts_are_split_without_a_text_in_two_parts(tmp_path: Path) 
         Table(str(few), TableColumns(label=None)).read(NOWHERE)
 
 
-def test_weights_are_told_from_the_largest_and_an_even_mix_as_such() -> None:
-    told = learn._heads_sentence(HeadMix((1.0, 0.6, -2.0, -2.0), 2, 2))
-    assert told == (
-        "Learned: 2 of 4 heads count (layers and heads from 0), most layer 0 head 0 (70%) and layer 0 head 1 (30%)."
-    )
-    even = learn._heads_sentence(HeadMix.uniform(2, 4))
-    assert even == "Learned: all 8 heads weigh the same, as before learning."
+def test_the_heads_with_the_largest_weights_are_listed() -> None:
+    few = learn._heads_sentence(HeadMix((1.0, 0.6, -2.0, -2.0), 2, 2))
+    assert "2 of 4 heads" in few
+    assert "layer 0 head 0 (70%), layer 0 head 1 (30%)." in few
+    assert "all 8 heads" in learn._heads_sentence(HeadMix.uniform(2, 4))
     many = learn._heads_sentence(HeadMix((0.2, 0.2, 0.0, 0.2, 0.0, 0.1, 0.1, 0.2), 4, 2, "none"))
-    assert many.startswith("Learned: 6 of 8 heads count (layers and heads from 0), most layer 0 head 0 (20%), layer 0")
-    assert many.endswith("layer 3 head 1 (20%) and layer 2 head 1 (10%); 1 other weighs no more.")
+    assert "6 of 8 heads" in many
+    assert many.endswith("layer 3 head 1 (20%), layer 2 head 1 (10%), ....")
 
 
-def test_a_reader_is_told_what_the_numbers_cannot_bear() -> None:
+def test_few_texts_and_a_constant_model_are_warned_about() -> None:
     assert learn._warnings({"pearson": 0.0, "commonest": 0.6}, 200) == []
     few, same = learn._warnings({"pearson": 0.0, "commonest": 0.95}, 20)
-    assert few.startswith("Only 20 texts were tested")
-    assert same.startswith("The model gives the same answer to 95% of them")
-    numbers = {"pearson": 1.0, "commonest": float("nan"), "mean.SMaT.9": 0.5, "mean.attention.9": 0.75}
-    assert learn._warnings(numbers, 300) == []
-    told = learn._comparison_sentence(numbers, 9)
-    assert (
-        "0.500 with the learned explainer, 0.750 with the plain mean of all heads, so that learning has gained" in told
-    )
-    assert "whether students learn anything from it is undecided" in told
-    better = {**numbers, "mean.SMaT.9": 0.8, "helps.SMaT.9": 1.0}
-    assert "gained nothing" not in learn._comparison_sentence(better, 9)
-    assert "students learn from it what" in learn._comparison_sentence(better, 9)
-    assert "students learn nothing of use" in learn._comparison_sentence({**numbers, "does_not_help.SMaT.9": 1.0}, 9)
+    assert "20" in few
+    assert "95%" in same
+    assert learn._warnings({"pearson": 1.0, "commonest": float("nan")}, 300) == []
 
 
-def wish(folder: Path, *, seed: int = 0, seeds: int = 2, size: int | None = None) -> LearnOptions:
-    """What the command asks for."""
-    return LearnOptions(
-        str(folder / "teacher"), str(folder / "said.csv"), "said", size=size, first_seed=seed, n_seeds=seeds, quick=True
-    )
-
-
-def test_the_lessons_of_a_wish_are_the_same_every_time(folder: Path) -> None:
-    first, second = (learn_recipes(wish(folder), NOWHERE) for _ in range(2))
-    assert isinstance(first, LearnRecipes)
-    assert first == second
+def test_the_comparison_has_both_means_and_the_verdict() -> None:
+    numbers = {"pearson": 1.0, "mean.SMaT.9": 0.5, "mean.attention.9": 0.75}
+    undecided = learn._comparison_sentence(numbers, 9)
+    assert all(word in undecided for word in ("0.500", "0.750", "gained nothing", "undecided"))
+    better = learn._comparison_sentence({**numbers, "mean.SMaT.9": 0.8, "helps.SMaT.9": 1.0}, 9)
+    assert "gained nothing" not in better
+    assert "explanations help" in better
+    assert "do not help" in learn._comparison_sentence({**numbers, "does_not_help.SMaT.9": 1.0}, 9)

@@ -359,20 +359,21 @@ def learn(
 ) -> int:
     """Learn which attention heads explain your model to a student, and save the explainer."""
     from heedful.attributions.head_mix import check_explainer_folder
-    from heedful.learn import LearnOptions, learn_recipes
+    from heedful.learn import describe_result, explainer_trial, learned_explainer, open_teacher
     from heedful.store.workspace import Workspace
+    from heedful.trials.performance import Performance
 
-    learned = learn_recipes(
-        LearnOptions(teacher, data, text_column, second_column, label_column, size, seed, seeds, quick), _data_folder()
-    )
+    model = open_teacher(teacher, data, text_column, second_column, label_column)
+    trial = explainer_trial(model, _data_folder(), size=size, seeds=range(seed, seed + seeds), quick=quick)
     workers = _worker_count(where, workers)
     store = Workspace(workspace)
-    store.get(learned.teacher)  # errors in the model or the output folder come before any training
+    store.get(model)  # errors in the model or the output folder come before any training
     check_explainer_folder(out)
-    code = _run_recipes(learned.recipes, workspace, quiet=quiet, workers=workers, json_file=json_file)
+    recipes = [trial] if label_column is None else [Performance(model), trial]
+    code = _run_recipes(recipes, workspace, quiet=quiet, workers=workers, json_file=json_file)
     if code == 0:
-        learned.explainer(store).save(out)
-        for sentence in () if quiet else (*learned.sentences(store), f"The explainer is in {out.resolve()}"):
+        learned_explainer(trial, store).save(out)
+        for sentence in () if quiet else (*describe_result(trial, store), f"The explainer is in {out.resolve()}"):
             say(sentence)
     return code
 
