@@ -28,7 +28,8 @@ from heedful.store.recipe import Artefact, Recipe
 from heedful.store.workspace import Workspace
 from heedful.tasks import BinaryClassification
 from heedful.testing.toy_models import Shortcut
-from heedful.training.attribution_tables import RATIONALE_STATUS, AttributionTable, HeadPlausibility, Rationales
+from heedful.training.attribution_tables import AttributionTable
+from heedful.training.rationales import RATIONALE_STATUS, HeadPlausibility, Rationales
 from heedful.training.smat import LearnedAttributionTable, SMaT
 from heedful.training.teacher import LearnedExplanation, StudentData
 from heedful.training.trained_model import OnOtherData, TrainedModel
@@ -69,7 +70,7 @@ def test_a_part_that_people_never_mark_is_no_part_of_the_whole_text() -> None:
     )
     assert marked.mask[:, 0].tolist() == [[True, True, False, False, False], [True, True, True, True, False]]
     assert [RATIONALE_STATUS[place] for place in marked.status[:, 0].tolist()] == ["all rationale", "judged"]
-    with pytest.raises(UserError, match="marked no words"):
+    with pytest.raises(UserError, match="no word"):
         Rationales((MARKS[3],), (), "nobody")
     with pytest.raises(UserError, match="2 parts"):
         Rationales(MARKS, ("source", "middle", "target"), "pairs")

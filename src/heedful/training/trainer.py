@@ -1,12 +1,8 @@
-"""How a model is trained, as frozen values: optimiser, epochs, batches, and which epoch is kept.
+"""The training loop of every model and objective, and its hyper-parameters.
 
 The defaults are Jain & Wallace's for one text: AMSGrad with coupled (L2-in-gradient) decay everywhere but on the
-attention, losses summed over batches of 32, eight epochs, the first never eligible.
-
-The one training loop, for every subject and objective.
-
-Everything random in an epoch comes from (seed, epoch), so a training that was killed goes on after its last finished
-epoch and ends with bit-identical weights. The global generator, which dropout draws from, is borrowed and given back.
+attention, losses summed over batches of 32, eight epochs, the first never eligible. Everything random in an epoch comes
+from (seed, epoch), so that an interrupted training resumes after its last finished epoch with bit-identical weights.
 """
 
 from __future__ import annotations
@@ -19,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol, get_args
+from typing import Literal, Protocol
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -28,15 +24,27 @@ from torch import Generator, Tensor, nn
 
 from heedful.progress import Progress, StepCallback
 from heedful.store.recipe import derive_seed
-from heedful.types import Batch, Model, UserError
+from heedful.types import Batch, Model, UserError, check_choice
 
 SelectionSplit = Literal["dev", "test"]
 Reduction = Literal["sum", "mean"]
 
+Loss = Callable[[Model, Batch], Tensor]
+"""Losses of a batch's examples, `[batch]`."""
+
+Evaluator = Callable[[Model, Batch, int], dict[str, float]]
+"""Metrics of a model on a labelled batch, with this many rows at a time."""
+
+INFERENCE_CELLS = 1 << 21
+"""Rows x units x units of one forward pass at most."""
+
+TRAINING_LOSS = "training_loss"
+"""In `EpochSelection.metric`: the epoch with the lowest training loss is kept (Wiegreffe & Pinter's released code)."""
+
 
 @dataclass(frozen=True)
 class Adam:
-    """Adam with coupled decay; parameters with a name part in `undecayed` get none."""
+    """Adam with coupled decay at a constant rate; parameters with a name part in `no_decay` get none."""
 
     lr: float = 1e-3
     weight_decay: float = 1e-5
@@ -49,7 +57,7 @@ class Adam:
         return torch.optim.Adam(groups, lr=self.lr, amsgrad=self.amsgrad, fused=_supports_fused(model))
 
     def lr_at(self, step: int, steps: int) -> float:
-        """The learning rate of this step: constant."""
+        """The learning rate of step 0, 1, ... of `steps`."""
         return self.lr
 
 
@@ -69,17 +77,17 @@ class AdamW:
 
     def lr_at(self, step: int, steps: int) -> float:
         """The learning rate of step 0, 1, ... of `steps`."""
-        warm = int(self.warmup_ratio * steps)
-        if step < warm:
-            return self.lr * (step + 1) / warm
-        return self.lr * (steps - step) / max(1, steps - warm)
+        warmup = int(self.warmup_ratio * steps)
+        if step < warmup:
+            return self.lr * (step + 1) / warmup
+        return self.lr * (steps - step) / max(1, steps - warmup)
 
 
 @dataclass(frozen=True)
 class SGD:
-    """Plain gradient descent with decoupled decay, at a constant rate: theta (1 - rate decay) - rate gradient.
+    """Gradient descent with decoupled decay at a constant rate: theta (1 - rate decay) - rate gradient.
 
-    Without momentum torch's own decay, which enters behind the clipping, is the decoupled one.
+    Without momentum torch's own decay, which is added after clipping, is the decoupled one.
     """
 
     lr: float = 5e-3
@@ -91,17 +99,17 @@ class SGD:
         return torch.optim.SGD(_parameter_groups(model, self.weight_decay, self.no_decay), lr=self.lr)
 
     def lr_at(self, step: int, steps: int) -> float:
-        """The learning rate of this step: constant."""
+        """The learning rate of step 0, 1, ... of `steps`."""
         return self.lr
 
 
 def _parameter_groups(model: nn.Module, weight_decay: float, no_decay: Iterable[str]) -> list[dict[str, object]]:
-    spared = set(no_decay)
+    excluded = set(no_decay)
     decayed: list[Tensor] = []
     free: list[Tensor] = []
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            (free if spared & set(name.split(".")) else decayed).append(parameter)
+            (free if excluded & set(name.split(".")) else decayed).append(parameter)
     groups = [{"params": decayed, "weight_decay": weight_decay}, {"params": free, "weight_decay": 0.0}]
     return [group for group in groups if group["params"]]
 
@@ -112,12 +120,12 @@ def _supports_fused(model: nn.Module) -> bool:
 
 @dataclass(frozen=True)
 class EpochSelection:
-    """Which epoch is kept: the one with the best score.
+    """Which epoch is kept: the one with the best metric.
 
     Args:
-        on: "dev"; "test" exists only to replicate papers that peeked, and the report says so.
-        by: a score of the task; None takes the task's headline.
-        first: the first epoch that may be kept (J&W's code never saved epoch 1).
+        split: "dev"; "test" exists only to replicate papers that selected on it, and the report says so.
+        metric: a metric of the task; None takes the task's primary one.
+        first_epoch: the first epoch that may be kept (J&W's code never saved epoch 1).
     """
 
     split: SelectionSplit = "dev"
@@ -125,21 +133,19 @@ class EpochSelection:
     first_epoch: int = 1
 
     def __post_init__(self) -> None:
-        if self.split not in get_args(SelectionSplit):
-            raise UserError(f"no epoch can be selected on {self.split!r}: choose 'dev', or 'test' to replicate a paper")
+        check_choice("selection split", self.split, SelectionSplit)
 
 
 @dataclass(frozen=True)
 class Training:
-    """A whole training.
+    """The hyper-parameters of a training.
 
     Args:
-        batch: examples in one step.
-        patience: epochs without a better score, or an equal one at a lower training loss, before training stops; None
+        patience: epochs without a better metric, or an equal one at a lower training loss, before training stops; None
             trains all epochs.
-        clip: largest norm of a step's gradient; None leaves it.
+        max_grad_norm: largest norm of a step's gradient; None does not clip.
         reduction: how the losses of a batch become one number.
-        jitter: batches are cut from examples sorted by length plus noise of this share of the length.
+        length_jitter: batches are cut from examples sorted by length plus noise of this share of the length.
     """
 
     epochs: int = 8
@@ -152,56 +158,42 @@ class Training:
     length_jitter: float = 0.1
 
     def __post_init__(self) -> None:
+        check_choice("reduction", self.reduction, Reduction)
         if self.epochs < self.selection.first_epoch:
             raise UserError(
                 f"{self.epochs} epochs end before the first that may be kept, {self.selection.first_epoch}: "
                 "train longer, or give EpochSelection a smaller first_epoch"
             )
-        if self.reduction not in get_args(Reduction):
-            raise UserError(f"losses cannot be reduced by {self.reduction!r}: choose 'sum' or 'mean'")
-
-
-Loss = Callable[[Model, Batch], Tensor]
-"""Losses of a batch's examples, `[batch]`."""
-
-Evaluator = Callable[[Model, Batch, int], dict[str, float]]
-"""Scores of a model on a labelled batch, asked about so many rows at once."""
-
-INFERENCE_CELLS = 1 << 21
-"""Pairs of units, rows x units x units, that are read at once at most."""
-
-TRAINING_LOSS = "training_loss"
-"""In `Select.by`: the epoch with the lowest training loss is kept (Wiegreffe & Pinter's released code)."""
 
 
 class OuterOptimizer(Protocol):
-    """Something that learns beside the model, one step after each of the model's; the checkpoint holds its tensors."""
+    """Something that is trained beside the model, one step after each of the model's."""
 
     def step(self, model: Model, batch: Batch, lr: float) -> None:
-        """Learns after the model's step on this batch at this learning rate."""
+        """One step after the model's step on this batch at this learning rate."""
         ...
 
     def end_epoch(self) -> dict[str, float]:
-        """What the epoch brought, for the history; called once, before the checkpoint is written."""
+        """Numbers for the history; called once per epoch, before the checkpoint is written."""
         ...
 
     def tensors(self) -> dict[str, Tensor]:
-        """All that `restore` needs to go on bit by bit."""
+        """Everything that `restore` needs to resume bit for bit."""
         ...
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Takes up where `tensors` was asked."""
+        """Resumes from `tensors`."""
         ...
 
 
 @dataclass(frozen=True)
 class TrainingRun:
-    """What one training is about; `seed` decides every random choice of it.
+    """The inputs of one training; `seed` decides every random choice.
 
     Args:
-        judge: the examples that decide which epoch is kept.
-        scores: what is measured on them; None takes the task's own scores.
-        outer: what learns beside the model; None for the usual training.
+        evaluation_batch: the examples that decide which epoch is kept.
+        evaluator: what is measured on them; None takes the task's metrics.
+        outer: what is trained beside the model; None for the usual training.
     """
 
     model: Model
@@ -217,9 +209,9 @@ class TrainingRun:
 
 @dataclass
 class TrainingState:
-    """Where a training stands after a number of finished epochs; written to disk after each of them.
+    """The state of a training after a number of finished epochs, written to disk after each of them.
 
-    `best` holds the model's weights at the best epoch, `best_outer` the tensors of what learned beside it.
+    `best_weights` are the model's at the best epoch, `best_outer` the tensors of the outer optimiser.
     """
 
     epoch: int = 0
@@ -231,51 +223,50 @@ class TrainingState:
     history: list[dict[str, float]] = field(default_factory=list)
 
     def out_of_patience(self, patience: int | None) -> bool:
-        """Whether patience has run out."""
+        """Whether the best epoch is `patience` epochs ago."""
         return patience is not None and self.best_epoch > 0 and self.epoch - self.best_epoch >= patience
 
 
 def train(run: TrainingRun, checkpoint_folder: Path, progress: Progress, batch_size: int) -> TrainingState:
-    """The state after training, with the best epoch's weights in `best`; also loaded into the model.
+    """The state after training, with the best epoch's weights loaded into the model.
 
     Args:
-        keep: folder for the checkpoint.
-        inference: rows judged at once.
+        batch_size: rows evaluated at once.
     """
-    optimiser = run.training.optimizer.build(run.model)
+    training, model = run.training, run.model
+    optimizer = training.optimizer.build(model)
     checkpoint = checkpoint_folder / "checkpoint.safetensors"
-    state = _resume_checkpoint(checkpoint, run, optimiser)
-    mode = run.model.training
-    steps = run.training.epochs * math.ceil(len(run.train_batch) / run.training.batch_size)
-    with progress.task(run.name, steps) as step:
-        step(state.epoch * math.ceil(len(run.train_batch) / run.training.batch_size))
-        while state.epoch < run.training.epochs and not state.out_of_patience(run.training.patience):
-            loss = _train_epoch(run, optimiser, state, step)
+    state = _resume_checkpoint(checkpoint, run, optimizer)
+    mode = model.training
+    steps_per_epoch = math.ceil(len(run.train_batch) / training.batch_size)
+    with progress.task(run.name, training.epochs * steps_per_epoch) as step:
+        step(state.epoch * steps_per_epoch)
+        while state.epoch < training.epochs and not state.out_of_patience(training.patience):
+            loss = _train_epoch(run, optimizer, state, step)
             _evaluate_epoch(run, state, loss, batch_size)
-            _save_checkpoint(checkpoint, state, run, optimiser)
-    run.model.load_state_dict(state.best_weights)
-    run.model.train(mode)
+            _save_checkpoint(checkpoint, state, run, optimizer)
+    model.load_state_dict(state.best_weights)
+    model.train(mode)
     return state
 
 
 def _train_epoch(run: TrainingRun, optimizer: torch.optim.Optimizer, state: TrainingState, step: StepCallback) -> float:
-    fit, epoch = run.training, state.epoch
+    training, epoch = run.training, state.epoch
     best = "" if state.best_score == -math.inf else f", best score {state.best_score:.3f}"
     run.model.train()
     generator = Generator().manual_seed(derive_seed("batches", run.seed, epoch))
-    order = length_sorted_batches(run.train_batch.lengths, fit.batch_size, fit.length_jitter, generator)
-    steps = fit.epochs * len(order)
+    batches = length_sorted_batches(run.train_batch.lengths, training.batch_size, training.length_jitter, generator)
+    steps = training.epochs * len(batches)
     total = 0.0
     with temporary_seed(derive_seed("dropout", run.seed, epoch)):
-        for index, rows in enumerate(order):
-            rate = fit.optimizer.lr_at(epoch * len(order) + index, steps)
+        for index, rows in enumerate(batches):
+            lr = training.optimizer.lr_at(epoch * len(batches) + index, steps)
             batch = run.train_batch.rows(rows)
-            loss = _train_step(run, optimizer, batch, rate)
+            total += _train_step(run, optimizer, batch, lr)
             if run.outer is not None:
-                run.outer.step(run.model, batch, rate)
-            total += loss
-            step(note=f"epoch {epoch + 1}/{fit.epochs}, loss {total / (index + 1):.3f}{best}")
-    return total / max(1, len(order))
+                run.outer.step(run.model, batch, lr)
+            step(note=f"epoch {epoch + 1}/{training.epochs}, loss {total / (index + 1):.3f}{best}")
+    return total / max(1, len(batches))
 
 
 def _train_step(run: TrainingRun, optimizer: torch.optim.Optimizer, batch: Batch, lr: float) -> float:
@@ -295,89 +286,27 @@ def _train_step(run: TrainingRun, optimizer: torch.optim.Optimizer, batch: Batch
 
 
 def _evaluate_epoch(run: TrainingRun, state: TrainingState, loss: float, batch_size: int) -> None:
-    scores = (run.evaluator or evaluate)(run.model, run.evaluation_batch, batch_size)
-    select = run.training.selection
-    name = select.metric or run.model.task.primary_metric
-    ranked = {**scores, TRAINING_LOSS: -loss}
-    if name not in ranked:
-        raise UserError(f"there is no score {name!r} for this task; choose one of {', '.join(sorted(scores))}")
+    metrics = (run.evaluator or evaluate)(run.model, run.evaluation_batch, batch_size)
+    selection = run.training.selection
+    name = selection.metric or run.model.task.primary_metric
+    candidates = {**metrics, TRAINING_LOSS: -loss}
+    if name not in candidates:
+        raise UserError(f"there is no score {name!r} for this task; choose one of {', '.join(sorted(metrics))}")
     state.epoch += 1
-    beside = {} if run.outer is None else run.outer.end_epoch()
-    state.history.append({"epoch": state.epoch, "loss": loss, **scores, **beside})
-    # An undefined score (one class only in a tiny dev part) must not keep training from choosing an epoch at all.
-    score = ranked[name] if math.isfinite(ranked[name]) else -math.inf
-    # Small dev parts tie often (a perfect score from the second epoch on): then the lower training loss decides.
-    rank = (score, -loss)
-    if state.epoch >= select.first_epoch and (rank > (state.best_score, -state.best_loss) or not state.best_weights):
+    outer = {} if run.outer is None else run.outer.end_epoch()
+    state.history.append({"epoch": state.epoch, "loss": loss, **metrics, **outer})
+    # An undefined metric (one class only in a tiny dev split) must not keep training from choosing an epoch at all.
+    score = candidates[name] if math.isfinite(candidates[name]) else -math.inf
+    # Small dev splits tie often (a perfect score from the second epoch on): then the lower training loss decides.
+    better = (score, -loss) > (state.best_score, -state.best_loss)
+    if state.epoch >= selection.first_epoch and (better or not state.best_weights):
         state.best_epoch, state.best_score, state.best_loss = state.epoch, score, loss
         state.best_weights = _copy_tensors(run.model.state_dict())
         state.best_outer = {} if run.outer is None else _copy_tensors(run.outer.tensors())
 
 
-def length_sorted_batches(lengths: Tensor, batch_size: int, jitter: float, generator: Generator) -> list[Tensor]:
-    """Row numbers of each batch of an epoch: rows of about equal length together, batches in random order.
-
-    Rows are sorted by length plus integer noise from [floor(-jitter n), ceil(jitter n)) (J&W's released code), so that
-    little is padded and yet batches differ between epochs.
-    """
-    low, high = torch.floor(-jitter * lengths), torch.ceil(jitter * lengths)
-    noise = low + torch.floor(torch.rand(len(lengths), generator=generator) * (high - low).clamp(min=1))
-    shuffled = torch.randperm(len(lengths), generator=generator)
-    order = shuffled[torch.argsort((lengths + noise)[shuffled], stable=True)]
-    cut = list(torch.split(order, batch_size))
-    return [cut[i] for i in torch.randperm(len(cut), generator=generator).tolist()]
-
-
-def inference_batches(batch: Batch, batch_size: int) -> Iterator[tuple[Tensor, Batch]]:
-    """Row numbers and rows of about equal length, shortest first; together they are the whole batch.
-
-    Fewer than `size` rows where texts are long: the attention of 200 reviews of 256 units alone takes 4 GB.
-    """
-    order = torch.argsort(batch.lengths, stable=True)
-    start = 0
-    while start < len(order):
-        some = order[start : start + batch_size]
-        cells = torch.arange(1, len(some) + 1, device=some.device) * batch.lengths[some] ** 2
-        rows = some[: max(1, int((cells <= INFERENCE_CELLS).sum()))]
-        yield rows, batch.rows(rows)
-        start += len(rows)
-
-
-def evaluate(model: Model, batch: Batch, batch_size: int) -> dict[str, float]:
-    """The task's scores on a labelled batch; the model's mode is left as it was."""
-    if batch.labels is None:
-        raise UserError("these examples have no labels to compare with")
-    return model.task.compute_metrics(predict(model, batch, batch_size), batch.labels)
-
-
-def predict(model: Model, batch: Batch, batch_size: int) -> Tensor:
-    """Probabilities `[batch classes]`, row by row as in the batch."""
-    device = next(model.parameters()).device
-    found = torch.zeros(len(batch), model.task.num_classes)
-    with evaluation_mode(model), torch.no_grad():
-        for rows, part in inference_batches(batch, batch_size):
-            found[rows] = model.task.probabilities(model(part.to(device)).logits).cpu().to(found.dtype)
-    return found
-
-
-@contextmanager
-def evaluation_mode(model: Model) -> Iterator[None]:
-    """The model in evaluation mode for a while, then each of its parts as it was."""
-    modes = {name: module.training for name, module in model.named_modules()}
-    model.eval()
-    try:
-        yield
-    finally:
-        for name, module in model.named_modules():
-            module.training = modes[name]
-
-
-@contextmanager
-def temporary_seed(seed: int) -> Iterator[None]:
-    """The global generators seeded for a while, for layers that can draw from nothing else, and then given back."""
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        yield
+def _copy_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {key: value.detach().clone() for key, value in tensors.items()}
 
 
 def _save_checkpoint(path: Path, state: TrainingState, run: TrainingRun, optimizer: torch.optim.Optimizer) -> None:
@@ -388,12 +317,12 @@ def _save_checkpoint(path: Path, state: TrainingState, run: TrainingRun, optimiz
         tensors |= {f"best_outer/{key}": value for key, value in state.best_outer.items()}
     for index, slots in optimizer.state_dict()["state"].items():
         tensors |= {f"optimiser/{index}/{key}": value for key, value in slots.items()}
-    notes = {"epoch": state.epoch, "best_epoch": state.best_epoch, "history": state.history}
-    aside = path.with_name(f"{path.name}.{os.getpid()}")
+    numbers = {"epoch": state.epoch, "best_epoch": state.best_epoch, "history": state.history}
+    best = {"best_score": repr(state.best_score), "best_loss": repr(state.best_loss)}  # may be infinite
+    temporary = path.with_name(f"{path.name}.{os.getpid()}")
     contiguous = {key: value.detach().cpu().contiguous() for key, value in tensors.items()}
-    best = {"best_score": repr(state.best_score), "best_loss": repr(state.best_loss)}
-    save_file(contiguous, aside, metadata={"state": json.dumps(notes), **best})
-    os.replace(aside, path)
+    save_file(contiguous, temporary, metadata={"state": json.dumps(numbers), **best})
+    os.replace(temporary, path)
 
 
 def _resume_checkpoint(path: Path, run: TrainingRun, optimizer: torch.optim.Optimizer) -> TrainingState:
@@ -414,15 +343,80 @@ def _resume_checkpoint(path: Path, run: TrainingRun, optimizer: torch.optim.Opti
         index, slot = key.split("/")
         slots.setdefault(int(index), {})[slot] = value
     optimizer.load_state_dict({"state": slots, "param_groups": optimizer.state_dict()["param_groups"]})
-    notes = json.loads(metadata["state"])
-    score, loss = float(metadata["best_score"]), float(metadata["best_loss"])
-    best, best_outer = _tensors_with_prefix("best/", tensors), _tensors_with_prefix("best_outer/", tensors)
-    return TrainingState(best_score=score, best_loss=loss, best_weights=best, best_outer=best_outer, **notes)
-
-
-def _copy_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {key: value.detach().clone() for key, value in tensors.items()}
+    return TrainingState(
+        best_score=float(metadata["best_score"]),
+        best_loss=float(metadata["best_loss"]),
+        best_weights=_tensors_with_prefix("best/", tensors),
+        best_outer=_tensors_with_prefix("best_outer/", tensors),
+        **json.loads(metadata["state"]),
+    )
 
 
 def _tensors_with_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
+
+
+def length_sorted_batches(lengths: Tensor, batch_size: int, jitter: float, generator: Generator) -> list[Tensor]:
+    """Row numbers of each batch of an epoch: rows of about equal length together, batches in random order.
+
+    Rows are sorted by length plus integer noise from [floor(-jitter n), ceil(jitter n)) (J&W's released code), so that
+    there is little padding and yet batches differ between epochs.
+    """
+    low, high = torch.floor(-jitter * lengths), torch.ceil(jitter * lengths)
+    noise = low + torch.floor(torch.rand(len(lengths), generator=generator) * (high - low).clamp(min=1))
+    shuffled = torch.randperm(len(lengths), generator=generator)
+    order = shuffled[torch.argsort((lengths + noise)[shuffled], stable=True)]
+    batches = list(torch.split(order, batch_size))
+    return [batches[index] for index in torch.randperm(len(batches), generator=generator).tolist()]
+
+
+def inference_batches(batch: Batch, batch_size: int) -> Iterator[tuple[Tensor, Batch]]:
+    """Row numbers and rows of about equal length, shortest first; together they are the whole batch.
+
+    Fewer than `batch_size` rows where texts are long: the attention of 200 reviews of 256 units alone takes 4 GB.
+    """
+    order = torch.argsort(batch.lengths, stable=True)
+    start = 0
+    while start < len(order):
+        rows = order[start : start + batch_size]
+        cells = torch.arange(1, len(rows) + 1, device=rows.device) * batch.lengths[rows] ** 2
+        rows = rows[: max(1, int((cells <= INFERENCE_CELLS).sum()))]
+        yield rows, batch.rows(rows)
+        start += len(rows)
+
+
+def evaluate(model: Model, batch: Batch, batch_size: int) -> dict[str, float]:
+    """The task's metrics on a labelled batch."""
+    if batch.labels is None:
+        raise UserError("these examples have no labels to evaluate with")
+    return model.task.compute_metrics(predict(model, batch, batch_size), batch.labels)
+
+
+def predict(model: Model, batch: Batch, batch_size: int) -> Tensor:
+    """Probabilities `[batch classes]` in evaluation mode, row by row as in the batch."""
+    device = next(model.parameters()).device
+    probabilities = torch.zeros(len(batch), model.task.num_classes)
+    with evaluation_mode(model), torch.no_grad():
+        for rows, part in inference_batches(batch, batch_size):
+            probabilities[rows] = model.task.probabilities(model(part.to(device)).logits).cpu().to(probabilities.dtype)
+    return probabilities
+
+
+@contextmanager
+def evaluation_mode(model: Model) -> Iterator[None]:
+    """Sets evaluation mode and restores the mode of each module afterwards."""
+    modes = {name: module.training for name, module in model.named_modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for name, module in model.named_modules():
+            module.training = modes[name]
+
+
+@contextmanager
+def temporary_seed(seed: int) -> Iterator[None]:
+    """Seeds the global generators, which dropout draws from, and restores them afterwards."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        yield

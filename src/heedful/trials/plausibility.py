@@ -39,14 +39,9 @@ from heedful.measures.rationale_agreement import (
 from heedful.models.attentive import Attentive
 from heedful.store.recipe import Artefact, Recipe, derive_seed
 from heedful.store.workspace import Workspace
-from heedful.training.attribution_tables import (
-    RATIONALE_STATUS,
-    AttributionTable,
-    HeadPlausibility,
-    RationaleBatch,
-    Rationales,
-)
+from heedful.training.attribution_tables import AttributionTable
 from heedful.training.model_recipe import ModelRecipe
+from heedful.training.rationales import RATIONALE_STATUS, HeadPlausibility, RationaleBatch, Rationales
 from heedful.trials._trial import Trial
 from heedful.types import Method, Pooling, Split, UserError, check_choice, method_name, pool_by_word
 
