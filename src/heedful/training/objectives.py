@@ -153,7 +153,7 @@ class AdversarialObjective(Objective):
 
     @property
     def display_name(self) -> str:
-        return "adversary"
+        return "adversary" if self.initialization == "fresh" else "adversary that starts from the base"
 
     @abstractmethod
     def example_losses(self, distance: AdversaryDistance) -> Tensor:
@@ -235,7 +235,7 @@ class AdversarialTraining(AdversarialObjective):
 
     @property
     def display_name(self) -> str:
-        return f"adversary, lambda {self.kl_weight:g}"
+        return f"{super().display_name}, lambda {self.kl_weight:g}"
 
     def example_losses(self, distance: AdversaryDistance) -> Tensor:
         """½ TV - lambda KL."""

@@ -118,8 +118,14 @@ class StudentRecipe(Recipe):
         }
 
     def describe(self) -> dict[str, Json]:
-        """`about`, and whether the teacher's corpus is a subsample."""
-        return {**self.about, "quick": self.teacher.describe()["quick"]}
+        """`about`, how examples are drawn, the normalizer of a learned mix, and whether the corpus is a subsample."""
+        return {
+            **self.about,
+            "normalizer": self.explanation.normalizer if isinstance(self.explanation, LearnedExplanation) else None,
+            "sampling": self.data.sampling,
+            "share_dev": self.data.share_dev,
+            "quick": self.teacher.describe()["quick"],
+        }
 
     @property
     def dependencies(self) -> tuple[Recipe, ...]:

@@ -28,7 +28,19 @@ from heedful.store.recipe import Artefact, Json, Recipe, derive_seed
 from heedful.store.workspace import Workspace
 from heedful.training.model_recipe import LoadedModel, ModelRecipe
 from heedful.training.trainer import inference_batches
-from heedful.types import Batch, Example, HeadTrace, Method, Model, Split, Task, UserError, check_choice, read_heads
+from heedful.types import (
+    Batch,
+    Example,
+    HeadTrace,
+    Method,
+    Model,
+    Split,
+    Task,
+    UserError,
+    check_choice,
+    method_name,
+    read_heads,
+)
 
 TEST_SPLIT_SHARES = (0.7, 0.1)
 """Shares of a test split that become the students' train and dev splits; the rest is their test (the paper's IMDB)."""
@@ -444,7 +456,7 @@ class MethodExplanation(TeacherExplanation):
 
     @property
     def display_name(self) -> str:
-        return type(self.method).__name__
+        return method_name(self.method)
 
 
 @dataclass(frozen=True)
