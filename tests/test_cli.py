@@ -1,4 +1,4 @@
-"""The command: names, runs, reports, errors in one line, exit codes 0, 1, 2 and 130."""
+"""The command: runs, reports, refused options, errors in one line, exit codes 0, 1, 2 and 130."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from heedful.data.synthetic import Mock
 from heedful.papers import _options
 from heedful.training.trained_model import TrainedModel
 from heedful.training.trainer import Training
+from heedful.trials.adversarial_training import PAPER_SEEDS
 from heedful.trials.performance import Performance
 
 FILE = """
@@ -52,7 +53,7 @@ def recipes():
 
 
 def heedful(*words: str | Path) -> Result:
-    """What the command says and its exit code."""
+    """The output of the command and its exit code."""
     return CliRunner().invoke(cli.app, [str(word) for word in words])
 
 
@@ -64,6 +65,10 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     result = heedful("run", folder / "mine.py", "-w", folder / "work", "--json", folder / "out.json", "--workers", "1")
     assert result.exit_code == 0, result.output
     return folder
+
+
+def test_attefa_has_no_more_seeds_than_the_paper() -> None:
+    assert len(PAPER_SEEDS) == cli.MAX_ATTEFA_SEEDS
 
 
 def test_the_version() -> None:
@@ -133,7 +138,7 @@ def test_quiet_says_nothing(finished: Path) -> None:
     assert heedful("run", finished / "mine.py", "-w", finished / "work", "--quiet").output == ""
 
 
-def test_a_failed_recipe_is_told_at_the_end_and_the_others_are_done(tmp_path: Path) -> None:
+def test_a_failed_recipe_is_listed_at_the_end_and_the_others_are_done(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text(BROKEN, encoding="utf-8")
     out = tmp_path / "out.json"
     result = heedful("run", tmp_path / "broken.py", "-w", tmp_path / "work", "--json", out, "--workers", "1")
@@ -144,7 +149,7 @@ def test_a_failed_recipe_is_told_at_the_end_and_the_others_are_done(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("words", "complaint"),
+    ("words", "message"),
     [
         (["run", "nobody"], "there is no paper 'nobody'; choose one of jain-wallace"),
         (["run", "absent.py"], "there is no file absent.py"),
@@ -154,18 +159,23 @@ def test_a_failed_recipe_is_told_at_the_end_and_the_others_are_done(tmp_path: Pa
         (["run", "jain-wallace", "--only", "sst", "--vectors", "nowhere"], "sst: no file train.jsonl.gz"),
         (["run", "mine.py", "--limit", "3", "--quick"], "--limit, --quick: not for a Python file"),
         (["run", "mine.py", "--encoder", "gru"], "--encoder: not for a Python file"),
+        (["run", "scaffold", "--lambda", "0.1"], "scaffold has no option --lambda"),
+        (["run", "jain-wallace", "--select", "dev", "--size", "9"], "jain-wallace has no option --select, --size"),
+        (["run", "attefa", "--start", "warm"], "'warm'"),
+        (["attefa", "--data", "absent.csv", "--start", "warm"], "'warm'"),
+        (["run", "attefa", "--select", "best"], "'best'"),
         (["fetch", "nothing"], "nothing"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(
-    words: list[str], complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HEEDFUL_DATA", str(tmp_path / "empty"))
     monkeypatch.setenv("HEEDFUL_WORKSPACE", str(tmp_path / "work"))
     result = heedful(*words)
     assert result.exit_code == 2
     assert result.output.startswith("heedful: ")
-    assert complaint in result.output
+    assert message in result.output
     assert result.output.count("\n") == 1
     assert "Traceback" not in result.output
 
@@ -230,7 +240,7 @@ def table(tmp_path: Path) -> Path:
     return path
 
 
-def test_attefa_of_own_texts_is_a_number_with_floor_and_collapse_and_a_report(
+def test_attefa_on_a_users_table_prints_its_number_with_floor_and_collapse(
     table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_options, "MIN_EPOCH_STEPS", 10)
@@ -240,9 +250,9 @@ def test_attefa_of_own_texts_is_a_number_with_floor_and_collapse_and_a_report(
     words = ("attefa", "--data", table, *columns, "--encoder", "perceptron", "--seeds", "1", "--quick", *places)
     result = heedful(*words, "--workers", "1")
     assert result.exit_code == 0, result.output
-    told = json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))["results"][1]
-    assert (told["trial"], told["n"], told["settings"]["adversary_seeds"]) == ("attefa", 6, [10])
-    values = {row["metric"]: row["value"] for row in told["summary"]}
+    record = json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))["results"][1]
+    assert (record["trial"], record["n"], record["settings"]["adversary_seeds"]) == ("attefa", 6, [10])
+    values = {row["metric"]: row["value"] for row in record["summary"]}
     for name in ("attefa", "floor", "collapse"):
         assert f" {values[name]:.3f}" in result.output
     assert "Only 6 texts were tested" in result.output
@@ -250,37 +260,37 @@ def test_attefa_of_own_texts_is_a_number_with_floor_and_collapse_and_a_report(
 
 
 @pytest.mark.parametrize(
-    ("columns", "complaint"),
+    ("columns", "message"),
     [
-        (("remark", "moods"), "hotel.csv, line 2: no column 'moods'; the columns are remark, mood, stars, who, again"),
-        (("remarks", "mood"), "hotel.csv, line 2: no column 'remarks'"),
+        (("remark", "moods"), "no column 'moods'"),
+        (("remarks", "mood"), "no column 'remarks'"),
         (("remark", "stars"), "the labels in column 'stars' are real numbers, but this paper needs classes"),
         (("remark", "who"), "only one class ('guest') in column 'who'; at least two are needed"),
     ],
 )
-def test_own_texts_without_classes_are_refused_in_one_line(
-    columns: tuple[str, str], complaint: str, table: Path, tmp_path: Path
+def test_a_users_table_without_classes_is_refused_in_one_line(
+    columns: tuple[str, str], message: str, table: Path, tmp_path: Path
 ) -> None:
     text, label = columns
     words = ("--text-column", text, "--label-column", label, "-w", tmp_path / "work", "--out", tmp_path / "report")
     result = heedful("attefa", "--data", table, *words)
     assert result.exit_code == 2
-    assert complaint in result.output
+    assert message in result.output
     assert result.output.count("\n") == 1
     assert not (tmp_path / "work").exists()
 
 
 def test_an_empty_file_and_an_absent_one_are_refused(tmp_path: Path) -> None:
     (tmp_path / "empty.csv").write_text("", encoding="utf-8")
-    for name, complaint in {"empty.csv": "the file is empty or has no rows", "none.csv": "no such file"}.items():
+    for name, message in {"empty.csv": "the file is empty or has no rows", "none.csv": "no such file"}.items():
         result = heedful("attefa", "--data", tmp_path / name)
         assert result.exit_code == 2
-        assert complaint in result.output
+        assert message in result.output
         assert result.output.count("\n") == 1
 
 
 @pytest.mark.parametrize("words", [["--where", "cloud"], ["--where", "here", "--workers", "2"]])
-def test_where_is_a_pool_or_here_alone(words: list[str]) -> None:
+def test_where_is_pool_or_here(words: list[str]) -> None:
     result = CliRunner().invoke(cli.app, ["run", "attefa", "--only", "mock-1", "--quick", *words])
     assert result.exit_code == 2
     assert "--where" in result.stderr

@@ -1,7 +1,4 @@
-"""Published corpora by name.
-
-The index: every corpus, encoder, attention, method and trial by the name that people use.
-"""
+"""The catalogue: every corpus, encoder, attention, method and trial by its name."""
 
 from __future__ import annotations
 
@@ -127,22 +124,30 @@ METHODS: Mapping[str, Callable[[], Method]] = {
 TRIALS: Mapping[str, type[Trial]] = {
     trial.name: trial
     for trial in (
-        *(Performance, Agreement, Permutation, AdversarialAttention),
-        *(UniformBaseline, SeedVariance, AdversarialTradeoff, GuidedModel),
+        Performance,
+        Agreement,
+        Permutation,
+        AdversarialAttention,
+        UniformBaseline,
+        SeedVariance,
+        AdversarialTradeoff,
+        GuidedModel,
         AtteFa,
-        *(Faithfulness, GroundTruth),
-        *(Simulability, Plausibility),
+        Faithfulness,
+        GroundTruth,
+        Simulability,
+        Plausibility,
     )
 }
 
 
 def find_trial(class_name: str) -> type[Trial] | None:
-    """The trial of this class name, as it stands in recipe.json; None for recipes that are no trials."""
+    """The trial with this class name; None for other recipes."""
     return next((trial for trial in TRIALS.values() if trial.__name__ == class_name), None)
 
 
 def descriptions() -> dict[str, dict[str, str]]:
-    """Names and first sentences of everything in the index, by kind."""
+    """Names and first sentences of everything in the catalogue, by kind."""
     kinds: Mapping[str, Mapping[str, object]] = {
         "corpora": CORPORA,
         "encoders": ENCODERS,
