@@ -23,10 +23,12 @@ from heedful.models.input_forms import QuestionAnswering
 from heedful.report.charts import svg
 from heedful.store.workspace import Workspace
 from heedful.training.attribution_tables import AttributionTable
-from heedful.trials import agreement
+from heedful.trials import _alignment
+from heedful.trials._trial import Verdict, find_statistic, value_of
 from heedful.trials.agreement import Agreement, AgreementMeasure, TopK, correlate_attributions
 from heedful.types import Attribution, Batch, Example, Model, Splits, UserError, method_name
 from tests.tiny import Sentences, subject
+from tests.trials.summaries import values
 
 SUBJECT = subject(count=60)
 
@@ -108,10 +110,12 @@ def test_constant_scores_are_undefined_and_counted_but_not_averaged(table: pd.Da
     rows = pair(table, "attention", "flat")
     assert rows["defined"].tolist() == (rows["length"] == 5).tolist()
     assert 0 < rows["defined"].sum() < 60
-    summary = Agreement.flat_summary(table)
-    assert summary["undefined.attention~flat"] == 60 - rows["defined"].sum()
-    assert summary["n.attention~flat"] == rows["defined"].sum()
-    assert summary["mean.attention~flat"] == pytest.approx(rows["value"][rows["defined"]].mean())
+    summary = Agreement.summary(table)
+    mean = find_statistic(summary, "mean", "attention~flat")
+    assert mean is not None
+    assert value_of(summary, "undefined", "attention~flat") == 60 - rows["defined"].sum()
+    assert mean.n == rows["defined"].sum()
+    assert mean.value == pytest.approx(rows["value"][rows["defined"]].mean())
     assert (rows["tied"][~rows["defined"]] == 1).all()
 
 
@@ -160,23 +164,25 @@ def test_significant_shares_are_those_of_scipy_on_the_same_rows(table: pd.DataFr
         found.append((*oracle("kendall", x, y), one["predicted"]))
     positive = sum(p <= 0.05 and value > 0 for value, p, _ in found)
     negative = sum(p <= 0.05 and value < 0 for value, p, _ in found)
-    summary = Agreement.flat_summary(table)
+    summary = Agreement.summary(table)
     assert positive != negative
     assert min(positive, negative) > 0
-    assert summary["significant_positive.attention~signed"] == pytest.approx(positive / 60)
-    assert summary["significant_negative.attention~signed"] == pytest.approx(negative / 60)
-    assert summary["significant.attention~signed"] == pytest.approx((positive + negative) / 60)
+    assert value_of(summary, "significant_positive", "attention~signed") == pytest.approx(positive / 60)
+    assert value_of(summary, "significant_negative", "attention~signed") == pytest.approx(negative / 60)
+    assert value_of(summary, "significant", "attention~signed") == pytest.approx((positive + negative) / 60)
     of_class = [value for value, _, predicted in found if predicted == 1]
-    assert summary["mean.attention~signed.class_1"] == pytest.approx(sum(of_class) / len(of_class))
-    assert summary["n.attention~signed.class_1"] == len(of_class)
+    mean = find_statistic(summary, "mean", "attention~signed", "class 1")
+    assert mean is not None
+    assert mean.value == pytest.approx(sum(of_class) / len(of_class))
+    assert mean.n == len(of_class)
 
 
 @pytest.mark.parametrize("null", ["random", "permuted-attention"])
 def test_nulls_agree_with_attention_at_zero_within_the_error_of_the_mean(null: str, table: pd.DataFrame) -> None:
-    summary = Agreement.flat_summary(table)
-    error = summary[f"std.attention~{null}"] / math.sqrt(60)
+    summary = Agreement.summary(table)
+    error = value_of(summary, "std", f"attention~{null}") / math.sqrt(60)
     assert 0 < error < 0.1
-    assert abs(summary[f"mean.attention~{null}"]) < 3 * error
+    assert abs(value_of(summary, "mean", f"attention~{null}")) < 3 * error
 
 
 def test_signs_count_only_where_absolute_is_off(workspace: Workspace, table: pd.DataFrame) -> None:
@@ -196,7 +202,7 @@ def test_the_top_of_a_trial_is_the_measure_on_its_rows(workspace: Workspace) -> 
         workspace.get(Agreement(SUBJECT, methods, (), measure="top-k", k=k)).table for k in (2, 0.5, "nonzero")
     )
     assert fixed["p_value"].isna().all()
-    assert math.isnan(Agreement.flat_summary(fixed)["significant.attention~random(seed-4)"])
+    assert math.isnan(value_of(Agreement.summary(fixed), "significant", "attention~random(seed-4)"))
     for index, uid in enumerate(fixed["uid"]):
         kept = torch.tensor(attention.loc[uid, "scored"])
         x, y = (torch.tensor(t.loc[uid, "scores"])[kept] for t in (attention, random))
@@ -254,21 +260,18 @@ def test_shares_go_by_sizes_and_signs_whatever_is_said_of_signs(
         assert table["p_value"].isna().all()
 
 
-def test_a_share_is_drawn_and_told_from_nothing_to_all_and_a_correlation_is_not() -> None:
-    for measure, said in (
-        ("feature", "0 on none of them"),
-        ("pairwise-rank", "0.5 no relation and 0 the reverse order"),
-        ("kendall", "0 no relation and -1 the reverse order"),
-    ):
-        table = known().assign(measure=measure)
-        low = -1.0 if measure == "kendall" else 0.0
-        gradient, *_, matrix = Agreement.figures(table)
-        assert isinstance(gradient, Histogram)
-        assert isinstance(matrix, Matrix)
-        assert gradient.x.limits == matrix.limits == (low, 1.0)
-        summary = Agreement.flat_summary(table)
-        assert said in Agreement.flat_interpretation(summary)
-        assert summary.get("lowest") == (None if measure == "kendall" else 0.0)
+@pytest.mark.parametrize(
+    ("measure", "scale"),
+    [("feature", {"lowest": 0.0}), ("pairwise-rank", {"lowest": 0.0, "no_relation": 0.5}), ("kendall", {})],
+)
+def test_a_share_is_drawn_from_0_to_1_and_a_correlation_from_minus_1(measure: str, scale: dict[str, float]) -> None:
+    table = known().assign(measure=measure)
+    gradient, *_, matrix = Agreement.figures(table)
+    assert isinstance(gradient, Histogram)
+    assert isinstance(matrix, Matrix)
+    assert gradient.x.limits == matrix.limits == (scale.get("lowest", -1.0), 1.0)
+    found = values(Agreement.summary(table))
+    assert {name: found[name, "", ""] for name in ("lowest", "no_relation") if (name, "", "") in found} == scale
 
 
 def test_attributions_are_shared_and_made_once(tmp_path: Path) -> None:
@@ -349,7 +352,7 @@ def test_noise_below_the_resolution_is_a_tie() -> None:
 
 @pytest.mark.parametrize("rows", [1, 3, 256])
 def test_instances_come_back_in_their_order_whatever_their_length(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agreement, "_ROWS_PER_CHUNK", rows)
+    monkeypatch.setattr(_alignment, "TEXTS_PER_CHUNK", rows)
     numbers = torch.rand(2, 5, 12, generator=torch.Generator().manual_seed(0)).tolist()
     one, other = ([row[:length] for row, length in zip(each, (9, 3, 12, 5, 4), strict=True)] for each in numbers)
     tables = {"a": made(one, uids="abcde"), "b": made(other, uids="abcde")}
@@ -364,9 +367,9 @@ def test_tables_are_lined_up_by_uid_and_strangers_are_refused() -> None:
     found = correlate_attributions({"a": first, "b": turned}, kendall_matrix, absolute=True, resolution=1e-9)
     assert found["value"].tolist() == [1.0, -1.0]
     for stranger, words in (
-        (made([[1.0, 2.0], [1.0, 2.0, 3.0]], uids="ax"), "other instances"),
-        (made([[1.0, 2.0], [1.0, 2.0]]), "other units"),
-        (made([[1.0, math.nan], [1.0, 2.0, 3.0]]), "no finite numbers"),
+        (made([[1.0, 2.0], [1.0, 2.0, 3.0]], uids="ax"), "other texts"),
+        (made([[1.0, 2.0], [1.0, 2.0]]), "other tokens"),
+        (made([[1.0, math.nan], [1.0, 2.0, 3.0]]), "not finite"),
     ):
         with pytest.raises(UserError, match=words):
             correlate_attributions({"a": first, "b": stranger}, kendall_matrix, absolute=True, resolution=1e-9)
@@ -377,12 +380,12 @@ def test_tables_are_lined_up_by_uid_and_strangers_are_refused() -> None:
     [
         (lambda: Agreement(SUBJECT, (RawAttention(),)), "two methods"),
         (lambda: Agreement(SUBJECT, (RawAttention(), Random())), "given twice"),
-        (lambda: Agreement(SUBJECT, METHODS, k=0), r"k=0\): k must be a whole number from 1 on"),
-        (lambda: Agreement(SUBJECT, METHODS, k=2.5), r"k=2.5\): k must be a whole number"),
-        (lambda: Agreement(SUBJECT, METHODS, k=True), r"k=True\): k must be a whole number"),
-        (lambda: Agreement(SUBJECT, METHODS, k="non-zero"), "k='non-zero'"),  # type: ignore[arg-type]
-        (lambda: Agreement(SUBJECT, METHODS, resolution=0.0), r"resolution=0.0\): it must be above 0"),
-        (lambda: Agreement(SUBJECT, METHODS, measure="cosine"), "no measure 'cosine'"),  # type: ignore[arg-type]
+        (lambda: Agreement(SUBJECT, METHODS, k=0), "k is 0"),
+        (lambda: Agreement(SUBJECT, METHODS, k=2.5), "k is 2.5"),
+        (lambda: Agreement(SUBJECT, METHODS, k=True), "k is True"),
+        (lambda: Agreement(SUBJECT, METHODS, k="non-zero"), "k is 'non-zero'"),  # type: ignore[arg-type]
+        (lambda: Agreement(SUBJECT, METHODS, resolution=0.0), "resolution is 0.0"),
+        (lambda: Agreement(SUBJECT, METHODS, measure="cosine"), "measure 'cosine'"),  # type: ignore[arg-type]
     ],
 )
 def test_a_trial_that_makes_no_sense_is_refused(trial: Callable[[], Agreement], words: str) -> None:
@@ -427,24 +430,30 @@ def known() -> pd.DataFrame:
     table = pd.DataFrame(rows, columns=["uid", "predicted", "place", "first", "second", "null", "value", "p_value"])
     table["defined"] = table["value"].notna()
     table["p_value"] = table["p_value"].where(table["defined"])
-    return table.assign(length=9, tied=0.5, measure="kendall")
+    return table.assign(length=9, tied=0.5, measure="kendall", level="unit", special_tokens=False)
 
 
 def test_the_summary_of_known_rows() -> None:
-    found = Agreement.flat_summary(known().sample(frac=1, random_state=2))
-    assert found["n"] == 2
-    assert found["mean.attention~gradient"] == pytest.approx(0.3)
-    assert found["std.attention~gradient"] == pytest.approx(0.1)
-    assert found["mean.attention~gradient.class_1"] == pytest.approx(0.4)
-    assert found["significant.attention~loo"] == found["significant_positive.attention~loo"] == 0.5
-    assert found["significant_negative.attention~loo"] == 0
-    assert (found["undefined.attention~random"], found["mean.attention~random"]) == (1, 0)
-    assert found["excess.gradient~loo over attention~loo"] == pytest.approx(0.6)
-    assert found["excess.gradient~loo over attention~gradient"] == pytest.approx(0.3)
-    assert found["excess_std.gradient~loo over attention~gradient"] == pytest.approx(0.3)
-    assert found["excess.attention~gradient over attention~random"] == pytest.approx(0.2)
-    assert "mean.gradient~random" in found
-    assert "mean.gradient~random.class_0" not in found
+    found = values(Agreement.summary(known().sample(frac=1, random_state=2)))
+    expected = {
+        ("texts", "", ""): 2,
+        ("mean", "attention~gradient", ""): 0.3,
+        ("std", "attention~gradient", ""): 0.1,
+        ("mean", "attention~gradient", "class 1"): 0.4,
+        ("significant", "attention~loo", ""): 0.5,
+        ("significant_positive", "attention~loo", ""): 0.5,
+        ("significant_negative", "attention~loo", ""): 0,
+        ("undefined", "attention~random", ""): 1,
+        ("mean", "attention~random", ""): 0,
+        ("excess", "gradient~loo over attention~loo", ""): 0.6,
+        ("excess", "gradient~loo over attention~gradient", ""): 0.3,
+        ("excess_std", "gradient~loo over attention~gradient", ""): 0.3,
+        ("excess", "attention~gradient over attention~random", ""): 0.2,
+        ("control", "random", ""): 1,
+    }
+    assert {name: found[name] for name in expected} == pytest.approx(expected)
+    assert ("mean", "gradient~random", "") in found
+    assert ("mean", "gradient~random", "class 0") not in found
 
 
 def test_a_share_of_the_top_with_itself_is_not_drawn_as_1() -> None:
@@ -458,11 +467,11 @@ def test_a_share_of_the_top_with_itself_is_not_drawn_as_1() -> None:
 def test_four_predicted_classes_are_not_told_apart() -> None:
     copies = [known().replace({"uid": {"x": f"x{i}", "y": f"y{i}"}}).assign(predicted=i) for i in range(4)]
     three, four = pd.concat(copies[:3]), pd.concat(copies)
-    assert "mean.attention~gradient.class_2" in Agreement.flat_summary(three)
-    assert not any("class" in name for name in Agreement.flat_summary(four))
+    assert ("mean", "attention~gradient", "class 2") in values(Agreement.summary(three))
+    assert set(Agreement.summary(four)["subset"]) == {""}
     histogram = Agreement.figures(four)[0]
     assert isinstance(histogram, Histogram)
-    assert [series.name for series in histogram.series] == ["all instances", "random (null)"]
+    assert [series.name for series in histogram.series] == ["all texts", "random (control)"]
 
 
 def test_figures_show_the_classes_the_nulls_and_every_pair() -> None:
@@ -472,13 +481,13 @@ def test_figures_show_the_classes_the_nulls_and_every_pair() -> None:
     assert gradient.bins == 30
     classes, null = gradient.series[:-1], gradient.series[-1]
     assert [(s.name, s.values) for s in classes] == [("predicted class 0", (0.2,)), ("predicted class 1", (0.4,))]
-    assert (null.name, sum(value == 0.0 for value in null.values)) == ("random (null)", 1)
+    assert (null.name, sum(value == 0.0 for value in null.values)) == ("random (control)", 1)
     assert isinstance(loo, Histogram)
     assert loo.title == "attention against loo"
     assert isinstance(nulls, Histogram)
-    assert [series.name for series in nulls.series] == ["random (null)"]
+    assert [series.name for series in nulls.series] == ["random (control)"]
     assert isinstance(bars, Bars)
-    assert bars.labels == ("gradient", "loo", "random (null)")
+    assert bars.labels == ("gradient", "loo", "random (control)")
     assert bars.series[0].values == pytest.approx((0.3, 0.0, 0.0))
     assert isinstance(matrix, Matrix)
     assert matrix.rows == ("attention", "gradient", "loo", "random")
@@ -490,7 +499,7 @@ def test_figures_show_the_classes_the_nulls_and_every_pair() -> None:
 def test_attention_of_another_seed_stands_beside_the_nulls_but_is_not_called_one(table: pd.DataFrame) -> None:
     *_, nulls, bars, matrix = Agreement.figures(table)
     assert isinstance(nulls, Histogram)
-    expected = ["random (null)", "permuted-attention (null)", "attention-of-another-seed"]
+    expected = ["random (control)", "permuted-attention (control)", "attention-of-another-seed"]
     assert [series.name for series in nulls.series] == expected
     assert isinstance(bars, Bars)
     assert list(bars.labels[-3:]) == expected
@@ -498,35 +507,43 @@ def test_attention_of_another_seed_stands_beside_the_nulls_but_is_not_called_one
     assert len(matrix.rows) == len(matrix.columns) == 8
 
 
-def test_the_reading_weighs_attention_against_chance_and_the_other_measures() -> None:
-    summary = Agreement.flat_summary(known())
-    less = Agreement.flat_interpretation(summary)
-    assert "attention agrees with gradient at 0.30 and loo at 0.00, where 1 is" in less
-    assert "as chance has it: random at 0.00." in less
-    assert "agree with each other at 0.60." in less
-    assert less.endswith("less than they do with each other.")
-    assert Agreement.flat_interpretation({**summary, "mean.attention~gradient": 0.1}).endswith(
-        "hardly more than chance does."
-    )
-    assert Agreement.flat_interpretation({**summary, "mean.attention~loo": 0.9}).endswith(
-        "no less than they do with each other."
-    )
-    nothing = {**summary, "mean.attention~gradient": math.nan, "mean.attention~loo": math.nan}
-    assert Agreement.flat_interpretation(nothing).endswith("nothing can be said.")
+def with_means(summary: pd.DataFrame, **means: float) -> pd.DataFrame:
+    """The summary with other mean agreements of attention."""
+    changed = summary.copy()
+    for method, value in means.items():
+        at = (changed["metric"] == "mean") & (changed["method"] == f"attention~{method}") & (changed["subset"] == "")
+        changed.loc[at, "value"] = value
+    return changed
 
 
-def test_variants_of_one_method_do_not_count_as_measures_that_agree() -> None:
-    summary = Agreement.flat_summary(known().replace("loo", "gradient(no-cut)"))
-    assert "agree with each other" not in Agreement.flat_interpretation(summary)
-    assert Agreement.flat_interpretation(summary).endswith("more than chance does.")
+def test_the_verdict_compares_attention_with_chance_and_with_the_other_methods() -> None:
+    summary = Agreement.summary(known())
+
+    def verdict(**means: float) -> tuple[Verdict, str]:
+        (finding,) = Agreement.findings(with_means(summary, **means))
+        return finding.verdict, finding.reason
+
+    less = Agreement.interpretation(summary)
+    assert all(number in less for number in ("gradient at 0.30", "loo at 0.00", "random at 0.00", "0.60"))
+    assert verdict() == (Verdict.NOT_SUPPORTED, "less than they agree with each other")
+    assert verdict(gradient=0.1) == (Verdict.NOT_SUPPORTED, "hardly more than chance")
+    assert verdict(loo=0.9)[0] is Verdict.SUPPORTED
+    assert verdict(gradient=math.nan, loo=math.nan)[0] is Verdict.UNDECIDED
 
 
-def test_the_reading_tells_what_another_training_gives(table: pd.DataFrame) -> None:
-    summary = Agreement.flat_summary(table)
-    again = summary["mean.attention~attention-of-another-seed"]
-    told = Agreement.flat_interpretation(summary)
-    assert f"The same model trained from another seed agrees with it at {again:.2f}." in told
-    assert "as chance has it: random at 0.03 and permuted-attention at 0.06." in told
+def test_variants_of_one_method_do_not_count_as_methods_that_agree() -> None:
+    (finding,) = Agreement.findings(Agreement.summary(known().replace("loo", "gradient(no-cut)")))
+    assert (finding.verdict, finding.reason) == (Verdict.UNDECIDED, "more than chance")
+
+
+def test_the_interpretation_shows_another_training_apart_from_chance(table: pd.DataFrame) -> None:
+    summary = Agreement.summary(table)
+    again = value_of(summary, "mean", "attention~attention-of-another-seed")
+    words = Agreement.interpretation(summary)
+    assert f"attention-of-another-seed at {again:.2f}" in words
+    assert "random at 0.03, permuted-attention at 0.06" in words
+    evidence = {each.method for each in Agreement.findings(summary)[0].evidence}
+    assert "attention~attention-of-another-seed" not in evidence
 
 
 def test_permuted_attention_keeps_the_weights_of_each_part_and_moves_them() -> None:

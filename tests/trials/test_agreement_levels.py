@@ -21,7 +21,8 @@ from heedful.models.transformer import TinyTransformer
 from heedful.store.workspace import Workspace
 from heedful.training.attribution_tables import AttributionTable
 from heedful.training.trained_model import TrainedModel
-from heedful.trials.agreement import Agreement, aggregate_to_level
+from heedful.trials._trial import value_of
+from heedful.trials.agreement import Agreement, Level, aggregate_to_level
 from heedful.types import UserError
 from tests.tiny import WORDS, subject
 
@@ -86,33 +87,28 @@ def test_special_symbols_stand_in_the_ranking_of_units_where_they_are_asked_for(
     assert not with_them["value"].equals(without["value"])
 
 
-def test_what_was_compared_is_told_in_words_and_on_axes_and_the_usual_is_not(
-    pieced: TrainedModel, workspace: Workspace
+@pytest.mark.parametrize(
+    ("level", "specials", "axis"),
+    [
+        ("word", True, "Kendall's tau, by word, with special tokens"),
+        ("word", False, "Kendall's tau, by word"),
+        ("unit", False, "Kendall's tau"),
+    ],
+)
+def test_settings_that_are_not_the_default_are_in_the_summary_and_on_the_axes(
+    level: Level,
+    specials: bool,  # noqa: FBT001
+    axis: str,
+    pieced: TrainedModel,
+    workspace: Workspace,
 ) -> None:
-    for level, specials, said, axis in (
-        ("word", True, "pieces' scores. Special symbols were ranked", "Kendall's tau, by word, with special symbols"),
-        ("word", False, "Compared were whole words", "Kendall's tau, by word"),
-        ("unit", False, "agrees with", "Kendall's tau"),
-    ):
-        table = workspace.get(Agreement(pieced, SIGNED, (), level=level, special_tokens=specials)).table  # type: ignore[arg-type]
-        summary = Agreement.flat_summary(table)
-        assert [name for name in ("by_word", "special_tokens") if name in summary] == [
-            name for name, so in (("by_word", level == "word"), ("special_tokens", specials)) if so
-        ]
-        assert said in Agreement.flat_interpretation(summary)
-        assert ("Special symbols" in Agreement.flat_interpretation(summary)) == specials
-        figure = Agreement.figures(table)[0]
-        assert isinstance(figure, Histogram)
-        assert figure.x.label == axis
-
-
-def test_a_table_that_was_made_before_there_was_a_choice_is_told_as_usual(
-    pieced: TrainedModel, workspace: Workspace
-) -> None:
-    table = workspace.get(Agreement(pieced, SIGNED, ())).table
-    older = table.drop(columns=["level", "special_tokens"])
-    assert Agreement.flat_summary(older) == Agreement.flat_summary(table)
-    assert Agreement.figures(older) == Agreement.figures(table)
+    table = workspace.get(Agreement(pieced, SIGNED, (), level=level, special_tokens=specials)).table
+    summary = Agreement.summary(table)
+    assert (value_of(summary, "by_word") == 1, value_of(summary, "special_tokens") == 1) == (level == "word", specials)
+    assert ("Special tokens" in Agreement.interpretation(summary)) == specials
+    figure = Agreement.figures(table)[0]
+    assert isinstance(figure, Histogram)
+    assert figure.x.label == axis
 
 
 def test_words_of_one_piece_are_their_units() -> None:
@@ -125,11 +121,11 @@ def test_words_of_one_piece_are_their_units() -> None:
 
 
 def test_a_method_that_is_silent_on_special_symbols_is_not_ranked_with_them() -> None:
-    with pytest.raises(UserError, match="no score from leave-one-out"):
+    with pytest.raises(UserError, match="leave-one-out: no scores"):
         Agreement(subject(), (InputXGradient(), LeaveOneOut()), (Random(),), special_tokens=True)
     assert (
         len(Agreement(subject(), (InputXGradient(), RawAttention()), (Random(),), special_tokens=True).dependencies)
         == 3
     )
-    with pytest.raises(UserError, match="no level 'sentence'"):
+    with pytest.raises(UserError, match="level 'sentence'"):
         Agreement(subject(), SIGNED, (), level="sentence")  # type: ignore[arg-type]

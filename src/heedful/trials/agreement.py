@@ -1,30 +1,19 @@
-"""Attributions of several methods side by side: lined up by instance and unit, and correlated all pairs at once.
+"""Agreement of attributions (Jain & Wallace 2019, algorithm 1): do attention and other methods rank the words alike?
 
-On what attributions are compared: units or whole words, with special symbols or without.
-
-Tables as `Attributed` makes them come in and go out; what leaves has one entry per unit or word that is compared.
-
-What the numbers of an agreement come to, in plain words.
-
-Agreement of attributions (Jain & Wallace, algorithm 1): do attention and other measures rank the words alike?
-
-Every pair of methods is correlated on every instance. Nulls stand beside them, so that a reader sees what chance gives
-and what a second training of the same model gives.
+Every pair of methods is correlated on every text. Controls show what chance gives and what a second training of the
+same model gives.
 """
 
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
-from itertools import chain
 from typing import ClassVar, Literal, get_args
 
 import numpy as np
 import pandas as pd
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -43,367 +32,34 @@ from heedful.measures.rank_correlation import (
     top_k_kendall_matrix,
     weighted_kendall_matrix,
 )
-from heedful.store.recipe import OMIT_IF_DEFAULT, Artefact, Json, Recipe
+from heedful.store.recipe import Artefact, Json, Recipe
 from heedful.store.workspace import Workspace
 from heedful.training.attribution_tables import AttributionTable
 from heedful.training.model_recipe import ModelRecipe
-from heedful.trials._trial import Trial
-from heedful.types import Method, Split, UserError, method_name
+from heedful.trials._alignment import align_scores, flatten
+from heedful.trials._trial import Finding, Statistic, Trial, Verdict, find_statistic, select_statistics, summary_frame
+from heedful.types import Method, Split, UserError, check_choice, method_name
 
 CorrelationFunction = Callable[[Tensor, Tensor], Correlation]
 """Scores `[batch method unit]` and mask `[batch unit]` -> the correlation of all pairs `[batch method method]`."""
-
-_ROWS_PER_CHUNK = 256
-_Integers = NDArray[np.int64]
-
-
-def correlate_attributions(
-    tables: Mapping[str, pd.DataFrame], correlate: CorrelationFunction, *, absolute: bool, resolution: float
-) -> pd.DataFrame:
-    """A row for each instance and each unordered pair of methods, in the order of `tables`, with their correlation.
-
-    `place` counts the pairs. `tied` is the share of units whose score is shared by another unit, by either method.
-
-    Args:
-        tables: what `Attributed` made, by the method's name; the first says which units are compared.
-        absolute: whether signs are dropped.
-        resolution: scores are rounded to this share of the largest of their row, so that noise is not ranked.
-    """
-    aligned = _align_scores(tables)
-    one, other = np.triu_indices(len(tables), k=1)
-    found: dict[str, list[NDArray[np.generic]]] = {"value": [], "p_value": [], "tied": [], "defined": []}
-    order = np.argsort(aligned.lengths, kind="stable")
-    for rows in _chunks(order):
-        scores, mask = aligned.pad(rows)
-        scores = quantize_scores(scores.abs() if absolute else scores, mask, resolution)
-        result = correlate(scores, mask)
-        numbers = (result.value, result.p_value, tied_share(scores, mask).float(), result.defined)
-        for column, matrix in zip(found, numbers, strict=True):
-            found[column].append(matrix[:, one, other].numpy())
-    back = np.argsort(order, kind="stable")
-    columns = {column: np.concatenate(parts)[back].ravel() for column, parts in found.items()}
-    names = np.array(list(tables), dtype=object)
-    instances, pairs = len(aligned.uids), len(one)
-    return pd.DataFrame(
-        {
-            "uid": np.repeat(np.array(aligned.uids, dtype=object), pairs),
-            "length": np.repeat(aligned.lengths.astype(np.int32), pairs),
-            "predicted": np.repeat(aligned.predicted.astype(np.int32), pairs),
-            "place": np.tile(np.arange(pairs, dtype=np.int16), instances),
-            "first": np.tile(names[one], instances),
-            "second": np.tile(names[other], instances),
-            **columns,
-        }
-    )
-
-
-def quantize_scores(scores: Tensor, mask: Tensor, resolution: float) -> Tensor:
-    """Scores `[batch method unit]` in whole steps of `resolution` times the largest of their row; zero off the mask.
-
-    >>> scores = torch.tensor([[[0.5, 0.25 + 1e-12, 0.25, 9.0]]], dtype=torch.float64)
-    >>> quantize_scores(scores, torch.tensor([[True, True, True, False]]), 0.25).tolist()
-    [[[4.0, 2.0, 2.0, 0.0]]]
-    """
-    real = scores.double().masked_fill(~mask.unsqueeze(-2), 0.0)
-    largest = real.abs().amax(-1, keepdim=True)
-    return (real / largest.masked_fill(largest == 0, 1.0) / resolution).round()
-
-
-def tied_share(scores: Tensor, mask: Tensor) -> Tensor:
-    """The share of units that share their score with another one in either method, `[batch method method]`.
-
-    >>> tied_share(torch.tensor([[[1.0, 1.0, 2.0, 3.0], [5.0, 6.0, 6.0, 7.0]]]), torch.ones(1, 4, dtype=torch.bool))
-    tensor([[[0.5000, 0.7500],
-             [0.7500, 0.5000]]])
-    """
-    places, sizes = dense_ranks(scores, mask.unsqueeze(-2))
-    last = scores.shape[-1] - 1
-    shared = ((sizes.gather(-1, places.clamp(max=last)) > 1) & mask.unsqueeze(-2)).float()
-    count = shared.sum(-1)
-    either = count.unsqueeze(-1) + count.unsqueeze(-2) - shared @ shared.mT
-    return either / mask.sum(-1).clamp(min=1)[:, None, None]
-
-
-@dataclass(frozen=True)
-class _AlignedScores:
-    """Scores of all methods for the same units, instance after instance.
-
-    Args:
-        scores: `[method unit]`, the compared units of all instances one after the other.
-        lengths: compared units of each instance.
-    """
-
-    uids: tuple[str, ...]
-    predicted: _Integers
-    lengths: _Integers
-    scores: NDArray[np.float64]
-
-    def pad(self, rows: _Integers) -> tuple[Tensor, Tensor]:
-        """Scores `[batch method unit]` and mask `[batch unit]` of these instances."""
-        unit = np.arange(max(1, int(self.lengths[rows].max())))
-        mask = unit < self.lengths[rows][:, None]
-        starts = np.cumsum(self.lengths) - self.lengths
-        places = np.where(mask, starts[rows][:, None] + unit, 0)
-        scores = self.scores[:, places].swapaxes(0, 1)
-        return torch.from_numpy(scores.copy()), torch.from_numpy(mask)
-
-
-def _align_scores(tables: Mapping[str, pd.DataFrame]) -> _AlignedScores:
-    first = next(iter(tables.values()))
-    uids = first["uid"].tolist()
-    units = _row_lengths(first["scored"])
-    kept = _reachable_units(first)
-    scores = [_flatten_scores(name, table, uids, units)[kept] for name, table in tables.items()]
-    lengths = np.add.reduceat(kept.astype(np.int64), np.cumsum(units) - units)
-    return _AlignedScores(tuple(uids), first["predicted"].to_numpy(np.int64), lengths, np.stack(scores))
-
-
-def _reachable_units(table: pd.DataFrame) -> NDArray[np.bool_]:
-    """The scored units of the parts that the method can reach, instance after instance.
-
-    Attention over a document never weighs its question: a part without weight in every instance is left out. A
-    sparse attention may leave a part without weight in one instance, and there the zeros count.
-    """
-    scored, parts, weights = (_concatenate(table[column].tolist()) for column in ("scored", "segments", "scores"))
-    found: NDArray[np.bool_] = (scored != 0) & np.isin(parts, parts[weights != 0])
-    return found
-
-
-def _flatten_scores(name: str, table: pd.DataFrame, uids: list[str], units: _Integers) -> NDArray[np.float64]:
-    """The scores of all instances one after the other, in the order of `uids`."""
-    rows = dict(zip(table["uid"].tolist(), table["scores"].tolist(), strict=True))
-    if rows.keys() != set(uids):
-        raise UserError(f"{name} was run on other instances: give both subjects the same corpus and preprocessing")
-    ordered = [rows[uid] for uid in uids]
-    if not np.array_equal(_row_lengths(ordered), units):
-        raise UserError(f"{name} scores other units of the same texts: give both subjects the same preprocessing")
-    scores = _concatenate(ordered)
-    if not np.isfinite(scores).all():
-        raise UserError(f"{name} gave {int((~np.isfinite(scores)).sum())} scores that are no finite numbers")
-    return scores
-
-
-def _concatenate(rows: Iterable[Iterable[float]]) -> NDArray[np.float64]:
-    return np.fromiter(chain.from_iterable(rows), dtype=np.float64)
-
-
-def _row_lengths(rows: Iterable[Sized]) -> _Integers:
-    return np.fromiter(map(len, rows), dtype=np.int64)
-
-
-def _chunks(order: _Integers) -> Iterator[_Integers]:
-    return (order[start : start + _ROWS_PER_CHUNK] for start in range(0, len(order), _ROWS_PER_CHUNK))
-
-
-Level = Literal["unit", "word"]
-
-
-def check_level(level: str) -> None:
-    """Refuses a level that there is not."""
-    if level not in get_args(Level):
-        raise UserError(f"there is no level {level!r} to compare scores on; choose one of {', '.join(get_args(Level))}")
-
-
-def check_special_tokens(names: Sequence[str], methods: Sequence[Method]) -> None:
-    """Refuses methods that give special symbols no score: zeros would rank them last, which nobody found out."""
-    silent = [name for name, method in zip(names, methods, strict=True) if not _scores_special_tokens(method)]
-    if silent:
-        deletes = any(isinstance(_scoring_method(method), LeaveOneOut) for method in methods)
-        raise UserError(
-            f"special symbols get no score from {', '.join(silent)}: leave these out, give them "
-            f"special_tokens=True where they have it, or leave special tokens out{_DELETION_HINT if deletes else ''}"
-        )
-
-
-_DELETION_HINT = (
-    "; leave-one-out deletes, and a text without its class symbol is none that the model knows: "
-    "Occlusion(special_tokens=True) puts another symbol there instead"
-)
-
-
-def with_special_tokens(methods: Sequence[Method]) -> tuple[Method, ...]:
-    """The methods with special symbols scored by all that have the option; others as they are.
-
-    >>> with_special_tokens((RandomizedModel(), LeaveOneOut()))
-    (RandomizedModel(method=RawAttention(layer=None, head=None, special_tokens=True), seed=0),
-     LeaveOneOut(output='probability'))
-    """
-    return tuple(_enable_special_tokens(method) for method in methods)
-
-
-def _enable_special_tokens(method: Method) -> Method:
-    if isinstance(method, RandomizedModel):
-        return replace(method, method=_enable_special_tokens(method.method))
-    return (
-        replace(method, special_tokens=True) if is_dataclass(method) and _has_special_tokens_option(method) else method
-    )
-
-
-def _scoring_method(method: Method) -> Method:
-    """The method whose scores are given back: that of a randomised model speaks for its own."""
-    return _scoring_method(method.method) if isinstance(method, RandomizedModel) else method
-
-
-def _has_special_tokens_option(method: Method) -> bool:
-    return is_dataclass(method) and "special_tokens" in {each.name for each in fields(method)}
-
-
-def _scores_special_tokens(method: Method) -> bool:
-    found = _scoring_method(method)
-    return _has_special_tokens_option(found) and bool(getattr(found, "special_tokens", False))
-
-
-def aggregate_to_level(table: pd.DataFrame, level: Level, *, special_tokens: bool) -> pd.DataFrame:
-    """The table with one score per compared unit, or per word: the sum of its units'.
-
-    Special symbols are left out, or are units and words of their own.
-
-    >>> row = {"uid": ["a"], "predicted": [1], "segments": [[0, 0, 0, 0]]}
-    >>> row |= {"scores": [[9.0, 1.0, -3.0, 5.0]], "scored": [[False, True, True, True]], "words": [[-1, 0, 0, 1]]}
-    >>> aggregate_to_level(pd.DataFrame(row), "word", special_tokens=False)["scores"].tolist()
-    [[-2.0, 5.0]]
-    >>> aggregate_to_level(pd.DataFrame(row), "word", special_tokens=True)["scores"].tolist()
-    [[-2.0, 5.0, 9.0]]
-    """
-    if level == "unit":
-        every = table["scored"].map(lambda row: [True] * len(row))
-        return table.assign(scored=every) if special_tokens else table
-    columns = ("scores", "scored", "words", "segments")
-    rows = zip(*(table[name].tolist() for name in columns), strict=True)
-    found = [
-        _sum_by_word(
-            np.asarray(scores, dtype=np.float64),
-            _word_ids(scored, words, special_tokens=special_tokens),
-            np.asarray(parts),
-        )
-        for scores, scored, words, parts in rows
-    ]
-    return pd.DataFrame(
-        {
-            "uid": table["uid"].tolist(),
-            "predicted": table["predicted"].tolist(),
-            "scores": [scores.tolist() for scores, _ in found],
-            "scored": [[True] * len(scores) for scores, _ in found],
-            "segments": [parts.tolist() for _, parts in found],
-        }
-    )
-
-
-def _word_ids(scored: Sequence[bool], words: Sequence[int], *, special_tokens: bool) -> NDArray[np.int64]:
-    """The word of each unit; special symbols stand behind all words, each by itself, or are -1."""
-    known, number = np.asarray(scored, dtype=bool), np.asarray(words, dtype=np.int64)
-    behind = number.max(initial=-1) + 1 + np.arange(len(number))
-    return np.where(known, number, behind if special_tokens else -1)
-
-
-def _sum_by_word(
-    scores: NDArray[np.float64], words: NDArray[np.int64], parts: NDArray[np.int64]
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    kept = words >= 0
-    _, first, place = np.unique(words[kept], return_index=True, return_inverse=True)
-    sums = np.zeros(len(first))
-    np.add.at(sums, place, scores[kept])
-    return sums, parts[kept][first]
-
-
-OTHER_SEED_SUFFIX = "-of-another-seed"
-"""Ends the name of attention that another training of the same model gave."""
-
-LOWEST, NO_RELATION = "lowest", "no_relation"
-"""Numbers in the summary of a measure that does not run from -1 by 0 to 1."""
-
-LEAST_DIFFERENCE = 0.1
-"""Differences of correlations or shares below this are not spoken of."""
-
-
-def agreement_sentences(summary: Mapping[str, float]) -> str:
-    """How strongly attention agrees with each measure, beside chance, another training and the measures themselves."""
-    means = _mean_by_pair(summary)
-    attention = next(iter(means))[0]
-    nulls = {name.rsplit("~", 1)[1] for name in summary if name.startswith(f"excess.{attention}~")}
-    beside = {second: value for (first, second), value in means.items() if first == attention}
-    methods = {name: value for name, value in beside.items() if name not in nulls}
-    again = {name: value for name, value in beside.items() if name.endswith(OTHER_SEED_SUFFIX)}
-    chance = {name: value for name, value in beside.items() if name in nulls - again.keys()}
-    own = [value for pair, value in means.items() if not {attention, *nulls} & set(pair) and not _is_same_method(*pair)]
-    words = [f"On average over texts, {attention} agrees with {_format_list(methods)}, {_scale_clause(summary)}."]
-    words += [f"What knows nothing agrees with it as chance has it: {_format_list(chance)}."] if chance else []
-    words += [
-        f"The same model trained from another seed agrees with it at {_format_number(v)}." for v in again.values()
-    ]
-    words += [f"The other measures agree with each other at {_format_number(_mean_of_defined(own))}."] if own else []
-    return " ".join(
-        [
-            *words,
-            _agreement_verdict(
-                _mean_of_defined([*methods.values()]), _mean_of_defined([*chance.values()]), _mean_of_defined(own)
-            ),
-        ]
-    )
-
-
-def _mean_by_pair(summary: Mapping[str, float]) -> dict[tuple[str, str], float]:
-    """The mean of each pair over all classes."""
-    found = {}
-    for name, value in summary.items():
-        if name.startswith("mean.") and not re.search(r"\.class_-?\d+$", name):
-            first, second = name.removeprefix("mean.").split("~")
-            found[first, second] = value
-    return found
-
-
-def _scale_clause(summary: Mapping[str, float]) -> str:
-    """What the ends of the measure's scale mean; `LOWEST` stands in summaries of shares only."""
-    if LOWEST not in summary:
-        return "where 1 is the same order of words, 0 no relation and -1 the reverse order"
-    if NO_RELATION in summary:
-        return f"where 1 is the same order of words, {summary[NO_RELATION]:g} no relation and 0 the reverse order"
-    return "where 1 is agreement on all of the words that each puts first and 0 on none of them"
-
-
-def _is_same_method(first: str, second: str) -> bool:
-    """Whether two names are variants of one method, which agree because they are nearly the same."""
-    return first.split("(")[0] == second.split("(")[0]
-
-
-def _agreement_verdict(attention: float, chance: float, own: float) -> str:
-    """What the mean agreements come to; comparisons with what is unknown (NaN) are not made."""
-    if math.isnan(attention):
-        return "No agreement of attention is defined, so nothing can be said."
-    if attention - chance < LEAST_DIFFERENCE:
-        return "So attention agrees with them hardly more than chance does."
-    if own - attention > LEAST_DIFFERENCE:
-        return "So attention agrees with them less than they do with each other."
-    if own - attention <= LEAST_DIFFERENCE:
-        return "So attention agrees with them no less than they do with each other."
-    if attention - chance >= LEAST_DIFFERENCE:
-        return "So attention agrees with them more than chance does."
-    return "Nothing stands beside these numbers to say whether they are large."
-
-
-def _format_list(numbers: Mapping[str, float]) -> str:
-    *others, last = (f"{name} at {_format_number(value)}" for name, value in numbers.items())
-    return f"{', '.join(others)} and {last}" if others else last
-
-
-def _format_number(value: float) -> str:
-    return "undefined" if math.isnan(value) else f"{value:.2f}"
-
-
-def _mean_of_defined(values: Sequence[float]) -> float:
-    defined = [value for value in values if not math.isnan(value)]
-    return math.fsum(defined) / len(defined) if defined else math.nan
-
-
 AgreementMeasure = Literal[
     "kendall", "spearman", "pearson", "top-k", "weighted", "feature", "rank", "sign", "signed-rank", "pairwise-rank"
 ]
 TopK = int | float | Literal["nonzero"]
+Level = Literal["unit", "word"]
 
+OTHER_SEED_SUFFIX = "-of-another-seed"
+"""Ends the name of the attention of another training of the same model."""
 SIGNIFICANCE_LEVEL = 0.05
+SMALL_DIFFERENCE = 0.1
+"""Mean agreements that differ by less than this count as equal."""
 MANY_CLASSES = 4
 """From this many predicted classes on, numbers are not split by class, as in the paper's code."""
-
+COMPARISON_NOTES = {
+    "by_word": ("by word", "Whole words were compared, each with the sum of the scores of its tokens."),
+    "special_tokens": ("with special tokens", "Special tokens were ranked among the words, as in Neely et al."),
+}
+"""Settings that are not the default, by their metric in summaries: for the label of a figure, and as a sentence."""
 _MEASURE_LABELS = {
     "kendall": "Kendall's tau",
     "spearman": "Spearman's correlation",
@@ -417,54 +73,45 @@ _MEASURE_LABELS = {
     "pairwise-rank": "pairwise rank agreement",
 }
 _SHARE_SCALES = {
-    **{kind: {LOWEST: 0.0} for kind in get_args(TopKAgreement)},
-    "pairwise-rank": {LOWEST: 0.0, NO_RELATION: 0.5},
+    **{measure: {"lowest": 0.0} for measure in get_args(TopKAgreement)},
+    "pairwise-rank": {"lowest": 0.0, "no_relation": 0.5},
 }
-"""Measures that are shares, and what their summaries say of their scale; all others run from -1 by 0 to 1. What chance
-gives in the top depends on the length of a text: the nulls tell it."""
+"""The scale of measures that are shares; all others run from -1 through 0 to 1. The chance level of a share of the top
+depends on the length of the text: the controls show it."""
 _SIGNED_MEASURES = ("sign", "signed-rank")
-"""Measures that ask for signs."""
-
-
-COMPARISON_NOTES = {
-    "by_word": ("by word", "Compared were whole words, each with the sum of its pieces' scores."),
-    "special_tokens": ("with special symbols", "Special symbols were ranked among the words, as Neely et al. do."),
-}
-"""What is not as usual, by its name in summaries: for a figure, and as a sentence."""
 
 
 @dataclass(frozen=True)
 class Agreement(Trial):
-    """Correlation of every two methods on every instance, with nulls.
+    """Correlation of every two methods on every text, with controls.
 
     Args:
-        methods: the first one is attention; it says which units are compared.
-        nulls: methods that know nothing, or nothing of the example.
-        other: the same subject with another seed, for its attention.
-        measure: correlations from -1 to 1, or the shares from 0 to 1 of `core.disagreement`, which go by sizes.
-        absolute: compare sizes without signs, as both papers do. "sign" and "signed-rank" would say nothing then:
-            they always compare the scores as they are, where attention speaks for the prediction with every weight.
-        k: for "top-k" and the shares of the top: a whole number is that many places, a fraction that share of the
-            units, "nonzero" the units that have a score at all (for sparse attention).
-        resolution: scores closer than this share of the largest are ties.
-        level: "unit" compares word pieces, as the papers do; "word" the sums of each word's pieces.
-        specials: special symbols are ranked too, as in Neely et al.: all methods and nulls are asked to score them.
+        methods: attention first; its units are compared.
+        controls: methods that know nothing of the model or of the text.
+        other_seed_model: the same model from another seed, for its attention.
+        measure: correlations from -1 to 1, or shares from 0 to 1 (Krishna et al. 2022), which compare magnitudes.
+        absolute: compare magnitudes, as both papers do; "sign" and "signed-rank" always use the signed scores.
+        k: for "top-k" and the shares of the top: a whole number of units, a fraction of the units, or "nonzero" for
+            the units with a nonzero score (for sparse attention).
+        resolution: scores closer than this fraction of the largest are ties, so that noise is not ranked.
+        level: "unit" compares tokens, as the papers do; "word" the sums over the tokens of each word.
+        special_tokens: rank special tokens too, as in Neely et al.; every method and control must score them.
     """
 
     name: ClassVar[str] = "agreement"
     paper: ClassVar[str] = "jain-wallace"
     title: ClassVar[str] = "Does attention agree with other measures of importance?"
     claim: ClassVar[str] = (
-        "If attention shows which words matter, it should rank the words of a text much as other measures of their "
-        "importance do: the gradient, or what changes when a word is left out."
+        "If attention shows which words matter, it should rank the words of a text as other measures of importance do, "
+        "for instance the gradient or leave-one-out."
     )
     source: ClassVar[str] = "Jain & Wallace 2019, section 4.1, table 2, figures 2 and 6 to 8"
     limits: ClassVar[str] = (
-        "Agreement is not truth: the measures may agree and be wrong together, and none of them is known to be right. "
-        "A significant correlation is only more than chance, and in long texts nearly every correlation is. Where a "
-        "model reads each word by itself, the gradient contains the attention weight as a factor, so that part of "
-        "their agreement is built in."
+        "Agreement is not truth: the methods may agree and all be wrong. A significant correlation is only more than "
+        "chance, and in long texts nearly every correlation is significant. Where a model encodes each word by itself, "
+        "the gradient contains the attention weight as a factor, so that part of the agreement is built in."
     )
+    tidy: ClassVar[bool] = True
 
     subject: ModelRecipe
     methods: tuple[Method, ...]
@@ -476,44 +123,36 @@ class Agreement(Trial):
     resolution: float = 1e-9
     limit: int | None = None
     split: Split = "test"
-    level: Level = field(default="unit", metadata=OMIT_IF_DEFAULT)
-    special_tokens: bool = field(default=False, metadata=OMIT_IF_DEFAULT)
+    level: Level = "unit"
+    special_tokens: bool = False
 
     def __post_init__(self) -> None:
-        check_level(self.level)
+        check_choice("level", self.level, Level)
+        check_choice("measure", self.measure, AgreementMeasure)
         if self.special_tokens:
             methods = (*self.methods, *self.controls)
             check_special_tokens([method_name(method) for method in methods], with_special_tokens(methods))
-        if self.measure not in _MEASURE_LABELS:
-            raise UserError(
-                f"there is no measure {self.measure!r} of agreement; choose one of {', '.join(_MEASURE_LABELS)}"
-            )
         if len(self.methods) < 2:
-            raise UserError("agreement needs two methods at least: attention first, then one to compare it with")
+            raise UserError("agreement needs at least two methods: attention first, then others")
         if len(self._attribution_tables) < len(self.methods) + len(self.controls) + (self.other_seed_model is not None):
-            raise UserError("a method is given twice to agreement: leave one of them out, or give it another seed")
-        _check_top_k(self.k)
+            raise UserError("a method is given twice to agreement: leave one out, or give it another seed")
+        whole = isinstance(self.k, int) and not isinstance(self.k, bool) and self.k >= 1
+        if not (whole or (isinstance(self.k, float) and 0 < self.k <= 1) or self.k == "nonzero"):
+            raise UserError(f"k is {self.k!r}: give a whole number from 1 on, a fraction up to 1.0, or 'nonzero'")
         if not 0 < self.resolution < math.inf:
-            raise UserError(
-                f"Agreement(resolution={self.resolution}): it must be above 0; scores closer than this share of the "
-                "largest are ties"
-            )
+            raise UserError(f"resolution is {self.resolution}: give a fraction above 0")
 
     @property
     def _attribution_tables(self) -> dict[str, AttributionTable]:
-        """The attributions to compare, by name: methods, nulls, attention of the other subject."""
-        found = {
-            method_name(each): self._attribution_table(self.subject, each) for each in (*self.methods, *self.controls)
-        }
+        """The attributions to compare by name: methods, controls, attention of the other seed."""
+        named = [(method_name(each), self.subject, each) for each in (*self.methods, *self.controls)]
         if self.other_seed_model is not None:
-            found[method_name(self.methods[0]) + OTHER_SEED_SUFFIX] = self._attribution_table(
-                self.other_seed_model, self.methods[0]
-            )
-        return found
-
-    def _attribution_table(self, subject: ModelRecipe, method: Method) -> AttributionTable:
-        asked = with_special_tokens((method,))[0] if self.special_tokens else method
-        return AttributionTable(subject, asked, self.split, self.limit)
+            name = method_name(self.methods[0]) + OTHER_SEED_SUFFIX
+            named.append((name, self.other_seed_model, self.methods[0]))
+        adapt = with_special_tokens if self.special_tokens else tuple
+        return {
+            name: AttributionTable(model, adapt((method,))[0], self.split, self.limit) for name, model, method in named
+        }
 
     @property
     def dependencies(self) -> tuple[Recipe, ...]:
@@ -521,7 +160,7 @@ class Agreement(Trial):
         return tuple(self._attribution_tables.values())
 
     def make(self, workspace: Workspace) -> Artefact:
-        """A row per instance and pair of methods: uid, length, predicted class, both names, value, p-value, ties."""
+        """A row per text and pair of methods: uid, length, predicted class, both names, value, p-value, ties."""
         made = {name: workspace.get(recipe) for name, recipe in self._attribution_tables.items()}
         tables = {
             name: aggregate_to_level(each.table, self.level, special_tokens=self.special_tokens)
@@ -531,63 +170,239 @@ class Agreement(Trial):
         absolute = self.absolute and self.measure not in _SIGNED_MEASURES
         table = correlate_attributions(tables, correlate, absolute=absolute, resolution=self.resolution)
         methods = [method_name(method) for method in self.methods]
-        # Nulls come after all methods, so a pair has a null if its second one is.
+        # Controls come after all methods, so a pair has a control if its second one is.
         table["null"] = ~table["second"].isin(methods)
         table["measure"], table["level"], table["special_tokens"] = self.measure, self.level, self.special_tokens
         counts: dict[str, Json] = {"n": int(table["uid"].nunique()), "of": made[methods[0]].notes["of"]}
         return Artefact(table=table, notes={"about": dict(self.subject.about), **counts})
 
-    @staticmethod
-    def flat_summary(table: pd.DataFrame) -> dict[str, float]:
-        """For each pair mean, deviation, significant shares, ties and undefined, by predicted class; differences.
+    @classmethod
+    def summary(cls, table: pd.DataFrame) -> pd.DataFrame:
+        """Mean, deviation, significance, ties and undefined values of each pair, also by predicted class.
 
-        `excess.x~y over z~y` is the mean over instances of what x and y agree more than z and y. Shares also tell the
-        `lowest` that there is, 0, and where it is known the share without any relation. `by_word` and `specials` are
-        told, as 1, where sums over words were compared, and where special symbols were ranked too.
+        `excess` is the mean over texts of how much more one pair agrees than another.
         """
-        found = {
-            "n": float(table["uid"].nunique()),
-            **_SHARE_SCALES.get(_measure_name(table), {}),
-            **_comparison_flags(table),
-        }
-        attention = _method_pairs(table)[0].first
+        groups = list(_group_by_pair(table))
+        attention = groups[0][0].first
+        rows = [Statistic("texts", value=float(table["uid"].nunique()))]
+        rows += [Statistic(name, value=value) for name, value in _SHARE_SCALES.get(_measure_name(table), {}).items()]
+        rows += [Statistic(name, value=1.0) for name in _comparison_settings(table)]
+        controls = dict.fromkeys(pair.second for pair, _ in groups if pair.has_control)
+        rows += [Statistic("control", name, value=1.0) for name in controls]
         by_class = table["predicted"].nunique() < MANY_CLASSES
-        for pair, rows in _group_by_pair(table):
-            found |= _pair_statistics(rows, pair.name)
+        for pair, part in groups:
+            rows += _pair_statistics(part, pair.name, "")
             if by_class and (pair.first == attention or not pair.has_control):
-                for predicted, of_class in rows.groupby("predicted"):
-                    found |= _pair_statistics(of_class, f"{pair.name}.class_{predicted}")
-        return found | _excesses(table)
+                for predicted, of_class in part.groupby("predicted"):
+                    rows += _pair_statistics(of_class, pair.name, f"class {predicted}")
+        return summary_frame([*rows, *_excesses(table)])
 
     @staticmethod
     def figures(table: pd.DataFrame) -> tuple[Figure, ...]:
-        """Figure 2 with the nulls beside, how strong a correlation ought to be, and all methods against each other."""
-        label, limits = _figure_label(table), _measure_range(_measure_name(table))
-        attention = _method_pairs(table)[0].first
-        groups = [(pair, rows) for pair, rows in _group_by_pair(table) if pair.first == attention]
-        nulls = tuple(Series(_pair_label(pair), _values(rows)) for pair, rows in groups if pair.has_control)
+        """Figure 2 of the paper with controls, mean agreements with attention, and all methods against each other."""
+        label = ", ".join(
+            [
+                _MEASURE_LABELS[_measure_name(table)],
+                *(COMPARISON_NOTES[name][0] for name in _comparison_settings(table)),
+            ]
+        )
+        limits = _SHARE_SCALES.get(_measure_name(table), {}).get("lowest", -1.0), 1.0
+        pairs = list(_group_by_pair(table))
+        attention = pairs[0][0].first
+        groups = [(pair, rows) for pair, rows in pairs if pair.first == attention]
+        controls = tuple(
+            Series(_pair_label(pair), tuple(rows["value"].astype(float))) for pair, rows in groups if pair.has_control
+        )
         axis = Axis(label, limits)
-        # All nulls in every histogram would hide what it is about; the first one shows where chance lies.
-        of_paper = (
-            Histogram(f"{attention} against {pair.second}", axis, (*_series_by_class(rows), *nulls[:1]))
+        # All controls in every histogram would hide the methods; the first one shows the chance level.
+        histograms = (
+            Histogram(f"{attention} against {pair.second}", axis, (*_series_by_class(rows), *controls[:1]))
             for pair, rows in groups
             if not pair.has_control
         )
-        beside = (Histogram(f"{attention} against nulls", axis, nulls),) if nulls else ()
-        return (*of_paper, *beside, _bars(label, groups), replace(_matrix(label, table), limits=limits))
+        beside = (Histogram(f"{attention} against controls", axis, controls),) if controls else ()
+        return (*histograms, *beside, _bars(label, groups), replace(_matrix(label, table), limits=limits))
 
-    @staticmethod
-    def flat_interpretation(summary: Mapping[str, float]) -> str:
-        """How strongly attention agrees with each measure, beside chance, another training and the measures' own."""
-        words = [sentence for name, (_, sentence) in COMPARISON_NOTES.items() if summary.get(name)]
-        return " ".join([agreement_sentences(summary), *words])
+    @classmethod
+    def findings(cls, summary: pd.DataFrame) -> tuple[Finding, ...]:
+        """Supported where attention agrees with the methods as much as these agree with each other."""
+        groups = _group_means(summary)
+        attention, chance, others = (_mean(groups[name]) for name in ("methods", "chance", "others"))
+        evidence = tuple(each for name in ("methods", "chance", "others") for each in groups[name].values())
+        verdict, reason = Verdict.UNDECIDED, "as shown, with nothing to compare it with"
+        # Comparisons with NaN are false.
+        if math.isnan(attention):
+            reason = "to an undefined degree"
+        elif attention - chance < SMALL_DIFFERENCE:
+            verdict, reason = Verdict.NOT_SUPPORTED, "hardly more than chance"
+        elif others - attention > SMALL_DIFFERENCE:
+            verdict, reason = Verdict.NOT_SUPPORTED, "less than they agree with each other"
+        elif others - attention <= SMALL_DIFFERENCE:
+            verdict, reason = Verdict.SUPPORTED, "as much as they agree with each other"
+        elif attention - chance >= SMALL_DIFFERENCE:
+            reason = "more than chance"
+        return (Finding(verdict, "", evidence, reason),)
+
+    @classmethod
+    def interpretation(cls, summary: pd.DataFrame) -> str:
+        """How strongly attention agrees with each method, beside chance, another seed and the methods themselves."""
+        groups = _group_means(summary)
+        lowest, no_relation = find_statistic(summary, "lowest"), find_statistic(summary, "no_relation")
+        scale = "1: same order of words, 0: no relation, -1: reverse order"
+        if no_relation is not None:
+            scale = f"1: same order of words, {no_relation.value:g}: no relation, 0: reverse order"
+        elif lowest is not None:
+            scale = "1: the same top words, 0: no top word in common"
+        words = [f"On average, attention agrees with {_format_means(groups['methods'])} ({scale})."]
+        if groups["chance"]:
+            words.append(f"Controls agree with it by chance: {_format_means(groups['chance'])}.")
+        if groups["other seed"]:
+            words.append(f"Another training of the same model: {_format_means(groups['other seed'])}.")
+        if groups["others"]:
+            words.append(f"The other methods agree with each other at {_format_number(_mean(groups['others']))}.")
+        words.append(f"So attention agrees with them {cls.findings(summary)[0].reason}.")
+        notes = [sentence for name, (_, sentence) in COMPARISON_NOTES.items() if find_statistic(summary, name)]
+        return " ".join([*words, *notes])
 
 
-def _check_top_k(k: object) -> None:
-    """Refuses a top that there is not: whole numbers count places, fractions are shares."""
-    whole = isinstance(k, int) and not isinstance(k, bool) and k >= 1
-    if not (whole or (isinstance(k, float) and 0 < k <= 1) or k == "nonzero"):
-        raise UserError(f"Agreement(k={k!r}): k must be a whole number from 1 on, a share above 0 to 1.0, or 'nonzero'")
+def correlate_attributions(
+    tables: Mapping[str, pd.DataFrame], correlate: CorrelationFunction, *, absolute: bool, resolution: float
+) -> pd.DataFrame:
+    """A row for each text and each unordered pair of methods, in the order of `tables`, with their correlation.
+
+    `place` counts the pairs. `tied` is the share of units whose score another unit has too, in either method.
+
+    Args:
+        tables: tables of `AttributionTable` by the method's name; the first one decides which units are compared.
+    """
+    first = next(iter(tables.values()))
+    aligned = align_scores(tables, _reachable_units(first))
+    one, other = np.triu_indices(len(tables), k=1)
+    found: dict[str, list[NDArray[np.generic]]] = {"value": [], "p_value": [], "tied": [], "defined": []}
+    chunks = list(aligned.chunks())
+    for rows in chunks:
+        scores, mask = aligned.pad(aligned.scores, rows), aligned.mask(rows)
+        scores = quantize_scores(scores.abs() if absolute else scores, mask, resolution)
+        result = correlate(scores, mask)
+        numbers = (result.value, result.p_value, tied_share(scores, mask).float(), result.defined)
+        for column, matrix in zip(found, numbers, strict=True):
+            found[column].append(matrix[:, one, other].numpy())
+    back = np.argsort(np.concatenate(chunks), kind="stable")
+    columns = {column: np.concatenate(parts)[back].ravel() for column, parts in found.items()}
+    names = np.array(list(tables), dtype=object)
+    texts, pairs = len(aligned.uids), len(one)
+    return pd.DataFrame(
+        {
+            "uid": np.repeat(np.array(aligned.uids, dtype=object), pairs),
+            "length": np.repeat(aligned.lengths.astype(np.int32), pairs),
+            "predicted": np.repeat(first["predicted"].to_numpy(np.int32), pairs),
+            "place": np.tile(np.arange(pairs, dtype=np.int16), texts),
+            "first": np.tile(names[one], texts),
+            "second": np.tile(names[other], texts),
+            **columns,
+        }
+    )
+
+
+def quantize_scores(scores: Tensor, mask: Tensor, resolution: float) -> Tensor:
+    """Scores `[batch method unit]` in whole steps of `resolution` times the largest of their row; zero off the mask.
+
+    >>> import torch
+    >>> scores = torch.tensor([[[0.5, 0.25 + 1e-12, 0.25, 9.0]]], dtype=torch.float64)
+    >>> quantize_scores(scores, torch.tensor([[True, True, True, False]]), 0.25).tolist()
+    [[[4.0, 2.0, 2.0, 0.0]]]
+    """
+    real = scores.double().masked_fill(~mask.unsqueeze(-2), 0.0)
+    largest = real.abs().amax(-1, keepdim=True)
+    return (real / largest.masked_fill(largest == 0, 1.0) / resolution).round()
+
+
+def tied_share(scores: Tensor, mask: Tensor) -> Tensor:
+    """The share of units that have the score of another unit in either method, `[batch method method]`.
+
+    >>> import torch
+    >>> tied_share(torch.tensor([[[1.0, 1.0, 2.0, 3.0], [5.0, 6.0, 6.0, 7.0]]]), torch.ones(1, 4, dtype=torch.bool))
+    tensor([[[0.5000, 0.7500],
+             [0.7500, 0.5000]]])
+    """
+    places, sizes = dense_ranks(scores, mask.unsqueeze(-2))
+    last = scores.shape[-1] - 1
+    shared = ((sizes.gather(-1, places.clamp(max=last)) > 1) & mask.unsqueeze(-2)).float()
+    count = shared.sum(-1)
+    either = count.unsqueeze(-1) + count.unsqueeze(-2) - shared @ shared.mT
+    return either / mask.sum(-1).clamp(min=1)[:, None, None]
+
+
+def _reachable_units(table: pd.DataFrame) -> NDArray[np.bool_]:
+    """The scored units of the parts that the method can reach, text after text.
+
+    Attention over a document never weighs its question: a part without weight in every text is left out. Sparse
+    attention may leave a part without weight in one text, and there the zeros count.
+    """
+    scored, parts, weights = (flatten(table[column]) for column in ("scored", "segments", "scores"))
+    reachable: NDArray[np.bool_] = (scored != 0) & np.isin(parts, parts[weights != 0])
+    return reachable
+
+
+def aggregate_to_level(table: pd.DataFrame, level: Level, *, special_tokens: bool) -> pd.DataFrame:
+    """An attribution table with one score per unit, or per word: the sum over its units.
+
+    Special tokens are left out, or are units and words of their own.
+
+    >>> row = {"uid": ["a"], "predicted": [1], "segments": [[0, 0, 0, 0]]}
+    >>> row |= {"scores": [[9.0, 1.0, -3.0, 5.0]], "scored": [[False, True, True, True]], "words": [[-1, 0, 0, 1]]}
+    >>> aggregate_to_level(pd.DataFrame(row), "word", special_tokens=False)["scores"].tolist()
+    [[-2.0, 5.0]]
+    >>> aggregate_to_level(pd.DataFrame(row), "word", special_tokens=True)["scores"].tolist()
+    [[-2.0, 5.0, 9.0]]
+    """
+    if level == "unit":
+        every = table["scored"].map(lambda row: [True] * len(row))
+        return table.assign(scored=every) if special_tokens else table
+    sums, parts = [], []
+    for _, row in table.iterrows():
+        words, scored = np.asarray(row["words"]), np.asarray(row["scored"], dtype=bool)
+        # Special tokens are numbered after all words, each by itself.
+        special = words.max(initial=-1) + 1 + np.arange(len(words)) if special_tokens else -1
+        words = np.where(scored, words, special)
+        kept = words >= 0
+        _, first, inverse = np.unique(words[kept], return_index=True, return_inverse=True)
+        sums.append(np.bincount(inverse, np.asarray(row["scores"])[kept], minlength=len(first)).tolist())
+        parts.append(np.asarray(row["segments"])[kept][first].tolist())
+    scored_words = [[True] * len(each) for each in sums]
+    known = {name: table[name].tolist() for name in ("uid", "predicted")}
+    return pd.DataFrame({**known, "scores": sums, "scored": scored_words, "segments": parts})
+
+
+def with_special_tokens(methods: Sequence[Method]) -> tuple[Method, ...]:
+    """The methods with `special_tokens=True` where they have the option; others unchanged.
+
+    >>> with_special_tokens((RandomizedModel(), LeaveOneOut()))
+    (RandomizedModel(method=RawAttention(layer=None, head=None, special_tokens=True), seed=0),
+     LeaveOneOut(output='probability'))
+    """
+    return tuple(_enable_special_tokens(method) for method in methods)
+
+
+def _enable_special_tokens(method: Method) -> Method:
+    if isinstance(method, RandomizedModel):
+        return replace(method, method=_enable_special_tokens(method.method))
+    if is_dataclass(method) and "special_tokens" in {each.name for each in fields(method)}:
+        return replace(method, special_tokens=True)
+    return method
+
+
+def check_special_tokens(names: Sequence[str], methods: Sequence[Method]) -> None:
+    """Raise `UserError` for methods that give special tokens no score: zeros would rank them last."""
+    inner = [method.method if isinstance(method, RandomizedModel) else method for method in methods]
+    silent = [name for name, each in zip(names, inner, strict=True) if not getattr(each, "special_tokens", False)]
+    if silent:
+        deletes = any(isinstance(method, LeaveOneOut) for method in inner)
+        hint = "; instead of LeaveOneOut, which cannot delete them, use Occlusion(special_tokens=True)"
+        raise UserError(
+            f"{', '.join(silent)}: no scores for special tokens; leave these methods out, give them "
+            f"special_tokens=True, or compare without special tokens{hint if deletes else ''}"
+        )
 
 
 def _correlation_function(measure: AgreementMeasure, k: TopK) -> CorrelationFunction:
@@ -617,31 +432,14 @@ def _measure_name(table: pd.DataFrame) -> str:
     return str(table["measure"].iloc[0])
 
 
-def _comparison_flags(table: pd.DataFrame) -> dict[str, float]:
-    """What is not as usual; tables that were made before there was a choice are as usual."""
-    there = {name: name in table.columns for name in ("level", "special_tokens")}
-    found = {
-        "by_word": there["level"] and table["level"].iloc[0] == "word",
-        "special_tokens": there["special_tokens"] and bool(table["special_tokens"].iloc[0]),
-    }
-    return {name: 1.0 for name, so in found.items() if so}
-
-
-def _figure_label(table: pd.DataFrame) -> str:
-    """The measure's name for figures, and on what scores were compared where that is not as usual."""
-    return ", ".join(
-        [_MEASURE_LABELS[_measure_name(table)], *(COMPARISON_NOTES[name][0] for name in _comparison_flags(table))]
-    )
-
-
-def _measure_range(measure: str) -> tuple[float, float]:
-    """The least and the greatest value that there is."""
-    return _SHARE_SCALES.get(measure, {}).get(LOWEST, -1.0), 1.0
+def _comparison_settings(table: pd.DataFrame) -> list[str]:
+    settings = {"by_word": table["level"].iloc[0] == "word", "special_tokens": bool(table["special_tokens"].iloc[0])}
+    return [name for name, enabled in settings.items() if enabled]
 
 
 @dataclass(frozen=True)
 class _MethodPair:
-    """Two methods that are compared; `null`: at least one of them is a null."""
+    """Two methods that are compared; controls always come second."""
 
     first: str
     second: str
@@ -652,84 +450,118 @@ class _MethodPair:
         return f"{self.first}~{self.second}"
 
 
-def _method_pairs(table: pd.DataFrame) -> list[_MethodPair]:
-    """All pairs in the order of the methods; the first method of the first pair is attention."""
-    rows = table.drop_duplicates("place").sort_values("place")
-    return [_MethodPair(str(row["first"]), str(row["second"]), bool(row["null"])) for _, row in rows.iterrows()]
-
-
 def _group_by_pair(table: pd.DataFrame) -> Iterator[tuple[_MethodPair, pd.DataFrame]]:
-    return zip(_method_pairs(table), (rows for _, rows in table.groupby("place")), strict=True)
+    """All pairs in the order of the methods; the first method of the first pair is attention."""
+    for _, rows in table.groupby("place"):
+        row = rows.iloc[0]
+        yield _MethodPair(str(row["first"]), str(row["second"]), bool(row["null"])), rows
 
 
-def _pair_statistics(rows: pd.DataFrame, place: str) -> dict[str, float]:
-    """What the paper's table 2 prints, and more; significance is two-sided and among the defined."""
+def _pair_statistics(rows: pd.DataFrame, pair: str, subset: str) -> list[Statistic]:
+    """The numbers of the paper's table 2, and more; significance is two-sided and among defined values."""
     defined = rows[rows["defined"]]
     value, p_value = defined["value"], defined["p_value"].dropna()
     sign = value[p_value.index]
+    significant = p_value <= SIGNIFICANCE_LEVEL
     numbers = {
-        "n": len(defined),
-        "mean": value.mean(),
-        "std": value.std(ddof=0),
-        "significant": (p_value <= SIGNIFICANCE_LEVEL).mean(),
-        "significant_positive": ((p_value <= SIGNIFICANCE_LEVEL) & (sign > 0)).mean(),
-        "significant_negative": ((p_value <= SIGNIFICANCE_LEVEL) & (sign < 0)).mean(),
-        "tied": rows["tied"].mean(),
-        "undefined": len(rows) - len(defined),
+        "mean": (value.mean(), len(defined)),
+        "std": (value.std(ddof=0), len(defined)),
+        "significant": (significant.mean(), len(defined)),
+        "significant_positive": ((significant & (sign > 0)).mean(), len(defined)),
+        "significant_negative": ((significant & (sign < 0)).mean(), len(defined)),
+        "tied": (rows["tied"].mean(), len(rows)),
+        "undefined": (len(rows) - len(defined), len(rows)),
     }
-    return {f"{name}.{place}": float(number) for name, number in numbers.items()}
+    return [Statistic(name, pair, subset, value=float(number), n=n) for name, (number, n) in numbers.items()]
 
 
-def _excesses(table: pd.DataFrame) -> dict[str, float]:
-    """How much more others agree than attention does (figures 6, 7), and attention with them than with each null."""
-    pairs = _method_pairs(table)
+def _excesses(table: pd.DataFrame) -> list[Statistic]:
+    """How much more other methods agree than attention does (figures 6 and 7), and attention than each control."""
+    pairs = [pair for pair, _ in _group_by_pair(table)]
     attention = pairs[0].first
     wide = table.pivot(index="uid", columns="place", values="value")
     values = {pair.name: wide[place] for place, pair in enumerate(pairs)}
     beside = [pair for pair in pairs if pair.first == attention]
-    others = [pair for pair in pairs if pair.first != attention and not pair.has_control]
-    weighed = [(pair.name, f"{attention}~{end}") for pair in others for end in (pair.second, pair.first)]
-    weighed += [
-        (pair.name, null.name) for pair in beside for null in beside if null.has_control and not pair.has_control
+    compared = [
+        (pair.name, f"{attention}~{end}")
+        for pair in pairs
+        if pair.first != attention and not pair.has_control
+        for end in (pair.second, pair.first)
     ]
-    found = {}
-    for one, other in weighed:
-        gap = values[one] - values[other]
-        found[f"excess.{one} over {other}"] = float(gap.mean())
-        found[f"excess_std.{one} over {other}"] = float(gap.std(ddof=0))
-    return found
+    compared += [
+        (pair.name, control.name)
+        for pair in beside
+        for control in beside
+        if control.has_control and not pair.has_control
+    ]
+    rows = []
+    for one, other in compared:
+        gap, name = values[one] - values[other], f"{one} over {other}"
+        rows.append(Statistic("excess", name, value=float(gap.mean()), n=int(gap.count())))
+        rows.append(Statistic("excess_std", name, value=float(gap.std(ddof=0)), n=int(gap.count())))
+    return rows
 
 
-def _values(rows: pd.DataFrame) -> tuple[float, ...]:
-    return tuple(float(value) for value in rows["value"])
+def _group_means(summary: pd.DataFrame) -> dict[str, dict[str, Statistic]]:
+    """Mean agreements of attention with methods, controls and another seed, and of the other methods in pairs.
+
+    Variants of one method, which differ in their settings alone, do not count as two methods that agree.
+    """
+    means = {tuple(each.method.split("~")): each for each in select_statistics(summary, "mean") if not each.subset}
+    attention = next(iter(means))[0]
+    controls = {each.method for each in select_statistics(summary, "control")}
+    groups: dict[str, dict[str, Statistic]] = {"methods": {}, "chance": {}, "other seed": {}, "others": {}}
+    for (first, second), each in means.items():
+        if first == attention:
+            chance = "other seed" if second.endswith(OTHER_SEED_SUFFIX) else "chance"
+            groups[chance if second in controls else "methods"][second] = each
+        elif not controls & {first, second} and first.split("(")[0] != second.split("(")[0]:
+            groups["others"][each.method] = each
+    return groups
+
+
+def _mean(statistics: Mapping[str, Statistic]) -> float:
+    defined = [each.value for each in statistics.values() if not math.isnan(each.value)]
+    return math.fsum(defined) / len(defined) if defined else math.nan
+
+
+def _format_means(statistics: Mapping[str, Statistic]) -> str:
+    return ", ".join(f"{name} at {_format_number(each.value)}" for name, each in statistics.items())
+
+
+def _format_number(value: float) -> str:
+    return "undefined" if math.isnan(value) else f"{value:.2f}"
 
 
 def _pair_label(pair: _MethodPair) -> str:
-    """The method beside attention; attention of another seed is a measure of what to expect, not a null of its own."""
-    return f"{pair.second} (null)" if pair.has_control and not pair.second.endswith(OTHER_SEED_SUFFIX) else pair.second
+    """The method beside attention; attention of another seed is a reference, not a control for chance."""
+    control = pair.has_control and not pair.second.endswith(OTHER_SEED_SUFFIX)
+    return f"{pair.second} (control)" if control else pair.second
 
 
 def _series_by_class(rows: pd.DataFrame) -> tuple[Series, ...]:
     if rows["predicted"].nunique() >= MANY_CLASSES:
-        return (Series("all instances", _values(rows)),)
-    return tuple(Series(f"predicted class {name}", _values(of_class)) for name, of_class in rows.groupby("predicted"))
+        return (Series("all texts", tuple(rows["value"].astype(float))),)
+    classes = rows.groupby("predicted")["value"]
+    return tuple(Series(f"predicted class {name}", tuple(values.astype(float))) for name, values in classes)
 
 
 def _bars(label: str, groups: Sequence[tuple[_MethodPair, pd.DataFrame]]) -> Bars:
     names = tuple(_pair_label(pair) for pair, _ in groups)
     means = Series("mean", tuple(float(rows["value"].mean()) for _, rows in groups))
     deviations = Series("mean", tuple(float(rows["value"].std(ddof=0)) for _, rows in groups))
-    title = "How strong is the agreement with attention, and how strong ought it to be?"
-    return Bars(title, Axis(f"{label}, mean and deviation over instances"), names, (means,), (deviations,))
+    axis = Axis(f"{label}, mean and standard deviation over texts")
+    return Bars("Agreement with attention, beside controls", axis, names, (means,), (deviations,))
 
 
 def _matrix(label: str, table: pd.DataFrame) -> Matrix:
-    means = {frozenset((pair.first, pair.second)): float(rows["value"].mean()) for pair, rows in _group_by_pair(table)}
-    pairs = _method_pairs(table)
-    names = (pairs[0].first, *(pair.second for pair in pairs if pair.first == pairs[0].first))
-    # A correlation with itself is 1; a share of the top is not where a method has ties, and the table has no such rows.
-    itself = None if _measure_name(table) in _SHARE_SCALES else 1.0
+    groups = list(_group_by_pair(table))
+    means = {frozenset((pair.first, pair.second)): float(rows["value"].mean()) for pair, rows in groups}
+    attention = groups[0][0].first
+    names = (attention, *(pair.second for pair, _ in groups if pair.first == attention))
+    # A correlation with itself is 1; a share of the top is not where a method has ties.
+    diagonal = None if _measure_name(table) in _SHARE_SCALES else 1.0
     values = tuple(
-        tuple(itself if row == column else means[frozenset((row, column))] for column in names) for row in names
+        tuple(diagonal if row == column else means[frozenset((row, column))] for column in names) for row in names
     )
-    return Matrix(f"{label}, mean over instances", names, names, values)
+    return Matrix(f"{label}, mean over texts", names, names, values)
