@@ -156,61 +156,45 @@ _TRAIN_TEST = {"train": "train", "test": "test"}
 _TRAIN_DEV_TEST = {"train": "train", "dev": "validation", "test": "test"}
 
 
-def _text_sources(
-    folder: str, repository: Repository, splits: Mapping[str, str], convert: RowConverter
+def _sources(
+    folder: str, repository: Repository | str, splits: Mapping[str, str], convert: RowConverter
 ) -> tuple[TextSource, ...]:
     """One source per file, where `splits` maps our file names to splits of the hub dataset."""
-    return tuple(TextSource(f"{folder}/{file}", repository, split, convert) for file, split in splits.items())
+    hub = Repository(repository) if isinstance(repository, str) else repository
+    return tuple(TextSource(f"{folder}/{file}", hub, split, convert) for file, split in splits.items())
 
 
 def _babi_sources(task: int) -> tuple[TextSource, ...]:
-    repository = Repository("facebook/babi_qa", f"en-10k-qa{task}", PARQUET_REVISION)
-    return _text_sources(f"babi_qa{task}", repository, _TRAIN_TEST, _convert_babi_story)
+    hub = Repository("facebook/babi_qa", f"en-10k-qa{task}", PARQUET_REVISION)
+    return _sources(f"babi_qa{task}", hub, _TRAIN_TEST, _convert_babi_story)
 
 
-_IMDB = _text_sources("imdb_raw", Repository("stanfordnlp/imdb"), _TRAIN_TEST, _text_converter(SENTIMENT_LABELS))
+def _mlqe_sources(pair: str) -> tuple[TextSource, ...]:
+    hub = Repository("wmt/wmt20_mlqe_task1", pair)
+    return _sources("mlqe_pe", hub, _TRAIN_DEV_TEST, _translation_converter(pair))
+
+
+_IMDB = _sources("imdb_raw", "stanfordnlp/imdb", _TRAIN_TEST, _text_converter(SENTIMENT_LABELS))
+_MOVIES = Repository("eraser-benchmark/movie_rationales", revision=PARQUET_REVISION)
+_MNLI_FILES = {"train": "train", "dev": "validation_matched"}
+_XNLI_FILES = {"test": "test", "xnli_en_dev": "validation"}
+# The hub hides the labels of its test split: our test is its validation split, and dev is held out from train.
+_QQP_FILES = {"train": "train", "test": "validation"}
+_MLQE_PAIRS = ("en-de", "en-zh", "et-en", "ne-en", "ro-en", "ru-en", "si-en")
 TEXT_SOURCES: Mapping[str, tuple[TextSource, ...]] = {
-    "sst": _text_sources(
-        "sst", Repository("SetFit/sst2"), _TRAIN_DEV_TEST, _text_converter(SENTIMENT_LABELS, _clean_sst)
-    ),
+    "sst": _sources("sst", "SetFit/sst2", _TRAIN_DEV_TEST, _text_converter(SENTIMENT_LABELS, _clean_sst)),
     "imdb-raw": _IMDB,
     "imdb": _IMDB,
-    "20news": _text_sources("20news_sports", Repository("SetFit/20_newsgroups"), _TRAIN_TEST, _convert_newsgroup),
-    "agnews": _text_sources(
-        "agnews_wb", Repository("fancyzhx/ag_news"), _TRAIN_TEST, _text_converter({"World": 0, "Business": 1})
-    ),
-    "snli": _text_sources("snli", Repository("stanfordnlp/snli"), _TRAIN_DEV_TEST, _convert_entailment),
+    "20news": _sources("20news_sports", "SetFit/20_newsgroups", _TRAIN_TEST, _convert_newsgroup),
+    "agnews": _sources("agnews_wb", "fancyzhx/ag_news", _TRAIN_TEST, _text_converter({"World": 0, "Business": 1})),
+    "snli": _sources("snli", "stanfordnlp/snli", _TRAIN_DEV_TEST, _convert_entailment),
     "mnli": (
-        *_text_sources(
-            "mnli",
-            Repository("nyu-mll/multi_nli"),
-            {"train": "train", "dev": "validation_matched"},
-            _convert_entailment,
-        ),
-        *_text_sources(
-            "mnli",
-            Repository("facebook/xnli", "en"),
-            {"test": "test", "xnli_en_dev": "validation"},
-            _convert_entailment,
-        ),
+        *_sources("mnli", "nyu-mll/multi_nli", _MNLI_FILES, _convert_entailment),
+        *_sources("mnli", Repository("facebook/xnli", "en"), _XNLI_FILES, _convert_entailment),
     ),
-    # The hub hides the labels of its test split: our test is its validation split, and dev is held out from train.
-    "qqp": _text_sources(
-        "qqp", Repository("nyu-mll/glue", "qqp"), {"train": "train", "test": "validation"}, _convert_question_pair
-    ),
-    "eraser-movies": _text_sources(
-        "eraser_movies",
-        Repository("eraser-benchmark/movie_rationales", revision=PARQUET_REVISION),
-        _TRAIN_DEV_TEST,
-        _convert_eraser_review,
-    ),
-    "mlqe": tuple(
-        source
-        for pair in ("en-de", "en-zh", "et-en", "ne-en", "ro-en", "ru-en", "si-en")
-        for source in _text_sources(
-            "mlqe_pe", Repository("wmt/wmt20_mlqe_task1", pair), _TRAIN_DEV_TEST, _translation_converter(pair)
-        )
-    ),
+    "qqp": _sources("qqp", Repository("nyu-mll/glue", "qqp"), _QQP_FILES, _convert_question_pair),
+    "eraser-movies": _sources("eraser_movies", _MOVIES, _TRAIN_DEV_TEST, _convert_eraser_review),
+    "mlqe": tuple(source for pair in _MLQE_PAIRS for source in _mlqe_sources(pair)),
     **{f"babi-{task}": _babi_sources(task) for task in (1, 2, 3)},
 }
 IMAGE_SOURCES: Mapping[str, ImageSource] = {

@@ -78,7 +78,7 @@ class Babi(PublishedCorpus):
         index = {word: number for number, word in enumerate(classes)}
         notes: Notes = {"answers are words of": ", ".join(path.parent.name for path in self.extra_files(data))}
         task = MulticlassClassification(len(classes))
-        return build_splits(task, classes, rows, lambda row: _question_example(row, index), notes)
+        return build_splits(task, classes, rows, lambda row, _: _question_example(row, index), notes)
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class CNN(PublishedCorpus):
         }
         notes: Notes = {note: count for note, count in counts.items() if count}
         task = MulticlassClassification(len(classes))
-        return build_splits(task, classes, kept, lambda row: _cloze_example(row, index), notes)
+        return build_splits(task, classes, kept, lambda row, _: _cloze_example(row, index), notes)
 
 
 def _entities(row: Row) -> set[str]:

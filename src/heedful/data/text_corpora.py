@@ -12,7 +12,6 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -70,15 +69,15 @@ class PublishedCorpus(FileCorpus):
         return {split: path for split, path in paths.items() if path.is_file()}
 
 
+ExampleMaker = Callable[[Row, tuple[str, ...]], Example]
+"""The example of a row, given the class names."""
+
+
 def build_splits(
-    task: Task,
-    classes: tuple[str, ...],
-    rows: SplitRows,
-    make_example: Callable[[Row], Example],
-    notes: Notes | None = None,
+    task: Task, classes: tuple[str, ...], rows: SplitRows, make_example: ExampleMaker, notes: Notes | None = None
 ) -> Splits:
     """The examples of all rows; splits without rows are empty."""
-    train, dev, test = (tuple(make_example(row) for row in rows.get(split, ())) for split in SPLITS)
+    train, dev, test = (tuple(make_example(row, classes) for row in rows.get(split, ())) for split in SPLITS)
     return Splits(task, classes, train, dev, test, notes or {})
 
 
@@ -102,11 +101,6 @@ def _pair_example(row: Row, classes: tuple[str, ...]) -> Example:
     return Example(row.text("id"), texts, row.class_index("label", classes))
 
 
-def _sentiment_splits(rows: SplitRows, make_example: Callable[[Row], Example] | None = None) -> Splits:
-    default = partial(_text_example, classes=SENTIMENT_CLASSES)
-    return build_splits(BinaryClassification(), SENTIMENT_CLASSES, rows, make_example or default)
-
-
 @dataclass(frozen=True)
 class SST(PublishedCorpus):
     """Stanford Sentiment Treebank, whole sentences without the neutral ones.
@@ -122,14 +116,15 @@ class SST(PublishedCorpus):
     tokenization: ClassVar[Words] = Words(longer_than=5, shorter_than="longest")
 
     def make_splits(self, rows: SplitRows, data: Path) -> Splits:
-        return _sentiment_splits(rows, _tree_leaf_example if self.tree_leaves else None)
+        make_example = _tree_leaf_example if self.tree_leaves else _text_example
+        return build_splits(BinaryClassification(), SENTIMENT_CLASSES, rows, make_example)
 
 
 class MissingLeavesError(UserError):
     """A copy of SST without tree leaves, such as the one on the hub."""
 
 
-def _tree_leaf_example(row: Row) -> Example:
+def _tree_leaf_example(row: Row, classes: tuple[str, ...]) -> Example:
     tokens = row.values.get("tokens")
     if tokens is None or row.values.get("token_label5") is None:
         raise MissingLeavesError(
@@ -140,7 +135,7 @@ def _tree_leaf_example(row: Row) -> Example:
         raise UserError(f"{row.location}: 'tokens' and 'token_label5' must be lists of the same length; fix this row")
     text = " ".join(str(token) for token in tokens)
     rationale = tuple(sentiment != 2 for sentiment in sentiments)
-    return Example(row.text("id"), (text,), row.class_index("label", SENTIMENT_CLASSES), rationale)
+    return Example(row.text("id"), (text,), row.class_index("label", classes), rationale)
 
 
 @dataclass(frozen=True)
@@ -152,7 +147,7 @@ class IMDBRaw(PublishedCorpus):
     tokenization: ClassVar[Words] = Words(tokenizer="english", lowercase=True, min_documents=10)
 
     def make_splits(self, rows: SplitRows, data: Path) -> Splits:
-        return _sentiment_splits(rows)
+        return build_splits(BinaryClassification(), SENTIMENT_CLASSES, rows, _text_example)
 
 
 @dataclass(frozen=True)
@@ -164,7 +159,7 @@ class EraserMovies(PublishedCorpus):
     tokenization: ClassVar[Words] = Words()
 
     def make_splits(self, rows: SplitRows, data: Path) -> Splits:
-        return _sentiment_splits(rows)
+        return build_splits(BinaryClassification(), SENTIMENT_CLASSES, rows, _text_example)
 
 
 @dataclass(frozen=True)
@@ -177,7 +172,7 @@ class TwentyNewsSports(PublishedCorpus):
 
     def make_splits(self, rows: SplitRows, data: Path) -> Splits:
         classes = ("baseball", "hockey")
-        return build_splits(BinaryClassification(), classes, rows, partial(_text_example, classes=classes))
+        return build_splits(BinaryClassification(), classes, rows, _text_example)
 
 
 @dataclass(frozen=True)
@@ -200,9 +195,10 @@ class AGNews(PublishedCorpus):
         classes = ("world", "business")
         whole = sum(self._column(row) == "text" for some in rows.values() for row in some)
         notes: Notes = {} if self.title or not whole else {"texts with the title, not separable": whole}
-        return build_splits(
-            BinaryClassification(), classes, rows, lambda row: _text_example(row, classes, self._column(row)), notes
-        )
+        return build_splits(BinaryClassification(), classes, rows, self._make_example, notes)
+
+    def _make_example(self, row: Row, classes: tuple[str, ...]) -> Example:
+        return _text_example(row, classes, self._column(row))
 
     def _column(self, row: Row) -> str:
         return "text" if self.title or not row.values.get("description") else "description"
@@ -217,8 +213,7 @@ class SNLI(PublishedCorpus):
     tokenization: ClassVar[Words] = Words("english", lowercase=True, digits="qqq", min_documents=3)
 
     def make_splits(self, rows: SplitRows, data: Path) -> Splits:
-        example = partial(_pair_example, classes=ENTAILMENT_CLASSES)
-        return build_splits(MulticlassClassification(3), ENTAILMENT_CLASSES, rows, example)
+        return build_splits(MulticlassClassification(3), ENTAILMENT_CLASSES, rows, _pair_example)
 
 
 @dataclass(frozen=True)
@@ -239,8 +234,7 @@ class MNLI(PublishedCorpus):
         return "xnli_en_dev" if self.evaluation == "xnli" else "dev"
 
     def make_splits(self, rows: SplitRows, data: Path) -> Splits:
-        example = partial(_pair_example, classes=ENTAILMENT_CLASSES)
-        return build_splits(MulticlassClassification(3), ENTAILMENT_CLASSES, rows, example)
+        return build_splits(MulticlassClassification(3), ENTAILMENT_CLASSES, rows, _pair_example)
 
 
 @dataclass(frozen=True)
@@ -253,7 +247,7 @@ class QQP(PublishedCorpus):
 
     def make_splits(self, rows: SplitRows, data: Path) -> Splits:
         classes = ("different", "duplicate")
-        return build_splits(BinaryClassification(), classes, rows, partial(_pair_example, classes=classes))
+        return build_splits(BinaryClassification(), classes, rows, _pair_example)
 
 
 @dataclass(frozen=True)
@@ -286,7 +280,7 @@ class MLQE(PublishedCorpus):
         return build_splits(Regression(), (), chosen, _translation_example, notes)
 
 
-def _translation_example(row: Row) -> Example:
+def _translation_example(row: Row, classes: tuple[str, ...]) -> Example:
     parts = {"src_rationale": row.text("src"), "mt_rationale": row.text("mt")}
     marked = [column for column in parts if column in row.values]
     if len(marked) == 1:
@@ -339,7 +333,8 @@ class IMDB(FileCorpus):
 
 def _imdb_of_jain_wallace(paths: Sequence[Path]) -> Splits:
     rows = {split: read_rows(path) for split, path in zip(SPLITS, paths, strict=True)}
-    return replace(_sentiment_splits(rows), notes={"source": "the split of Jain & Wallace"})
+    notes: Notes = {"source": "the split of Jain & Wallace"}
+    return build_splits(BinaryClassification(), SENTIMENT_CLASSES, rows, _text_example, notes)
 
 
 def _clean_short_reviews(examples: Sequence[Example]) -> tuple[Example, ...]:
@@ -348,7 +343,8 @@ def _clean_short_reviews(examples: Sequence[Example]) -> tuple[Example, ...]:
 
 
 def _imdb_from_raw_reviews(paths: Sequence[Path]) -> Splits:
-    raw = _sentiment_splits({"train": read_rows(paths[0]), "test": read_rows(paths[1])})
+    rows: SplitRows = {"train": read_rows(paths[0]), "test": read_rows(paths[1])}
+    raw = build_splits(BinaryClassification(), SENTIMENT_CLASSES, rows, _text_example)
     short_train, short_test = _clean_short_reviews(raw.train), _clean_short_reviews(raw.test)
     train, dev = hold_out(short_train, IMDB_HELD_OUT_SHARE)
     # Jain & Wallace test on a random fifth of the short test reviews; this is a fifth, but not the same one.

@@ -277,11 +277,11 @@ class Words(Tokenization):
             raise UserError(f"min_documents is {self.min_documents}: it must be at least 1")
 
     def fit(self, examples: Sequence[Example]) -> WordTokenizer:
-        splitter = _TextSplitter(self)
+        split = _text_splitter(self)
         documents: Counter[str] = Counter()
         for example in examples:
             for text in text_parts(example):
-                documents.update({token for token, _ in splitter.tokens(text)})
+                documents.update({token for token, _ in split(text)})
         words = sorted(word for word, count in documents.items() if count >= self.min_documents)
         return WordTokenizer(self, tuple(words), count_answers(examples))
 
@@ -295,8 +295,8 @@ class Words(Tokenization):
         texts = _drop_empty(examples)
         if self.longer_than is None and self.shorter_than is None:
             return texts
-        splitter = _TextSplitter(self)
-        lengths = [len(splitter.tokens(text_parts(example)[0])) for example in texts.examples]
+        split = _text_splitter(self)
+        lengths = [len(split(text_parts(example)[0])) for example in texts.examples]
         lower = min(lengths, default=0) if self.longer_than == "shortest" else self.longer_than
         upper = max(lengths, default=0) if self.shorter_than == "longest" else self.shorter_than
         short = [lower is not None and length <= lower for length in lengths]
@@ -313,7 +313,7 @@ class WordTokenizer(Tokenizer):
     def __init__(self, tokenization: Words, words: tuple[str, ...], num_answers: int = 0) -> None:
         self._words = words
         self._num_answers = num_answers
-        self._splitter = _TextSplitter(tokenization)
+        self._split = _text_splitter(tokenization)
         self._ids = {word: number for number, word in enumerate(words, start=len(SPECIAL_TOKENS))}
 
     def __call__(self, examples: Sequence[Example]) -> Batch:
@@ -336,7 +336,7 @@ class WordTokenizer(Tokenizer):
 
     def unknown_share(self, examples: Sequence[Example]) -> float:
         """Share of tokens that are not in the vocabulary; 0 without tokens."""
-        tokens = [token for e in examples for text in text_parts(e) for token, _ in self._splitter.tokens(text)]
+        tokens = [token for e in examples for text in text_parts(e) for token, _ in self._split(text)]
         return sum(token not in self._ids for token in tokens) / max(1, len(tokens))
 
     def preprocessing_notes(self, examples: Sequence[Example]) -> dict[str, int | float | str]:
@@ -347,7 +347,7 @@ class WordTokenizer(Tokenizer):
         row = TokenizedExample([], [], [])
         before = 0
         for part, text in enumerate(texts):
-            tokens = self._splitter.tokens(text)
+            tokens = self._split(text)
             row.ids.extend([SOS, *(self._ids.get(token, UNK) for token, _ in tokens), EOS])
             row.segments.extend([part] * (len(tokens) + 2))
             row.words.extend([-1, *(before + word for _, word in tokens), -1])
@@ -355,22 +355,17 @@ class WordTokenizer(Tokenizer):
         return row
 
 
-class _TextSplitter:
-    """Text -> (token, index of its whitespace word)."""
+def _text_splitter(tokenization: Words) -> Callable[[str], list[tuple[str, int]]]:
+    """A function from a text to its tokens, each with the index of its whitespace word."""
+    split = word_splitter(tokenization.tokenizer)
 
-    def __init__(self, tokenization: Words) -> None:
-        self._split: WordSplitter = word_splitter(tokenization.tokenizer)
-        self._lower = tokenization.lowercase
-        self._digits = tokenization.digits
-        # A corpus repeats its words: each is split and normalised once.
-        self._tokens_of = lru_cache(maxsize=1 << 18)(self._split_word)
+    # A corpus repeats its words: each is split and normalised once.
+    @lru_cache(maxsize=1 << 18)
+    def tokens_of(word: str) -> tuple[str, ...]:
+        tokens = ("qqq" if tokenization.digits == "qqq" and _DIGIT.search(each) else each for each in split(word))
+        return tuple(token.lower() if tokenization.lowercase else token for token in tokens)
 
-    def tokens(self, text: str) -> list[tuple[str, int]]:
-        return [(token, index) for index, word in enumerate(text.split()) for token in self._tokens_of(word)]
-
-    def _split_word(self, word: str) -> tuple[str, ...]:
-        tokens = ("qqq" if self._digits == "qqq" and _DIGIT.search(each) else each for each in self._split(word))
-        return tuple(token.lower() if self._lower else token for token in tokens)
+    return lambda text: [(token, index) for index, word in enumerate(text.split()) for token in tokens_of(word)]
 
 
 _NON_SPACE = re.compile(r"\S+")
@@ -450,9 +445,7 @@ class SubwordTokenizer(Tokenizer):
     def __call__(self, examples: Sequence[Example]) -> Batch:
         rows = [_tokenized_example(*encoded) for encoded in self._encode(examples, limit=self.max_length)]
         batch = pad_batch(rows, examples, pad_id=self._pad_id, num_answers=self._num_answers)
-        return replace(
-            batch, unk_id=_token_id(self._tokenizer.unk_token_id), mask_id=_token_id(self._tokenizer.mask_token_id)
-        )
+        return replace(batch, unk_id=self._tokenizer.unk_token_id, mask_id=self._tokenizer.mask_token_id)
 
     def count_truncated(self, examples: Sequence[Example]) -> int:
         """Number of examples that exceed `max_length`; `truncation_note` says what happens to them."""
@@ -576,10 +569,6 @@ def _max_positions(source: str) -> int | None:
         return None
     # The RoBERTa family (whose padding id is not 0) counts positions from the padding id + 1.
     return positions - (pad_id + 1 if isinstance(pad_id, int) and pad_id > 0 else 0)
-
-
-def _token_id(number: object) -> int | None:
-    return number if isinstance(number, int) else None
 
 
 def _require_pad_id(tokenizer: PreTrainedTokenizerBase) -> int:
