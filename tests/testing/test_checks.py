@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,20 +15,23 @@ from heedful import catalogue
 from heedful.attributions.controls import Random
 from heedful.attributions.gradient import Gradient
 from heedful.attributions.perturbation import LeaveOneOut
+from heedful.data.text_corpora import SST
+from heedful.data.tokenization import Words
 from heedful.measures.erasure import FAITHFULNESS_MEASURES, Direction
 from heedful.models.bag_of_words import LinearBagOfWords, random_texts
 from heedful.tasks import BinaryClassification
-from heedful.testing.checks import CheckReport, CheckResult, check_explainer, check_measure
-from heedful.types import Attribution, Batch, Method, Model, UserError
+from heedful.testing import check_corpus, check_explainer, check_measure, check_model
+from heedful.testing.checks import CheckReport, CheckResult
+from heedful.types import SPLITS, Attribution, Batch, Corpus, Example, Method, Model, Splits, Trace, UserError
 
 RUNS = "runs"
-FINITE = "scores are finite numbers, one per unit"
-OFF = "special symbols and padding score zero"
-AGAIN = "the same call gives the same scores"
-COMPANY = "padding and company change nothing"
-MODEL = "the model is left as it was"
-FAILING = "the model is left as it was when it fails"
-SIGN = "positive scores speak for the target"
+FINITE = "scores are finite, one per token"
+OFF = "special tokens and padding score zero"
+AGAIN = "repeated calls give equal scores"
+COMPANY = "the rest of the batch and padding change nothing"
+MODEL = "the model is unchanged"
+FAILING = "the model is unchanged after an error"
+SIGN = "positive scores support the target"
 
 
 def failed(findings: CheckReport) -> set[str]:
@@ -109,18 +114,18 @@ def reversed_signs(model: Model, batch: Batch, target: Tensor) -> Attribution:
 @pytest.mark.parametrize(
     ("method", "laws", "words"),
     [
-        (infinite, {FINITE, COMPANY}, "no finite numbers"),
-        (flattened, {FINITE, OFF, COMPANY}, "scores have the shape (3,)"),
+        (infinite, {FINITE, COMPANY}, "not finite"),
+        (flattened, {FINITE, OFF, COMPANY}, "scores have shape (3,)"),
         (special, {OFF}, "have a score"),
         (drawing, {AGAIN, COMPANY}, "scores differ by up to"),
-        (gregarious, {COMPANY}, "text-0 has other scores alone than beside longer texts"),
+        (gregarious, {COMPANY}, "text-0 alone and in a batch differ"),
         (heavy_handed, {MODEL, FAILING}, "weights changed"),
-        (waking, {MODEL, FAILING}, "the mode changed"),
+        (waking, {MODEL, FAILING}, "training mode changed"),
         (grasping, {MODEL}, "gradients changed"),
         (gambling, {MODEL, FAILING}, "Python's random state changed"),
         (hooking, {FAILING}, "hooks changed after an error"),
         (hooking_later, {FAILING}, "hooks changed after an error in call"),
-        (reversed_signs, {SIGN}, "have the wrong sign: positive is what speaks for the target"),
+        (reversed_signs, {SIGN}, "have the wrong sign"),
     ],
 )
 def test_each_fault_is_found_under_its_own_name(method: Method, laws: set[str], words: str) -> None:
@@ -139,20 +144,20 @@ def test_a_method_that_breaks_is_told_of_and_not_raised() -> None:
 
     findings = check_explainer(broken)
     assert findings.results == (CheckResult(RUNS, passed=False, reason=findings.results[0].reason),)
-    assert "a small BiLSTM breaks it (KeyError: 'no such layer')" in findings.results[0].reason
+    assert "fails on BiLSTM (KeyError: 'no such layer')" in findings.results[0].reason
     assert "works on no model" in str(findings)
 
 
 def test_a_method_that_gives_something_else_does_not_run() -> None:
     findings = check_explainer(lambda model, batch, target: batch.mask)
-    assert "gave Tensor, not an Attribution" in str(findings)
+    assert "returned Tensor, not an Attribution" in str(findings)
     assert not findings
 
 
 def test_a_model_may_be_refused_in_plain_words_but_not_every_model() -> None:
     findings = check_explainer(Gradient(keep_attention_factor=False))
     assert findings, findings
-    assert "a small transformer is refused (Gradient(keep_attention_factor=False)" in findings.results[0].reason
+    assert "refuses transformer (Gradient(keep_attention_factor=False)" in findings.results[0].reason
     assert "transformer" not in findings.results[1].reason
 
     def choosy(model: Model, batch: Batch, target: Tensor) -> Attribution:
@@ -199,8 +204,8 @@ def test_measures_of_faithfulness_know_the_truth_from_chance_and_from_its_revers
 def test_a_measure_that_points_the_wrong_way_is_found() -> None:
     turned = replace(FAITHFULNESS_MEASURES["aopc_comprehensiveness"], direction="lower")
     assert failed(check_measure(turned)) == {
-        "ranks the truth above random scores",
-        "ranks the truth above the truth turned round",
+        "ranks the true attribution above random scores",
+        "ranks the true attribution above reversed scores",
     }
 
 
@@ -234,7 +239,7 @@ class Own:
 def test_measures_of_others_are_judged_by_their_direction_and_call() -> None:
     assert check_measure(Own()), check_measure(Own())
     blind = check_measure(Sizes())
-    assert "ranks the truth above the truth turned round" in failed(blind)
+    assert "ranks the true attribution above reversed scores" in failed(blind)
     assert str(blind).startswith("Sizes(direction='higher'):")
 
 
@@ -263,3 +268,109 @@ def test_a_bag_of_words_adds_up_what_its_truth_says() -> None:
         assert torch.allclose(total, sign * model(batch).logits[:, 0])
     left_out = LeaveOneOut("logit")(model, batch, torch.ones(2, dtype=torch.int64)).scores
     assert torch.allclose(left_out, model.ground_truth(batch, torch.ones(2)).scores)
+
+
+class FaultyBag(LinearBagOfWords):
+    """A linear bag of words with one fault."""
+
+    fault = ""
+
+    def forward(self, batch: Batch, *, embeddings: Tensor | None = None, attention: Tensor | None = None) -> Trace:
+        if self.fault == "ignores attention":
+            attention = None
+        if self.fault == "changes its weights":
+            self.table.data[6] += 0.1
+        trace = super().forward(batch, embeddings=embeddings, attention=attention)
+        scores = torch.zeros_like(trace.attention) if attention is None else None
+        logits = trace.logits + 0.0
+        if self.fault == "mixes rows":
+            logits = logits + logits.mean()
+        if self.fault == "counts padding":
+            logits = logits + 0.1 * batch.mask.shape[1]
+        weights = trace.attention * 2 if self.fault == "sums to two" else trace.attention
+        return replace(trace, logits=logits, scores=scores, attention=weights)
+
+
+def faulty(fault: str) -> Callable[[int], Model]:
+    def build(seed: int) -> Model:
+        model = FaultyBag.random(BinaryClassification(), seed).double()
+        other = FaultyBag(model.task, model.table.detach(), model.direction)
+        other.fault = fault
+        return other
+
+    return build
+
+
+@pytest.mark.parametrize(
+    ("fault", "laws"),
+    [
+        ("", set()),
+        ("ignores attention", {"attention passed in is used", "gradients reach embeddings and attention"}),
+        ("changes its weights", {"a forward pass leaves no trace"}),
+        ("mixes rows", {"the rest of the batch changes nothing"}),
+        ("counts padding", {"more padding changes nothing", "the rest of the batch changes nothing"}),
+        ("sums to two", {"attention is a distribution over its support"}),
+    ],
+)
+def test_each_fault_of_a_model_is_found(fault: str, laws: set[str]) -> None:
+    report = check_model(faulty(fault), random_texts((5, 3, 7)), lambda batch: batch.content_mask[:, None, None, None])
+    assert laws <= failed(report), report
+    assert bool(report) == (not fault), report
+
+
+def test_a_model_that_cannot_be_built_fails_every_law() -> None:
+    def build(seed: int) -> Model:
+        raise ZeroDivisionError("no seed")
+
+    report = check_model(build, random_texts((5, 3)))
+    assert len(failed(report)) == len(report.results) == 12
+    assert "ZeroDivisionError: no seed" in str(report)
+
+
+@dataclass(frozen=True)
+class TwoWords(Corpus):
+    """Two words a text; `change` puts a fault into the first test example."""
+
+    change: tuple[tuple[str, object], ...] = ()
+
+    @property
+    def name(self) -> str:
+        return "two-words"
+
+    @property
+    def tokenization(self) -> Words:
+        return Words()
+
+    def digest(self, data: Path) -> str:
+        return "two-words"
+
+    def read(self, data: Path) -> Splits:
+        train, dev, test = (
+            tuple(Example(f"{split}-{n}", ("good film",), n % 2, (True, False)) for n in range(3)) for split in SPLITS
+        )
+        if self.change:
+            test = (replace(test[0], **dict(self.change)), *test[1:])  # type: ignore[arg-type]
+        return Splits(BinaryClassification(), ("no", "yes"), train, dev, test)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "law"),
+    [
+        ("uid", "train-0", "uids are unique"),
+        ("label", 2, "labels fit the task"),
+        ("label", None, "labels fit the task"),
+        ("candidates", (1,), "labels fit the task"),
+        ("rationale", (True,), "rationales and ground truth have one entry per word"),
+        ("ground_truth", (1.0, 2.0, 3.0), "rationales and ground truth have one entry per word"),
+    ],
+)
+def test_each_fault_of_a_corpus_is_found(field: str, value: object, law: str) -> None:
+    assert check_corpus(TwoWords(), Path("nowhere"))
+    report = check_corpus(TwoWords(((field, value),)), Path("nowhere"))
+    assert failed(report) == {law}, report
+
+
+def test_a_corpus_that_cannot_be_read_is_reported() -> None:
+    report = check_corpus(SST(), Path("nowhere"))
+    assert [result.law for result in report.results] == ["reads"]
+    assert not report

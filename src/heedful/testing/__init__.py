@@ -1,4 +1,4 @@
-"""Checks for your own methods and measures, and toy models with known attributions."""
+"""Checks for your own methods, measures, models and corpora, and toy models with known attributions."""
 
 import lazy_loader
 

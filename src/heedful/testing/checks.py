@@ -1,22 +1,24 @@
-"""Checks for what others bring: does a method keep the laws of explainers, does a measure know truth from chance?
+"""Checks for your own methods, measures, models and corpora; heedful's own tests run them too.
 
-`check_explainer` and `check_measure` try everything on tiny built-in models, raise nothing, and give back findings in
-plain lines. In a test of one's own a single line is enough: `assert check_explainer(MyMethod())`.
+Each check runs all its laws, raises nothing and returns a `CheckReport` that is true if every law holds. In a test one
+line is enough: `assert check_explainer(MyMethod())`.
 """
 
 from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, is_dataclass
-from types import FunctionType, TracebackType
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, is_dataclass, replace
+from pathlib import Path
+from types import FunctionType
 from typing import Protocol
 
 import numpy as np
 import torch
-from torch import Generator, Tensor
+from safetensors.torch import load, save
+from torch import Generator, Tensor, nn
 
 from heedful.measures.bootstrap import bootstrap_interval
 from heedful.measures.erasure import Direction, FaithfulnessMeasure
@@ -24,19 +26,19 @@ from heedful.models.attentive import Additive, Attentive
 from heedful.models.bag_of_words import VOCAB_SIZE, LinearBagOfWords, random_texts
 from heedful.models.encoders import BiLSTM
 from heedful.models.transformer import TinyTransformer
-from heedful.tasks import BinaryClassification
+from heedful.tasks import BinaryClassification, Regression
 from heedful.trials.faithfulness import FaithfulnessMetric
-from heedful.types import Attribution, Batch, Method, Model, UserError
+from heedful.types import SPLITS, Attribution, Batch, Corpus, Method, Model, Splits, Trace, UserError
 
 TOLERANCE = 1e-5
-"""How far scores may differ, as a share of the largest, between a text alone and in company."""
+"""Largest difference between scores of a text alone and in a batch, relative to the largest score."""
 MAX_FAILURE_POINTS = 6
-"""At so many places at most a model is made to fail."""
+"""Number of module calls at which a model is made to fail."""
 
 
 @dataclass(frozen=True)
 class CheckResult:
-    """One law, whether it was kept, and why that is believed."""
+    """One law, whether it holds, and the evidence."""
 
     law: str
     passed: bool
@@ -48,278 +50,38 @@ class CheckResult:
 
 @dataclass(frozen=True, repr=False)
 class CheckReport:
-    """All findings about one method or measure; true where every law was kept."""
+    """The results of all laws; true if every law holds."""
 
     name: str
     results: tuple[CheckResult, ...]
 
     @property
     def passed(self) -> bool:
-        """Whether every law was kept."""
-        return all(finding.passed for finding in self.results)
+        """Whether every law holds."""
+        return all(result.passed for result in self.results)
 
     def __bool__(self) -> bool:
         return self.passed
 
     def __str__(self) -> str:
-        return "\n".join((f"{self.name}:", *(f"  {finding}" for finding in self.results)))
+        return "\n".join((f"{self.name}:", *(f"  {result}" for result in self.results)))
 
-    # pytest prints the repr of what was asserted: the lines are what its reader needs.
+    # pytest prints the repr of an asserted value.
     __repr__ = __str__
 
 
-class AttributionMeasure(Protocol):
-    """A measure of faithfulness: one number per text for an explanation of a model, and which numbers are better."""
-
-    @property
-    def direction(self) -> Direction:
-        """Which numbers are better: "higher" or "lower"."""
-        ...
-
-    def __call__(self, model: Model, batch: Batch, target: Tensor, attribution: Attribution) -> Tensor:
-        """Numbers `[batch]`, NaN where undefined, for scores of the outputs `target` `[batch]`."""
-        ...
+def _run_law(law: str, evidence: str, check: Callable[..., Iterable[str]], *arguments: object) -> CheckResult:
+    """The result of a law whose check lists problems; an exception is a problem."""
+    try:
+        found = list(check(*arguments))
+    except Exception as error:  # noqa: BLE001 - the code under check may raise anything
+        found = [_first_line(error)]
+    return CheckResult(law, not found, "; ".join(found) or evidence)
 
 
-@dataclass(frozen=True)
-class _Case:
-    """A fresh model with texts to explain."""
-
-    model: Model
-    batch: Batch
-    target: Tensor
-
-
-def _build_bag() -> Model:
-    return LinearBagOfWords.random(BinaryClassification())
-
-
-def _build_bilstm() -> Model:
-    generator = Generator().manual_seed(0)
-    table = torch.randn(VOCAB_SIZE, 5, generator=generator)
-    return Attentive(BiLSTM(3), Additive()).build(BinaryClassification(), table, generator)
-
-
-def _build_transformer() -> Model:
-    plan = TinyTransformer("bert", vocab_size=VOCAB_SIZE)
-    return plan.build(BinaryClassification(), None, Generator().manual_seed(0))
-
-
-BAG_OF_WORDS = "a bag of words"
-_MODEL_BUILDERS: dict[str, Callable[[], Model]] = {
-    BAG_OF_WORDS: _build_bag,
-    "a small BiLSTM": _build_bilstm,
-    "a small transformer": _build_transformer,
-}
-
-
-def _make_case(name: str) -> _Case:
-    return _Case(_MODEL_BUILDERS[name]().eval(), random_texts((5, 3, 7)), torch.tensor([0, 1, 1]))
-
-
-class _CaughtError:
-    """Lets other people's code fail: the error is kept as a plain line, and the check goes on."""
-
-    error: str = ""
-    is_user_error: bool = False
-
-    def __enter__(self) -> _CaughtError:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
-        if not isinstance(error, Exception):
-            return False
-        first = (str(error).strip().splitlines() or [""])[0]
-        self.is_user_error = isinstance(error, UserError)
-        self.error = first if self.is_user_error else f"{type(error).__name__}: {first}"
-        return True
-
-
-Law = Callable[[Method, _Case], str]
-"""Says what is wrong with a method on a case; nothing where all is well."""
-
-
-def check_explainer(method: Method) -> CheckReport:
-    """Whether a method keeps the laws of explainers, on three tiny models.
-
-    A model that the method refuses by a `UserError` is left out; a method that refuses all of them fails.
-
-    >>> from heedful.attributions.attention import RawAttention
-    >>> check_explainer(RawAttention()).passed
-    True
-    """
-    runs, usable = _check_runs(method)
-    laws = [_check_law(method, words, law, usable) for words, law in _LAWS.items() if usable]
-    if BAG_OF_WORDS in usable:
-        laws.append(_check_law(method, "positive scores speak for the target", _check_sign, [BAG_OF_WORDS]))
-    return CheckReport(_display_name(method), (runs, *laws))
-
-
-def _check_runs(method: Method) -> tuple[CheckResult, list[str]]:
-    usable, told, broken = [], [], False
-    for name in _MODEL_BUILDERS:
-        case = _make_case(name)
-        with _CaughtError() as watched:
-            found = method(case.model, case.batch, case.target)
-            if not isinstance(found, Attribution):
-                raise TypeError(f"gave {type(found).__name__}, not an Attribution")
-            usable.append(name)
-        if watched.error:
-            told.append(f"{name} {'is refused' if watched.is_user_error else 'breaks it'} ({watched.error})")
-        broken |= bool(watched.error) and not watched.is_user_error
-    told += [f"works on {', '.join(usable)}"] if usable else ["works on no model"]
-    return CheckResult("runs", bool(usable) and not broken, "; ".join(told)), usable
-
-
-def _check_law(method: Method, words: str, law: Law, names: Iterable[str]) -> CheckResult:
-    wrong = []
-    for name in names:
-        with _CaughtError() as watched:
-            problem = law(method, _make_case(name))
-            wrong += [f"{name}: {problem}"] if problem else []
-        wrong += [f"{name}: {watched.error}"] if watched.error else []
-    return CheckResult(
-        words, not wrong, "; ".join(wrong) or (f"on {', '.join(names)}" if names else "nothing to try it on")
-    )
-
-
-def _check_finite(method: Method, case: _Case) -> str:
-    scores = method(case.model, case.batch, case.target).scores
-    if scores.shape != case.batch.mask.shape:
-        return f"scores have the shape {tuple(scores.shape)}, the texts {tuple(case.batch.mask.shape)}"
-    bad = int((~torch.isfinite(scores)).sum())
-    return f"{bad} scores are no finite numbers" if bad else ""
-
-
-def _check_zero_off_content(method: Method, case: _Case) -> str:
-    found = method(case.model, case.batch, case.target)
-    if not torch.equal(found.mask, case.batch.content_mask):
-        return "the mask is not batch.scored"
-    off = int((found.scores[~case.batch.content_mask] != 0).sum())
-    return f"{off} special symbols or padding units have a score" if off else ""
-
-
-def _check_deterministic(method: Method, case: _Case) -> str:
-    scores = []
-    with torch.random.fork_rng():
-        for seed in (1, 2):
-            # Not by the generators of the process: a method draws from its own seed and the text's uid.
-            torch.default_generator.manual_seed(seed)
-            scores.append(method(case.model, case.batch, case.target).scores)
-    return (
-        ""
-        if torch.equal(scores[0], scores[1])
-        else f"scores differ by up to {_max_difference(scores[0], scores[1]):.2g}"
-    )
-
-
-def _check_batch_invariance(method: Method, case: _Case) -> str:
-    together = method(case.model, case.batch, case.target).scores
-    largest = max(float(together.abs().max()), torch.finfo(torch.float32).tiny)
-    for row in range(len(case.batch)):
-        index = torch.tensor([row])
-        alone = method(case.model, case.batch.rows(index), case.target[index]).scores[0]
-        gap = _max_difference(alone, together[row, : len(alone)]) / largest
-        if not gap <= TOLERANCE:
-            return (
-                f"{case.batch.uids[row]} has other scores alone than beside longer texts, by {gap:.2g} of the largest"
-            )
-    return ""
-
-
-def _check_model_unchanged(method: Method, case: _Case) -> str:
-    before = _model_state(case.model)
-    method(case.model, case.batch, case.target)
-    return _describe_changes(before, _model_state(case.model), "")
-
-
-def _check_model_unchanged_after_error(method: Method, case: _Case) -> str:
-    """The model fails at some of all the calls of its modules that a run makes, each time a fresh copy of it."""
-    with _fail_at_call(None, copy.deepcopy(case.model)) as (model, calls):
-        method(model, case.batch, case.target)
-    # A method that reads nothing has one try, at which nothing fails.
-    for place in sorted(
-        {1 + round(step * max(0, len(calls) - 1) / (MAX_FAILURE_POINTS - 1)) for step in range(MAX_FAILURE_POINTS)}
-    ):
-        with _fail_at_call(place, copy.deepcopy(case.model)) as (model, _):
-            before = _model_state(model)
-            with _CaughtError():
-                method(model, case.batch, case.target)
-            if problem := _describe_changes(
-                before, _model_state(model), f" after an error in call {place} of {len(calls)}"
-            ):
-                return problem
-    return ""
-
-
-@contextmanager
-def _fail_at_call(place: int | None, model: Model) -> Iterator[tuple[Model, list[None]]]:
-    """The model, whose modules' call with this number fails; and a list that grows with each call."""
-    calls: list[None] = []
-
-    def stop(*_: object) -> None:
-        calls.append(None)
-        if len(calls) == place:
-            raise RuntimeError("stopped on purpose")
-
-    for module in model.modules():
-        module.register_forward_hook(stop)
-    yield model, calls
-
-
-def _check_sign(method: Method, case: _Case) -> str:
-    """Only where a method gives negative scores at all: others tell sizes, which have no direction."""
-    assert isinstance(case.model, LinearBagOfWords)
-    found = [(torch.full((3,), label), case.batch) for label in (0, 1)]
-    pairs = [(method(case.model, batch, target), case.model.ground_truth(batch, target)) for target, batch in found]
-    if not any(bool((ours.scores < 0).any()) for ours, _ in pairs):
-        return ""
-    wrong = sum(int((ours.scores.sign() * true.scores.sign() < 0).sum()) for ours, true in pairs)
-    every = sum(int(true.mask.sum()) for _, true in pairs)
-    return f"{wrong} of {every} scores have the wrong sign: positive is what speaks for the target" if wrong else ""
-
-
-_LAWS: dict[str, Law] = {
-    "scores are finite numbers, one per unit": _check_finite,
-    "special symbols and padding score zero": _check_zero_off_content,
-    "the same call gives the same scores": _check_deterministic,
-    "padding and company change nothing": _check_batch_invariance,
-    "the model is left as it was": _check_model_unchanged,
-    "the model is left as it was when it fails": _check_model_unchanged_after_error,
-}
-
-
-def _model_state(model: Model) -> dict[str, object]:
-    """All that a method must leave as it was, in forms that can be compared."""
-    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-    return {
-        "weights": {name: value.clone() for name, value in model.state_dict().items()},
-        "the mode": [module.training for module in model.modules()],
-        "hooks": [len(vars(module)[kind]) for module in model.modules() for kind in hooks],
-        "gradients": {name: each.grad for name, each in model.named_parameters() if each.grad is not None},
-        "requires_grad": [each.requires_grad for each in model.parameters()],
-        "torch's random state": {"state": torch.get_rng_state()},
-        "Python's random state": random.getstate(),
-        "NumPy's random state": str(np.random.get_state()),  # noqa: NPY002 - looked at, not drawn from
-        "whether gradients are kept": torch.is_grad_enabled(),
-    }
-
-
-def _describe_changes(before: dict[str, object], after: dict[str, object], when: str) -> str:
-    wrong = [name for name in before if not _is_equal(before[name], after[name])]
-    return f"{', '.join(wrong)} changed{when}" if wrong else ""
-
-
-def _is_equal(one: object, other: object) -> bool:
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
-    return one == other
-
-
-def _max_difference(one: Tensor, other: Tensor) -> float:
-    return float((one.double() - other.double()).abs().max())
+def _first_line(error: Exception) -> str:
+    line = (str(error).strip().splitlines() or [""])[0]
+    return line if isinstance(error, UserError) else f"{type(error).__name__}: {line}"
 
 
 def _display_name(thing: object) -> str:
@@ -328,46 +90,556 @@ def _display_name(thing: object) -> str:
     return repr(thing) if is_dataclass(thing) else type(thing).__name__
 
 
+@dataclass(frozen=True)
+class _Case:
+    """A model with texts and targets to explain."""
+
+    model: Model
+    batch: Batch
+    target: Tensor
+
+
+ExplainerLaw = Callable[[Method, _Case], Iterator[str]]
+"""The problems of a method on a case."""
+
+
+def _toy_cases() -> dict[str, tuple[Model, Batch]]:
+    task, generator = BinaryClassification(), Generator().manual_seed(0)
+    table = torch.randn(VOCAB_SIZE, 5, generator=generator)
+    transformer = TinyTransformer("bert", vocab_size=VOCAB_SIZE)
+    models: dict[str, Model] = {
+        "bag of words": LinearBagOfWords.random(task),
+        "BiLSTM": Attentive(BiLSTM(3), Additive()).build(task, table, generator),
+        "transformer": transformer.build(task, None, Generator().manual_seed(0)),
+    }
+    return {name: (model.eval(), random_texts((5, 3, 7))) for name, model in models.items()}
+
+
+def check_explainer(method: Method, cases: Mapping[str, tuple[Model, Batch]] | None = None) -> CheckReport:
+    """Check that a method obeys the laws of attributions.
+
+    A model that the method refuses by a `UserError` is left out; a method that refuses all of them fails.
+
+    Args:
+        cases: models by name, each with a batch that it reads; None takes three toy models.
+
+    >>> from heedful.attributions.attention import RawAttention
+    >>> check_explainer(RawAttention()).passed
+    True
+    """
+    chosen = _toy_cases() if cases is None else cases
+
+    def case(name: str) -> _Case:
+        model, batch = chosen[name]
+        return _Case(copy.deepcopy(model), batch, torch.arange(1, len(batch) + 1) // 2 % 2)
+
+    def on_each(check: ExplainerLaw, names: list[str]) -> Iterator[str]:
+        for name in names:
+            # A fresh copy of the model: a method that breaks one law must not fail the next for the same reason.
+            result = _run_law("", "", check, method, case(name))
+            yield from () if result.passed else (f"{name}: {result.reason}",)
+
+    runs, usable = _check_runs(method, {name: case(name) for name in chosen})
+    results, evidence = [runs], f"on {', '.join(usable)}"
+    if usable:
+        results += [_run_law(law, evidence, on_each, check, usable) for law, check in _EXPLAINER_LAWS.items()]
+    linear = [name for name in usable if isinstance(chosen[name][0], LinearBagOfWords)]
+    if linear:
+        results.append(_run_law("positive scores support the target", evidence, on_each, _check_sign, linear))
+    return CheckReport(_display_name(method), tuple(results))
+
+
+def _check_runs(method: Method, cases: Mapping[str, _Case]) -> tuple[CheckResult, list[str]]:
+    usable, refused, broken = [], [], []
+    for name, case in cases.items():
+        try:
+            found: object = method(case.model, case.batch, case.target)
+            if not isinstance(found, Attribution):
+                raise TypeError(f"returned {type(found).__name__}, not an Attribution")
+            usable.append(name)
+        except UserError as error:
+            refused.append(f"refuses {name} ({error})")
+        except Exception as error:  # noqa: BLE001 - the code under check may raise anything
+            broken.append(f"fails on {name} ({_first_line(error)})")
+    works = f"works on {', '.join(usable)}" if usable else "works on no model"
+    return CheckResult("runs", bool(usable) and not broken, "; ".join((*refused, *broken, works))), usable
+
+
+def _check_finite(method: Method, case: _Case) -> Iterator[str]:
+    scores = method(case.model, case.batch, case.target).scores
+    if scores.shape != case.batch.mask.shape:
+        yield f"scores have shape {tuple(scores.shape)}, the texts {tuple(case.batch.mask.shape)}"
+    elif not torch.isfinite(scores).all():
+        yield f"{int((~torch.isfinite(scores)).sum())} scores are not finite"
+
+
+def _check_zero_elsewhere(method: Method, case: _Case) -> Iterator[str]:
+    attribution = method(case.model, case.batch, case.target)
+    if not _scores_special_tokens(method) and not torch.equal(attribution.mask, case.batch.content_mask):
+        yield "the mask is not batch.content_mask"
+    off = int((attribution.scores[~attribution.mask] != 0).sum())
+    if off:
+        yield f"{off} special tokens or padding positions have a score"
+
+
+def _scores_special_tokens(method: Method) -> bool:
+    return is_dataclass(method) and vars(method).get("special_tokens") is True
+
+
+def _check_deterministic(method: Method, case: _Case) -> Iterator[str]:
+    scores = []
+    with torch.random.fork_rng():
+        for seed in (1, 2):
+            torch.default_generator.manual_seed(seed)
+            scores.append(method(case.model, case.batch, case.target).scores)
+    if not torch.equal(*scores):
+        yield f"scores differ by up to {_max_difference(*scores):.2g}"
+
+
+def _check_batch_invariance(method: Method, case: _Case) -> Iterator[str]:
+    together = method(case.model, case.batch, case.target).scores
+    largest = max(float(together.abs().max()), torch.finfo(torch.float32).tiny)
+    for row in range(len(case.batch)):
+        index = torch.tensor([row])
+        alone = method(case.model, case.batch.rows(index), case.target[index]).scores[0]
+        difference = _max_difference(alone, together[row, : len(alone)]) / largest
+        if not difference <= TOLERANCE:
+            yield f"scores of {case.batch.uids[row]} alone and in a batch differ by {difference:.2g} of the largest"
+            return
+
+
+def _check_model_unchanged(method: Method, case: _Case) -> Iterator[str]:
+    before = _model_state(case.model)
+    method(case.model, case.batch, case.target)
+    yield from _changes(before, _model_state(case.model))
+
+
+def _check_model_unchanged_after_error(method: Method, case: _Case) -> Iterator[str]:
+    """Fresh copies of the model fail at some of the module calls that a run makes."""
+    with _failing_at(copy.deepcopy(case.model), None) as (model, calls):
+        method(model, case.batch, case.target)
+    steps = torch.linspace(1, max(1, len(calls)), MAX_FAILURE_POINTS).round().long().tolist()
+    for call in sorted(set(steps)):
+        with _failing_at(copy.deepcopy(case.model), call) as (model, _):
+            before = _model_state(model)
+            with suppress(Exception):
+                method(model, case.batch, case.target)
+            problems = [f"{change} after an error in call {call}" for change in _changes(before, _model_state(model))]
+        if problems:
+            yield from problems
+            return
+
+
+@contextmanager
+def _failing_at(model: Model, call: int | None) -> Iterator[tuple[Model, list[None]]]:
+    """The model, of whose module calls this one fails, and a list that grows with each call."""
+    calls: list[None] = []
+
+    def count(*_: object) -> None:
+        calls.append(None)
+        if len(calls) == call:
+            raise RuntimeError("failed by check_explainer")
+
+    for module in model.modules():
+        module.register_forward_hook(count)
+    yield model, calls
+
+
+def _check_sign(method: Method, case: _Case) -> Iterator[str]:
+    """Only for methods with negative scores: others give magnitudes."""
+    assert isinstance(case.model, LinearBagOfWords)
+    wrong = negative = 0
+    for label in (0, 1):
+        target = torch.full((len(case.batch),), label)
+        scores = method(case.model, case.batch, target).scores
+        truth = case.model.ground_truth(case.batch, target).scores
+        wrong += int((scores.sign() * truth.sign() < 0).sum())
+        negative += int((scores < 0).sum())
+    if wrong and negative:
+        yield f"{wrong} scores have the wrong sign"
+
+
+_EXPLAINER_LAWS: dict[str, ExplainerLaw] = {
+    "scores are finite, one per token": _check_finite,
+    "special tokens and padding score zero": _check_zero_elsewhere,
+    "repeated calls give equal scores": _check_deterministic,
+    "the rest of the batch and padding change nothing": _check_batch_invariance,
+    "the model is unchanged": _check_model_unchanged,
+    "the model is unchanged after an error": _check_model_unchanged_after_error,
+}
+
+
+def _model_state(model: Model) -> dict[str, object]:
+    """What a method or a forward pass must leave unchanged, in comparable form."""
+    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    return {
+        "weights": {name: value.clone() for name, value in model.state_dict().items()},
+        "training mode": [module.training for module in model.modules()],
+        "hooks": [len(vars(module)[kind]) for module in model.modules() for kind in hooks],
+        "attributes": [sorted(vars(module)) for module in model.modules()],
+        "gradients": {name: each.grad for name, each in model.named_parameters() if each.grad is not None},
+        "requires_grad": [each.requires_grad for each in model.parameters()],
+        "torch's random state": {"state": torch.get_rng_state()},
+        "Python's random state": random.getstate(),
+        "NumPy's random state": str(np.random.get_state()),  # noqa: NPY002 - read, not drawn from
+        "grad mode": (torch.is_grad_enabled(), torch.is_inference_mode_enabled()),
+    }
+
+
+def _changes(before: dict[str, object], after: dict[str, object]) -> Iterator[str]:
+    for name, one in before.items():
+        other = after[name]
+        if isinstance(one, dict) and isinstance(other, dict):
+            equal = one.keys() == other.keys() and all(torch.equal(one[key], other[key]) for key in one)
+        else:
+            equal = one == other
+        if not equal:
+            yield f"{name} changed"
+
+
+def _max_difference(one: Tensor, other: Tensor) -> float:
+    return float((one.double() - other.double()).abs().max())
+
+
+class AttributionMeasure(Protocol):
+    """A faithfulness measure: one number per text for an attribution of a model."""
+
+    @property
+    def direction(self) -> Direction:
+        """Whether "higher" or "lower" numbers are better."""
+        ...
+
+    def __call__(self, model: Model, batch: Batch, target: Tensor, attribution: Attribution) -> Tensor:
+        """Numbers `[batch]`, NaN where undefined, for an attribution of the outputs `target` `[batch]`."""
+        ...
+
+
 def check_measure(measure: FaithfulnessMeasure | AttributionMeasure) -> CheckReport:
-    """Whether a measure ranks the truth above random scores and above the truth turned round, on an additive model.
+    """Check that a measure ranks the true attribution above random and above reversed scores, on a linear model.
 
-    Forty texts of a linear bag of words, explained for the class that it predicts; a difference counts where its 95 %
-    interval, from resampled texts, leaves zero out.
+    Forty texts of a linear bag of words are explained for the predicted class; the true attribution must be better by a
+    95 % bootstrap interval that excludes zero.
 
-    >>> from heedful.measures.erasure import MEASURES
-    >>> print(check_measure(MEASURES["aopc_comprehensiveness"]).passed)
+    >>> from heedful.measures.erasure import FAITHFULNESS_MEASURES
+    >>> check_measure(FAITHFULNESS_MEASURES["aopc_comprehensiveness"]).passed
     True
     """
     judge: AttributionMeasure = FaithfulnessMetric(measure) if isinstance(measure, FaithfulnessMeasure) else measure
     name = measure.name if isinstance(measure, FaithfulnessMeasure) else _display_name(measure)
-    with _CaughtError() as watched:
-        return CheckReport(name, tuple(_check_ranking(judge)))
-    return CheckReport(name, (CheckResult("runs", passed=False, reason=watched.error),))
+    try:
+        return CheckReport(name, tuple(_ranking_results(judge)))
+    except Exception as error:  # noqa: BLE001 - the code under check may raise anything
+        return CheckReport(name, (CheckResult("runs", passed=False, reason=_first_line(error)),))
 
 
-def _check_ranking(judge: AttributionMeasure) -> Iterator[CheckResult]:
+def _ranking_results(judge: AttributionMeasure) -> Iterator[CheckResult]:
     model, batch = LinearBagOfWords.random(BinaryClassification()).eval(), random_texts(range(5, 45), seed=1)
     target = (model(batch).logits.detach()[:, 0] > 0).long()
     truth = model.ground_truth(batch, target)
-    drawn = torch.randn(truth.scores.shape, generator=Generator().manual_seed(2), dtype=torch.float64)
-    rivals = {"random scores": drawn * truth.mask, "the truth turned round": -truth.scores}
-    right = judge(model, batch, target, truth)
+    noise = torch.randn(truth.scores.shape, generator=Generator().manual_seed(2), dtype=torch.float64)
+    right = judge(model, batch, target, truth).double()
     shaped = right.shape == (len(batch),)
-    told = f"{int(torch.isfinite(right).sum())} of {len(batch)} texts" if shaped else f"shape {tuple(right.shape)}"
-    yield CheckResult("gives a number for each text", shaped and bool(torch.isfinite(right).all()), told)
+    reason = f"{int(torch.isfinite(right).sum())} of {len(batch)} texts" if shaped else f"shape {tuple(right.shape)}"
+    yield CheckResult("gives a number for each text", shaped and bool(torch.isfinite(right).all()), reason)
     if not shaped:
         return
-    for name, scores in rivals.items():
-        wrong = judge(model, batch, target, Attribution(scores, truth.mask))
-        yield _compare_with_control(judge.direction, right.double(), wrong.double(), name)
+    for name, scores in {"random scores": noise * truth.mask, "reversed scores": -truth.scores}.items():
+        wrong = judge(model, batch, target, Attribution(scores, truth.mask)).double()
+        yield _compare(judge.direction, right, wrong, f"ranks the true attribution above {name}")
 
 
-def _compare_with_control(direction: Direction, right: Tensor, wrong: Tensor, name: str) -> CheckResult:
-    law, both = f"ranks the truth above {name}", torch.isfinite(right) & torch.isfinite(wrong)
+def _compare(direction: Direction, right: Tensor, wrong: Tensor, law: str) -> CheckResult:
+    both = torch.isfinite(right) & torch.isfinite(wrong)
     if int(both.sum()) < 2:
-        return CheckResult(law, passed=False, reason="it is undefined for nearly every text")
-    sign = 1.0 if direction == "higher" else -1.0
-    generator = Generator().manual_seed(0)
-    interval = bootstrap_interval(sign * (right[both] - wrong[both]), generator=generator)
-    means = f"mean {float(right[both].mean()):.3f} against {float(wrong[both].mean()):.3f}, {direction} is better"
+        return CheckResult(law, passed=False, reason="undefined for nearly every text")
+    right, wrong = right[both], wrong[both]
+    gain = right - wrong if direction == "higher" else wrong - right
+    interval = bootstrap_interval(gain, generator=Generator().manual_seed(0))
+    means = f"mean {float(right.mean()):.3f} against {float(wrong.mean()):.3f}, {direction} is better"
     return CheckResult(law, interval.low > 0, f"{means}; better by {interval.low:.3f} to {interval.high:.3f}")
+
+
+Build = Callable[[int], Model]
+"""Builds a model from a seed: equal seeds give equal weights, other seeds other weights."""
+ModelLaw = Callable[[Build, Batch, Tensor], Iterator[str]]
+"""The problems of the models that a function builds, on a batch, with the support of their attention."""
+
+
+def check_model(build: Build, batch: Batch, support: Callable[[Batch], Tensor] | None = None) -> CheckReport:
+    """Check that a model obeys the laws that methods and trials rely on; best in float64.
+
+    Args:
+        build: a model from a seed: equal seeds give equal weights, other seeds other weights.
+        batch: at least two rows of unequal length.
+        support: the units that attention may attend to, broadcastable to `[batch layer head query unit]`; None means
+            all real tokens.
+    """
+    laws = _MODEL_LAWS if batch.inputs.dim() > 2 else _MODEL_LAWS | _PADDING_LAWS
+    where = batch.mask[:, None, None, None] if support is None else support(batch)
+    evidence = f"on {len(batch)} examples"
+    results = tuple(_run_law(law, evidence, check, build, batch, where) for law, check in laws.items())
+    return CheckReport(getattr(build, "__name__", "model"), results)
+
+
+def pad_batch(batch: Batch, columns: int, token_id: int | None = None) -> Batch:
+    """The batch with more columns of padding; `token_id` stands on all padding instead of the pad token."""
+
+    def wider(tensor: Tensor, value: int) -> Tensor:
+        return nn.functional.pad(tensor, (0, columns), value=value)
+
+    mask = wider(batch.mask, 0)
+    inputs = wider(batch.inputs, batch.pad_id)
+    inputs = inputs if token_id is None else inputs.masked_fill(~mask, token_id)
+    return replace(batch, inputs=inputs, mask=mask, segments=wider(batch.segments, 0), words=wider(batch.words, -1))
+
+
+def trace_differences(actual: Trace, expected: Trace, mask: Tensor) -> Iterator[str]:
+    """Fields in which two traces differ on the real tokens of `mask` `[batch unit]`, whatever padding they have."""
+    units = mask.shape[1]
+    for name, one, other in (
+        ("embeddings", actual.embeddings[:, :units][mask], expected.embeddings[:, :units][mask]),
+        ("hidden", actual.hidden[:, :units][mask], expected.hidden[:, :units][mask]),
+        ("attention", _real_attention(actual.attention, mask), _real_attention(expected.attention, mask)),
+        ("logits", actual.logits, expected.logits),
+    ):
+        if not _close(one, other):
+            yield f"{name} differ"
+
+
+def _real_attention(attention: Tensor, mask: Tensor) -> Tensor:
+    """Attention on the unit axis of `mask`; rows whose query is padding become zero."""
+    units = mask.shape[1]
+    if attention.shape[3] != attention.shape[4]:
+        return attention[..., :units]
+    return attention[:, :, :, :units, :units] * mask[:, None, None, :, None]
+
+
+def _close(actual: Tensor, expected: Tensor) -> bool:
+    """Equal to 1e-8 in float64 and 1e-5 in float32."""
+    tolerance = 1e-8 if expected.dtype == torch.float64 else 1e-5
+    return actual.shape == expected.shape and torch.allclose(actual, expected, rtol=tolerance, atol=tolerance)
+
+
+def _weighted_sum(trace: Trace) -> Tensor:
+    """A scalar that depends on every finite logit, each with another weight."""
+    weights = torch.arange(1, trace.logits.shape[1] + 1, dtype=trace.logits.dtype)
+    return torch.where(torch.isfinite(trace.logits), trace.logits, 0.0).mul(weights).sum()
+
+
+def _check_round_trip(build: Build, batch: Batch, support: Tensor) -> Iterator[str]:
+    model = build(1).eval()
+    own = model(batch)
+    for name, trace in (
+        ("embeddings", model(batch, embeddings=own.embeddings)),
+        ("attention", model(batch, attention=own.attention)),
+        ("both", model(batch, embeddings=own.embeddings, attention=own.attention)),
+    ):
+        yield from (f"{name} passed in: {problem}" for problem in trace_differences(trace, own, batch.mask))
+
+
+def _check_given_attention(build: Build, batch: Batch, support: Tensor) -> Iterator[str]:
+    model = build(1).eval()
+    own = model(batch)
+    if own.scores is None or own.scores.shape != own.attention.shape:
+        yield "scores are missing or have another shape than attention"
+    draw = torch.rand(own.attention.shape, generator=Generator().manual_seed(7), dtype=own.attention.dtype)
+    weights = (draw + 0.1) * support
+    weights = weights / weights.sum(-1, keepdim=True)
+    trace = model(batch, attention=weights)
+    if trace.scores is not None or not torch.equal(trace.attention, weights):
+        yield "the trace does not hold the attention passed in, without scores"
+    if torch.allclose(trace.logits, own.logits):
+        yield "other attention does not change the logits"
+
+
+def _check_given_embeddings(build: Build, batch: Batch, support: Tensor) -> Iterator[str]:
+    model = build(1).eval()
+    own = model(batch)
+    other = own.embeddings.flip(2) * 0.5
+    trace = model(batch, embeddings=other)
+    if not torch.equal(trace.embeddings, other):
+        yield "the trace does not hold the embeddings passed in"
+    if torch.allclose(trace.logits, own.logits):
+        yield "other embeddings do not change the logits"
+
+
+def _check_attention(build: Build, batch: Batch, support: Tensor) -> Iterator[str]:
+    attention = build(1).eval()(batch).attention
+    if attention.dim() != 5:
+        yield f"attention has {attention.dim()} axes, not batch, layer, head, query, unit"
+        return
+    if bool((attention < 0).any()):
+        yield "attention is negative"
+    if int(torch.count_nonzero(attention[~support.expand_as(attention)])):
+        yield "attention is not zero off its support"
+    total = torch.ones_like(attention[..., 0])
+    if attention.shape[3] == batch.mask.shape[1]:
+        total = total * batch.mask[:, None, None, :]
+    if not _close(attention.sum(-1), total):
+        yield "rows of attention do not sum to 1"
+
+
+def _check_rows_alone(build: Build, batch: Batch, support: Tensor) -> Iterator[str]:
+    model = build(1).eval()
+    whole = model(batch)
+    for row in range(len(batch)):
+        alone = batch.rows(torch.tensor([row]))
+        one = slice(row, row + 1)
+        picked = Trace(whole.embeddings[one], whole.hidden[one], whole.attention[one], whole.logits[one])
+        differences = trace_differences(picked, model(alone), alone.mask)
+        yield from (f"{problem} between {batch.uids[row]} alone and in a batch" for problem in differences)
+
+
+def _check_row_order(build: Build, batch: Batch, support: Tensor) -> Iterator[str]:
+    model = build(1).eval()
+    order = torch.arange(len(batch) - 1, -1, -1)
+    straight, reverse = model(batch), model(batch.rows(order))
+    picked = Trace(
+        straight.embeddings[order], straight.hidden[order], straight.attention[order], straight.logits[order]
+    )
+    yield from trace_differences(reverse, picked, batch.mask[order])
+
+
+def _check_gradients(build: Build, batch: Batch, support: Tensor) -> Iterator[str]:
+    model = build(1).eval()
+    own = model(batch)
+    embeddings = own.embeddings.detach().requires_grad_()
+    (slopes,) = torch.autograd.grad(_weighted_sum(model(batch, embeddings=embeddings)), embeddings)
+    if not bool((slopes.abs().sum((1, 2)) > 0).all()):
+        yield "no gradient reaches the embeddings of some row"
+    if int(torch.count_nonzero(slopes[~batch.mask])):
+        yield "a gradient reaches padding"
+    attention = own.attention.detach().requires_grad_()
+    (slopes,) = torch.autograd.grad(_weighted_sum(model(batch, attention=attention)), attention)
+    if not bool((slopes.abs().sum((2, 3, 4)) > 0).all()):
+        yield "no gradient reaches the attention of some layer"
+
+
+def _check_saving(build: Build, batch: Batch, support: Tensor) -> Iterator[str]:
+    model, other = build(1).eval(), build(2).eval()
+    expected = model(batch).logits
+    if torch.equal(other(batch).logits, expected):
+        yield "models of two seeds are equal"
+    other.load_state_dict(load(save({name: each.contiguous() for name, each in model.state_dict().items()})))
+    if not torch.equal(other(batch).logits, expected):
+        yield "logits differ after saving and loading the weights"
+
+
+def _check_seed(build: Build, batch: Batch, support: Tensor) -> Iterator[str]:
+    before = torch.get_rng_state()
+    first, second = build(1).eval(), build(1).eval()
+    if not torch.equal(torch.get_rng_state(), before):
+        yield "building changes torch's random state"
+    if not torch.equal(first(batch).logits, second(batch).logits):
+        yield "equal seeds give other weights"
+
+
+def _check_forward_pass(build: Build, batch: Batch, support: Tensor) -> Iterator[str]:
+    model = build(1).eval()
+    before, inputs, mask = _model_state(model), batch.inputs.clone(), batch.mask.clone()
+    first, second = model(batch), model(batch)
+    if not torch.equal(first.logits, second.logits):
+        yield "logits differ between two calls"
+    yield from _changes(before, _model_state(model))
+    if not (torch.equal(batch.inputs, inputs) and torch.equal(batch.mask, mask)):
+        yield "the batch changed"
+
+
+def _check_more_padding(build: Build, batch: Batch, support: Tensor) -> Iterator[str]:
+    model = build(1).eval()
+    wide = pad_batch(batch, 3)
+    trace = model(wide)
+    yield from trace_differences(trace, model(batch), batch.mask)
+    if trace.attention.shape[-1] != wide.mask.shape[1]:
+        yield "attention does not cover the padding"
+
+
+def _check_padding_ids(build: Build, batch: Batch, support: Tensor) -> Iterator[str]:
+    model = build(1).eval()
+    token_id = int(batch.inputs[batch.content_mask].max())
+    yield from trace_differences(model(pad_batch(batch, 2, token_id)), model(pad_batch(batch, 2)), batch.mask)
+
+
+_MODEL_LAWS: dict[str, ModelLaw] = {
+    "embeddings and attention can be passed back in": _check_round_trip,
+    "attention passed in is used": _check_given_attention,
+    "embeddings passed in are used": _check_given_embeddings,
+    "attention is a distribution over its support": _check_attention,
+    "the rest of the batch changes nothing": _check_rows_alone,
+    "the order of rows changes nothing": _check_row_order,
+    "gradients reach embeddings and attention": _check_gradients,
+    "weights can be saved as safetensors": _check_saving,
+    "the seed determines the weights": _check_seed,
+    "a forward pass leaves no trace": _check_forward_pass,
+}
+_PADDING_LAWS: dict[str, ModelLaw] = {
+    "more padding changes nothing": _check_more_padding,
+    "ids under padding change nothing": _check_padding_ids,
+}
+
+
+def check_corpus(corpus: Corpus, data: Path) -> CheckReport:
+    """Check that a corpus obeys the laws that training and trials rely on.
+
+    Args:
+        data: the folder that the corpus is read from.
+    """
+    try:
+        splits = corpus.read(data)
+    except Exception as error:  # noqa: BLE001 - the code under check may raise anything
+        return CheckReport(corpus.name, (CheckResult("reads", passed=False, reason=_first_line(error)),))
+    sizes = ", ".join(f"{len(splits[split])} {split}" for split in SPLITS)
+
+    results = [_run_law(law, sizes, check, splits) for law, check in _CORPUS_LAWS.items()]
+    results.append(_run_law("reading again gives the same examples", sizes, _check_repeated, corpus, data, splits))
+    return CheckReport(corpus.name, tuple(results))
+
+
+def _check_repeated(corpus: Corpus, data: Path, splits: Splits) -> Iterator[str]:
+    if corpus.digest(data) != corpus.digest(data):
+        yield "two digests of the same data differ"
+    again = corpus.read(data)
+    if any([each.uid for each in again[split]] != [each.uid for each in splits[split]] for split in SPLITS):
+        yield "the uids or their order differ"
+
+
+def _check_splits(splits: Splits) -> Iterator[str]:
+    yield from (f"{split} is empty" for split in SPLITS if not splits[split])
+
+
+def _check_uids(splits: Splits) -> Iterator[str]:
+    uids = [example.uid for split in SPLITS for example in splits[split]]
+    if len(set(uids)) < len(uids):
+        yield f"{len(uids) - len(set(uids))} of {len(uids)} uids are repeated"
+
+
+def _check_labels(splits: Splits) -> Iterator[str]:
+    numeric = isinstance(splits.task, Regression)
+    if len(splits.class_names) != (0 if numeric else splits.task.num_classes):
+        yield f"{len(splits.class_names)} class names for {splits.task.num_classes} classes"
+    examples = [example for split in SPLITS for example in splits[split]]
+    if all(example.label is None for example in examples):
+        return
+    for example in examples:
+        label = example.label
+        fits = isinstance(label, float) if numeric else isinstance(label, int) and 0 <= label < len(splits.class_names)
+        if not fits or (example.candidates is not None and label not in example.candidates):
+            yield f"{example.uid} has label {label!r}"
+            return
+
+
+def _check_words(splits: Splits) -> Iterator[str]:
+    for example in (example for split in SPLITS for example in splits[split]):
+        for name, values in (("rationale", example.rationale), ("ground truth", example.ground_truth)):
+            count = sum(len(part.split()) if isinstance(part, str) else 0 for part in example.parts)
+            if values is not None and len(values) != count:
+                yield f"{example.uid} has {count} words and {len(values)} entries in its {name}"
+                return
+
+
+_CORPUS_LAWS: dict[str, Callable[[Splits], Iterator[str]]] = {
+    "every split has examples": _check_splits,
+    "uids are unique": _check_uids,
+    "labels fit the task": _check_labels,
+    "rationales and ground truth have one entry per word": _check_words,
+}
