@@ -26,7 +26,7 @@ from heedful.training.smat import SMaT
 from heedful.types import Example, UserError
 from tests.networks import network
 from tests.tiny import Sentences
-from tests.training.test_trained_model_checkpoint import fine_tuned, tokenizer
+from tests.training.test_checkpoint import fine_tuned, tokenizer
 
 NOWHERE = Path("nowhere")
 

@@ -27,7 +27,7 @@ from heedful.trials._trial import Trial
 from heedful.trials.adversarial_training import AtteFa
 from heedful.trials.simulability import Simulability
 from heedful.types import UserError
-from tests.training.test_trained_model_checkpoint import fine_tuned
+from tests.training.test_checkpoint import fine_tuned
 
 THINGS = ("bed", "room", "view", "staff", "food", "pool", "bar", "lift", "desk", "key")
 REMARKS = {"pleased": ("was lovely", "was a delight"), "cross": ("was broken", "was a nuisance")}

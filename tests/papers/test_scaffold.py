@@ -38,7 +38,7 @@ from heedful.trials.simulability import Simulability
 from heedful.types import Split, UserError
 from tests.networks import network
 from tests.tiny import WORDS, Sentences
-from tests.training.test_trained_model_checkpoint import fine_tuned
+from tests.training.test_checkpoint import fine_tuned
 
 CORPORA = ScaffoldOptions.known_corpora
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")

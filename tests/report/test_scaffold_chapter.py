@@ -163,7 +163,6 @@ def test_print_agrees_with_itself_where_a_number_stands_in_two_tables() -> None:
         (AttentionExplanation(), "Attention (all layers)"),
         (AttentionExplanation(HeadMaps(-1)), "Attention (last layer)"),
         (AttentionExplanation(HeadMaps(2)), ""),
-        (AttentionExplanation(phi=(1.0, 0.0)), ""),
         (RidgeExplanation(), ""),
         (LearnedExplanation(normalizer="softmax"), "Attention (SMaT)"),
         (LearnedExplanation(HeadMaps(-1)), ""),

@@ -5,9 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
+from torch import Generator
 
-from heedful.testing.toy_models import SHORTCUT_WORDS, Shortcut
+from heedful.tasks import BinaryClassification
+from heedful.testing.toy_models import SHORTCUT_WORDS, DominantWord, PlantedHeads, Shortcut
 from heedful.types import Example, UserError
+from tests.corpus_laws import lawful
+from tests.model_laws import LAWS, TEXT_LAWS, Case, Law, law_name, real_units
+from tests.networks import texts
 from tests.tiny import Sentences
 
 NOWHERE = Path("nowhere")
@@ -38,3 +44,63 @@ def test_an_unreliable_shortcut_is_wrong_as_often_as_it_says() -> None:
 def test_an_uninformative_shortcut_is_refused() -> None:
     with pytest.raises(UserError, match="reliability"):
         Shortcut(Sentences(), reliability=0.5)
+
+
+def test_the_dominant_word_decides_and_is_the_only_evidence(tmp_path: Path) -> None:
+    corpus = DominantWord(vocab_size=12, length=4, train=300, dev=20, test=20)
+    splits = corpus.read(tmp_path)
+    assert all(lawful(example, splits) for split in (splits.train, splits.dev, splits.test) for example in split)
+    louder: set[tuple[str, str]] = set()
+    side: dict[str, int | float | None] = {}
+    for example in splits.train:
+        assert example.rationale is not None
+        own = words(example)
+        (loudest,) = (word for word, marked in zip(own, example.rationale, strict=True) if marked)
+        louder |= {(loudest, word) for word in own if word != loudest}
+        assert side.setdefault(loudest, example.label) == example.label
+    assert not any((quiet, loud) in louder for loud, quiet in louder)
+    with pytest.raises(UserError, match="vocab_size"):
+        DominantWord(vocab_size=4, length=5)
+
+
+PLANTED = Case(
+    lambda seed: (
+        PlantedHeads(2, 2)
+        .build(
+            BinaryClassification(),
+            torch.randn(50, 8, generator=Generator().manual_seed(seed)),
+            Generator().manual_seed(seed),
+        )
+        .double()
+    ),
+    texts(),
+    real_units,
+)
+
+
+@pytest.mark.parametrize("law", [*LAWS, *TEXT_LAWS], ids=law_name)
+def test_planted_heads_obey_the_law(law: Law) -> None:
+    law(PLANTED)
+
+
+def test_only_the_planted_head_changes_the_output() -> None:
+    table = torch.randn(50, 8, generator=Generator().manual_seed(1))
+    model, batch = (
+        PlantedHeads(2, 2, (1, 0), 2.0).build(BinaryClassification(), table, Generator().manual_seed(1)).double(),
+        texts(),
+    )
+    attention = model(batch).attention
+    for layer, head in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        uniform = attention.clone()
+        uniform[:, layer, head] = batch.mask.double()[:, None] / batch.lengths[:, None, None]
+        changed = (model(batch, attention=uniform).logits - model(batch).logits).abs().max() > 1e-6
+        assert bool(changed) == ((layer, head) == (1, 0))
+
+
+def test_impossible_planted_heads_are_refused() -> None:
+    with pytest.raises(UserError, match="no head"):
+        PlantedHeads(2, 2, (2, 0))
+    with pytest.raises(UserError, match="divided among"):
+        PlantedHeads(1, 3).build(BinaryClassification(), torch.zeros(5, 8), Generator())
+    with pytest.raises(UserError, match="Words"):
+        PlantedHeads().build(BinaryClassification(), None, Generator())

@@ -34,9 +34,9 @@ from heedful.training.teacher import (
 from heedful.training.trainer import SGD
 from heedful.types import UserError
 from tests.planted_head import outcome
-from tests.schools import FIT, PLAN, ROOM, TEACHER, Dying, Killed, Pairs, same, weights
+from tests.students import ARCHITECTURE, DATA, TEACHER, TRAINING, Dying, Killed, Pairs, same, weights
 
-SMAT = SMaT(TEACHER, PLAN, LearnedExplanation(lr=0.02), ROOM, training=FIT)
+SMAT = SMaT(TEACHER, ARCHITECTURE, LearnedExplanation(lr=0.02), DATA, training=TRAINING)
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
 
 def test_an_explainer_that_does_not_move_leaves_the_student_that_static_attention_makes(workspace: Workspace) -> None:
     still = workspace.get(replace(SMAT, explanation=LearnedExplanation(lr=0.0)))
-    static = workspace.get(Student(TEACHER, PLAN, AttentionExplanation(), ROOM, training=FIT))
+    static = workspace.get(Student(TEACHER, ARCHITECTURE, AttentionExplanation(), DATA, training=TRAINING))
     assert all(torch.equal(still.tensors[name], value) for name, value in static.tensors.items())
     assert still.tensors["phi"].tolist() == [0.25] * 4
     assert still.notes["simulability"] == static.notes["simulability"]
@@ -55,7 +55,7 @@ def test_an_explainer_that_does_not_move_leaves_the_student_that_static_attentio
 def test_without_weight_on_explanations_phi_stays_as_it_was(workspace: Workspace) -> None:
     made = workspace.get(replace(SMAT, beta=0.0))
     assert made.tensors["phi"].tolist() == [0.25] * 4
-    plain = workspace.get(Student(TEACHER, PLAN, NoExplanation(), ROOM, training=FIT))
+    plain = workspace.get(Student(TEACHER, ARCHITECTURE, NoExplanation(), DATA, training=TRAINING))
     network = {name: value for name, value in plain.tensors.items() if name.startswith("student/network")}
     assert all(torch.equal(made.tensors[name], value) for name, value in network.items())
 
@@ -96,11 +96,11 @@ def test_double_backward_and_a_central_difference_lead_to_the_same_phi(
 
 
 def test_the_first_step_goes_down_the_loss_of_the_student_after_its_next_step(workspace: Workspace) -> None:
-    school = StudentTraining(SMAT, workspace)
-    scaffold = ExplainerOptimizer(SMAT, school)
-    batch = school.batches["train"].rows(torch.arange(8))
-    problem = scaffold.bilevel_problem(school.model, batch, 0.2)
-    theta = {f"student.{name}": value.detach() for name, value in school.model.named_parameters()}
+    training = StudentTraining(SMAT, workspace)
+    optimizer = ExplainerOptimizer(SMAT, training)
+    batch = training.batches["train"].rows(torch.arange(8))
+    problem = optimizer.bilevel_problem(training.model, batch, 0.2)
+    theta = {f"student.{name}": value.detach() for name, value in training.model.named_parameters()}
 
     def after(phi: torch.Tensor) -> float:
         leaves = {name: value.clone().requires_grad_() for name, value in theta.items()}
@@ -113,13 +113,13 @@ def test_the_first_step_goes_down_the_loss_of_the_student_after_its_next_step(wo
         }
         return float(problem.outer(moved))
 
-    start = scaffold.phi.detach().clone()
+    start = optimizer.phi.detach().clone()
     expected = [(after(start + 0.05 * unit) - after(start - 0.05 * unit)) / 0.1 for unit in torch.eye(4)]
-    scaffold.step(school.model, batch, 0.2)
-    assert scaffold.phi.grad is not None
-    np.testing.assert_allclose(scaffold.phi.grad, expected, rtol=0.05, atol=1e-5)
+    optimizer.step(training.model, batch, 0.2)
+    assert optimizer.phi.grad is not None
+    np.testing.assert_allclose(optimizer.phi.grad, expected, rtol=0.05, atol=1e-5)
     # The first step of AdamW goes by its rate against the sign of each slope.
-    torch.testing.assert_close(scaffold.phi.detach(), start - 0.02 * scaffold.phi.grad.sign(), rtol=1e-2, atol=1e-4)
+    torch.testing.assert_close(optimizer.phi.detach(), start - 0.02 * optimizer.phi.grad.sign(), rtol=1e-2, atol=1e-4)
 
 
 def test_the_same_recipe_gives_the_same_numbers_and_the_teacher_stays(workspace: Workspace, tmp_path: Path) -> None:
@@ -131,12 +131,12 @@ def test_the_same_recipe_gives_the_same_numbers_and_the_teacher_stays(workspace:
     assert not same(first.tensors, workspace.get(replace(SMAT, seed=1)).tensors)
 
 
-@pytest.mark.parametrize("moment", [1, 3, 5, 8])
+@pytest.mark.parametrize("step", [1, 3, 5, 8])
 def test_a_killed_training_goes_on_bit_by_bit_with_phi_and_its_optimiser(
-    moment: int, workspace: Workspace, tmp_path: Path
+    step: int, workspace: Workspace, tmp_path: Path
 ) -> None:
     with pytest.raises(Killed):
-        Workspace(tmp_path, batch_size=16, progress=Dying("student", moment)).get(SMAT)
+        Workspace(tmp_path, batch_size=16, progress=Dying("student", step)).get(SMAT)
     resumed, whole = Workspace(tmp_path, batch_size=16).get(SMAT), workspace.get(SMAT)
     assert same(resumed.tensors, whole.tensors)
     assert resumed.table.equals(whole.table)
@@ -148,7 +148,7 @@ def test_a_transformer_with_dropout_is_taken_up_bit_by_bit_too(tmp_path: Path) -
     from heedful.models.transformer import TinyTransformer
 
     teacher = replace(TEACHER, embeddings=None, architecture=TinyTransformer(vocab_size=30, layers=2))
-    recipe = SMaT(teacher, TinyTransformer(vocab_size=30, layers=1), SMAT.explanation, ROOM, training=FIT)
+    recipe = SMaT(teacher, TinyTransformer(vocab_size=30, layers=1), SMAT.explanation, DATA, training=TRAINING)
     whole = Workspace(tmp_path / "whole").get(recipe)
     with pytest.raises(Killed):
         Workspace(tmp_path / "killed", progress=Dying("student", 4)).get(recipe)
@@ -160,29 +160,29 @@ def test_a_transformer_with_dropout_is_taken_up_bit_by_bit_too(tmp_path: Path) -
 
 
 def test_held_out_batches_are_not_those_that_stop_the_training(workspace: Workspace) -> None:
-    school = StudentTraining(SMAT, workspace)
-    held = ExplainerOptimizer(SMAT, school).held_out
-    judged = set(school.batches["judge"].uids)
+    training = StudentTraining(SMAT, workspace)
+    held = ExplainerOptimizer(SMAT, training).held_out
+    judged = set(training.batches["judge"].uids)
     cycle = [uid for step in range(2) for uid in held.batch_at(step).uids]
     # Eight held-out examples in batches of eight: each step is a whole cycle.
-    assert sorted(cycle) == sorted(2 * list(school.batches["outer"].uids))
+    assert sorted(cycle) == sorted(2 * list(training.batches["outer"].uids))
     assert not judged & set(cycle)
-    shared = StudentTraining(replace(SMAT, data=replace(ROOM, share_dev=True)), workspace)
+    shared = StudentTraining(replace(SMAT, data=replace(DATA, share_dev=True)), workspace)
     assert shared.batches["outer"].uids == shared.batches["judge"].uids
 
 
 def test_what_was_learned_can_be_taken_along(workspace: Workspace, tmp_path: Path) -> None:
-    school = StudentTraining(SMAT, workspace)
+    training = StudentTraining(SMAT, workspace)
     phi = workspace.get(SMAT).tensors["phi"]
     explainer = SMAT.explainer(workspace)
     assert isinstance(explainer, HeadMix)
     explainer.save(tmp_path)
     loaded = HeadMix.load(tmp_path)
     assert loaded == explainer
-    batch = school.batches["train"]
-    found = loaded(school.teacher.model, batch, torch.zeros(len(batch), dtype=torch.int64)).scores
-    assert school.explainer is not None
-    torch.testing.assert_close(found.float(), school.explainer.distribution_at(phi, batch), rtol=1e-4, atol=1e-6)
+    batch = training.batches["train"]
+    found = loaded(training.teacher.model, batch, torch.zeros(len(batch), dtype=torch.int64)).scores
+    assert training.explainer is not None
+    torch.testing.assert_close(found.float(), training.explainer.distribution_at(phi, batch), rtol=1e-4, atol=1e-6)
 
 
 def test_layers_of_integrated_gradients_are_mixed_with_a_temperature_that_is_learned(tmp_path: Path) -> None:
@@ -193,22 +193,22 @@ def test_layers_of_integrated_gradients_are_mixed_with_a_temperature_that_is_lea
     learned = LearnedExplanation(
         LayerMaps(LayerMix(n_steps=3)), "softmax", lr=0.05, temperature=0.5, learn_temperature=True
     )
-    recipe = SMaT(teacher, teacher.architecture, learned, ROOM, training=FIT)
+    recipe = SMaT(teacher, teacher.architecture, learned, DATA, training=TRAINING)
     phi = workspace.get(recipe).tensors["phi"]
     assert phi.shape == (3,)
     assert float(phi[-1]) != 0
     explainer = recipe.explainer(workspace)
     assert isinstance(explainer, LayerMix)
     assert explainer.temperature == pytest.approx(0.5 * float(phi[-1].exp()))
-    school = StudentTraining(recipe, workspace)
-    batch = school.batches["train"]
-    target = school.teacher.model.task.probabilities(school.teacher.model(batch).logits).argmax(-1)
-    found = replace(explainer, score_type="distribution")(school.teacher.model, batch, target).scores
-    assert school.explainer is not None
-    torch.testing.assert_close(found.float(), school.explainer.distribution_at(phi, batch), rtol=1e-3, atol=1e-5)
+    training = StudentTraining(recipe, workspace)
+    batch = training.batches["train"]
+    target = training.teacher.model.task.probabilities(training.teacher.model(batch).logits).argmax(-1)
+    found = replace(explainer, score_type="distribution")(training.teacher.model, batch, target).scores
+    assert training.explainer is not None
+    torch.testing.assert_close(found.float(), training.explainer.distribution_at(phi, batch), rtol=1e-3, atol=1e-5)
 
 
-PLAN_OF_WORDS = Attentive(BiLSTM(4), Additive())
+RECURRENT = Attentive(BiLSTM(4), Additive())
 
 
 @pytest.mark.slow
@@ -216,9 +216,11 @@ def test_numbers_pairs_images_and_recurrent_students_are_scaffolded(tmp_path: Pa
     from heedful.models.transformer import TinyTransformer
 
     workspace = Workspace(tmp_path)
-    fit = replace(FIT, epochs=2, optimizer=SGD(0.02))
+    fit = replace(TRAINING, epochs=2, optimizer=SGD(0.02))
     teacher = replace(TEACHER, corpus=Pairs(number=True))
-    number = workspace.get(SMaT(teacher, PLAN, LearnedExplanation(lr=0.02), StudentData(train_size=10), training=fit))
+    number = workspace.get(
+        SMaT(teacher, ARCHITECTURE, LearnedExplanation(lr=0.02), StudentData(train_size=10), training=fit)
+    )
     assert number.notes["measure"] == "pearson"
     softly = replace(
         SMAT, teacher=replace(TEACHER, corpus=Pairs()), data=StudentData(train_size=10), labels="soft", training=fit
@@ -237,14 +239,14 @@ def test_numbers_pairs_images_and_recurrent_students_are_scaffolded(tmp_path: Pa
     )
     assert image.notes["hypergradient"] == "exact"
     assert image.tensors["phi"].tolist() != [0.25] * 4
-    recurrent = workspace.get(replace(SMAT, architecture=PLAN_OF_WORDS, training=fit))
+    recurrent = workspace.get(replace(SMAT, architecture=RECURRENT, training=fit))
     # One layer and one head on its side, four maps on the teacher's.
     assert (recurrent.tensors["student/phi"].shape, recurrent.tensors["phi"].shape) == ((1,), (4,))
 
 
 def test_scaffolds_that_cannot_be_are_refused(workspace: Workspace) -> None:
     with pytest.raises(UserError, match="reduction='mean'"):
-        replace(SMAT, training=replace(FIT, reduction="sum"))
+        replace(SMAT, training=replace(TRAINING, reduction="sum"))
     with pytest.raises(UserError, match="used as a method"):
         replace(SMAT, explanation=LearnedExplanation(HeadMaps(-1), lr=0.02)).explainer(workspace)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
-from torch import Generator, Tensor, nn
+from torch import Tensor, nn
 
 from heedful.attributions.controls import Random
 from heedful.attributions.gradient import InputXGradient
@@ -22,7 +22,6 @@ from heedful.models.encoders import BiLSTM
 from heedful.progress import SilentProgress
 from heedful.store.workspace import Workspace
 from heedful.tasks import BinaryClassification, MulticlassClassification, Regression
-from heedful.testing.toy_models import PlantedHeads
 from heedful.training.student import STUDENT_TRAINING, Student, StudentTraining, build_explanation_loss, simulation_loss
 from heedful.training.teacher import (
     AttentionExplanation,
@@ -38,11 +37,9 @@ from heedful.training.teacher import (
 from heedful.training.trained_model import TrainedModel
 from heedful.training.trainer import SGD, Adam, EpochSelection, Training, TrainingRun, train
 from heedful.types import Batch, UserError
-from tests.model_laws import LAWS, TEXT_LAWS, Case, Law, law_name, real_units
-from tests.networks import texts
-from tests.schools import FIT, PLAN, ROOM, TEACHER, Dying, Killed, Pairs, same, weights
+from tests.students import ARCHITECTURE, DATA, TEACHER, TRAINING, Dying, Killed, Pairs, same, weights
 
-STUDENT = Student(TEACHER, PLAN, data=ROOM, training=FIT)
+STUDENT = Student(TEACHER, ARCHITECTURE, data=DATA, training=TRAINING)
 
 
 @pytest.fixture(scope="module")
@@ -86,15 +83,15 @@ def kl(teacher: Tensor, student: Tensor) -> float:
 
 
 def test_the_loss_is_simulation_plus_beta_times_the_divergence_of_explanations(workspace: Workspace) -> None:
-    school = StudentTraining(replace(STUDENT, explanation=AttentionExplanation()), workspace)
-    batch = school.batches["train"].rows(torch.arange(6))
-    assert school.explainer is not None
-    found = build_explanation_loss(school.teacher_train.logits, "hard", school.explainer, 3.0)(
-        school.model, batch
+    training = StudentTraining(replace(STUDENT, explanation=AttentionExplanation()), workspace)
+    batch = training.batches["train"].rows(torch.arange(6))
+    assert training.explainer is not None
+    found = build_explanation_loss(training.teacher_train.logits, "hard", training.explainer, 3.0)(
+        training.model, batch
     ).detach()
     with torch.no_grad():
-        trace = school.model.network(batch)
-        teacher = school.teacher.model(batch)
+        trace = training.model.network(batch)
+        teacher = training.teacher.model(batch)
     for row in range(6):
         words = batch.content_mask[row]
         explained = []
@@ -151,11 +148,11 @@ def test_simulability_is_agreement_with_the_teacher_and_not_with_the_gold_labels
     assert made.notes["dev"] == max(row["simulability"] for row in history)  # type: ignore[index,call-overload,type-var]
 
 
-@pytest.mark.parametrize("moment", [2, 5])
-def test_a_student_that_was_killed_goes_on_bit_by_bit(moment: int, workspace: Workspace, tmp_path: Path) -> None:
+@pytest.mark.parametrize("step", [2, 5])
+def test_a_student_that_was_killed_goes_on_bit_by_bit(step: int, workspace: Workspace, tmp_path: Path) -> None:
     recipe = replace(STUDENT, explanation=AttentionExplanation())
     with pytest.raises(Killed):
-        Workspace(tmp_path, batch_size=16, progress=Dying("student", moment)).get(recipe)
+        Workspace(tmp_path, batch_size=16, progress=Dying("student", step)).get(recipe)
     resumed = Workspace(tmp_path, batch_size=16).get(recipe)
     assert same(resumed.tensors, workspace.get(recipe).tensors)
     assert resumed.notes == workspace.get(recipe).notes
@@ -184,13 +181,13 @@ def test_students_learn_from_every_kind_of_explanation(explanation: TeacherExpla
 def test_two_texts_soft_labels_and_a_shared_dev_split(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     teacher = replace(TEACHER, corpus=Pairs())
-    room = StudentData(train_size=10, sampling="fixed", share_dev=True)
-    soft = Student(teacher, PLAN, AttentionExplanation(), room, labels="soft", training=FIT)
+    data = StudentData(train_size=10, sampling="fixed", share_dev=True)
+    soft = Student(teacher, ARCHITECTURE, AttentionExplanation(), data, labels="soft", training=TRAINING)
     made, hard = workspace.get(soft), workspace.get(replace(soft, labels="hard"))
     assert made.notes["sizes"] == {"train": 10, "outer": 24, "judge": 24, "test": 24}
     assert made.notes["measure"] == "accuracy"
     assert not same(made.tensors, hard.tensors), "a distribution teaches otherwise than its likeliest class"
-    apart = workspace.get(replace(soft, data=replace(room, share_dev=False)))
+    apart = workspace.get(replace(soft, data=replace(data, share_dev=False)))
     assert apart.notes["sizes"] == {"train": 10, "outer": 12, "judge": 12, "test": 24}
     assert made.notes["simulability"] == pytest.approx(float((made.table["teacher"] == made.table["student"]).mean()))
 
@@ -201,10 +198,10 @@ def test_a_number_is_simulated_by_squared_error_and_judged_by_pearson(tmp_path: 
     made = workspace.get(
         Student(
             teacher,
-            PLAN,
+            ARCHITECTURE,
             AttentionExplanation(),
             StudentData(train_size=20),
-            training=replace(FIT, optimizer=SGD(0.02)),
+            training=replace(TRAINING, optimizer=SGD(0.02)),
         )
     )
     assert made.notes["measure"] == "pearson"
@@ -227,7 +224,7 @@ def test_patches_of_images_are_simulated_by_a_student_with_fewer_layers(tmp_path
         replace(vit, layers=1),
         AttentionExplanation(),
         StudentData(train_size=20),
-        training=replace(FIT, epochs=2),
+        training=replace(TRAINING, epochs=2),
     )
     made = workspace.get(recipe)
     assert made.tensors["student/phi"].shape == (2,)
@@ -275,7 +272,7 @@ def test_a_student_that_reads_other_units_is_refused(workspace: Workspace) -> No
 
     teacher = replace(TEACHER, embeddings=None, architecture=TinyTransformer(vocab_size=30))
     with pytest.raises(UserError, match="tokens of its teacher"):
-        workspace.get(Student(teacher, TinyTransformer(vocab_size=5), data=ROOM, training=FIT))
+        workspace.get(Student(teacher, TinyTransformer(vocab_size=5), data=DATA, training=TRAINING))
 
 
 def test_students_that_cannot_be_are_refused(workspace: Workspace) -> None:
@@ -287,7 +284,7 @@ def test_students_that_cannot_be_are_refused(workspace: Workspace) -> None:
         with pytest.raises(UserError, match=f"beta must be 0 or more, not {wrong}"):
             replace(STUDENT, beta=wrong)
     with pytest.raises(UserError, match="selected on the dev split"):
-        replace(STUDENT, training=replace(FIT, selection=EpochSelection(split="test")))
+        replace(STUDENT, training=replace(TRAINING, selection=EpochSelection(split="test")))
     with pytest.raises(UserError, match="only 60 examples"):
         workspace.get(replace(STUDENT, data=StudentData(train_size=61)))
 
@@ -314,67 +311,24 @@ class Counting:
 def test_what_learns_beside_a_model_steps_with_it_and_is_kept_at_the_best_epoch(
     workspace: Workspace, tmp_path: Path
 ) -> None:
-    school = StudentTraining(STUDENT, workspace)
+    training = StudentTraining(STUDENT, workspace)
     batch = TEACHER.restore(workspace).batch("train")
     counting = Counting()
-    lesson = TrainingRun(
-        model=school.model,
+    run = TrainingRun(
+        model=training.model,
         loss=lambda model, part: model(part).logits.squeeze(-1).square(),
         train_batch=batch,
         evaluation_batch=batch,
-        training=replace(FIT, epochs=2, selection=replace(FIT.selection, metric="training_loss")),
+        training=replace(TRAINING, epochs=2, selection=replace(TRAINING.selection, metric="training_loss")),
         seed=0,
         outer=counting,  # type: ignore[arg-type]
     )
-    state = train(lesson, tmp_path, SilentProgress(), 16)
+    state = train(run, tmp_path, SilentProgress(), 16)
     assert [row["seen"] for row in state.history] == [60.0, 120.0]
     assert float(state.best_outer["count"]) == 60.0 * state.best_epoch
     again = Counting()
-    train(replace(lesson, outer=again), tmp_path, SilentProgress(), 16)  # type: ignore[arg-type]
+    train(replace(run, outer=again), tmp_path, SilentProgress(), 16)  # type: ignore[arg-type]
     assert float(again.count) == 120.0
-
-
-VOICES = Case(
-    lambda seed: (
-        PlantedHeads(2, 2)
-        .build(
-            BinaryClassification(),
-            torch.randn(50, 8, generator=Generator().manual_seed(seed)),
-            Generator().manual_seed(seed),
-        )
-        .double()
-    ),
-    texts(),
-    real_units,
-)
-
-
-@pytest.mark.parametrize("law", [*LAWS, *TEXT_LAWS], ids=law_name)
-def test_voices_obey_the_law(law: Law) -> None:
-    law(VOICES)
-
-
-def test_only_the_head_that_speaks_is_heard() -> None:
-    table = torch.randn(50, 8, generator=Generator().manual_seed(1))
-    model, batch = (
-        PlantedHeads(2, 2, (1, 0), 2.0).build(BinaryClassification(), table, Generator().manual_seed(1)).double(),
-        texts(),
-    )
-    attention = model(batch).attention
-    for layer, head in ((0, 0), (0, 1), (1, 0), (1, 1)):
-        uniform = attention.clone()
-        uniform[:, layer, head] = batch.mask.double()[:, None] / batch.lengths[:, None, None]
-        changed = (model(batch, attention=uniform).logits - model(batch).logits).abs().max() > 1e-6
-        assert bool(changed) == ((layer, head) == (1, 0))
-
-
-def test_speaking_heads_that_cannot_be_are_refused() -> None:
-    with pytest.raises(UserError, match="no head"):
-        PlantedHeads(2, 2, (2, 0))
-    with pytest.raises(UserError, match="divided among"):
-        PlantedHeads(1, 3).build(BinaryClassification(), torch.zeros(5, 8), Generator())
-    with pytest.raises(UserError, match="Words"):
-        PlantedHeads().build(BinaryClassification(), None, Generator())
 
 
 def test_a_teacher_of_words_gives_its_student_fresh_vectors(workspace: Workspace) -> None:

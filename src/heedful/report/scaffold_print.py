@@ -122,7 +122,7 @@ def _read_table(number: int) -> dict[str, dict]:  # type: ignore[type-arg]
 def explanation_row(explanation: Mapping[str, Json]) -> str:
     """Print's row for an explanation as a recipe describes it; empty where print has none.
 
-    >>> explanation_row({"type": "AttentionExplanation", "map_source": {"type": "HeadMaps", "layer": -1}, "phi": None})
+    >>> explanation_row({"type": "AttentionExplanation", "map_source": {"type": "HeadMaps", "layer": -1}})
     'Attention (last layer)'
     """
     kind, bank, method = explanation["type"], explanation.get("map_source"), explanation.get("method")
@@ -134,7 +134,7 @@ def explanation_row(explanation: Mapping[str, Json]) -> str:
         return ""
     if kind == "LearnedExplanation":
         return SMAT if bank["layer"] is None else ""
-    return _static_attention_row(bank) if kind == "AttentionExplanation" and explanation["phi"] is None else ""
+    return _static_attention_row(bank) if kind == "AttentionExplanation" else ""
 
 
 def method_row(method: Mapping[str, Json]) -> str:

@@ -461,36 +461,28 @@ class MethodExplanation(TeacherExplanation):
 
 @dataclass(frozen=True)
 class AttentionExplanation(TeacherExplanation):
-    """A fixed mix of attention heads.
+    """Static attention: the mean of the heads' scores.
 
     Args:
-        phi: before normalising, layer by layer; None is the plain mean.
         special_tokens: special tokens may have weight too, as in the paper.
     """
 
     map_source: HeadMaps = HeadMaps()
-    phi: tuple[float, ...] | None = None
-    normalizer: MixNormalizer = "sparsemax"
-    temperature: float = 1.0
     special_tokens: bool = False
     beta: ClassVar[float] = 5.0
-
-    def __post_init__(self) -> None:
-        _check_positive("temperature", self.temperature)
-        head_mix.check_normalizer(self.normalizer)
 
     @property
     def map_sources(self) -> tuple[MapSource, ...]:
         return (self.map_source,)
 
     def build_explainer(self, lookups: tuple[TeacherLookup, ...]) -> TeacherExplainer:
-        """The mix."""
-        phi = _initial_phi(self.phi, lookups[0].map_count)
-        return TeacherExplainer(lookups[0], phi, self.normalizer, self.temperature, self.special_tokens)
+        """The mean."""
+        phi = head_mix.uniform_phi(lookups[0].map_count)
+        return TeacherExplainer(lookups[0], phi, special_tokens=self.special_tokens)
 
     @property
     def display_name(self) -> str:
-        return self.map_source.display_name if self.phi is None else f"{self.map_source.display_name}, mixed"
+        return self.map_source.display_name
 
 
 @dataclass(frozen=True)
@@ -541,7 +533,6 @@ class LearnedExplanation(TeacherExplanation):
     """A mix that is trained so that students learn from it (SMaT, Fernandes et al. 2022); see `SMaT`.
 
     Args:
-        initial_phi: phi before training; None is the plain mean.
         lr: of AdamW, which takes one step after each step of the student.
         max_grad_norm: largest norm of the hypergradient; None does not clip.
         batch_size: held-out examples of a step; None takes as many as the student's batches have.
@@ -552,7 +543,6 @@ class LearnedExplanation(TeacherExplanation):
 
     map_source: MapSource = HeadMaps()
     normalizer: MixNormalizer = "sparsemax"
-    initial_phi: tuple[float, ...] | None = None
     lr: float = 5e-4
     max_grad_norm: float | None = 5.0
     batch_size: int | None = None
@@ -581,8 +571,8 @@ class LearnedExplanation(TeacherExplanation):
         return (self.map_source,)
 
     def build_explainer(self, lookups: tuple[TeacherLookup, ...]) -> TeacherExplainer:
-        """The mix before training."""
-        phi = _initial_phi(self.initial_phi, lookups[0].map_count)
+        """The mean, from which training starts."""
+        phi = head_mix.uniform_phi(lookups[0].map_count)
         explainer = TeacherExplainer(lookups[0], phi, self.normalizer, self.temperature, self.special_tokens)
         if not self.learn_temperature:
             return explainer
@@ -592,14 +582,6 @@ class LearnedExplanation(TeacherExplanation):
     @property
     def display_name(self) -> str:
         return "SMaT" if self.map_source == HeadMaps() else f"SMaT of {self.map_source.display_name}"
-
-
-def _initial_phi(phi: tuple[float, ...] | None, count: int) -> Tensor:
-    if phi is None:
-        return head_mix.uniform_phi(count)
-    if len(phi) != count:
-        raise UserError(f"phi has {len(phi)} entries, but the teacher has {count} maps")
-    return torch.tensor(phi)
 
 
 def _check_positive(name: str, value: float, *, or_zero: bool = False) -> None:

@@ -26,12 +26,12 @@ from heedful.types import SPLITS, Corpus, Example, Splits
 torch.set_num_threads(1)
 
 CORPUS = DominantWord(vocab_size=20, length=5, train=60, dev=16, test=30)
-PLAN = PlantedHeads(2, 2)
+ARCHITECTURE = PlantedHeads(2, 2)
 TEACHER = TrainedModel(
-    CORPUS, Words(), PLAN, Training(2, 16, Adam(lr=0.02, no_decay=())), embeddings=RandomEmbeddings(8)
+    CORPUS, Words(), ARCHITECTURE, Training(2, 16, Adam(lr=0.02, no_decay=())), embeddings=RandomEmbeddings(8)
 )
-ROOM = StudentData(train_size=20)
-FIT = Training(3, 8, SGD(0.2), EpochSelection(), max_grad_norm=5.0, reduction="mean")
+DATA = StudentData(train_size=20)
+TRAINING = Training(3, 8, SGD(0.2), EpochSelection(), max_grad_norm=5.0, reduction="mean")
 
 
 @dataclass(frozen=True)
