@@ -156,7 +156,7 @@ def test_students_are_as_many_as_asked_for_half_as_deep_and_not_the_teacher(fold
     assert all(isinstance(each, SMaT) for each in students)
     network = students[0].architecture.build(MulticlassClassification(2), None, torch.Generator().manual_seed(0))
     assert "only the first 1 of 2 layers are kept" in network.notes
-    assert any("a head drawn at random" in note for note in network.notes)
+    assert any("new head" in note for note in network.notes)
 
 
 def test_labels_are_used_only_to_score_the_teacher(folder: Path, tmp_path: Path) -> None:

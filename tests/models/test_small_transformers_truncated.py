@@ -80,18 +80,18 @@ def test_a_small_transformer_on_word_vectors_can_be_shortened_too() -> None:
     plan = TruncatedTransformer(SmallTransformer(3, 2, 8, max_positions=16), 1)
     model = plan.build(MulticlassClassification(2), table, Generator().manual_seed(2))
     assert model(texts()).attention.shape[1:3] == (1, 2)
-    assert model.notes[-1] == "only the first 1 of 3 layers are kept"
+    assert "1 of 3 layers" in model.notes[-1]
 
 
 def test_more_layers_than_there_are_none_at_all_and_other_models_are_refused() -> None:
     with pytest.raises(UserError, match="keep at least 1"):
         TruncatedTransformer(TinyTransformer(), 0)
-    with pytest.raises(UserError, match="has 2 layers: it cannot be shortened to 3"):
+    with pytest.raises(UserError, match="has 2 layers: it cannot be truncated to 3"):
         TruncatedTransformer(TinyTransformer(), 3).build(MulticlassClassification(2), None, Generator().manual_seed(0))
     pooled = TruncatedTransformer(Attentive(BiLSTM(4), Additive()), 1)
-    with pytest.raises(UserError, match="Attentive is no transformer"):
+    with pytest.raises(UserError, match="Attentive is not a transformer"):
         pooled.build(MulticlassClassification(2), torch.zeros(9, 3), Generator().manual_seed(0))
-    with pytest.raises(UserError, match="not the reverse"):
+    with pytest.raises(UserError, match="instead"):
         TruncatedTransformer(ScalarMix(TinyTransformer()), 1).build(
             MulticlassClassification(2), None, Generator().manual_seed(0)
         )

@@ -66,9 +66,9 @@ def test_dropout_falls_in_training_only_and_at_the_rate_that_was_asked_for() -> 
 
 
 def test_a_width_that_heads_cannot_share_and_a_patch_that_does_not_fit_are_refused() -> None:
-    with pytest.raises(UserError, match="cannot be divided among 5 heads"):
+    with pytest.raises(UserError, match="not divisible by 5 heads"):
         SmallViT(heads=5)
-    with pytest.raises(UserError, match="28 x 28 pixels do not part into patches of 5"):
+    with pytest.raises(UserError, match="not divisible into patches of 5"):
         SmallViT(patch_size=5)
     with pytest.raises(UserError, match="the images have 5 units of 16 numbers, but the model reads 50 of 16"):
         built(plan=SmallViT())(images())

@@ -206,7 +206,7 @@ def test_a_small_transformer_starts_at_the_word_vectors_and_reads_texts_in_any_c
 
 
 def test_a_small_transformer_needs_vectors_and_heads_that_divide_its_width() -> None:
-    with pytest.raises(UserError, match="starting table"):
+    with pytest.raises(UserError, match="word vectors"):
         SmallTransformer().build(MulticlassClassification(2), None, Generator())
-    with pytest.raises(UserError, match="cannot be divided"):
+    with pytest.raises(UserError, match="not divisible"):
         SmallTransformer(heads=3, width=64)

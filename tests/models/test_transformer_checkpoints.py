@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 from typing import cast
 
@@ -11,6 +12,7 @@ import pytest
 import torch
 from torch import Generator
 from transformers import PreTrainedModel
+from transformers.utils import logging as transformers_logging
 
 from heedful.models.transformer import TinyTransformer, Transformer, TransformerModel
 from heedful.tasks import BinaryClassification, MulticlassClassification, Regression
@@ -32,7 +34,7 @@ def test_the_task_is_what_the_configuration_says(labels: int, kind: str | None, 
 
 @pytest.mark.parametrize(("labels", "kind"), [(1, "multi_label_classification"), (3, "multi_label_classification")])
 def test_an_open_task_is_asked_for(labels: int, kind: str) -> None:
-    with pytest.raises(UserError, match="say task="):
+    with pytest.raises(UserError, match="pass task="):
         TransformerModel.wrap(network(num_labels=labels, problem_type=kind))
 
 
@@ -71,7 +73,7 @@ def test_a_head_of_another_size_is_drawn_from_the_generator_and_said(tmp_path: P
     assert first.get_parameter(head).shape == (1, 16)
     assert torch.equal(first.get_parameter(head), second.get_parameter(head))
     assert not torch.equal(first.get_parameter(head), third.get_parameter(head))
-    assert "drawn at random were classifier.bias, classifier.weight" in first.notes[0]
+    assert "classifier.bias, classifier.weight" in first.notes[0]
     layer = "bert.encoder.layer.1.output.dense.weight"
     assert torch.equal(first.get_parameter(f"network.{layer}"), plain.get_parameter(layer))
 
@@ -117,10 +119,10 @@ def test_damaged_empty_and_unreachable_sources_are_named(tmp_path: Path, monkeyp
 
 def test_word_vectors_are_refused_unless_they_are_empty() -> None:
     plan = TinyTransformer()
-    with pytest.raises(UserError, match="brings word vectors of its own"):
+    with pytest.raises(UserError, match="its own word vectors"):
         plan.build(MulticlassClassification(2), torch.zeros(50, 16), Generator())
     assert plan.build(MulticlassClassification(2), torch.zeros(0, 16), Generator()).task == MulticlassClassification(2)
-    with pytest.raises(UserError, match="there is no family 'bort'"):
+    with pytest.raises(UserError, match="unknown family 'bort'"):
         TinyTransformer("bort").build(MulticlassClassification(2), None, Generator())
 
 
@@ -135,3 +137,23 @@ def test_the_digest_follows_the_content_of_a_folder(tmp_path: Path) -> None:
     plain.save_pretrained(second)
     assert Transformer(str(second)).digest(tmp_path) != before
     assert Transformer("some/hub-id").digest(tmp_path) == "some/hub-id"
+
+
+def test_loading_prints_nothing_and_restores_the_settings_of_transformers(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    saved(tmp_path, labels=3)
+    before = (transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled())
+    transformers_logging.set_verbosity(logging.WARNING)
+    transformers_logging.enable_progress_bar()  # type: ignore[no-untyped-call]
+    capfd.readouterr()
+    try:
+        Transformer(str(tmp_path)).build(BinaryClassification(), None, Generator().manual_seed(1))
+        captured = capfd.readouterr()
+        assert (captured.out, captured.err) == ("", "")
+        assert transformers_logging.get_verbosity() == logging.WARNING
+        assert transformers_logging.is_progress_bar_enabled()
+    finally:
+        transformers_logging.set_verbosity(before[0])
+        if not before[1]:
+            transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]

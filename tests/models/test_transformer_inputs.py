@@ -85,5 +85,5 @@ def test_a_text_fills_all_positions_but_not_one_more(family: str) -> None:
     model = plan.build(MulticlassClassification(2), None, Generator().manual_seed(1))
     assert model(padded(texts(), 3)).logits.shape == (3, 2), "padding beyond the positions does no harm"
     long = replace(padded(texts(), 1), mask=torch.ones(3, 8, dtype=torch.bool))
-    with pytest.raises(UserError, match=r"a text has 8 units, but .* at most 7"):
+    with pytest.raises(UserError, match=r"a text has 8 tokens, but .* at most 7"):
         model(long)

@@ -188,20 +188,15 @@ def test_outputs_are_read_from_the_configuration_alone(folder: Path, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("count", "kind", "words"),
-    [
-        (3, "multi_label_classification", r"answers 3 questions at once \(multi_label_classification\)"),
-        (3, "regression", r"says problem_type 'regression' with 3 output\(s\), which cannot be read"),
-        (1, "single_label_classification", r"says problem_type 'single_label_classification' with 1 output"),
-        (2, "ranking", r"says problem_type 'ranking' with 2 output\(s\)"),
-    ],
+    ("count", "kind"),
+    [(3, "multi_label_classification"), (3, "regression"), (1, "single_label_classification"), (2, "ranking")],
 )
 def test_outputs_that_are_no_classes_and_no_number_are_refused_in_one_line(
-    count: int, kind: str, words: str, tmp_path: Path
+    count: int, kind: str, tmp_path: Path
 ) -> None:
     config = {"id2label": {str(place): f"x{place}" for place in range(count)}, "problem_type": kind}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(UserError, match=words) as complaint:
+    with pytest.raises(UserError, match=f"problem_type '{kind}' with {count} output") as complaint:
         checkpoint(str(tmp_path), Sentences())
     assert "\n" not in str(complaint.value)
 

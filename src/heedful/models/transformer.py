@@ -1,34 +1,14 @@
-"""What a checkpoint says about its own outputs: how many, what they are called, a number or classes.
+"""Hugging Face text and image classifiers whose attention and embeddings can be read and replaced.
 
-Folders that hold a transformer: what may be read from them, and a hash of what they hold.
-
-The inputs of a transformer's layers, read and replaced during one call.
-
-The input is watched by hooks that are gone when the call ends and that only the thread of the call obeys.
-
-What the attention of a network's layers carries: values, and the projection that puts them into the states.
-
-The library's families keep the output projection in three places: beside the values (`out_lin` of DistilBERT, `o_proj`
-of newer ViTs), or in the block behind the attention (`output.dense` of BERT and its kin).
-
-The fast way to the maps of a transformer's heads: the mean over query rows of q k is mean(q) k.
-
-No score is computed for a pair of units: attention itself runs through the fused kernel of torch, which keeps none
-either. That kernel has neither forward-mode nor second derivatives: with tangents on the queries, or inside
-`plain_attention()`, attention is written out in plain products.
-
-What a network reads of a batch: ids with positions and segments, or pixels folded from patches.
-
-Hugging Face text and image classifiers as models of this house: attention and embeddings out and in.
-
-`TransformerModel.wrap` opens a network of the user, which stays as it is; `Transformer` loads one from a
-folder or the hub, never by unpickling; `TinyTransformer` makes a little one with random weights. Each is
-tried at the door: a network that does not give the library's own logits through our attention is refused by name.
+`TransformerModel.wrap` wraps a network of the user, which stays unchanged; `Transformer` loads one from a folder or the
+hub, never by unpickling; `TinyTransformer` and `SmallTransformer` build one with random weights. Every network is
+tested on wrapping: one that does not reproduce its own logits through our attention function is refused by name.
 """
 
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -45,6 +25,7 @@ from transformers import (
     MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
     AutoConfig,
 )
+from transformers.utils import logging as transformers_logging
 from transformers.utils.generic import ModelOutput
 
 from heedful.models._attention_hooks import (
@@ -79,14 +60,24 @@ from heedful.types import (
     requires_unfused_attention,
 )
 
+FAMILIES = ("bert", "distilbert", "roberta", "xlm-roberta", "electra", "vit")
+"""Families that are tested; others that go through transformers' AttentionInterface may work too."""
+
+_SOURCE_HINT = (
+    "give a folder with config.json and model.safetensors, or the id of a model on the hub that is reachable or cached"
+)
+
+
+# Configurations
+
 
 @dataclass(frozen=True)
 class OutputLabels:
     """The outputs of a classifier in their order.
 
     Args:
-        names: as the configuration calls them; LABEL_0, LABEL_1 ... where nobody named them.
-        number: whether the one output is a real number.
+        names: as in the configuration; LABEL_0, LABEL_1 ... by default.
+        is_regression: whether the one output is a real number.
     """
 
     names: tuple[str, ...]
@@ -100,101 +91,183 @@ def read_output_labels(source: str) -> OutputLabels:
         config, _ = NetworkConfig.get_config_dict(str(folder) if folder.is_dir() else source)
     except (OSError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
+        raise UserError(f"no configuration could be read from {source!r} ({reason}): {_SOURCE_HINT}") from error
+    names, kind = _label_names(config), config.get("problem_type")
+    allowed = (
+        (None, "single_label_classification") if len(names) > 1 else (None, "regression", "multi_label_classification")
+    )
+    if kind not in allowed:
+        remedy = (
+            "save the model with one of its outputs"
+            if kind == "multi_label_classification"
+            else "set problem_type in its config.json to 'single_label_classification' or 'regression'"
+        )
         raise UserError(
-            f"no configuration could be read from {source!r} ({reason}): give a folder with config.json and "
-            "model.safetensors, or the id of a model on the hub that can be reached or is in the cache"
-        ) from error
-    names = _label_names(config)
-    kind = config.get("problem_type")
-    _check_problem_type(source, kind, len(names))
+            f"{source} has problem_type {kind!r} with {len(names)} output(s), which is not supported: {remedy}"
+        )
     return OutputLabels(names, len(names) == 1 and kind in (None, "regression"))
 
 
-def _check_problem_type(source: str, kind: object, count: int) -> None:
-    """Refuses outputs that are neither classes of which one is right, nor one number, nor one yes or no."""
-    several, one = (None, "single_label_classification"), (None, "regression", "multi_label_classification")
-    if kind in (several if count > 1 else one):
-        return
-    if kind == "multi_label_classification":
-        raise UserError(
-            f"{source} answers {count} questions at once ({kind}), each with yes or no: heedful reads models of which "
-            "one class is right or that give one number; save the model with one of its outputs"
-        )
+def _label_names(config: Mapping[str, object]) -> tuple[str, ...]:
+    """The names by index; by default the library's own, two unless the configuration counts them."""
+    names = config.get("id2label")
+    if isinstance(names, Mapping) and names:
+        return tuple(str(names[key]) for key in sorted(names, key=int))
+    count = config.get("num_labels", 2)
+    return tuple(f"LABEL_{index}" for index in range(count if isinstance(count, int) else 2))
+
+
+def _infer_task(config: NetworkConfig) -> Task:
+    kind, labels = config.problem_type, int(config.num_labels or 0)
+    if labels == 1 and kind in (None, "regression"):
+        return Regression()
+    if labels > 1 and kind in (None, "single_label_classification"):
+        return MulticlassClassification(labels)
     raise UserError(
-        f"{source} says problem_type {kind!r} with {count} output(s), which cannot be read: it is "
-        "'single_label_classification' for two or more classes and 'regression' for one number; mend its config.json"
+        f"the task is unclear: problem_type {kind} with {labels} output(s); "
+        "pass task=BinaryClassification(), MulticlassClassification(n) or Regression()"
     )
 
 
-def _label_names(config: Mapping[str, object]) -> tuple[str, ...]:
-    """The names by index; without any, the library's own: two unless the configuration counts them."""
-    given = config.get("id2label")
-    if isinstance(given, Mapping) and given:
-        return tuple(str(given[key]) for key in sorted(given, key=int))
-    count = config.get("num_labels", 2)
-    return tuple(f"LABEL_{place}" for place in range(count if isinstance(count, int) else 2))
+def reads_images(network: Network) -> bool:
+    """True for networks that read pixels, False for those that read token ids."""
+    return bool(network.main_input_name == "pixel_values")
 
 
-def hash_checkpoint(folder: Path) -> str:
-    """A hash of the configuration and the weights in a folder."""
-    return hash_files(sorted((*folder.glob("config.json"), *folder.glob("*.safetensors*"))))
+def _patch_grid(config: NetworkConfig) -> tuple[int, int, int, int]:
+    """Rows and columns of patches, and height and width of a patch."""
+    sizes = [(size, size) if isinstance(size, int) else size for size in (config.image_size, config.patch_size)]
+    (height, width), (tall, wide) = sizes
+    return height // tall, width // wide, tall, wide
 
 
-def check_checkpoint_folder(folder: Path) -> None:
-    """Refuses a folder with an adapter only, or with weights in a format that can run code."""
+# Checkpoint folders
+
+
+def _check_checkpoint_folder(folder: Path) -> None:
+    """Raise a `UserError` for a folder with an adapter only, or with weights in a format that can run code."""
     names = sorted(path.name for path in folder.iterdir())
     if "adapter_config.json" in names:
         raise UserError(f"{folder} holds an adapter: merge it into its model and save that with save_pretrained")
-    unsafe = [name for name in names if name.endswith((".bin", ".pt", ".pth", ".ckpt"))]
-    if unsafe and not any(name.endswith(".safetensors") for name in names):
-        raise pickled_weights_error(f"{folder / unsafe[0]}")
+    pickled = [name for name in names if name.endswith((".bin", ".pt", ".pth", ".ckpt"))]
+    if pickled and not any(name.endswith(".safetensors") for name in names):
+        raise _pickled_weights_error(f"{folder / pickled[0]}")
 
 
-def pickled_weights_error(source: str) -> UserError:
-    """The refusal of weights that would have to be unpickled."""
+def _pickled_weights_error(source: str) -> UserError:
     return UserError(
         f"the weights of {source} are pickled, a format that can run code and is never read here: "
         "convert them with save_pretrained (safetensors) in an environment that you trust"
     )
 
 
+# Inputs
+
+
+def embedding_inputs(network: Network, batch: Batch) -> dict[str, Tensor]:
+    """The inputs of the embedding block of this family: pixels, or ids, positions and segments."""
+    images = reads_images(network)
+    if images != (batch.inputs.dim() == 3):
+        reads, holds = ("images", "ids") if images else ("text", "image patches")
+        raise UserError(f"{type(network).__name__} reads {reads}, but the batch holds {holds}")
+    if images:
+        return {"pixel_values": fold_images(batch, network.config).to(network.dtype)}
+    block, config = embedding_block(network), network.config
+    # RoBERTa's positions start behind its pad token. The library finds padding by that id; we count real tokens, so
+    # that a real token with the same id keeps its position.
+    pad_id = getattr(block, "padding_idx", None)
+    first = 0 if pad_id is None else int(pad_id) + 1
+    _check_text(batch, network, limit=config.max_position_embeddings - first)
+    inputs = {
+        "input_ids": batch.inputs,
+        "position_ids": (batch.mask.cumsum(1) * batch.mask + first - 1).clamp(min=0),
+        "token_type_ids": batch.segments.clamp(max=getattr(config, "type_vocab_size", 1) - 1),
+    }
+    known = inspect.signature(type(block).forward).parameters
+    return {name: tensor for name, tensor in inputs.items() if name in known}
+
+
+def fold_images(batch: Batch, config: NetworkConfig) -> Tensor:
+    """Images `[batch channel height width]` from patches in row-major order behind the class token."""
+    (rows, columns, tall, wide), channels = _patch_grid(config), config.num_channels
+    expected = (1 + rows * columns, channels * tall * wide)
+    if tuple(batch.inputs.shape[1:]) != expected:
+        units, numbers = batch.inputs.shape[1:]
+        raise UserError(
+            f"the images have {units} units of {numbers} numbers, but the model reads {expected[0]} of "
+            f"{expected[1]}: {channels} x {rows * tall} x {columns * wide} pixels in patches of {tall} x {wide}"
+        )
+    if not bool(batch.mask.all()):
+        raise ValueError("images have no padding: blank a patch instead")
+    patches = batch.inputs[:, 1:].reshape(-1, rows, columns, channels, tall, wide)
+    return patches.permute(0, 3, 1, 4, 2, 5).reshape(-1, channels, rows * tall, columns * wide)
+
+
+def _check_text(batch: Batch, network: Network, limit: int) -> None:
+    name, longest = type(network).__name__, int(batch.lengths.max()) if len(batch) else 0
+    if longest > limit:
+        raise UserError(f"a text has {longest} tokens, but {name} reads at most {limit}: truncate to {limit} tokens")
+    vocabulary = network.config.vocab_size
+    highest = int(batch.inputs.max()) if batch.inputs.numel() else 0
+    if highest >= vocabulary:
+        raise UserError(
+            f"id {highest} is outside the vocabulary of {name}, which ends at {vocabulary - 1}: "
+            "use the tokenizer that belongs to the model"
+        )
+
+
+def _sample_batch(network: Network) -> Batch:
+    """Two random rows that a network can read; of texts the second is shorter."""
+    generator, config = Generator().manual_seed(0), network.config
+    if reads_images(network):
+        rows, columns, tall, wide = _patch_grid(config)
+        shape = (2, 1 + rows * columns, config.num_channels * tall * wide)
+        inputs, mask = torch.rand(shape, generator=generator), torch.ones(shape[:2], dtype=torch.bool)
+    else:
+        pad_id = config.pad_token_id or 0
+        mask = torch.arange(6) < torch.tensor([[6], [4]])
+        inputs = torch.randint(1, config.vocab_size, (2, 6), generator=generator)
+        inputs = ((inputs + pad_id) % config.vocab_size).masked_fill(~mask, pad_id)
+    segments = (torch.arange(mask.shape[1]) > 2) & mask
+    return Batch(("0", "1"), inputs, mask, segments.long(), torch.zeros_like(mask).long() - 1).to(network.device)
+
+
+# Layers, values and heads
+
+
 def find_layers(network: Network) -> nn.ModuleList:
-    """The stack of layers of a network, from the first up."""
+    """The stack of layers of a network, lowest first."""
     count = network.config.num_hidden_layers
     stacks = [part for part in network.base_model.modules() if isinstance(part, nn.ModuleList) and len(part) == count]
     if len(stacks) != 1:
-        raise UserError(f"{type(network).__name__} keeps its {count} layers in a way that is not known here")
+        raise UserError(f"the {count} layers of {type(network).__name__} were not found: this family is not supported")
     return stacks[0]
 
 
 @contextmanager
-def capture_layer_inputs(network: Network, replacement: LayerInput | None) -> Iterator[list[Tensor]]:
-    """The list that the inputs of the layers come into while the network runs; the given one is put in its place."""
+def _capture_layer_inputs(network: Network, replacement: LayerInput | None) -> Iterator[list[Tensor]]:
+    """A list that collects the inputs of the layers while the network runs in this thread."""
     states: list[Tensor] = []
     caller = get_ident()
 
-    def watch(layer: nn.Module, inputs: tuple[object, ...], named: Mapping[str, object]) -> None:
+    def capture(layer: nn.Module, inputs: tuple[object, ...], named: Mapping[str, object]) -> None:
         if get_ident() != caller:
             return
-        coming = cast("Tensor", inputs[0] if inputs else named["hidden_states"])
+        state = cast("Tensor", inputs[0] if inputs else named["hidden_states"])
         if replacement is not None and len(states) == replacement.layer:
-            # In place: whoever has kept the tensor, as a head over all layers does, shall see the same states.
-            coming.copy_(replacement.states)
-        states.append(coming)
+            # In place: other holders of the tensor, such as a head over all layers, must see the same states.
+            state.copy_(replacement.states)
+        states.append(state)
 
     with ExitStack() as hooks:
         for layer in find_layers(network):
-            handle = layer.register_forward_pre_hook(watch, with_kwargs=True)
+            handle = layer.register_forward_pre_hook(capture, with_kwargs=True)
             hooks.callback(handle.remove)
         yield states
 
 
-_PROJECTIONS = ("out_lin", "o_proj", "out_proj")
-_BLOCK_PROJECTION = "output.dense"
-
-
 def collect_value_trace(network: Network, recorder: AttentionRecorder, logits: Tensor) -> ValueTrace:
-    """What the tap of a finished call saw, with the output projection of each layer cut into its heads."""
+    """The values that a recorder collected, with the output projection of each layer split into its heads."""
     names = {id(module): name for name, module in network.named_modules()}
     linears = [_find_output_projection(network, names[id(module)]) for module, _ in recorder.values]
     values = tuple(value for _, value in recorder.values)
@@ -213,25 +286,30 @@ def collect_value_trace(network: Network, recorder: AttentionRecorder, logits: T
 
 
 def _find_output_projection(network: Network, name: str) -> nn.Linear:
-    """The output projection that belongs to the attention module of this name."""
-    parent = name.rpartition(".")[0]
+    """The output projection of the attention module of this name."""
     modules = dict(network.named_modules())
-    for place in (*(f"{name}.{own}" for own in _PROJECTIONS), f"{parent}.{_BLOCK_PROJECTION}"):
-        found = modules.get(place)
-        if isinstance(found, nn.Linear):
-            return found
+    # Beside the values (`out_lin` of DistilBERT, `o_proj` of newer ViTs) or in the next block (BERT and its kin).
+    names = (*(f"{name}.{own}" for own in ("out_lin", "o_proj", "out_proj")), f"{name.rpartition('.')[0]}.output.dense")
+    for place in names:
+        module = modules.get(place)
+        if isinstance(module, nn.Linear):
+            return module
     raise UserError(
-        f"the output projection of {type(network).__name__} was not found beside {name}: norms of what attention "
-        "carries need a family such as BERT, DistilBERT, RoBERTa, XLM-R, ELECTRA or ViT"
+        f"the output projection of {type(network).__name__} was not found beside {name}: "
+        f"use one of the families {', '.join(FAMILIES)}"
     )
 
 
 @dataclass
 class HeadScoreRecorder(AttentionHook):
-    """What one call shows of its heads: the mean scores `[batch head unit]` of each layer so far.
+    """Records the mean scores `[batch head unit]` of each layer, without a score for each pair of units.
+
+    The mean over query rows of q k is mean(q) k, and attention itself runs through the fused kernel of torch. That
+    kernel has neither forward-mode nor second derivatives: with tangents on the queries, or inside
+    `unfused_attention()`, attention is computed by plain matrix products.
 
     Args:
-        mask: real units `[batch unit]`: the query rows that count, and the units that get a score.
+        mask: real units `[batch unit]`.
     """
 
     mask: Tensor
@@ -243,135 +321,41 @@ class HeadScoreRecorder(AttentionHook):
         return len(self.scores)
 
     def attend(self, module: nn.Module, inputs: AttentionInputs) -> tuple[Tensor, None]:
-        """Dropout falls on the weights in training; the weights themselves are not kept."""
+        """The attended values; weights are not kept, and get dropout in training."""
         self.scores.append(self._mean_scores(inputs).masked_fill(~self.mask[:, None], 0.0))
-        return _attend(inputs), None
-
-    def head_scores(self, logits: Tensor) -> HeadTrace:
-        """The maps of all layers, with the logits of the same reading."""
-        return HeadTrace(torch.stack(self.scores, 1), logits)
+        tensors = (inputs.query, inputs.key, inputs.value)
+        if requires_unfused_attention() or any(_has_tangent(tensor) for tensor in tensors):
+            scores = inputs.scores()
+            weights = (scores if inputs.mask is None else scores + inputs.mask).softmax(-1)
+            return torch.matmul(nn.functional.dropout(weights, inputs.dropout), inputs.value), None
+        attended = nn.functional.scaled_dot_product_attention(
+            *tensors, attn_mask=inputs.mask, dropout_p=inputs.dropout, scale=inputs.scale
+        )
+        return attended, None
 
     def _mean_scores(self, inputs: AttentionInputs) -> Tensor:
         rows, mask = query_weights(self.mask, inputs.query.shape[2], inputs.query.dtype), inputs.mask
         if mask is None or bool((mask == mask[:, :, :1]).all()):
             query = torch.einsum("bq,bhqd->bhd", rows, inputs.query)
             return torch.einsum("bhd,bhud->bhu", query, inputs.key) * inputs.scale
-        # Attention in a window: rows differ in the units that they may see, and a score that is not seen is 0.
+        # Sliding-window attention: rows differ in the units that they see, and a score that is not seen counts as 0.
         seen = (mask > torch.finfo(mask.dtype).min).to(rows.dtype)
         return torch.einsum("bq,bhqu->bhu", rows, inputs.scores() * seen)
 
 
-def describe_architecture(config: NetworkConfig) -> str:
-    """Family, layers, heads and width: what two networks share whose heads can be told one to one."""
-    heads, width = config.num_attention_heads, config.hidden_size
-    return f"{config.model_type}, {config.num_hidden_layers} layers, {heads} heads, width {width}"
-
-
-def _attend(attention_inputs: AttentionInputs) -> Tensor:
-    """softmax(q k scale + mask) v, `[batch head query dim]`."""
-    inputs = (attention_inputs.query, attention_inputs.key, attention_inputs.value)
-    if not requires_unfused_attention() and not any(_has_tangent(part) for part in inputs):
-        return nn.functional.scaled_dot_product_attention(
-            *inputs, attn_mask=attention_inputs.mask, dropout_p=attention_inputs.dropout, scale=attention_inputs.scale
-        )
-    scores = attention_inputs.scores()
-    weights = (scores if attention_inputs.mask is None else scores + attention_inputs.mask).softmax(-1)
-    return torch.matmul(nn.functional.dropout(weights, attention_inputs.dropout), attention_inputs.value)
-
-
 def _has_tangent(tensor: Tensor) -> bool:
-    """True where forward-mode differentiation runs through this tensor."""
+    """True under forward-mode differentiation of this tensor."""
     return forward_ad.unpack_dual(tensor).tangent is not None  # type: ignore[no-untyped-call]
 
 
-def embedding_inputs(network: Network, batch: Batch) -> dict[str, Tensor]:
-    """What the embedding block of this family reads of a batch: pixels, or ids, positions and segments."""
-    images = reads_images(network)
-    if images != (batch.inputs.dim() == 3):
-        reads, holds = ("images", "ids") if images else ("text", "image patches")
-        raise UserError(f"{type(network).__name__} reads {reads}, but the batch holds {holds}")
-    if images:
-        return {"pixel_values": fold_images(batch, network.config).to(network.dtype)}
-    block, config = embedding_block(network), network.config
-    # RoBERTa's positions start behind its padding symbol. The library finds padding by that id; we count real
-    # units, so that a real unit with the same id keeps its place.
-    symbol = getattr(block, "padding_idx", None)
-    first = 0 if symbol is None else int(symbol) + 1
-    _check_text(batch, network, limit=config.max_position_embeddings - first)
-    inputs = {
-        "input_ids": batch.inputs,
-        "position_ids": (batch.mask.cumsum(1) * batch.mask + first - 1).clamp(min=0),
-        "token_type_ids": batch.segments.clamp(max=getattr(config, "type_vocab_size", 1) - 1),
-    }
-    known = inspect.signature(type(block).forward).parameters
-    return {name: tensor for name, tensor in inputs.items() if name in known}
-
-
-def fold_images(batch: Batch, config: NetworkConfig) -> Tensor:
-    """Images `[batch channel height width]` from patches in row-major order behind the class unit."""
-    (height, width), (tall, wide) = _as_pair(config.image_size), _as_pair(config.patch_size)
-    rows, columns, channels = height // tall, width // wide, config.num_channels
-    expected = (1 + rows * columns, channels * tall * wide)
-    if tuple(batch.inputs.shape[1:]) != expected:
-        units, numbers = batch.inputs.shape[1:]
-        raise UserError(
-            f"the images have {units} units of {numbers} numbers, but the model reads {expected[0]} of "
-            f"{expected[1]}: {channels} x {height} x {width} pixels in patches of {tall} x {wide}"
-        )
-    if not bool(batch.mask.all()):
-        raise ValueError("images have no padding: blank a patch instead")
-    patches = batch.inputs[:, 1:].reshape(-1, rows, columns, channels, tall, wide)
-    return patches.permute(0, 3, 1, 4, 2, 5).reshape(-1, channels, rows * tall, columns * wide)
-
-
-def _as_pair(size: int | tuple[int, int]) -> tuple[int, int]:
-    return (size, size) if isinstance(size, int) else (size[0], size[1])
-
-
-def reads_images(network: Network) -> bool:
-    """True for networks that read pixels, False for those that read ids."""
-    return bool(network.main_input_name == "pixel_values")
-
-
-def _check_text(batch: Batch, network: Network, limit: int) -> None:
-    name, longest = type(network).__name__, int(batch.lengths.max()) if len(batch) else 0
-    if longest > limit:
-        raise UserError(f"a text has {longest} units, but {name} reads at most {limit}: cut the texts to {limit} units")
-    vocabulary = network.config.vocab_size
-    highest = int(batch.inputs.max()) if batch.inputs.numel() else 0
-    if highest >= vocabulary:
-        raise UserError(
-            f"id {highest} is outside the vocabulary of {name}, which ends at {vocabulary - 1}: "
-            "use the tokenizer that belongs to the model"
-        )
-
-
-def sample_batch(network: Network) -> Batch:
-    """Two rows that a network can read; of texts the second is shorter."""
-    draw, config = Generator().manual_seed(0), network.config
-    if reads_images(network):
-        (height, width), (tall, wide) = _as_pair(config.image_size), _as_pair(config.patch_size)
-        shape = (2, 1 + (height // tall) * (width // wide), config.num_channels * tall * wide)
-        inputs, mask = torch.rand(shape, generator=draw), torch.ones(shape[:2], dtype=torch.bool)
-    else:
-        filler = config.pad_token_id or 0
-        mask = torch.arange(6) < torch.tensor([[6], [4]])
-        inputs = torch.randint(1, config.vocab_size, (2, 6), generator=draw)
-        inputs = ((inputs + filler) % config.vocab_size).masked_fill(~mask, filler)
-    segments = (torch.arange(mask.shape[1]) > 2) & mask
-    return Batch(("0", "1"), inputs, mask, segments.long(), torch.zeros_like(mask).long() - 1).to(network.device)
-
-
-FAMILIES = ("bert", "distilbert", "roberta", "xlm-roberta", "electra", "vit")
+# The model
 
 
 class TransformerModel(Model):
-    """A transformer whose embeddings and attention can be read and replaced; made by `wrap` or by a plan.
+    """A transformer whose embeddings and attention can be read and replaced; made by `wrap` or by an architecture.
 
-    Embeddings are the output of the whole embedding block: words, positions and segments, normalised. Scores
-    are scaled; attention is taken before dropout; both are zero on padding and where the query is padding.
-
-    `notes` say in plain words which weights loading had to draw at random.
+    Embeddings are the output of the whole embedding block: words, positions and segments, normalised. Scores are
+    scaled; attention is taken before dropout; both are zero on padding and where the query is padding.
     """
 
     def __init__(self, network: Network, task: Task) -> None:
@@ -381,15 +365,15 @@ class TransformerModel(Model):
 
     @staticmethod
     def wrap(model: Network, task: Task | None = None) -> TransformerModel:
-        """A model that shares the weights of a network of the user; nothing else of that network is touched.
+        """A model that shares the weights of a network of the user; the network itself stays unchanged.
 
         Gradient checkpointing, which would run a layer twice, is off in the model.
 
         Args:
-            task: by default what the configuration says: classes, or a number where there is one label.
+            task: by default inferred from the configuration: classes, or regression for one label.
         """
         if not isinstance(model, Network):
-            raise UserError(f"a transformers model is needed, not {type(model).__name__}; merge adapters beforehand")
+            raise UserError(f"expected a transformers model, got {type(model).__name__}; merge adapters first")
         task = _infer_task(model.config) if task is None else task
         if task.num_outputs != model.config.num_labels:
             raise UserError(
@@ -400,57 +384,66 @@ class TransformerModel(Model):
         return TransformerModel(hook_network(model), task)
 
     def forward(self, batch: Batch, *, embeddings: Tensor | None = None, attention: Tensor | None = None) -> Trace:
-        """The trace of a batch; attention must be given whole, `[batch layer head query unit]`."""
-        if embeddings is None:
-            embeddings = compute_embeddings(self.network, embedding_inputs(self.network, batch))
+        """The trace of a batch; attention, if passed in, is that of all layers `[batch layer head query unit]`."""
+        embeddings = self._embed(batch) if embeddings is None else embeddings
         self._check_shapes(batch, embeddings, attention)
-        tap = AttentionRecorder(attention)
-        states, logits = self._run(batch, embeddings, tap)
+        recorder = AttentionRecorder(attention)
+        states, logits = self._run(batch, embeddings, recorder)
         scores = None
         if attention is None:
-            scores, attention = tap.stack_layers(batch.mask)
+            scores, attention = recorder.stack_layers(batch.mask)
         return Trace(embeddings, states[0], attention, logits, scores)
 
     def read_values(self, batch: Batch, *, embeddings: Tensor | None = None) -> ValueTrace:
-        """Weights, values and projections of every layer, from the first up; given embeddings are taken as they are."""
-        if embeddings is None:
-            embeddings = compute_embeddings(self.network, embedding_inputs(self.network, batch))
+        """Weights, values and projections of every layer, lowest first."""
+        embeddings = self._embed(batch) if embeddings is None else embeddings
         self._check_shapes(batch, embeddings, None)
         if torch.is_grad_enabled():
-            # Also a network whose weights are frozen lets its attention take a gradient.
+            # The attention of a network with frozen weights can take a gradient too.
             embeddings = embeddings.detach().requires_grad_()
-        tap = AttentionRecorder()
-        return collect_value_trace(self.network, tap, self._run(batch, embeddings, tap)[1])
+        recorder = AttentionRecorder()
+        _, logits = self._run(batch, embeddings, recorder)
+        return collect_value_trace(self.network, recorder, logits)
 
     def read_heads(self, batch: Batch) -> HeadTrace:
         """Mean scores of all heads, and logits, without a score for each pair of units."""
-        tap = HeadScoreRecorder(batch.mask)
-        embeddings = compute_embeddings(self.network, embedding_inputs(self.network, batch))
-        return tap.head_scores(self._run(batch, embeddings, tap)[1])
+        recorder = HeadScoreRecorder(batch.mask)
+        _, logits = self._run(batch, self._embed(batch), recorder)
+        return HeadTrace(torch.stack(recorder.scores, 1), logits)
 
     def read_layers(self, batch: Batch, embeddings: Tensor, replacement: LayerInput | None = None) -> LayerTrace:
-        """Inputs of all layers, and logits; an input that is given takes the place of the layer's own."""
-        with capture_layer_inputs(self.network, replacement) as states:
-            logits = self._run(batch, embeddings.clone(), HeadScoreRecorder(batch.mask))[1]
+        """Inputs of all layers and logits, optionally with the input of one layer replaced."""
+        with _capture_layer_inputs(self.network, replacement) as states:
+            _, logits = self._run(batch, embeddings.clone(), HeadScoreRecorder(batch.mask))
         return LayerTrace(tuple(states), logits)
 
     @property
     def architecture_summary(self) -> str:
-        """Family, layers, heads and width."""
-        return describe_architecture(self.network.config)
+        """Family, layers, heads and width: equal for networks whose heads correspond one to one."""
+        config = self.network.config
+        heads, width = config.num_attention_heads, config.hidden_size
+        return f"{config.model_type}, {config.num_hidden_layers} layers, {heads} heads, width {width}"
+
+    def _embed(self, batch: Batch) -> Tensor:
+        return compute_embeddings(self.network, embedding_inputs(self.network, batch))
 
     def _run(self, batch: Batch, embeddings: Tensor, hook: AttentionHook) -> tuple[ModelOutput, Tensor]:
-        """States of the last layer, and logits; the tap sees every layer."""
+        """States of the last layer, and logits; the hook sees every layer."""
         if reads_images(self.network):
             states = run_layers(self.network, {"pixel_values": embeddings}, hook)
             logits = compute_logits(self.network, states, {})
         else:
-            attended = {"attention_mask": batch.mask | ~batch.mask.any(1, keepdim=True)}
-            states = run_layers(self.network, {"inputs_embeds": embeddings, **attended}, hook)
-            logits = compute_logits(self.network, states, attended)
+            mask = {"attention_mask": batch.mask | ~batch.mask.any(1, keepdim=True)}
+            states = run_layers(self.network, {"inputs_embeds": embeddings, **mask}, hook)
+            logits = compute_logits(self.network, states, mask)
         if batch.candidates is not None:
             logits = logits.masked_fill(~batch.candidates.bool(), -torch.inf)
-        self._check_layer_count(hook.layers_run)
+        layers = self.network.config.num_hidden_layers
+        if hook.layers_run != layers:
+            raise UserError(
+                f"{type(self.network).__name__} has {layers} layers, but the attention of {hook.layers_run} was seen: "
+                "this family is not supported"
+            )
         return states, logits
 
     def _check_shapes(self, batch: Batch, embeddings: Tensor, attention: Tensor | None) -> None:
@@ -462,90 +455,75 @@ class TransformerModel(Model):
         if attention is not None and tuple(attention.shape) != expected:
             raise ValueError(f"attention is {tuple(attention.shape)}, but this model and batch need {expected}")
 
-    def _check_layer_count(self, calls: int) -> None:
-        layers, name = self.network.config.num_hidden_layers, type(self.network).__name__
-        if calls != layers:
-            raise UserError(
-                f"{name} has {layers} layers, but {calls} let their attention be seen: it cannot be examined"
-            )
-
-
-def _infer_task(config: NetworkConfig) -> Task:
-    kind, labels = config.problem_type, int(config.num_labels or 0)
-    if labels == 1 and kind in (None, "regression"):
-        return Regression()
-    if labels > 1 and kind in (None, "single_label_classification"):
-        return MulticlassClassification(labels)
-    raise UserError(
-        f"the configuration says {kind} with {labels} output(s), which leaves the task open: "
-        "say task=Binary(), task=Classes(n) or task=Regression()"
-    )
-
 
 def _check_same_logits(network: Network, task: Task) -> None:
-    """Refuses a network whose logits through our attention are not the library's own."""
+    """Raise a `UserError` for a network whose logits through our attention differ from the library's own."""
     name = type(network).__name__
     ours, plain = TransformerModel(hook_network(network), task).eval(), nn.Module.eval(copy_sharing_weights(network))
     set_attention_implementation(plain, "eager")
-    batch = sample_batch(network)
+    batch = _sample_batch(network)
     try:
         with torch.no_grad():
             inputs = embedding_inputs(network, batch)
             inputs.pop("position_ids", None)
             mask = {} if reads_images(network) else {"attention_mask": batch.mask}
-            expected, found = plain(**inputs, **mask).logits, ours(batch).logits
+            expected, logits = plain(**inputs, **mask).logits, ours(batch).logits
     except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
-        raise UserError(f"{name} cannot be opened ({error}); families known to work: {', '.join(FAMILIES)}") from error
+        raise UserError(f"{name} is not supported ({error}); families that work: {', '.join(FAMILIES)}") from error
     tolerance = 1e-4 if network.dtype in (torch.float32, torch.float64) else 5e-2
-    if not torch.allclose(found, expected, rtol=tolerance, atol=tolerance, equal_nan=True):
+    if not torch.allclose(logits, expected, rtol=tolerance, atol=tolerance, equal_nan=True):
         raise UserError(
-            f"{name} gives other logits through our attention than by itself and cannot be examined; "
-            f"families known to work: {', '.join(FAMILIES)}"
+            f"{name} gives different logits through our attention function; families that work: {', '.join(FAMILIES)}"
         )
+
+
+# Architectures
 
 
 @dataclass(frozen=True)
 class Transformer(Architecture, DiskResource):
     """A pretrained transformer from a folder or the hub, with a head for the task.
 
-    The head is the checkpoint's own where it has one of the right size, else a fresh one; the `notes` of the
-    model say which. Only safetensors are read.
+    The head is the checkpoint's own if it has one of the right size, else a new one; the `notes` of the model say
+    which. Only safetensors are read.
     """
 
     source: str
 
     def digest(self, data: Path) -> str:
-        """A hash of the configuration and the weights in a folder; a hub name stands for itself."""
+        """A hash of the configuration and the weights in a folder; the name itself for a hub id."""
         folder = Path(self.source).expanduser()
-        return hash_checkpoint(folder) if folder.is_dir() else self.source
+        if not folder.is_dir():
+            return self.source
+        return hash_files(sorted((*folder.glob("config.json"), *folder.glob("*.safetensors*"))))
+
+    def describe(self) -> dict[str, str]:
+        """The name of the folder, or of its parent if it is a generic name such as `model` or `checkpoint`."""
+        path = Path(self.source)
+        generic = path.name in ("model", "checkpoint", "best", "final")
+        return {"encoder": path.parent.name if generic else path.name, "attention": "self"}
 
     def build(self, task: Task, embeddings: Tensor | None, generator: Generator) -> TransformerModel:
         """The pretrained model, in eval mode."""
         _refuse_embeddings(embeddings)
         folder = Path(self.source).expanduser()
         if folder.is_dir():
-            check_checkpoint_folder(folder)
+            _check_checkpoint_folder(folder)
         with _seed_global_generator(generator):
             network, notes = _load_network(str(folder) if folder.is_dir() else self.source, task.num_outputs)
         model = TransformerModel.wrap(network, task).eval()
         model.notes = notes
         return model
 
-    def describe(self) -> dict[str, str]:
-        """The name of the folder, or of the folder around it where it is called `model`, `checkpoint` and the like."""
-        path = Path(self.source)
-        generic = path.name in ("model", "checkpoint", "best", "final")
-        return {"encoder": path.parent.name if generic else path.name, "attention": "self"}
-
 
 @dataclass(frozen=True)
 class TinyTransformer(Architecture):
-    """A little transformer with random weights, for trying things out.
+    """A tiny transformer with random weights, for tests and demonstrations.
 
     Args:
-        positions: units that it can read, if it reads text.
-        image: channels, height and width that it reads in patches of `patch` x `patch`, if it is a ViT.
-        spread: standard deviation of its weights; the usual 0.02 would give nearly uniform attention.
+        max_positions: longest text in tokens, for text families.
+        image_shape: channels, height and width of the images, for ViT, read in patches of `patch_size` x `patch_size`.
+        initializer_range: standard deviation of the weights; the usual 0.02 would give nearly uniform attention.
     """
 
     family: str = "bert"
@@ -561,14 +539,12 @@ class TinyTransformer(Architecture):
     def build(self, task: Task, embeddings: Tensor | None, generator: Generator) -> TransformerModel:
         """A model with weights drawn from the generator, in eval mode."""
         _refuse_embeddings(embeddings)
-        config = self._config(task)
-        with _seed_global_generator(generator):
-            network = _classifier_class(config, self.family)(config)
-        return TransformerModel.wrap(network, task).eval()
+        return TransformerModel.wrap(build_network(self.config(task), generator), task).eval()
 
-    def _config(self, task: Task) -> NetworkConfig:
+    def config(self, task: Task) -> NetworkConfig:
+        """The configuration of the network."""
         if self.family not in FAMILIES:
-            raise UserError(f"there is no family {self.family!r}; choose one of {', '.join(FAMILIES)}")
+            raise UserError(f"unknown family {self.family!r}; choose one of {', '.join(FAMILIES)}")
         settings: dict[str, int | float | tuple[int, int]] = {
             "num_labels": task.num_outputs,
             "num_hidden_layers": self.layers,
@@ -584,8 +560,8 @@ class TinyTransformer(Architecture):
                 "patch_size": self.patch_size,
             }
         else:
-            behind = 2 if "roberta" in self.family else 0
-            settings |= {"vocab_size": self.vocab_size, "max_position_embeddings": self.max_positions + behind}
+            reserved = 2 if "roberta" in self.family else 0
+            settings |= {"vocab_size": self.vocab_size, "max_position_embeddings": self.max_positions + reserved}
         if self.family == "electra":
             settings["embedding_size"] = 2 * self.width
         return AutoConfig.for_model(self.family, **settings)
@@ -593,11 +569,11 @@ class TinyTransformer(Architecture):
 
 @dataclass(frozen=True)
 class SmallTransformer(Architecture):
-    """A small transformer trained from scratch on whole words, whose embedding starts at the given word vectors.
+    """A small transformer trained from scratch on whole words, initialised with word vectors.
 
     Args:
-        positions: the longest text that it can read, special symbols included.
-        dropout: share of states and attention weights dropped in training.
+        max_positions: longest text in tokens, special tokens included.
+        dropout: of states and attention weights, in training.
     """
 
     layers: int = 1
@@ -608,14 +584,14 @@ class SmallTransformer(Architecture):
 
     def __post_init__(self) -> None:
         if self.width % self.heads:
-            raise UserError(f"SmallTransformer: a width of {self.width} cannot be divided among {self.heads} heads")
+            raise UserError(f"SmallTransformer: width {self.width} is not divisible by {self.heads} heads")
 
     def build(self, task: Task, embeddings: Tensor | None, generator: Generator) -> TransformerModel:
-        """A model whose word table is `embeddings`, projected to `width`; the other weights are drawn."""
+        """A model whose word table is `embeddings`, projected to `width`; the other weights are random."""
         if embeddings is None or not len(embeddings):
-            raise UserError("SmallTransformer reads word ids and needs a starting table of vectors: batch with Words()")
+            raise UserError("SmallTransformer reads word ids and needs word vectors: use the tokenization Words()")
         vocabulary, width = embeddings.shape
-        # ELECTRA alone lets vectors and states differ in size, whatever size the vectors have.
+        # ELECTRA is the only family whose word vectors can differ in width from the states.
         config = AutoConfig.for_model(
             "electra",
             num_labels=task.num_outputs,
@@ -629,8 +605,7 @@ class SmallTransformer(Architecture):
             hidden_dropout_prob=self.dropout,
             attention_probs_dropout_prob=self.dropout,
         )
-        with _seed_global_generator(generator):
-            network = _classifier_class(config, "electra")(config)
+        network = build_network(config, generator)
         with torch.no_grad():
             table = network.get_input_embeddings().get_parameter("weight")
             table.copy_(embeddings)
@@ -638,64 +613,84 @@ class SmallTransformer(Architecture):
         return TransformerModel.wrap(network, task).eval()
 
 
+def build_network(config: NetworkConfig, generator: Generator) -> Network:
+    """A classifier with this configuration and weights drawn from the generator."""
+    with _seed_global_generator(generator):
+        return _classifier_class(config, config.model_type)(config)
+
+
 def _refuse_embeddings(embeddings: Tensor | None) -> None:
     if embeddings is not None and len(embeddings):
-        raise UserError("a transformer brings word vectors of its own: leave the word vectors out (vectors=None)")
+        raise UserError("a transformer has its own word vectors: leave the word vectors out (embeddings=None)")
 
 
 @contextmanager
 def _seed_global_generator(generator: Generator) -> Iterator[None]:
-    """The library draws from the global generator only: seeds that one, and puts it back afterwards."""
+    """Seed the global generator, the only one that transformers uses, and restore it afterwards."""
     seed = int(torch.randint(2**62, (), generator=generator))
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         yield
 
 
+@contextmanager
+def _silence_transformers() -> Iterator[None]:
+    """Suppress the progress bars and load reports of transformers, and restore its settings afterwards."""
+    verbosity, progress_bar = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()
+    transformers_logging.set_verbosity(logging.ERROR)
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        transformers_logging.set_verbosity(verbosity)
+        if progress_bar:
+            transformers_logging.enable_progress_bar()  # type: ignore[no-untyped-call]
+
+
 def _classifier_class(config: NetworkConfig, source: str) -> type[Network]:
     for mapping in (MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING):
         if type(config) in mapping:
-            found = mapping[type(config)]
-            return cast("type[Network]", found[0] if isinstance(found, tuple) else found)
-    raise UserError(f"{source} holds a {type(config).__name__}: no sequence or image classifier is known for it")
+            kind = mapping[type(config)]
+            return cast("type[Network]", kind[0] if isinstance(kind, tuple) else kind)
+    raise UserError(
+        f"{source} holds a {type(config).__name__}: transformers has no sequence or image classifier for it"
+    )
 
 
 def _load_network(source: str, outputs: int) -> tuple[Network, tuple[str, ...]]:
     try:
-        config = AutoConfig.from_pretrained(source)
-        if config.num_labels != outputs:
-            config.num_labels = outputs
-        loaded: object = _classifier_class(config, source).from_pretrained(
-            source,
-            config=config,
-            dtype=torch.float32,
-            use_safetensors=True,
-            ignore_mismatched_sizes=True,
-            output_loading_info=True,
-        )
+        with _silence_transformers():
+            config = AutoConfig.from_pretrained(source)
+            if config.num_labels != outputs:
+                config.num_labels = outputs
+            loaded: object = _classifier_class(config, source).from_pretrained(
+                source,
+                config=config,
+                dtype=torch.float32,
+                use_safetensors=True,
+                ignore_mismatched_sizes=True,
+                output_loading_info=True,
+            )
     except (OSError, ValueError, SafetensorError) as error:
         if "use_safetensors" in str(error):
-            raise pickled_weights_error(source) from error
+            raise _pickled_weights_error(source) from error
         reason = str(error).strip().splitlines()[0]
-        raise UserError(
-            f"no model could be loaded from {source!r} ({reason}): give a folder with config.json and "
-            "model.safetensors, or the id of a model on the hub that can be reached or is in the cache"
-        ) from error
+        raise UserError(f"no model could be loaded from {source!r} ({reason}): {_SOURCE_HINT}") from error
     network, report = cast("tuple[Network, dict[str, set[str | tuple[str, ...]]]]", loaded)
     unmet = report["missing_keys"] | report["mismatched_keys"]
-    fresh = {entry if isinstance(entry, str) else entry[0] for entry in unmet}
-    return network, _loading_notes(network, source, fresh)
+    new = {entry if isinstance(entry, str) else entry[0] for entry in unmet}
+    return network, _loading_notes(network, source, new)
 
 
-def _loading_notes(network: Network, source: str, fresh: set[str]) -> tuple[str, ...]:
-    """One sentence that names the weights drawn afresh; only the head and its pooler may be."""
+def _loading_notes(network: Network, source: str, new: set[str]) -> tuple[str, ...]:
+    """A note that names the randomly initialised weights; only the head and its pooler may be."""
     trunk = network.base_model_prefix + "."
-    lost = sorted(name for name in fresh if name.startswith(trunk) and ".pooler." not in name)
-    if lost:
+    missing = sorted(name for name in new if name.startswith(trunk) and ".pooler." not in name)
+    if missing:
         raise UserError(
-            f"{source} lacks {len(lost)} weights of {type(network).__name__}, the first is {lost[0]}: "
+            f"{source} lacks {len(missing)} weights of {type(network).__name__}, the first is {missing[0]}: "
             "its config.json and its weights do not belong together"
         )
-    if not fresh:
+    if not new:
         return (f"all weights are those of {source}, head included",)
-    return (f"{source} has no head of this size: drawn at random were {', '.join(sorted(fresh))}",)
+    return (f"{source} has no head of this size; randomly initialised: {', '.join(sorted(new))}",)
