@@ -177,7 +177,7 @@ def test_a_transformer_is_compared_head_by_head(workspace: Workspace) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seeds", "message"), [((0, 1), "seed 0 is the base's own"), ((), "at least one"), ((2, 2), "stands twice")]
+    ("seeds", "message"), [((0, 1), "seed 0 is the base's own"), ((), "at least one"), ((2, 2), "duplicate seed")]
 )
 def test_nonsense_is_refused(seeds: tuple[int, ...], message: str) -> None:
     with pytest.raises(UserError, match=message):

@@ -1,13 +1,8 @@
-"""Arms of an experiment: the same model from the same seeds, trained in several ways, its test scores paired by seed.
+"""Imposed attention (Wiegreffe & Pinter 2019): is attention needed, and do its weights help a model without context?
 
-Seeds are what varies by chance here, and they are few: the interval of a mean paired difference is Student's t.
-
-Is attention needed (Wiegreffe & Pinter, section 3.2)? Learned weights against uniform ones, in training and test.
-
-Guided MLP (Wiegreffe & Pinter, section 3.4): do these scores help a model that cannot look at context?
-
-A token-wise perceptron is trained and tested under imposed weights. What it gains over uniform weights must come from
-the guide. Two guides that the paper lacks, permuted and random weights, know nothing and must gain nothing.
+`UniformBaseline` (section 3.2) compares learned with uniform attention. `GuidedModel` (section 3.4) trains a token-wise
+MLP under the attention weights of other models; shuffled and random weights, which the paper lacks, are its controls.
+Both compare arms that are trained from the same seeds, by the paired differences of their test scores.
 """
 
 from __future__ import annotations
@@ -36,133 +31,48 @@ from heedful.training.attention_sources import (
 from heedful.training.model_recipe import ModelRecipe
 from heedful.training.objectives import ImposedAttention, Supervised
 from heedful.training.trained_model import TrainedModel, check_trained_here
-from heedful.trials._trial import Trial
+from heedful.trials._trial import (
+    Finding,
+    Statistic,
+    Trial,
+    Verdict,
+    find_statistic,
+    interval_verdict,
+    select_statistics,
+    summary_frame,
+    value_of,
+)
 from heedful.types import UserError
 
-CONFIDENCE = 0.95
-_PRIMARY_SCORES = {"f1": "F1 of class 1", "accuracy": "accuracy", "pearson": "correlation with the truth"}
-"""The score that decides, the first that the task has (Wiegreffe & Pinter: F1 of class 1), in plain words."""
-
-
-@dataclass(frozen=True)
-class SeedDifference:
-    """A mean paired difference and Student's interval; NaN bounds where fewer than two pairs are defined."""
-
-    mean: float
-    low: float
-    high: float
-
-
-def paired_seed_difference(
-    first: Sequence[float], second: Sequence[float], confidence: float = CONFIDENCE
-) -> SeedDifference:
-    """How much larger the first is: mean(d) ± t(n - 1) sd(d) / sqrt(n), over the pairs where both are defined.
-
-    >>> found = paired_seed_difference([0.83, 0.82, 0.84], [0.81, 0.82, 0.80])
-    >>> f"{found.mean:.4f} {found.low:.4f} {found.high:.4f}"
-    '0.0200 -0.0297 0.0697'
-    """
-    paired = [one - other for one, other in zip(first, second, strict=True)]
-    paired = [value for value in paired if math.isfinite(value)]
-    if len(paired) < 2:
-        return SeedDifference(paired[0] if paired else math.nan, math.nan, math.nan)
-    mean, deviation = statistics.fmean(paired), statistics.stdev(paired)
-    half = float(special.stdtrit(len(paired) - 1, (1 + confidence) / 2)) * deviation / math.sqrt(len(paired))
-    return SeedDifference(mean, mean - half, mean + half)
-
-
-def impose_attention(subject: TrainedModel, guide: AttentionSource) -> TrainedModel:
-    """The subject trained and tested under a guide's weights, its classes weighted as before."""
-    check_trained_here(subject)
-    if not isinstance(subject.objective, Supervised):
-        raise UserError(
-            f"{type(subject.objective).__name__} is no objective to compare guides on: "
-            "give a subject that learns its labels and its own attention (objective=Supervised())"
-        )
-    return replace(subject, objective=ImposedAttention(guide, subject.objective.balance_classes))
-
-
-def check_seeds(seeds: Sequence[int]) -> None:
-    """Refuses no seeds, and the same seed twice."""
-    if not seeds:
-        raise UserError("give at least one seed, better five")
-    if len(set(seeds)) < len(seeds):
-        raise UserError(f"a seed stands twice in {tuple(seeds)}; a training that is repeated tells nothing new")
-
-
-def read_test_scores(workspace: Workspace, subject: ModelRecipe) -> dict[str, float]:
-    """The test scores that the subject's training wrote down; NaN where one is undefined."""
-    found = _test_notes(workspace.get(subject), "scores")
-    return {name: math.nan if value is None else float(str(value)) for name, value in found.items()}
-
-
-def count_test_examples(workspace: Workspace, subject: ModelRecipe) -> int:
-    """How many test examples the subject was scored on."""
-    return sum(int(str(count)) for count in _test_notes(workspace.get(subject), "sizes").values())
-
-
-def _test_notes(artefact: Artefact, key: str) -> Mapping[str, object]:
-    splits = artefact.notes[key]
-    assert isinstance(splits, dict)
-    found = splits["test"]
-    assert isinstance(found, dict)
-    return found
-
-
-def primary_score(names: Sequence[str]) -> str:
-    """The score that a verdict rests on."""
-    return next(name for name in _PRIMARY_SCORES if name in names)
-
-
-def score_label(score: str) -> str:
-    """A score's name for people."""
-    return _PRIMARY_SCORES.get(score, score.replace("_", " "))
-
-
-def format_signed(value: float) -> str:
-    """A difference for people, with its sign.
-
-    >>> format_signed(0.0123), format_signed(-1e-9)
-    ('+0.012', '+0.000')
-    """
-    return f"{round(value, 3) + 0.0:+.3f}"
-
-
-def mean_over_seeds(values: pd.Series[float]) -> float:
-    """The mean over the seeds where a score is defined."""
-    return float(values.mean())
-
-
-def std_over_seeds(values: pd.Series[float]) -> float:
-    """The sample deviation over seeds; NaN for one seed."""
-    return float(values.std(ddof=1))
-
-
-ARMS = ("learned", "uniform")
+LEARNED, UNIFORM, TRAINED = "learned", "uniform", "trained"
+_DECISIVE_SCORES = {"f1": "F1 of class 1", "accuracy": "accuracy", "pearson": "correlation with the labels"}
+"""The score that decides is the first that the task has (in the paper: F1 of class 1), with its label."""
+_SETTING_COLUMNS = ("arm", "seed", "margin", "control", "uniform_fallbacks")
+_TOO_FEW_SEEDS = "fewer than two seeds"
 
 
 @dataclass(frozen=True)
 class UniformBaseline(Trial):
-    """Test scores with learned and with uniform attention, one row per seed; the subject's own seed plays no part.
+    """Test scores with learned and with uniform attention, one row per arm and seed; ignores the subject's own seed.
 
     Args:
-        seeds: each trains both arms; the arms are compared within seeds.
-        margin: a gain below this is of no use.
+        seeds: both arms are trained from each; arms are compared within seeds.
+        margin: the smallest gain that matters.
     """
 
     name: ClassVar[str] = "necessity"
     paper: ClassVar[str] = "wiegreffe-pinter"
     title: ClassVar[str] = "Does the model need its attention at all?"
     claim: ClassVar[str] = (
-        "If attention is to explain a model, the model should need it: forced to weigh all words alike, in training "
-        "and in test, it should do worse."
+        "If attention explains a model, the model should need it: with uniform attention in training and test it "
+        "should do worse."
     )
     source: ClassVar[str] = "Wiegreffe & Pinter 2019, section 3.2, table 2"
     limits: ClassVar[str] = (
-        "That a model does as well without attention does not make its attention a bad explanation of what it does "
-        "with it: it says that this task is no place to judge attention. That attention helps does not show that it "
-        "explains."
+        "That a model does as well without attention does not make its attention a bad explanation: it shows that this "
+        "task is unsuited for judging attention. That attention helps does not show that it explains."
     )
+    tidy: ClassVar[bool] = True
 
     subject: TrainedModel
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
@@ -172,131 +82,95 @@ class UniformBaseline(Trial):
         check_seeds(self.seeds)
         impose_attention(self.subject, UniformAttention())
         if self.margin < 0:
-            raise UserError(f"margin is {self.margin}: the least gain that matters cannot be negative")
+            raise UserError(f"margin is {self.margin}: the smallest gain that matters cannot be negative")
 
     @property
     def arms(self) -> dict[str, tuple[TrainedModel, ...]]:
-        """The subjects of each arm, in the order of the seeds."""
+        """The models of each arm, in the order of the seeds."""
         learned = tuple(replace(self.subject, seed=seed) for seed in self.seeds)
-        return {
-            "learned": learned,
-            "uniform": tuple(impose_attention(subject, UniformAttention()) for subject in learned),
-        }
+        return {LEARNED: learned, UNIFORM: tuple(impose_attention(model, UniformAttention()) for model in learned)}
 
     @property
     def dependencies(self) -> tuple[Recipe, ...]:
         """Every training of both arms."""
-        return tuple(subject for subjects in self.arms.values() for subject in subjects)
+        return tuple(model for models in self.arms.values() for model in models)
 
     def make(self, workspace: Workspace) -> Artefact:
-        """A row per seed with every test score of both arms, as the trainings wrote them down."""
-        arms = self.arms
-        rows: list[dict[str, float | int | str]] = []
-        for place, seed in enumerate(self.seeds):
-            row: dict[str, float | int | str] = {"seed": seed, "margin": self.margin}
-            for arm, subjects in arms.items():
-                row |= {
-                    f"{score}.{arm}": value for score, value in read_test_scores(workspace, subjects[place]).items()
-                }
-            rows.append(row)
-        count = count_test_examples(workspace, arms["learned"][0])
+        """A row per arm and seed with all test scores."""
+        rows = [
+            {"arm": arm, "seed": model.seed, "margin": self.margin, **read_test_scores(workspace, model)}
+            for arm, models in self.arms.items()
+            for model in models
+        ]
+        count = count_test_examples(workspace, self.arms[LEARNED][0])
         return Artefact(table=pd.DataFrame(rows), notes={"about": dict(self.subject.about), "n": count, "of": count})
 
-    @staticmethod
-    def flat_summary(table: pd.DataFrame) -> dict[str, float]:
-        """Means and deviations over seeds, the mean paired difference with its 95 % interval, and the verdict.
-
-        `difference`, `low` and `high` are of F1 of class 1, of accuracy where there are more classes, of Pearson's
-        correlation for numbers. Exactly one of `helps`, `does_not_help` and `undecided` is 1.
-        """
-        table = table.sort_values("seed")
-        names = _score_names(table)
-        one, other = (table[f"{primary_score(names)}.{arm}"] for arm in ARMS)
-        gain = paired_seed_difference(one.tolist(), other.tolist())
-        margin = float(table["margin"].max())
-        verdict = _gain_verdict(gain.low, gain.high, margin)
-        return {
-            "seeds": float(len(table)),
-            **{f"{name}.{arm}": mean_over_seeds(table[f"{name}.{arm}"]) for name in names for arm in ARMS},
-            "deviation.learned": std_over_seeds(one),
-            "deviation.uniform": std_over_seeds(other),
-            "difference": gain.mean,
-            "low": gain.low,
-            "high": gain.high,
-            "margin": margin,
-            **{each: float(verdict == each) for each in ("helps", "does_not_help", "undecided")},
-        }
+    @classmethod
+    def summary(cls, table: pd.DataFrame) -> pd.DataFrame:
+        """Mean test scores of both arms over seeds, and the paired `difference` of the score that decides."""
+        return summary_frame([*_arm_statistics(table), Statistic("margin", value=float(table["margin"].max()))])
 
     @staticmethod
     def figures(table: pd.DataFrame) -> tuple[Figure, ...]:
-        """Each score under both kinds of weights, with its deviation over seeds."""
+        """Every score under both kinds of attention, with its standard deviation over seeds."""
         names = [name for name in _score_names(table) if name != "mean_squared_error"]
-        titles = tuple(score_label(name) for name in names)
-        bars = tuple(Series(arm, tuple(mean_over_seeds(table[f"{name}.{arm}"]) for name in names)) for arm in ARMS)
-        errors = tuple(Series(arm, tuple(std_over_seeds(table[f"{name}.{arm}"]) for name in names)) for arm in ARMS)
-        return (Bars("Learned and uniform attention", Axis("mean over seeds, on test"), titles, bars, errors),)
+        arms = [(arm, table.loc[table["arm"] == arm, names]) for arm in (LEARNED, UNIFORM)]
+        bars = tuple(Series(arm, tuple(rows.mean())) for arm, rows in arms)
+        errors = tuple(Series(arm, tuple(rows.std())) for arm, rows in arms)
+        labels = tuple(_score_label(name) for name in names)
+        return (Bars("Learned and uniform attention", Axis("mean over seeds, on test"), labels, bars, errors),)
 
-    @staticmethod
-    def flat_interpretation(summary: Mapping[str, float]) -> str:
-        """Both scores, their difference and what it comes to."""
-        score = primary_score([name.split(".")[0] for name in summary])
-        learned, uniform = (summary[f"{score}.{arm}"] for arm in ARMS)
-        found = f"With the attention that it learns the model's {score_label(score)} is {learned:.3f}, with all words "
-        found += f"weighted alike {uniform:.3f}"
-        if math.isnan(summary["low"]):
-            return f"{found}. Undecided: with fewer than two seeds nothing is known about chance; train more seeds."
-        low, high, margin = summary["low"], summary["high"], summary["margin"]
-        found += f"; the gain lies between {format_signed(low)} and {format_signed(high)} "
-        found += f"(95 % interval, {summary['seeds']:.0f} seeds). "
-        return found + _gain_sentence(low, high, margin)
+    @classmethod
+    def findings(cls, summary: pd.DataFrame) -> tuple[Finding, ...]:
+        """Whether learned attention gains more than 0, or less than the margin."""
+        gain = find_statistic(summary, "difference", LEARNED)
+        assert gain is not None
+        verdict = interval_verdict(gain.low, gain.high, value_of(summary, "margin"))
+        reasons = {True: _TOO_FEW_SEEDS, False: "no gain is possible, and so is one above the margin"}
+        reason = reasons[math.isnan(gain.low)] if verdict is Verdict.UNDECIDED else ""
+        return (Finding(verdict, LEARNED, (gain,), reason),)
 
-
-def _score_names(table: pd.DataFrame) -> list[str]:
-    return [str(column).removesuffix(".learned") for column in table.columns if str(column).endswith(".learned")]
-
-
-def _gain_verdict(low: float, high: float, margin: float) -> str:
-    """The interval above zero, below the margin, or neither; with undefined bounds neither."""
-    if low > 0:
-        return "helps"
-    return "does_not_help" if high < margin else "undecided"
-
-
-def _gain_sentence(low: float, high: float, margin: float) -> str:
-    verdict = _gain_verdict(low, high, margin)
-    if verdict == "helps":
-        return "Attention helps" + (f", if by less than {margin:g}." if high < margin else ".")
-    if verdict == "does_not_help":
-        worse = "the model is better without it." if high < 0 else f"a gain of {margin:g} or more can be ruled out."
-        return f"Attention does not help: {worse}"
-    return f"Undecided: no gain is possible, and so is one of {margin:g} or more; train more seeds."
-
-
-TRAINED, UNIFORM = "trained", "uniform"
-_NON_SCORE_COLUMNS = ("guide", "seed", "null", "silent")
+    @classmethod
+    def interpretation(cls, summary: pd.DataFrame) -> str:
+        """Both scores, the interval of their difference, and the verdict."""
+        (finding,) = cls.findings(summary)
+        gain, margin = finding.evidence[0], value_of(summary, "margin")
+        score = _decisive_score(summary["metric"].tolist())
+        learned, uniform = (value_of(summary, score, arm) for arm in (LEARNED, UNIFORM))
+        words = {
+            Verdict.SUPPORTED: "Attention helps" + (f", but by less than {margin:g}." if gain.high < margin else "."),
+            Verdict.NOT_SUPPORTED: f"Attention does not help: a gain of {margin:g} or more is excluded.",
+            Verdict.UNDECIDED: f"Undecided ({finding.reason}): train more seeds.",
+        }
+        interval = "" if math.isnan(gain.low) else f"; the gain is {_format_interval(gain)}, {gain.n:.0f} seeds"
+        return (
+            f"The {_score_label(score)} is {learned:.3f} with learned attention and {uniform:.3f} with uniform "
+            f"attention{interval}. {words[finding.verdict]}"
+        )
 
 
 @dataclass(frozen=True)
 class GuidedModel(Trial):
-    """Test scores of a token-wise model under each guide, one row per guide and seed; its own seed plays no part.
+    """Test scores of a token-wise model under each guide, one row per guide and seed; ignores the subject's own seed.
 
     Args:
-        subject: a token-wise model with attention of its own, which is the arm "trained".
-        guides: named; "uniform" is added where it is missing, for all others are compared with it.
+        subject: a token-wise model; its own attention is the arm "trained".
+        guides: sources of attention weights by name; "uniform", which all others are compared with, is always added.
     """
 
     name: ClassVar[str] = "guided"
     paper: ClassVar[str] = "wiegreffe-pinter"
-    title: ClassVar[str] = "Do these weights help a model that cannot look at context?"
+    title: ClassVar[str] = "Do these weights help a model without context?"
     claim: ClassVar[str] = (
-        "If weights tell which words matter, a simple model that sees each word by itself should do better when its "
-        "words are weighted so than when all are weighted alike."
+        "If attention weights show which words matter, a model that encodes each word by itself should do better with "
+        "these weights than with uniform ones."
     )
     source: ClassVar[str] = "Wiegreffe & Pinter 2019, section 3.4, table 3"
     limits: ClassVar[str] = (
-        "Weights that help another model are useful, but need not be the reasons of the model that they come from. "
-        "They may also help because they give away what that model would have answered."
+        "Weights that help another model are useful, but need not be the reasons of the model they come from. They may "
+        "also help because they reveal the prediction of that model."
     )
+    tidy: ClassVar[bool] = True
 
     subject: TrainedModel
     guides: tuple[tuple[str, AttentionSource], ...]
@@ -307,22 +181,22 @@ class GuidedModel(Trial):
         impose_attention(self.subject, UniformAttention())
         model, names = self.subject.architecture, [name for name, _ in self.guides]
         if not isinstance(model, Attentive) or not isinstance(model.encoder, Average):
-            raise UserError("guides are tried on a model that sees each word by itself: give Pooled(Perceptron(), ...)")
+            raise UserError("guides need a token-wise model: give Attentive(Perceptron(), ...)")
         if TRAINED in names or len(set(names)) < len(names):
-            raise UserError(f"give each guide a name of its own, and none the name {TRAINED!r}: {', '.join(names)}")
+            raise UserError(f"give each guide a name of its own, other than {TRAINED!r}: {', '.join(names)}")
         if not isinstance(dict(self.guides).get(UNIFORM, UniformAttention()), UniformAttention):
-            raise UserError(f"the guide named {UNIFORM!r} must be Uniform(): the others are compared with it")
+            raise UserError(f"the guide named {UNIFORM!r} must be UniformAttention(): others are compared with it")
         for name, guide in self.guides:
             _check_guide(name, guide, self.subject)
 
     @property
     def arms(self) -> dict[str, AttentionSource | None]:
-        """Each guide by name; None stands for the model's own attention."""
+        """Each guide by name; None is the model's own attention."""
         return {UNIFORM: UniformAttention(), TRAINED: None, **dict(self.guides)}
 
     @property
     def dependencies(self) -> tuple[Recipe, ...]:
-        """Every training; what guides need, these need in turn."""
+        """Every training."""
         return tuple(self._arm_model(guide, seed) for guide in self.arms.values() for seed in self.seeds)
 
     def _arm_model(self, guide: AttentionSource | None, seed: int) -> TrainedModel:
@@ -330,91 +204,178 @@ class GuidedModel(Trial):
         return own if guide is None else impose_attention(own, guide)
 
     def make(self, workspace: Workspace) -> Artefact:
-        """A row per guide and seed with all test scores, as the trainings wrote them down.
-
-        `silent` counts the texts, of all splits, that a guide has nothing to say about.
-        """
-        rows: list[dict[str, float | int | str | bool]] = []
+        """A row per guide and seed with all test scores; `uniform_fallbacks` counts texts without guide scores."""
+        rows: list[dict[str, object]] = []
         for name, guide in self.arms.items():
-            null, silent = (False, 0) if guide is None else (guide.is_control, guide.count_uniform_fallbacks(workspace))
+            control, fallbacks = False, 0
+            if guide is not None:
+                control, fallbacks = guide.is_control, guide.count_uniform_fallbacks(workspace)
             for seed in self.seeds:
-                found = read_test_scores(workspace, self._arm_model(guide, seed))
-                rows.append({"guide": name, "seed": seed, "null": null, "silent": silent, **found})
+                scores = read_test_scores(workspace, self._arm_model(guide, seed))
+                settings = {"arm": name, "seed": seed, "control": control, "uniform_fallbacks": fallbacks}
+                rows.append({**settings, **scores})
         count = count_test_examples(workspace, self._arm_model(None, self.seeds[0]))
         return Artefact(table=pd.DataFrame(rows), notes={"about": dict(self.subject.about), "n": count, "of": count})
 
-    @staticmethod
-    def flat_summary(table: pd.DataFrame) -> dict[str, float]:
-        """Means over seeds by guide; the paired difference from uniform weights with its 95 % interval (`low`, `high`).
-
-        `deviation`, `difference`, `low` and `high` are of F1 of class 1, of accuracy where there are more classes, of
-        Pearson's correlation for numbers; `null` is 1 for guides that know nothing.
-        """
-        names = [str(column) for column in table.columns if column not in _NON_SCORE_COLUMNS]
-        score = primary_score(names)
-        arms = {str(guide): rows.sort_values("seed") for guide, rows in table.groupby("guide", sort=False)}
-        found = {"seeds": float(table["seed"].nunique())}
-        found |= {f"{name}.{guide}": mean_over_seeds(rows[name]) for name in names for guide, rows in arms.items()}
-        for guide, rows in arms.items():
-            found[f"deviation.{guide}"] = std_over_seeds(rows[score])
-            found[f"null.{guide}"] = float(rows["null"].max())
-            found[f"silent.{guide}"] = float(rows["silent"].max())
-            if guide != UNIFORM:
-                gain = paired_seed_difference(rows[score].tolist(), arms[UNIFORM][score].tolist())
-                found |= {f"difference.{guide}": gain.mean, f"low.{guide}": gain.low, f"high.{guide}": gain.high}
-        return found
+    @classmethod
+    def summary(cls, table: pd.DataFrame) -> pd.DataFrame:
+        """Mean test scores of each guide over seeds, and the paired `difference` from uniform weights."""
+        rows = _arm_statistics(table)
+        for arm, part in table.groupby("arm", sort=False):
+            fallbacks = float(part["uniform_fallbacks"].max())
+            rows.append(Statistic("uniform_fallbacks", str(arm), value=fallbacks, n=len(part)))
+            rows += [Statistic("control", str(arm), value=1.0)] if bool(part["control"].max()) else []
+        return summary_frame(rows)
 
     @staticmethod
     def figures(table: pd.DataFrame) -> tuple[Figure, ...]:
-        """The deciding score under each guide, with its deviation over seeds."""
-        score = primary_score([str(column) for column in table.columns])
-        arms = {str(guide): rows[score] for guide, rows in table.groupby("guide", sort=False)}
-        bars = Series(score_label(score), tuple(mean_over_seeds(values) for values in arms.values()))
-        errors = Series(score_label(score), tuple(std_over_seeds(values) for values in arms.values()))
-        axis = Axis(f"{score_label(score)}, mean over seeds, on test")
-        return (Bars("A token-wise model under each guide", axis, tuple(arms), (bars,), (errors,)),)
+        """The score that decides under each guide, with its standard deviation over seeds."""
+        score = _decisive_score(_score_names(table))
+        label, arms = _score_label(score), table.groupby("arm", sort=False)[score]
+        axis = Axis(f"{label}, mean over seeds, on test")
+        names = tuple(str(arm) for arm, _ in arms)
+        bars, errors = Series(label, tuple(arms.mean())), Series(label, tuple(arms.std()))
+        return (Bars("A token-wise model under each guide", axis, names, (bars,), (errors,)),)
 
-    @staticmethod
-    def flat_interpretation(summary: Mapping[str, float]) -> str:
-        """A verdict for each guide, nulls named as such."""
-        score = primary_score([name.split(".")[0] for name in summary])
-        uniform = summary[f"{score}.{UNIFORM}"]
-        guides = [name.removeprefix("difference.") for name in summary if name.startswith("difference.")]
-        # Guides that know nothing come last: they are what the others are measured by.
-        guides.sort(key=lambda guide: summary[f"null.{guide}"])
-        words = [
-            "The model sees each word by itself.",
-            f"With all words alike its {score_label(score)} is {uniform:.3f}.",
-        ]
-        words += [_guide_sentence(guide, summary) for guide in guides]
+    @classmethod
+    def findings(cls, summary: pd.DataFrame) -> tuple[Finding, ...]:
+        """Whether each guide does better than uniform weights; controls come last."""
+        controls = {each.method for each in select_statistics(summary, "control")}
+        gains = sorted(select_statistics(summary, "difference"), key=lambda gain: gain.method in controls)
+        return tuple(
+            Finding(
+                interval_verdict(gain.low, gain.high),
+                gain.method,
+                (gain,),
+                _TOO_FEW_SEEDS if math.isnan(gain.low) else "",
+            )
+            for gain in gains
+        )
+
+    @classmethod
+    def interpretation(cls, summary: pd.DataFrame) -> str:
+        """The gain of each guide over uniform weights, and whether a control gains too."""
+        controls = {each.method for each in select_statistics(summary, "control")}
+        score = _decisive_score(summary["metric"].tolist())
+        verbs = {
+            Verdict.SUPPORTED: "helps",
+            Verdict.NOT_SUPPORTED: "harms",
+            Verdict.UNDECIDED: "makes no clear difference",
+        }
+        findings = cls.findings(summary)
+        words = [f"With uniform weights the {_score_label(score)} is {value_of(summary, score, UNIFORM):.3f}."]
+        for finding in findings:
+            name = f"{finding.method} (control)" if finding.method in controls else finding.method
+            name = "The model's own trained attention" if finding.method == TRAINED else name
+            words.append(f"{name} {verbs[finding.verdict]}: {_format_interval(finding.evidence[0])}.")
+        if any(each.verdict is Verdict.SUPPORTED and each.method in controls for each in findings):
+            words.append("A control helps too, so the gains of the other guides are no evidence.")
         words += [
-            f"{guide} had nothing to say about {summary[f'silent.{guide}']:.0f} texts, which were weighted alike."
-            for guide in guides
-            if summary[f"silent.{guide}"]
+            f"For {each.value:.0f} texts {each.method} had no scores; these got uniform weights."
+            for each in select_statistics(summary, "uniform_fallbacks")
+            if each.value
         ]
-        if any(summary[f"null.{guide}"] and summary[f"low.{guide}"] > 0 for guide in guides):
-            words.append("A guide that knows nothing helps here, so the gains of the others are no evidence.")
         return " ".join(words)
 
 
-def _guide_sentence(guide: str, summary: Mapping[str, float]) -> str:
-    gain, low, high = (summary[f"{name}.{guide}"] for name in ("difference", "low", "high"))
-    called = f"{guide} (which knows nothing)" if summary[f"null.{guide}"] else guide
-    called = "Its own trained attention" if guide == TRAINED else called
-    if math.isnan(low):
-        return f"{called}: {format_signed(gain)}, undecided with fewer than two seeds; train more."
-    verdict = "helps" if low > 0 else "harms" if high < 0 else "cannot be told from uniform weights"
-    return f"{called} {verdict}: {format_signed(gain)} (95 % interval {format_signed(low)} to {format_signed(high)})."
+def paired_seed_difference(first: Sequence[float], second: Sequence[float]) -> tuple[float, float, float]:
+    """Mean of first - second and its 95 % interval, mean(d) ± t(n - 1) sd(d) / sqrt(n), over pairs of defined scores.
+
+    The bounds are NaN for fewer than two pairs.
+
+    >>> [round(value, 4) for value in paired_seed_difference([0.83, 0.82, 0.84], [0.81, 0.82, 0.80])]
+    [0.02, -0.0297, 0.0697]
+    """
+    differences = [one - other for one, other in zip(first, second, strict=True)]
+    differences = [value for value in differences if math.isfinite(value)]
+    if len(differences) < 2:
+        return differences[0] if differences else math.nan, math.nan, math.nan
+    mean, n = statistics.fmean(differences), len(differences)
+    half = float(special.stdtrit(n - 1, 0.975)) * statistics.stdev(differences) / math.sqrt(n)
+    return mean, mean - half, mean + half
+
+
+def impose_attention(subject: TrainedModel, source: AttentionSource) -> TrainedModel:
+    """The same model trained and tested under the weights of an attention source."""
+    check_trained_here(subject)
+    if not isinstance(subject.objective, Supervised):
+        raise UserError(
+            f"attention cannot be imposed on a model with the objective {type(subject.objective).__name__}: give one "
+            "with objective=Supervised()"
+        )
+    return replace(subject, objective=ImposedAttention(source, subject.objective.balance_classes))
+
+
+def check_seeds(seeds: Sequence[int]) -> None:
+    """Raise `UserError` for no seeds or duplicate ones."""
+    if not seeds:
+        raise UserError("give at least one seed, better five")
+    if len(set(seeds)) < len(seeds):
+        raise UserError(f"duplicate seed in {tuple(seeds)}: give each seed once")
+
+
+def read_test_scores(workspace: Workspace, model: ModelRecipe) -> dict[str, float]:
+    """The test scores in the notes of a training; NaN where one is undefined."""
+    scores = _test_notes(workspace.get(model), "scores")
+    return {name: math.nan if value is None else float(str(value)) for name, value in scores.items()}
+
+
+def count_test_examples(workspace: Workspace, model: ModelRecipe) -> int:
+    """The number of test examples in the notes of a training."""
+    return sum(int(str(count)) for count in _test_notes(workspace.get(model), "sizes").values())
+
+
+def _test_notes(artefact: Artefact, key: str) -> Mapping[str, object]:
+    splits = artefact.notes[key]
+    assert isinstance(splits, dict)
+    notes = splits["test"]
+    assert isinstance(notes, dict)
+    return notes
+
+
+def _score_names(table: pd.DataFrame) -> list[str]:
+    return [str(column) for column in table.columns if column not in _SETTING_COLUMNS]
+
+
+def _decisive_score(names: Sequence[str]) -> str:
+    return next(name for name in _DECISIVE_SCORES if name in names)
+
+
+def _score_label(score: str) -> str:
+    return _DECISIVE_SCORES.get(score, score.replace("_", " "))
+
+
+def _arm_statistics(table: pd.DataFrame) -> list[Statistic]:
+    """Mean scores over seeds of each arm, and of the decisive one the deviation and the difference from uniform."""
+    names = _score_names(table)
+    score = _decisive_score(names)
+    arms = {str(arm): rows.sort_values("seed") for arm, rows in table.groupby("arm", sort=False)}
+    rows = []
+    for arm, part in arms.items():
+        rows += [Statistic(name, arm, value=float(part[name].mean()), n=len(part)) for name in names]
+        rows.append(Statistic("std", arm, value=float(part[score].std()), n=len(part)))
+        if arm != UNIFORM:
+            mean, low, high = paired_seed_difference(part[score].tolist(), arms[UNIFORM][score].tolist())
+            rows.append(Statistic("difference", arm, "", mean, low, high, len(part)))
+    return rows
+
+
+def _format_interval(gain: Statistic) -> str:
+    """A difference with its sign and interval; `+ 0.0` turns -0.0 into 0.0."""
+    mean, low, high = (f"{round(value, 3) + 0.0:+.3f}" for value in (gain.value, gain.low, gain.high))
+    if math.isnan(gain.low):
+        return f"{mean}, undecided with fewer than two seeds"
+    return f"{mean} (95 % interval {low} to {high})"
 
 
 def _check_guide(name: str, guide: AttentionSource, learner: TrainedModel) -> None:
-    """Refuses weights of other texts, and borrowed attention over units whose ids mean other words to the learner."""
+    """Raise `UserError` for weights of other texts, and for attention over the tokens of another tokenization."""
     if isinstance(guide, ShuffledAttention):
         _check_guide(name, guide.source, learner)
     if isinstance(guide, FromModel | FromScores) and guide.subject.corpus != learner.corpus:
         raise UserError(f"the guide {name!r} was trained on another corpus than the learner: give both the same")
     if isinstance(guide, FromModel) and guide.subject.tokenization != learner.tokenization:
         raise UserError(
-            f"the guide {name!r} lends attention over other units than the learner reads: give both the same "
-            "preprocessing, or take its scores by word: Scored(subject, RawAttention())"
+            f"the guide {name!r} has another tokenization than the learner: give both the same, or use its scores by "
+            "word: FromScores(subject, RawAttention())"
         )
