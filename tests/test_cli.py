@@ -159,6 +159,8 @@ def test_a_failed_recipe_is_listed_at_the_end_and_the_others_are_done(tmp_path: 
         (["run", "jain-wallace", "--only", "sst", "--vectors", "nowhere"], "sst: no file train.jsonl.gz"),
         (["run", "mine.py", "--limit", "3", "--quick"], "--limit, --quick: not for a Python file"),
         (["run", "mine.py", "--encoder", "gru"], "--encoder: not for a Python file"),
+        (["run", "attefa", "--text-column", "review"], "--data"),
+        (["run", "attefa", "--data", "mine.csv", "--only", "sst"], "--only"),
         (["run", "scaffold", "--lambda", "0.1"], "scaffold has no option --lambda"),
         (["run", "jain-wallace", "--select", "dev", "--size", "9"], "jain-wallace has no option --select, --size"),
         (["run", "attefa", "--start", "warm"], "'warm'"),

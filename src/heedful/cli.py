@@ -51,7 +51,7 @@ SecondColumnOption = Annotated[str | None, typer.Option("--second-column", help=
 EMBEDDINGS_HELP = "Word vectors: auto, random, packaged, a name in the data folder, or a file."
 START_HELP = "Adversaries start fresh, as in the papers, or from the base, which takes fewer epochs."
 BASES_HELP = "Base models, for the noise floor."
-SOME_PAPERS = "Options of some papers"
+some_papers = functools.partial(typer.Option, rich_help_panel="Options of some papers (lists: repeat the option)")
 OPTION_FLAGS = {
     "corpora": "--only",
     "n_seeds": "--seeds",
@@ -210,46 +210,16 @@ def run(
     seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="How many seeds; default: the paper's.")] = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="At most this many test instances.")] = None,
     quick: QuickOption = False,
-    encoder: Annotated[
-        list[str] | None,
-        typer.Option("--encoder", help="This encoder only; may be repeated.", rich_help_panel=SOME_PAPERS),
-    ] = None,
-    attention: Annotated[
-        list[str] | None,
-        typer.Option("--attention", help="This attention only; may be repeated.", rich_help_panel=SOME_PAPERS),
-    ] = None,
-    embeddings: Annotated[
-        str | None, typer.Option("--vectors", help=EMBEDDINGS_HELP, rich_help_panel=SOME_PAPERS)
-    ] = None,
-    lambdas: Annotated[
-        list[float] | None,
-        typer.Option("--lambda", help="A lambda of trained adversaries; may be repeated.", rich_help_panel=SOME_PAPERS),
-    ] = None,
-    select: Annotated[
-        str | None,
-        typer.Option("--select", help="Epoch selection: dev, paper (test split) or code.", rich_help_panel=SOME_PAPERS),
-    ] = None,
-    start: Annotated[str | None, typer.Option("--start", help=START_HELP, rich_help_panel=SOME_PAPERS)] = None,
-    bases: Annotated[
-        int | None,
-        typer.Option("--bases", min=1, max=MAX_ATTEFA_SEEDS, help=BASES_HELP, rich_help_panel=SOME_PAPERS),
-    ] = None,
-    sizes: Annotated[
-        list[int] | None,
-        typer.Option(
-            "--size", min=1, help="Training examples of a student; may be repeated.", rich_help_panel=SOME_PAPERS
-        ),
-    ] = None,
-    checkpoint: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--checkpoint", help="minilm, or the folder of a transformer; may be repeated.", rich_help_panel=SOME_PAPERS
-        ),
-    ] = None,
-    normalizer: Annotated[
-        list[str] | None,
-        typer.Option("--normalizer", help="Normalizer of SMaT's heads; may be repeated.", rich_help_panel=SOME_PAPERS),
-    ] = None,
+    encoder: Annotated[list[str] | None, some_papers("--encoder", help="This encoder only.")] = None,
+    attention: Annotated[list[str] | None, some_papers("--attention", help="This attention only.")] = None,
+    embeddings: Annotated[str | None, some_papers("--vectors", help=EMBEDDINGS_HELP)] = None,
+    lambdas: Annotated[list[float] | None, some_papers("--lambda", help="A lambda of trained adversaries.")] = None,
+    select: Annotated[str | None, some_papers("--select", help="Epoch by: dev, paper (test split) or code.")] = None,
+    start: Annotated[str | None, some_papers("--start", help=START_HELP)] = None,
+    bases: Annotated[int | None, some_papers("--bases", min=1, max=MAX_ATTEFA_SEEDS, help=BASES_HELP)] = None,
+    sizes: Annotated[list[int] | None, some_papers("--size", min=1, help="Training examples of a student.")] = None,
+    checkpoint: Annotated[list[str] | None, some_papers("--checkpoint", help="minilm, or a model folder.")] = None,
+    normalizer: Annotated[list[str] | None, some_papers("--normalizer", help="Normalizer of SMaT's heads.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count what is to make; make nothing.")] = False,
     where: WhereOption = "pool",
     workers: WorkersOption = None,
@@ -261,25 +231,32 @@ def run(
     """Reproduce a paper on its corpora or on your own texts, or run the recipes of a Python file."""
     from heedful import papers, runner
     from heedful.data.table import TableColumns
+    from heedful.types import UserError
 
+    if data is None and (text_column, label_column, second_column) != ("text", "label", None):
+        raise UserError("--text-column, --label-column and --second-column are for --data; give a file")
+    if data is not None and only:
+        raise UserError("--only chooses corpora of the paper, --data your own texts: leave one of them out")
     given: dict[str, object] = {
-        "corpora": tuple(only or ()),
+        "corpora": only,
         "n_seeds": seeds,
         "limit": limit,
         "quick": quick,
         "user_data": data and papers.UserData(data, TableColumns(text_column, label_column, second_column)),
-        "encoders": tuple(encoder or ()),
-        "attentions": tuple(attention or ()),
+        "encoders": encoder,
+        "attentions": attention,
         "embeddings": embeddings,
-        "lambdas": tuple(lambdas or ()),
+        "lambdas": lambdas,
         "select": select,
         "start": start,
         "n_bases": bases,
-        "student_sizes": tuple(sizes or ()),
-        "checkpoints": tuple(checkpoint or ()),
-        "normalizers": tuple(normalizer or ()),
+        "student_sizes": sizes,
+        "checkpoints": checkpoint,
+        "normalizers": normalizer,
     }
-    options = _check_options(what, {name: value for name, value in given.items() if value})
+    options = _check_options(
+        what, {name: tuple(value) if isinstance(value, list) else value for name, value in given.items() if value}
+    )
     recipes = runner.recipes_from_file(Path(what)) if options is None else papers.paper_recipes(options)
     workers = _worker_count(where, workers)
     if not quiet:

@@ -24,15 +24,17 @@ from functools import cache, lru_cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional
-from transformers import AutoConfig, AutoTokenizer, BatchEncoding, PreTrainedTokenizerBase
 
 from heedful.store.recipe import hash_files
 from heedful.types import Batch, DiskResource, Example, Selection, Tokenization, Tokenizer, UserError, check_choice
+
+if TYPE_CHECKING:  # takes seconds to import, which models of words need not wait for
+    from transformers import BatchEncoding, PreTrainedTokenizerBase
 
 WordTokenizerName = Literal["space", "english", "spacy"]
 DigitRule = Literal["keep", "qqq"]
@@ -371,7 +373,7 @@ def _text_splitter(tokenization: Words) -> Callable[[str], list[tuple[str, int]]
 _NON_SPACE = re.compile(r"\S+")
 # transformers writes a number near 1e30 where a tokenizer has no limit.
 _NO_LIMIT = 1_000_000
-Encoding = tuple[BatchEncoding, int, tuple[str, ...]]
+Encoding = tuple["BatchEncoding", int, tuple[str, ...]]
 """An encoded list of texts, an index into it, and the text (or pair) at that index."""
 
 
@@ -546,6 +548,8 @@ def _tokenized_example(encoded: BatchEncoding, number: int, texts: tuple[str, ..
 
 
 def _load_tokenizer(source: str) -> PreTrainedTokenizerBase:
+    from transformers import AutoTokenizer, PreTrainedTokenizerBase
+
     folder = Path(source).expanduser()
     try:
         tokenizer = AutoTokenizer.from_pretrained(str(folder) if folder.is_dir() else source)
@@ -560,6 +564,8 @@ def _load_tokenizer(source: str) -> PreTrainedTokenizerBase:
 
 def _max_positions(source: str) -> int | None:
     """Number of positions of the model; None where the configuration does not say."""
+    from transformers import AutoConfig
+
     try:
         config = AutoConfig.from_pretrained(source).to_dict()
     except (OSError, ValueError):
