@@ -10,7 +10,7 @@ import torch
 
 from heedful.data.images import CIFAR10, Digits, FashionMNIST
 from heedful.types import UserError
-from tests.corpus_laws import prepared
+from tests.invented_corpora import prepared
 
 
 def test_pixels_lie_between_nought_and_one_with_channels_first(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from heedful.data.io import write_rows
 from heedful.data.question_corpora import CNN, Babi
 from heedful.types import UserError
-from tests.corpus_laws import clozes, written
+from tests.invented_corpora import clozes, written
 
 
 def test_babi_answers_are_all_training_words_of_the_tasks_that_are_there(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from heedful.data.splitting import SubsampledCorpus, hold_out, normalized_content
 from heedful.types import Example, UserError
-from tests.corpus_laws import SENTENCES
+from tests.invented_corpora import SENTENCES
 from tests.tiny import Sentences
 
 NOWHERE = Path("nowhere")

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heedful.data.synthetic import GROUND_TRUTH_CORPORA, MOCK_CORPORA, GroundTruthCorpus, Mock, Position, vader_lexicon
+from heedful.testing.checks import check_corpus
 from heedful.types import SPLITS, Corpus, Example, UserError
-from tests.corpus_laws import lawful
 
 NOWHERE = Path("nowhere")
 SMALL = Mock(train=200, dev=40, test=60)
@@ -37,10 +37,8 @@ def marked_places(example: Example) -> list[int]:
 
 @pytest.mark.parametrize("corpus", [SMALL, replace(SMALL, informative_share=0.5)], ids=lambda c: c.name)
 def test_mock_corpora_obey_the_laws_of_corpora(corpus: Corpus) -> None:
-    splits = corpus.read(NOWHERE)
-    everything = [example for split in SPLITS for example in splits[split]]
-    assert len({example.uid for example in everything}) == len(everything)
-    assert all(lawful(example, splits) and example.rationale for example in everything)
+    assert check_corpus(corpus, NOWHERE)
+    assert all(example.rationale for split in SPLITS for example in corpus.read(NOWHERE)[split])
 
 
 def test_one_seed_gives_one_corpus_and_another_seed_another() -> None:
@@ -198,9 +196,10 @@ def small(law: str) -> GroundTruthCorpus:
 
 @pytest.mark.parametrize("name", GROUND_TRUTH_CORPORA)
 def test_every_example_has_a_truth_and_a_rationale_per_word_and_classes_are_balanced(name: str) -> None:
-    splits = GroundTruthCorpus(GROUND_TRUTH_CORPORA[name].rule, **SIZES).read(NOWHERE)
+    corpus = GroundTruthCorpus(GROUND_TRUTH_CORPORA[name].rule, **SIZES)
+    assert check_corpus(corpus, NOWHERE)
+    splits = corpus.read(NOWHERE)
     for example in splits.test:
-        assert lawful(example, splits)
         assert example.ground_truth is not None
         assert example.rationale is not None
         assert len(example.ground_truth) == len(text_of(example).split())

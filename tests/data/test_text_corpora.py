@@ -36,8 +36,9 @@ from heedful.data.text_corpora import (
 )
 from heedful.data.tokenization import Words
 from heedful.tasks import BinaryClassification, MulticlassClassification
+from heedful.testing.checks import check_corpus
 from heedful.types import SPLITS, Corpus, Example, UserError
-from tests.corpus_laws import PUBLISHED, SENTENCES, lawful, leaves, pairs, prepared, written
+from tests.invented_corpora import PUBLISHED, SENTENCES, leaves, pairs, prepared, written
 
 NOWHERE = Path("nowhere")
 DATA = Path(os.environ.get("HEEDFUL_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data")
@@ -46,13 +47,8 @@ DATA = Path(os.environ.get("HEEDFUL_DATA") or Path(__file__).resolve().parents[3
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_every_published_corpus_obeys_the_laws(name: str, tmp_path: Path) -> None:
     corpus = prepared(CORPORA[name], tmp_path)
-    splits = corpus.read(tmp_path)
-    everything = [example for split in SPLITS for example in splits[split]]
-    assert all(splits[split] for split in SPLITS)
-    assert len({example.uid for example in everything}) == len(everything)
-    for example in everything:
-        assert lawful(example, splits)
-    assert corpus.read(tmp_path) is splits or isinstance(corpus, Digits)
+    assert check_corpus(corpus, tmp_path)
+    assert corpus.read(tmp_path) is corpus.read(tmp_path) or isinstance(corpus, Digits)
     assert hash(corpus) == hash(replace(corpus))  # type: ignore[type-var]
 
 
@@ -362,4 +358,4 @@ def test_the_real_corpus_has_its_published_size(name: str) -> None:
             raise
         pytest.skip(f"not in the data folder: {error}")
     assert (len(splits.train), len(splits.dev), len(splits.test)) == sizes
-    assert all(lawful(example, splits) for split in SPLITS for example in splits[split][:500])
+    assert check_corpus(corpus, DATA)

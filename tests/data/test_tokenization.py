@@ -279,6 +279,7 @@ def test_sst_has_the_sizes_the_length_and_the_vocabulary_of_the_paper() -> None:
     assert round(sum(len(str(e.parts[0]).split()) for e in kept) / len(kept), 2) == 18.70
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "fields", "least", "size"),
     [

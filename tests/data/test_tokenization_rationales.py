@@ -20,7 +20,7 @@ from heedful.training.attribution_tables import AttributionTable
 from heedful.training.trained_model import TrainedModel
 from heedful.training.trainer import AdamW, EpochSelection, Training
 from heedful.types import Attribution, Example, UserError
-from tests.corpus_laws import written
+from tests.invented_corpora import written
 from tests.subword_tokenizers import bert, roberta, xlmr
 
 REAL = Path(os.environ.get("HEEDFUL_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data")

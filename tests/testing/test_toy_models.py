@@ -9,9 +9,9 @@ import torch
 from torch import Generator
 
 from heedful.tasks import BinaryClassification
+from heedful.testing.checks import check_corpus
 from heedful.testing.toy_models import SHORTCUT_WORDS, DominantWord, PlantedHeads, Shortcut
 from heedful.types import Example, UserError
-from tests.corpus_laws import lawful
 from tests.model_laws import LAWS, TEXT_LAWS, Case, Law, law_name, real_units
 from tests.networks import texts
 from tests.tiny import Sentences
@@ -49,7 +49,7 @@ def test_an_uninformative_shortcut_is_refused() -> None:
 def test_the_dominant_word_decides_and_is_the_only_evidence(tmp_path: Path) -> None:
     corpus = DominantWord(vocab_size=12, length=4, train=300, dev=20, test=20)
     splits = corpus.read(tmp_path)
-    assert all(lawful(example, splits) for split in (splits.train, splits.dev, splits.test) for example in split)
+    assert check_corpus(corpus, tmp_path)
     louder: set[tuple[str, str]] = set()
     side: dict[str, int | float | None] = {}
     for example in splits.train:

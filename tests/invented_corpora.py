@@ -1,4 +1,4 @@
-"""Laws that every corpus obeys, and invented editions of the published ones in the layout."""
+"""Invented editions of the published corpora, written into a data folder."""
 
 from __future__ import annotations
 
@@ -11,24 +11,7 @@ from heedful.catalogue import CORPORA
 from heedful.data.images import Digits, ImageCorpus
 from heedful.data.io import write_rows
 from heedful.data.text_corpora import MLQE
-from heedful.tasks import Regression
-from heedful.types import SPLITS, Corpus, Example, Splits
-
-
-def lawful(example: Example, splits: Splits) -> bool:
-    assert example.label is not None
-    if isinstance(splits.task, Regression):
-        assert isinstance(example.label, float)
-        assert splits.class_names == ()
-    else:
-        assert isinstance(example.label, int)
-        assert 0 <= example.label < len(splits.class_names) == splits.task.num_classes
-    if example.rationale is not None:
-        assert len(example.rationale) == sum(len(str(part).split()) for part in example.parts)
-    if example.candidates is not None:
-        assert example.label in example.candidates
-    return True
-
+from heedful.types import SPLITS, Corpus
 
 Rows = list[dict[str, object]]
 OPENINGS = ("a kind film about", "a dull film about", "nobody forgets", "everybody forgets")
