@@ -1,24 +1,43 @@
-"""The trade-off of trained adversaries: its points, its curve, and several adversaries side by side."""
+"""Trained adversaries: the points and the curve of the trade-off, and AtteFa where the answer is known."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pandas as pd
 import pytest
+import torch
+from torch import Generator, Tensor
 
+from heedful.data.embeddings import RandomEmbeddings
+from heedful.data.synthetic import Mock
+from heedful.measures.divergence import jensen_shannon
+from heedful.models.attentive import Additive, Attentive, AttentiveModel
+from heedful.models.encoders import Average, BiLSTM, initialize_weights
 from heedful.models.transformer import SmallTransformer
 from heedful.store.workspace import Workspace
 from heedful.training.attention_sources import UniformAttention
 from heedful.training.objectives import ImposedAttention
+from heedful.training.predictions import compare_predictions, load_predictor
+from heedful.training.trained_model import TrainedModel
 from heedful.training.trainer import Adam, EpochSelection, Training
+from heedful.trials._trial import Verdict, value_of
 from heedful.trials.adversarial_attention import AdversarialAttention
-from heedful.trials.adversarial_training import AdversarialTradeoff, accuracy_and_f1, area_under_curve, pareto_frontier
-from heedful.types import UserError
+from heedful.trials.adversarial_training import (
+    AdversarialTradeoff,
+    AtteFa,
+    accuracy_and_f1,
+    area_under_curve,
+    attefa,
+    distance_to_best_constant,
+    pareto_frontier,
+)
+from heedful.types import Architecture, Batch, Task, Trace, UserError
 from tests.tiny import subject
 
-SHORT = Training(8, 8, Adam(lr=0.02), EpochSelection(metric="deception"))
+SHORT_TRADEOFF = Training(8, 8, Adam(lr=0.02), EpochSelection(metric="deception"))
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +47,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
 
 @pytest.fixture(scope="module")
 def table(workspace: Workspace) -> pd.DataFrame:
-    return workspace.get(AdversarialTradeoff(subject(), (0.0, 2.0), (1, 2), adversary_training=SHORT)).table
+    return workspace.get(AdversarialTradeoff(subject(), (0.0, 2.0), (1, 2), adversary_training=SHORT_TRADEOFF)).table
 
 
 def test_every_point_has_every_instance_once(table: pd.DataFrame) -> None:
@@ -38,28 +57,28 @@ def test_every_point_has_every_instance_once(table: pd.DataFrame) -> None:
 
 
 def test_a_larger_lambda_goes_farther(table: pd.DataFrame) -> None:
-    summary = AdversarialTradeoff.flat_summary(table)
-    assert summary["jsd.lambda_2"] > summary["jsd.lambda_0"] + 0.05
+    summary = AdversarialTradeoff.summary(table)
+    assert value_of(summary, "jsd", "lambda 2") > value_of(summary, "jsd", "lambda 0") + 0.05
 
 
 def test_points_are_means_over_instances_on_the_papers_scale(table: pd.DataFrame) -> None:
-    summary = AdversarialTradeoff.flat_summary(table)
+    summary = AdversarialTradeoff.summary(table)
     rows = table[(table["kind"] == "lambda") & (table["setting"] == 2.0)]
-    assert summary["jsd.lambda_2"] == pytest.approx(rows["jsd"].mean())
-    assert summary["tvd.lambda_2"] == pytest.approx(rows["stvd"].mean() / 2)
+    assert value_of(summary, "jsd", "lambda 2") == pytest.approx(rows["jsd"].mean())
+    assert value_of(summary, "tvd", "lambda 2") == pytest.approx(rows["stvd"].mean() / 2)
     of_class = rows[rows["predicted"] == 1]
-    assert summary["jsd.lambda_2.class_1"] == pytest.approx(of_class["jsd"].mean())
+    assert value_of(summary, "jsd", "lambda 2", "class 1") == pytest.approx(of_class["jsd"].mean())
     hits = ((rows["answered"] == 1) & (rows["label"] == 1)).sum()
     f1 = 2 * hits / ((rows["answered"] == 1).sum() + (rows["label"] == 1).sum())
-    assert summary["f1.lambda_2"] == pytest.approx(f1)
+    assert value_of(summary, "f1", "lambda 2") == pytest.approx(f1)
 
 
 def test_free_weights_are_those_of_the_other_papers_trial(table: pd.DataFrame, workspace: Workspace) -> None:
-    summary = AdversarialTradeoff.flat_summary(table)
+    summary = AdversarialTradeoff.summary(table)
     free = workspace.get(AdversarialAttention(subject())).table
-    assert summary["jsd.exact"] == pytest.approx(free["epsilon_max"].mean())
-    assert summary["jsd.exact"] >= summary["jsd.search"] - 1e-9
-    assert summary["tvd.exact"] <= 0.025 + 1e-9
+    assert value_of(summary, "jsd", "exact") == pytest.approx(free["epsilon_max"].mean())
+    assert value_of(summary, "jsd", "exact") >= value_of(summary, "jsd", "search") - 1e-9
+    assert value_of(summary, "tvd", "exact") <= 0.025 + 1e-9
 
 
 def test_a_transformer_has_a_curve_without_free_weights() -> None:
@@ -96,52 +115,50 @@ def made_up(points: dict[float, tuple[float, float]]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def test_a_sagging_curve_is_called_easily_manipulated_and_a_bulging_one_not() -> None:
-    sagging = AdversarialTradeoff.flat_summary(made_up({0.0: (0.0, 0.0), 1e-3: (0.6, 0.01), 1.0: (0.69, 0.4)}))
-    bulging = AdversarialTradeoff.flat_summary(made_up({0.0: (0.0, 0.0), 1e-3: (0.1, 0.35), 1.0: (0.69, 0.4)}))
-    assert sagging["convexity"] < 0.3
-    assert bulging["convexity"] > 1.5
-    assert "sags" in AdversarialTradeoff.flat_interpretation(sagging)
-    assert "bulges" in AdversarialTradeoff.flat_interpretation(bulging)
-    assert math.isnan(sagging["seed_jsd"])
+def verdict_of(points: dict[float, tuple[float, float]]) -> Verdict:
+    (finding,) = AdversarialTradeoff.findings(AdversarialTradeoff.summary(made_up(points)))
+    return finding.verdict
 
 
-def test_a_copy_that_costs_something_is_not_held_against_the_distance() -> None:
-    flat = AdversarialTradeoff.flat_summary(made_up({0.0: (0.02, 0.02), 1e-3: (0.4, 0.022), 1e-2: (0.66, 0.03)}))
-    assert flat["least_tvd"] == pytest.approx(0.02)
-    assert "distance is cheap" in AdversarialTradeoff.flat_interpretation(flat)
+def test_the_convexity_tells_a_sagging_from_a_bulging_curve() -> None:
+    sagging, bulging = {0.0: (0.0, 0.0), 1e-3: (0.6, 0.01), 1.0: (0.69, 0.4)}, {0.0: (0.0, 0.0), 1e-3: (0.1, 0.35)}
+    bulging[1.0] = (0.69, 0.4)
+    assert value_of(AdversarialTradeoff.summary(made_up(sagging)), "convexity") < 0.3
+    assert value_of(AdversarialTradeoff.summary(made_up(bulging)), "convexity") > 1.5
+    assert verdict_of(sagging) is verdict_of(bulging) is Verdict.NOT_SUPPORTED
+    assert math.isnan(value_of(AdversarialTradeoff.summary(made_up(sagging)), "seed_jsd"))
 
 
-def test_one_lambda_makes_no_curve_whatever_it_reached() -> None:
-    for reached in (0.02, 0.6):
-        told = AdversarialTradeoff.flat_interpretation(
-            AdversarialTradeoff.flat_summary(made_up({0.0: (reached, 0.01)}))
-        )
-        assert told.endswith("The curve has one point only: give more lambdas to see its shape.")
+def test_the_cost_of_a_copy_is_not_held_against_the_distance() -> None:
+    flat = {0.0: (0.02, 0.02), 1e-3: (0.4, 0.022), 1e-2: (0.66, 0.03)}
+    assert value_of(AdversarialTradeoff.summary(made_up(flat)), "least_tvd") == pytest.approx(0.02)
+    assert verdict_of(flat) is Verdict.SUPPORTED
 
 
-def test_distance_is_not_called_cheap_where_nobody_went_far() -> None:
-    near = AdversarialTradeoff.flat_summary(made_up({0.0: (0.02, 0.01), 1e-4: (0.05, 0.012)}))
-    assert AdversarialTradeoff.flat_interpretation(near).endswith(
-        "But no adversary went far (JSD 0.05): give larger lambdas."
-    )
-    still = AdversarialTradeoff.flat_summary(made_up({0.0: (0.0, 0.3), 1e-4: (0.0, 0.01)}))
-    assert AdversarialTradeoff.flat_interpretation(still).endswith(
-        "But no adversary went far (JSD 0.00): give larger lambdas."
-    )
+@pytest.mark.parametrize(
+    "points",
+    [
+        {0.0: (0.02, 0.01)},
+        {0.0: (0.6, 0.01)},
+        {0.0: (0.02, 0.01), 1e-4: (0.05, 0.012)},
+        {0.0: (0.0, 0.3), 1e-4: (0.0, 0.01)},
+    ],
+)
+def test_one_lambda_or_a_short_distance_decides_nothing(points: dict[float, tuple[float, float]]) -> None:
+    assert verdict_of(points) is Verdict.UNDECIDED
 
 
 def test_a_text_of_one_word_has_no_share_of_the_bound() -> None:
     rows = made_up({0.0: (0.23, 0.0)})
     alone = rows.iloc[:1].assign(uid="alone", jsd=1e-17, bound=0.0)
-    summary = AdversarialTradeoff.flat_summary(pd.concat([rows, alone], ignore_index=True))
-    assert summary["share_of_bound.lambda_0"] == pytest.approx(0.23 / 0.69)
+    summary = AdversarialTradeoff.summary(pd.concat([rows, alone], ignore_index=True))
+    assert value_of(summary, "share_of_bound", "lambda 0") == pytest.approx(0.23 / 0.69)
 
 
 def test_the_chosen_lambda_has_the_best_f1_among_those_that_are_different() -> None:
     rows = made_up({1e-4: (0.1, 0.0), 1e-3: (0.45, 0.03), 1e-2: (0.6, 0.1)})
     rows.loc[(rows["setting"] == 1e-2) & (rows["label"] == 1), "answered"] = 0
-    assert AdversarialTradeoff.flat_summary(rows)["chosen_lambda"] == 1e-3
+    assert value_of(AdversarialTradeoff.summary(rows), "chosen_lambda") == 1e-3
 
 
 def test_a_negative_lambda_is_refused() -> None:
@@ -153,3 +170,196 @@ def test_scores_of_classes_agree_with_hand_counts() -> None:
     found = accuracy_and_f1(pd.Series([1, 1, 0, 0]), pd.Series([1, 0, 1, 0]))
     assert found == {"accuracy": 0.5, "f1": 0.5}
     assert math.isnan(accuracy_and_f1(pd.Series([2, 1]), pd.Series([1, 1]))["f1"])
+
+
+ONE_WORD = Mock(informative=1, strength=3.0, shortest=6, longest=9, train=300, dev=60, test=80)
+SHORT = Training(6, 16, Adam(lr=0.02), EpochSelection(metric="deception"), reduction="mean")
+
+
+def token_wise(corpus: Mock = ONE_WORD, *, seed: int = 0) -> TrainedModel:
+    plan = Attentive(Average(16), Additive())
+    return TrainedModel(
+        corpus, corpus.tokenization, plan, Training(10, 16, Adam(lr=0.02)), seed, embeddings=RandomEmbeddings(12)
+    )
+
+
+@dataclass(frozen=True)
+class Deaf(Architecture):
+    """A pooled model whose decoder hears the same whatever the attention: all hidden states are equal."""
+
+    def build(self, task: Task, embeddings: Tensor | None, generator: Generator) -> AttentiveModel:
+        model = Attentive(Average(4), Additive()).build(task, embeddings, generator)
+        # A projection of zero makes every state tanh(b); the bias still learns a constant output.
+        model.get_encoder(0).get_submodule("projection").register_parameter(
+            "weight", torch.nn.Parameter(torch.zeros(4, 6), requires_grad=False)
+        )
+        return model
+
+
+class Ignoring(AttentiveModel):
+    """Attends as any pooled model does, and then reads all units alike."""
+
+    def forward(
+        self,
+        batch: Batch,
+        *,
+        embeddings: Tensor | None = None,
+        hidden: Tensor | None = None,
+        attention: Tensor | None = None,
+    ) -> Trace:
+        trace = super().forward(batch, embeddings=embeddings, hidden=hidden, attention=attention)
+        support = self.input_format.support(batch).float()
+        logits = self.decoder(self.decoder_input(batch, trace.hidden), support / support.sum(-1, keepdim=True))
+        return replace(trace, logits=logits)
+
+
+@dataclass(frozen=True)
+class Unheeded(Attentive):
+    """The plan of `Ignoring`."""
+
+    def build(self, task: Task, embeddings: Tensor | None, generator: Generator) -> AttentiveModel:
+        assert embeddings is not None
+        model = initialize_weights(Ignoring(task, self, embeddings.shape), generator)
+        model.initialize_embeddings(embeddings)
+        return model
+
+
+def test_the_ratio_of_means_by_hand() -> None:
+    assert attefa(0.3, 0.384349 / math.log(2)) == pytest.approx(0.541029, abs=1e-6)
+    assert attefa(0.9, 0.3) == 1.0
+    assert math.isnan(attefa(0.0, 0.0))
+
+
+def test_the_best_constant_for_two_classes_is_the_median() -> None:
+    second = torch.tensor([0.1, 0.2, 0.9, 0.95, 0.99], dtype=torch.float64)
+    both = torch.stack([1 - second, second], 1)
+    tried = [float((second - constant / 1000).abs().mean()) for constant in range(1001)]
+    assert distance_to_best_constant(both) == pytest.approx(min(tried), abs=1e-9)
+
+
+def test_the_best_constant_for_three_classes_is_no_worse_than_one_class_or_the_mean() -> None:
+    some = torch.randn(50, 3, generator=Generator().manual_seed(1), dtype=torch.float64).mul(3).softmax(1)
+    candidates = [some.mean(0), *torch.eye(3, dtype=torch.float64)]
+    assert (
+        distance_to_best_constant(some)
+        <= min(float(0.5 * (some - each).abs().sum(1).mean()) for each in candidates) + 1e-12
+    )
+
+
+def test_differences_are_those_of_a_loop_over_instances(workspace: Workspace) -> None:
+    base, other = subject(), replace(subject(), seed=3)
+    table = compare_predictions(other, base, workspace).set_index("uid")
+    one, two = base.restore(workspace), other.restore(workspace)
+    for example in one.examples("test")[:10]:
+        mine, theirs = one.model(one.tokenizer([example])), two.model(two.tokenizer([example]))
+        row = table.loc[example.uid]
+        jsd = jensen_shannon(mine.attention, theirs.attention).mean()
+        assert row["jsd"] == pytest.approx(float(jsd.detach()), abs=1e-6)
+        moved = (one.model.task.probabilities(mine.logits) - two.model.task.probabilities(theirs.logits)).abs().max()
+        assert row["stvd"] == pytest.approx(float(moved.detach()), abs=1e-5)
+        assert row["bound"] >= row["jsd"] - 1e-9
+
+
+def test_a_subject_does_not_differ_from_itself(workspace: Workspace) -> None:
+    table = compare_predictions(subject(), subject(), workspace)
+    assert table["jsd"].abs().max() < 1e-12
+    assert table["stvd"].max() == 0
+    assert (table["predicted"] == table["answered"]).all()
+
+
+@pytest.mark.slow
+def test_where_the_decoder_ignores_attention_other_attention_is_free(workspace: Workspace) -> None:
+    base = replace(subject(epochs=8, count=400), architecture=Unheeded(BiLSTM(4), Additive()))
+    trial = AtteFa(
+        base, (1,), adversary_training=replace(SHORT, epochs=20, batch_size=32, optimizer=Adam(lr=0.01)), start="base"
+    )
+    summary = AtteFa.summary(workspace.get(trial).table)
+    assert value_of(summary, "base_accuracy") > 0.9
+    assert value_of(summary, "share_of_mean_bound") > 0.5
+    assert value_of(summary, "attefa") < 0.01
+    assert AtteFa.findings(summary)[0].verdict is Verdict.NOT_SUPPORTED
+
+
+@pytest.mark.slow
+def test_where_all_states_are_alike_free_weights_reach_the_bound_and_none_can_be_learned(workspace: Workspace) -> None:
+    base = replace(subject(epochs=6), architecture=Deaf())
+    trial = AtteFa(base, (1,), adversary_training=replace(SHORT, epochs=30))
+    summary = AtteFa.summary(workspace.get(trial).table)
+    exact = workspace.get(AdversarialAttention(base)).table
+    assert (exact["epsilon_max"] - exact["bound"]).abs().max() < 1e-6
+    # Hidden states are all alike, so no attention can be learned either, and what is predicted is a constant.
+    assert value_of(summary, "tvd") < 0.005
+    assert value_of(summary, "jsd") < 1e-6
+    (finding,) = AtteFa.findings(summary)
+    assert finding.verdict is Verdict.UNDECIDED
+    assert "almost the same for every text" in finding.reason
+
+
+@pytest.mark.slow
+def test_one_decisive_word_costs_what_a_constant_prediction_costs(workspace: Workspace) -> None:
+    trial = AtteFa(token_wise(), (1, 2), adversary_training=SHORT)
+    summary = AtteFa.summary(workspace.get(trial).table)
+    assert value_of(summary, "base_accuracy") > 0.85
+    assert value_of(summary, "attefa") == pytest.approx(value_of(summary, "collapse"), rel=0.1)
+    assert "gave up" in AtteFa.findings(summary)[0].reason
+
+
+def test_on_one_informative_word_the_divergence_is_that_of_two_bins(workspace: Workspace) -> None:
+    base, other = token_wise(), token_wise(seed=1)
+    trained = base.restore(workspace)
+    batch = trained.batch("test")
+    marked = {example.uid: example.rationale for example in trained.examples("test")}
+    said = [load_predictor(each, "test", workspace)(batch).attention[:, 0, 0, 0].double() for each in (base, other)]
+    table = compare_predictions(other, base, workspace).set_index("uid")
+    for row, uid in enumerate(batch.uids):
+        rationale = marked[uid]
+        assert rationale is not None
+        place = rationale.index(True) + 1
+        filler = [unit for unit in range(1, len(rationale) + 1) if unit != place]
+        assert float(said[0][row, filler].max() - said[0][row, filler].min()) < 1e-6
+        bins = [torch.stack([each[row, place], each[row, filler].sum()]) for each in said]
+        assert table.loc[uid]["jsd"] == pytest.approx(float(jensen_shannon(bins[0], bins[1])), abs=1e-6)
+
+
+def test_means_and_both_deviations_and_the_floor_by_hand() -> None:
+    rows = {"kind": ["adversary"] * 2 + ["honest"], "base": [10, 10, 10], "seed": [1, 2, 50], "epoch": [3, 5, 8]}
+    numbers = {"attefa": [0.2, 0.4, 0.05], "tvd": [0.1, 0.2, 0.01], "jsd": [0.6, 0.6, 0.1], "f1": [0.8, 0.7, 0.9]}
+    others = ("accuracy", "constant", "collapse", "share_of_bound", "attefa_of_bound", "base_f1", "base_accuracy")
+    table = pd.DataFrame({**rows, **numbers, **{name: [0.5] * 3 for name in others}})
+    summary = AtteFa.summary(table)
+    assert value_of(summary, "attefa") == pytest.approx(0.3)
+    assert value_of(summary, "population_std_attefa") == pytest.approx(0.1)
+    assert value_of(summary, "sample_std_attefa") == pytest.approx(0.1 * math.sqrt(2))
+    assert value_of(summary, "floor") == pytest.approx(0.05)
+    assert value_of(summary, "epoch") == 4
+    assert summary.set_index("metric")["n"][["attefa", "floor"]].tolist() == [2, 1]
+    assert AtteFa.findings(summary)[0].verdict is Verdict.UNDECIDED
+    costly = AtteFa.summary(table.assign(attefa=0.8, collapse=1.0))
+    assert AtteFa.findings(costly)[0].verdict is Verdict.SUPPORTED
+    still = AtteFa.summary(table.assign(attefa=math.nan, collapse=math.nan, jsd=0.0))
+    assert AtteFa.findings(still)[0].verdict is Verdict.UNDECIDED
+
+
+def test_crossed_bases_are_all_attacked_by_all_adversaries() -> None:
+    trial = AtteFa(subject(), (1, 2), (7,), attack_all_bases=True)
+    fought = [(base.seed, other.seed) for base, other, kind in trial.model_pairs if kind == "adversary"]
+    assert fought == [(0, 1), (0, 2), (7, 1), (7, 2)]
+    assert len(trial.dependencies) == 2 + 4
+    assert [(b.seed, o.seed) for b, o, kind in trial.model_pairs if kind == "honest"] == [(0, 7), (7, 0)]
+
+
+def test_a_trial_without_adversaries_is_refused() -> None:
+    with pytest.raises(UserError, match="at least one adversary"):
+        AtteFa(subject(), ())
+
+
+@pytest.mark.parametrize(("adversaries", "bases"), [((1, 1), ()), ((1,), (2, 2))])
+def test_a_seed_that_is_given_twice_is_refused(adversaries: tuple[int, ...], bases: tuple[int, ...]) -> None:
+    with pytest.raises(UserError, match="duplicate seed"):
+        AtteFa(subject(), adversaries, bases)
+
+
+def test_equal_seeds_give_bit_identical_rows(tmp_path: Path) -> None:
+    trial = AtteFa(subject(), (1,), adversary_training=replace(SHORT, epochs=2))
+    one, again = (Workspace(tmp_path / name).get(trial).table for name in "ab")
+    pd.testing.assert_frame_equal(one, again)

@@ -1,21 +1,17 @@
-"""Trained adversaries (Wiegreffe & Pinter, section 4): what does a really trained attention pay for being different?
+"""Trained adversaries: what does a model pay in predictions for attending elsewhere?
 
-For each lambda a model of the base's architecture is trained to predict as the base does while attending elsewhere.
-The curve of change in predictions over divergence of attention is drawn with what else is known about the base: other
-seeds of it, the same model under uniform attention, and the free weights of Jain & Wallace, which no module learned.
+`AdversarialTradeoff` (Wiegreffe & Pinter 2019, section 4) trains, for each lambda, a model of the base's architecture
+to predict as the base does while attending elsewhere. It draws the change of predictions over the divergence of
+attention, beside other seeds of the base, uniform attention, and the free weights of Jain & Wallace.
 
-AtteFa: one number for the faithfulness of attention, from an adversary that is trained once.
-
-The adversary learns to predict as the base does while attending elsewhere, both scaled to [0, 1] and equally heavy.
-AtteFa is the price in predictions for a unit of difference in attention: min(mean sTVD / mean sJSD, 1). Beside it
-stand what a constant prediction would score, how much of the possible divergence was reached, and what two honest
-trainings of the base score against each other.
+`AtteFa` is one number from adversaries that are trained once, with both terms scaled to [0, 1]:
+min(mean sTVD / mean sJSD, 1). References are the value of a constant prediction and of two trainings of the base.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import ClassVar
@@ -41,7 +37,16 @@ from heedful.training.objectives import (
 from heedful.training.predictions import compare_predictions
 from heedful.training.trained_model import TrainedModel, check_trained_here
 from heedful.training.trainer import EpochSelection, Training
-from heedful.trials._trial import Trial
+from heedful.trials._trial import (
+    Finding,
+    Statistic,
+    Trial,
+    Verdict,
+    find_statistic,
+    select_statistics,
+    summary_frame,
+    value_of,
+)
 from heedful.trials.adversarial_attention import AdversarialAttention
 from heedful.trials.imposed_attention import check_seeds
 from heedful.types import UserError
@@ -49,44 +54,61 @@ from heedful.types import UserError
 LAMBDAS = (0.0, 1e-4, 5e-4, 1e-3, 1e-2)
 TRADEOFF_TRAINING = Training(epochs=80, selection=EpochSelection(metric="deception"), patience=10)
 """The adversary's training on SST; other corpora have 40 epochs in the paper."""
-FREE_WEIGHTS = {"search": "free weights, searched", "exact": "free weights, exact"}
-POINT_LABELS = {"lambda": "trained adversaries", "seed": "other seeds", "uniform": "uniform attention", **FREE_WEIGHTS}
-"""The kinds of rows, and what the figure calls them."""
+POINT_LABELS = {
+    "lambda": "trained adversaries",
+    "seed": "other seeds",
+    "uniform": "uniform attention",
+    "search": "free weights, searched",
+    "exact": "free weights, exact",
+}
+"""The kinds of points of the trade-off, and their labels in the figure."""
 CHEAP_TVD_RISE = 0.05
-"""A rise of the mean change of predictions along the curve up to which distance is called cheap: J&W's epsilon."""
-CHEAP_SENTENCE = "So distance is cheap: predictions hardly suffer however far attention moves."
-ONE_POINT_SENTENCE = "The curve has one point only: give more lambdas to see its shape."
+"""Change of predictions along the curve below which divergence is free: the epsilon of Jain & Wallace."""
 DIFFERENT_JSD = 0.4
 """Mean divergence from which an adversary of the paper's table 4 counts as different."""
+
+PAPER_SEEDS = (10, 50, 257, 500231, 100078, 12504, 90754789, 8988812, 2)
+"""The seeds of Wiegreffe & Pinter and of AtteFa; the first is the base's."""
+ATTEFA_TRAINING = Training(epochs=80, selection=EpochSelection(metric="deception"), patience=10, reduction="mean")
+"""The adversary's training: at most 80 epochs, 10 without improvement."""
+LOW_ATTEFA, HIGH_ATTEFA = 0.1, 0.5
+"""Below the first, other attention is free; from the second on, it costs most of the predictions."""
+RETRAINING_FACTOR = 1.5
+"""A change of predictions up to this many times that of a retraining counts as no larger than it."""
+CONSTANT_THRESHOLD = 0.05
+"""A base with a smaller mean distance from the best constant prediction is degenerate."""
+COLLAPSE_MARGIN = 0.05
+"""Relative distance from the value of a constant prediction below which an adversary has given up predicting."""
 
 
 @dataclass(frozen=True)
 class AdversarialTradeoff(Trial):
-    """Change of predictions against divergence of attention; one row per instance and adversary, seed or null.
+    """Change of predictions against divergence of attention; one row per text and compared model.
 
     Args:
         subject: the base.
-        strengths: the lambdas, one trained adversary each.
+        lambdas: one adversary is trained for each.
         seeds: other seeds of the base, the noise floor.
         adversary_seed: the seed of every adversary.
-        fit: how adversaries are trained.
-        rescaled: follow the released code's class weights to the letter, see `Deceive`.
-        free: also the free weights of Jain & Wallace at epsilon .05, for two solvers; of pooled models, as no other
-            model's attention can be set freely.
+        adversary_training: hyper-parameters of the adversaries.
+        rescale_class_weights: follow the class weights of the released code, see `AdversarialTraining`.
+        include_free_weights: add the free weights of Jain & Wallace at epsilon .05, by both solvers; only for
+            attentive models.
     """
 
     name: ClassVar[str] = "tradeoff"
     paper: ClassVar[str] = "wiegreffe-pinter"
     title: ClassVar[str] = "What does a trained model pay for attending elsewhere?"
     claim: ClassVar[str] = (
-        "If attention is no explanation, a model trained to attend elsewhere should predict as the base does: its "
-        "curve stays near zero until attention is as different as can be."
+        "If attention is no explanation, a model trained to attend elsewhere can predict as the base does: the change "
+        "of predictions stays near zero until attention is as different as possible."
     )
     source: ClassVar[str] = "Wiegreffe & Pinter 2019, section 4, tables 4 and 5, figures 5 and 6"
     limits: ClassVar[str] = (
-        "That a whole other model reaches the same predictions by another attention does not make the base's attention "
-        "false for the base. Nor does the failure of one training prove that no such model exists."
+        "That another model reaches the same predictions with another attention does not make the base's attention "
+        "false for the base. The failure of one training does not prove that no such model exists."
     )
+    tidy: ClassVar[bool] = True
 
     subject: TrainedModel
     lambdas: tuple[float, ...] = LAMBDAS
@@ -100,7 +122,7 @@ class AdversarialTradeoff(Trial):
     def __post_init__(self) -> None:
         check_trained_here(self.subject)
         if not self.lambdas or min(self.lambdas) < 0:
-            raise UserError("the trade-off needs at least one lambda, none of them below 0")
+            raise UserError("give at least one lambda, and none below 0")
 
     def adversary(self, strength: float) -> TrainedModel:
         """The adversary at this lambda: the base's architecture, trained against it."""
@@ -109,31 +131,31 @@ class AdversarialTradeoff(Trial):
 
     @property
     def uniform_model(self) -> TrainedModel:
-        """The base's plan trained and tested under uniform attention."""
+        """The base trained and tested under uniform attention."""
         objective = self.subject.objective
         weighted = isinstance(objective, Supervised) and objective.balance_classes
         return replace(self.subject, objective=ImposedAttention(UniformAttention(), weighted))
 
     @property
     def compared_models(self) -> tuple[tuple[str, float, TrainedModel], ...]:
-        """Every subject that is compared with the base: its kind, its lambda or seed, itself."""
+        """Kind, lambda or seed, and recipe of every model that is compared with the base."""
         fought = tuple(("lambda", strength, self.adversary(strength)) for strength in self.lambdas)
         honest = tuple(("seed", float(seed), replace(self.subject, seed=seed)) for seed in self.seeds)
         return (*fought, *honest, ("uniform", 0.0, self.uniform_model))
 
     @property
     def free_adversaries(self) -> tuple[AdversarialAttention, ...]:
-        """The per-instance adversaries, paper's search and exact."""
+        """The adversarial attention of each text, by search and exact."""
         free = self.include_free_weights and isinstance(self.subject.architecture, Attentive)
         return (AdversarialAttention(self.subject, solver="search"), AdversarialAttention(self.subject)) if free else ()
 
     @property
     def dependencies(self) -> tuple[Recipe, ...]:
-        """The base, all that is compared with it, and the free weights."""
+        """The base, all models that are compared with it, and the free weights."""
         return (self.subject, *(other for _, _, other in self.compared_models), *self.free_adversaries)
 
     def make(self, workspace: Workspace) -> Artefact:
-        """A row per instance and other attention."""
+        """A row per text and compared model."""
         parts: list[pd.DataFrame] = []
         with workspace.progress.task(f"trade-off {self.subject.about['corpus']}", len(self.dependencies)) as step:
             for kind, setting, other in self.compared_models:
@@ -145,207 +167,101 @@ class AdversarialTradeoff(Trial):
         rows = pd.concat(parts, ignore_index=True)
         return Artefact(table=rows, notes={"about": dict(self.subject.about), "n": n, "of": n})
 
-    @staticmethod
-    def flat_summary(table: pd.DataFrame) -> dict[str, float]:
-        """F1, TVD (the paper's scale), JSD of every point, by class too; area under the curve; table 4's lambda."""
-        found: dict[str, float] = {}
-        for (kind, setting), rows in _group_by_point(table):
-            place = _point_key(str(kind), float(setting))
-            found |= {f"{name}.{place}": value for name, value in _point_numbers(rows).items()}
-            for predicted, of_class in rows.groupby("predicted"):
-                numbers = {"jsd": float(of_class["jsd"].mean()), "tvd": float(of_class["stvd"].mean() / 2)}
-                found |= {f"{name}.{place}.class_{predicted}": value for name, value in numbers.items()}
-        return {**_curve_numbers(table), **found}
+    @classmethod
+    def summary(cls, table: pd.DataFrame) -> pd.DataFrame:
+        """Scores, TVD (the paper's scale) and JSD of every point, also by class; numbers of the whole curve."""
+        rows = [Statistic(name, value=value) for name, value in _curve_numbers(table).items()]
+        for (kind, setting), part in _group_by_point(table):
+            method = {"lambda": f"lambda {setting:g}", "seed": f"seed {setting:.0f}"}.get(kind, kind)
+            if kind == "lambda":
+                rows.append(Statistic("lambda", method, value=setting))
+            rows += [Statistic(name, method, value=value, n=len(part)) for name, value in _point_numbers(part).items()]
+            for predicted, of_class in part.groupby("predicted"):
+                for name, value in (("jsd", of_class["jsd"].mean()), ("tvd", of_class["stvd"].mean() / 2)):
+                    rows.append(Statistic(name, method, f"class {predicted}", float(value), n=len(of_class)))
+        return summary_frame(rows)
 
     @staticmethod
     def figures(table: pd.DataFrame) -> tuple[Figure, ...]:
         """Figure 5 of the paper, and figure 6: the same for each predicted class."""
-        whole = _jsd_tvd_scatter("Change of predictions over divergence of attention", table)
         classes = table.groupby("predicted")
         return (
-            whole,
+            _jsd_tvd_scatter("Change of predictions over divergence of attention", table),
             *(_jsd_tvd_scatter(f"The same where the base predicts class {name}", rows) for name, rows in classes),
         )
 
-    @staticmethod
-    def flat_interpretation(summary: Mapping[str, float]) -> str:
-        """How far a trained adversary goes, what it pays, and how that compares with other seeds."""
-        reached, paid, least = summary["reached_jsd"], summary["reached_tvd"], summary["least_tvd"]
-        first = (
-            f"The farthest trained adversary has a mean divergence of {reached:.2f} (at most .69) and changes "
-            f"predictions by {2 * paid:.3f} on average; the truest copy of the base changes them by {2 * least:.3f}."
+    @classmethod
+    def findings(cls, summary: pd.DataFrame) -> tuple[Finding, ...]:
+        """Supported where an adversary attends far from the base at nearly no change of predictions."""
+        evidence = tuple(
+            Statistic(name, value=value_of(summary, name))
+            for name in ("reached_jsd", "reached_tvd", "least_tvd", "convexity")
         )
-        second = ONE_POINT_SENTENCE if _count_distinct_points(summary) < 2 else _shape_sentence(summary)
-        jsd, tvd = summary["seed_jsd"], summary["seed_tvd"]
-        seeds = f" Other seeds of the base, no adversaries, differ by {jsd:.2f} and change them by {2 * tvd:.3f}."
-        return f"{first} {second}" + ("" if math.isnan(jsd) else seeds)
+        jsd, tvd, least, convexity = (each.value for each in evidence)
+        lambdas = [each.method for each in select_statistics(summary, "lambda")]
+        points = {(value_of(summary, "jsd", each), value_of(summary, "tvd", each)) for each in lambdas}
+        if len(points) < 2:
+            return (Finding(Verdict.UNDECIDED, "", evidence, "the curve has a single point: give more lambdas"),)
+        if 2 * (tvd - least) >= CHEAP_TVD_RISE and not math.isnan(convexity):
+            return (Finding(Verdict.NOT_SUPPORTED, "", evidence),)
+        if jsd >= DIFFERENT_JSD:
+            return (Finding(Verdict.SUPPORTED, "", evidence),)
+        return (
+            Finding(Verdict.UNDECIDED, "", evidence, "no adversary attends far from the base: give larger lambdas"),
+        )
 
-
-def accuracy_and_f1(predicted: pd.Series[int], label: pd.Series[int]) -> dict[str, float]:
-    """Accuracy, and F1 of class 1: NaN for more than two classes, or if class 1 is neither predicted nor present."""
-    one, other = (torch.tensor(values.to_numpy()) for values in (predicted, label))
-    largest = int(torch.maximum(one, other).max())
-    return {"accuracy": accuracy(one, other), "f1": f1(one, other) if largest == 1 else math.nan}
-
-
-def pareto_frontier(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The points that nothing beats (no other is as far for less), outwards from no divergence at the least change.
-
-    A model trained anew never predicts quite as its base does: the least change is what any copy costs.
-    """
-    kept: list[tuple[float, float]] = []
-    for jsd, tvd in sorted(points, key=lambda point: (-point[0], point[1])):
-        if not kept or tvd < kept[-1][1]:
-            kept.append((jsd, tvd))
-    return [(0.0, kept[-1][1]), *(point for point in reversed(kept) if point[0] > 0)]
-
-
-def area_under_curve(points: Sequence[tuple[float, float]]) -> float:
-    """The area under the straight lines that join the points."""
-    return sum((x - before) * (y + height) / 2 for (before, height), (x, y) in pairwise(points))
-
-
-def _group_by_point(table: pd.DataFrame) -> Iterable[tuple[tuple[str, float], pd.DataFrame]]:
-    order = {kind: place for place, kind in enumerate(POINT_LABELS)}
-    groups = [
-        ((str(rows["kind"].iloc[0]), float(rows["setting"].iloc[0])), rows)
-        for _, rows in table.groupby(["kind", "setting"])
-    ]
-    return sorted(groups, key=lambda group: (order[group[0][0]], group[0][1]))
-
-
-def _point_key(kind: str, setting: float) -> str:
-    if kind == "lambda":
-        return f"lambda_{setting:g}"
-    return f"seed_{setting:.0f}" if kind == "seed" else kind
-
-
-def _point_numbers(rows: pd.DataFrame) -> dict[str, float]:
-    numbers = {"jsd": float(rows["jsd"].mean()), "tvd": float(rows["stvd"].mean() / 2)}
-    if rows["kind"].iloc[0] in FREE_WEIGHTS:
-        return numbers
-    # In a text of one word attention cannot move: it has no share to count.
-    share = float((rows["jsd"] / rows["bound"])[rows["bound"] > 0].mean())
-    epoch = float(rows["best_epoch"].iloc[0])
-    return {**accuracy_and_f1(rows["answered"], rows["label"]), **numbers, "share_of_bound": share, "epoch": epoch}
-
-
-def _curve_numbers(table: pd.DataFrame) -> dict[str, float]:
-    """Numbers over the whole curve: area in scaled units, its shape, the farthest point, table 4's lambda."""
-    told = {key: _point_numbers(rows) for key, rows in _group_by_point(table)}
-    curve = {setting: numbers for (kind, setting), numbers in told.items() if kind == "lambda"}
-    honest = [numbers for (kind, _), numbers in told.items() if kind == "seed"]
-    edge = pareto_frontier((numbers["jsd"] / math.log(2), 2 * numbers["tvd"]) for numbers in curve.values())
-    (far, high), least = edge[-1], edge[0][1]
-    triangle = far * (high - least) / 2
-    farthest = max(curve.values(), key=lambda numbers: numbers["jsd"])
-    best = [strength for strength, numbers in curve.items() if numbers["jsd"] > DIFFERENT_JSD]
-    score = "f1" if all(not math.isnan(numbers["f1"]) for numbers in curve.values()) else "accuracy"
-    chosen = max(best, key=lambda strength: curve[strength][score], default=math.nan)
-    return {
-        "area": area_under_curve(edge),
-        "convexity": (area_under_curve(edge) - far * least) / triangle if triangle > 0 else math.nan,
-        "least_tvd": least / 2,
-        "reached_jsd": farthest["jsd"],
-        "reached_tvd": farthest["tvd"],
-        "seed_jsd": _mean([numbers["jsd"] for numbers in honest]),
-        "seed_tvd": _mean([numbers["tvd"] for numbers in honest]),
-        "chosen_lambda": chosen,
-    }
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values) if values else math.nan
-
-
-def _jsd_tvd_scatter(title: str, table: pd.DataFrame) -> Scatter:
-    series: dict[str, list[tuple[float, float]]] = {}
-    for (kind, _), rows in _group_by_point(table):
-        series.setdefault(POINT_LABELS[kind], []).append((float(rows["jsd"].mean()), float(rows["stvd"].mean() / 2)))
-    points = tuple(
-        (Series(name, tuple(jsd for jsd, _ in found)), Series(name, tuple(tvd for _, tvd in found)))
-        for name, found in series.items()
-    )
-    jsd, tvd = Axis("mean divergence of attention (JSD)", (0.0, math.log(2))), Axis("mean change of output (TVD)")
-    return Scatter(title, jsd, tvd, points, frozenset({POINT_LABELS["lambda"]}))
-
-
-def _free_weight_rows(trial: AdversarialAttention, workspace: Workspace) -> pd.DataFrame:
-    """The per-instance adversaries under the names of this trial."""
-    table = workspace.get(trial).table
-    kept = table[["uid", "length", "predicted", "maximum_attention", "bound"]]
-    named = {"jsd": table["epsilon_max"], "stvd": table["change"], "kind": trial.solver, "setting": 0.0}
-    return kept.assign(**named)
-
-
-def _best_epoch(subject: TrainedModel, workspace: Workspace) -> int:
-    epoch = workspace.get(subject).notes["best_epoch"]
-    assert isinstance(epoch, int)
-    return epoch
-
-
-def _count_distinct_points(summary: Mapping[str, float]) -> int:
-    """How many different points the trained adversaries make."""
-    places = [name.removeprefix("jsd.") for name in summary if name.startswith("jsd.lambda_") and ".class_" not in name]
-    return len({(summary[f"jsd.{place}"], summary[f"tvd.{place}"]) for place in places})
-
-
-def _shape_sentence(summary: Mapping[str, float]) -> str:
-    """What distance costs; where predictions did not suffer, that says something only if attention went far."""
-    reached, convexity = summary["reached_jsd"], summary["convexity"]
-    if 2 * (summary["reached_tvd"] - summary["least_tvd"]) < CHEAP_TVD_RISE or math.isnan(convexity):
-        far = reached >= DIFFERENT_JSD
-        return CHEAP_SENTENCE if far else f"But no adversary went far (JSD {reached:.2f}): give larger lambdas."
-    if convexity < 0.9:
-        return "The curve sags below the straight line: attention moves a long way before predictions suffer."
-    if convexity > 1.1:
-        return "The curve bulges above the straight line: predictions suffer as soon as attention moves."
-    return "The curve is nearly straight: predictions suffer in proportion to the move of attention."
-
-
-PAPER_SEEDS = (10, 50, 257, 500231, 100078, 12504, 90754789, 8988812, 2)
-"""The seeds of Wiegreffe & Pinter, which AtteFa took over; the first is the base's."""
-
-ATTEFA_TRAINING = Training(epochs=80, selection=EpochSelection(metric="deception"), patience=10, reduction="mean")
-"""The adversary's training: at most 80 epochs, 10 without a better one."""
-
-RETRAINING_FACTOR = 1.5
-"""Up to so many times the change of an honest retraining, a change of predictions is called no larger than that."""
-CONSTANT_THRESHOLD = 0.05
-"""Below this mean distance from the best constant a base hardly predicts anything."""
-UNMOVED_SENTENCE = (
-    "AtteFa is not defined here: no adversary's attention moved away from the base's, so there is no price to tell. "
-    "Train the adversaries longer, or ask about a model whose attention can move."
-)
-COLLAPSE_MARGIN = 0.05
-"""So near to the collapse value, relative to it, an adversary is said to have given up on predicting."""
+    @classmethod
+    def interpretation(cls, summary: pd.DataFrame) -> str:
+        """How far the adversaries go, what they pay, and how other seeds compare."""
+        (finding,) = cls.findings(summary)
+        jsd, tvd, least, convexity = (each.value for each in finding.evidence)
+        shape = (
+            "falls below a straight line: attention moves far before predictions suffer"
+            if convexity < 0.9
+            else "rises above a straight line: predictions suffer as soon as attention moves"
+            if convexity > 1.1
+            else "is nearly straight: predictions suffer in proportion to the divergence of attention"
+        )
+        verdict = {
+            Verdict.SUPPORTED: "So other attention is free: predictions hardly change however far attention moves.",
+            Verdict.NOT_SUPPORTED: f"The curve {shape}.",
+            Verdict.UNDECIDED: f"Undecided: {finding.reason}.",
+        }[finding.verdict]
+        seed_jsd, seed_tvd = value_of(summary, "seed_jsd"), value_of(summary, "seed_tvd")
+        seeds = f" Other seeds of the base diverge by {seed_jsd:.2f} and change predictions by {2 * seed_tvd:.3f}."
+        return (
+            f"The most distant adversary diverges by {jsd:.2f} in attention (at most 0.69) and changes predictions by "
+            f"{2 * tvd:.3f}; the closest copy of the base changes them by {2 * least:.3f}. "
+            f"{verdict}{'' if math.isnan(seed_jsd) else seeds}"
+        )
 
 
 @dataclass(frozen=True)
 class AtteFa(Trial):
-    """The price in predictions for attending elsewhere; one row per pair of a base and an adversary.
+    """The price in predictions for attending elsewhere; one row per pair of a base and another model.
 
     Args:
         subject: the base.
-        adversaries: seeds of the adversaries.
-        bases: seeds of further bases: what they score against each other is the noise floor.
-        crossed: whether every adversary attacks every base; the paper attacks one.
-        fit: how adversaries are trained.
+        adversary_seeds: one adversary is trained from each.
+        base_seeds: further trainings of the base; their AtteFa against each other is the noise floor.
+        attack_all_bases: train every adversary against every base; the paper attacks one.
+        adversary_training: hyper-parameters of the adversaries.
     """
 
     name: ClassVar[str] = "attefa"
     paper: ClassVar[str] = "attefa"
     title: ClassVar[str] = "What does it cost to attend elsewhere?"
     claim: ClassVar[str] = (
-        "If attention is faithful, a model that attends to other words cannot go on making the same predictions: "
-        "AtteFa near 1 says that every change of attention is paid for in predictions, near 0 that it is free."
+        "If attention is faithful, a model that attends to other words cannot make the same predictions: AtteFa near 1 "
+        "means that every change of attention costs predictions, near 0 that it is free."
     )
     source: ClassVar[str] = "AtteFa, sections 3 to 5, tables 2 to 5, figures 1 and 2"
     limits: ClassVar[str] = (
-        "A low number does not say that this model's attention is wrong, only that another model can predict the same "
-        "with another attention. A high number may only say that the adversary gave up predicting: compare it with "
-        "the value of a constant prediction."
+        "A low value does not mean that this model's attention is wrong, only that another model can predict the same "
+        "with another attention. A high value may only mean that the adversary gave up predicting: compare it with the "
+        "value of a constant prediction."
     )
+    tidy: ClassVar[bool] = True
 
     subject: TrainedModel
     adversary_seeds: tuple[int, ...] = PAPER_SEEDS
@@ -364,7 +280,7 @@ class AtteFa(Trial):
 
     @property
     def base_models(self) -> tuple[TrainedModel, ...]:
-        """The base, then the further ones."""
+        """The base, then its further trainings."""
         seeds = (self.subject.seed, *(seed for seed in self.base_seeds if seed != self.subject.seed))
         return tuple(replace(self.subject, seed=seed) for seed in seeds)
 
@@ -374,7 +290,7 @@ class AtteFa(Trial):
 
     @property
     def model_pairs(self) -> tuple[tuple[TrainedModel, TrainedModel, str], ...]:
-        """Base, other subject, and whether the other is an adversary or another honest base."""
+        """Base, other model, and whether that is an "adversary" or an "honest" training of the base."""
         attacked = self.base_models if self.attack_all_bases else self.base_models[:1]
         fought = tuple(
             (base, self.adversary(base, seed), "adversary") for base in attacked for seed in self.adversary_seeds
@@ -390,7 +306,7 @@ class AtteFa(Trial):
         return (*self.base_models, *(other for _, other, kind in self.model_pairs if kind == "adversary"))
 
     def make(self, workspace: Workspace) -> Artefact:
-        """A row per pair, from means over the test instances."""
+        """A row per pair, from means over the test examples."""
         rows: list[dict[str, object]] = []
         with workspace.progress.task(f"attefa {self.subject.about['corpus']}", len(self.model_pairs)) as step:
             for base, other, kind in self.model_pairs:
@@ -403,29 +319,33 @@ class AtteFa(Trial):
         n = len(table)
         return Artefact(table=pd.DataFrame(rows), notes={"about": dict(self.subject.about), "n": n, "of": n})
 
-    @staticmethod
-    def flat_summary(table: pd.DataFrame) -> dict[str, float]:
+    @classmethod
+    def summary(cls, table: pd.DataFrame) -> pd.DataFrame:
         """Means over adversaries with population (as the paper prints) and sample deviation, floor and collapse.
 
         `share_of_mean_bound` is a ratio of means, as AtteFa is; other trials take the mean of each text's share.
         """
-        fought = table[table["kind"] == "adversary"]
-        honest = table[table["kind"] == "honest"]
-        found = {"adversaries": float(len(fought)), "bases": float(fought["base"].nunique())}
+        fought, honest = (table[table["kind"] == kind] for kind in ("adversary", "honest"))
+        numbers = {}
         for name in ("attefa", "tvd", "jsd", "f1", "accuracy", "epoch"):
-            found[name] = float(fought[name].mean())
-            found[f"population_std_{name}"] = float(fought[name].std(ddof=0))
-            found[f"sample_std_{name}"] = float(fought[name].std(ddof=1))
-        for name in ("constant", "collapse", "share_of_bound", "attefa_of_bound", "base_f1", "base_accuracy"):
-            found["share_of_mean_bound" if name == "share_of_bound" else name] = float(fought[name].mean())
-        found["floor"] = float(honest["attefa"].mean())
-        found["floor_jsd"] = float(honest["jsd"].mean())
-        found["floor_tvd"] = float(honest["tvd"].mean())
-        return found
+            numbers[name] = fought[name].mean()
+            numbers[f"population_std_{name}"] = fought[name].std(ddof=0)
+            numbers[f"sample_std_{name}"] = fought[name].std()
+        for name in ("constant", "collapse", "attefa_of_bound", "base_f1", "base_accuracy"):
+            numbers[name] = fought[name].mean()
+        numbers["share_of_mean_bound"] = fought["share_of_bound"].mean()
+        floor = {"floor": "attefa", "floor_jsd": "jsd", "floor_tvd": "tvd"}
+        return summary_frame(
+            [
+                *(Statistic(name, value=float(value), n=len(fought)) for name, value in numbers.items()),
+                *(Statistic(name, value=float(honest[column].mean()), n=len(honest)) for name, column in floor.items()),
+                Statistic("bases", value=float(fought["base"].nunique())),
+            ]
+        )
 
     @staticmethod
     def figures(table: pd.DataFrame) -> tuple[Figure, ...]:
-        """Figure 2's plane with an adversary per point, and AtteFa seed by seed beside the collapse value."""
+        """Figure 2 of the paper with a point per adversary, and AtteFa of each beside the value of a constant."""
         kinds = {"adversary": "adversaries", "honest": "other trainings of the base"}
         points = tuple(
             (Series(label, tuple(rows["jsd"])), Series(label, tuple(rows["tvd"])))
@@ -443,40 +363,147 @@ class AtteFa(Trial):
             Bars("AtteFa of each adversary", Axis("AtteFa", (0.0, 1.0)), labels, series),
         )
 
-    @staticmethod
-    def flat_interpretation(summary: Mapping[str, float]) -> str:
-        """The number, its noise floor and what it means, in three sentences."""
-        value, collapse, floor = summary["attefa"], summary["collapse"], summary["floor"]
-        if summary["constant"] < CONSTANT_THRESHOLD:
-            would = "it is not even defined" if math.isnan(value) else f"it would be {value:.3f}"
-            return (
-                f"AtteFa says nothing here ({would}): the base predicts almost the same for every text, so no "
-                "attention could change it. Train a better base, then ask again."
-            )
+    @classmethod
+    def findings(cls, summary: pd.DataFrame) -> tuple[Finding, ...]:
+        """Supported where other attention costs most of the predictions of adversaries that still predict."""
+        found = [find_statistic(summary, name) for name in ("attefa", "collapse", "constant")]
+        evidence = tuple(each for each in found if each is not None)
+        value, collapse, constant = (each.value for each in evidence)
+        if constant < CONSTANT_THRESHOLD:
+            reason = "the base predicts almost the same for every text: train a better base"
+        elif math.isnan(value):
+            reason = "the attention of no adversary moved away from the base's: train the adversaries longer"
+        elif value >= collapse * (1 - COLLAPSE_MARGIN):
+            reason = "the adversaries gave up predicting: start them from the base (--start base)"
+        elif value < LOW_ATTEFA:
+            return (Finding(Verdict.NOT_SUPPORTED, "", evidence),)
+        elif value >= HIGH_ATTEFA:
+            return (Finding(Verdict.SUPPORTED, "", evidence),)
+        else:
+            reason = "other attention costs a part of the predictions"
+        return (Finding(Verdict.UNDECIDED, "", evidence, reason),)
+
+    @classmethod
+    def interpretation(cls, summary: pd.DataFrame) -> str:
+        """The value, its references and the verdict."""
+        (finding,) = cls.findings(summary)
+        value, collapse, _ = (each.value for each in finding.evidence)
+        verdict = {
+            Verdict.SUPPORTED: "attending elsewhere costs most of the predictions",
+            Verdict.NOT_SUPPORTED: "attention can be almost anything without changing the predictions",
+            Verdict.UNDECIDED: f"undecided, because {finding.reason}",
+        }[finding.verdict]
         if math.isnan(value):
-            return UNMOVED_SENTENCE
-        spread = summary["sample_std_attefa"]
-        wide = "" if math.isnan(spread) else f" (deviation over adversaries {spread:.3f})"
-        first = f"AtteFa is {value:.3f}{wide}: {_price_clause(value)}."
-        gave_up = value >= collapse * (1 - COLLAPSE_MARGIN)
-        second = f"A constant prediction would score {collapse:.3f}" + (
-            ", so these adversaries gave up predicting and the number says nothing finer than that; others that start "
-            "from the base (--start base) may not."
-            if gave_up
-            else ", so these adversaries did find other attention that predicts nearly the same."
-        )
+            return f"AtteFa is undefined: {verdict}."
+        spread = value_of(summary, "sample_std_attefa")
+        deviation = "" if math.isnan(spread) else f" (standard deviation over adversaries {spread:.3f})"
+        first = f"AtteFa is {value:.3f}{deviation}: {verdict}. A constant prediction would score {collapse:.3f}."
+        names = ("floor", "floor_tvd", "floor_jsd", "tvd", "jsd")
+        floor, floor_tvd, floor_jsd, tvd, jsd = (value_of(summary, name) for name in names)
         if math.isnan(floor):
-            return f"{first} {second} With one base there is no noise floor: give more bases."
-        third = (
-            f"Two honest trainings of the base differ by {2 * summary['floor_tvd']:.3f} in predictions and "
-            f"{summary['floor_jsd']:.3f} in attention (their ratio, the noise floor, is {floor:.3f}); the adversaries "
-            f"differ by {2 * summary['tvd']:.3f} and {summary['jsd']:.3f}, {_floor_clause(summary)}."
+            return f"{first} With one base there is no noise floor: give more bases."
+        more = "no more" if tvd <= RETRAINING_FACTOR * floor_tvd else "more"
+        return (
+            f"{first} The adversaries change predictions by {2 * tvd:.3f} and attention by {jsd:.3f}, {more} in "
+            f"predictions than another training of the base ({2 * floor_tvd:.3f} and {floor_jsd:.3f}, AtteFa "
+            f"{floor:.3f})."
         )
-        return f"{first} {second} {third}"
+
+
+def accuracy_and_f1(predicted: pd.Series[int], label: pd.Series[int]) -> dict[str, float]:
+    """Accuracy, and F1 of class 1: NaN for more than two classes, or if class 1 is neither predicted nor present."""
+    one, other = (torch.tensor(values.to_numpy()) for values in (predicted, label))
+    largest = int(torch.maximum(one, other).max())
+    return {"accuracy": accuracy(one, other), "f1": f1(one, other) if largest == 1 else math.nan}
+
+
+def pareto_frontier(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The points that no other one dominates (as far for less change), from zero divergence at the least change on.
+
+    A second training never predicts exactly as the base does: the least change is the cost of any copy.
+    """
+    kept: list[tuple[float, float]] = []
+    for jsd, tvd in sorted(points, key=lambda point: (-point[0], point[1])):
+        if not kept or tvd < kept[-1][1]:
+            kept.append((jsd, tvd))
+    return [(0.0, kept[-1][1]), *(point for point in reversed(kept) if point[0] > 0)]
+
+
+def area_under_curve(points: Sequence[tuple[float, float]]) -> float:
+    """The area under the straight lines through the points."""
+    return sum((x - before) * (y + height) / 2 for (before, height), (x, y) in pairwise(points))
+
+
+def _group_by_point(table: pd.DataFrame) -> list[tuple[tuple[str, float], pd.DataFrame]]:
+    order = list(POINT_LABELS)
+    groups = [
+        ((str(rows["kind"].iloc[0]), float(rows["setting"].iloc[0])), rows)
+        for _, rows in table.groupby(["kind", "setting"])
+    ]
+    return sorted(groups, key=lambda group: (order.index(group[0][0]), group[0][1]))
+
+
+def _point_numbers(rows: pd.DataFrame) -> dict[str, float]:
+    numbers = {"jsd": float(rows["jsd"].mean()), "tvd": float(rows["stvd"].mean() / 2)}
+    if rows["kind"].iloc[0] in ("search", "exact"):
+        return numbers
+    # In a text of one word attention cannot move.
+    share = float((rows["jsd"] / rows["bound"])[rows["bound"] > 0].mean())
+    epoch = float(rows["best_epoch"].iloc[0])
+    return {**accuracy_and_f1(rows["answered"], rows["label"]), **numbers, "share_of_bound": share, "epoch": epoch}
+
+
+def _curve_numbers(table: pd.DataFrame) -> dict[str, float]:
+    """Numbers of the whole curve: area in scaled units, shape, most distant point, lambda of the paper's table 4."""
+    points = {key: _point_numbers(rows) for key, rows in _group_by_point(table)}
+    curve = {setting: numbers for (kind, setting), numbers in points.items() if kind == "lambda"}
+    seeds = pd.DataFrame([numbers for (kind, _), numbers in points.items() if kind == "seed"], columns=["jsd", "tvd"])
+    edge = pareto_frontier((numbers["jsd"] / math.log(2), 2 * numbers["tvd"]) for numbers in curve.values())
+    (far, high), least = edge[-1], edge[0][1]
+    triangle = far * (high - least) / 2
+    farthest = max(curve.values(), key=lambda numbers: numbers["jsd"])
+    different = [strength for strength, numbers in curve.items() if numbers["jsd"] > DIFFERENT_JSD]
+    score = "f1" if all(not math.isnan(numbers["f1"]) for numbers in curve.values()) else "accuracy"
+    return {
+        "area": area_under_curve(edge),
+        "convexity": (area_under_curve(edge) - far * least) / triangle if triangle > 0 else math.nan,
+        "least_tvd": least / 2,
+        "reached_jsd": farthest["jsd"],
+        "reached_tvd": farthest["tvd"],
+        "seed_jsd": float(seeds["jsd"].mean()),
+        "seed_tvd": float(seeds["tvd"].mean()),
+        "chosen_lambda": max(different, key=lambda strength: curve[strength][score], default=math.nan),
+    }
+
+
+def _jsd_tvd_scatter(title: str, table: pd.DataFrame) -> Scatter:
+    series: dict[str, list[tuple[float, float]]] = {}
+    for (kind, _), rows in _group_by_point(table):
+        series.setdefault(POINT_LABELS[kind], []).append((float(rows["jsd"].mean()), float(rows["stvd"].mean() / 2)))
+    points = tuple(
+        (Series(name, tuple(jsd for jsd, _ in found)), Series(name, tuple(tvd for _, tvd in found)))
+        for name, found in series.items()
+    )
+    jsd, tvd = Axis("mean divergence of attention (JSD)", (0.0, math.log(2))), Axis("mean change of output (TVD)")
+    return Scatter(title, jsd, tvd, points, frozenset({POINT_LABELS["lambda"]}))
+
+
+def _free_weight_rows(trial: AdversarialAttention, workspace: Workspace) -> pd.DataFrame:
+    """The rows of `AdversarialAttention` under the column names of this trial."""
+    table = workspace.get(trial).table
+    kept = table[["uid", "length", "predicted", "maximum_attention", "bound"]]
+    named = {"jsd": table["epsilon_max"], "stvd": table["change"], "kind": trial.solver, "setting": 0.0}
+    return kept.assign(**named)
+
+
+def _best_epoch(subject: TrainedModel, workspace: Workspace) -> int:
+    epoch = workspace.get(subject).notes["best_epoch"]
+    assert isinstance(epoch, int)
+    return epoch
 
 
 def attefa(stvd: float, sjsd: float) -> float:
-    """`min(sTVD / sJSD, 1)`, a ratio of means; undefined where attention did not move at all.
+    """`min(sTVD / sJSD, 1)`, a ratio of means; NaN where attention did not move.
 
     >>> round(attefa(0.3, 0.384349 / math.log(2)), 4)
     0.541
@@ -485,10 +512,10 @@ def attefa(stvd: float, sjsd: float) -> float:
 
 
 def distance_to_best_constant(probabilities: Tensor) -> float:
-    """The mean total variation between these predictions `[instance class]` and the constant nearest to them.
+    """Mean total variation between predictions `[text class]` and the best constant prediction.
 
-    For two classes that constant is the median, which is exact; for more it is the best of the mean, the scaled
-    medians and each single class, hence at most a little above the least.
+    For two classes that is the median, which is exact; for more it is the best of the mean, the scaled medians and each
+    single class, an upper bound of the minimum.
     """
     middle = probabilities.median(0).values
     if probabilities.shape[1] == 2:
@@ -504,7 +531,7 @@ def distance_to_best_constant(probabilities: Tensor) -> float:
 
 
 def _pair_numbers(table: pd.DataFrame) -> dict[str, float]:
-    """The numbers of one pair from its instances."""
+    """The numbers of one pair of models from its texts."""
     stvd, jsd, bound = (float(table[name].mean()) for name in ("stvd", "jsd", "bound"))
     sjsd = float(scaled_jsd(torch.tensor(jsd, dtype=torch.float64)))
     constant = distance_to_best_constant(torch.tensor(table["probabilities"].tolist(), dtype=torch.float64))
@@ -521,17 +548,3 @@ def _pair_numbers(table: pd.DataFrame) -> dict[str, float]:
         "share_of_bound": jsd / bound if bound > 0 else math.nan,
         "attefa_of_bound": attefa(stvd, jsd / bound) if bound > 0 else math.nan,
     }
-
-
-def _price_clause(value: float) -> str:
-    if value < 0.1:
-        return "attention can be almost anything without changing what the model predicts"
-    if value < 0.5:
-        return "another attention costs some of the predictions, not all"
-    return "attending elsewhere costs most of the predictions"
-
-
-def _floor_clause(summary: Mapping[str, float]) -> str:
-    if summary["tvd"] <= RETRAINING_FACTOR * summary["floor_tvd"]:
-        return "so their predictions are hardly farther from the base than those of a retraining"
-    return "so they pay in predictions for what a retraining does not change"
