@@ -1,7 +1,4 @@
-"""How long work tells people where it stands, without knowing whether anybody looks.
-
-A make opens a task and steps through it; the command puts a bar behind it, a library call nothing at all.
-"""
+"""Progress of long work: a recipe opens a task and steps through it; the command line shows a bar."""
 
 from __future__ import annotations
 
@@ -11,27 +8,27 @@ from typing import Protocol
 
 
 class StepCallback(Protocol):
-    """Says that `advance` more parts of a task are done; `note` is a short remark, such as the loss."""
+    """Reports that `advance` more parts of a task are done; `note` is a short remark, such as the loss."""
 
     def __call__(self, advance: int = 1, note: str = "") -> None: ...
 
 
 class Progress(Protocol):
-    """Shows tasks to somebody."""
+    """Displays the progress of tasks."""
 
     def task(self, title: str, total: int) -> AbstractContextManager[StepCallback]:
-        """A context in which `total` parts get done; it gives the step to call after each."""
+        """A context for a task of `total` parts; it gives the callback to call after each."""
         ...
 
 
 class SilentProgress:
-    """The progress that shows nothing."""
+    """A progress display that shows nothing."""
 
     @contextmanager
     def task(self, title: str, total: int) -> Iterator[StepCallback]:
-        """A context whose step does nothing."""
+        """A context whose callback does nothing."""
         yield _do_nothing
 
 
 def _do_nothing(advance: int = 1, note: str = "") -> None:
-    """The step of nobody."""
+    """No-op."""

@@ -1,6 +1,6 @@
-"""Random numbers that belong to an example: a hash of (seed, draw, unit), so the company in a batch changes nothing.
+"""Random numbers per example: a hash of (seed, draw, unit), so the other examples of a batch change nothing.
 
-SplitMix64 (Steele, Lea & Flood 2014) on int64 tensors, whose products wrap around as the method wants.
+SplitMix64 (Steele, Lea & Flood 2014) on int64 tensors, whose products wrap around as the algorithm requires.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def sample_uniform(seeds: Tensor, draws: int, units: int) -> Tensor:
 def random_permutations(seeds: Tensor, draws: int, support: Tensor) -> Tensor:
     """Random orders of each row's supported units `[batch draw unit]`; the other units follow.
 
-    Units are sorted by random keys of 46 bits that carry the unit's number in their lowest 16 bits, so that sorted keys
-    are all it takes; on the CPU NumPy's sort is several times faster than torch's.
+    Units are sorted by random keys of 46 bits with the unit's number in the lowest 16 bits; on the CPU NumPy's sort is
+    several times faster than torch's.
 
     Args:
         support: `[batch unit]`.
@@ -61,7 +61,7 @@ def random_permutations(seeds: Tensor, draws: int, support: Tensor) -> Tensor:
     """
     units = support.shape[-1]
     if units > _UNIT_MASK:
-        raise ValueError(f"{units} units are too many to be put in a random order")
+        raise ValueError(f"cannot permute {units} units: at most {_UNIT_MASK}")
     keys = _hash_bits(seeds, draws, units).bitwise_and_(_KEY_MASK)
     keys |= torch.arange(units, device=seeds.device) + (~support[:, None]).long() * _OFF_SUPPORT
     ordered = torch.from_numpy(np.sort(keys.numpy(), axis=-1)) if keys.device.type == "cpu" else keys.sort(-1).values

@@ -1,4 +1,4 @@
-"""What a model is asked for: one of two classes, one of many, or a number. No other code asks which it is."""
+"""Tasks: binary classification, multiclass classification, regression."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ class BinaryClassification(Task):
         return 2
 
     def probabilities(self, logits: Tensor) -> Tensor:
-        """`[1 - p, p]` with `p = sigmoid(logit)`, each computed by itself: neither is rounded to 0 early."""
+        """`[1 - p, p]` with `p = sigmoid(logit)`, computed separately: neither is rounded to 0 early."""
         return torch.cat((torch.sigmoid(-logits), torch.sigmoid(logits)), dim=-1)
 
     def losses(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Binary cross-entropy of each example, from the logits."""
+        """Binary cross-entropy of each example."""
         targets = labels.to(logits.dtype)
         return functional.binary_cross_entropy_with_logits(logits.squeeze(-1), targets, reduction="none")
 
     def compute_metrics(self, probabilities: Tensor, labels: Tensor) -> dict[str, float]:
-        """The scores of classes, F1 of class 1 and the ROC area (NaN where one class is absent)."""
+        """Accuracy, micro and macro F1, F1 of class 1 and ROC-AUC (NaN where one class is absent)."""
         predicted = probabilities.argmax(-1)
         return {
             **_classification_metrics(predicted, labels),
@@ -64,7 +64,7 @@ class MulticlassClassification(Task):
 
     def __post_init__(self) -> None:
         if self.count < 2:
-            raise ValueError(f"a choice needs at least two classes, found {self.count}")
+            raise ValueError(f"classification needs at least two classes, found {self.count}")
 
     @property
     def num_outputs(self) -> int:
@@ -80,17 +80,17 @@ class MulticlassClassification(Task):
 
     def losses(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Cross-entropy of each example; infinite where the label itself is excluded."""
-        # Picked, not multiplied: 0 * -inf of an excluded class would be NaN.
+        # Gathered, not multiplied: 0 * -inf of an excluded class would be NaN.
         return -torch.log_softmax(logits, dim=-1).gather(-1, labels.long().unsqueeze(-1)).squeeze(-1)
 
     def compute_metrics(self, probabilities: Tensor, labels: Tensor) -> dict[str, float]:
-        """Accuracy, and F1 over all classes in both averages."""
+        """Accuracy, micro and macro F1."""
         return _classification_metrics(probabilities.argmax(-1), labels)
 
 
 @dataclass(frozen=True)
 class Regression(Task):
-    """A number from one logit.
+    """A real number from one logit.
 
     >>> Regression().probabilities(torch.tensor([[2.5]]))
     tensor([[2.5000]])

@@ -1,24 +1,32 @@
-"""Scalar mix pooling: the paper's formula on all layers, in a transformer that stays one."""
+"""Small vision transformers, truncated transformers and scalar mix pooling."""
 
 from __future__ import annotations
 
 import copy
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Generator, nn
 from torch.func import functional_call
 
+from heedful.data.images import Digits
+from heedful.data.splitting import SubsampledCorpus
+from heedful.data.tokenization import Patches
 from heedful.models.attentive import Additive, Attentive
 from heedful.models.encoders import BiLSTM
-from heedful.models.small_transformers import ScalarMix, ScalarMixHead, TruncatedTransformer
-from heedful.models.transformer import FAMILIES, TinyTransformer, TransformerModel
+from heedful.models.small_transformers import ScalarMix, ScalarMixHead, SmallViT, TruncatedTransformer
+from heedful.models.transformer import FAMILIES, SmallTransformer, TinyTransformer, TransformerModel
+from heedful.store.workspace import Workspace
 from heedful.tasks import MulticlassClassification
+from heedful.training.objectives import Supervised
+from heedful.training.trained_model import TrainedModel
+from heedful.training.trainer import AdamW, EpochSelection, Training
 from heedful.types import LayerInput, Model, UserError, mean_over_queries, read_heads, read_layers
 from tests.model_laws import LAWS, TEXT_LAWS, Case, Law, assert_close, law_name, real_units
-from tests.networks import batch_of, eager, library_inputs, texts, tiny
+from tests.networks import batch_of, eager, images, library_inputs, pixels, texts, tiny
 
 
 def mixed(family: str, seed: int = 1) -> TransformerModel:
@@ -138,7 +146,7 @@ def test_a_copy_is_a_model_of_its_own() -> None:
     assert not torch.allclose(other(batch).logits, before)
 
 
-def test_a_call_that_fails_or_runs_beside_another_leaves_no_states_behind() -> None:
+def test_failed_and_concurrent_calls_leave_no_states_behind() -> None:
     model, batch = mixed("bert"), texts()
     expected = model(batch).logits
     with pytest.raises(ValueError, match="attention is"):
@@ -194,3 +202,167 @@ def test_a_layers_input_that_is_replaced_counts_in_the_mix_too(family: str) -> N
     halved = torch.stack([own.inputs[1][row][real].mean(0) * 0.5 for row, real in enumerate(batch.mask)])
     assert_close(alone.logits, head.head(halved))
     assert not torch.allclose(other.logits, own.logits)
+
+
+def truncated(family: str, layers: int, seed: int = 1) -> TransformerModel:
+    plan = TruncatedTransformer(TinyTransformer(family, layers=3), layers)
+    return plan.build(MulticlassClassification(3), None, Generator().manual_seed(seed)).double()
+
+
+def whole(family: str, seed: int = 1) -> TransformerModel:
+    return (
+        TinyTransformer(family, layers=3)
+        .build(MulticlassClassification(3), None, Generator().manual_seed(seed))
+        .double()
+    )
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_layers_that_are_kept_do_what_they_did_in_the_whole(family: str) -> None:
+    batch = batch_of(family)
+    long, cut = whole(family)(batch), truncated(family, 2)(batch)
+    assert cut.attention.shape[1] == 2
+    assert_close(cut.attention, long.attention[:, :2])
+    assert long.scores is not None
+    assert cut.scores is not None
+    assert_close(cut.scores, long.scores[:, :2])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_what_the_head_reads_is_the_state_behind_the_last_layer_kept(family: str) -> None:
+    batch, long = batch_of(family), whole(family)
+    expected = eager(long)(**library_inputs(family, batch), output_hidden_states=True).hidden_states[2]
+    if family == "vit":
+        expected = long.network.base_model.get_submodule("layernorm")(expected)
+    found = truncated(family, 2)(batch).hidden
+    # The library's ViT rounds its attention to float32.
+    torch.testing.assert_close(found[batch.mask], expected[batch.mask], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_all_layers_kept_is_the_model_itself(family: str) -> None:
+    batch = batch_of(family)
+    assert torch.equal(truncated(family, 3)(batch).logits, whole(family)(batch).logits)
+
+
+def test_weights_of_the_layers_left_out_are_gone_and_the_rest_is_untouched() -> None:
+    kept, before = truncated("bert", 1).state_dict(), whole("bert").state_dict()
+    gone = set(before) - set(kept)
+    assert set(kept) < set(before)
+    assert gone
+    assert all(".layer.1." in name or ".layer.2." in name for name in gone)
+    assert not any(".layer.1." in name for name in kept)
+    assert all(torch.equal(kept[name], before[name]) for name in kept)
+
+
+@pytest.mark.parametrize("law", [*LAWS, *TEXT_LAWS], ids=law_name)
+def test_a_shortened_transformer_obeys(law: Law) -> None:
+    def build(seed: int) -> Model:
+        return truncated("distilbert", 2, seed)
+
+    law(Case(build, texts(), real_units))
+
+
+def test_a_small_transformer_on_word_vectors_can_be_shortened_too() -> None:
+    table = torch.randn(50, 6, generator=Generator().manual_seed(1))
+    plan = TruncatedTransformer(SmallTransformer(3, 2, 8, max_positions=16), 1)
+    model = plan.build(MulticlassClassification(2), table, Generator().manual_seed(2))
+    assert model(texts()).attention.shape[1:3] == (1, 2)
+    assert "1 of 3 layers" in model.notes[-1]
+
+
+def test_more_layers_than_there_are_none_at_all_and_other_models_are_refused() -> None:
+    with pytest.raises(UserError, match="keep at least 1"):
+        TruncatedTransformer(TinyTransformer(), 0)
+    with pytest.raises(UserError, match="has 2 layers: it cannot be truncated to 3"):
+        TruncatedTransformer(TinyTransformer(), 3).build(MulticlassClassification(2), None, Generator().manual_seed(0))
+    pooled = TruncatedTransformer(Attentive(BiLSTM(4), Additive()), 1)
+    with pytest.raises(UserError, match="Attentive is not a transformer"):
+        pooled.build(MulticlassClassification(2), torch.zeros(9, 3), Generator().manual_seed(0))
+    with pytest.raises(UserError, match="instead"):
+        TruncatedTransformer(ScalarMix(TinyTransformer()), 1).build(
+            MulticlassClassification(2), None, Generator().manual_seed(0)
+        )
+
+
+SMALL_VIT = SmallViT(image_shape=(1, 8, 8), patch_size=4, layers=2, heads=2, width=16)
+
+
+def small_vit(seed: int = 1, plan: SmallViT = SMALL_VIT) -> TransformerModel:
+    return plan.build(MulticlassClassification(3), None, Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("law", LAWS, ids=law_name)
+def test_a_small_vision_transformer_obeys(law: Law) -> None:
+    def build(seed: int) -> Model:
+        return small_vit(seed).double()
+
+    law(Case(build, images(), real_units))
+
+
+def test_its_logits_are_those_of_the_librarys_own_network_on_the_pixels() -> None:
+    model = small_vit()
+    expected = eager(model)(pixel_values=pixels().float()).logits
+    batch = images()
+    torch.testing.assert_close(model(batch).logits, expected)
+
+
+def test_weights_have_the_spread_that_was_asked_for_and_biases_start_at_zero() -> None:
+    model = small_vit(plan=SmallViT(width=64, heads=4, layers=1, initializer_range=0.05))
+    linears = [part for part in model.modules() if isinstance(part, nn.Linear)]
+    assert len(linears) >= 6
+    for linear in linears:
+        assert 0.04 < float(linear.weight.detach().std()) < 0.06
+        assert not linear.bias.any()
+
+
+def test_dropout_falls_in_training_only_and_at_the_rate_that_was_asked_for() -> None:
+    model, batch = small_vit(), images()
+    assert {part.p for part in model.modules() if isinstance(part, nn.Dropout)} == {0.1}
+    with torch.no_grad():
+        assert torch.equal(model(batch).logits, model(batch).logits)
+        model.train()
+        assert not torch.equal(model(batch).logits, model(batch).logits)
+    still = small_vit(plan=SmallViT((1, 8, 8), 4, 2, 2, 16, dropout=0.0)).train()
+    with torch.no_grad():
+        assert torch.equal(still(batch).logits, still(batch).logits)
+
+
+def test_a_width_that_heads_cannot_share_and_a_patch_that_does_not_fit_are_refused() -> None:
+    with pytest.raises(UserError, match="not divisible by 5 heads"):
+        SmallViT(heads=5)
+    with pytest.raises(UserError, match="not divisible into patches of 5"):
+        SmallViT(patch_size=5)
+    with pytest.raises(UserError, match="the images have 5 units of 16 numbers, but the model reads 50 of 16"):
+        small_vit(plan=SmallViT())(images())
+
+
+def test_it_can_be_shortened_and_pooled_by_a_scalar_mix() -> None:
+    model = ScalarMix(TruncatedTransformer(SMALL_VIT, 1)).build(
+        MulticlassClassification(3), None, Generator().manual_seed(1)
+    )
+    assert model(images()).attention.shape[1:3] == (1, 2)
+    assert model.network.get_submodule("mix").get_parameter("weights").shape == (2,)
+
+
+@pytest.mark.slow
+def test_it_learns_digits_from_scratch(tmp_path: Path) -> None:
+    subject = TrainedModel(
+        corpus=SubsampledCorpus(Digits(), 400, 100, 200),
+        tokenization=Patches(4, mean=(0.3,), std=(0.37,)),
+        architecture=SmallViT(image_shape=(1, 8, 8), patch_size=4, layers=1, heads=2, width=32, dropout=0.0),
+        training=Training(
+            epochs=6,
+            batch_size=16,
+            optimizer=AdamW(lr=5e-3),
+            selection=EpochSelection(),
+            reduction="mean",
+            max_grad_norm=1.0,
+        ),
+        objective=Supervised(balance_classes=False),
+    )
+    scores = Workspace(tmp_path).get(subject).notes["scores"]
+    assert isinstance(scores, dict)
+    test = scores["test"]
+    assert isinstance(test, dict)
+    assert float(str(test["accuracy"])) > 0.6, "chance is 0.1"
