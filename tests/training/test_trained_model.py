@@ -1,27 +1,28 @@
-"""Subjects: what their artefacts tell, that they come back as they were trained, and imposed attention."""
+"""Trained models: their notes, restoring, imposed attention, other data, and the facts for the index."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pandas as pd
 import pytest
 import torch
 
-from heedful.attributions.attention import RawAttention
+from heedful.data.splitting import SubsampledCorpus
 from heedful.data.tokenization import Words
 from heedful.models.attentive import Additive, Attentive
 from heedful.models.encoders import Perceptron
 from heedful.models.transformer import Transformer
 from heedful.store.workspace import Workspace
+from heedful.tasks import Regression
 from heedful.training.attention_sources import FromModel, UniformAttention
-from heedful.training.attribution_tables import AttributionTable
 from heedful.training.objectives import ImposedAttention
+from heedful.training.trained_model import OnOtherData
 from heedful.training.trainer import evaluate
 from heedful.trials.performance import Performance
-from heedful.types import UserError
-from tests.tiny import subject
+from heedful.types import SPLITS, Splits, UserError
+from tests.tiny import Sentences, subject
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +30,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     return Workspace(tmp_path_factory.mktemp("workspace"))
 
 
-def test_the_notes_tell_sizes_scores_and_the_chosen_epoch(workspace: Workspace) -> None:
+def test_the_notes_have_sizes_parameters_and_the_best_epoch(workspace: Workspace) -> None:
     notes = workspace.get(subject()).notes
     assert notes["sizes"] == {split: {"negative": 20, "positive": 20} for split in ("train", "dev", "test")}
     assert notes["about"] == {"corpus": "sentences", "encoder": "bilstm", "attention": "additive", "seed": 0}
@@ -39,7 +40,7 @@ def test_the_notes_tell_sizes_scores_and_the_chosen_epoch(workspace: Workspace) 
     assert notes["parameters"] == 16 * 6 + 384 + 40 + 9
 
 
-def test_a_restored_subject_scores_as_it_did(workspace: Workspace) -> None:
+def test_a_restored_model_has_the_stored_scores(workspace: Workspace) -> None:
     trained = subject().restore(workspace)
     scores = workspace.get(subject()).notes["scores"]
     assert isinstance(scores, dict)
@@ -47,19 +48,19 @@ def test_a_restored_subject_scores_as_it_did(workspace: Workspace) -> None:
     assert not trained.model.training
 
 
-def test_a_subject_is_the_same_whatever_the_inference_batch_size(workspace: Workspace, tmp_path: Path) -> None:
+def test_the_inference_batch_size_changes_no_weight(workspace: Workspace, tmp_path: Path) -> None:
     one, other = workspace.get(subject()), Workspace(tmp_path, batch_size=3).get(subject())
     assert all(torch.equal(one.tensors[key], other.tensors[key]) for key in one.tensors)
 
 
-def test_uniform_attention_is_imposed_in_training_and_ever_after(workspace: Workspace) -> None:
+def test_imposed_uniform_attention_stays_after_restoring(workspace: Workspace) -> None:
     trained = replace(subject(), objective=ImposedAttention(UniformAttention())).restore(workspace)
     batch = trained.batch("test")
     attention = trained.model(batch).attention[:, 0, 0, 0]
     assert torch.allclose(attention, batch.content_mask / batch.content_mask.sum(1, keepdim=True))
 
 
-def test_borrowed_attention_is_that_of_the_other_subject(workspace: Workspace) -> None:
+def test_attention_from_a_model_is_that_of_the_model(workspace: Workspace) -> None:
     guided = replace(
         subject(), architecture=Attentive(Perceptron(4), Additive()), objective=ImposedAttention(FromModel(subject()))
     )
@@ -70,12 +71,12 @@ def test_borrowed_attention_is_that_of_the_other_subject(workspace: Workspace) -
     assert not torch.equal(trained.model(batch).logits, base.model(batch).logits)
 
 
-def test_a_split_that_preprocessing_empties_is_refused_in_plain_words(tmp_path: Path) -> None:
+def test_a_split_that_preprocessing_empties_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no example of the train split is left \\(40 100 words or fewer\\)"):
         Workspace(tmp_path).get(replace(subject(), tokenization=Words(longer_than=100)))
 
 
-def test_performance_has_a_row_per_test_instance_and_the_scores_of_the_subject(workspace: Workspace) -> None:
+def test_performance_has_a_row_per_test_example_and_the_scores_of_the_model(workspace: Workspace) -> None:
     artefact = workspace.get(Performance(subject()))
     scores = workspace.get(subject()).notes["scores"]
     assert isinstance(scores, dict)
@@ -85,23 +86,6 @@ def test_performance_has_a_row_per_test_instance_and_the_scores_of_the_subject(w
     assert len(Performance.figures(artefact.table)) == 1
 
 
-def test_attributed_keeps_units_and_weights_of_every_instance(workspace: Workspace) -> None:
-    table = workspace.get(AttributionTable(subject(), RawAttention())).table
-    row = table[table["uid"] == "test-3"].iloc[0]
-    assert row["units"][0] == "<sos>"
-    assert sum(row["scores"]) == pytest.approx(1.0)
-    assert len(row["units"]) == len(row["scores"]) == len(row["scored"])
-    assert row["scores"][0] == 0.0
-
-
-def test_words_that_the_vocabulary_does_not_know_are_shown_as_written(workspace: Workspace) -> None:
-    rare = replace(subject(), tokenization=Words(min_documents=30))
-    table = workspace.get(AttributionTable(rare, RawAttention())).table
-    words = {unit for units in table["units"] for unit in units}
-    assert "<unk>" not in words
-    assert {"good", "bad"} <= words
-
-
 def test_the_history_is_the_table(workspace: Workspace) -> None:
     table = workspace.get(subject()).table
     assert isinstance(table, pd.DataFrame)
@@ -109,6 +93,50 @@ def test_the_history_is_the_table(workspace: Workspace) -> None:
     assert {"loss", "roc_auc", "accuracy"} <= set(table.columns)
 
 
-def test_a_transformer_is_named_after_its_folder_or_the_one_around_it() -> None:
+def test_a_transformer_is_named_after_its_folder_or_the_parent_of_a_generic_one() -> None:
     assert Transformer("somewhere/tiny-bert").describe()["encoder"] == "tiny-bert"
     assert Transformer("somewhere/tiny-bert/model").describe()["encoder"] == "tiny-bert"
+
+
+@dataclass(frozen=True)
+class Renamed(Sentences):
+    """The same sentences with other class names, or for regression."""
+
+    classes: tuple[str, ...] = ("Negative", "POSITIVE")
+
+    def read(self, data: Path) -> Splits:
+        splits = Sentences(self.count).read(data)
+        return replace(splits, class_names=self.classes, task=splits.task if self.classes else Regression())
+
+
+def test_a_model_on_other_data_has_its_own_weights_and_the_other_examples(workspace: Workspace) -> None:
+    moved = OnOtherData(subject(), Renamed(10), merge_splits=True)
+    here, home = moved.restore(workspace), subject().restore(workspace)
+    assert [len(here.examples(split)) for split in SPLITS] == [0, 0, 30]
+    assert all(torch.equal(value, here.model.state_dict()[name]) for name, value in home.model.state_dict().items())
+    artefact = workspace.get(moved)
+    assert not artefact.tensors
+    assert artefact.notes["scores"] == {}
+    assert artefact.notes["home"] == subject().about
+    assert moved.dependencies == (subject(),)
+    assert len(OnOtherData(subject(), Renamed(10)).restore(workspace).examples("test")) == 10
+
+
+@pytest.mark.parametrize(
+    ("classes", "message"), [(("positive", "negative"), "has the classes positive, negative"), ((), "same task")]
+)
+def test_other_data_must_have_the_same_task_and_classes(
+    classes: tuple[str, ...], message: str, workspace: Workspace
+) -> None:
+    with pytest.raises(UserError, match=message):
+        OnOtherData(subject(), Renamed(10, classes)).restore(workspace)
+
+
+def test_the_facts_for_the_index_have_model_data_and_objective() -> None:
+    about = {"corpus": "sentences", "encoder": "bilstm", "attention": "additive", "seed": 0}
+    facts = {**about, "embeddings": "random", "quick": False}
+    assert subject().describe() == {**facts, "objective": "supervised"}
+    uniform = replace(subject(), objective=ImposedAttention(UniformAttention()), corpus=SubsampledCorpus(Sentences()))
+    assert uniform.describe() == {**facts, "quick": True, "objective": "imposed UniformAttention"}
+    assert OnOtherData(subject(), Sentences(10)).describe() == facts
+    assert {recipe.kind for recipe in (subject(), OnOtherData(subject(), Sentences(10)))} == {"model"}
