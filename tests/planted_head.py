@@ -1,16 +1,16 @@
-"""The planted head: of four heads one speaks; does SMaT find it, and do students learn more from it? (check F.14)
+"""The planted head: of four heads one carries information; does SMaT find it, and do students learn more from it?
 
-`python -m tests.planted_head [folder]` trains the teacher and five students of each kind and tells what came out; the
-test beside it runs three of each. The student's rate of .4 and phi's of .01 are not the paper's 5e-3 and 5e-4, which
-move a small fresh network too little in so few steps; they, the class of 120 and the loudness of the other heads were
-chosen on students 100 to 107. What came out for others, as quartiles of the agreement with the teacher:
+`python -m tests.planted_head [folder]` trains the teacher and five students of each kind and prints the result; the
+test in training/test_smat.py runs three of each. The student's learning rate of .4 and phi's of .01 are not the paper's
+5e-3 and 5e-4, which move a small fresh network too little in so few steps; they, the 120 training examples and the
+noise of the other heads were chosen on students 100 to 107. Quartiles of the agreement with the teacher for others:
 
     students 0 to 4:                       none .80 .81 .87, static .92 .95 .95, SMaT .98 .98 .99
     another corpus and teacher (seed 1):   none .84 .86 .88, static .91 .92 .92, SMaT .97 .97 .98
     a third (seed 2), students 300 to 304: none .87 .90 .90, static .88 .89 .90, SMaT .92 .93 .93
 
 In each of these 15 SMaT gives the head more than half of the weight (.68 to 1). That static attention helps depends on
-the teacher: the louder the heads that say nothing, the less.
+the teacher: the noisier the other heads, the less.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from heedful.training.teacher import (
 from heedful.training.trained_model import TrainedModel
 from heedful.training.trainer import SGD, Adam, EpochSelection, Training
 
-SPEAKING = 1
+PLANTED = 1
 TEACHER = TrainedModel(
     DominantWord(vocab_size=40, length=6, train=1500),
     Words(),
-    PlantedHeads(1, 4, (0, SPEAKING), noise=6.0),
+    PlantedHeads(1, 4, (0, PLANTED), noise=6.0),
     Training(8, 32, Adam(lr=0.01, weight_decay=0.0, no_decay=())),
     embeddings=RandomEmbeddings(16, 0.3),
 )
@@ -59,7 +59,7 @@ KINDS: dict[str, TeacherExplanation] = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """Simulability of each seed by kind, and of SMaT the weight of the head that speaks and the heads in use."""
+    """Simulability of each seed by kind, and of SMaT the weight of the planted head and the heads in use."""
 
     simulability: dict[str, list[float]]
     masses: list[float]
@@ -72,14 +72,14 @@ class Outcome:
 
 
 def recipe(kind: str, seed: int, epochs: int) -> StudentRecipe:
-    """A student of this kind: 120 examples, a fresh network of the teacher's shape in which all heads speak."""
+    """A student of this kind: 120 examples, a fresh network of the teacher's shape in which all heads count."""
     fit = Training(epochs, 10, SGD(0.4), EpochSelection(), patience=15, max_grad_norm=5.0, reduction="mean")
     made = SMaT if isinstance(KINDS[kind], LearnedExplanation) else Student
     return made(TEACHER, PlantedHeads(1, 4), KINDS[kind], StudentData(120), training=fit, seed=seed)  # type: ignore[arg-type]
 
 
 def outcome(workspace: Workspace, seeds: int, epochs: int) -> Outcome:
-    """What students of so many seeds and epochs come to."""
+    """The results of students of so many seeds and epochs."""
     found: dict[str, list[float]] = {kind: [] for kind in KINDS}
     agreed: dict[str, list[float]] = {kind: [] for kind in KINDS}
     masses, supports = [], []
@@ -90,13 +90,13 @@ def outcome(workspace: Workspace, seeds: int, epochs: int) -> Outcome:
             agreed[kind] += same
             found[kind].append(float(np.mean(same)))
             if kind == "SMaT":
-                masses.append(float(made.tensors["coefficients"][SPEAKING]))
+                masses.append(float(made.tensors["coefficients"][PLANTED]))
                 supports.append(int((made.tensors["coefficients"] > 0).sum()))
     return Outcome(found, masses, supports, agreed)
 
 
 def main() -> None:
-    """Writes a line for each kind."""
+    """Prints a line for each kind."""
     torch.set_num_threads(1)
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(tempfile.mkdtemp())
     start = time.process_time()
@@ -109,7 +109,7 @@ def main() -> None:
             f"{kind}: quartiles {quartiles}; mean {interval.estimate:.3f} [{interval.low:.3f}, {interval.high:.3f}]"
         )
     masses = ", ".join(f"{mass:.3f}" for mass in found.masses)
-    lines.append(f"weight of the head that speaks: {masses}; heads in use: {found.supports} of 4")
+    lines.append(f"weight of the planted head: {masses}; heads in use: {found.supports} of 4")
     lines.append(f"{time.process_time() - start:.0f} seconds of one core")
     sys.stdout.write("\n".join(lines) + "\n")
 

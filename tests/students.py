@@ -1,4 +1,4 @@
-"""Tiny teachers and classes that the tests of students share."""
+"""Small teachers, data and a progress that kills a training, shared by the tests of students."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ TRAINING = Training(3, 8, SGD(0.2), EpochSelection(), max_grad_norm=5.0, reducti
 
 @dataclass(frozen=True)
 class Pairs(Corpus):
-    """Two texts of unlike length; three classes, or a number: how many of the first text's words the second has."""
+    """Two texts of different length; three classes, or a number: how many words of the first text the second has."""
 
     number: bool = False
     name: ClassVar[str] = "pairs"
@@ -49,7 +49,7 @@ class Pairs(Corpus):
         return Splits(task, names, train, dev, test)
 
     def digest(self, data: Path) -> str:
-        """The fields say all."""
+        """The fields determine the content."""
         return "generated"
 
     def _example(self, split: str, place: int) -> Example:
@@ -61,7 +61,7 @@ class Pairs(Corpus):
 
 
 def weights(workspace: Workspace, teacher: TrainedModel = TEACHER) -> dict[str, Tensor]:
-    """A copy of a teacher's weights as they are kept."""
+    """A copy of a teacher's stored weights."""
     return {name: value.clone() for name, value in workspace.get(teacher).tensors.items()}
 
 
@@ -71,18 +71,18 @@ def same(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
 
 
 class Killed(Exception):
-    """Stands for a kill between two steps."""
+    """A simulated kill between two steps."""
 
 
 class Dying:
-    """A progress that dies at a step of a training, counted over all its tasks whose title begins with `title`."""
+    """A progress that raises `Killed` after `moment` steps of the tasks whose title begins with `title`."""
 
     def __init__(self, title: str, moment: int) -> None:
         self.title, self.left = title, moment
 
     @contextmanager
     def task(self, title: str, total: int) -> Iterator[StepCallback]:
-        """A step that may be the last."""
+        """A step that counts down."""
 
         def step(advance: int = 1, note: str = "") -> None:
             if title.startswith(self.title) and advance:

@@ -1,4 +1,4 @@
-"""Tiny real objects that several tests use: a corpus of separable sentences, and subjects on it."""
+"""A small corpus of separable sentences and models on it, shared by many tests."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Sentences(Corpus):
 
 
 def subject(*, seed: int = 0, epochs: int = 3, count: int = 40) -> TrainedModel:
-    """A BiLSTM that trains in a moment."""
+    """A BiLSTM that trains in under a second."""
     return TrainedModel(
         corpus=Sentences(count),
         tokenization=Words(),

@@ -1,4 +1,4 @@
-"""Guides: distributions on the units that may be attended to, nulls that know nothing, scores by word."""
+"""Attention sources: distributions over the support, controls, and scores by word."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ class Places:
         return Attribution(scores.masked_fill(~batch.content_mask, 0), batch.content_mask)
 
 
-GUIDES: dict[str, AttentionSource] = {
+SOURCES: dict[str, AttentionSource] = {
     "uniform": UniformAttention(),
-    "borrowed": FromModel(subject()),
+    "from a model": FromModel(subject()),
     "shuffled": ShuffledAttention(FromModel(subject()), seed=3),
     "shuffled scores": ShuffledAttention(FromScores(subject(), Places()), seed=3),
     "scattered": RandomAttention(seed=3),
@@ -90,11 +90,11 @@ def pairs() -> Batch:
     return Words().fit(examples)(examples)
 
 
-@pytest.mark.parametrize("name", GUIDES)
+@pytest.mark.parametrize("name", SOURCES)
 def test_weights_are_a_distribution_on_the_words_and_zero_elsewhere(
     name: str, workspace: Workspace, batch: Batch
 ) -> None:
-    found = GUIDES[name].attention_function(pooled(), workspace)(batch)
+    found = SOURCES[name].attention_function(pooled(), workspace)(batch)
     assert found.shape == (40, 1, 1, 1, batch.mask.shape[1])
     assert found.dtype == torch.float32
     assert torch.allclose(found.sum(-1), torch.ones(40, 1, 1, 1), atol=1e-6)
@@ -102,9 +102,9 @@ def test_weights_are_a_distribution_on_the_words_and_zero_elsewhere(
     assert not found[:, 0, 0, 0][~batch.content_mask].any()
 
 
-@pytest.mark.parametrize("name", GUIDES)
-def test_the_company_in_a_batch_and_the_epoch_change_nothing(name: str, workspace: Workspace, batch: Batch) -> None:
-    weights = GUIDES[name].attention_function(pooled(), workspace)
+@pytest.mark.parametrize("name", SOURCES)
+def test_the_rest_of_a_batch_and_the_epoch_change_nothing(name: str, workspace: Workspace, batch: Batch) -> None:
+    weights = SOURCES[name].attention_function(pooled(), workspace)
     together = weights(batch)
     assert torch.equal(together, weights(batch))
     for row in (0, 7, 8, 21):
@@ -116,12 +116,12 @@ def test_the_company_in_a_batch_and_the_epoch_change_nothing(name: str, workspac
 def test_both_texts_of_a_compared_pair_have_a_distribution_of_their_own(name: str, workspace: Workspace) -> None:
     model = pooled(Attentive(Perceptron(4), Additive(), input_format=PairInput()))
     batch = pairs()
-    found = GUIDES[name].attention_function(model, workspace)(batch)[:, 0, 0]
+    found = SOURCES[name].attention_function(model, workspace)(batch)[:, 0, 0]
     assert torch.allclose(found.sum(-1), torch.ones(2, 2), atol=1e-6)
     for part in (0, 1):
         assert not found[:, part][batch.segments != part].any()
         assert (found[:, part] > 0).sum(1).tolist() == [[3, 2], [2, 4]][part]
-    dealt = ShuffledAttention(GUIDES[name], seed=1).attention_function(model, workspace)(batch)[:, 0, 0]
+    dealt = ShuffledAttention(SOURCES[name], seed=1).attention_function(model, workspace)(batch)[:, 0, 0]
     assert torch.equal(dealt.sort(-1).values, found.sort(-1).values)
     assert torch.equal(dealt > 0, found > 0)
 
@@ -174,8 +174,12 @@ def test_scattered_weights_are_the_softmax_of_standard_normal_numbers(workspace:
     )
 
 
-def test_nulls_say_that_they_are(workspace: Workspace) -> None:
-    assert [name for name, guide in GUIDES.items() if guide.is_control] == ["shuffled", "shuffled scores", "scattered"]
+def test_controls_are_marked_as_controls(workspace: Workspace) -> None:
+    assert [name for name, source in SOURCES.items() if source.is_control] == [
+        "shuffled",
+        "shuffled scores",
+        "scattered",
+    ]
 
 
 def test_scored_weights_are_those_worked_out_by_hand(workspace: Workspace, batch: Batch) -> None:
@@ -210,7 +214,7 @@ def test_a_recipe_under_scores_needs_them_on_all_splits() -> None:
     assert subject() in learner.dependencies
 
 
-def test_equal_scored_guides_are_equal_values_and_share_an_artefact(workspace: Workspace) -> None:
+def test_equal_sources_are_equal_values_and_share_an_artefact(workspace: Workspace) -> None:
     one, other = (
         replace(subject(), objective=ImposedAttention(FromScores(subject(), RawAttention(layer))))
         for layer in (None, None)
@@ -260,7 +264,7 @@ def learner_batch(corpus: Sentences) -> Batch:
         (Renamed(more=" again"), "of example 'test-0' has no score"),
     ],
 )
-def test_a_text_that_the_guide_did_not_read_is_refused(corpus: Sentences, message: str, workspace: Workspace) -> None:
+def test_a_text_without_scores_is_refused(corpus: Sentences, message: str, workspace: Workspace) -> None:
     weights = FromScores(subject(), Places()).attention_function(pooled(), workspace)
     with pytest.raises(UserError, match=message):
         weights(learner_batch(corpus))
@@ -275,14 +279,14 @@ def test_a_deleted_word_leaves_its_weight_to_the_others(workspace: Workspace, ba
     assert found[1:count].tolist() == pytest.approx((raw / raw.sum()).tolist())
 
 
-def test_borrowed_attention_is_looked_up_and_not_computed_again(workspace: Workspace, batch: Batch) -> None:
+def test_attention_from_a_pooled_model_is_looked_up(workspace: Workspace, batch: Batch) -> None:
     weights = FromModel(subject()).attention_function(pooled(), workspace)
     stored = workspace.get(Predictions(subject(), "test"))
     assert stored.table["uid"].tolist() == list(batch.uids)
     assert torch.equal(weights(batch), stored.tensors["attention"])
 
 
-def test_a_text_that_was_changed_is_asked_anew(workspace: Workspace, batch: Batch) -> None:
+def test_attention_on_a_changed_text_is_computed(workspace: Workspace, batch: Batch) -> None:
     other = subject().restore(workspace).model
     weights = FromModel(subject()).attention_function(pooled(), workspace)
     without = batch.keep_units(batch.words != 1)
@@ -326,9 +330,11 @@ def transformer(tmp_path_factory: pytest.TempPathFactory) -> TrainedModel:
     )
 
 
-def test_a_transformers_scores_guide_a_word_level_learner(transformer: TrainedModel, workspace: Workspace) -> None:
-    guide = FromScores(transformer, LeaveOneOut())
-    trained = replace(subject(epochs=2, count=12), architecture=PERCEPTRON, objective=ImposedAttention(guide)).restore(
+def test_scores_of_a_transformer_become_attention_of_a_word_level_model(
+    transformer: TrainedModel, workspace: Workspace
+) -> None:
+    source = FromScores(transformer, LeaveOneOut())
+    trained = replace(subject(epochs=2, count=12), architecture=PERCEPTRON, objective=ImposedAttention(source)).restore(
         workspace
     )
     batch = trained.batch("test")
@@ -347,30 +353,30 @@ def test_a_transformers_scores_guide_a_word_level_learner(transformer: TrainedMo
 
 
 @pytest.mark.parametrize(
-    "guide",
+    "source",
     [UniformAttention(), RandomAttention(), ShuffledAttention(RandomAttention())],
     ids=lambda g: type(g).__name__,
 )
 def test_a_transformer_can_be_the_learner(
-    guide: AttentionSource, transformer: TrainedModel, workspace: Workspace
+    source: AttentionSource, transformer: TrainedModel, workspace: Workspace
 ) -> None:
     model = transformer.restore(workspace).model
     batch = transformer.restore(workspace).batch("test")
-    given = guide.attention_function(model, workspace)
-    ImposedAttention(guide).prepare_model(model, workspace)
+    given = source.attention_function(model, workspace)
+    ImposedAttention(source).prepare_model(model, workspace)
     attention = model(batch).attention
     assert torch.equal(attention, given(batch))
     assert torch.allclose(attention.sum(-1), torch.ones(()), atol=1e-6)
     assert not attention[batch.mask[:, None, None, None].logical_not().expand_as(attention)].any()
 
 
-def test_attention_that_does_not_fit_cannot_be_borrowed(transformer: TrainedModel, workspace: Workspace) -> None:
+def test_attention_of_another_shape_is_refused(transformer: TrainedModel, workspace: Workspace) -> None:
     batch = transformer.restore(workspace).batch("test")
     with pytest.raises(UserError, match=r"cannot be imposed on a model whose own is .* FromScores"):
         FromModel(transformer).attention_function(pooled(), workspace)(batch)
 
 
-def test_a_guide_draws_from_the_seed_and_the_uid_alone(workspace: Workspace, batch: Batch) -> None:
+def test_a_control_draws_from_seed_and_uid_alone(workspace: Workspace, batch: Batch) -> None:
     weights = RandomAttention(seed=5).attention_function(pooled(), workspace)
     other = weights(replace(batch, uids=("stranger", *batch.uids[1:])))
     assert derive_seed("scattered", 5, "stranger") != derive_seed("scattered", 5, batch.uids[0])

@@ -1,4 +1,4 @@
-"""A fine-tuned checkpoint as a subject: its own head, its own order of outputs, its weights left where they are."""
+"""Checkpoints: their own head and order of outputs, weights left in place, and refusals."""
 
 from __future__ import annotations
 
@@ -101,9 +101,9 @@ class Marks(Three):
 
 
 def test_classes_are_matched_by_name_whatever_the_case_and_order() -> None:
-    whole, recast = Three().read(NOWHERE), LabelAlignedCorpus(Three(), ("Neutral", "ENTAILMENT", "contra_diction"))
+    whole, aligned = Three().read(NOWHERE), LabelAlignedCorpus(Three(), ("Neutral", "ENTAILMENT", "contra_diction"))
     with pytest.raises(UserError, match="outputs are Neutral, ENTAILMENT, contra_diction"):
-        recast.read(NOWHERE)
+        aligned.read(NOWHERE)
     moved = LabelAlignedCorpus(Three(), ("Neutral", "ENTAILMENT", "contradiction")).read(NOWHERE)
     assert moved.task == MulticlassClassification(3)
     assert moved.class_names == ("neutral", "entailment", "contradiction")
@@ -146,7 +146,7 @@ def test_two_classes_get_a_logit_each_and_the_truth_follows_class_one() -> None:
         assert new.ground_truth == tuple(-value for value in old.ground_truth)
 
 
-def test_nameless_outputs_and_numbered_classes_keep_the_order_and_say_so() -> None:
+def test_placeholder_names_keep_the_order_with_a_note() -> None:
     splits = LabelAlignedCorpus(Sentences(4), ("LABEL_0", "LABEL_1")).read(NOWHERE)
     assert splits.train == Sentences(4).read(NOWHERE).train
     assert splits.notes["outputs of the model"] == "LABEL_0, LABEL_1, taken to be negative, positive in this order"
@@ -154,7 +154,7 @@ def test_nameless_outputs_and_numbered_classes_keep_the_order_and_say_so() -> No
     assert by_name.notes["outputs of the model"] == "Positive, negative, matched with the classes by name"
 
 
-def test_a_number_of_outputs_that_does_not_fit_is_refused_in_one_line() -> None:
+def test_a_wrong_number_of_outputs_is_refused_in_one_line() -> None:
     for corpus, found in ((Sentences(4), "2 classes \\(negative, positive\\)"), (Marks(), "a number for each example")):
         with pytest.raises(UserError, match=f"has {found}.*, but the model has 3 outputs") as complaint:
             LabelAlignedCorpus(corpus, ("a", "b", "c")).read(NOWHERE)
@@ -163,7 +163,7 @@ def test_a_number_of_outputs_that_does_not_fit_is_refused_in_one_line() -> None:
         LabelAlignedCorpus(Sentences(4), ("a",))
 
 
-def test_a_recast_corpus_keeps_its_name_and_content_but_is_another_recipe(folder: Path) -> None:
+def test_a_label_aligned_corpus_keeps_its_name_and_content_but_is_another_recipe(folder: Path) -> None:
     corpus = LabelAlignedCorpus(Sentences(4), ("negative", "positive"))
     assert (corpus.name, corpus.digest(NOWHERE), corpus.tokenization) == ("sentences", "generated", Words())
     assert Workspace(NOWHERE).artefact_name(checkpoint(str(folder), Sentences(4))) != Workspace(NOWHERE).artefact_name(
@@ -191,9 +191,7 @@ def test_outputs_are_read_from_the_configuration_alone(folder: Path, tmp_path: P
     ("count", "kind"),
     [(3, "multi_label_classification"), (3, "regression"), (1, "single_label_classification"), (2, "ranking")],
 )
-def test_outputs_that_are_no_classes_and_no_number_are_refused_in_one_line(
-    count: int, kind: str, tmp_path: Path
-) -> None:
+def test_unsupported_problem_types_are_refused_in_one_line(count: int, kind: str, tmp_path: Path) -> None:
     config = {"id2label": {str(place): f"x{place}" for place in range(count)}, "problem_type": kind}
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(UserError, match=f"problem_type '{kind}' with {count} output") as complaint:
@@ -201,7 +199,7 @@ def test_outputs_that_are_no_classes_and_no_number_are_refused_in_one_line(
     assert "\n" not in str(complaint.value)
 
 
-def test_a_given_checkpoint_is_scored_in_its_own_order_and_its_weights_are_not_copied(
+def test_a_checkpoint_is_scored_in_its_own_order_and_its_weights_are_not_copied(
     folder: Path, workspace: Workspace
 ) -> None:
     subject = checkpoint(str(folder), Sentences())
@@ -234,7 +232,7 @@ def test_the_restored_model_gives_the_librarys_own_logits(folder: Path, workspac
     assert not any(module.training for module in trained.model.modules())
 
 
-def test_methods_and_trials_examine_a_given_model_like_any_subject(folder: Path, workspace: Workspace) -> None:
+def test_methods_and_trials_examine_a_checkpoint_like_any_model(folder: Path, workspace: Workspace) -> None:
     subject = checkpoint(str(folder), Sentences(12))
     assert subject.about == {"corpus": "sentences", "encoder": folder.name, "attention": "self", "seed": 0}
     table = workspace.get(AttributionTable(subject, RawAttention())).table
@@ -244,7 +242,7 @@ def test_methods_and_trials_examine_a_given_model_like_any_subject(folder: Path,
     assert len(workspace.get(Permutation(subject, permutations=4)).table) == 12
 
 
-def test_what_would_train_it_anew_is_refused_in_one_line(folder: Path) -> None:
+def test_trials_that_train_variants_refuse_a_checkpoint_in_one_line(folder: Path) -> None:
     subject = checkpoint(str(folder), Sentences())
     with pytest.raises(UserError, match="not trained here") as complaint:
         SeedVariance(subject, (1, 2))  # type: ignore[arg-type]
@@ -255,7 +253,7 @@ def test_what_would_train_it_anew_is_refused_in_one_line(folder: Path) -> None:
         Checkpoint(Sentences(), Words(), TinyTransformer())  # type: ignore[arg-type]
 
 
-def test_other_weights_are_another_subject(folder: Path, tmp_path: Path) -> None:
+def test_other_weights_have_another_digest(folder: Path, tmp_path: Path) -> None:
     other = fine_tuned(tmp_path / "other", labels=3)
     assert Transformer(str(other)).digest(NOWHERE) != Transformer(str(folder)).digest(NOWHERE)
 
@@ -283,7 +281,7 @@ def test_a_head_that_is_missing_or_of_another_size_is_refused_in_one_line(
         workspace.get(checkpoint(str(trunk), Sentences()))
 
 
-def test_a_regressor_is_given_for_a_corpus_of_numbers(workspace: Workspace, tmp_path: Path) -> None:
+def test_a_regressor_fits_a_corpus_of_numbers(workspace: Workspace, tmp_path: Path) -> None:
     folder = fine_tuned(tmp_path / "marks", labels=1)
     subject = checkpoint(str(folder), Marks())
     assert subject.corpus == Marks()

@@ -42,7 +42,7 @@ class Simulator(nn.Module):
 
 
 @dataclass(frozen=True)
-class Lesson:
+class Step:
     """A student, the maps that its teacher shows, and the step on them."""
 
     student: nn.Module
@@ -56,7 +56,7 @@ class Lesson:
         return dict(self.student.named_parameters())
 
 
-def lesson(student: nn.Module, batch: Batch, maps: Tensor) -> Lesson:
+def step_on(student: nn.Module, batch: Batch, maps: Tensor) -> Step:
     """Inner and outer data are the first two rows and the last row of one batch."""
     labels = torch.tensor([0, 2, 1])
     inside, outside = batch.rows(torch.tensor([0, 1])), batch.rows(torch.tensor([2]))
@@ -76,28 +76,28 @@ def lesson(student: nn.Module, batch: Batch, maps: Tensor) -> Lesson:
         return head_mix.clamped_kl_divergence(teacher, explained, inside.content_mask).mean()
 
     phi = torch.linspace(0.1, 0.3, maps.shape[1], dtype=maps.dtype)
-    return Lesson(student, batch, maps, phi, BilevelProblem(inner, outer, teach, apart, lr=0.1, beta=5.0))
+    return Step(student, batch, maps, phi, BilevelProblem(inner, outer, teach, apart, lr=0.1, beta=5.0))
 
 
-def attentive(family: str) -> Lesson:
+def attentive(family: str) -> Step:
     """A transformer taught by another one."""
     batch = batch_of(family)
     with torch.no_grad():
         maps = read_heads(tiny(family, seed=2), batch).maps
-    return lesson(Simulator(tiny(family), maps.shape[1]), batch, maps)
+    return step_on(Simulator(tiny(family), maps.shape[1]), batch, maps)
 
 
-def recurrent(dtype: torch.dtype = torch.float64) -> Lesson:
+def recurrent(dtype: torch.dtype = torch.float64) -> Step:
     """A BiLSTM with one head, taught by invented maps."""
     draw = Generator().manual_seed(5)
     table = torch.randn(50, 6, generator=draw)
     model = Attentive(BiLSTM(4), Additive()).build(MulticlassClassification(3), table, draw).to(dtype)
     batch = texts()
     maps = torch.randn(3, 4, batch.mask.shape[1], generator=draw).to(dtype)
-    return lesson(Simulator(model, 1), batch, maps)
+    return step_on(Simulator(model, 1), batch, maps)
 
 
-def pilot_loss(given: Lesson, phi: Tensor) -> float:
+def pilot_loss(given: Step, phi: Tensor) -> float:
     """The outer loss after a step that torch's own optimiser and clipping make on a copy of the student."""
     student, problem = copy.deepcopy(given.student), given.problem
     simulation, explained = problem.inner(dict(student.named_parameters()))
@@ -110,7 +110,7 @@ def pilot_loss(given: Lesson, phi: Tensor) -> float:
         return float(problem.outer(dict(student.named_parameters())))
 
 
-def by_trying(given: Lesson, step: float = 1e-4) -> Tensor:
+def by_trying(given: Step, step: float = 1e-4) -> Tensor:
     """The gradient by moving each entry of phi up and down."""
     found = torch.zeros_like(given.phi)
     for place in range(len(found)):
@@ -120,11 +120,11 @@ def by_trying(given: Lesson, step: float = 1e-4) -> Tensor:
     return found
 
 
-def solve(given: Lesson, *, forward_mode: bool = True) -> Hypergradient:
+def solve(given: Step, *, forward_mode: bool = True) -> Hypergradient:
     return hypergradient(given.problem, given.theta, given.phi, forward_mode=forward_mode)
 
 
-def by_double_backward(given: Lesson) -> Tensor:
+def by_double_backward(given: Step) -> Tensor:
     return double_backward(given.problem, given.theta, given.phi)[0]
 
 
@@ -218,7 +218,7 @@ def test_dropout_is_the_same_in_every_pass() -> None:
     assert close(solve(given, forward_mode=False).gradient, slow, 1e-6)
 
 
-def test_fused_attention_that_draws_its_own_dropout_gives_way_to_plain_products_in_the_pilot_too(
+def test_the_pilot_step_is_unfused_on_a_gpu(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As on a card, whose fused attention has random numbers of its own."""
@@ -240,7 +240,7 @@ def test_fused_attention_that_draws_its_own_dropout_gives_way_to_plain_products_
     assert close(found.gradient, expected, 1e-10)
 
 
-def test_a_recurrent_student_goes_by_forward_mode_where_fused_cells_give_way_to_plain_ones() -> None:
+def test_forward_mode_of_a_recurrent_student_disables_fused_cells() -> None:
     given = recurrent()
     assert close(solve(given).gradient, by_trying(given), 1e-5)
     single = recurrent(torch.float32)
@@ -267,7 +267,7 @@ class Foreign(nn.Module):
 
 def test_a_central_difference_replaces_a_missing_forward_mode() -> None:
     own = attentive("bert")
-    given = lesson(Foreign(tiny("bert"), own.maps.shape[1]), own.batch, own.maps)
+    given = step_on(Foreign(tiny("bert"), own.maps.shape[1]), own.batch, own.maps)
     found = solve(given)
     assert not found.exact
     assert close(found.gradient, solve(own).gradient, 1e-6)
@@ -350,7 +350,7 @@ def test_a_squared_distance_works_like_a_divergence(*, forward_mode: bool) -> No
     assert found.gradient.tolist() == pytest.approx([-0.92, -1.84], rel=1e-6)
 
 
-def test_a_step_along_the_clipped_gradient_of_one_weight_cannot_be_turned() -> None:
+def test_a_clipped_step_of_one_weight_has_almost_no_hypergradient() -> None:
     """With one weight only the sign of a clipped gradient is left, up to the 1e-6 of torch's formula."""
     for forward_mode in (True, False):
         problem = replace(scalar_problem(_cross_entropy), max_grad_norm=0.5)
@@ -360,7 +360,7 @@ def test_a_step_along_the_clipped_gradient_of_one_weight_cannot_be_turned() -> N
         assert found.outer_loss == pytest.approx(3.05**2 / 2, rel=1e-6)
 
 
-def test_a_student_that_answers_differently_when_asked_again_is_refused() -> None:
+def test_an_impure_inner_function_is_refused() -> None:
     calls: list[int] = []
 
     def inner(theta: Parameters) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""Trained adversaries: their costs, what they remember of their base, and controls where the answer is known."""
+"""Objectives: losses of adversaries by hand, stored predictions, warm starts and epoch selection."""
 
 from __future__ import annotations
 
@@ -42,29 +42,33 @@ def adversary(base: TrainedModel, objective: AdversarialTraining | TrainedAdvers
     return replace(base, seed=seed, objective=objective, training=BY_DECEPTION)
 
 
-def test_stored_answers_are_what_the_model_says_whatever_the_company(workspace: Workspace) -> None:
+def test_stored_predictions_are_those_of_the_model_in_any_batch(workspace: Workspace) -> None:
     base = subject()
     trained = base.restore(workspace)
     ask = load_predictor(base, "train", workspace)
     batch = trained.batch("train").rows(torch.tensor([7, 3, 30]))
     with torch.no_grad():
         trace = trained.model(batch)
-    said = ask(batch)
-    assert said.attention.shape == trace.attention.shape
-    torch.testing.assert_close(said.attention, trace.attention, atol=1e-6, rtol=0)
-    torch.testing.assert_close(said.probabilities, trained.model.task.probabilities(trace.logits), atol=1e-6, rtol=0)
+    predictions = ask(batch)
+    assert predictions.attention.shape == trace.attention.shape
+    torch.testing.assert_close(predictions.attention, trace.attention, atol=1e-6, rtol=0)
+    torch.testing.assert_close(
+        predictions.probabilities, trained.model.task.probabilities(trace.logits), atol=1e-6, rtol=0
+    )
     assert workspace.has(Predictions(base, "train"))
 
 
-def test_costs_of_a_batch_by_hand() -> None:
-    told = AdversaryDistance(
+def test_losses_by_hand() -> None:
+    distance = AdversaryDistance(
         torch.tensor([0.3, 0.0]), AttentionDistance(kl=torch.tensor([2.0, 1.0]), jsd=torch.tensor([0.384349, 0.0]))
     )
     base = subject()
-    assert AdversarialTraining(base, kl_weight=0.01).example_losses(told).tolist() == pytest.approx(
+    assert AdversarialTraining(base, kl_weight=0.01).example_losses(distance).tolist() == pytest.approx(
         [0.15 - 0.02, -0.01]
     )
-    assert TrainedAdversary(base).example_losses(told).tolist() == pytest.approx([0.3 - 0.384349 / math.log(2), 0.0])
+    assert TrainedAdversary(base).example_losses(distance).tolist() == pytest.approx(
+        [0.3 - 0.384349 / math.log(2), 0.0]
+    )
 
 
 def test_the_loss_is_the_sum_over_instances_of_half_the_variation_minus_lambda_kl(workspace: Workspace) -> None:
@@ -98,10 +102,10 @@ def test_at_the_base_with_lambda_0_loss_and_gradient_are_zero(workspace: Workspa
     with torch.no_grad():
         trace = double(train)
     double.zero_grad()
-    said = BatchPredictions(double.task.probabilities(trace.logits), trace.attention)
+    predictions = BatchPredictions(double.task.probabilities(trace.logits), trace.attention)
     exact = (
         AdversarialTraining(base, kl_weight=0.0)
-        .example_losses(adversary_distance(double.task, double(train), said, train.mask))
+        .example_losses(adversary_distance(double.task, double(train), predictions, train.mask))
         .sum()
     )
     exact.backward()  # type: ignore[no-untyped-call]
@@ -126,7 +130,8 @@ def test_rescaling_multiplies_each_batch_by_its_class_weights(workspace: Workspa
     torch.testing.assert_close(rescaled, plain * weights[batch.labels].sum().float())
 
 
-def test_an_adversary_goes_farther_from_its_base_than_another_seed_does(workspace: Workspace) -> None:
+@pytest.mark.slow
+def test_an_adversary_is_farther_from_its_base_than_another_seed(workspace: Workspace) -> None:
     base = subject(count=80, epochs=5)
     rival = replace(adversary(base, TrainedAdversary(base)), training=replace(BY_DECEPTION, epochs=8, reduction="mean"))
     scores = workspace.get(rival).notes["scores"]
@@ -150,7 +155,7 @@ def test_the_epoch_with_the_largest_deception_is_kept(workspace: Workspace) -> N
     assert artefact.notes["best_epoch"] == 1 + history["deception"].tolist().index(history["deception"].max())
 
 
-def test_the_released_rule_keeps_the_epoch_of_lowest_training_loss(workspace: Workspace) -> None:
+def test_the_epoch_of_lowest_training_loss_can_be_kept(workspace: Workspace) -> None:
     base = subject()
     by_loss = replace(BY_DECEPTION, selection=EpochSelection(metric="training_loss"))
     artefact = workspace.get(replace(adversary(base, AdversarialTraining(base, kl_weight=0.1)), training=by_loss))
@@ -158,7 +163,7 @@ def test_the_released_rule_keeps_the_epoch_of_lowest_training_loss(workspace: Wo
     assert artefact.notes["best_epoch"] == 1 + losses.index(min(losses))
 
 
-def test_a_warm_start_takes_everything_from_the_base_but_its_attention(workspace: Workspace) -> None:
+def test_a_warm_start_copies_everything_but_the_attention(workspace: Workspace) -> None:
     base = subject()
     weights = workspace.get(base).tensors
     model = base.restore(workspace).model
@@ -179,6 +184,7 @@ def test_a_warm_start_does_not_undo_training_when_the_adversary_is_loaded_again(
         assert torch.equal(value, kept[name])
 
 
+@pytest.mark.slow
 def test_adversaries_of_one_seed_are_bit_identical_and_of_two_seeds_differ(tmp_path: Path) -> None:
     base = subject()
     one, again = (Workspace(tmp_path / name).get(adversary(base, TrainedAdversary(base))) for name in "ab")
@@ -187,7 +193,7 @@ def test_adversaries_of_one_seed_are_bit_identical_and_of_two_seeds_differ(tmp_p
     assert any(not torch.equal(one.tensors[name], other.tensors[name]) for name in one.tensors)
 
 
-def test_a_transformer_of_several_heads_can_be_deceived(workspace: Workspace) -> None:
+def test_a_transformer_with_several_heads_has_an_adversary(workspace: Workspace) -> None:
     plan = TinyTransformer(layers=1, heads=2, width=8, vocab_size=40, max_positions=16)
     base = replace(subject(count=24), architecture=plan, embeddings=None)
     scores = workspace.get(adversary(base, TrainedAdversary(base))).notes["scores"]
@@ -229,7 +235,7 @@ def test_a_warm_start_from_a_part_of_the_weights_is_refused(workspace: Workspace
         AdversarialTraining(base, "base").prepare_model(model, workspace)
 
 
-def test_an_adversary_reads_the_texts_of_its_base_as_the_same_units() -> None:
+def test_an_adversary_needs_the_corpus_and_tokenization_of_its_base() -> None:
     base = subject()
     with pytest.raises(UserError, match="another corpus"):
         replace(base, corpus=Sentences(41), objective=TrainedAdversary(base))
@@ -237,7 +243,7 @@ def test_an_adversary_reads_the_texts_of_its_base_as_the_same_units() -> None:
         replace(base, tokenization=Words(lowercase=True), objective=AdversarialTraining(base))
 
 
-def test_a_start_or_a_strength_that_there_is_not_is_refused() -> None:
+def test_an_unknown_initialization_or_a_negative_lambda_is_refused() -> None:
     base = subject()
     for kind in (AdversarialTraining, TrainedAdversary):
         with pytest.raises(UserError, match="unknown initialization 'frsh'"):

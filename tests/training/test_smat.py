@@ -1,4 +1,4 @@
-"""SMaT: phi learns beside the student, leaves it alone, survives kills, and finds the head that speaks."""
+"""SMaT: phi and its hypergradient steps, resumption, learned mixes as methods, and the planted head."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     return Workspace(tmp_path_factory.mktemp("scaffolded"), batch_size=16)
 
 
-def test_an_explainer_that_does_not_move_leaves_the_student_that_static_attention_makes(workspace: Workspace) -> None:
+def test_learning_rate_0_gives_the_student_of_static_attention(workspace: Workspace) -> None:
     still = workspace.get(replace(SMAT, explanation=LearnedExplanation(lr=0.0)))
     static = workspace.get(Student(TEACHER, ARCHITECTURE, AttentionExplanation(), DATA, training=TRAINING))
     assert all(torch.equal(still.tensors[name], value) for name, value in static.tensors.items())
@@ -52,24 +52,24 @@ def test_an_explainer_that_does_not_move_leaves_the_student_that_static_attentio
     assert still.notes["simulability"] == static.notes["simulability"]
 
 
-def test_without_weight_on_explanations_phi_stays_as_it_was(workspace: Workspace) -> None:
-    made = workspace.get(replace(SMAT, beta=0.0))
-    assert made.tensors["phi"].tolist() == [0.25] * 4
+def test_with_beta_0_phi_does_not_move(workspace: Workspace) -> None:
+    artefact = workspace.get(replace(SMAT, beta=0.0))
+    assert artefact.tensors["phi"].tolist() == [0.25] * 4
     plain = workspace.get(Student(TEACHER, ARCHITECTURE, NoExplanation(), DATA, training=TRAINING))
     network = {name: value for name, value in plain.tensors.items() if name.startswith("student/network")}
-    assert all(torch.equal(made.tensors[name], value) for name, value in network.items())
+    assert all(torch.equal(artefact.tensors[name], value) for name, value in network.items())
 
 
-def test_phi_moves_and_what_it_was_in_each_epoch_is_kept(workspace: Workspace) -> None:
-    made = workspace.get(SMAT)
-    history = made.tensors["phi_history"]
+def test_phi_moves_and_its_history_is_kept(workspace: Workspace) -> None:
+    artefact = workspace.get(SMAT)
+    history = artefact.tensors["phi_history"]
     assert history.shape == (3, 4)
-    best = made.notes["best_epoch"]
+    best = artefact.notes["best_epoch"]
     assert isinstance(best, int)
-    assert torch.equal(history[best - 1], made.tensors["phi"])
-    assert made.tensors["phi"].tolist() != [0.25] * 4
-    torch.testing.assert_close(made.tensors["coefficients"], mixing_weights(made.tensors["phi"], "sparsemax"))
-    rows = made.notes["history"]
+    assert torch.equal(history[best - 1], artefact.tensors["phi"])
+    assert artefact.tensors["phi"].tolist() != [0.25] * 4
+    torch.testing.assert_close(artefact.tensors["coefficients"], mixing_weights(artefact.tensors["phi"], "sparsemax"))
+    rows = artefact.notes["history"]
     assert isinstance(rows, list)
     for row, phi in zip(rows, history, strict=True):
         mix = mixing_weights(phi, "sparsemax")
@@ -80,6 +80,7 @@ def test_phi_moves_and_what_it_was_in_each_epoch_is_kept(workspace: Workspace) -
     assert float((history[0] - 0.25).abs().max()) <= 3 * 0.02 * 1.01
 
 
+@pytest.mark.slow
 def test_double_backward_and_a_central_difference_lead_to_the_same_phi(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,7 +96,7 @@ def test_double_backward_and_a_central_difference_lead_to_the_same_phi(
         torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
 
 
-def test_the_first_step_goes_down_the_loss_of_the_student_after_its_next_step(workspace: Workspace) -> None:
+def test_the_first_step_goes_down_the_loss_after_the_pilot_step(workspace: Workspace) -> None:
     training = StudentTraining(SMAT, workspace)
     optimizer = ExplainerOptimizer(SMAT, training)
     batch = training.batches["train"].rows(torch.arange(8))
@@ -132,7 +133,7 @@ def test_the_same_recipe_gives_the_same_numbers_and_the_teacher_stays(workspace:
 
 
 @pytest.mark.parametrize("step", [1, 3, 5, 8])
-def test_a_killed_training_goes_on_bit_by_bit_with_phi_and_its_optimiser(
+def test_a_killed_training_resumes_bit_for_bit_with_phi_and_its_optimiser(
     step: int, workspace: Workspace, tmp_path: Path
 ) -> None:
     with pytest.raises(Killed):
@@ -144,7 +145,7 @@ def test_a_killed_training_goes_on_bit_by_bit_with_phi_and_its_optimiser(
 
 
 @pytest.mark.slow
-def test_a_transformer_with_dropout_is_taken_up_bit_by_bit_too(tmp_path: Path) -> None:
+def test_a_transformer_with_dropout_resumes_bit_for_bit(tmp_path: Path) -> None:
     from heedful.models.transformer import TinyTransformer
 
     teacher = replace(TEACHER, embeddings=None, architecture=TinyTransformer(vocab_size=30, layers=2))
@@ -159,7 +160,7 @@ def test_a_transformer_with_dropout_is_taken_up_bit_by_bit_too(tmp_path: Path) -
     assert (whole.tensors["phi"].shape, whole.tensors["student/phi"].shape) == ((4,), (2,))
 
 
-def test_held_out_batches_are_not_those_that_stop_the_training(workspace: Workspace) -> None:
+def test_held_out_batches_are_not_those_of_early_stopping(workspace: Workspace) -> None:
     training = StudentTraining(SMAT, workspace)
     held = ExplainerOptimizer(SMAT, training).held_out
     judged = set(training.batches["judge"].uids)
@@ -171,7 +172,7 @@ def test_held_out_batches_are_not_those_that_stop_the_training(workspace: Worksp
     assert shared.batches["outer"].uids == shared.batches["judge"].uids
 
 
-def test_what_was_learned_can_be_taken_along(workspace: Workspace, tmp_path: Path) -> None:
+def test_the_learned_mix_can_be_saved_and_applied(workspace: Workspace, tmp_path: Path) -> None:
     training = StudentTraining(SMAT, workspace)
     phi = workspace.get(SMAT).tensors["phi"]
     explainer = SMAT.explainer(workspace)
@@ -185,7 +186,7 @@ def test_what_was_learned_can_be_taken_along(workspace: Workspace, tmp_path: Pat
     torch.testing.assert_close(found.float(), training.explainer.distribution_at(phi, batch), rtol=1e-4, atol=1e-6)
 
 
-def test_layers_of_integrated_gradients_are_mixed_with_a_temperature_that_is_learned(tmp_path: Path) -> None:
+def test_layers_of_integrated_gradients_are_mixed_with_a_learned_temperature(tmp_path: Path) -> None:
     from heedful.models.transformer import TinyTransformer
 
     workspace = Workspace(tmp_path)
@@ -212,7 +213,7 @@ RECURRENT = Attentive(BiLSTM(4), Additive())
 
 
 @pytest.mark.slow
-def test_numbers_pairs_images_and_recurrent_students_are_scaffolded(tmp_path: Path) -> None:
+def test_regression_pairs_images_and_recurrent_students(tmp_path: Path) -> None:
     from heedful.models.transformer import TinyTransformer
 
     workspace = Workspace(tmp_path)
@@ -244,7 +245,7 @@ def test_numbers_pairs_images_and_recurrent_students_are_scaffolded(tmp_path: Pa
     assert (recurrent.tensors["student/phi"].shape, recurrent.tensors["phi"].shape) == ((1,), (4,))
 
 
-def test_scaffolds_that_cannot_be_are_refused(workspace: Workspace) -> None:
+def test_invalid_recipes_are_refused(workspace: Workspace) -> None:
     with pytest.raises(UserError, match="reduction='mean'"):
         replace(SMAT, training=replace(TRAINING, reduction="sum"))
     with pytest.raises(UserError, match="used as a method"):
@@ -252,7 +253,7 @@ def test_scaffolds_that_cannot_be_are_refused(workspace: Workspace) -> None:
 
 
 @pytest.mark.slow
-def test_smat_finds_the_head_that_speaks_and_students_learn_most_from_it(tmp_path: Path) -> None:
+def test_smat_finds_the_planted_head_and_students_learn_most_from_it(tmp_path: Path) -> None:
     found = outcome(Workspace(tmp_path), seeds=3, epochs=20)
     assert min(found.masses) > 0.5
     assert max(found.supports) < 4

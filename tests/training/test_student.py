@@ -1,4 +1,4 @@
-"""Students: what agreeing costs, what is read and what is not, and who can be a student."""
+"""Students: losses by hand, simulability, explanations of every kind, resumption, and refusals."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     return Workspace(tmp_path_factory.mktemp("students"), batch_size=16)
 
 
-def test_hard_soft_and_squared_simulation_cost_what_they_cost_by_hand() -> None:
+def test_hard_soft_and_squared_simulation_loss_by_hand() -> None:
     student, teacher = torch.tensor([[0.3], [-1.2]]), torch.tensor([[2.0], [0.5]])
     p_student, p_teacher = (1 / (1 + np.exp(-values.numpy()[:, 0].astype(float))) for values in (student, teacher))
     hard, soft = (
@@ -57,12 +57,14 @@ def test_hard_soft_and_squared_simulation_cost_what_they_cost_by_hand() -> None:
     np.testing.assert_allclose(hard, -np.log(p_student), rtol=1e-5)
     cross = -p_teacher * np.log(p_student) - (1 - p_teacher) * np.log(1 - p_student)
     np.testing.assert_allclose(soft, cross, rtol=1e-5)
-    three, told = torch.tensor([[1.0, 0.0, -1.0]]), torch.tensor([[0.0, 2.0, 1.0]])
+    three, answer = torch.tensor([[1.0, 0.0, -1.0]]), torch.tensor([[0.0, 2.0, 1.0]])
     logs = three.double().numpy()[0] - np.log(np.exp(three.double().numpy()).sum())
-    shares = np.exp(told.numpy()[0]) / np.exp(told.numpy()).sum()
-    np.testing.assert_allclose(simulation_loss(MulticlassClassification(3), three, told, "hard"), [-logs[1]], rtol=1e-5)
+    shares = np.exp(answer.numpy()[0]) / np.exp(answer.numpy()).sum()
     np.testing.assert_allclose(
-        simulation_loss(MulticlassClassification(3), three, told, "soft"), [-(shares * logs).sum()], rtol=1e-5
+        simulation_loss(MulticlassClassification(3), three, answer, "hard"), [-logs[1]], rtol=1e-5
+    )
+    np.testing.assert_allclose(
+        simulation_loss(MulticlassClassification(3), three, answer, "soft"), [-(shares * logs).sum()], rtol=1e-5
     )
     for labels in ("hard", "soft"):
         assert simulation_loss(Regression(), student, teacher, labels).tolist() == pytest.approx([1.7**2, 1.7**2])
@@ -99,12 +101,12 @@ def test_the_loss_is_simulation_plus_beta_times_the_divergence_of_explanations(w
             assert each.scores is not None
             real = each.scores[row][..., batch.mask[row], :].mean((0, 1, 2))
             explained.append(real[words].softmax(0))
-        told = int(teacher.logits[row] > 0)
-        cost = float(BinaryClassification().losses(trace.logits[row : row + 1], torch.tensor([told])))
+        answer = int(teacher.logits[row] > 0)
+        cost = float(BinaryClassification().losses(trace.logits[row : row + 1], torch.tensor([answer])))
         assert float(found[row]) == pytest.approx(cost + 3.0 * kl(*explained), rel=1e-4)
 
 
-def test_without_explanations_none_is_made_or_read(workspace: Workspace) -> None:
+def test_without_explanations_no_maps_are_computed(workspace: Workspace) -> None:
     assert all(need.map_source is None for need in STUDENT.dependencies if isinstance(need, TeacherOutputs))
     plain = workspace.get(STUDENT)
     assert plain.tensors["student/phi"].tolist() == [0.25] * 4
@@ -130,26 +132,29 @@ def test_a_student_leaves_its_teacher_as_it_was(workspace: Workspace) -> None:
 
 
 def test_simulability_is_agreement_with_the_teacher_and_not_with_the_gold_labels(workspace: Workspace) -> None:
-    made = workspace.get(STUDENT)
+    artefact = workspace.get(STUDENT)
     trained = TEACHER.restore(workspace)
     batch = trained.batch("test")
     with torch.no_grad():
         teacher = point_predictions(BinaryClassification(), trained.model(batch).logits)
         student = point_predictions(BinaryClassification(), STUDENT.restore(workspace)(batch).logits)
-    assert made.table["uid"].tolist() == list(batch.uids)
-    assert made.table["teacher"].tolist() == teacher.tolist()
-    assert made.table["student"].tolist() == student.tolist()
-    assert made.notes["simulability"] == pytest.approx(float((teacher == student).float().mean()))
+    assert artefact.table["uid"].tolist() == list(batch.uids)
+    assert artefact.table["teacher"].tolist() == teacher.tolist()
+    assert artefact.table["student"].tolist() == student.tolist()
+    assert artefact.notes["simulability"] == pytest.approx(float((teacher == student).float().mean()))
     assert batch.labels is not None
-    assert made.notes["scores"]["teacher"]["accuracy"] == pytest.approx(float((teacher == batch.labels).float().mean()))  # type: ignore[index,call-overload]
-    history = made.notes["history"]
+    scores = artefact.notes["scores"]
+    assert isinstance(scores, dict)
+    assert isinstance(scores["teacher"], dict)
+    assert scores["teacher"]["accuracy"] == pytest.approx(float((teacher == batch.labels).float().mean()))
+    history = artefact.notes["history"]
     assert isinstance(history, list)
-    assert len(history) == made.notes["epochs"] == 3
-    assert made.notes["dev"] == max(row["simulability"] for row in history)  # type: ignore[index,call-overload,type-var]
+    assert len(history) == artefact.notes["epochs"] == 3
+    assert artefact.notes["dev"] == max(row["simulability"] for row in history)  # type: ignore[index,call-overload,type-var]
 
 
 @pytest.mark.parametrize("step", [2, 5])
-def test_a_student_that_was_killed_goes_on_bit_by_bit(step: int, workspace: Workspace, tmp_path: Path) -> None:
+def test_a_killed_student_resumes_bit_for_bit(step: int, workspace: Workspace, tmp_path: Path) -> None:
     recipe = replace(STUDENT, explanation=AttentionExplanation())
     with pytest.raises(Killed):
         Workspace(tmp_path, batch_size=16, progress=Dying("student", step)).get(recipe)
@@ -171,11 +176,11 @@ def test_a_student_that_was_killed_goes_on_bit_by_bit(step: int, workspace: Work
 )
 def test_students_learn_from_every_kind_of_explanation(explanation: TeacherExplanation, workspace: Workspace) -> None:
     recipe = replace(STUDENT, explanation=explanation)
-    made = workspace.get(recipe)
-    assert made.notes["beta"] == (0.2 if isinstance(explanation, MethodExplanation) else 5.0)
+    artefact = workspace.get(recipe)
+    assert artefact.notes["beta"] == (0.2 if isinstance(explanation, MethodExplanation) else 5.0)
     heads = 2 if explanation.last_layer_only else 4
-    assert made.tensors["student/phi"].shape == (heads,)
-    assert made.tensors["student/phi"].tolist() != [1 / heads] * heads
+    assert artefact.tensors["student/phi"].shape == (heads,)
+    assert artefact.tensors["student/phi"].tolist() != [1 / heads] * heads
 
 
 def test_two_texts_soft_labels_and_a_shared_dev_split(tmp_path: Path) -> None:
@@ -183,19 +188,21 @@ def test_two_texts_soft_labels_and_a_shared_dev_split(tmp_path: Path) -> None:
     teacher = replace(TEACHER, corpus=Pairs())
     data = StudentData(train_size=10, sampling="fixed", share_dev=True)
     soft = Student(teacher, ARCHITECTURE, AttentionExplanation(), data, labels="soft", training=TRAINING)
-    made, hard = workspace.get(soft), workspace.get(replace(soft, labels="hard"))
-    assert made.notes["sizes"] == {"train": 10, "outer": 24, "judge": 24, "test": 24}
-    assert made.notes["measure"] == "accuracy"
-    assert not same(made.tensors, hard.tensors), "a distribution teaches otherwise than its likeliest class"
+    artefact, hard = workspace.get(soft), workspace.get(replace(soft, labels="hard"))
+    assert artefact.notes["sizes"] == {"train": 10, "outer": 24, "judge": 24, "test": 24}
+    assert artefact.notes["measure"] == "accuracy"
+    assert not same(artefact.tensors, hard.tensors), "a distribution teaches otherwise than its likeliest class"
     apart = workspace.get(replace(soft, data=replace(data, share_dev=False)))
     assert apart.notes["sizes"] == {"train": 10, "outer": 12, "judge": 12, "test": 24}
-    assert made.notes["simulability"] == pytest.approx(float((made.table["teacher"] == made.table["student"]).mean()))
+    assert artefact.notes["simulability"] == pytest.approx(
+        float((artefact.table["teacher"] == artefact.table["student"]).mean())
+    )
 
 
-def test_a_number_is_simulated_by_squared_error_and_judged_by_pearson(tmp_path: Path) -> None:
+def test_regression_is_simulated_by_squared_error_and_judged_by_pearson(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     teacher = replace(TEACHER, corpus=Pairs(number=True))
-    made = workspace.get(
+    artefact = workspace.get(
         Student(
             teacher,
             ARCHITECTURE,
@@ -204,9 +211,9 @@ def test_a_number_is_simulated_by_squared_error_and_judged_by_pearson(tmp_path: 
             training=replace(TRAINING, optimizer=SGD(0.02)),
         )
     )
-    assert made.notes["measure"] == "pearson"
-    expected = stats.pearsonr(made.table["teacher"], made.table["student"]).statistic
-    assert made.notes["simulability"] == pytest.approx(expected, abs=1e-5)
+    assert artefact.notes["measure"] == "pearson"
+    expected = stats.pearsonr(artefact.table["teacher"], artefact.table["student"]).statistic
+    assert artefact.notes["simulability"] == pytest.approx(expected, abs=1e-5)
 
 
 @pytest.mark.slow
@@ -226,22 +233,22 @@ def test_patches_of_images_are_simulated_by_a_student_with_fewer_layers(tmp_path
         StudentData(train_size=20),
         training=replace(TRAINING, epochs=2),
     )
-    made = workspace.get(recipe)
-    assert made.tensors["student/phi"].shape == (2,)
+    artefact = workspace.get(recipe)
+    assert artefact.tensors["student/phi"].shape == (2,)
     batch = teacher.restore(workspace).batch("test")
     with torch.no_grad():
-        said = [
+        predicted = [
             model(batch).logits.argmax(1) for model in (teacher.restore(workspace).model, recipe.restore(workspace))
         ]
-    assert made.table["student"].tolist() == said[1].tolist()
-    assert made.notes["simulability"] == pytest.approx(float((said[0] == said[1]).float().mean()))
+    assert artefact.table["student"].tolist() == predicted[1].tolist()
+    assert artefact.notes["simulability"] == pytest.approx(float((predicted[0] == predicted[1]).float().mean()))
 
 
-def test_a_recurrent_student_has_one_head_to_explain_with(workspace: Workspace) -> None:
-    made = workspace.get(
+def test_a_recurrent_student_has_one_head(workspace: Workspace) -> None:
+    artefact = workspace.get(
         replace(STUDENT, architecture=Attentive(BiLSTM(4), Additive()), explanation=AttentionExplanation())
     )
-    assert made.tensors["student/phi"].shape == (1,)
+    assert artefact.tensors["student/phi"].shape == (1,)
 
 
 def test_gradient_descent_shrinks_by_the_decay_and_steps_by_the_clipped_gradient() -> None:
@@ -267,7 +274,7 @@ def test_the_defaults_are_those_of_the_paper() -> None:
     assert LearnedExplanation().lr == 5e-4
 
 
-def test_a_student_that_reads_other_units_is_refused(workspace: Workspace) -> None:
+def test_a_student_with_another_vocabulary_is_refused(workspace: Workspace) -> None:
     from heedful.models.transformer import TinyTransformer
 
     teacher = replace(TEACHER, embeddings=None, architecture=TinyTransformer(vocab_size=30))
@@ -275,7 +282,7 @@ def test_a_student_that_reads_other_units_is_refused(workspace: Workspace) -> No
         workspace.get(Student(teacher, TinyTransformer(vocab_size=5), data=DATA, training=TRAINING))
 
 
-def test_students_that_cannot_be_are_refused(workspace: Workspace) -> None:
+def test_invalid_students_are_refused(workspace: Workspace) -> None:
     with pytest.raises(UserError, match="use SMaT"):
         replace(STUDENT, explanation=LearnedExplanation())
     with pytest.raises(UserError, match="hard"):
@@ -308,7 +315,7 @@ class Counting:
         self.count = tensors["count"]
 
 
-def test_what_learns_beside_a_model_steps_with_it_and_is_kept_at_the_best_epoch(
+def test_an_outer_optimizer_steps_with_the_model_and_is_kept_at_the_best_epoch(
     workspace: Workspace, tmp_path: Path
 ) -> None:
     training = StudentTraining(STUDENT, workspace)
@@ -331,7 +338,7 @@ def test_what_learns_beside_a_model_steps_with_it_and_is_kept_at_the_best_epoch(
     assert float(again.count) == 120.0
 
 
-def test_a_teacher_of_words_gives_its_student_fresh_vectors(workspace: Workspace) -> None:
+def test_a_student_draws_its_own_word_vectors(workspace: Workspace) -> None:
     assert TEACHER.embeddings == RandomEmbeddings(8)
     tables = [
         StudentTraining(replace(STUDENT, seed=seed), workspace).model.state_dict()["network.table"]

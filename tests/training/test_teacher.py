@@ -1,4 +1,4 @@
-"""Classes, the teacher's words kept and looked up, and explanations as distributions."""
+"""Teachers: examples for students, stored outputs, and explanations as distributions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ TRAIN_SUBSET = DATA.train_subset(0)
 
 @pytest.fixture(scope="module")
 def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
-    return Workspace(tmp_path_factory.mktemp("teaching"), batch_size=7)
+    return Workspace(tmp_path_factory.mktemp("explainer"), batch_size=7)
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def trained(workspace: Workspace) -> LoadedModel:
 
 @pytest.fixture(scope="module")
 def batch(trained: LoadedModel) -> Batch:
-    """Some pupils in an order of their own, beside a text that is longer than theirs."""
+    """Some training examples."""
     return trained.tokenizer(TRAIN_SUBSET.select_examples(trained)[3:9])
 
 
@@ -60,17 +60,18 @@ def uids(part: ExampleSubset, trained: LoadedModel) -> list[str]:
     return [example.uid for example in part.select_examples(trained)]
 
 
-def teaching(explanation: TeacherExplanation, workspace: Workspace) -> TeacherExplainer:
-    """The explanation on the pupils' examples."""
+def explainer(explanation: TeacherExplanation, workspace: Workspace) -> TeacherExplainer:
+    """The explainer on the training examples."""
     lookup = tuple(
-        TeacherLookup(workspace.get(TeacherOutputs(TEACHER, TRAIN_SUBSET, bank))) for bank in explanation.map_sources
+        TeacherLookup(workspace.get(TeacherOutputs(TEACHER, TRAIN_SUBSET, source)))
+        for source in explanation.map_sources
     )
     found = explanation.build_explainer(lookup)
     assert found is not None
     return found
 
 
-def test_a_redrawn_class_changes_with_the_seed_and_a_fixed_one_does_not(trained: LoadedModel) -> None:
+def test_redrawn_examples_change_with_the_seed_and_fixed_ones_do_not(trained: LoadedModel) -> None:
     redrawn, fixed = StudentData(train_size=20), StudentData(train_size=20, sampling="fixed")
     assert uids(redrawn.train_subset(1), trained) != uids(redrawn.train_subset(2), trained)
     assert redrawn.train_subset(1) == redrawn.train_subset(1)
@@ -87,7 +88,7 @@ def test_dev_is_divided_without_overlap_unless_it_is_shared(trained: LoadedModel
     assert shared == (dev, dev)
 
 
-def test_a_pool_of_unseen_texts_is_cut_from_the_test_split_without_overlap(trained: LoadedModel) -> None:
+def test_examples_from_the_test_split_are_divided_without_overlap(trained: LoadedModel) -> None:
     data = StudentData(train_size=21, source_split="test")
     parts = [uids(part, trained) for part in (data.train_subset(0), data.dev, data.test)]
     assert [len(part) for part in parts] == [21, 3, 6]
@@ -112,26 +113,26 @@ def test_a_limit_caps_dev_and_test_for_all_seeds_alike(trained: LoadedModel) -> 
         {"eval_limit": 1},
     ],
 )
-def test_a_classroom_that_cannot_be_is_refused(wrong: dict[str, int | str | float]) -> None:
+def test_invalid_student_data_is_refused(wrong: dict[str, int | str | float]) -> None:
     with pytest.raises(UserError):
         StudentData(**wrong)  # type: ignore[arg-type]
 
 
-BANKS: tuple[MapSource, ...] = (HeadMaps(), HeadMaps(-1), MethodMaps(InputXGradient()), LayerMaps())
+SOURCES: tuple[MapSource, ...] = (HeadMaps(), HeadMaps(-1), MethodMaps(InputXGradient()), LayerMaps())
 
 
-@pytest.mark.parametrize("bank", BANKS, ids=lambda bank: bank.display_name)
-def test_maps_looked_up_equal_the_maps_computed_anew(
-    bank: MapSource, workspace: Workspace, trained: LoadedModel, batch: Batch
+@pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.display_name)
+def test_stored_maps_equal_computed_maps(
+    source: MapSource, workspace: Workspace, trained: LoadedModel, batch: Batch
 ) -> None:
-    lookup = TeacherLookup(workspace.get(TeacherOutputs(TEACHER, TRAIN_SUBSET, bank)))
-    anew = bank.compute_maps(trained.model, batch)
-    torch.testing.assert_close(lookup.maps(batch), anew.maps.float().detach(), rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(lookup.logits(batch), anew.logits.detach(), rtol=1e-5, atol=1e-6)
-    assert lookup.map_count == {HeadMaps(): 4, HeadMaps(-1): 2}.get(bank, anew.maps.shape[1])  # type: ignore[call-overload]
+    lookup = TeacherLookup(workspace.get(TeacherOutputs(TEACHER, TRAIN_SUBSET, source)))
+    computed = source.compute_maps(trained.model, batch)
+    torch.testing.assert_close(lookup.maps(batch), computed.maps.float().detach(), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(lookup.logits(batch), computed.logits.detach(), rtol=1e-5, atol=1e-6)
+    assert lookup.map_count == {HeadMaps(): 4, HeadMaps(-1): 2}.get(source, computed.maps.shape[1])  # type: ignore[call-overload]
 
 
-def test_maps_of_texts_of_unlike_length_come_back_unmixed_and_zero_on_padding(tmp_path: Path) -> None:
+def test_stored_maps_of_texts_of_different_length_are_zero_on_padding(tmp_path: Path) -> None:
     from tests.students import Pairs  # a corpus of unequal lengths
 
     workspace = Workspace(tmp_path, batch_size=5)
@@ -148,16 +149,18 @@ def test_maps_of_texts_of_unlike_length_come_back_unmixed_and_zero_on_padding(tm
         assert not lookup.maps(part).transpose(1, 2)[~part.mask].any()
 
 
-def test_the_teacher_is_unchanged_by_being_asked(workspace: Workspace) -> None:
+def test_computing_maps_does_not_change_the_teacher(workspace: Workspace) -> None:
     before = weights(workspace)
     model = TEACHER.restore(workspace).model
-    for bank in BANKS:
-        workspace.get(TeacherOutputs(TEACHER, ExampleSubset("dev"), bank))
+    for source in SOURCES:
+        workspace.get(TeacherOutputs(TEACHER, ExampleSubset("dev"), source))
     assert same(weights(workspace), before)
     assert same(model.state_dict(), before)
 
 
-def test_what_the_teacher_was_never_asked_is_said(workspace: Workspace, trained: LoadedModel, batch: Batch) -> None:
+def test_examples_and_tokens_that_are_not_stored_are_refused(
+    workspace: Workspace, trained: LoadedModel, batch: Batch
+) -> None:
     lookup = TeacherLookup(workspace.get(TeacherOutputs(TEACHER, TRAIN_SUBSET, HeadMaps())))
     with pytest.raises(UserError, match="example 'test-0' are not stored"):
         lookup.logits(trained.batch("test"))
@@ -166,7 +169,7 @@ def test_what_the_teacher_was_never_asked_is_said(workspace: Workspace, trained:
         lookup.maps(longer)
 
 
-def test_answers_are_classes_of_classifiers(trained: LoadedModel) -> None:
+def test_point_predictions_are_classes(trained: LoadedModel) -> None:
     assert point_predictions(trained.model.task, torch.tensor([[-1.0], [2.0]])).tolist() == [0, 1]
 
 
@@ -184,7 +187,7 @@ def by_hand(logits: Tensor, support: Tensor) -> np.ndarray:
     return found
 
 
-def test_attention_that_teaches_is_the_softmax_of_the_mean_of_its_heads(
+def test_an_attention_explanation_is_the_softmax_of_the_mean_of_the_heads(
     workspace: Workspace, trained: LoadedModel, batch: Batch
 ) -> None:
     with torch.no_grad():
@@ -196,12 +199,12 @@ def test_attention_that_teaches_is_the_softmax_of_the_mean_of_its_heads(
         (LearnedExplanation(learn_temperature=True, temperature=2.0), scores.mean((1, 2)) / 2.0),
     ):
         np.testing.assert_allclose(
-            teaching(explanation, workspace)(batch), by_hand(logits, batch.content_mask), atol=1e-6
+            explainer(explanation, workspace)(batch), by_hand(logits, batch.content_mask), atol=1e-6
         )
 
 
-def test_special_symbols_are_pointed_at_only_on_request(workspace: Workspace, batch: Batch) -> None:
-    without, among = (teaching(AttentionExplanation(special_tokens=wish), workspace) for wish in (False, True))
+def test_special_tokens_have_weight_only_on_request(workspace: Workspace, batch: Batch) -> None:
+    without, among = (explainer(AttentionExplanation(special_tokens=wish), workspace) for wish in (False, True))
     special = batch.mask & ~batch.content_mask
     assert special.any()
     assert not without(batch)[special].any()
@@ -210,17 +213,17 @@ def test_special_symbols_are_pointed_at_only_on_request(workspace: Workspace, ba
         torch.testing.assert_close(found.sum(1), torch.ones(len(batch)))
 
 
-def test_static_attention_as_a_method_teaches_what_the_mix_of_heads_teaches(workspace: Workspace, batch: Batch) -> None:
+def test_static_attention_as_a_method_equals_the_attention_explanation(workspace: Workspace, batch: Batch) -> None:
     method = MethodExplanation(StaticAttention(score_type="logits"))
-    torch.testing.assert_close(teaching(method, workspace)(batch), teaching(AttentionExplanation(), workspace)(batch))
+    torch.testing.assert_close(explainer(method, workspace)(batch), explainer(AttentionExplanation(), workspace)(batch))
 
 
-def test_a_method_teaches_by_the_softmax_of_its_scores_at_a_temperature(
+def test_a_method_explanation_is_the_softmax_of_its_scores_at_a_temperature(
     workspace: Workspace, trained: LoadedModel, batch: Batch
 ) -> None:
     target = point_predictions(trained.model.task, trained.model(batch).logits)
     scores = InputXGradient()(trained.model, batch, target).scores
-    found = teaching(MethodExplanation(InputXGradient(), 0.1), workspace)(batch)
+    found = explainer(MethodExplanation(InputXGradient(), 0.1), workspace)(batch)
     np.testing.assert_allclose(found, by_hand(scores.detach() / 0.1, batch.content_mask), atol=1e-5)
 
 
@@ -239,7 +242,7 @@ def test_a_ridge_mix_solves_the_normal_equations_of_leave_one_out_effects(
         values.append(effects[text, units] - effects[text, units].mean())
     design, response = np.concatenate([*rows, np.eye(4) * 0.1**0.5]), np.concatenate([*values, np.zeros(4)])
     expected = np.linalg.lstsq(design, response, rcond=None)[0]
-    np.testing.assert_allclose(teaching(RidgeExplanation(0.1), workspace).phi, expected, rtol=1e-3, atol=1e-6)
+    np.testing.assert_allclose(explainer(RidgeExplanation(0.1), workspace).phi, expected, rtol=1e-3, atol=1e-6)
 
 
 def peak(found: TeacherExplainer, batch: Batch) -> float:
@@ -254,19 +257,19 @@ def test_a_ridge_mix_is_as_peaked_as_static_attention_and_not_nearly_even(
     workspace: Workspace, trained: LoadedModel
 ) -> None:
     whole = trained.tokenizer(TRAIN_SUBSET.select_examples(trained))
-    static, rival = (peak(teaching(each, workspace), whole) for each in (AttentionExplanation(), RidgeExplanation()))
+    static, rival = (peak(explainer(each, workspace), whole) for each in (AttentionExplanation(), RidgeExplanation()))
     assert rival == pytest.approx(static, rel=1e-5)
     cold = RidgeExplanation(temperature=1.0, effects=LeaveOneOut())
-    assert peak(teaching(cold, workspace), whole) < 1 + (static - 1) / 2
+    assert peak(explainer(cold, workspace), whole) < 1 + (static - 1) / 2
 
 
-def test_nothing_explained_needs_no_maps() -> None:
+def test_no_explanation_needs_no_maps() -> None:
     assert NoExplanation().map_sources == ()
     assert NoExplanation().build_explainer(()) is None  # type: ignore[func-returns-value]
     assert NoExplanation.beta == 0
 
 
-def test_explanations_that_cannot_be_are_refused() -> None:
+def test_invalid_explanations_are_refused() -> None:
     with pytest.raises(UserError, match="above 0"):
         MethodExplanation(InputXGradient(), 0.0)
     with pytest.raises(UserError, match="hardmax"):
@@ -289,7 +292,7 @@ def test_explanations_that_cannot_be_are_refused() -> None:
         (RidgeExplanation, {"temperature": 0.0}, "temperature must be above 0"),
     ],
 )
-def test_values_that_make_no_sense_are_refused_at_the_door(
+def test_invalid_hyper_parameters_are_refused(
     kind: type[LearnedExplanation | RidgeExplanation], wrong: dict[str, float | str | MapSource], words: str
 ) -> None:
     with pytest.raises(UserError, match=words):

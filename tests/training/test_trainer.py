@@ -1,4 +1,4 @@
-"""The training loop: batches, resumption after a kill, borrowed generators, selection."""
+"""The training loop: batches, resumption after a kill, random state, epoch selection."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def some_examples(count: int, seed: int) -> list[Example]:
     return found
 
 
-def lesson(epochs: int = 3, *, seed: int = 0, encoder: BiLSTM | Average | None = None) -> TrainingRun:
+def run_of_sentences(epochs: int = 3, *, seed: int = 0, encoder: BiLSTM | Average | None = None) -> TrainingRun:
     """A tiny training on separable sentences."""
     examples = some_examples(40, 1)
     batcher = Words().fit(examples)
@@ -70,21 +70,21 @@ def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
 
 
 def test_training_learns_separable_sentences(tmp_path: Path) -> None:
-    given = lesson(15)
-    before = evaluate(given.model, given.evaluation_batch, 16)["roc_auc"]
-    state = train(given, tmp_path, SilentProgress(), 16)
-    assert evaluate(given.model, given.evaluation_batch, 16)["roc_auc"] == 1.0 > before
+    run = run_of_sentences(15)
+    before = evaluate(run.model, run.evaluation_batch, 16)["roc_auc"]
+    state = train(run, tmp_path, SilentProgress(), 16)
+    assert evaluate(run.model, run.evaluation_batch, 16)["roc_auc"] == 1.0 > before
     assert state.history[-1]["loss"] < state.history[0]["loss"] / 4
 
 
 def test_equal_seeds_give_equal_weights_and_other_seeds_others(tmp_path: Path) -> None:
     found = []
     for number, seed in enumerate((0, 0, 1)):
-        given = lesson(seed=seed)
+        run = run_of_sentences(seed=seed)
         folder = tmp_path / str(number)
         folder.mkdir()
-        train(given, folder, SilentProgress(), 16)
-        found.append(weights(given.model))
+        train(run, folder, SilentProgress(), 16)
+        found.append(weights(run.model))
     assert same(found[0], found[1])
     assert not same(found[0], found[2])
 
@@ -95,10 +95,10 @@ class Killed(Exception):
 
 @pytest.mark.parametrize("moment", [0, 4, 5, 9, 14])
 def test_a_training_that_stopped_at_any_step_ends_with_bit_identical_weights(tmp_path: Path, moment: int) -> None:
-    whole = lesson()
+    whole = run_of_sentences()
     state = train(whole, tmp_path, SilentProgress(), 16)
     (tmp_path / "checkpoint.safetensors").unlink()
-    broken = lesson()
+    broken = run_of_sentences()
     calls = 0
 
     def failing(model: Model, batch: Batch) -> Tensor:
@@ -110,27 +110,27 @@ def test_a_training_that_stopped_at_any_step_ends_with_bit_identical_weights(tmp
 
     with pytest.raises(Killed):
         train(replace(broken, loss=failing), tmp_path, SilentProgress(), 16)
-    again = lesson()
+    again = run_of_sentences()
     resumed = train(again, tmp_path, SilentProgress(), 16)
     assert same(weights(whole.model), weights(again.model))
     assert resumed.history == state.history
     assert resumed.best_epoch == state.best_epoch
 
 
-def test_a_damaged_checkpoint_is_said_and_training_starts_again(tmp_path: Path) -> None:
-    train(lesson(), tmp_path, SilentProgress(), 16)
+def test_a_damaged_checkpoint_warns_and_training_starts_again(tmp_path: Path) -> None:
+    train(run_of_sentences(), tmp_path, SilentProgress(), 16)
     (tmp_path / "checkpoint.safetensors").write_bytes(b"rubbish")
     with pytest.warns(UserWarning, match="damaged; training starts again"):
-        train(lesson(), tmp_path, SilentProgress(), 16)
+        train(run_of_sentences(), tmp_path, SilentProgress(), 16)
 
 
-def test_the_global_generator_and_the_mode_are_left_as_they_were(tmp_path: Path) -> None:
-    given = lesson()
-    given.model.eval()
+def test_the_global_generator_and_the_training_mode_are_restored(tmp_path: Path) -> None:
+    run = run_of_sentences()
+    run.model.eval()
     before = torch.get_rng_state()
-    train(given, tmp_path, SilentProgress(), 16)
+    train(run, tmp_path, SilentProgress(), 16)
     assert torch.equal(before, torch.get_rng_state())
-    assert not given.model.training
+    assert not run.model.training
     with temporary_seed(3):
         torch.rand(5)
     assert torch.equal(before, torch.get_rng_state())
@@ -153,35 +153,35 @@ def test_noise_of_zero_sorts_exactly() -> None:
 
 
 def test_the_best_epoch_is_kept_and_the_first_only_if_eligible(tmp_path: Path) -> None:
-    given = lesson(4)
-    state = train(given, tmp_path, SilentProgress(), 16)
+    run = run_of_sentences(4)
+    state = train(run, tmp_path, SilentProgress(), 16)
     scores = [row["roc_auc"] for row in state.history]
     losses = [row["loss"] for row in state.history]
     assert state.best_epoch == 2 + max(range(3), key=lambda i: (scores[i + 1], -losses[i + 1]))
-    assert evaluate(given.model, given.evaluation_batch, 16)["roc_auc"] == pytest.approx(scores[state.best_epoch - 1])
+    assert evaluate(run.model, run.evaluation_batch, 16)["roc_auc"] == pytest.approx(scores[state.best_epoch - 1])
 
 
 def test_patience_stops_training(tmp_path: Path) -> None:
-    given = replace(lesson(30), training=Training(30, 8, Adam(lr=0.02), EpochSelection(), patience=2))
-    state = train(given, tmp_path, SilentProgress(), 16)
+    run = replace(run_of_sentences(30), training=Training(30, 8, Adam(lr=0.02), EpochSelection(), patience=2))
+    state = train(run, tmp_path, SilentProgress(), 16)
     assert state.epoch == state.best_epoch + 2 < 30
 
 
 def test_an_unknown_score_is_refused_with_the_known_ones(tmp_path: Path) -> None:
-    given = replace(lesson(), training=Training(2, 8, selection=EpochSelection(metric="bleu")))
+    run = replace(run_of_sentences(), training=Training(2, 8, selection=EpochSelection(metric="bleu")))
     with pytest.raises(UserError, match=r"no score 'bleu'.*accuracy"):
-        train(given, tmp_path, SilentProgress(), 16)
+        train(run, tmp_path, SilentProgress(), 16)
 
 
-def test_a_loss_that_explodes_is_said(tmp_path: Path) -> None:
-    given = replace(lesson(), loss=lambda model, batch: torch.full((len(batch),), math.nan, requires_grad=True))
+def test_a_nan_loss_is_an_error(tmp_path: Path) -> None:
+    run = replace(run_of_sentences(), loss=lambda model, batch: torch.full((len(batch),), math.nan, requires_grad=True))
     with pytest.raises(UserError, match="the loss became nan"):
-        train(given, tmp_path, SilentProgress(), 16)
+        train(run, tmp_path, SilentProgress(), 16)
 
 
-def test_groups_of_one_adam_equal_three_adams() -> None:
+def test_parameter_groups_of_one_adam_equal_three_adams() -> None:
     """J&W's code has three optimisers: decay on encoder and decoder, none on attention."""
-    one, three = lesson().model, lesson().model
+    one, three = run_of_sentences().model, run_of_sentences().model
     assert isinstance(three, AttentiveModel)
     single = Adam(weight_decay=0.1).build(one)
     parts = [[*three.embedding_tables.parameters(), *three.encoders.parameters()], [*three.attention.parameters()]]
@@ -190,7 +190,7 @@ def test_groups_of_one_adam_equal_three_adams() -> None:
         torch.optim.Adam(parts[1], lr=1e-3, amsgrad=True),
         torch.optim.Adam(three.decoder.parameters(), lr=1e-3, amsgrad=True, weight_decay=0.1),
     ]
-    batch = lesson().train_batch
+    batch = run_of_sentences().train_batch
     for _ in range(3):
         for model, optimisers in ((one, [single]), (three, separate)):
             for optimiser in optimisers:
@@ -209,7 +209,7 @@ def test_warm_up_rises_then_falls_to_zero() -> None:
 
 
 def test_class_weights_are_negatives_per_positive_and_balance_many_classes() -> None:
-    batch = replace(lesson().train_batch, labels=torch.tensor([0] * 30 + [1] * 10))
+    batch = replace(run_of_sentences().train_batch, labels=torch.tensor([0] * 30 + [1] * 10))
     found = class_weights(batch, BinaryClassification())
     assert found is not None
     assert found.tolist() == [1.0, 3.0]
@@ -217,35 +217,35 @@ def test_class_weights_are_negatives_per_positive_and_balance_many_classes() -> 
 
 
 def test_weighted_loss_multiplies_positives_only() -> None:
-    given = lesson()
-    skewed = replace(given.train_batch, labels=torch.tensor([0] * 30 + [1] * 10))
+    run = run_of_sentences()
+    skewed = replace(run.train_batch, labels=torch.tensor([0] * 30 + [1] * 10))
     plain = Supervised(balance_classes=False).loss(skewed, BinaryClassification(), Workspace(Path("unused")))(
-        given.model, skewed
+        run.model, skewed
     )
-    weighted = Supervised().loss(skewed, BinaryClassification(), Workspace(Path("unused")))(given.model, skewed)
+    weighted = Supervised().loss(skewed, BinaryClassification(), Workspace(Path("unused")))(run.model, skewed)
     ratio = (weighted / plain).tolist()
     assert ratio == pytest.approx([1.0] * 30 + [3.0] * 10)
 
 
 def test_imposed_uniform_attention_is_used_unless_another_is_given() -> None:
-    given = lesson(encoder=Average(4))
-    learned = given.model(given.train_batch)
-    ImposedAttention(UniformAttention()).prepare_model(given.model, Workspace(Path("unused")))
-    imposed = given.model(given.train_batch)
-    counts = given.train_batch.content_mask.sum(1, keepdim=True)
-    assert torch.allclose(imposed.attention[:, 0, 0, 0], given.train_batch.content_mask / counts)
-    assert torch.equal(given.model(given.train_batch, attention=learned.attention).logits, learned.logits)
+    run = run_of_sentences(encoder=Average(4))
+    learned = run.model(run.train_batch)
+    ImposedAttention(UniformAttention()).prepare_model(run.model, Workspace(Path("unused")))
+    imposed = run.model(run.train_batch)
+    counts = run.train_batch.content_mask.sum(1, keepdim=True)
+    assert torch.allclose(imposed.attention[:, 0, 0, 0], run.train_batch.content_mask / counts)
+    assert torch.equal(run.model(run.train_batch, attention=learned.attention).logits, learned.logits)
 
 
 def test_predictions_come_in_the_order_of_the_batch() -> None:
-    given = lesson()
+    run = run_of_sentences()
     alone = torch.cat(
-        [predict(given.model, given.train_batch.rows(torch.tensor([i])), 1) for i in range(len(given.train_batch))]
+        [predict(run.model, run.train_batch.rows(torch.tensor([i])), 1) for i in range(len(run.train_batch))]
     )
-    assert torch.allclose(predict(given.model, given.train_batch, 7), alone, atol=1e-6)
+    assert torch.allclose(predict(run.model, run.train_batch, 7), alone, atol=1e-6)
 
 
-def test_a_training_that_there_is_not_is_refused_in_plain_words() -> None:
+def test_invalid_hyper_parameters_are_refused() -> None:
     with pytest.raises(UserError, match="1 epochs end before"):
         Training(1)
     with pytest.raises(UserError, match="unknown reduction 'men'"):
@@ -261,13 +261,13 @@ def texts(lengths: list[int]) -> Batch:
     return Batch(uids, mask.long(), mask, torch.zeros_like(mask, dtype=torch.int64), words)
 
 
-def test_every_row_is_asked_once_and_short_texts_go_as_many_at_a_time_as_was_said() -> None:
+def test_inference_batches_hold_every_row_once_and_batch_size_short_texts() -> None:
     found = list(inference_batches(texts([3, 1, 2, 5, 4]), 2))
     assert [rows.tolist() for rows, _ in found] == [[1, 2], [0, 4], [3]]
     assert [part.mask.shape[1] for _, part in found] == [2, 4, 5]
 
 
-def test_long_texts_go_in_blocks_whose_attention_fits() -> None:
+def test_inference_batches_of_long_texts_hold_fewer_rows() -> None:
     batch = texts([10, 1000, 1000, 1000, 1000, 2000])
     found = list(inference_batches(batch, 256))
     assert sorted(number for rows, _ in found for number in rows.tolist()) == list(range(6))
