@@ -1,10 +1,8 @@
-"""A small transformer of which it is known who speaks: only what attention carries reaches the answer.
+"""Toy models and corpora with known explanations.
 
-With `speaking` one head alone is heard, so that after training it carries all the evidence, while the others look about
-at random: a teacher on which a learned mix of heads can be put to the test. Without it the plan is its student's.
-
-Corpora with a known ground truth: one word dominates (`DominantWord`), or an inserted word gives the label away
-(`Shortcut`).
+`PlantedHeads` is a small transformer in which only attention carries evidence to the output, and with `active_head` only
+one head: a teacher on which learned mixes of heads can be tested. In `DominantWord` one word of a text determines the
+label; `Shortcut` inserts a word that gives the label away.
 """
 
 from __future__ import annotations
@@ -36,9 +34,9 @@ from heedful.types import (
 
 
 class PlantedHeadsModel(Model):
-    """Layers of self-attention on word vectors: h <- h + W [heads], answer = W mean_t (h_t - embedding_t) + b.
+    """Layers of self-attention on word vectors: h <- h + W [heads], logits = W mean_t (h_t - embedding_t) + b.
 
-    Each head reads its own share of the vectors, so that a head that is not heard learns nothing by the way either.
+    Each head reads its own slice of the vectors, so that an inactive head learns nothing.
     """
 
     def __init__(self, architecture: PlantedHeads, task: Task, table: Tensor, generator: Generator) -> None:
@@ -46,23 +44,23 @@ class PlantedHeadsModel(Model):
         self.task, self.architecture = task, architecture
         width, share = table.shape[1], table.shape[1] // architecture.heads
 
-        def drawn(*shape: int, spread: float = 1.0) -> nn.Parameter:
+        def random(*shape: int, spread: float = 1.0) -> nn.Parameter:
             return nn.Parameter(torch.randn(shape, generator=generator) * spread)
 
         self.table = nn.Parameter(table.clone())
         self.queries, self.keys, self.values = (
-            drawn(architecture.layers, architecture.heads, share, share, spread=share**-0.5) for _ in range(3)
+            random(architecture.layers, architecture.heads, share, share, spread=share**-0.5) for _ in range(3)
         )
-        # What a head asks whatever stands there: the louder, the more its map tells apart, evidence or not.
-        self.query_bias = drawn(architecture.layers, architecture.heads, share)
+        # The larger the bias of the queries, the more peaked the map of a head, with or without evidence.
+        self.query_bias = random(architecture.layers, architecture.heads, share)
         with torch.no_grad():
             self.query_bias[architecture.head_mask() == 0] *= architecture.noise
-        self.output_projection = drawn(architecture.layers, width, width, spread=width**-0.5)
-        self.output_weight = drawn(task.num_outputs, width, spread=width**-0.5)
+        self.output_projection = random(architecture.layers, width, width, spread=width**-0.5)
+        self.output_weight = random(task.num_outputs, width, spread=width**-0.5)
         self.bias = nn.Parameter(torch.zeros(task.num_outputs))
 
     def forward(self, batch: Batch, *, embeddings: Tensor | None = None, attention: Tensor | None = None) -> Trace:
-        """The trace of a batch; padding is neither attended to nor averaged."""
+        """The trace of a batch; padding is not attended to and not averaged."""
         embeddings = self.table[batch.inputs] if embeddings is None else embeddings
         scores: list[Tensor] = []
         weights: list[Tensor] = []
@@ -91,23 +89,23 @@ class PlantedHeadsModel(Model):
         return attended.masked_fill(~(mask[:, None, None, :] & mask[:, None, :, None]), 0.0)
 
     def _attend(self, layer: int, states: Tensor, weights: Tensor) -> Tensor:
-        heard = self.architecture.head_mask()[layer].to(states)
-        spoken = weights @ (self._split_heads(states) @ self.values[layer]) * heard[:, None, None]
-        return spoken.transpose(1, 2).flatten(2) @ self.output_projection[layer]
+        active = self.architecture.head_mask()[layer].to(states)
+        outputs = weights @ (self._split_heads(states) @ self.values[layer]) * active[:, None, None]
+        return outputs.transpose(1, 2).flatten(2) @ self.output_projection[layer]
 
     def _split_heads(self, states: Tensor) -> Tensor:
-        """Each head's share of the states, `[batch head unit dim]`."""
+        """Each head's slice of the states, `[batch head unit dim]`."""
         rows, units, width = states.shape
         return states.reshape(rows, units, self.architecture.heads, width // self.architecture.heads).transpose(1, 2)
 
 
 @dataclass(frozen=True)
 class PlantedHeads(Architecture):
-    """Layers of attention on word vectors and nothing else, all heads heard or one alone.
+    """Layers of attention on word vectors and nothing else, with all heads active or only one.
 
     Args:
-        speaking: layer and head, counted from 0, of the one head that is heard; None lets all speak.
-        noise: how loudly the heads that are not heard look about.
+        active_head: layer and head, counted from 0, of the only head that reaches the output; None keeps all.
+        noise: scale of the query bias of inactive heads, which makes their attention peaked.
     """
 
     layers: int = 2
@@ -118,23 +116,23 @@ class PlantedHeads(Architecture):
     def __post_init__(self) -> None:
         here = self.active_head or (0, 0)
         if not (0 <= here[0] < self.layers and 0 <= here[1] < self.heads):
-            raise UserError(f"there is no head {here}: the plan has {self.layers} layers of {self.heads} heads")
+            raise UserError(f"there is no head {here}: choose one of {self.layers} layers of {self.heads} heads")
 
     def build(self, task: Task, embeddings: Tensor | None, generator: Generator) -> PlantedHeadsModel:
-        """A model on the given word vectors; the other weights are drawn."""
+        """A model on these word vectors with random weights."""
         if embeddings is None or not len(embeddings):
-            raise UserError("SpeakingHeads reads word ids and needs a starting table of vectors: batch with Words()")
+            raise UserError("PlantedHeads reads word ids and needs a table of word vectors: tokenize with Words()")
         if embeddings.shape[1] % self.heads:
-            raise UserError(f"vectors of {embeddings.shape[1]} numbers cannot be divided among {self.heads} heads")
+            raise UserError(f"word vectors of width {embeddings.shape[1]} cannot be divided among {self.heads} heads")
         return PlantedHeadsModel(self, task, embeddings, generator)
 
     def head_mask(self) -> Tensor:
-        """1 for the heads that are heard, 0 for the others, `[layer head]`."""
+        """1 for active heads, 0 for the others, `[layer head]`."""
         if self.active_head is None:
             return torch.ones(self.layers, self.heads)
-        heard = torch.zeros(self.layers, self.heads)
-        heard[self.active_head] = 1.0
-        return heard
+        mask = torch.zeros(self.layers, self.heads)
+        mask[self.active_head] = 1.0
+        return mask
 
 
 @dataclass(frozen=True)
