@@ -1,4 +1,4 @@
-"""The model with redrawn weights: another model of the same kind, and the given one untouched."""
+"""Controls: random scores, permuted attention and randomised models."""
 
 from __future__ import annotations
 
@@ -14,14 +14,10 @@ from heedful.attributions.gradient import Gradient
 from heedful.store.workspace import Workspace
 from heedful.training.attribution_tables import AttributionTable
 from heedful.types import Model
-from tests.attention_laws import MODELS, check_laws, pooled, subject, targets
 from tests.networks import tiny
+from tests.small_models import pooled, subject, targets
 from tests.tiny import subject as trained
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_the_laws_hold(name: str) -> None:
-    check_laws(RandomizedModel(), name)
+from tests.trials.test_permutation import some_batch
 
 
 @pytest.mark.parametrize("name", ["SingleInput", "bert"])
@@ -79,3 +75,10 @@ def test_weights_are_drawn_once_for_all_batches_of_a_split(tmp_path: Path, monke
     for row, uid in enumerate(batch.uids):
         found = torch.tensor(small.set_index("uid").loc[uid, "scores"])
         assert torch.allclose(found, expected[row, : len(found)].to(found), atol=1e-6)
+
+
+def test_random_scores_differ_between_seeds_and_examples() -> None:
+    model, null = pooled(), Random()
+    scores = null(model, some_batch((5, 5)), torch.tensor([0, 1])).scores
+    assert not torch.equal(scores[0], scores[1])
+    assert (scores <= 1).all()

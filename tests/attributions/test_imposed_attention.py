@@ -28,7 +28,7 @@ from heedful.training.attention_sources import (
     impose_attention,
 )
 from heedful.types import Batch, Method, UserError
-from tests.attention_laws import subject as layered
+from tests.small_models import subject as layered
 from tests.tiny import subject
 
 ENCODERS: tuple[Encoder, ...] = (BiLSTM(3), GRU(3), Convolution(2, (1, 3)), Average(4))

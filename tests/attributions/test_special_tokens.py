@@ -1,4 +1,4 @@
-"""Special symbols scored among words: hand values, a twin whose class symbol is a word, and what is refused."""
+"""Scores of special tokens: hand values, a twin whose class token is a word, and what is refused."""
 
 from __future__ import annotations
 
@@ -38,22 +38,28 @@ from heedful.training.attribution_tables import AttributionTable
 from heedful.training.trained_model import TrainedModel
 from heedful.trials.agreement import Agreement, check_special_tokens, with_special_tokens
 from heedful.types import Attribution, Batch, Method, Model, Trace, UserError
-from tests.attention_laws import MODELS, check_untouched, targets
-from tests.attention_laws import subject as model_and_batch
 from tests.games import Game
 from tests.networks import texts, tiny
+from tests.small_models import MODELS, targets
+from tests.small_models import subject as model_and_batch
 from tests.tiny import subject
 
 READING = (
     *(RawAttention(), RawAttention(-1, 0), HeadAttention(), Rollout(), Flow()),
     *(ValueNorm(), KobayashiNorm(), AttentionXGradient(positive=False), Relevance()),
 )
+
+
 """Methods that read what is there: scores of words do not depend on whether special symbols have one."""
+
+
 PERTURBING = (
     *(Lime(60), Lime(60, distance="hamming", feature="word"), Lime(60, baselines="zero", kernel_width=0.2)),
     *(KernelShap(60), KernelShap(60, baselines="zero", feature="word"), Shapley(), Shapley(feature="word")),
     *(Occlusion(), Occlusion(2, baselines="zero"), Occlusion(feature="word")),
 )
+
+
 NULLS = (Random(), PermutedAttention())
 
 
@@ -162,25 +168,6 @@ def test_a_class_symbol_is_scored_as_it_would_be_if_it_were_a_word(method: Metho
     assert torch.equal(found.mask, expected.mask)
     torch.testing.assert_close(found.scores, expected.scores, rtol=0, atol=1e-10)
     assert (found.scores[special(batch)] != 0).all()
-
-
-@pytest.mark.parametrize("method", [*READING, *PERTURBING[::4], *NULLS], ids=repr)
-@pytest.mark.parametrize("name", ["PairInput", "bert"])
-def test_the_laws_hold_with_special_symbols(name: str, method: Method) -> None:
-    model, batch = kept(name)
-    target, asking = targets(batch), asked_for(method)
-    found = asking(model, batch, target)
-    assert torch.equal(found.mask, batch.mask)
-    assert (found.scores[~batch.mask] == 0).all()
-    assert torch.isfinite(found.scores).all()
-    for row in range(len(batch)):
-        alone = asking(model, batch.rows(torch.tensor([row])), target[row : row + 1]).scores[0]
-        torch.testing.assert_close(alone, found.scores[row, : len(alone)], rtol=0, atol=1e-8)
-
-
-@pytest.mark.parametrize("method", [Lime(20), KernelShap(20), Occlusion(), Flow(), Relevance()], ids=repr)
-def test_the_model_is_left_untouched_with_special_symbols(method: Method) -> None:
-    check_untouched(asked_for(method), "bert")
 
 
 def read_by(method: Method, batch: Batch) -> list[int]:

@@ -43,9 +43,9 @@ from heedful.types import (
     requires_unfused_attention,
     unfused_attention,
 )
-from tests.attention_laws import pooled, subject
 from tests.model_laws import LAWS, TEXT_LAWS, Case, Law, assert_close, law_name, padded, real_units
 from tests.networks import TEXT_FAMILIES, batch_of, eager, images, library_inputs, network, pixels, texts, tiny
+from tests.small_models import pooled, subject
 
 
 def case(family: str) -> Case:

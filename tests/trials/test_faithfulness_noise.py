@@ -16,8 +16,8 @@ from heedful.models.transformer import TinyTransformer
 from heedful.store.workspace import Workspace
 from heedful.trials.faithfulness import Faithfulness, NoisyTransformer, add_embedding_noise, scores_under_noise
 from heedful.types import Method
-from tests.attention_laws import subject as model_and_batch
-from tests.attention_laws import targets
+from tests.small_models import subject as model_and_batch
+from tests.small_models import targets
 from tests.tiny import subject
 
 LAYERED: tuple[Method, ...] = (Relevance(), AttentionXGradient(), ValueNorm(), KobayashiNorm())

@@ -1,8 +1,8 @@
 """Toy models and corpora with known explanations.
 
-`PlantedHeads` is a small transformer in which only attention carries evidence to the output, and with `active_head` only
-one head: a teacher on which learned mixes of heads can be tested. In `DominantWord` one word of a text determines the
-label; `Shortcut` inserts a word that gives the label away.
+`PlantedHeads` is a small transformer in which only attention carries evidence to the output, and with `active_head`
+only one head: a teacher on which learned mixes of heads can be tested. In `DominantWord` one word of a text determines
+the label; `Shortcut` inserts a word that gives the label away.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Flow: known answers, networkx as oracle, and proof that the shortcut is none where it is wrong."""
+"""Attention flow: known answers, networkx as oracle, and shortcuts that are never wrong."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from heedful.attributions import _max_flow
 from heedful.attributions._max_flow import MaxFlows, cut_bounds, max_flows
 from heedful.attributions.attention import Flow, attention_flows, residual_attention
 from heedful.types import UserError
-from tests.attention_laws import MODELS, check_laws, pooled, subject, targets
-from tests.attributions.test_attention_rollout import FIRST, SECOND
+from tests.attributions.test_attention import FIRST, SECOND
 from tests.networks import texts, tiny
+from tests.small_models import pooled, subject, targets
 
 Numbers = NDArray[np.float64]
 
@@ -167,8 +167,3 @@ def test_flows_of_a_pooled_model_are_refused_in_plain_words() -> None:
 def test_capacities_out_of_range_are_refused() -> None:
     with pytest.raises(ValueError, match="capacities"):
         max_flows(np.full((1, 2, 2), 1.5), first(2), [0])
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_the_laws_hold(name: str) -> None:
-    check_laws(Flow(), name)

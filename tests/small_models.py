@@ -1,0 +1,40 @@
+"""Small models of every input format and family, each with a batch that it reads."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Generator, Tensor
+
+from heedful.models.attentive import Additive, Attentive, AttentiveModel
+from heedful.models.encoders import BiLSTM
+from heedful.models.input_forms import InputFormat, PairInput, QuestionAnswering, SingleInput
+from heedful.tasks import BinaryClassification
+from heedful.types import Batch, Model
+from tests.networks import batch_of, tiny
+
+SHAPES: tuple[InputFormat, ...] = (SingleInput(), PairInput(), QuestionAnswering())
+MODELS = (*(type(shape).__name__ for shape in SHAPES), "bert", "distilbert", "vit")
+
+
+def pooled(shape: InputFormat | None = None) -> AttentiveModel:
+    """A BiLSTM in float64 with two classes on one logit."""
+    draw = Generator().manual_seed(0)
+    plan = Attentive(BiLSTM(3), Additive(), input_format=shape or SingleInput())
+    return plan.build(BinaryClassification(), torch.randn(50, 5, generator=draw), draw).double().eval()
+
+
+def subject(name: str) -> tuple[Model, Batch]:
+    """A model and a batch that it reads."""
+    if name in ("bert", "distilbert", "vit"):
+        return tiny(name), batch_of(name)
+    batch = batch_of("bert")
+    # The shortest text gets a second part, which pairs need.
+    segments = batch.segments.clone()
+    segments[2, 2] = 1
+    return pooled(next(shape for shape in SHAPES if type(shape).__name__ == name)), replace(batch, segments=segments)
+
+
+def targets(batch: Batch) -> Tensor:
+    return torch.arange(len(batch)) % 2
