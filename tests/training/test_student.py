@@ -22,7 +22,7 @@ from heedful.models.encoders import BiLSTM
 from heedful.progress import SilentProgress
 from heedful.store.workspace import Workspace
 from heedful.tasks import BinaryClassification, MulticlassClassification, Regression
-from heedful.training.student import STUDENT_TRAINING, Student, StudentTraining, build_explanation_loss, simulation_loss
+from heedful.training.student import STUDENT_TRAINING, Student, StudentTraining, build_student_loss, simulation_loss
 from heedful.training.teacher import (
     AttentionExplanation,
     HeadMaps,
@@ -88,7 +88,7 @@ def test_the_loss_is_simulation_plus_beta_times_the_divergence_of_explanations(w
     training = StudentTraining(replace(STUDENT, explanation=AttentionExplanation()), workspace)
     batch = training.batches["train"].rows(torch.arange(6))
     assert training.explainer is not None
-    found = build_explanation_loss(training.teacher_train.logits, "hard", training.explainer, 3.0)(
+    found = build_student_loss(training.teacher_train.logits, "hard", training.explainer, 3.0)(
         training.model, batch
     ).detach()
     with torch.no_grad():

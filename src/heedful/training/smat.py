@@ -28,7 +28,7 @@ from heedful.training.student import (
     StudentModel,
     StudentRecipe,
     StudentTraining,
-    build_explanation_loss,
+    build_student_loss,
     require_student,
     simulation_loss,
 )
@@ -56,7 +56,7 @@ class SMaT(StudentRecipe):
         """The artefact of a student, with phi at the best epoch, its coefficients, and phi after each epoch."""
         training = StudentTraining(self, workspace)
         optimizer = ExplainerOptimizer(self, training)
-        loss = build_explanation_loss(
+        loss = build_student_loss(
             training.teacher_train.logits, self.labels, optimizer.explainer, self.explanation_weight
         )
         state = training.train_student(loss, optimizer)

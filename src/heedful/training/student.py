@@ -165,11 +165,9 @@ class Student(StudentRecipe):
     def make(self, workspace: Workspace) -> Artefact:
         """Weights of the best epoch, teacher's and student's predictions on each test example, history and scores."""
         training = StudentTraining(self, workspace)
-        logits, explainer = training.teacher_train.logits, training.explainer
-        if explainer is None or not self.explanation_weight:
-            loss = build_simulation_loss(logits, self.labels)
-        else:
-            loss = build_explanation_loss(logits, self.labels, explainer, self.explanation_weight)
+        beta = self.explanation_weight
+        explainer = training.explainer if beta else None
+        loss = build_student_loss(training.teacher_train.logits, self.labels, explainer, beta)
         return training.artefact(training.train_student(loss))
 
 
@@ -344,23 +342,17 @@ def simulation_loss(task: Task, logits: Tensor, teacher_logits: Tensor, labels: 
     return -(teacher * whole.log_softmax(-1).masked_fill(teacher == 0, 0.0)).sum(-1)
 
 
-def build_simulation_loss(teacher_logits: TeacherLogits, labels: Labels) -> Loss:
-    """The simulation loss alone; no explanation is computed."""
-
-    def losses(model: Model, batch: Batch) -> Tensor:
-        return simulation_loss(model.task, require_student(model).student_logits(batch), teacher_logits(batch), labels)
-
-    return losses
-
-
-def build_explanation_loss(
-    teacher_logits: TeacherLogits, labels: Labels, explainer: TeacherExplainer, beta: float
+def build_student_loss(
+    teacher_logits: TeacherLogits, labels: Labels, explainer: TeacherExplainer | None = None, beta: float = 0.0
 ) -> Loss:
-    """Simulation loss + beta KL(e_T || e_S)."""
+    """Simulation loss + beta KL(e_T || e_S); without an explainer no explanation is computed."""
 
     def losses(model: Model, batch: Batch) -> Tensor:
+        student = require_student(model)
+        if explainer is None:
+            return simulation_loss(model.task, student.student_logits(batch), teacher_logits(batch), labels)
         support = explainer.support(batch)
-        logits, log_student = require_student(model).logits_and_explanation(batch, support)
+        logits, log_student = student.logits_and_explanation(batch, support)
         divergence = head_mix.clamped_kl_divergence(explainer(batch).to(log_student.dtype), log_student, support)
         return simulation_loss(model.task, logits, teacher_logits(batch), labels) + beta * divergence
 

@@ -150,7 +150,7 @@ class MapsAndLogits:
 
 
 class MapSource(ABC):
-    """What the maps of a model are; `special_tokens` is True where they score special tokens too."""
+    """What the maps of a model are."""
 
     @abstractmethod
     def compute_maps(self, model: Model, batch: Batch) -> MapsAndLogits:
@@ -160,10 +160,6 @@ class MapSource(ABC):
     @abstractmethod
     def display_name(self) -> str:
         """A word or two for tables."""
-
-    @property
-    @abstractmethod
-    def special_tokens(self) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -193,10 +189,6 @@ class HeadMaps(MapSource):
             return "attention, all layers"
         return "attention, last layer" if self.layer == -1 else f"attention, layer {self.layer}"
 
-    @property
-    def special_tokens(self) -> bool:
-        return True
-
 
 @dataclass(frozen=True)
 class MethodMaps(MapSource):
@@ -212,10 +204,6 @@ class MethodMaps(MapSource):
     @property
     def display_name(self) -> str:
         return type(self.method).__name__
-
-    @property
-    def special_tokens(self) -> bool:
-        return False
 
 
 @dataclass(frozen=True)
@@ -236,10 +224,6 @@ class LayerMaps(MapSource):
     @property
     def display_name(self) -> str:
         return "integrated gradients of the layers"
-
-    @property
-    def special_tokens(self) -> bool:
-        return self.mix.special_tokens
 
 
 def _logits_and_target(model: Model, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -561,7 +545,7 @@ class LearnedExplanation(TeacherExplanation):
                 _check_positive(name, value)
         if self.batch_size is not None and self.batch_size < 1:
             raise UserError(f"batch_size must be 1 or more, not {self.batch_size}; None takes that of the student")
-        if self.special_tokens and not self.map_source.special_tokens:
+        if self.special_tokens and isinstance(self.map_source, MethodMaps):
             raise UserError(f"{self.map_source.display_name} does not score special tokens: omit special_tokens=True")
         if isinstance(self.map_source, LayerMaps) and self.map_source.mix.special_tokens != self.special_tokens:
             raise UserError("give LayerMix and LearnedExplanation the same special_tokens")
