@@ -1,4 +1,4 @@
-"""Little transformers and batches for tests: every family with random weights, texts of invented ids, images."""
+"""Tiny transformers and batches for tests: every family with random weights, texts of random ids, images."""
 
 from __future__ import annotations
 
@@ -23,8 +23,14 @@ from heedful.types import Batch
 TEXT_FAMILIES = tuple(family for family in FAMILIES if family != "vit")
 
 
+def assert_close(actual: Tensor, expected: Tensor) -> None:
+    """Equal to 1e-8 in float64, 1e-5 in float32; infinities must agree."""
+    tolerance = 1e-8 if expected.dtype == torch.float64 else 1e-5
+    torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
+
+
 def texts(vocabulary: int = 50) -> Batch:
-    """Three pairs of invented ids of length 7, 5 and 3, with two segments."""
+    """Three pairs of random ids of length 7, 5 and 3, with two segments."""
     draw = Generator().manual_seed(3)
     mask = torch.arange(7) < torch.tensor([[7], [5], [3]])
     inputs = torch.randint(3, vocabulary, (3, 7), generator=draw).masked_fill(~mask, 0)
@@ -38,7 +44,7 @@ def pixels(channels: int = 1, size: tuple[int, int] = (8, 8)) -> Tensor:
 
 
 def images(channels: int = 1, size: tuple[int, int] = (8, 8)) -> Batch:
-    """The same images as patches of 4 x 4 behind a class unit."""
+    """The same images as patches of 4 x 4 behind a class token."""
     inputs = nn.functional.pad(unfold(pixels(channels, size), 4), (0, 0, 1, 0))
     units = inputs.shape[1]
     words = torch.arange(units).sub(1).expand(3, units)
@@ -52,12 +58,12 @@ def batch_of(family: str) -> Batch:
 
 
 def tiny(family: str, seed: int = 1) -> TransformerModel:
-    """A model of ours in float64 with three classes."""
+    """A `TransformerModel` in float64 with three classes."""
     return TinyTransformer(family).build(MulticlassClassification(3), None, Generator().manual_seed(seed)).double()
 
 
 def network(family: str = "bert", **changes: int | str | float | None) -> PreTrainedModel:
-    """A network with two layers and two heads as a user would bring it, in eval mode."""
+    """A Hugging Face network with two layers and two heads, in eval mode."""
     settings: dict[str, int | str | float | None] = {
         "vocab_size": 50,
         "hidden_size": 16,

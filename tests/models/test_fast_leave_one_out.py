@@ -19,8 +19,8 @@ from heedful.models.fast_leave_one_out import neighbor_offsets
 from heedful.models.input_forms import InputFormat, PairInput, QuestionAnswering, SingleInput
 from heedful.models.transformer import TinyTransformer
 from heedful.tasks import BinaryClassification, MulticlassClassification, Regression
+from heedful.testing.checks import pad_batch
 from heedful.types import Batch, Model, SupportsLeaveOneOut, UserError
-from tests.model_laws import padded
 from tests.models.test_attentive import ENCODERS, NORMALISERS, PLANS, SHAPES, batch_of, built, vectors
 from tests.networks import images, texts, tiny
 from tests.trials.test_permutation import some_batch
@@ -129,7 +129,7 @@ def test_other_rows_order_and_padding_change_nothing(plan: Attentive) -> None:
     expected = finite(model.leave_one_out_logits(batch))
     units = batch.mask.shape[1]
     for dirt in (None, 7):
-        wider = finite(model.leave_one_out_logits(padded(batch, 3, filler=dirt)))
+        wider = finite(model.leave_one_out_logits(pad_batch(batch, 3, token_id=dirt)))
         assert torch.allclose(wider[:, :units], expected, rtol=0, atol=1e-9)
         assert torch.allclose(wider[:, units:], expected[:, :1].expand(-1, 3, -1), rtol=0, atol=1e-9)
     for index in ([3, 1, 0, 2], [2], [1, 1]):

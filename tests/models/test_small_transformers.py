@@ -21,12 +21,12 @@ from heedful.models.small_transformers import ScalarMix, ScalarMixHead, SmallViT
 from heedful.models.transformer import FAMILIES, SmallTransformer, TinyTransformer, TransformerModel
 from heedful.store.workspace import Workspace
 from heedful.tasks import MulticlassClassification
+from heedful.testing.checks import check_model
 from heedful.training.objectives import Supervised
 from heedful.training.trained_model import TrainedModel
 from heedful.training.trainer import AdamW, EpochSelection, Training
-from heedful.types import LayerInput, Model, UserError, mean_over_queries, read_heads, read_layers
-from tests.model_laws import LAWS, TEXT_LAWS, Case, Law, assert_close, law_name, real_units
-from tests.networks import batch_of, eager, images, library_inputs, pixels, texts, tiny
+from heedful.types import LayerInput, UserError, mean_over_queries, read_heads, read_layers
+from tests.networks import assert_close, batch_of, eager, images, library_inputs, pixels, texts, tiny
 
 
 def mixed(family: str, seed: int = 1) -> TransformerModel:
@@ -40,23 +40,10 @@ def head_of(model: TransformerModel) -> ScalarMixHead:
     return head
 
 
-def case(family: str) -> Case:
-    def build(seed: int) -> Model:
-        return mixed(family, seed)
-
-    return Case(build, batch_of(family), real_units)
-
-
-@pytest.mark.parametrize("law", LAWS, ids=law_name)
-@pytest.mark.parametrize("family", ["electra", "distilbert", "vit"])
-def test_every_family_obeys_under_a_scalar_mix(family: str, law: Law) -> None:
-    law(case(family))
-
-
-@pytest.mark.parametrize("law", TEXT_LAWS, ids=law_name)
-@pytest.mark.parametrize("family", ["electra", "xlm-roberta"])
-def test_every_text_family_obeys_under_a_scalar_mix(family: str, law: Law) -> None:
-    law(case(family))
+@pytest.mark.parametrize("family", ["electra", "distilbert", "xlm-roberta", "vit"])
+def test_the_model_laws_hold_under_a_scalar_mix(family: str) -> None:
+    report = check_model(lambda seed: mixed(family, seed), batch_of(family))
+    assert report, str(report)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -168,7 +155,7 @@ def test_failed_and_concurrent_calls_leave_no_states_behind() -> None:
     assert found == [True] * 60
 
 
-def test_a_shortened_transformer_can_be_mixed_and_says_what_it_is() -> None:
+def test_a_truncated_transformer_can_be_mixed_and_notes_it() -> None:
     plan = ScalarMix(TruncatedTransformer(TinyTransformer("electra", layers=3), 1))
     model = plan.build(MulticlassClassification(2), None, Generator().manual_seed(0))
     assert head_of(model).weights.shape == (2,)
@@ -255,15 +242,12 @@ def test_weights_of_the_layers_left_out_are_gone_and_the_rest_is_untouched() -> 
     assert all(torch.equal(kept[name], before[name]) for name in kept)
 
 
-@pytest.mark.parametrize("law", [*LAWS, *TEXT_LAWS], ids=law_name)
-def test_a_shortened_transformer_obeys(law: Law) -> None:
-    def build(seed: int) -> Model:
-        return truncated("distilbert", 2, seed)
-
-    law(Case(build, texts(), real_units))
+def test_the_model_laws_hold_for_a_truncated_transformer() -> None:
+    report = check_model(lambda seed: truncated("distilbert", 2, seed), texts())
+    assert report, str(report)
 
 
-def test_a_small_transformer_on_word_vectors_can_be_shortened_too() -> None:
+def test_a_small_transformer_on_word_vectors_can_be_truncated_too() -> None:
     table = torch.randn(50, 6, generator=Generator().manual_seed(1))
     plan = TruncatedTransformer(SmallTransformer(3, 2, 8, max_positions=16), 1)
     model = plan.build(MulticlassClassification(2), table, Generator().manual_seed(2))
@@ -292,12 +276,9 @@ def small_vit(seed: int = 1, plan: SmallViT = SMALL_VIT) -> TransformerModel:
     return plan.build(MulticlassClassification(3), None, Generator().manual_seed(seed))
 
 
-@pytest.mark.parametrize("law", LAWS, ids=law_name)
-def test_a_small_vision_transformer_obeys(law: Law) -> None:
-    def build(seed: int) -> Model:
-        return small_vit(seed).double()
-
-    law(Case(build, images(), real_units))
+def test_the_model_laws_hold_for_a_small_vision_transformer() -> None:
+    report = check_model(lambda seed: small_vit(seed).double(), images())
+    assert report, str(report)
 
 
 def test_its_logits_are_those_of_the_librarys_own_network_on_the_pixels() -> None:
@@ -337,7 +318,7 @@ def test_a_width_that_heads_cannot_share_and_a_patch_that_does_not_fit_are_refus
         small_vit(plan=SmallViT())(images())
 
 
-def test_it_can_be_shortened_and_pooled_by_a_scalar_mix() -> None:
+def test_it_can_be_truncated_and_pooled_by_a_scalar_mix() -> None:
     model = ScalarMix(TruncatedTransformer(SMALL_VIT, 1)).build(
         MulticlassClassification(3), None, Generator().manual_seed(1)
     )

@@ -31,6 +31,7 @@ from heedful.models.transformer import (
     fold_images,
 )
 from heedful.tasks import BinaryClassification, MulticlassClassification, Regression
+from heedful.testing.checks import check_model, pad_batch
 from heedful.types import (
     Batch,
     Model,
@@ -43,28 +44,29 @@ from heedful.types import (
     requires_unfused_attention,
     unfused_attention,
 )
-from tests.model_laws import LAWS, TEXT_LAWS, Case, Law, assert_close, law_name, padded, real_units
-from tests.networks import TEXT_FAMILIES, batch_of, eager, images, library_inputs, network, pixels, texts, tiny
+from tests.networks import (
+    TEXT_FAMILIES,
+    assert_close,
+    batch_of,
+    eager,
+    images,
+    library_inputs,
+    network,
+    pixels,
+    texts,
+    tiny,
+)
 from tests.small_models import pooled, subject
 
 
-def case(family: str) -> Case:
-    def build(seed: int) -> Model:
-        return tiny(family, seed)
-
-    return Case(build, batch_of(family), real_units)
-
-
-@pytest.mark.parametrize("law", LAWS, ids=law_name)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_family_obeys(family: str, law: Law) -> None:
-    law(case(family))
+def test_the_model_laws_hold_for_every_family(family: str) -> None:
+    report = check_model(lambda seed: tiny(family, seed), batch_of(family))
+    assert report, str(report)
 
 
-@pytest.mark.parametrize("law", TEXT_LAWS, ids=law_name)
-@pytest.mark.parametrize("family", TEXT_FAMILIES)
-def test_every_text_family_obeys(family: str, law: Law) -> None:
-    law(case(family))
+def real_units(batch: Batch) -> Tensor:
+    return batch.mask[:, None, None, None]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -311,8 +313,8 @@ def test_wrong_inputs_are_named() -> None:
 def test_a_text_fills_all_positions_but_not_one_more(family: str) -> None:
     plan = replace(TinyTransformer(family), max_positions=7)
     model = plan.build(MulticlassClassification(2), None, Generator().manual_seed(1))
-    assert model(padded(texts(), 3)).logits.shape == (3, 2), "padding beyond the positions does no harm"
-    long = replace(padded(texts(), 1), mask=torch.ones(3, 8, dtype=torch.bool))
+    assert model(pad_batch(texts(), 3)).logits.shape == (3, 2), "padding beyond the positions does no harm"
+    long = replace(pad_batch(texts(), 1), mask=torch.ones(3, 8, dtype=torch.bool))
     with pytest.raises(UserError, match=r"a text has 8 tokens, but .* at most 7"):
         model(long)
 

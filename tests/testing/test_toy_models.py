@@ -9,10 +9,9 @@ import torch
 from torch import Generator
 
 from heedful.tasks import BinaryClassification
-from heedful.testing.checks import check_corpus
+from heedful.testing.checks import check_corpus, check_model
 from heedful.testing.toy_models import SHORTCUT_WORDS, DominantWord, PlantedHeads, Shortcut
-from heedful.types import Example, UserError
-from tests.model_laws import LAWS, TEXT_LAWS, Case, Law, law_name, real_units
+from heedful.types import Example, Model, UserError
 from tests.networks import texts
 from tests.tiny import Sentences
 
@@ -63,24 +62,13 @@ def test_the_dominant_word_decides_and_is_the_only_evidence(tmp_path: Path) -> N
         DominantWord(vocab_size=4, length=5)
 
 
-PLANTED = Case(
-    lambda seed: (
-        PlantedHeads(2, 2)
-        .build(
-            BinaryClassification(),
-            torch.randn(50, 8, generator=Generator().manual_seed(seed)),
-            Generator().manual_seed(seed),
-        )
-        .double()
-    ),
-    texts(),
-    real_units,
-)
+def test_the_model_laws_hold_for_planted_heads() -> None:
+    def build(seed: int) -> Model:
+        table = torch.randn(50, 8, generator=Generator().manual_seed(seed))
+        return PlantedHeads(2, 2).build(BinaryClassification(), table, Generator().manual_seed(seed)).double()
 
-
-@pytest.mark.parametrize("law", [*LAWS, *TEXT_LAWS], ids=law_name)
-def test_planted_heads_obey_the_law(law: Law) -> None:
-    law(PLANTED)
+    report = check_model(build, texts())
+    assert report, str(report)
 
 
 def test_only_the_planted_head_changes_the_output() -> None:
