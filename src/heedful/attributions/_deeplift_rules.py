@@ -56,9 +56,8 @@ def smooth_secant(curve: ScalarFunction, values: Tensor) -> Tensor:
     moved = difference_from_reference(values)
     near = moved.abs() <= torch.finfo(values.dtype).eps ** (1 / 3)
     secant = difference_from_reference(curve(values)) / torch.where(near, 1.0, moved)
-    return repeat_for_both(
-        torch.where(near, _derivative(curve, (values[: len(moved)] + values[len(moved) :]) / 2), secant)
-    )
+    given, reference = input_and_reference(values)
+    return repeat_for_both(torch.where(near, _derivative(curve, (given + reference) / 2), secant))
 
 
 def kinked_secant(curve: ScalarFunction, values: Tensor) -> Tensor:
@@ -90,37 +89,19 @@ def _exp_secant(curve: ScalarFunction, values: Tensor) -> Tensor:
     return repeat_for_both(logarithmic_mean(*input_and_reference(values), curve(values)))
 
 
-def _log_secant(curve: ScalarFunction, values: Tensor) -> Tensor:
-    given, reference = input_and_reference(values)
-    growth = (given - reference) / reference
-    return repeat_for_both(
-        torch.where(growth == 0, 1.0, growth.log1p() / torch.where(growth == 0, 1.0, growth)) / reference
-    )
+def _closed_form(secant: Callable[[Tensor, Tensor], Tensor]) -> Secant:
+    """A secant computed from the input and the reference rows of the argument."""
+    return lambda curve, values: repeat_for_both(secant(*input_and_reference(values)))
 
 
-def _reciprocal_secant(curve: ScalarFunction, values: Tensor) -> Tensor:
-    given, reference = input_and_reference(values)
-    return repeat_for_both(-1 / (given * reference))
+def _log_secant(x1: Tensor, x0: Tensor) -> Tensor:
+    growth = (x1 - x0) / x0
+    return torch.where(growth == 0, 1.0, growth.log1p() / torch.where(growth == 0, 1.0, growth)) / x0
 
 
-def _sqrt_secant(curve: ScalarFunction, values: Tensor) -> Tensor:
-    given, reference = input_and_reference(values.sqrt())
-    return repeat_for_both(1 / (given + reference))
-
-
-def _rsqrt_secant(curve: ScalarFunction, values: Tensor) -> Tensor:
-    given, reference = input_and_reference(values.sqrt())
-    return repeat_for_both(-1 / (given * reference * (given + reference)))
-
-
-def _square_secant(curve: ScalarFunction, values: Tensor) -> Tensor:
-    given, reference = input_and_reference(values)
-    return repeat_for_both(given + reference)
-
-
-def _cube_secant(curve: ScalarFunction, values: Tensor) -> Tensor:
-    given, reference = input_and_reference(values)
-    return repeat_for_both(given.square() + given * reference + reference.square())
+def _rsqrt_secant(x1: Tensor, x0: Tensor) -> Tensor:
+    root1, root0 = x1.sqrt(), x0.sqrt()
+    return -1 / (root1 * root0 * (root1 + root0))
 
 
 SMOOTH_FUNCTIONS = ("tanh", "sigmoid", "gelu", "silu", "mish", "softplus", "log_sigmoid", "erf", "sin", "cos")
@@ -129,18 +110,18 @@ PIECEWISE_FUNCTIONS = (
 )  # fmt: skip
 CLOSED_FORM_SECANTS: Mapping[str, Secant] = {
     "exp": _exp_secant,
-    "log": _log_secant,
-    "reciprocal": _reciprocal_secant,
-    "sqrt": _sqrt_secant,
-    "rsqrt": _rsqrt_secant,
-    "square": _square_secant,
+    "log": _closed_form(_log_secant),
+    "reciprocal": _closed_form(lambda x1, x0: -1 / (x1 * x0)),
+    "sqrt": _closed_form(lambda x1, x0: 1 / (x1.sqrt() + x0.sqrt())),
+    "rsqrt": _closed_form(_rsqrt_secant),
+    "square": _closed_form(lambda x1, x0: x1 + x0),
 }
 POWER_SECANTS: Mapping[float, Secant] = {
-    2.0: _square_secant,
-    3.0: _cube_secant,
-    0.5: _sqrt_secant,
-    -0.5: _rsqrt_secant,
-    -1.0: _reciprocal_secant,
+    2.0: CLOSED_FORM_SECANTS["square"],
+    3.0: _closed_form(lambda x1, x0: x1.square() + x1 * x0 + x0.square()),
+    0.5: CLOSED_FORM_SECANTS["sqrt"],
+    -0.5: CLOSED_FORM_SECANTS["rsqrt"],
+    -1.0: CLOSED_FORM_SECANTS["reciprocal"],
 }
 
 
@@ -175,9 +156,9 @@ class _SecantMode(TorchFunctionMode):
         options = dict(kwargs or {})
         if torch.is_grad_enabled():
             rule = RULES.get(str(getattr(func, "__name__", "")).strip("_"))
-            found = None if rule is None else rule(self, func, args, options)
-            if found is not None:
-                return cast(Tensor, args[0]).copy_(cast(Tensor, found)) if _is_in_place(func) else found
+            result = None if rule is None else rule(self, func, args, options)
+            if result is not None:
+                return cast(Tensor, args[0]).copy_(cast(Tensor, result)) if _is_in_place(func) else result
         return func(*args, **options)
 
 
@@ -367,7 +348,7 @@ def _lstm_rule(mode: _SecantMode, func: Function, args: Arguments, options: dict
         return None
     states, cell = cast("tuple[Tensor, Tensor]", tuple(cast("Sequence[Tensor]", args[1])))
     hidden, cell = states[0], cell[0]
-    found = []
+    outputs = []
     with mode:
         inputs, weight, bias = _project_inputs(args)
         for step in inputs.unbind(1):
@@ -375,8 +356,8 @@ def _lstm_rule(mode: _SecantMode, func: Function, args: Arguments, options: dict
             enter, forget, new, leave = gates.chunk(4, -1)
             cell = forget.sigmoid() * cell + enter.sigmoid() * new.tanh()
             hidden = leave.sigmoid() * cell.tanh()
-            found.append(hidden)
-        return torch.stack(found, 1), hidden.unsqueeze(0), cell.unsqueeze(0)
+            outputs.append(hidden)
+        return torch.stack(outputs, 1), hidden.unsqueeze(0), cell.unsqueeze(0)
 
 
 def _gru_rule(mode: _SecantMode, func: Function, args: Arguments, options: dict[str, object]) -> object:
@@ -384,7 +365,7 @@ def _gru_rule(mode: _SecantMode, func: Function, args: Arguments, options: dict[
     if not _is_single_layer(args):
         return None
     hidden = cast(Tensor, args[1])[0]
-    found = []
+    outputs = []
     with mode:
         inputs, weight, bias = _project_inputs(args)
         for step in inputs.unbind(1):
@@ -392,8 +373,8 @@ def _gru_rule(mode: _SecantMode, func: Function, args: Arguments, options: dict[
             (reset, keep, new), (old_reset, old_keep, old_new) = step.chunk(3, -1), own.chunk(3, -1)
             new = torch.tanh(new + (reset + old_reset).sigmoid() * old_new)
             hidden = new + (keep + old_keep).sigmoid() * (hidden - new)
-            found.append(hidden)
-        return torch.stack(found, 1), hidden.unsqueeze(0)
+            outputs.append(hidden)
+        return torch.stack(outputs, 1), hidden.unsqueeze(0)
 
 
 def _is_single_layer(args: Arguments) -> bool:

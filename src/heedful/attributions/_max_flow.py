@@ -84,20 +84,20 @@ def max_flows(layers: FloatArray, source: FloatArray, sinks: Sequence[int] | NDA
     tolerance = layers.shape[0] * layers.shape[1] / CAPACITY_SCALE
     bounds = cut_bounds(layers, source)[sinks]
     graph = _FlowGraph.build(layers, source)
-    found, shortcut = np.empty(len(bounds)), np.zeros(len(bounds), dtype=bool)
+    flows, shortcut = np.empty(len(bounds)), np.zeros(len(bounds), dtype=bool)
     thinnest = 0
-    for place, (sink, bound) in enumerate(zip(sinks, bounds, strict=True)):
+    for number, (sink, bound) in enumerate(zip(sinks, bounds, strict=True)):
         for thinness in range(thinnest, len(graph.thin)):
-            found[place] = graph.thin_flow(int(sink), thinness)
-            if found[place] >= bound - tolerance:
+            flows[number] = graph.thin_flow(int(sink), thinness)
+            if flows[number] >= bound - tolerance:
                 # What was enough for one sink is probably enough for the next.
-                thinnest, shortcut[place] = thinness, True
+                thinnest, shortcut[number] = thinness, True
                 break
         else:
-            found[place] = graph.whole_flow(int(sink))
-    certified = found >= bounds - tolerance
+            flows[number] = graph.whole_flow(int(sink))
+    certified = flows >= bounds - tolerance
     # Integer capacities lose up to the tolerance, a known cut only the last digits of its sum; rounding keeps ties.
-    values = np.where(certified, bounds, found).round(DECIMALS)
+    values = np.where(certified, bounds, flows).round(DECIMALS)
     return MaxFlows(values, bounds, certified, shortcut, tolerance)
 
 
@@ -112,11 +112,11 @@ def cut_bounds(layers: FloatArray, source: FloatArray) -> FloatArray:
     others = into - np.diagonal(layers, axis1=1, axis2=2)
     below = np.concatenate((np.zeros_like(others[:1]), np.cumsum(others, 0)))[:-1]
     top = np.minimum(source[:, None], layers[-1]).sum(0) + below[-1]
-    found = [np.full(len(source), source.sum()), *(below[:-1] + into[:-1]), top]
+    cuts = [np.full(len(source), source.sum()), *(below[:-1] + into[:-1]), top]
     (entries,) = np.nonzero(source)
     if len(entries) == 1:
-        found += _column_cuts(layers, below, int(entries[0]))
-    cheapest: FloatArray = np.stack(found).min(0)
+        cuts += _column_cuts(layers, below, int(entries[0]))
+    cheapest: FloatArray = np.stack(cuts).min(0)
     return cheapest
 
 
@@ -124,12 +124,12 @@ def _column_cuts(layers: FloatArray, below: FloatArray, first: int) -> list[Floa
     """Cuts that separate the column of a single source from the other tokens, one per turning layer."""
     leaving = layers[:, first].sum(-1) - layers[:, first, first]
     above = np.append(np.cumsum(leaving[::-1])[::-1], [0.0])
-    found = []
+    cuts = []
     for layer in range(len(layers) - 1):
         passing = np.minimum(layers[layer + 1, first, :, None], layers[layer])
         passing[first] = layers[layer, first]
-        found.append(above[layer + 2] + passing.sum(0) + below[layer])
-    return found
+        cuts.append(above[layer + 2] + passing.sum(0) + below[layer])
+    return cuts
 
 
 @dataclass(frozen=True)

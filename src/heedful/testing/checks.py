@@ -73,10 +73,10 @@ class CheckReport:
 def _run_law(law: str, evidence: str, check: Callable[..., Iterable[str]], *arguments: object) -> CheckResult:
     """The result of a law whose check lists problems; an exception is a problem."""
     try:
-        found = list(check(*arguments))
+        problems = list(check(*arguments))
     except Exception as error:  # noqa: BLE001 - the code under check may raise anything
-        found = [_first_line(error)]
-    return CheckResult(law, not found, "; ".join(found) or evidence)
+        problems = [_first_line(error)]
+    return CheckResult(law, not problems, "; ".join(problems) or evidence)
 
 
 def _first_line(error: Exception) -> str:
@@ -153,9 +153,9 @@ def _check_runs(method: Method, cases: Mapping[str, _Case]) -> tuple[CheckResult
     usable, refused, broken = [], [], []
     for name, case in cases.items():
         try:
-            found: object = method(case.model, case.batch, case.target)
-            if not isinstance(found, Attribution):
-                raise TypeError(f"returned {type(found).__name__}, not an Attribution")
+            attribution: object = method(case.model, case.batch, case.target)
+            if not isinstance(attribution, Attribution):
+                raise TypeError(f"returned {type(attribution).__name__}, not an Attribution")
             usable.append(name)
         except UserError as error:
             refused.append(f"refuses {name} ({error})")
@@ -382,7 +382,7 @@ def check_model(build: Build, batch: Batch, support: Callable[[Batch], Tensor] |
 
 
 def pad_batch(batch: Batch, columns: int, token_id: int | None = None) -> Batch:
-    """The batch with more columns of padding; `token_id` stands on all padding instead of the pad token."""
+    """The batch with more columns of padding; `token_id` replaces the pad token on all padding."""
 
     def wider(tensor: Tensor, value: int) -> Tensor:
         return nn.functional.pad(tensor, (0, columns), value=value)

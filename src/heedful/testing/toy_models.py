@@ -81,8 +81,8 @@ class PlantedHeadsModel(Model):
         shares = self._split_heads(states)
         queries = shares @ self.queries[layer] + self.query_bias[layer].unsqueeze(1)
         keys = shares @ self.keys[layer]
-        found: Tensor = queries @ keys.transpose(2, 3) * keys.shape[-1] ** -0.5
-        return found.masked_fill(~(mask[:, None, None, :] & mask[:, None, :, None]), 0.0)
+        products: Tensor = queries @ keys.transpose(2, 3) * keys.shape[-1] ** -0.5
+        return products.masked_fill(~(mask[:, None, None, :] & mask[:, None, :, None]), 0.0)
 
     def _weights(self, scores: Tensor, mask: Tensor) -> Tensor:
         attended = scores.masked_fill(~mask[:, None, None, :], torch.finfo(scores.dtype).min).softmax(-1)
