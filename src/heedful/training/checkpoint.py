@@ -63,7 +63,7 @@ class Checkpoint(ModelRecipe):
 
     def load_model(self, workspace: Workspace) -> LoadedModel:
         """The checkpoint's model; evaluates it first where its artefact is missing."""
-        state = workspace.get(self).notes["batcher"]
+        state = workspace.get(self).notes["tokenizer"]
         assert isinstance(state, Mapping)
         splits = self.corpus.read(workspace.data_dir)
         model, _ = build_model(self.architecture, splits.task, (), None, workspace, Generator().manual_seed(0))

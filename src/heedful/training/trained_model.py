@@ -89,7 +89,7 @@ class TrainedModel(ModelRecipe):
         """The trained model; trains it first where its artefact is missing."""
         artefact = workspace.get(self)
         splits = self.corpus.read(workspace.data_dir)
-        state, width = artefact.notes["batcher"], artefact.notes["width"]
+        state, width = artefact.notes["tokenizer"], artefact.notes["width"]
         assert isinstance(state, Mapping)
         tokenizer = self.tokenization.restore(state)
         table = torch.zeros(len(tokenizer.vocabulary), width) if isinstance(width, int) else None
@@ -135,7 +135,7 @@ class PreparedCorpus:
         """What the report says about this model and its data."""
         return {
             "about": dict(self.recipe.about),
-            "batcher": to_json(self.tokenizer.state()),
+            "tokenizer": to_json(self.tokenizer.state()),
             "classes": list(self.splits.class_names),
             "scores": to_json(scores),
             "sizes": to_json({split: self._class_counts(split) for split in SPLITS}),
