@@ -1,4 +1,4 @@
-"""One torch thread for every test process: two workers with two threads each would fight over two cores."""
+"""One torch thread per test process: two workers with two threads each are slower on two cores."""
 
 from __future__ import annotations
 
