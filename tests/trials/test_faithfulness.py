@@ -14,8 +14,9 @@ from scipy import stats
 from sklearn.metrics import auc
 from torch import Generator, Tensor
 
-from heedful.attributions.attention import RawAttention
-from heedful.attributions.controls import Random
+from heedful import catalogue
+from heedful.attributions.attention import AttentionXGradient, KobayashiNorm, RawAttention, Relevance, ValueNorm
+from heedful.attributions.controls import Random, RandomizedModel, randomize_weights
 from heedful.attributions.perturbation import LeaveOneOut, leave_one_out_logits
 from heedful.figures import Bars, Lines
 from heedful.measures.erasure import (
@@ -26,11 +27,24 @@ from heedful.measures.erasure import (
 from heedful.models.attentive import Additive, Attentive
 from heedful.models.bag_of_words import LinearBagOfWords, random_texts
 from heedful.models.encoders import BiLSTM
+from heedful.models.transformer import TinyTransformer
 from heedful.store.workspace import Workspace
 from heedful.tasks import BinaryClassification, Regression
 from heedful.training.attribution_tables import AttributionTable
-from heedful.trials.faithfulness import ErasureEvaluator, Faithfulness, FaithfulnessMetric, NoisyModel, signed_methods
-from heedful.types import Attribution, Batch, Model, UserError
+from heedful.trials._trial import Statistic, Verdict, excess_metric, find_statistic, select_statistics, value_of
+from heedful.trials.faithfulness import (
+    ErasureEvaluator,
+    Faithfulness,
+    FaithfulnessMetric,
+    NoisyModel,
+    NoisyTransformer,
+    add_embedding_noise,
+    scores_under_noise,
+    signed_methods,
+)
+from heedful.types import Attribution, Batch, Method, Model, UserError
+from tests.attention_laws import subject as model_and_batch
+from tests.attention_laws import targets
 from tests.networks import batch_of, tiny
 from tests.tiny import subject
 
@@ -226,52 +240,60 @@ def test_rows_are_what_the_measures_say_of_the_stored_scores(table: pd.DataFrame
             assert rows.loc[uid, name] == pytest.approx(found.item(), abs=1e-6)
 
 
+def excess(summary: pd.DataFrame, measure: str, method: str) -> Statistic:
+    found = find_statistic(summary, excess_metric(measure), method)
+    assert found is not None
+    return found
+
+
 def test_excess_is_the_mean_gain_over_random_and_its_interval_that_of_resampled_instances(table: pd.DataFrame) -> None:
-    summary = Faithfulness.flat_summary(table)
+    summary = Faithfulness.summary(table)
     wide = table.pivot(index="uid", columns="method", values="aopc_sufficiency")
     gain = wide["random"] - wide["attention"]
-    assert summary["aopc_sufficiency.attention"] == pytest.approx(wide["attention"].mean())
-    assert summary["excess.aopc_sufficiency.attention"] == pytest.approx(gain.mean())
+    assert value_of(summary, "aopc_sufficiency", "attention") == pytest.approx(wide["attention"].mean())
+    found = excess(summary, "aopc_sufficiency", "attention")
+    assert found.value == pytest.approx(gain.mean())
     drawn = stats.bootstrap((gain.to_numpy(),), np.mean, n_resamples=4000, method="percentile", rng=0)
-    bounds = (summary["low.aopc_sufficiency.attention"], summary["high.aopc_sufficiency.attention"])
-    assert bounds == pytest.approx(tuple(drawn.confidence_interval), abs=0.15 * gain.std())
-    assert "excess.aopc_sufficiency.random" not in summary
-    assert "excess.sensitivity.attention" not in summary
-    assert summary["sensitivity.random"] == 0.0
-    assert 0 < summary["sensitivity.attention"] < 0.2
+    assert (found.low, found.high) == pytest.approx(tuple(drawn.confidence_interval), abs=0.15 * gain.std())
+    assert found.n == 30
+    assert find_statistic(summary, excess_metric("aopc_sufficiency"), "random") is None
+    assert find_statistic(summary, excess_metric("sensitivity"), "attention") is None
+    assert value_of(summary, "sensitivity", "random") == 0.0
+    assert 0 < value_of(summary, "sensitivity", "attention") < 0.2
 
 
 def test_what_the_model_needs_beats_random_and_its_reverse_is_worse(table: pd.DataFrame) -> None:
-    summary = Faithfulness.flat_summary(table)
+    summary = Faithfulness.summary(table)
     for name, measure in FAITHFULNESS_MEASURES.items():
         if measure.has_random_control:
-            assert summary[f"low.{name}.leave-one-out(logit)"] > 0
-            assert summary[f"high.{name}.opposite"] < 0
-    told = Faithfulness.flat_interpretation(summary)
-    assert "Leave-one-out(logit) beats random scores on all 7 measures." in told
-    assert (
-        "Opposite beats random scores on none of 7 measures, and is worse than them on aopc comprehensiveness" in told
-    )
+            assert excess(summary, name, "leave-one-out(logit)").low > 0
+            assert excess(summary, name, "opposite").high < 0
+    verdicts = {each.method: each.verdict for each in Faithfulness.findings(summary)}
+    assert verdicts.keys() == {"attention", "leave-one-out(logit)", "opposite"}
+    assert verdicts["leave-one-out(logit)"] is Verdict.SUPPORTED
+    assert verdicts["opposite"] is Verdict.NOT_SUPPORTED
+    assert "on 7 of 7 measures" in Faithfulness.interpretation(summary)
 
 
-def test_undefined_numbers_are_counted_and_left_out_of_means(table: pd.DataFrame) -> None:
+def test_undefined_numbers_are_left_out_of_means_and_counts(table: pd.DataFrame) -> None:
     holed = table.copy()
-    first = holed["uid"] == "test-0"
-    holed.loc[first & (holed["method"] == "attention"), "monotonicity"] = NAN
-    summary = Faithfulness.flat_summary(holed)
+    first = (holed["uid"] == "test-0") & (holed["method"] == "attention")
+    holed.loc[first, "monotonicity"] = NAN
+    summary = Faithfulness.summary(holed)
     rows = holed[(holed["method"] == "attention") & ~first]
-    assert summary["undefined.monotonicity.attention"] == Faithfulness.flat_summary(table)[
-        "undefined.monotonicity.attention"
-    ] + (1.0 if math.isfinite(table.loc[first & (table["method"] == "attention"), "monotonicity"].item()) else 0.0)
-    assert summary["monotonicity.attention"] == pytest.approx(rows["monotonicity"].mean())
+    defined = int(math.isfinite(table.loc[first, "monotonicity"].item()))
+    before = excess(Faithfulness.summary(table), "monotonicity", "attention")
+    assert excess(summary, "monotonicity", "attention").n == before.n - defined
+    assert value_of(summary, "monotonicity", "attention") == pytest.approx(rows["monotonicity"].mean())
 
 
-def test_few_texts_give_no_interval_and_that_is_said(table: pd.DataFrame) -> None:
+def test_few_texts_give_no_interval_and_no_verdict(table: pd.DataFrame) -> None:
     few = table[table["uid"].isin([f"test-{number}" for number in range(9)])]
-    summary = Faithfulness.flat_summary(few)
-    assert math.isnan(summary["low.deletion_auc.attention"])
-    assert math.isfinite(summary["excess.deletion_auc.attention"])
-    assert "no interval" in Faithfulness.flat_interpretation(summary)
+    summary = Faithfulness.summary(few)
+    found = excess(summary, "deletion_auc", "attention")
+    assert math.isnan(found.low)
+    assert math.isfinite(found.value)
+    assert {each.verdict for each in Faithfulness.findings(summary)} == {Verdict.UNDECIDED}
 
 
 def test_figures_show_curves_from_the_whole_text_and_gains_with_their_intervals(table: pd.DataFrame) -> None:
@@ -279,27 +301,28 @@ def test_figures_show_curves_from_the_whole_text_and_gains_with_their_intervals(
     assert isinstance(deletion, Lines)
     assert isinstance(insertion, Lines)
     names = [values.name for _, values in deletion.curves]
-    assert names == ["attention", "leave-one-out(logit)", "opposite", "random (null)"]
+    assert names == ["attention", "leave-one-out(logit)", "opposite", "random (control)"]
     # All curves begin with the whole text and end with none of it.
     assert len({round(values.values[0], 9) for _, values in deletion.curves}) == 1
     assert len({round(values.values[-1], 9) for _, values in deletion.curves}) == 1
     assert deletion.curves[0][1].values[0] == pytest.approx(insertion.curves[0][1].values[-1])
-    summary = Faithfulness.flat_summary(table)
+    summary = Faithfulness.summary(table)
     assert isinstance(bars[0], Bars)
     assert bars[0].labels == ("attention", "leave-one-out(logit)", "opposite")
-    assert bars[0].series[0].values[1] == summary["excess.aopc_comprehensiveness.leave-one-out(logit)"]
-    width = summary["high.aopc_comprehensiveness.opposite"] - summary["low.aopc_comprehensiveness.opposite"]
-    assert bars[0].errors[0].values[2] == pytest.approx(width / 2)
+    assert bars[0].series[0].values[1] == excess(summary, "aopc_comprehensiveness", "leave-one-out(logit)").value
+    interval = excess(summary, "aopc_comprehensiveness", "opposite")
+    assert bars[0].errors[0].values[2] == pytest.approx((interval.high - interval.low) / 2)
 
 
 def test_a_random_method_is_not_its_own_opponent_and_other_seeds_are(workspace: Workspace) -> None:
     trial = Faithfulness(SUBJECT, (Random(), Random(1)), steps=4, samples=2)
     found = workspace.get(trial)
     assert found.table["method"].drop_duplicates().tolist() == ["random(seed-1)", "random"]
-    summary = trial.flat_summary(found.table)
-    assert summary["low.aopc_comprehensiveness.random(seed-1)"] < 0 < summary["high.deletion_auc.random(seed-1)"]
+    summary = trial.summary(found.table)
+    assert excess(summary, "aopc_comprehensiveness", "random(seed-1)").low < 0
+    assert excess(summary, "deletion_auc", "random(seed-1)").high > 0
     alone = workspace.get(Faithfulness(SUBJECT, (Random(),), steps=4, samples=2)).table
-    assert "only random scores" in Faithfulness.flat_interpretation(Faithfulness.flat_summary(alone))
+    assert Faithfulness.findings(Faithfulness.summary(alone)) == ()
 
 
 @dataclass(frozen=True)
@@ -320,7 +343,7 @@ def test_a_score_that_is_no_finite_number_is_refused_with_the_name_of_its_method
     value: float, workspace: Workspace
 ) -> None:
     trial = Faithfulness(SUBJECT, (RawAttention(), Odd(value)), steps=2, samples=2)
-    with pytest.raises(UserError, match=r"^odd.* gave scores of 'test-3' that are no finite numbers \(1 of them"):
+    with pytest.raises(UserError, match=r"^odd.* gave 1 scores of 'test-3' that are not finite"):
         workspace.get(trial)
 
 
@@ -337,22 +360,16 @@ def test_other_ways_to_take_units_away_give_other_numbers_for_the_same_texts(
     assert not np.allclose(both["aopc_comprehensiveness"], both["aopc_comprehensiveness_deleted"])
 
 
-def test_scores_without_signs_are_named_and_the_signed_form_of_leaving_one_out_is_not(
+def test_methods_without_signs_are_named_and_the_signed_form_of_leaving_one_out_is_not(
     table: pd.DataFrame, workspace: Workspace
 ) -> None:
-    summary = Faithfulness.flat_summary(table)
-    assert [name for name in summary if name.startswith("unsigned.")] == ["unsigned.attention"]
-    assert Faithfulness.flat_interpretation(summary).endswith(
-        "Without signs are the scores of attention: what speaks against the prediction may go first there."
-    )
-    before = Faithfulness.flat_summary(table.drop(columns="unsigned"))
-    assert "Without signs" not in Faithfulness.flat_interpretation(before)
+    def unsigned(rows: pd.DataFrame) -> list[str]:
+        return [each.method for each in select_statistics(Faithfulness.summary(rows), "unsigned")]
+
+    assert unsigned(table) == ["attention"]
     trial = Faithfulness(SUBJECT, (RawAttention(), LeaveOneOut()), steps=4, samples=2)
-    assert "of attention, leave-one-out: what" in Faithfulness.flat_interpretation(
-        trial.flat_summary(workspace.get(trial).table)
-    )
-    sizes = workspace.get(replace(trial, absolute=True)).table
-    assert "Without signs" not in Faithfulness.flat_interpretation(Faithfulness.flat_summary(sizes))
+    assert unsigned(workspace.get(trial).table) == ["attention", "leave-one-out"]
+    assert unsigned(workspace.get(replace(trial, absolute=True)).table) == []
 
 
 def test_methods_in_their_form_with_signs_put_what_speaks_against_the_prediction_last(workspace: Workspace) -> None:
@@ -389,9 +406,52 @@ def test_mistakes_are_told_in_plain_words(tmp_path: Path) -> None:
         Faithfulness(SUBJECT, METHODS, baseline="hide")  # type: ignore[arg-type]
     with pytest.raises(UserError, match="twice"):
         Faithfulness(SUBJECT, (RawAttention(), RawAttention()))
-    with pytest.raises(UserError, match="a method at least"):
+    with pytest.raises(UserError, match="at least one method"):
         Faithfulness(SUBJECT, ())
     with pytest.raises(UserError, match="at least one step"):
         Faithfulness(SUBJECT, METHODS, steps=0)
-    with pytest.raises(UserError, match="MASK"):
+    with pytest.raises(UserError, match="mask token"):
         Workspace(tmp_path).get(Faithfulness(subject(count=8, epochs=2), (RawAttention(),), baseline="mask"))
+
+
+LAYERED: tuple[Method, ...] = (Relevance(), AttentionXGradient(), ValueNorm(), KobayashiNorm())
+
+
+@pytest.mark.parametrize("method", [name for name in catalogue.METHODS if name != "randomised"])
+@pytest.mark.parametrize("name", ["SingleInput", "bert", "vit"])
+def test_a_model_shaken_by_nothing_is_explained_as_the_model_itself(name: str, method: str) -> None:
+    model, batch = model_and_batch(name)
+    explain = catalogue.METHODS[method]()
+    expected = explain(model, batch, targets(batch)).scores.double()
+    found = explain(add_embedding_noise(model, seed=5, radius=0.0), batch, targets(batch)).scores.double()
+    assert torch.allclose(found, expected, rtol=0, atol=1e-9)
+
+
+def test_the_model_with_redrawn_weights_is_shaken_not_drawn_again() -> None:
+    model, batch = model_and_batch("bert")
+    found = scores_under_noise(RandomizedModel(RawAttention(), seed=3), model, batch, targets(batch), (1, 2))
+    expected = scores_under_noise(RawAttention(), randomize_weights(model, 3), batch, targets(batch), (1, 2))
+    assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("name", ["bert", "vit"])
+def test_what_layers_carry_is_what_they_carry_under_the_noise(name: str) -> None:
+    model, batch = model_and_batch(name)
+    moved = add_embedding_noise(model, seed=5)
+    assert isinstance(moved, NoisyTransformer)
+    trace, carried = moved(batch), moved.read_values(batch)
+    assert torch.allclose(carried.logits, trace.logits, atol=1e-9)
+    real = batch.mask[:, None, None, :, None] & batch.mask[:, None, None, None]
+    assert torch.allclose(torch.stack(carried.attention, 1) * real, trace.attention * real, atol=1e-9)
+    assert not torch.allclose(carried.logits, model(batch).logits, atol=1e-6)
+
+
+def test_methods_that_read_layers_are_shaken_by_the_trial(tmp_path: Path) -> None:
+    plain = subject(count=12, epochs=2)
+    layered = replace(plain, architecture=TinyTransformer("bert", vocab_size=40), embeddings=None)
+    trial = Faithfulness(layered, LAYERED, limit=4, steps=2, samples=2, sensitivity_samples=1)
+    found = Workspace(tmp_path).get(trial).table
+    moved = found[~found["null"]].groupby("method")["sensitivity"].max()
+    assert len(moved) == len(LAYERED)
+    assert np.isfinite(moved).all()
+    assert (moved > 0).all()

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from heedful import catalogue
@@ -24,7 +25,7 @@ from heedful.training.attention_sources import FromModel
 from heedful.training.student import Student
 from heedful.training.teacher import AttentionExplanation, NoExplanation, StudentData, TeacherExplanation
 from heedful.training.trainer import Adam, EpochSelection, Training
-from heedful.trials._trial import Trial
+from heedful.trials._trial import Statistic, Trial, Verdict, combine_seeds, excess_metric, summary_frame
 from heedful.trials.adversarial_attention import AdversarialAttention
 from heedful.trials.adversarial_training import AdversarialTradeoff, AtteFa
 from heedful.trials.agreement import Agreement
@@ -130,3 +131,19 @@ def test_equal_recipes_give_equal_numbers_at_any_batch_size(name: str, workspace
         for place in (workspace, Workspace(tmp_path, batch_size=7))
     ]
     assert summaries[0] == pytest.approx(summaries[1], abs=1e-3, nan_ok=True)
+
+
+def test_a_verdict_over_seeds_rests_on_the_outermost_bounds() -> None:
+    def seed(low: float, high: float) -> pd.DataFrame:
+        middle = (low + high) / 2
+        return summary_frame([Statistic(excess_metric("deletion_auc"), "lime", "", middle, low, high, 20)])
+
+    def verdict(*seeds: pd.DataFrame) -> Verdict:
+        (finding,) = Faithfulness.findings(combine_seeds(seeds))
+        return finding.verdict
+
+    # One seed far above zero does not outweigh two that are not.
+    assert verdict(seed(0.5, 0.6), seed(-0.1, 0.1), seed(-0.1, 0.1)) is Verdict.NOT_SUPPORTED
+    assert verdict(seed(0.5, 0.6), seed(0.1, 0.2)) is Verdict.SUPPORTED
+    together = combine_seeds([seed(0.5, 0.6), seed(-0.1, 0.1)])
+    assert together[["value", "low", "high", "seeds"]].iloc[0].tolist() == pytest.approx([0.275, -0.1, 0.6, 2])

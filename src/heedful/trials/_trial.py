@@ -9,9 +9,14 @@ from dataclasses import dataclass, fields
 from enum import Enum
 from typing import ClassVar
 
+import numpy as np
 import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Generator
 
 from heedful.figures import Axis, Figure, Series, Violin
+from heedful.measures.bootstrap import bootstrap_interval
 from heedful.store.recipe import Artefact, Json, Recipe
 from heedful.store.workspace import Workspace
 from heedful.training.trainer import inference_batches
@@ -117,6 +122,21 @@ def attention_violins(title: str, axis: Axis, table: pd.DataFrame, column: str) 
         for place in range(len(ATTENTION_BINS))
     )
     return Violin(title, axis, Axis("maximum attention"), attention_bin_labels(), groups)
+
+
+def paired_excess(
+    values: NDArray[np.float64], control: NDArray[np.float64], seed: int
+) -> tuple[float, float, float, int]:
+    """Mean of values - control over the texts where both are defined, its 95 % interval, and the number of texts.
+
+    The interval is from bootstrap resamples of the texts; NaN for fewer than `MIN_TEXTS`.
+    """
+    differences = torch.from_numpy(values) - torch.from_numpy(control)
+    differences = differences[differences.isfinite()]
+    if len(differences) < MIN_TEXTS:
+        return float(differences.mean()), math.nan, math.nan, len(differences)
+    interval = bootstrap_interval(differences, generator=Generator().manual_seed(seed))
+    return interval.estimate, interval.low, interval.high, len(differences)
 
 
 def rows_by_batch(
