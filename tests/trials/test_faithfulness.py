@@ -43,9 +43,9 @@ from heedful.trials.faithfulness import (
     signed_methods,
 )
 from heedful.types import Attribution, Batch, Method, Model, UserError
-from tests.attention_laws import subject as model_and_batch
-from tests.attention_laws import targets
 from tests.networks import batch_of, tiny
+from tests.small_models import subject as model_and_batch
+from tests.small_models import targets
 from tests.tiny import subject
 
 NAN = math.nan

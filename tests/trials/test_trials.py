@@ -143,7 +143,7 @@ def test_a_verdict_over_seeds_rests_on_the_outermost_bounds() -> None:
         return finding.verdict
 
     # One seed far above zero does not outweigh two that are not.
-    assert verdict(seed(0.5, 0.6), seed(-0.1, 0.1), seed(-0.1, 0.1)) is Verdict.NOT_SUPPORTED
+    assert verdict(seed(0.5, 0.6), seed(-0.1, 0.1), seed(-0.1, 0.1)) is Verdict.UNDECIDED
     assert verdict(seed(0.5, 0.6), seed(0.1, 0.2)) is Verdict.SUPPORTED
     together = combine_seeds([seed(0.5, 0.6), seed(-0.1, 0.1)])
     assert together[["value", "low", "high", "seeds"]].iloc[0].tolist() == pytest.approx([0.275, -0.1, 0.6, 2])

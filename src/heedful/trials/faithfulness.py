@@ -218,7 +218,7 @@ class Faithfulness(Trial):
 
     @classmethod
     def findings(cls, summary: pd.DataFrame) -> tuple[Finding, ...]:
-        """For each method: supported if it is better than random on all measures, not supported if on none."""
+        """Supported: better than random on all measures; not supported: worse on some and better on none."""
         measures = [excess_metric(name) for name in FAITHFULNESS_MEASURES]
         excesses = [each for measure in measures for each in select_statistics(summary, measure)]
         findings = []
@@ -229,10 +229,12 @@ class Faithfulness(Trial):
                 findings.append(Finding(Verdict.UNDECIDED, method, evidence, "too few texts for an interval"))
             elif verdicts == {Verdict.SUPPORTED}:
                 findings.append(Finding(Verdict.SUPPORTED, method, evidence))
-            elif Verdict.SUPPORTED not in verdicts:
+            elif Verdict.SUPPORTED not in verdicts and Verdict.NOT_SUPPORTED in verdicts:
                 findings.append(Finding(Verdict.NOT_SUPPORTED, method, evidence))
             else:
-                findings.append(Finding(Verdict.UNDECIDED, method, evidence, "better than random on some measures"))
+                reason = "better than random on some measures only"
+                reason = reason if Verdict.SUPPORTED in verdicts else "not clearly different from random"
+                findings.append(Finding(Verdict.UNDECIDED, method, evidence, reason))
         return tuple(findings)
 
     @classmethod
