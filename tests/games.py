@@ -12,7 +12,7 @@ from heedful.types import Batch, Model, Task, Trace
 class Game(Model):
     """A number: the sum of its words' weights, plus `bond` for each pair of neighbours in one text, plus `bias`.
 
-    A word's vector is its weight, that of the padding symbol `weights[0]`. Neighbours that weigh 0 have no bond.
+    A word's vector is its weight, that of the pad token `weights[0]`. Neighbours that weigh 0 have no bond.
     """
 
     def __init__(self, weights: Tensor, *, bond: float = 0.0, bias: float = 0.0, task: Task | None = None) -> None:
@@ -36,7 +36,7 @@ class Game(Model):
 
 
 def words(*rows: tuple[int, ...], pieces: tuple[int, ...] = ()) -> Batch:
-    """Rows of word ids without special symbols; `pieces` says which word each unit of every row belongs to."""
+    """Rows of word ids without special tokens; `pieces` gives the word of each token of every row."""
     width = max(map(len, rows))
     inputs = torch.tensor([[*row, *[0] * (width - len(row))] for row in rows])
     mask = torch.arange(width) < torch.tensor([[len(row)] for row in rows])

@@ -25,7 +25,7 @@ from tests.tiny import subject
 
 SHORT, LONG = 12, 48
 OURS = str(Path(heedful.__file__).parent)
-"""Not the word alone: libraries may lie in a folder of that name."""
+"""A full path: libraries may be installed in a folder called heedful."""
 
 
 def batch_of(units: int, rows: int = 4) -> Batch:
@@ -43,7 +43,7 @@ def model_of(encoder: Encoder) -> AttentiveModel:
 
 
 def calls(work: Callable[[], object]) -> int:
-    """How many Python functions of ours are entered; those inside of libraries are their own affair."""
+    """The number of calls of our own Python functions; those of libraries do not count."""
     count = 0
 
     def seen(frame: FrameType, event: str, _: object) -> None:
@@ -60,7 +60,7 @@ def calls(work: Callable[[], object]) -> int:
 
 
 def lines(work: Callable[[], object]) -> int:
-    """How many lines of ours are executed."""
+    """The number of our own lines that are executed."""
     count = 0
 
     def seen(frame: FrameType, event: str, _: object) -> object:

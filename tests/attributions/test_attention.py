@@ -361,7 +361,7 @@ def test_grad_sam_is_the_mean_positive_product_over_layers_heads_and_real_rows()
             torch.testing.assert_close(found[row, 1:length], part.mean((0, 1, 2))[1:], rtol=0, atol=1e-12)
 
 
-def test_a_slope_counts_what_later_layers_attend_to() -> None:
+def test_a_gradient_counts_what_later_layers_attend_to() -> None:
     model, batch = tiny("bert"), texts()
     attention = model(batch).attention.detach().requires_grad_()
     total = model(batch, attention=attention).logits.gather(1, targets(batch)[:, None]).sum()
@@ -385,7 +385,7 @@ def test_on_a_linear_decoder_products_are_each_units_part_of_the_logit() -> None
     torch.testing.assert_close(Relevance()(model, batch, target).scores, (sign * parts).detach().clamp(min=0))
 
 
-def test_a_probability_has_the_slope_of_its_sigmoid() -> None:
+def test_a_probability_has_the_gradient_of_its_sigmoid() -> None:
     model, batch = pooled(), texts()
     chance = model(batch).logits.sigmoid().detach()
     target = torch.ones(3, dtype=torch.int64)

@@ -72,7 +72,7 @@ def test_the_softmax_of_two_is_the_sigmoid_of_their_difference() -> None:
     assert torch.allclose(two, one, atol=1e-14)
 
 
-def test_a_softmax_far_from_its_reference_is_complete_in_float32_and_deaf_to_masked_scores() -> None:
+def test_a_softmax_far_from_its_reference_is_complete_in_float32_and_ignores_masked_scores() -> None:
     given, reference = torch.tensor([[300.0, -200, 0, -torch.inf]]), torch.tensor([[-300.0, 200, 0, -torch.inf]])
 
     def read(scores: Tensor) -> Tensor:
@@ -133,7 +133,7 @@ def test_every_known_operation_carries_differences_exactly(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_where_input_and_reference_meet_multipliers_are_slopes(name: str) -> None:
+def test_where_input_and_reference_meet_multipliers_are_gradients(name: str) -> None:
     given = some(4, 8, seed=1)
     slopes, _ = multipliers(lambda x: mixture(OPERATIONS[name](x)), given, given.clone())
     at = given.clone().requires_grad_()
@@ -226,7 +226,7 @@ def test_admitted_answers_do_not_disturb_the_shares() -> None:
     assert torch.isfinite(found.scores).all()
 
 
-def test_an_operation_without_a_rule_leaves_a_gap_that_is_told() -> None:
+def test_an_operation_without_a_rule_leaves_a_gap_that_is_reported() -> None:
     model = pooled(normaliser=Sparsemax())
     found = DeepLift(output="logit")(model, BATCH, TARGET)
     assert found.convergence_delta.abs().max() > 1e-4
@@ -297,7 +297,7 @@ def test_functions_in_place_of_modules_change_nothing() -> None:
     assert torch.allclose(DeepLift()(function, three(), target).scores, expected, atol=1e-12)
 
 
-def test_deepshap_over_equal_references_is_deeplift() -> None:
+def test_deepshap_over_equal_baselines_is_deeplift() -> None:
     model = pooled()
     found, expected = (method(model, BATCH, TARGET) for method in (DeepShap(n_baselines=7), DeepLift()))
     assert torch.equal(found.scores, expected.scores)
@@ -306,7 +306,7 @@ def test_deepshap_over_equal_references_is_deeplift() -> None:
     assert not torch.equal(near.scores, expected.scores)
 
 
-def test_deepshap_is_the_mean_over_its_noisy_references() -> None:
+def test_deepshap_is_the_mean_over_its_noisy_baselines() -> None:
     model, method = pooled(), DeepShap(n_baselines=3, stdevs=0.5, seed=4)
     given = model(BATCH).embeddings.detach()
     expected = torch.zeros_like(BATCH.words).double()
@@ -326,7 +326,7 @@ def test_deepshap_is_the_mean_over_its_noisy_references() -> None:
     assert found.convergence_delta.abs().max() < 1e-12
 
 
-def test_the_noise_of_references_is_gaussian_and_belongs_to_example_seed_and_number() -> None:
+def test_the_noise_of_baselines_is_gaussian_and_belongs_to_example_seed_and_number() -> None:
     method, number = DeepShap(stdevs=2.0), torch.zeros(3, dtype=torch.int64)
     noise = method._noise(BATCH, number, 2000)
     assert float(noise.mean()) == pytest.approx(0, abs=0.05)
@@ -348,7 +348,7 @@ def test_impossible_settings_are_refused() -> None:
         DeepLift(baselines="delete")
 
 
-def test_texts_of_pairs_keep_their_segments_in_the_reference() -> None:
+def test_texts_of_pairs_keep_their_segments_in_the_baseline() -> None:
     found = DeepLift(output="logit")(tiny("bert"), texts(), TARGET)
     assert (found.scores[texts().content_mask] != 0).all()
 

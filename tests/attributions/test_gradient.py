@@ -80,7 +80,7 @@ def test_the_gradient_of_the_specification() -> None:
     assert shares.tolist() == pytest.approx([4 / 7, 2 / 7, 1 / 7])
 
 
-def test_where_all_words_speak_equally_loud_the_gradient_ranks_them_as_attention_does() -> None:
+def test_where_all_words_contribute_equally_the_gradient_ranks_them_as_attention_does() -> None:
     weights = (0.4, 0.1, 0.3, 0.2)
     model, batch = bag(((1, 0), (-1, 0), (0, 2), (2, 2)), weights)
     scores = Gradient()(model, batch, torch.tensor([1])).scores.abs()
@@ -88,7 +88,7 @@ def test_where_all_words_speak_equally_loud_the_gradient_ranks_them_as_attention
     assert float(found.value[0, 1]) == pytest.approx(1)
 
 
-def test_letting_the_slope_pass_through_attention_changes_it() -> None:
+def test_letting_the_gradient_pass_through_attention_changes_it() -> None:
     model, batch = bag(key=(0.7, -0.4))
     target = torch.tensor([1])
     cut, uncut = (Gradient(detach_attention=cut)(model, batch, target).scores for cut in (True, False))
@@ -124,7 +124,7 @@ def test_finite_differences_agree(name: str, *, cut: bool) -> None:
         assert torch.allclose(found[:, unit][batch.content_mask[:, unit]], expected, atol=1e-7)
 
 
-def test_the_two_classes_of_one_logit_have_opposite_slopes() -> None:
+def test_the_two_classes_of_one_logit_have_opposite_gradients() -> None:
     for output in ("probability", "logit"):
         method = Gradient(output=output)
         one, other = (method(pooled(), BATCH, torch.full((3,), label)).scores for label in (0, 1))
@@ -132,7 +132,7 @@ def test_the_two_classes_of_one_logit_have_opposite_slopes() -> None:
         assert one.abs().sum() > 0
 
 
-def test_a_probability_has_the_slope_of_its_logit_times_p_times_one_minus_p() -> None:
+def test_a_probability_has_the_gradient_of_its_logit_times_p_times_one_minus_p() -> None:
     model = pooled()
     p = model(BATCH).logits.sigmoid().detach()
     logit = Gradient(output="logit")(model, BATCH, torch.ones(3, dtype=torch.int64)).scores
@@ -148,7 +148,7 @@ def test_each_row_is_explained_for_its_own_target() -> None:
     assert torch.allclose(sum(by_class, torch.zeros(())), torch.zeros(()).double(), atol=1e-12)
 
 
-def test_without_the_attention_factor_a_token_wise_slope_is_that_of_the_unit_alone() -> None:
+def test_without_the_attention_factor_a_token_wise_gradient_is_that_of_the_unit_alone() -> None:
     model = pooled(Average(4))
     trace = model(BATCH)
     jacobian = (1 - trace.hidden.square()) * model.decoder.output_layer.weight[0]  # type: ignore[union-attr, index]
@@ -158,7 +158,7 @@ def test_without_the_attention_factor_a_token_wise_slope_is_that_of_the_unit_alo
     assert torch.allclose(found, expected)
 
 
-def test_a_unit_without_weight_has_no_slope_to_be_divided() -> None:
+def test_a_unit_without_weight_has_no_gradient_to_be_divided() -> None:
     model = pooled(Average(4), normaliser=Sparsemax())
     weights = model(BATCH).attention[:, 0, 0, 0]
     none = BATCH.content_mask & (weights == 0)
@@ -177,7 +177,7 @@ def test_each_text_of_a_pair_is_divided_by_its_own_weights() -> None:
     assert torch.allclose(divided * own, plain)
 
 
-def test_the_units_of_a_question_have_slopes_too() -> None:
+def test_the_units_of_a_question_have_gradients_too() -> None:
     model, batch = pooled(shape=QuestionAnswering()), replace(batch_for(QuestionAnswering()), candidates=None)
     found = Gradient()(model, batch, torch.ones(4, dtype=torch.int64)).scores
     assert (found[batch.content_mask & (batch.segments == 1)] != 0).all()
@@ -204,7 +204,7 @@ def test_a_sure_model_in_float32_still_ranks_its_words() -> None:
     assert (probability[BATCH.content_mask] != 0).all()
 
 
-def test_weights_that_are_frozen_stay_frozen_and_give_the_same_slopes() -> None:
+def test_weights_that_are_frozen_stay_frozen_and_give_the_same_gradients() -> None:
     model = pooled()
     expected = Gradient()(model, BATCH, TARGET).scores
     model.requires_grad_(requires_grad=False)
@@ -213,7 +213,7 @@ def test_weights_that_are_frozen_stay_frozen_and_give_the_same_slopes() -> None:
 
 
 @pytest.mark.parametrize("name", ["bilstm", "bert", "vit"])
-def test_products_norms_and_sums_are_those_of_captums_slopes(name: str) -> None:
+def test_products_norms_and_sums_are_those_of_captums_gradients(name: str) -> None:
     model: Model = pooled() if name == "bilstm" else tiny(name)
     batch = {"bilstm": BATCH, "bert": texts(), "vit": images()}[name]
 

@@ -167,7 +167,7 @@ def test_a_temperature_is_found_that_makes_a_distribution_as_peaked_as_wanted() 
     assert temperature_for_peak(even, support[:1, :2], 1.5) == 1.0
 
 
-def test_what_stands_off_the_support_reaches_neither_values_nor_gradients() -> None:
+def test_what_is_off_the_support_reaches_neither_values_nor_gradients() -> None:
     wild = LOGITS.masked_fill(~SUPPORT, torch.inf)
     wild[1, 0] = torch.nan
     for logits in (LOGITS, wild):

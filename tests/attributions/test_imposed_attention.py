@@ -83,7 +83,7 @@ def test_leaving_one_out_reads_each_shortened_text_under_its_imposed_attention(
         assert float(found[row, unit]) == pytest.approx(expected.item(), abs=1e-6)
 
 
-def test_the_short_cut_refuses_a_model_whose_attention_is_imposed(workspace: Workspace, batch: Batch) -> None:
+def test_the_shortcut_refuses_a_model_whose_attention_is_imposed(workspace: Workspace, batch: Batch) -> None:
     model = learner(BiLSTM(3), UniformAttention(), workspace)
     with pytest.raises(ValueError, match="attention"):
         model.leave_one_out_logits(batch)
@@ -106,7 +106,7 @@ def test_one_text_under_several_uids_has_the_scores_that_each_has_alone(
         assert torch.allclose(together[row], alone, rtol=0, atol=1e-6)
 
 
-def test_equal_words_of_a_text_are_told_apart_by_a_guide_that_weighs_them_by_number(
+def test_equal_words_of_a_text_are_distinguished_by_attention_imposed_by_word_number(
     workspace: Workspace, batch: Batch
 ) -> None:
     model = learner(Average(4), FromScores(subject(), RawAttention()), workspace)

@@ -139,7 +139,7 @@ def test_grad_shap_is_captums_arithmetic_at_points_of_our_own(monkeypatch: pytes
         warnings.simplefilter("ignore")
         monkeypatch.setattr("captum.attr._core.gradient_shap.np.random.uniform", drawn)
         oracle = CaptumGradientShap(captums(model, BATCH, TARGET))
-        # One reference for each text: captum draws among references, so it is asked text by text.
+        # One baseline for each text: captum draws among baselines, so it is called text by text.
         for row in range(3):
             share = (seen.reshape(3, 4, 9, 5)[row : row + 1, :, word] / given[row, word])[..., 0]
             expected = oracle.attribute(
@@ -173,7 +173,7 @@ def test_grad_shap_draws_from_seed_and_example() -> None:
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "distilbert"])
-def test_the_padding_reference_of_a_transformer_keeps_positions_and_segments(family: str) -> None:
+def test_the_padding_baseline_of_a_transformer_keeps_positions_and_segments(family: str) -> None:
     model, batch = tiny(family), replace(texts(), pad_id=1)
     found = baseline_trace(model, batch, "pad", batch.content_mask).embeddings
     inputs = {
@@ -189,7 +189,7 @@ def test_the_padding_reference_of_a_transformer_keeps_positions_and_segments(fam
     assert not torch.allclose(found[0, 1], found[0, 2])
 
 
-def test_references_hold_the_symbol_that_is_named() -> None:
+def test_baselines_hold_the_token_that_is_named() -> None:
     model, batch = pooled(), replace(BATCH, unk_id=1, mask_id=7)
     table = dict(model.named_parameters())["embedding_tables.0.weight"]
     for name, symbol in (("unk", 1), ("mask", 7), ("pad", 0)):
@@ -201,7 +201,7 @@ def test_references_hold_the_symbol_that_is_named() -> None:
     assert int(zero[texts().content_mask].count_nonzero()) == 0
 
 
-def test_a_symbol_that_the_vocabulary_lacks_is_refused() -> None:
+def test_a_token_that_the_vocabulary_lacks_is_refused() -> None:
     with pytest.raises(UserError, match="no mask token"):
         IntegratedGradients(baselines="mask")(pooled(), replace(BATCH, unk_id=1), TARGET)
     with pytest.raises(UserError, match="no unk token"):
@@ -216,7 +216,7 @@ def test_a_symbol_that_the_vocabulary_lacks_is_refused() -> None:
 @pytest.mark.parametrize(
     "method", [IntegratedGradients(100, special_tokens=True), DeepLift(special_tokens=True)], ids=repr
 )
-def test_with_special_symbols_replaced_they_share_in_the_difference(
+def test_with_special_tokens_replaced_they_share_in_the_difference(
     name: str, method: IntegratedGradients | DeepLift
 ) -> None:
     model, batch = case(name)
@@ -231,7 +231,7 @@ def test_with_special_symbols_replaced_they_share_in_the_difference(
     assert torch.allclose(found.scores.sum(1), ends[0] - ends[1], atol=limit)
 
 
-def test_where_slopes_jump_at_the_reference_integrated_gradients_say_so_and_deeplift_stays_complete() -> None:
+def test_where_gradients_jump_at_the_baseline_only_deeplift_stays_complete() -> None:
     # A ViT normalises first: vectors of any length but zero are the same to it, and the way starts at zero.
     model, batch = tiny("vit"), images()
     assert (
@@ -279,7 +279,7 @@ def test_blocks_are_halved_until_they_fit(words: str) -> None:
     assert torch.allclose(lifted.scores, DeepLift()(model, BATCH, TARGET).scores, atol=1e-12)
 
 
-def test_where_not_one_row_fits_the_user_is_told() -> None:
+def test_where_not_one_row_fits_the_error_says_so() -> None:
     with pytest.raises(UserError, match="does not fit into memory"):
         IntegratedGradients(10)(Cramped(pooled(), 0), BATCH, TARGET)
 

@@ -41,7 +41,7 @@ def test_at_the_first_layer_shares_are_integrated_gradients_of_the_embeddings() 
         torch.testing.assert_close(method(model, texts(), target).scores, expected.scores)
 
 
-def test_in_a_layer_shares_are_the_mean_slope_times_the_way_step_by_step() -> None:
+def test_in_a_layer_shares_are_the_mean_gradient_times_the_path_step_by_step() -> None:
     model, batch = tiny("bert"), texts().rows(torch.tensor([1]))
     blank = replace(batch, inputs=batch.inputs.masked_fill(batch.content_mask, 0))
     with torch.no_grad():

@@ -144,7 +144,7 @@ def test_the_kernel_is_that_of_the_distance_by_hand() -> None:
     model, batch = Game(torch.tensor([1.0, 3, 4, 12])), words((1, 2, 3), (2, 3))
     index = feature_index(batch, "unit")
     kept = torch.tensor([[[True, False, True], [True, True, True]], [[False, True, False], [False, False, False]]])
-    # Vectors 3 4 12 (length 13) against 3 1 12; a removed word's vector is that of the padding symbol, 1.
+    # Vectors 3 4 12 (length 13) against 3 1 12; a removed word's vector is that of the pad token, 1.
     far = 1 - (9 + 4 + 144) / (13 * math.sqrt(154))
     found = Lime(kernel_width=0.1).sample_weights(model, batch, index, kept)
     assert found[0].tolist() == pytest.approx([math.exp(-(far**2) / 0.02), 1])

@@ -101,7 +101,7 @@ def test_a_thin_graph_answers_for_many_units_as_the_whole_one_does(monkeypatch: 
     assert thin.thin_graph_share > 0.5
 
 
-def test_a_class_symbol_that_looks_at_itself_makes_flow_a_constant_plus_first_layer_attention() -> None:
+def test_a_class_token_that_looks_at_itself_makes_flow_a_constant_plus_first_layer_attention() -> None:
     layers = drawn(1, 4, 9, spread=0.3)
     layers[:, 0] = 0.02 * layers[:, 0] + 0.98 * first(9)
     found = max_flows(layers, first(9), range(1, 9)).values
@@ -138,7 +138,7 @@ def test_flow_of_a_transformer_is_networkx_on_its_attention() -> None:
             assert float(scores[row, unit]) == pytest.approx(expected, abs=1e-7)
 
 
-def test_without_a_class_symbol_flow_enters_everywhere() -> None:
+def test_without_a_class_token_flow_enters_everywhere() -> None:
     model, batch = tiny("bert"), texts()
     batch = replace(batch, words=torch.arange(7).expand(3, 7).masked_fill(~batch.mask, -1))
     layers = residual_attention(model(batch).attention.detach()).numpy()[2, :, :3, :3]
@@ -146,7 +146,7 @@ def test_without_a_class_symbol_flow_enters_everywhere() -> None:
     assert found == pytest.approx([oracle(layers, np.full(3, 1 / 3), unit) for unit in range(3)], abs=1e-7)
 
 
-def test_flows_tell_ties_and_the_share_of_the_shortcut() -> None:
+def test_flows_report_ties_and_the_share_of_the_shortcut() -> None:
     batch = texts()
     found = attention_flows(torch.full((3, 6, 2, 7, 7), 1 / 7) * batch.mask[:, None, None, :, None], batch)
     assert [len(each.values) for each in found] == batch.content_mask.sum(1).tolist()

@@ -74,7 +74,7 @@ def some_coalitions(batch: Batch, samples: int = 7) -> Tensor:
 
 
 def by_hand(batch: Batch, row: int, kept: Tensor, baselines: str) -> Batch:
-    """One text, unit after unit, in plain Python; a part left empty keeps one padding symbol."""
+    """One text, unit after unit, in plain Python; a text left empty keeps one pad token."""
     units: list[tuple[int, int, int]] = []
     for place in range(int(batch.lengths[row])):
         number, part, word = (int(field[row, place]) for field in (batch.inputs, batch.segments, batch.words))
@@ -130,7 +130,7 @@ def test_patches_of_an_image_are_blanked() -> None:
         logits_keeping(model, batch, kept, "mask")
 
 
-def test_a_symbol_that_the_vocabulary_lacks_is_refused_with_the_remedy() -> None:
+def test_a_token_that_the_vocabulary_lacks_is_refused_with_the_remedy() -> None:
     batch = batch_of(*PARTS)
     for baselines in ("mask", "unk"):
         with pytest.raises(UserError, match=f"no {baselines} token"):
@@ -139,7 +139,7 @@ def test_a_symbol_that_the_vocabulary_lacks_is_refused_with_the_remedy() -> None
         Lime(baselines="blank")  # type: ignore[arg-type]
 
 
-def test_batches_know_their_unknown_and_mask_symbols() -> None:
+def test_batches_have_their_unknown_and_mask_tokens() -> None:
     examples = (Example("a", ("the film",)),)
     assert (Words().fit(examples)(examples).unk_id, Words().fit(examples)(examples).mask_id) == (UNK, None)
     tokenizer = bert()
@@ -287,7 +287,7 @@ def test_tokens_of_a_pair_are_features_of_their_own() -> None:
     assert torch.equal(index < 0, ~batch.content_mask)
 
 
-def test_baseline_vectors_are_what_the_model_reads_when_all_is_taken_away() -> None:
+def test_baseline_vectors_are_what_the_model_reads_when_all_is_removed() -> None:
     model, batch = tiny("bert"), pairs()
     whole = model(batch).embeddings
     masked = model(replace(batch, inputs=batch.inputs.masked_fill(batch.content_mask, 3))).embeddings

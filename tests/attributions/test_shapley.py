@@ -1,4 +1,4 @@
-"""Shapley values: known games, captum's permutations, and regressions that meet them when all coalitions are asked."""
+"""Shapley values: known games, captum's permutations, and regressions that meet them with all coalitions."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class KernelSampled:
 
 
 def captum_scores(oracle: ShapleyExactly | KernelSampled, model: Model, batch: Batch, target: int) -> Tensor:
-    """Scores `[unit]` of one text by captum; only scored units are features, special symbols a last one of no worth."""
+    """Scores `[unit]` of one text by captum; content tokens are features, special tokens one of value 0."""
     index = feature_index(batch, "unit")
     mask = torch.where(index < 0, int(index.max()) + 1, index).unsqueeze(-1)
 
@@ -181,7 +181,7 @@ def test_weights_of_marginal_gains_are_factorials() -> None:
 
 
 @pytest.mark.parametrize("count", [2, 3, 4, 5, 6])
-def test_with_room_enough_every_coalition_stands_once_with_its_kernel_weight(count: int) -> None:
+def test_with_room_enough_every_coalition_occurs_once_with_its_kernel_weight(count: int) -> None:
     total = 2**count - 2
     coalitions, weights = kernel_coalitions(torch.tensor([5]), torch.tensor([count]), total + 3)
     used = weights[0] > 0

@@ -50,7 +50,7 @@ READING = (
 )
 
 
-"""Methods that read what is there: scores of words do not depend on whether special symbols have one."""
+"""Methods that do not perturb: scores of words do not depend on whether special tokens have one."""
 
 
 PERTURBING = (
@@ -84,7 +84,7 @@ class Shown(Model):
 
 
 def sentence(units: int) -> Batch:
-    """A class symbol, words, and a closing symbol."""
+    """A class token, words, and a end token."""
     words = torch.arange(units).sub(1).unsqueeze(0)
     words[0, -1] = -1
     inputs = torch.arange(3, 3 + units).unsqueeze(0)
@@ -92,7 +92,7 @@ def sentence(units: int) -> Batch:
 
 
 def asked_for(method: Method) -> Method:
-    """The method with special symbols."""
+    """The method with special tokens."""
     return with_special_tokens((method,))[0]
 
 
@@ -101,7 +101,7 @@ def special(batch: Batch) -> Tensor:
 
 
 def as_words(batch: Batch) -> Batch:
-    """The same text with its class symbol counted as a word: a transformer reads it alike."""
+    """The same text with its class token counted as a word: a transformer reads it in the same way."""
     return replace(batch, words=(batch.words + 1).masked_fill(~batch.mask, -1))
 
 
@@ -109,7 +109,7 @@ def scores_of(method: Method, model: Model, batch: Batch) -> list[float]:
     return [float(value) for value in method(model, batch, torch.zeros(len(batch)).long()).scores[0]]
 
 
-def test_rollout_and_flow_give_their_known_answers_to_the_class_symbol_too() -> None:
+def test_rollout_and_flow_give_their_known_answers_to_the_class_token_too() -> None:
     ten = Shown(torch.full((6, 10, 10), 0.1))
     assert scores_of(Rollout(special_tokens=True), ten, sentence(10)) == pytest.approx(
         [0.1140625] + [0.0984375] * 9, 1e-9
@@ -125,12 +125,12 @@ def test_rollout_and_flow_give_their_known_answers_to_the_class_symbol_too() -> 
 
 @pytest.mark.parametrize("method", READING, ids=repr)
 @pytest.mark.parametrize("name", MODELS)
-def test_what_is_read_of_words_is_the_same_with_special_symbols_and_without(name: str, method: Method) -> None:
+def test_what_is_read_of_words_is_the_same_with_special_tokens_and_without(name: str, method: Method) -> None:
     model, batch = kept(name)
     without, found = (each(model, batch, targets(batch)) for each in (method, asked_for(method)))
     assert torch.equal(without.mask, batch.content_mask)
     assert torch.equal(without.scores, found.scores.masked_fill(~batch.content_mask, 0))
-    # A pooled model attends to no special symbol; every transformer does.
+    # A pooled model attends to no special token; every transformer does.
     assert bool((found.scores[special(batch)] != 0).all()) == (name in ("bert", "distilbert", "vit"))
 
 
@@ -142,7 +142,7 @@ def test_shares_of_attention_sum_to_1_where_nothing_is_left_out(name: str, metho
     torch.testing.assert_close(total, torch.ones_like(total), rtol=0, atol=1e-9)
 
 
-def test_relevance_of_the_class_symbol_is_its_entry_in_the_literal_product() -> None:
+def test_relevance_of_the_class_token_is_its_entry_in_the_literal_product() -> None:
     model, batch = tiny("bert"), texts()
     carried = model.read_values(batch)
     slopes = torch.autograd.grad(carried.logits[:, 2].sum(), carried.attention)
@@ -160,7 +160,7 @@ ALIKE = (*PERTURBING, *READING[:2], HeadAttention(row="mean"), *READING[5:8], Ra
 
 
 @pytest.mark.parametrize("method", ALIKE, ids=repr)
-def test_a_class_symbol_is_scored_as_it_would_be_if_it_were_a_word(method: Method) -> None:
+def test_a_class_token_is_scored_as_it_would_be_if_it_were_a_word(method: Method) -> None:
     model, batch = kept("bert")
     target = targets(batch)
     expected = method(model, as_words(batch), target)
@@ -171,7 +171,7 @@ def test_a_class_symbol_is_scored_as_it_would_be_if_it_were_a_word(method: Metho
 
 
 def read_by(method: Method, batch: Batch) -> list[int]:
-    """The ids at the class symbol's place in all the texts that a method lets a tiny BERT read."""
+    """The ids at the class token's position in all the texts that a tiny BERT reads under a method."""
     model, seen = tiny("bert"), list[int]()
 
     def look(_: nn.Module, given: tuple[Batch, ...]) -> None:
@@ -183,7 +183,7 @@ def read_by(method: Method, batch: Batch) -> list[int]:
 
 
 @pytest.mark.parametrize("method", [Lime(64), KernelShap(64), Occlusion()], ids=repr)
-def test_special_symbols_are_replaced_only_where_that_is_asked_for(method: Method) -> None:
+def test_special_tokens_are_replaced_only_with_the_option(method: Method) -> None:
     batch = texts()
     filler = batch.pad_id
     assert filler not in batch.inputs[:, 0]
@@ -191,7 +191,7 @@ def test_special_symbols_are_replaced_only_where_that_is_asked_for(method: Metho
     assert filler in read_by(asked_for(method), batch)
 
 
-def test_lime_tosses_the_same_fair_coin_for_a_special_symbol() -> None:
+def test_lime_tosses_the_same_fair_coin_for_a_special_token() -> None:
     batch = texts()
     index = feature_index(batch, "unit", special_tokens=True)
     coins = Lime(4000).coalitions(batch, index)
@@ -201,24 +201,24 @@ def test_lime_tosses_the_same_fair_coin_for_a_special_symbol() -> None:
     assert Lime(4000).coalitions(batch, feature_index(batch, "unit")).shape == (3, 4000, 6)
 
 
-def test_weights_that_add_up_are_found_for_special_symbols_too() -> None:
+def test_weights_that_add_up_are_found_for_special_tokens_too() -> None:
     game = Game(torch.tensor([0.5, 0.0, 0.0, 2.0, -1.0, 4.0, 0.25]))
     batch = sentence(4)
     worth, target = [1.5, -1.5, 3.5, -0.25], torch.zeros(1).long()
     for method in (KernelShap(40), Shapley(), Occlusion(), Lime(400, ridge=0)):
         assert scores_of(asked_for(method), game, batch) == pytest.approx(worth, abs=1e-9)
         assert scores_of(method, game, batch) == pytest.approx([0, *worth[1:3], 0], abs=1e-9)
-    # Shares of the whole way from the text to nothing but padding symbols.
+    # Scores sum to the difference between the text and only pad tokens.
     assert float(KernelShap(40, special_tokens=True)(game, batch, target).scores.sum()) == pytest.approx(5.25 - 4 * 0.5)
 
 
-def test_by_word_each_special_symbol_is_a_feature_of_its_own() -> None:
+def test_by_word_each_special_token_is_a_feature_of_its_own() -> None:
     batch = replace(sentence(6), words=torch.tensor([[-1, 0, 0, 1, 0, -1]]))
     assert feature_index(batch, "word", special_tokens=True).tolist() == [[0, 1, 1, 2, 1, 3]]
     assert feature_index(batch, "word").tolist() == [[-1, 0, 0, 1, 0, -1]]
 
 
-def test_a_window_takes_the_class_symbol_away_with_its_neighbour() -> None:
+def test_a_window_removes_the_class_token_with_its_neighbour() -> None:
     game = Game(torch.tensor([0.0, 0.0, 0.0, 2.0, -1.0, 4.0, 0.25]))
     # Windows of two lose 1, 3 and 4.25.
     expected = [1, (1 + 3) / 2, (3 + 4.25) / 2, 4.25]
@@ -237,7 +237,7 @@ def test_the_class_unit_of_an_image_can_be_put_to_zero_but_not_blanked() -> None
 
 
 @pytest.mark.parametrize("method", [Lime, KernelShap, Shapley, Occlusion])
-def test_special_symbols_are_never_deleted(method: type[Lime | KernelShap | Shapley | Occlusion]) -> None:
+def test_special_tokens_are_never_deleted(method: type[Lime | KernelShap | Shapley | Occlusion]) -> None:
     assert method(baselines="delete").baselines == "delete"
     with pytest.raises(UserError, match="special tokens must stay"):
         method(baselines="delete", special_tokens=True)
@@ -248,7 +248,7 @@ def parted(found: Attribution, batch: Batch, part: int, row: int) -> list[float]
     return sorted(float(value) for value in found.scores[row, here])
 
 
-def test_attention_is_dealt_among_all_real_units_of_a_part() -> None:
+def test_attention_is_permuted_among_all_real_units_of_a_text() -> None:
     model, batch = kept("bert")
     target = targets(batch)
     weights = RawAttention(special_tokens=True)(model, batch, target)
@@ -276,7 +276,7 @@ def test_random_scores_are_drawn_for_as_many_units_as_are_scored() -> None:
 
 @pytest.fixture(scope="module")
 def layered() -> TrainedModel:
-    """A tiny transformer on words between an opening and a closing symbol."""
+    """A tiny transformer on words between an opening and a end token."""
     return replace(subject(epochs=2, count=6), tokenization=Words(), architecture=TinyTransformer(), embeddings=None)
 
 
@@ -286,7 +286,7 @@ def quicker(method: Method) -> Method:
     return replace(method, **less)  # type: ignore[type-var]
 
 
-def test_all_methods_of_the_song_but_leaving_one_out_are_ranked_with_special_symbols(
+def test_all_methods_of_neely_et_al_but_leave_one_out_are_ranked_with_special_tokens(
     layered: TrainedModel, tmp_path: Path
 ) -> None:
     workspace = Workspace(tmp_path)
@@ -312,7 +312,7 @@ def test_all_methods_of_the_song_but_leaving_one_out_are_ranked_with_special_sym
     assert clear > 3 * 40
 
 
-def test_leaving_one_out_is_refused_with_its_reason_and_others_are_asked() -> None:
+def test_leaving_one_out_is_refused_with_its_reason_and_other_methods_get_the_option() -> None:
     with pytest.raises(UserError, match=r"leave-one-out.*Occlusion"):
         Agreement(
             subject(),

@@ -1,4 +1,4 @@
-"""Checks for others: a fault of each kind is found under its own name, nothing raises, and good ones pass."""
+"""The checks of heedful.testing: each fault is found under its own law, nothing raises, and correct code passes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def failed(findings: CheckReport) -> set[str]:
 
 
 @pytest.mark.parametrize("name", ["raw-attention", "gradient", "leave-one-out"])
-def test_methods_of_the_house_keep_all_laws(name: str) -> None:
+def test_our_methods_obey_all_laws(name: str) -> None:
     findings = check_explainer(catalogue.METHODS[name]())
     assert findings, findings
     assert [finding.law for finding in findings.results] == [RUNS, FINITE, OFF, AGAIN, COMPANY, MODEL, FAILING, SIGN]
@@ -138,7 +138,7 @@ def test_each_fault_is_found_under_its_own_name(method: Method, laws: set[str], 
     assert words in str(findings)
 
 
-def test_a_method_that_breaks_is_told_of_and_not_raised() -> None:
+def test_a_method_that_breaks_is_reported_and_not_raised() -> None:
     def broken(model: Model, batch: Batch, target: Tensor) -> Attribution:
         raise KeyError("no such layer")
 
@@ -243,7 +243,7 @@ def test_measures_of_others_are_judged_by_their_direction_and_call() -> None:
     assert str(blind).startswith("Sizes(direction='higher'):")
 
 
-def test_measures_that_fail_or_give_another_shape_are_told_of() -> None:
+def test_measures_that_fail_or_give_another_shape_are_reported() -> None:
     class Whole:
         direction: Direction = "higher"
 
