@@ -11,12 +11,14 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-from heedful.figures import Figure, Heatmap
+from heedful.figures import Figure, Heatmap, Series
 from heedful.papers import published
 from heedful.store.recipe import Json
 from heedful.store.workspace import IndexEntry
 from heedful.trials._trial import Statistic, find_statistic, value_of
 
+ENCODER_NAMES = {"bilstm": "BiLSTM", "average": "Perceptron", "gru": "GRU", "convolution": "Convolution"}
+"""Display names of encoders; Wiegreffe & Pinter and AtteFa call the token-wise one MLP."""
 MIN_EXAMPLE_TOKENS, MAX_EXAMPLE_TOKENS = 6, 60
 """Lengths of the texts that heat-maps prefer."""
 
@@ -124,18 +126,18 @@ class Result:
     @property
     def published(self) -> Mapping[tuple[str, str, str], float]:
         """The published numbers of this trial on this corpus and model by (metric, method, subset)."""
-        numbers = published.published_numbers(self.trial, self.facts, self.paper)
-        return {(name, "", ""): value for name, value in numbers.items()}
+        about = {"corpus": self.corpus, "encoder": self.encoder, "attention": self.attention, "measure": self.measure}
+        return published.published_numbers(self.trial, about, self.paper)
 
     @property
-    def facts(self) -> dict[str, str]:
-        """What published numbers are looked up by."""
-        return {
-            "corpus": self.corpus,
-            "encoder": self.encoder,
-            "attention": self.attention,
-            "measure": self.measure,
-        }
+    def published_note(self) -> str:
+        """How the published numbers were made; empty where there are none."""
+        return published.provenance(self.trial, self.paper) if self.published else ""
+
+    @property
+    def model_label(self) -> str:
+        """The label of the corpus and the encoder."""
+        return f"{self.label}, {ENCODER_NAMES.get(self.encoder, self.encoder)}"
 
     def statistic(self, metric: str, method: str = "", subset: str = "") -> Statistic | None:
         """A row of the summary; None if there is none."""
@@ -183,6 +185,43 @@ class SectionExtras:
     heatmaps: tuple[Heatmap, ...] = ()
 
 
+def find_attributions(entries: Iterable[IndexEntry], subject: str | None, method: str) -> pd.DataFrame | None:
+    """The stored test attributions of a method on a model, those of most texts; None if there are none."""
+    found = [
+        each
+        for each in entries
+        if each.kind == "attributions"
+        and (each.link("subject"), each.facts["method"], each.settings["split"]) == (subject, method, "test")
+    ]
+    limits = {each.name: each.settings["limit"] for each in found}
+    found.sort(key=lambda each: math.inf if limits[each.name] is None else float(str(limits[each.name])))
+    return found[-1].load().table if found else None
+
+
+def class_names(entries: Iterable[IndexEntry], subject: str | None) -> list[str]:
+    """The class names of a model; empty for regression, and if the model is not stored."""
+    names = [each.load().notes.get("classes") for each in entries if each.name == subject]
+    return [str(name) for name in names[0]] if names and isinstance(names[0], list) else []
+
+
+def prediction_text(row: pd.Series, classes: Sequence[str]) -> str:
+    """The predicted class with its probability, or the predicted number.
+
+    >>> prediction_text(pd.Series({"predicted": 1, "probability": 0.93}), ["negative", "positive"])
+    'positive (0.93)'
+    """
+    probability = f"{row['probability']:.2f}".replace("-", "\N{MINUS SIGN}")
+    predicted = int(row["predicted"])
+    return f"{classes[predicted]} ({probability})" if predicted < len(classes) else f"class {predicted} ({probability})"
+
+
+def token_heatmap(title: str, text: pd.Series, scores: Mapping[str, Sequence[float]], caption: str) -> Heatmap:
+    """A heat-map of the scored tokens of a row of an attribution table, with one row per name in `scores`."""
+    kept = [place for place, scored in enumerate(text["scored"]) if scored]
+    rows = tuple(Series(name, tuple(float(values[place]) for place in kept)) for name, values in scores.items())
+    return Heatmap(title, tuple(str(text["units"][place]) for place in kept), rows, caption)
+
+
 def readable_texts(table: pd.DataFrame, lengths: pd.Series) -> pd.DataFrame:
     """The rows of texts that are neither very short nor long; all rows if there are none."""
     chosen = table[lengths.between(MIN_EXAMPLE_TOKENS, MAX_EXAMPLE_TOKENS)]
@@ -193,6 +232,50 @@ def sort_by_corpus(results: Iterable[Result], corpora: Sequence[str]) -> list[Re
     """Results in the paper's order of corpora; corpora that it does not have come last."""
     order = {corpus: place for place, corpus in enumerate(corpora)}
     return sorted(results, key=lambda each: order.get(each.corpus, len(order)))
+
+
+def corpus_size_table(results: Sequence[Result], chosen: Sequence[Result], table: str, note: str) -> TableView:
+    """Table 1 of Wiegreffe & Pinter or AtteFa: examples by split and class, and the mean length of test texts.
+
+    Args:
+        results: all results; performance trials have the lengths of texts.
+        chosen: those whose corpora are shown.
+        table: name of the published table.
+    """
+    known = [each for each in results if each.corpus_statistics.mean_length is not None]
+    lengths = {(each.corpus, each.quick): each.corpus_statistics.mean_length for each in known}
+    rows: dict[str, list[tuple[Cell, ...]]] = {}
+    for each in chosen:
+        theirs, sizes = published.corpus_row(table, each.corpus), each.corpus_statistics.sizes
+        length = each.corpus_statistics.mean_length or lengths.get((each.corpus, each.quick))
+        if not sizes or each.label in rows:
+            continue
+        rows[each.label] = [
+            (
+                each.label,
+                f"{split}, class {place}",
+                Comparison(sizes[split][place], theirs[split][place] if theirs else None),
+            )
+            for split in ("train", "test")
+            for place in (0, 1)
+            if place < len(sizes[split])
+        ]
+        published_length = theirs.get("avg_len", theirs.get("test_len"))
+        rows[each.label].append((each.label, "mean length, test", Comparison(length, published_length)))
+    cells = tuple(row for several in rows.values() for row in several)
+    return TableView("Table 1: corpora", ("corpus", "what", "number"), cells, note)
+
+
+def scatter_series(
+    curves: Mapping[str, Sequence[tuple[float | None, float | None]]],
+) -> tuple[tuple[Series, Series], ...]:
+    """Named points for a scatter plot; undefined points and empty series are left out."""
+    defined = {name: [(x, y) for x, y in points if x is not None and y is not None] for name, points in curves.items()}
+    return tuple(
+        (Series(name, tuple(x for x, _ in points)), Series(name, tuple(y for _, y in points)))
+        for name, points in defined.items()
+        if points
+    )
 
 
 def subtract(one: float | None, other: float | None) -> float | None:

@@ -6,24 +6,46 @@ comment names the difference.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
+
+import pandas as pd
 
 from heedful import catalogue
 from heedful.attributions.attention import RawAttention
 from heedful.attributions.gradient import Gradient
 from heedful.attributions.perturbation import LeaveOneOut
 from heedful.data.embeddings import RandomEmbeddings
+from heedful.figures import Axis, Bars, Figure, Heatmap, Series
 from heedful.models.attentive import Attentive
 from heedful.models.encoders import Average, BiLSTM, Convolution, Encoder
 from heedful.models.input_forms import QuestionAnswering, SingleInput
+from heedful.papers import published
+from heedful.papers._chapter import (
+    Cell,
+    Comparison,
+    Result,
+    SectionExtras,
+    TableView,
+    class_names,
+    find_attributions,
+    prediction_text,
+    readable_texts,
+    sort_by_corpus,
+    subtract,
+    token_heatmap,
+)
 from heedful.papers._options import EmbeddingOptions, resolve_names
 from heedful.store.recipe import Recipe
+from heedful.store.workspace import IndexEntry
 from heedful.training.attribution_tables import AttributionTable
 from heedful.training.model_recipe import ModelRecipe
 from heedful.training.objectives import Supervised
 from heedful.training.trained_model import TrainedModel
 from heedful.training.trainer import Adam, EpochSelection, Training
+from heedful.trials._trial import value_of
 from heedful.trials.adversarial_attention import AdversarialAttention, Solver
 from heedful.trials.agreement import Agreement
 from heedful.trials.performance import Performance
@@ -141,3 +163,231 @@ def jain_wallace_trials(subject: ModelRecipe, other_seed_model: ModelRecipe, lim
         ),
         AttributionTable(subject, RawAttention(), limit=limit),
     ]
+
+
+TAU_TOLERANCE, SHARE_TOLERANCE, SCORE_TOLERANCE = 0.1, 0.13, 0.02
+"""Acceptable differences from the published numbers: three runs of the authors differ by .02 in F1; the bands of our
+specification are about .1 wide on either side for tau, and .13 for shares of significant taus."""
+DATASET_NAMES = {
+    "sst": "SST",
+    "imdb": "IMDB",
+    "adr": "ADR Tweets",
+    "agnews": "AG News",
+    "20news": "20News",
+    "diabetes": "Diabetes",
+    "anemia": "Anemia",
+    "cnn": "CNN",
+    "babi-1": "bAbI 1",
+    "babi-2": "bAbI 2",
+    "babi-3": "bAbI 3",
+    "snli": "SNLI",
+}
+"""The paper's names of corpora, in the order of figures 6 to 8."""
+_TABLE_2_COLUMNS = {
+    "grad_bilstm": ("bilstm", "attention~gradient", "gradient, BiLSTM"),
+    "grad_average": ("average", "attention~gradient", "gradient, average"),
+    "loo_bilstm": ("bilstm", "attention~leave-one-out", "leave-one-out, BiLSTM"),
+}
+_TABLE_2_METRICS = {
+    "mean": ("mean", TAU_TOLERANCE),
+    "std": ("std", TAU_TOLERANCE),
+    "sig": ("significant", SHARE_TOLERANCE),
+}
+
+
+def tables(results: Sequence[Result]) -> tuple[TableView, ...]:
+    """Tables 1 and 2."""
+    return _table_1(results), _table_2(results)
+
+
+def _select(results: Sequence[Result], trial: str, encoder: str) -> list[Result]:
+    wanted = (trial, encoder, "additive", "kendall")
+    chosen = (each for each in results if (each.trial, each.encoder, each.attention, each.measure) == wanted)
+    return sort_by_corpus(chosen, tuple(DATASET_NAMES))
+
+
+def _table_1(results: Sequence[Result]) -> TableView:
+    published_rows = {
+        row["dataset"].replace("20 Newsgroups", "20News").removesuffix(" (MIMIC)"): row
+        for row in published.published_table("jw_table1")
+    }
+    rows: list[tuple[Cell, ...]] = []
+    for each in _select(results, "performance", "bilstm"):
+        row, statistics = published_rows.get(DATASET_NAMES.get(each.corpus, ""), {}), each.corpus_statistics
+        score = each.value("f1") if each.value("f1") is not None else each.value("accuracy")
+        sizes = [
+            Comparison(statistics.total(split), sum(row[split]) if split in row else None)
+            for split in ("train", "test")
+        ]
+        rows.append(
+            (
+                each.label,
+                Comparison(statistics.vocabulary, row.get("vocab")),
+                Comparison(statistics.mean_length, row.get("avg_len")),
+                *sizes,
+                Comparison(score, row.get("perf"), each.tolerance(SCORE_TOLERANCE)),
+            )
+        )
+    columns = ("corpus", "vocabulary", "mean length", "training examples", "test examples", "F1 or accuracy")
+    note = (
+        "The paper counts the words of all splits and, for some corpora, the corpus before filtering; our numbers are "
+        "those of the training. F1 of class 1 for two classes, otherwise accuracy."
+    )
+    return TableView("Table 1: corpora, and BiLSTM with additive attention", columns, tuple(rows), note)
+
+
+def _table_2(results: Sequence[Result]) -> TableView:
+    """Every cell of the paper's table 2 that we have, one per row."""
+    rows: list[tuple[Cell, ...]] = []
+    for row in published.published_table("jw_table2"):
+        group = str(row["class"])
+        subset = "" if group == "Overall" else f"class {group}"
+        for column, (encoder, pair, label) in _TABLE_2_COLUMNS.items():
+            for each in _select(results, "agreement", encoder):
+                if DATASET_NAMES.get(each.corpus) != row["dataset"]:
+                    continue
+                for name, (metric, tolerance) in _TABLE_2_METRICS.items():
+                    ours, cell = each.value(metric, pair, subset), float(row[column][name])
+                    comparison = Comparison(ours, cell, each.tolerance(tolerance))
+                    rows.append((f"{each.label}: {label}, {metric}", group, comparison))
+    note = (
+        f"Kendall's tau-b with attention, by predicted class. Inside: within {TAU_TOLERANCE} (means and standard "
+        f"deviations) or {SHARE_TOLERANCE} (shares of significant taus) of the published number."
+    )
+    return TableView("Table 2: attention and other measures", ("cell", "class", "value"), tuple(rows), note)
+
+
+def figures(results: Sequence[Result]) -> tuple[Figure, ...]:
+    """Figures 6 to 8: differences of mean correlations by corpus; quick versions are left out."""
+    comparable = [each for each in results if not each.quick]
+    bilstm = {each.corpus: each for each in _select(comparable, "agreement", "bilstm")}
+    average = {each.corpus: each for each in _select(comparable, "agreement", "average")}
+    bars: list[tuple[str, dict[str, float | None], str]] = []
+    for title, method, name in (
+        ("Figure 6: leave-one-out agrees more with gradients than with attention", "leave-one-out", "loo"),
+        ("Figure 7: gradients agree more with leave-one-out than with attention", "gradient", "grad"),
+    ):
+        pair = f"gradient~leave-one-out over attention~{method}"
+        ours = {corpus: each.value("excess", pair) for corpus, each in bilstm.items()}
+        bars.append((title, ours, f"grad_loo_minus_attn_{name}"))
+    taus = [
+        {corpus: each.value("mean", "attention~leave-one-out") for corpus, each in several.items()}
+        for several in (average, bilstm)
+    ]
+    differences = {corpus: subtract(tau, taus[1].get(corpus)) for corpus, tau in taus[0].items()}
+    title = "Figure 8: attention agrees more with leave-one-out where the encoder is token-wise"
+    bars.append((title, differences, "attn_loo_average_minus_bilstm"))
+    return tuple(figure for each in bars for figure in _difference_bars(*each))
+
+
+def _difference_bars(title: str, ours: Mapping[str, float | None], figure: str) -> tuple[Bars, ...]:
+    defined = {corpus: value for corpus in DATASET_NAMES if (value := ours.get(corpus)) is not None}
+    if not defined:
+        return ()
+    theirs = published.recomputed_figure(figure)
+    series = (
+        Series("ours", tuple(defined.values())),
+        Series("published", tuple(theirs.get(DATASET_NAMES[corpus], math.nan) for corpus in defined)),
+    )
+    return (Bars(title, Axis("mean difference of tau"), tuple(defined), series),)
+
+
+def section(result: Result, entries: Sequence[IndexEntry]) -> SectionExtras:
+    """Example texts of permutation and adversary trials, and trained adversaries beside free weights."""
+    if result.trial not in ("permutation", "adversary") or not result.entries:
+        return SectionExtras()
+    heatmaps = _example_heatmaps(result, entries)
+    return SectionExtras(
+        tables=_trained_adversary_table(result, entries) if result.trial == "adversary" else (), heatmaps=heatmaps
+    )
+
+
+def _trained_adversary_table(result: Result, entries: Sequence[IndexEntry]) -> tuple[TableView, ...]:
+    """What trained adversaries of the same model reach, for a trial that chooses weights freely for each text."""
+    subject = result.entries[0].link("subject")
+    rows: list[tuple[Cell, ...]] = []
+    for each in entries:
+        trial = each.facts.get("trial")
+        if each.kind != "trial" or each.link("subject") != subject or trial not in ("tradeoff", "attefa"):
+            continue
+        summary = each.load().summary
+        methods = summary.loc[summary["metric"] == "lambda", "method"] if trial == "tradeoff" else [""]
+        for method in methods:
+            name = f"trained adversary, {method}" if method else "trained adversaries of AtteFa, mean"
+            # The papers' TVD is half the total variation.
+            rows.append((name, value_of(summary, "jsd", method), 2 * value_of(summary, "tvd", method)))
+    if not rows:
+        return ()
+    table = result.entries[0].load().table
+    free = (
+        f"free weights for each text ({result.settings['solver']})",
+        float(table["epsilon_max"].mean()),
+        float(table["change"].mean()),
+    )
+    columns = ("attention", "mean divergence (JSD)", "mean change of output (0 to 1)")
+    note = (
+        "Free weights are chosen for each text by itself, with a change of at most epsilon; a trained adversary is one "
+        "model for all texts, also for texts that it was not trained on."
+    )
+    return (TableView("Trained adversaries beside free weights", columns, (free, *rows), note),)
+
+
+def _example_heatmaps(result: Result, entries: Sequence[IndexEntry]) -> tuple[Heatmap, ...]:
+    """A few texts of the first seed with attention, the gradient, and the adversarial weights."""
+    entry = result.entries[0]
+    attention = find_attributions(entries, entry.link("subject"), "attention")
+    if attention is None:
+        return ()
+    gradient = find_attributions(entries, entry.link("subject"), "gradient")
+    table = entry.load().table
+    table = table[table["uid"].isin(attention["uid"])]
+    if table.empty:
+        return ()
+    column = "median_change" if result.trial == "permutation" else "epsilon_max"
+    ordered = readable_texts(table, table["length"]).sort_values([column, "uid"])
+    sharp = ordered[ordered["maximum_attention"] >= 0.5]
+    typical = ("A typical text", ordered.iloc[len(ordered) // 2])
+    if result.trial == "permutation":
+        chosen = [("Permutation matters most here", ordered.iloc[-1]), typical]
+        sharpest = ("One token has most of the attention, yet permutation hardly matters", sharp[:1])
+    else:
+        chosen = [typical, ("Other weights are hardest to find here", ordered.iloc[0])]
+        sharpest = ("Attention is sharp, yet very different weights give the same output", sharp[-1:])
+    chosen += [(sharpest[0], row) for _, row in sharpest[1].iterrows()]
+    classes = class_names(entries, entry.link("subject"))
+    texts = attention.set_index("uid")
+    gradients = {} if gradient is None else dict(zip(gradient["uid"], gradient["scores"], strict=True))
+    return tuple(
+        _example_heatmap(title, row, texts.loc[row["uid"]], gradients.get(row["uid"]), classes) for title, row in chosen
+    )
+
+
+def _example_heatmap(
+    title: str, row: pd.Series, text: pd.Series, gradient: Sequence[float] | None, classes: Sequence[str]
+) -> Heatmap:
+    """One text.
+
+    Args:
+        row: the row of the trial.
+        text: the row of the attention table.
+        gradient: gradient scores of the same tokens.
+    """
+    scores: dict[str, Sequence[float]] = {"attention": text["scores"]}
+    caption = f"predicted {prediction_text(text, classes)}"
+    if text["label"] is not None and text["label"] == text["label"] and int(text["label"]) < len(classes):
+        caption += f", label {classes[int(text['label'])]}"
+    caption += f"; largest weight {row['maximum_attention']:.2f}"
+    if "adversary" in row:
+        weights = dict(zip(row["units"], row["adversary"], strict=True))
+        scores["adversarial weights"] = [weights.get(place, 0.0) for place in range(len(text["units"]))]
+        caption += (
+            f"; divergence {row['epsilon_max']:.3f} of at most {row['bound']:.3f}; "
+            f"the adversarial weights change the output by {row['change']:.3f}"
+        )
+    else:
+        caption += f"; median change under permutation {row['median_change']:.3f}"
+    if gradient is not None:
+        sizes = [abs(score) for score in gradient]
+        total = sum(size for size, scored in zip(sizes, text["scored"], strict=True) if scored) or 1.0
+        scores["gradient"] = [size / total for size in sizes]
+    return token_heatmap(title, text, scores, caption)
