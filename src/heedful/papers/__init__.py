@@ -15,6 +15,7 @@ from heedful.data.tokenization import Words
 from heedful.figures import Figure
 from heedful.models.attentive import Additive, Attentive
 from heedful.models.encoders import BiLSTM
+from heedful.papers import _scaffold_chapter, attefa, disagreement, jain_wallace, wiegreffe_pinter
 from heedful.papers._chapter import Result, SectionExtras, TableView
 from heedful.papers._options import PaperOptions, UserData
 from heedful.papers.attefa import AttefaOptions
@@ -44,14 +45,6 @@ _SHARED_TRIALS = frozenset({"performance", "agreement"})
 """Trials that several papers have; they are shown with whatever else examines the same model."""
 
 
-def _no_tables(results: Sequence[Result]) -> tuple[TableView, ...]:
-    return ()
-
-
-def _no_figures(results: Sequence[Result]) -> tuple[Figure, ...]:
-    return ()
-
-
 def _no_extras(result: Result, entries: Sequence[IndexEntry]) -> SectionExtras:
     return SectionExtras()
 
@@ -74,8 +67,8 @@ class Paper:
     title: str
     question: str
     options: type[PaperOptions]
-    build_tables: Callable[[Sequence[Result]], tuple[TableView, ...]] = _no_tables
-    build_figures: Callable[[Sequence[Result]], tuple[Figure, ...]] = _no_figures
+    build_tables: Callable[[Sequence[Result]], tuple[TableView, ...]]
+    build_figures: Callable[[Sequence[Result]], tuple[Figure, ...]]
     section: Callable[[Result, Sequence[IndexEntry]], SectionExtras] = _no_extras
     sources: Mapping[str, str] = field(default_factory=dict)
     shown_trials: frozenset[str] = _SHARED_TRIALS
@@ -119,6 +112,9 @@ PAPERS: Mapping[str, Paper] = {
             "Attention is not Explanation (Jain & Wallace 2019)",
             "Do attention weights explain a model's predictions, or would other weights give the same predictions?",
             JainWallaceOptions,
+            jain_wallace.tables,
+            jain_wallace.figures,
+            jain_wallace.section,
             labels_embeddings=True,
         ),
         Paper(
@@ -127,12 +123,17 @@ PAPERS: Mapping[str, Paper] = {
             "Is attention needed at all, is it useful to another model, and can a model be trained to attend "
             "elsewhere?",
             WiegreffePinterOptions,
+            wiegreffe_pinter.tables,
+            wiegreffe_pinter.figures,
+            wiegreffe_pinter.section,
         ),
         Paper(
             "attefa",
             "AtteFa: one number for the faithfulness of attention",
             "How much of its predictions must a model give up to attend elsewhere?",
             AttefaOptions,
+            attefa.tables,
+            attefa.figures,
         ),
         Paper(
             "disagreement",
@@ -140,6 +141,9 @@ PAPERS: Mapping[str, Paper] = {
             "Do explanations agree with each other, does the model depend on the words that they name, and which "
             "explanations find words that are known to decide?",
             DisagreementOptions,
+            disagreement.tables,
+            disagreement.figures,
+            sources=disagreement.SOURCES,
             shown_trials=_SHARED_TRIALS | {"necessity"},
             has_own_models=True,
         ),
@@ -149,6 +153,9 @@ PAPERS: Mapping[str, Paper] = {
             "Do explanations help a student to predict what its teacher predicts, can they be learned for that "
             "purpose, and do learned explanations agree with those of people?",
             ScaffoldOptions,
+            _scaffold_chapter.tables,
+            _scaffold_chapter.figures,
+            _scaffold_chapter.section,
             has_own_models=True,
         ),
     )

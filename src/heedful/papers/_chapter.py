@@ -198,6 +198,11 @@ def find_attributions(entries: Iterable[IndexEntry], subject: str | None, method
     return found[-1].load().table if found else None
 
 
+def rows_by_uid(table: pd.DataFrame) -> dict[str, pd.Series]:
+    """The rows of a table by the uid of their examples."""
+    return {str(row["uid"]): row for _, row in table.iterrows()}
+
+
 def class_names(entries: Iterable[IndexEntry], subject: str | None) -> list[str]:
     """The class names of a model; empty for regression, and if the model is not stored."""
     names = [each.load().notes.get("classes") for each in entries if each.name == subject]

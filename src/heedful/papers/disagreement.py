@@ -243,16 +243,16 @@ def _ground_truth_trials(corpus: GroundTruthCorpus, options: DisagreementOptions
 SST_ACCURACY, ACCURACY_TOLERANCE, UNIFORM_TOLERANCE = 0.826, 0.02, 0.015
 ATTENTION_BAND = Band(0.05, 0.25)
 ATTENTION_TOLERANCE, PATH_TOLERANCE, DEEPLIFT_TOLERANCE, LIME_TOLERANCE = 0.1, 0.03, 0.07, 0.12
-"""Check 11 of our specification, set from the paper for the BiLSTM on SST before our runs: accuracy .826 within .02, and
-with uniform attention within .015 of that; tau of the two path methods .97 within .03, of DeepLIFT with them .87 within
-.07, of LIME .50 within .12, of attention .05 to .25. Other corpora only borrow these tolerances."""
+"""Check 11 of our specification, set from the paper for the BiLSTM on SST before our runs: accuracy .826 within .02,
+and with uniform attention within .015 of that; tau of the two path methods .97 within .03, of DeepLIFT with them .87
+within .07, of LIME .50 within .12, of attention .05 to .25. Other corpora only borrow these tolerances."""
 UNTRUSTED_METHOD = "deep-shap"
 """Its published taus most likely come from a fault of captum at that time and are not judged."""
 MAX_ATTENTION_TAU, STRONG_TAU, MAX_UNIFORM_COST = 0.33, 0.33, 0.008
-"""Published: attention agrees with any method at .316 at most; strong pairs of transformers at .39 to .60 and all others
-at .29 at most; uniform attention costs a BiLSTM .008 of accuracy at most."""
+"""Published: attention agrees with any method at .316 at most; strong pairs of transformers at .39 to .60 and all
+others at .29 at most; uniform attention costs a BiLSTM .008 of accuracy at most."""
 FOLLOWS_TRUTH_SHARE, PARTLY_FOLLOWS_SHARE = 0.9, 0.75
-"""Shares of correctly ordered pairs from which a measure follows the ground truth, entirely or in part; chance is .5."""
+"""Shares of correctly ordered pairs from which a measure follows the ground truth or does so in part; chance is .5."""
 SHOWN_MEASURES = ("aopc_comprehensiveness", "aopc_sufficiency")
 SOURCES = {
     "agreement": "Neely et al. 2022, sections 3.3 and 5, tables 1, 2 and 4 to 6, figure 1",
@@ -570,10 +570,10 @@ def _mean_tau_bars(results: Sequence[Result]) -> tuple[Bars, ...]:
     ]
     if not found:
         return ()
-    labels, ours, theirs = zip(*found, strict=True)
-    series = Series("ours", ours), Series("published", tuple(math.nan if tau is None else tau for tau in theirs))
+    published_taus = tuple(math.nan if tau is None else tau for _, _, tau in found)
+    series = Series("ours", tuple(tau for _, tau, _ in found)), Series("published", published_taus)
     title = "How far methods agree: mean over all pairs of the paper's methods"
-    return (Bars(title, Axis("mean tau of 15 pairs"), labels, series),)
+    return (Bars(title, Axis("mean tau of 15 pairs"), tuple(label for label, _, _ in found), series),)
 
 
 def _ground_truth_results(results: Sequence[Result]) -> list[Result]:
@@ -608,7 +608,9 @@ def _rank_methods(results: Sequence[Result]) -> tuple[str, ...]:
 def _gains_over_chance(results: Sequence[Result], method: str) -> list[float]:
     """The share of what chance misses that the method finds, by corpus: 0 as random scores, 1 all deciding words."""
     both = [(_method_value(each, "precision", method), each.value("precision", CHANCE)) for each in results]
-    return [(value - chance) / (1 - chance) for value, chance in both if value is not None and chance not in (None, 1.0)]
+    return [
+        (value - chance) / (1 - chance) for value, chance in both if value is not None and chance not in (None, 1.0)
+    ]
 
 
 def _mean_defined(values: Iterable[float | None]) -> float | None:
@@ -633,7 +635,9 @@ def _method_table(results: Sequence[Result]) -> TableView:
     for method in _rank_methods(evaluated):
         is_control = method in CONTROLS
         tried = [each for each in evaluated if _method_value(each, "precision", method) is not None]
-        means = [_mean_defined(_method_value(each, name, method) for each in tried) for name in ("precision", "auc", "tau")]
+        means = [
+            _mean_defined(_method_value(each, name, method) for each in tried) for name in ("precision", "auc", "tau")
+        ]
         gain = None if is_control else _mean_defined(_gains_over_chance(evaluated, method))
         failed = [each.corpus for each in tried if not _beats_chance(each, method)]
         excesses = [
@@ -692,7 +696,12 @@ def _truth_above_controls_table(results: Sequence[Result]) -> TableView:
         for control, by_corpus in above.items():
             cells.append(f"{sum(by_corpus.values())} of {len(by_corpus)}" if by_corpus else "")
             cells.append(_count_texts(evaluated, control, measure))
-        failed = [f"{label} ({control})" for control, found in above.items() for label, is_above in found.items() if not is_above]
+        failed = [
+            f"{label} ({control})"
+            for control, found in above.items()
+            for label, is_above in found.items()
+            if not is_above
+        ]
         rows.append((measure.replace("_", " "), *cells, ", ".join(failed) or "none", _measure_verdict(above)))
     columns = ("measure", "truth above random", "texts", "truth above adversarial attention", "texts")
     note = (
@@ -747,7 +756,16 @@ def _measure_ranking_table(results: Sequence[Result]) -> TableView:
         random_cell = "" if with_random is None else with_random
         cells = (len(found), len(everything), share, random_cell, shares[worst], worst, verdict)
         rows.append((measure.replace("_", " "), *cells))
-    columns = ("measure", "corpora", "pairs", "in the right order", "method above random", "worst", "worst on", "verdict")
+    columns = (
+        "measure",
+        "corpora",
+        "pairs",
+        "in the right order",
+        "method above random",
+        "worst",
+        "worst on",
+        "verdict",
+    )
     note = (
         "Pairs of methods, random scores among them, whose intervals of precision do not overlap: the share that the "
         "mean of the measure puts in the same order, ties counting half; chance is .5. A measure follows the ground "
@@ -758,7 +776,7 @@ def _measure_ranking_table(results: Sequence[Result]) -> TableView:
 
 
 def pair_order_agreement(measure: str, truth: Result, faithful: Result) -> dict[tuple[str, str], float]:
-    """Pairs of methods that the ground truth separates, better one first: 1 if the measure agrees, 0 if not, .5 tied."""
+    """1 for each pair (better, worse) by ground truth that the measure orders the same way, 0 if not, .5 if tied."""
     names = [_base_name(name) for name in truth.methods("precision")]
     values = {name: value for name in names if (value := _method_value(faithful, measure, name)) is not None}
     found: dict[tuple[str, str], float] = {}

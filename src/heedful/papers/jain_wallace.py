@@ -11,14 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-import pandas as pd
-
 from heedful import catalogue
 from heedful.attributions.attention import RawAttention
 from heedful.attributions.gradient import Gradient
 from heedful.attributions.perturbation import LeaveOneOut
 from heedful.data.embeddings import RandomEmbeddings
-from heedful.figures import Axis, Bars, Figure, Heatmap, Series
+from heedful.figures import Axis, Bars, Figure, Series
 from heedful.models.attentive import Attentive
 from heedful.models.encoders import Average, BiLSTM, Convolution, Encoder
 from heedful.models.input_forms import QuestionAnswering, SingleInput
@@ -29,13 +27,8 @@ from heedful.papers._chapter import (
     Result,
     SectionExtras,
     TableView,
-    class_names,
-    find_attributions,
-    prediction_text,
-    readable_texts,
     sort_by_corpus,
     subtract,
-    token_heatmap,
 )
 from heedful.papers._options import EmbeddingOptions, resolve_names
 from heedful.store.recipe import Recipe
@@ -293,13 +286,10 @@ def _difference_bars(title: str, ours: Mapping[str, float | None], figure: str) 
 
 
 def section(result: Result, entries: Sequence[IndexEntry]) -> SectionExtras:
-    """Example texts of permutation and adversary trials, and trained adversaries beside free weights."""
-    if result.trial not in ("permutation", "adversary") or not result.entries:
+    """Trained adversaries beside the free weights of an adversary trial."""
+    if result.trial != "adversary" or not result.entries:
         return SectionExtras()
-    heatmaps = _example_heatmaps(result, entries)
-    return SectionExtras(
-        tables=_trained_adversary_table(result, entries) if result.trial == "adversary" else (), heatmaps=heatmaps
-    )
+    return SectionExtras(tables=_trained_adversary_table(result, entries))
 
 
 def _trained_adversary_table(result: Result, entries: Sequence[IndexEntry]) -> tuple[TableView, ...]:
@@ -330,64 +320,3 @@ def _trained_adversary_table(result: Result, entries: Sequence[IndexEntry]) -> t
         "model for all texts, also for texts that it was not trained on."
     )
     return (TableView("Trained adversaries beside free weights", columns, (free, *rows), note),)
-
-
-def _example_heatmaps(result: Result, entries: Sequence[IndexEntry]) -> tuple[Heatmap, ...]:
-    """A few texts of the first seed with attention, the gradient, and the adversarial weights."""
-    entry = result.entries[0]
-    attention = find_attributions(entries, entry.link("subject"), "attention")
-    if attention is None:
-        return ()
-    gradient = find_attributions(entries, entry.link("subject"), "gradient")
-    table = entry.load().table
-    table = table[table["uid"].isin(attention["uid"])]
-    if table.empty:
-        return ()
-    column = "median_change" if result.trial == "permutation" else "epsilon_max"
-    ordered = readable_texts(table, table["length"]).sort_values([column, "uid"])
-    sharp = ordered[ordered["maximum_attention"] >= 0.5]
-    typical = ("A typical text", ordered.iloc[len(ordered) // 2])
-    if result.trial == "permutation":
-        chosen = [("Permutation matters most here", ordered.iloc[-1]), typical]
-        sharpest = ("One token has most of the attention, yet permutation hardly matters", sharp[:1])
-    else:
-        chosen = [typical, ("Other weights are hardest to find here", ordered.iloc[0])]
-        sharpest = ("Attention is sharp, yet very different weights give the same output", sharp[-1:])
-    chosen += [(sharpest[0], row) for _, row in sharpest[1].iterrows()]
-    classes = class_names(entries, entry.link("subject"))
-    texts = attention.set_index("uid")
-    gradients = {} if gradient is None else dict(zip(gradient["uid"], gradient["scores"], strict=True))
-    return tuple(
-        _example_heatmap(title, row, texts.loc[row["uid"]], gradients.get(row["uid"]), classes) for title, row in chosen
-    )
-
-
-def _example_heatmap(
-    title: str, row: pd.Series, text: pd.Series, gradient: Sequence[float] | None, classes: Sequence[str]
-) -> Heatmap:
-    """One text.
-
-    Args:
-        row: the row of the trial.
-        text: the row of the attention table.
-        gradient: gradient scores of the same tokens.
-    """
-    scores: dict[str, Sequence[float]] = {"attention": text["scores"]}
-    caption = f"predicted {prediction_text(text, classes)}"
-    if text["label"] is not None and text["label"] == text["label"] and int(text["label"]) < len(classes):
-        caption += f", label {classes[int(text['label'])]}"
-    caption += f"; largest weight {row['maximum_attention']:.2f}"
-    if "adversary" in row:
-        weights = dict(zip(row["units"], row["adversary"], strict=True))
-        scores["adversarial weights"] = [weights.get(place, 0.0) for place in range(len(text["units"]))]
-        caption += (
-            f"; divergence {row['epsilon_max']:.3f} of at most {row['bound']:.3f}; "
-            f"the adversarial weights change the output by {row['change']:.3f}"
-        )
-    else:
-        caption += f"; median change under permutation {row['median_change']:.3f}"
-    if gradient is not None:
-        sizes = [abs(score) for score in gradient]
-        total = sum(size for size, scored in zip(sizes, text["scored"], strict=True) if scored) or 1.0
-        scores["gradient"] = [size / total for size in sizes]
-    return token_heatmap(title, text, scores, caption)

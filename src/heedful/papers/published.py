@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
@@ -289,3 +290,38 @@ def _disagreement_taus(corpus: str, *, is_bilstm: bool) -> dict[Key, float]:
         found |= _keyed(numbers, "~".join(names[each] for each in pair.split("|")))
     flow = {} if is_bilstm else published_cells("disagreement_table4").get(corpus, {})
     return found | {("mean", f"flow~{names[method]}", ""): float(value) for method, value in flow.items()}
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Median and quartiles over five seeds."""
+
+    median: float
+    q25: float
+    q75: float
+
+
+@cache
+def published_simulability(number: int) -> Mapping[str, Mapping[str, Spread]]:
+    """Table 1, 3, 5 or 7 of Fernandes et al. by row and training size (or normalizer); percentages as shares."""
+    name = f"scaffold_table{number}"
+    scale = 100.0 if "%" in str(_load_json(name)["metric"]) else 1.0
+    return {
+        row: {
+            column: Spread(*(float(cell[part]) / scale for part in ("median", "q25", "q75")))
+            for column, cell in cells.items()
+        }
+        for row, cells in published_cells(name).items()
+    }
+
+
+def published_plausibility(corpus: str, part: str) -> dict[str, float]:
+    """AUC by row of Fernandes et al.: table 2 for film reviews, table 6 for translations; else empty."""
+    if corpus == "eraser-movies" and not part:
+        return {row: float(value) for row, value in published_cells("scaffold_table2").items()}  # type: ignore[arg-type]
+    side = {"source": "src", "target": "tgt"}.get(part)
+    if side is None or not corpus.startswith("mlqe"):
+        return {}
+    pair = corpus.removeprefix("mlqe").lstrip("-").upper() or "OVERALL"
+    cells = published_cells("scaffold_table6")
+    return {row: float(by_pair[pair][side]) for row, by_pair in cells.items() if pair in by_pair}

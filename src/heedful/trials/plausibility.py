@@ -37,7 +37,7 @@ from heedful.measures.rationale_agreement import (
     ranking_key,
 )
 from heedful.models.attentive import Attentive
-from heedful.store.recipe import Artefact, Recipe, derive_seed
+from heedful.store.recipe import Artefact, Json, Recipe, derive_seed
 from heedful.store.workspace import Workspace
 from heedful.training.attribution_tables import AttributionTable
 from heedful.training.model_recipe import ModelRecipe
@@ -308,6 +308,11 @@ class Plausibility(Trial):
     def dependencies(self) -> tuple[Recipe, ...]:
         """The attributions, which other trials share, and the heads' numbers."""
         return (*self.score_recipes.values(), *(() if self.head_scores is None else (self.head_scores,)))
+
+    def describe(self) -> Mapping[str, Json]:
+        """The facts of every trial, and the explanations of the learned explainers by name."""
+        learned = {name: table.describe().get("method", name) for name, table in self.learned_explainers}
+        return {**super().describe(), "learned_explainers": learned}
 
     def make(self, workspace: Workspace) -> Artefact:
         """A row per instance, part and method with every measure; `status` says why a text is not judged."""

@@ -26,7 +26,7 @@ from torch import Generator, Tensor
 
 from heedful.figures import Axis, Bars, Figure, Lines, Scatter, Series
 from heedful.measures.bootstrap import bootstrap_means, percentile_bounds, resample_counts
-from heedful.store.recipe import Artefact, derive_seed
+from heedful.store.recipe import Artefact, Json, derive_seed
 from heedful.store.workspace import Workspace
 from heedful.training.model_recipe import ModelRecipe
 from heedful.training.student import StudentRecipe
@@ -211,6 +211,13 @@ class Simulability(Trial):
             raise UserError("every arm needs the same seeds in classes of the same sizes: arms are compared by pairs")
         if len(set(classes[NO_EXPLANATION])) < len(classes[NO_EXPLANATION]):
             raise UserError("a seed stands twice in an arm; a training that is repeated tells nothing new")
+
+    def describe(self) -> Mapping[str, Json]:
+        """The facts of every trial, and by arm those of its students: explanation, normalizer, examples."""
+        names = ("explanation", "normalizer", "sampling", "share_dev")
+        students = {arm: students[0].describe() for arm, students in self.arms}
+        arms: dict[str, Json] = {arm: {name: facts[name] for name in names} for arm, facts in students.items()}
+        return {**super().describe(), "arms": arms}
 
     def make(self, workspace: Workspace) -> Artefact:
         """A row per student with teacher's and student's answers to all test examples, in the order of their uids."""

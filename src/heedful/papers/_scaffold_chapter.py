@@ -1,0 +1,681 @@
+"""The chapter of "Learning to Scaffold" (Fernandes et al. 2022): its tables, figures and examples beside ours.
+
+Tables 1, 3 and 5 (students by explanation and training size), 2 and 6 (agreement with rationales), 7 (normalizers of
+head coefficients); figures 3 (texts), 4, 7 and 8 (images) and 5 (head coefficients). The study with people (table 4) is
+not repeated.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from itertools import chain, combinations
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from heedful.attributions.head_mix import StaticAttention
+from heedful.figures import Axis, Bars, Figure, Heatmap, ImageGrid, Lines, Matrix, PatchScores, Pixels, Series
+from heedful.papers import published
+from heedful.papers._chapter import (
+    Cell,
+    Comparison,
+    Result,
+    SectionExtras,
+    TableView,
+    class_names,
+    find_attributions,
+    prediction_text,
+    readable_texts,
+    rows_by_uid,
+    token_heatmap,
+)
+from heedful.papers.published import Spread
+from heedful.papers.scaffold import (
+    GRADIENT_NORM,
+    IMAGE_INTEGRATED_GRADIENTS,
+    INPUT_X_GRADIENT,
+    INTEGRATED_GRADIENTS,
+    NORMALIZERS,
+    SMAT,
+)
+from heedful.store.recipe import Artefact, Json
+from heedful.store.workspace import IndexEntry
+from heedful.trials._trial import Statistic, Verdict, excess_metric
+from heedful.trials.simulability import NO_EXPLANATION, Simulability
+from heedful.types import method_name
+
+DOUBT_MARK = "†"
+"""Marks published numbers that are not reliable."""
+_IG_ROW, _NORM_ROW, _SMAT_ROW = "Integrated Gradients", "Gradient L2", "Attention (SMaT)"
+PUBLISHED_ROWS = {
+    "none": "No Explainer",
+    method_name(GRADIENT_NORM): _NORM_ROW,
+    method_name(INPUT_X_GRADIENT): "Gradient x Input",
+    method_name(INTEGRATED_GRADIENTS): _IG_ROW,
+    method_name(IMAGE_INTEGRATED_GRADIENTS): _IG_ROW,
+    "attention, all layers": "Attention (all layers)",
+    method_name(StaticAttention()): "Attention (all layers)",
+    "attention, last layer": "Attention (last layer)",
+    method_name(StaticAttention(-1)): "Attention (last layer)",
+    SMAT: _SMAT_ROW,
+    "best-layer (oracle)": "Attention (best layer)*",
+    "best-head (oracle)": "Attention (best head)*",
+}
+"""The paper's rows by our names of explanations and methods."""
+ROW_LABELS = {
+    _NORM_ROW: "gradient norm",
+    "Gradient x Input": "gradient x input",
+    _IG_ROW: "integrated gradients",
+    "Attention (all layers)": "attention, all layers",
+    "Attention (last layer)": "attention, last layer",
+}
+"""Our labels of the paper's rows."""
+PUBLISHED_NORMALIZERS = {"sparsemax": "sparsemax", "softmax": "softmax", "entmax15": "1.5-entmax", "none": "none"}
+PUBLISHED_CORPORA = {"imdb": 1, "imdb-raw": 1, "cifar100": 3, "mlqe": 5}
+"""Corpora of the paper, and their tables."""
+SIMILAR_CORPORA = {"sst": 1, "rotten-tomatoes": 1, "cifar10": 3, "fashion-mnist": 3, "digits": 3}
+"""Corpora with the same kind of task as one of the paper."""
+PUBLISHED_MODELS = {
+    1: "IMDB with ELECTRA-small",
+    3: "CIFAR-100 with ViT-B/16",
+    5: "MLQE-PE, six language pairs, with XLM-R",
+}
+_RANK_CAPTIONS = {"size": ", ranked by the size of their scores", "against": ", lowest scores first"}
+_RANK_MEANINGS = {
+    "size": "has a larger score than another, whatever the sign",
+    "against": "has a lower score than another",
+}
+_VERDICTS = {Verdict.SUPPORTED: "helps", Verdict.NOT_SUPPORTED: "does not help", Verdict.UNDECIDED: "undecided"}
+LAST_DIGIT = 0.000101
+"""One in the last published digit (of percentages and of correlations), and the rounding error of binary numbers."""
+
+
+def simulability_table_number(corpus: str) -> int | None:
+    """The paper's table of simulability that has this corpus or a similar one; None if there is none.
+
+    >>> simulability_table_number("imdb-raw"), simulability_table_number("mlqe-en-de"), simulability_table_number("own")
+    (1, 5, None)
+    """
+    return PUBLISHED_CORPORA.get(corpus, SIMILAR_CORPORA.get(corpus, 5 if corpus.startswith("mlqe-") else None))
+
+
+def nearest_column(number: int, size: int) -> str:
+    """The column of a table whose training size is nearest, by ratio.
+
+    >>> nearest_column(1, 500), nearest_column(1, 150), nearest_column(3, 5000)
+    ('500', '500', '4500')
+    """
+    columns = published.published_simulability(number)["No Explainer"]
+    return min(columns, key=lambda column: max(int(column) / size, size / int(column)))
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """Why published cells are not reliable.
+
+    Args:
+        cells: rows and columns; an empty column is the whole row, no cells at all the whole table.
+    """
+
+    cells: tuple[tuple[str, str], ...]
+    reason: str
+
+
+@cache
+def table_doubts(number: int) -> tuple[Doubt, ...]:
+    """What is wrong with a table, from the published numbers, the text and the code."""
+    found = list(_inconsistent_cells(number)) if number in (1, 3, 5, 7) else []
+    if number in (1, 2, 3, 5, 6):
+        why = "not integrated gradients: the code took gradients on the first 2 to 9 % of the path only"
+        found.append(Doubt(((_IG_ROW, ""),), why))
+    return (*found, *(Doubt(((row, ""),) if row else (), why) for row, why in _KNOWN_DOUBTS.get(number, ())))
+
+
+def _inconsistent_cells(number: int) -> Iterator[Doubt]:
+    """Medians outside their quartiles, and different rows with the same three numbers but for the last digit."""
+    table = published.published_simulability(number)
+    cells = {(row, column): cell for row, columns in table.items() for column, cell in columns.items()}
+    for place, cell in cells.items():
+        if not cell.q25 <= cell.median <= cell.q75:
+            yield Doubt((place,), "the median is outside its own quartiles, which is impossible")
+    for (one, first), (other, second) in combinations(cells.items(), 2):
+        pairs = ((first.median, second.median), (first.q25, second.q25), (first.q75, second.q75))
+        if one[0] != other[0] and all(abs(a - b) <= LAST_DIGIT for a, b in pairs):
+            yield Doubt((one, other), "the same three numbers but for the last digit: most likely one is a copy")
+
+
+_KNOWN_DOUBTS: Mapping[int, tuple[tuple[str, str], ...]] = {
+    1: ((_NORM_ROW, "medians half-way between possible values: this row seems to have an even number of seeds"),),
+    2: (("", "reviews were cut after 256 tokens, and evidence after the cut was dropped"),),
+    5: (
+        (_NORM_ROW, "its script had half the batch size of the others at the same learning rate"),
+        ("", "the text says that gradients always harm students; the row of Gradient L2 says otherwise"),
+    ),
+    6: (
+        ("", "the text says that SMaT is on par or better on all pairs; it is not on RU-EN and NE-EN"),
+        ("", "best layer and best head were chosen in each column on the test labels"),
+    ),
+    7: (("", "the caption says accuracy; the numbers are correlations"),),
+}
+"""Known from text and code, by row; without a row it is about the whole table."""
+
+
+def _is_doubtful(number: int, row: str, column: str = "") -> bool:
+    cells = [cell for doubt in table_doubts(number) for cell in doubt.cells]
+    return (row, column) in cells or (row, "") in cells
+
+
+def tables(results: Sequence[Result]) -> tuple[TableView, ...]:
+    """All tables of the paper, and what is doubtful in the published ones."""
+    taught = _simulability_results(results)
+    rated = [each for each in results if each.trial == "plausibility"]
+    return (
+        *chain.from_iterable((_size_table(each), _verdict_table(each)) for each in taught),
+        *(_normalizer_table(each) for each in taught),
+        *(_plausibility_table(each) for each in rated),
+        _doubt_table(taught, rated),
+    )
+
+
+def _simulability_results(results: Sequence[Result]) -> list[Result]:
+    """Simulability trials in the order of the paper's tables."""
+    found = [each for each in results if each.trial == "simulability"]
+    return sorted(found, key=lambda each: simulability_table_number(each.corpus) or math.inf)
+
+
+def _label(each: Result) -> str:
+    return f"{each.label}, {each.encoder}"
+
+
+def _arms(each: Result) -> dict[str, Mapping[str, Json]]:
+    """Facts about the students of each arm: `explanation`, `normalizer` of learned mixes, `sampling`, `share_dev`."""
+    arms = each.entries[0].facts["arms"]
+    return {arm: facts for arm, facts in arms.items() if isinstance(facts, dict)} if isinstance(arms, dict) else {}
+
+
+def _sizes(each: Result) -> dict[str, int]:
+    """Training sizes by subset, smallest first."""
+    rows = each.summary[each.summary["metric"] == "size"]
+    return dict(sorted(zip(rows["subset"], rows["value"].astype(int), strict=True), key=lambda item: item[1]))
+
+
+def _arm_label(each: Result, arm: str) -> str:
+    return f"{arm} (control)" if each.value("control", arm) else arm
+
+
+def _size_table(each: Result) -> TableView:
+    """Tables 1, 3 and 5: rows are explanations, columns training sizes, with the nearest ones of the paper."""
+    number, sizes = simulability_table_number(each.corpus), _sizes(each)
+    columns = [] if number is None else list(dict.fromkeys(nearest_column(number, size) for size in sizes.values()))
+    rows: list[tuple[Cell, ...]] = []
+    for arm, facts in _arms(each).items():
+        is_published = facts["normalizer"] in (None, NORMALIZERS[0])
+        row = PUBLISHED_ROWS.get(str(facts["explanation"]), "") if is_published else ""
+        theirs = [_published_cell(number or 0, row, column) for column in columns]
+        rows.append((_arm_label(each, arm), *(_spread_cell(each, arm, subset) for subset in sizes), *theirs))
+    seeds = each.value("seeds") or 0
+    over = f"median [quartiles] over {seeds:.0f} seeds" if seeds > 1 else "one seed"
+    caption = f"{'' if number is None else f'Table {number}: '}students by explanation, {_label(each)}"
+    header = ("explanation", *sizes, *(f"published, {column} examples" for column in columns))
+    return TableView(caption, header, tuple(rows), f"{_metric_label(each)}, {over}. {_comparison_note(each, number)}")
+
+
+def _metric_label(each: Result) -> str:
+    return "Correlation with the teacher" if each.value("pearson") else "Percentage of the teacher's predictions"
+
+
+def _comparison_note(each: Result, number: int | None) -> str:
+    """What limits the comparison with the published numbers."""
+    if number is None:
+        return "The paper has no such task."
+    is_same = PUBLISHED_CORPORA.get(each.corpus) == number
+    data = "the same corpus" if is_same else "other data, so that only the order of the rows can be compared"
+    facts = next(iter(_arms(each).values()))
+    examples = "each seed learns from others" if facts["sampling"] == "redrawn" else "all seeds learn from the same"
+    stopping = "the same" if facts["share_dev"] else "others"
+    note = (
+        f"Published: {PUBLISHED_MODELS[number]}, five seeds; ours: {each.corpus} with {each.encoder}, {data}. In the "
+        "paper all seeds learn from the same examples, and early stopping uses those that SMaT is trained on; here "
+        f"{examples}, and early stopping uses {stopping}. {DOUBT_MARK} Doubtful, see below."
+    )
+    return f"{note} A quick version, not comparable with the paper." if each.quick else note
+
+
+def _spread_cell(each: Result, arm: str, subset: str) -> str:
+    median, low, high = (each.value(metric, arm, subset) for metric in ("median", "q25", "q75"))
+    is_correlation = bool(each.value("pearson"))
+    if each.value("seeds") == 1 or low is None or high is None:
+        return _format(median, is_correlation=is_correlation)
+    return _format_spread(Spread(math.nan if median is None else median, low, high), is_correlation=is_correlation)
+
+
+def _published_cell(number: int, row: str, column: str) -> str:
+    cell = published.published_simulability(number).get(row, {}).get(column) if row else None
+    if cell is None:
+        return "–"
+    mark = f" {DOUBT_MARK}" if _is_doubtful(number, row, column) else ""
+    return _format_spread(cell, is_correlation=number in (5, 7)) + mark
+
+
+def _format_spread(cell: Spread, *, is_correlation: bool) -> str:
+    median, low, high = (_format(value, is_correlation=is_correlation) for value in (cell.median, cell.q25, cell.q75))
+    return f"{median} [{low}, {high}]"
+
+
+def _format(value: float | None, *, is_correlation: bool, sign: str = "") -> str:
+    """Correlations with three digits, shares in percent as in the paper."""
+    if value is None or math.isnan(value):
+        return "undefined"
+    text = f"{value + 0.0:{sign}.3f}" if is_correlation else f"{100 * value + 0.0:{sign}.2f}"
+    return text.replace("-", "\N{MINUS SIGN}")
+
+
+def _verdict_table(each: Result) -> TableView:
+    """For each explanation and size: the mean, its gains, and the verdict by our rule and by the paper's."""
+    is_correlation, has_control = bool(each.value("pearson")), bool(each.methods("over_control"))
+    verdicts = {
+        (finding.method, finding.evidence[0].subset): _VERDICTS[finding.verdict]
+        for finding in Simulability.findings(each.summary)
+        if finding.evidence
+    }
+
+    def interval(metric: str, arm: str, subset: str, sign: str = "+") -> str:
+        row = each.statistic(metric, arm, subset) or Statistic(metric)
+        value, low, high = (
+            _format(v, is_correlation=is_correlation, sign=sign) for v in (row.value, row.low, row.high)
+        )
+        return f"{value} (no interval)" if math.isnan(row.low) else f"{value} [{low}, {high}]"
+
+    rows: list[tuple[Cell, ...]] = []
+    for subset, size in _sizes(each).items():
+        for arm in _arms(each):
+            is_baseline = arm == NO_EXPLANATION
+            gains = ["–" if is_baseline else interval("difference", arm, subset)]
+            if has_control:
+                gains.append("–" if each.value("control", arm) else interval("over_control", arm, subset))
+            helps, harms = (each.value(metric, arm, subset) for metric in ("paper_helps", "paper_harms"))
+            paper = "–" if is_baseline or helps is None else "better" if helps else "worse" if harms else "no"
+            ours = "–" if is_baseline else verdicts.get((arm, subset), "undecided")
+            rows.append((_arm_label(each, arm), size, interval("mean", arm, subset, sign=""), *gains, ours, paper))
+    margin = _format(each.value("margin"), is_correlation=is_correlation)
+    columns = ["explanation", "examples", "mean [95 % interval]", "gain over no explanation"]
+    columns += [*(["gain over random"] if has_control else []), "verdict", "quartiles apart (the paper's rule)"]
+    note = (
+        f"{_metric_label(each)}. Intervals resample seeds and examples, for gains within seeds. Helps: the interval of "
+        f"the gain is above 0; does not help: it is below the smallest gain that matters ({margin}); otherwise "
+        "undecided. The paper's rule is for five seeds; with fewer there is a dash. An explanation that helps a "
+        "student need not be faithful: it may give the answer away, and one that is no better than random scores "
+        "taught nothing of its own."
+    )
+    return TableView(f"Do explanations help? {_label(each)}", tuple(columns), tuple(rows), note)
+
+
+def _normalizer_table(each: Result) -> TableView:
+    """Table 7: SMaT by the normalizer of head coefficients, at the largest training size."""
+    learned = {facts["normalizer"]: arm for arm, facts in _arms(each).items() if facts["explanation"] == SMAT}
+    subset = list(_sizes(each))[-1]
+    rows = tuple(
+        (theirs, _spread_cell(each, learned[ours], subset), _published_cell(7, _SMAT_ROW, theirs))
+        for ours, theirs in PUBLISHED_NORMALIZERS.items()
+        if ours in learned
+    )
+    note = (
+        "Published: correlations on MLQE-PE from 4200 examples. Static explanations are not repeated: a plain mean is "
+        "the same under every normalizer, and the published differences must come from the student's own mix, for "
+        "which we always use sparsemax."
+    )
+    caption = f"Table 7: normalizers of head coefficients, {_label(each)}, {subset}"
+    columns = ("normalizer of the teacher's heads", "SMaT, ours", "SMaT, published")
+    return TableView(caption, columns, rows if len(rows) > 1 else (), note)
+
+
+def _plausibility_table_number(each: Result) -> int:
+    """The paper's table of plausibility with this corpus; 0 if there is none."""
+    if each.settings.get("rank", "score") != "score":
+        return 0
+    return 2 if each.corpus == "eraser-movies" else 6 if each.corpus.startswith("mlqe") else 0
+
+
+def _published_row(each: Result, method: str) -> str:
+    """The paper's row of a method of a plausibility trial; empty if there is none."""
+    learned = each.entries[0].facts.get("learned_explainers")
+    explanation = learned.get(method, method) if isinstance(learned, dict) else method
+    return PUBLISHED_ROWS.get(str(explanation), "")
+
+
+def _plausibility_table(each: Result) -> TableView:
+    """Tables 2 and 6: AUC of each method, in each part of the texts."""
+    parts, number = each.subsets("judged") or [""], _plausibility_table_number(each)
+    columns = ["method"]
+    for part in parts:
+        within = f", {part}" if part else ""
+        columns += [f"AUC{within}", f"95 % interval{within}", f"against random{within}"]
+    rows: list[tuple[Cell, ...]] = []
+    for method in each.methods("auc"):
+        row = _published_row(each, method)
+        mark = f" {DOUBT_MARK}" if row and _is_doubtful(number, row) else ""
+        cells: list[Cell] = []
+        for part in parts:
+            auc = each.statistic("auc", method, part) or Statistic("auc")
+            excess = each.statistic(excess_metric("auc"), method, part) or Statistic("auc")
+            theirs = published.published_plausibility(each.corpus, part).get(row) if number else None
+            interval = "no interval" if math.isnan(auc.low) else f"{auc.low:.3f} to {auc.high:.3f}"
+            cells += [
+                Comparison(each.value("auc", method, part), theirs),
+                interval,
+                _against_random(each, method, excess),
+            ]
+        rows.append((f"{ROW_LABELS.get(row, method)}{mark}", *cells))
+    rank = str(each.settings.get("rank", "score"))
+    title = f"Table {number}: agreement with rationales" if number else "Agreement with rationales"
+    caption = f"{title}{_RANK_CAPTIONS.get(rank, '')}, {_label(each)}"
+    return TableView(caption, tuple(columns), tuple(rows), _plausibility_note(each, number, rank))
+
+
+def _against_random(each: Result, method: str, excess: Statistic) -> str:
+    if each.value("control", method):
+        return "–"
+    if math.isnan(excess.low):
+        return "undecided"
+    return "above" if excess.low > 0 else "below" if excess.high < 0 else "no different"
+
+
+def _plausibility_note(each: Result, number: int, rank: str) -> str:
+    comparison = {
+        2: "Published: ELECTRA-small trained on IMDB, reviews of all splits, cut after 256 tokens.",
+        6: "Published: XLM-R trained on six language pairs; sentences of the dev split. People marked errors in a "
+        "translation, and the model predicts its quality: correct signed scores of marked words are negative, and so "
+        "below random here, where words are ranked by score as in the paper. Another table ranks them by size; "
+        "attention has no sign.",
+    }.get(number, "The paper has no such corpus." if rank == "score" else "The paper has no such order.")
+    pooling = (
+        "The score of a word is the sum over its tokens, as in the paper: where marked words have more tokens than "
+        "others, even random scores are above .5. "
+        if each.settings.get("pooling") == "sum"
+        else ""
+    )
+    return (
+        f"AUC: the probability that a marked word {_RANK_MEANINGS.get(rank, 'is scored above another')}; .5 is chance. "
+        f"{pooling}{comparison} {DOUBT_MARK} The published number is doubtful, see below. Oracles were chosen on the "
+        "rationales of the same texts. Plausible is not faithful: people marked what convinces people, and a model may "
+        "depend on other words."
+    )
+
+
+def _doubt_table(taught: Sequence[Result], rated: Sequence[Result]) -> TableView:
+    """What is wrong with the published tables beside ours."""
+    shown = {simulability_table_number(each.corpus) or 0 for each in taught}
+    shown |= {_plausibility_table_number(each) for each in rated} | {
+        7 for each in taught if _normalizer_table(each).rows
+    }
+    rows: list[tuple[Cell, ...]] = []
+    for number in sorted(shown - {0}):
+        for doubt in table_doubts(number):
+            cells = "; ".join(f"{row}, {column} examples" if column else row for row, column in doubt.cells)
+            rows.append((f"table {number}", cells or "the table", doubt.reason))
+    note = "Found by us in the published numbers, the text and the released code; our numbers do not depend on it."
+    return TableView(f"{DOUBT_MARK} Doubtful published numbers", ("table", "cells", "why"), tuple(rows), note)
+
+
+def figures(results: Sequence[Result]) -> tuple[Figure, ...]:
+    """The gain of each explanation that all corpora share, if there are several corpora."""
+    taught = _simulability_results(results)
+    if len(taught) < 2:
+        return ()
+    arms = [arm for arm in _arms(taught[0]) if arm != NO_EXPLANATION and all(arm in _arms(each) for each in taught)]
+    if not arms:
+        return ()
+    series, errors = [], []
+    for each in taught:
+        subset = list(_sizes(each))[-1]
+        gains = [each.statistic("difference", arm, subset) or Statistic("difference") for arm in arms]
+        name = f"{each.label}, {subset}"
+        series.append(Series(name, tuple(gain.value for gain in gains)))
+        errors.append(Series(name, tuple((gain.high - gain.low) / 2 for gain in gains)))
+    axis = Axis("gain over no explanation, with 95 % interval")
+    return (Bars("What explanations are worth to a student", axis, tuple(arms), tuple(series), tuple(errors)),)
+
+
+def section(result: Result, entries: Sequence[IndexEntry]) -> SectionExtras:
+    """Learning curves, head coefficients and images of a simulability trial, example texts of a plausibility trial."""
+    if result.trial == "plausibility":
+        return SectionExtras(heatmaps=_text_heatmaps(result, entries))
+    if result.trial != "simulability":
+        return SectionExtras()
+    students = _students_of_largest_size(result.entries[0], entries)
+    learned = [each for each in students if each.entry.facts["explanation"] == SMAT and each.has_coefficients]
+    images = _image_grids(result.entries[0].link("subject"), _median_students(learned)[:1], entries)
+    return SectionExtras(figures=(*_learning_curves(students, learned), *_coefficient_matrices(learned), *images))
+
+
+@dataclass(frozen=True)
+class _StudentResult:
+    """A stored student of a trial."""
+
+    arm: str
+    seed: int
+    simulability: float
+    entry: IndexEntry
+
+    @cached_property
+    def artefact(self) -> Artefact:
+        """Read on demand: the weights may be large."""
+        return self.entry.load()
+
+    @property
+    def has_coefficients(self) -> bool:
+        return "coefficients" in self.artefact.tensors
+
+    @property
+    def coefficients(self) -> Tensor:
+        """Head coefficients `[layer head]`."""
+        return self.artefact.tensors["coefficients"].double().reshape(int(str(self.artefact.notes["layers"])), -1)
+
+    def curve(self, name: str, column: str) -> tuple[Series, Series] | None:
+        """Epochs and values of a column of the training history; None if it has none."""
+        rows = self.artefact.notes.get("history")
+        history = pd.DataFrame(rows if isinstance(rows, list) else [])
+        if column not in history:
+            return None
+        return Series(name, tuple(history["epoch"].astype(float))), Series(name, tuple(history[column].astype(float)))
+
+
+def _students_of_largest_size(trial: IndexEntry, entries: Sequence[IndexEntry]) -> list[_StudentResult]:
+    """The stored students of the largest training size; the trial's rows are in the order of its students."""
+    by_name, table = {each.name: each for each in entries}, trial.load().table
+    return [
+        _StudentResult(str(row["arm"]), int(row["seed"]), float(row["simulability"]), by_name[name])
+        for name, (_, row) in zip(trial.links["arms"], table.iterrows(), strict=True)
+        if name in by_name and row["size"] == table["size"].max()
+    ]
+
+
+def _by_arm(students: Iterable[_StudentResult]) -> dict[str, list[_StudentResult]]:
+    arms: dict[str, list[_StudentResult]] = {}
+    for each in students:
+        arms.setdefault(each.arm, []).append(each)
+    return arms
+
+
+def _median_students(students: Iterable[_StudentResult]) -> list[_StudentResult]:
+    """The student of each arm with the median simulability, the lower one of two."""
+    ranked = (sorted(arm, key=lambda each: (each.simulability, each.seed)) for arm in _by_arm(students).values())
+    return [arm[(len(arm) - 1) // 2] for arm in ranked]
+
+
+def _learning_curves(students: Sequence[_StudentResult], learned: Sequence[_StudentResult]) -> Iterator[Lines]:
+    """Agreement with the teacher of the median students, and the heads in use of every seed of SMaT."""
+    median = [(each, each.arm) for each in _median_students(students)]
+    seeds = [(each, f"{each.arm}, seed {each.seed}") for each in learned]
+    for title, axis, column, chosen in (
+        (
+            "Learning curves: agreement with the teacher on dev, the median student of each arm",
+            "agreement",
+            "simulability",
+            median,
+        ),
+        ("Learning curves of the explainer: heads in use", "heads with weight", "support", seeds),
+        ("Learning curves of the explainer: the largest coefficient", "largest coefficient", "largest", seeds),
+    ):
+        curves = tuple(curve for each, name in chosen if (curve := each.curve(name, column)) is not None)
+        if curves:
+            yield Lines(title, Axis("epoch"), Axis(axis), curves)
+
+
+def _coefficient_matrices(learned: Sequence[_StudentResult]) -> Iterator[Matrix]:
+    """Figure 5: the coefficient of each head, of the median seed and on average."""
+    for arm, students in _by_arm(learned).items():
+        (median,) = _median_students(students)
+        used, count = int((median.coefficients != 0).sum()), median.coefficients.numel()
+        title = f"Figure 5: head coefficients, {arm}, seed {median.seed} (the median); {used} of {count} heads in use"
+        yield _coefficient_matrix(title, median.coefficients)
+        if len(students) > 1:
+            mean = torch.stack([each.coefficients for each in students]).mean(0)
+            yield _coefficient_matrix(f"Figure 5: head coefficients, {arm}, mean of {len(students)} seeds", mean)
+
+
+def _coefficient_matrix(title: str, weights: Tensor) -> Matrix:
+    rows, columns = _numbered("layer", weights.shape[0]), _numbered("head", weights.shape[1])
+    limits = min(0.0, float(weights.min())), float(weights.max()) or 1.0
+    return Matrix(title, rows, columns, tuple(map(tuple, weights.tolist())), limits)
+
+
+MAX_IMAGES = 4
+"""Images in figure 4."""
+
+
+def _image_grids(
+    subject: str | None, smat: Sequence[_StudentResult], entries: Sequence[IndexEntry]
+) -> tuple[ImageGrid, ...]:
+    """Figures 4, 7 and 8 if images of the model's corpus are stored."""
+    samples = [each for each in entries if each.kind == "images" and each.link("subject") == subject]
+    sample = samples[0].load() if samples else Artefact()
+    if not len(sample.table):
+        return ()
+    uids = sample.table["uid"].astype(str).tolist()[:MAX_IMAGES]
+    maps: dict[str, list[Sequence[float]]] = {}
+    for method in (INPUT_X_GRADIENT, IMAGE_INTEGRATED_GRADIENTS, INTEGRATED_GRADIENTS, GRADIENT_NORM):
+        table = find_attributions(entries, subject, method_name(method))
+        if table is not None and set(uids) <= set(table["uid"].astype(str)):
+            rows = table.assign(uid=table["uid"].astype(str)).set_index("uid").loc[uids]
+            name = ROW_LABELS[PUBLISHED_ROWS[method_name(method)]]
+            maps[name] = [
+                [score for score, scored in zip(row["scores"], row["scored"], strict=True) if scored]
+                for _, row in rows.iterrows()
+            ]
+    heads = sample.tensors["heads"].double()
+    mixes = {"attention, all layers": heads.mean((1, 2)), "attention, last layer": heads[:, -1].mean(1)}
+    for each in smat:
+        if each.coefficients.numel() == heads.shape[1] * heads.shape[2]:
+            mixes[each.arm] = (heads * each.coefficients.reshape(1, *heads.shape[1:3], 1)).sum((1, 2))
+    maps |= {name: _centered(mix) for name, mix in mixes.items()}
+    tiles: list[tuple[Pixels | PatchScores, ...]] = [
+        (_pixels(sample.tensors["images"][place]), *(_patches(scores[place], sample) for scores in maps.values()))
+        for place in range(len(uids))
+    ]
+    labels = [_image_label(row, sample) for _, row in sample.table.iterrows()]
+    title = "Figure 4: image explanations (orange: above the mean or for the prediction, blue: below or against)"
+    explanations = ImageGrid(title, tuple(labels[: len(uids)]), ("image", *maps), tuple(tiles))
+    title = f"Figures 7 and 8: all heads on the first image ({labels[0]}), mean over queries before softmax"
+    head_tiles: list[tuple[Pixels | PatchScores, ...]] = [
+        tuple(_patches(scores, sample) for scores in _centered(layer)) for layer in heads[0]
+    ]
+    return explanations, ImageGrid(
+        title, _numbered("layer", heads.shape[1]), _numbered("head", heads.shape[2]), tuple(head_tiles)
+    )
+
+
+def _numbered(name: str, count: int) -> tuple[str, ...]:
+    return tuple(f"{name} {place}" for place in range(count))
+
+
+def _centered(scores: Tensor) -> list[Sequence[float]]:
+    """Scores minus their mean, which the softmax of an explanation ignores."""
+    centered: list[Sequence[float]] = (scores - scores.mean(-1, keepdim=True)).tolist()
+    return centered
+
+
+def _patches(scores: Sequence[float], sample: Artefact) -> PatchScores:
+    """The scores of patches, row by row from the top left."""
+    columns = int(str(sample.notes["columns"]))
+    return PatchScores(tuple(tuple(scores[start : start + columns]) for start in range(0, len(scores), columns)))
+
+
+def _pixels(image: Tensor) -> Pixels:
+    """An image `[channel height width]` in bytes; one channel is gray."""
+    colors = image.double().div(255).expand(3, -1, -1) if image.shape[0] == 1 else image.double().div(255)[:3]
+    rows = colors.permute(1, 2, 0).tolist()
+    return Pixels(tuple(tuple((red, green, blue) for red, green, blue in row) for row in rows))
+
+
+def _image_label(row: pd.Series, sample: Artefact) -> str:
+    names = sample.notes.get("classes")
+    classes = [str(name) for name in names] if isinstance(names, list) else []
+    label, text = row["label"], prediction_text(row, classes)
+    if label is None or label != label or int(label) == int(row["predicted"]):
+        return text
+    return f"{text}, label {classes[int(label)] if int(label) < len(classes) else int(label)}"
+
+
+def _text_heatmaps(result: Result, entries: Sequence[IndexEntry]) -> tuple[Heatmap, ...]:
+    """Figure 3: a gradient, static attention and SMaT on texts with rationales, where they are stored."""
+    trial = result.entries[0]
+    table = trial.load().table
+    methods = {_published_row(result, method): method for method in result.methods("auc")}
+    found: dict[str, dict[str, pd.Series]] = {}
+    for choices in (
+        (_IG_ROW, "Gradient x Input", _NORM_ROW),
+        ("Attention (all layers)", "Attention (last layer)"),
+        (_SMAT_ROW,),
+    ):
+        stored = [(methods[row], _stored_scores(trial, methods[row], entries)) for row in choices if row in methods]
+        found |= {method: rows_by_uid(scores) for method, scores in stored[:1] if scores is not None}
+    if not found or table.empty:
+        return ()
+    last, texts = list(found)[-1], next(iter(found.values()))
+    judged = table[(table["method"] == last) & (table["status"] == "judged") & table["uid"].isin(list(texts))]
+    areas = judged.groupby("uid", sort=True)["auc"].mean().dropna().reset_index()
+    lengths = areas["uid"].map({uid: sum(text["scored"]) for uid, text in texts.items()})
+    ordered = readable_texts(areas, lengths).sort_values("auc", kind="stable")["uid"].astype(str).tolist()
+    chosen = {
+        "Figure 3: people and the last explanation agree most here": ordered[-1:],
+        "Figure 3: a typical text": ordered[len(ordered) // 2 :][:1] if len(ordered) > 1 else [],
+        "Figure 3: they agree least here": ordered[:1] if len(ordered) > 2 else [],
+    }
+    classes = class_names(entries, trial.link("subject"))
+    labels = {method: ROW_LABELS.get(row, method) for row, method in methods.items()}
+    heatmaps = []
+    for title, uid in ((title, uid) for title, uids in chosen.items() for uid in uids):
+        scores = dict(_shown_scores(labels.get(method, method), rows[uid]) for method, rows in found.items())
+        own = table[(table["uid"] == uid) & (table["status"] == "judged")].drop_duplicates(["method", "part"])
+        aucs = [
+            " ".join(filter(None, (labels.get(row["method"], row["method"]), row["part"], f"{row['auc']:.2f}")))
+            for _, row in own[own["kind"].isin(["method", "null", "control"])].iterrows()
+        ]
+        caption = (
+            f"the teacher predicts {prediction_text(texts[uid], classes)}; AUC with the rationale: {', '.join(aucs)}"
+        )
+        heatmaps.append(token_heatmap(title, texts[uid], scores, caption))
+    return tuple(heatmaps)
+
+
+def _stored_scores(trial: IndexEntry, method: str, entries: Sequence[IndexEntry]) -> pd.DataFrame | None:
+    """The scores of a method of a plausibility trial: a learned explainer of the trial, or stored attributions."""
+    learned = trial.facts.get("learned_explainers")
+    if isinstance(learned, dict) and method in learned:
+        name = trial.links["learned_explainers"][list(learned).index(method)]
+        return next((each.load().table for each in entries if each.name == name), None)
+    return find_attributions(entries, trial.link("subject"), method)
+
+
+def _shown_scores(label: str, text: pd.Series) -> tuple[str, Sequence[float]]:
+    """The scores as they are; shares, which sum to 1, as their difference from uniform."""
+    values = [float(score) for score in text["scores"]]
+    scored = [value for value, is_scored in zip(values, text["scored"], strict=True) if is_scored]
+    if min(scored) < 0 or not math.isclose(sum(scored), 1.0, rel_tol=1e-3):
+        return label, values
+    return f"{label} (above uniform)", [value - 1 / len(scored) for value in values]
