@@ -1,25 +1,32 @@
-"""AtteFa: the recipes of the paper, its sweeps, and warnings about own data."""
+"""AtteFa: the recipes of the paper, its sweeps, warnings about own data, its tables and figures."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 
 from heedful.data.splitting import SubsampledCorpus
 from heedful.data.synthetic import MOCK_CORPORA
 from heedful.data.tokenization import Words
+from heedful.figures import Bars, Scatter, Violin
 from heedful.models.attentive import Attentive, Softmax
-from heedful.papers import attefa
+from heedful.papers import PAPERS, attefa
+from heedful.papers._chapter import Comparison, CorpusStatistics, Result
 from heedful.papers._options import PaperOptions
 from heedful.papers.attefa import AttefaOptions, data_warnings
+from heedful.papers.published import attefa_seed_rows
 from heedful.papers.wiegreffe_pinter import WiegreffePinterOptions
 from heedful.runner import topological_order
+from heedful.store.recipe import Artefact
 from heedful.tasks import BinaryClassification
 from heedful.training.objectives import Initialization
 from heedful.training.trained_model import TrainedModel
 from heedful.trials.adversarial_training import AdversarialTradeoff, AtteFa
 from heedful.types import Example, Splits
+from tests.papers.results import SST_SIZES, entry, plain, result, table
+from tests.papers.test_wiegreffe_pinter import tradeoff
 
 
 def test_attefa_has_fourteen_corpora_two_encoders_and_nine_adversaries() -> None:
@@ -71,3 +78,104 @@ def test_a_reader_is_warned_about_few_texts_and_a_base_model_that_learned_nothin
     (nothing,) = data_warnings(splits, 0.75)
     assert "75%" in nothing
     assert len(data_warnings(replace(splits, test=many[:20]), 0.5)) == 2
+
+
+def ours(corpus: str, encoder: str, values: list[float], collapse: float = 0.5) -> Result:
+    """AtteFa of several adversaries, and a pair of base models that must not be counted among them."""
+    fixed = {"tvd": 0.02, "jsd": 0.6, "f1": 0.8, "epoch": 12, "collapse": collapse, "base": 10}
+    seeds = (10, 50, 257)[: len(values)]
+    rows = [{"kind": "adversary", "seed": s, "attefa": v, **fixed} for s, v in zip(seeds, values, strict=True)]
+    rows.append({"kind": "honest", "seed": 50, "attefa": 0.99, **fixed})
+    mean = sum(values) / len(values)
+    numbers = plain({"attefa": mean, "jsd": 0.6, "base_f1": 0.82, "collapse": collapse, "floor": 0.1})
+    found = result("attefa", "attefa", numbers, corpus, encoder, statistics=SST_SIZES)
+    return replace(found, entries=(entry("trial", artefact=Artefact(table=pd.DataFrame(rows))),))
+
+
+def test_table_1_takes_the_length_of_texts_from_the_performance_trial() -> None:
+    trial = replace(ours("sst", "bilstm", [0.07]), corpus_statistics=replace(SST_SIZES, mean_length=None))
+    performance = result("attefa", "performance", {}, statistics=CorpusStatistics(mean_length=17.3))
+    rows = table("attefa", "Table 1", trial, performance).rows
+    assert rows[0] == ("sst", "train, class 0", Comparison(3034, 3310))
+    assert rows[-1] == ("sst", "mean length, test", Comparison(17.3, 17))
+    # The paper has one row for all synthetic corpora.
+    synthetic = table("attefa", "Table 1", ours("mock-2q", "average", [0.5]))
+    assert synthetic.rows[0] == ("mock-2q", "train, class 0", Comparison(3034, 4000))
+
+
+def test_check_14_is_judged_as_the_specification_says() -> None:
+    given = (
+        ours("sst", "bilstm", [0.12]),
+        ours("sst", "average", [0.4]),
+        ours("mock-1", "average", [0.5, 0.4], collapse=0.46),
+        ours("mock-1", "bilstm", [0.05, 0.45]),
+        ours("mock-5", "average", [0.46]),
+        ours("mock-10", "bilstm", [0.03]),
+        ours("mock-3q", "average", [0.01]),
+        ours("mock-4q", "average", [0.03]),
+    )
+    assert {row[0]: row[3] for row in table("attefa", "What was expected", *given).rows} == {
+        "sst, BiLSTM: AtteFa": "outside",
+        "sst, Perceptron: AtteFa": "inside",
+        "sst, BiLSTM: JSD": "inside",
+        # Below .55, but what its own collapse would give.
+        "mock-1, Perceptron: AtteFa (high, or that of its own collapse)": "inside",
+        "mock-1, BiLSTM: AtteFa": "outside",
+        "mock-5, Perceptron: AtteFa": "outside",
+        "mock-10, BiLSTM: AtteFa": "outside",
+        "mock-3q, Perceptron: AtteFa": "inside",
+        "mock-4q, Perceptron: AtteFa": "outside",
+        # Lower on average, higher for one seed.
+        "mock-1: AtteFa of BiLSTM minus that of Perceptron, the largest of 2 seeds": "outside",
+        "Perceptron: rank correlation of AtteFa with informative words, 4 synthetic corpora": "inside",
+    }
+
+
+def test_table_3_has_tolerances_by_encoder_and_only_for_bands_with_two_sides() -> None:
+    given = (
+        ours("sst", "bilstm", [0.08]),
+        ours("sst", "average", [0.40]),
+        ours("mock-5", "average", [0.50]),
+        ours("mock-1", "average", [0.80]),
+    )
+    rows = {(row[0], row[1]): row[2] for row in table("attefa", "Table 3", *given).rows}
+    assert rows["sst, BiLSTM", "AtteFa"] == Comparison(0.08, 0.076, 0.03)
+    assert rows["sst, Perceptron", "AtteFa"] == Comparison(0.40, 0.3645, 0.06)
+    assert rows["sst, BiLSTM", "JSD"] == Comparison(0.6, 0.626, 0.04)
+    assert rows["mock-5, Perceptron", "AtteFa"] == Comparison(0.50, 0.4987, 0.03)
+    assert rows["mock-1, Perceptron", "AtteFa"] == Comparison(0.80, 0.8153)
+    assert rows["mock-1, Perceptron", "collapse"] == Comparison(0.5, None)
+
+
+def test_tables_4_and_5_have_a_row_per_adversary_and_none_of_other_base_models() -> None:
+    given = (ours("mock-1", "average", [0.8, 0.7]), ours("sst", "bilstm", [0.08, 0.09, 0.07]))
+    fourth, fifth = (table("attefa", f"Table {number}", *given) for number in (4, 5))
+    assert [row[:4] for row in fourth.rows] == [
+        ("mock-1, Perceptron", "10 against 10", 0.8, 0.784),
+        ("mock-1, Perceptron", "50 against 10", 0.7, 0.86),
+    ]
+    assert len(fifth.rows) == 3
+    assert fifth.rows[0][2:4] == (0.08, attefa_seed_rows("sst", "bilstm")[0]["attefa"])
+
+
+def test_figures_1_and_2_hold_our_adversaries_and_the_nine_published_ones() -> None:
+    given = [ours("sst", "bilstm", [0.08, 0.09]), ours("sst", "average", [0.4]), ours("mock-5", "average", [0.5])]
+    violin, bars, plane = PAPERS["attefa"].figures([*given, tradeoff({0.0: 0.2, 0.01: 0.6})])
+    assert isinstance(violin, Violin)
+    assert violin.bins == ("sst",)
+    counts = {series.name: len(series.values) for series in violin.groups[0]}
+    assert counts == {"BiLSTM, ours": 2, "BiLSTM, published": 9, "Perceptron, ours": 1, "Perceptron, published": 9}
+    assert isinstance(bars, Bars)
+    assert [series.values for series in bars.series] == [(0.5,), (0.4987,)]
+    assert isinstance(plane, Scatter)
+    sizes = {x.name: len(x.values) for x, _ in plane.points}
+    assert sizes == {"lambdas, ours": 2, "lambdas, published": 16, "AtteFa, ours": 2, "AtteFa, published": 9}
+
+
+def test_embeddings_are_named_once_below_or_in_every_label_where_they_differ() -> None:
+    one = replace(ours("sst", "bilstm", [0.08]), embeddings="glove")
+    alike = table("attefa", "Table 2", one)
+    assert alike.rows[0][0] == "sst, BiLSTM"
+    assert alike.note.endswith("Word embeddings: glove.")
+    differing = table("attefa", "Table 2", one, replace(one, embeddings="random"))
+    assert [row[0] for row in differing.rows] == ["sst (glove vectors), BiLSTM", "sst (random vectors), BiLSTM"]

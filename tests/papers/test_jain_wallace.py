@@ -1,23 +1,31 @@
-"""Attention is not Explanation: the recipes of its 72 models."""
+"""Attention is not Explanation: the recipes of its 72 models, its tables and figures."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from heedful.data.embeddings import FileEmbeddings, RandomEmbeddings
+from heedful.figures import Bars
 from heedful.models.attentive import Attentive
 from heedful.models.encoders import Average, BiLSTM, Convolution
 from heedful.models.input_forms import QuestionAnswering, SingleInput
+from heedful.papers import PAPERS
+from heedful.papers._chapter import Comparison, Result
 from heedful.papers._options import find_embeddings
 from heedful.papers.jain_wallace import JainWallaceOptions, jain_wallace_model
+from heedful.papers.published import Key
+from heedful.store.recipe import Artefact
 from heedful.store.workspace import Workspace
 from heedful.training.model_recipe import ModelRecipe
 from heedful.training.trained_model import TrainedModel
 from heedful.trials.performance import Performance
 from heedful.trials.permutation import Permutation
 from heedful.types import UserError
+from tests.papers.results import SST_SIZES, Number, entry, named, plain, result, summary, table
 
 
 def model(corpus: str, encoder: str, attention: str) -> TrainedModel:
@@ -94,3 +102,65 @@ def test_real_corpora_have_the_classes_and_shapes_that_their_models_expect(name:
     assert len(splits.train[0].parts) == (2 if subject.architecture.input_format == QuestionAnswering() else 1)
     batch = subject.tokenization.fit(splits.train[:200])(splits.train[:20])
     assert batch.content_mask.any(1).all()
+
+
+CHAPTER = PAPERS["jain-wallace"]
+
+
+def ours(trial: str, encoder: str, numbers: dict[Key, Number]) -> Result:
+    return result("jain-wallace", trial, numbers, encoder=encoder, statistics=SST_SIZES)
+
+
+def test_table_1_has_sizes_and_scores_beside_the_published_ones() -> None:
+    performance = ours("performance", "bilstm", plain({"f1": 0.80}))
+    sizes = (Comparison(13826, 16175), Comparison(19.2, 19), Comparison(6355, 6355), Comparison(1725, 1725))
+    first = table("jain-wallace", "Table 1", performance)
+    assert first.rows == (("sst", *sizes, Comparison(0.80, 0.81, 0.02)),)
+    quick = table("jain-wallace", "Table 1", replace(performance, quick=True))
+    assert quick.rows[0] == ("sst (quick)", *sizes, Comparison(0.80, 0.81))
+
+
+def test_table_2_has_a_row_for_every_cell_that_we_have() -> None:
+    numbers: dict[Key, Number] = {
+        (metric, "attention~gradient", f"class {c}"): 0.3 for metric in ("mean", "std", "significant") for c in (0, 1)
+    }
+    agreement = ours("agreement", "average", numbers)
+    cells = {(row[0], row[1]): row[2] for row in table("jain-wallace", "Table 2", agreement).rows}
+    assert len(cells) == 6
+    assert cells["sst: gradient, average, mean", "0"] == Comparison(0.3, 0.61, 0.1)
+    assert cells["sst: gradient, average, significant", "1"] == Comparison(0.3, 0.83, 0.13)
+    assert CHAPTER.tables([replace(agreement, settings={"measure": "feature"})]) == ()
+
+
+def test_figures_6_to_8_have_the_published_differences_beside_ours() -> None:
+    excesses = {"leave-one-out": 0.3, "gradient": 0.2}
+    numbers = named("excess", {f"gradient~leave-one-out over attention~{name}": v for name, v in excesses.items()})
+    loo = ("mean", "attention~leave-one-out", "")
+    found = CHAPTER.figures(
+        [ours("agreement", "bilstm", {**numbers, loo: 0.25}), ours("agreement", "average", {loo: 0.6})]
+    )
+    values = [[*figure.series[0].values, *figure.series[1].values] for figure in found if isinstance(figure, Bars)]
+    assert len(values) == 3
+    assert values[0] == pytest.approx([0.3, 0.36453])
+    assert values[2] == pytest.approx([0.35, 0.331], abs=1e-3)
+    assert CHAPTER.figures([]) == ()
+
+
+def test_trained_adversaries_of_the_same_model_are_shown_beside_free_weights() -> None:
+    rows = pd.DataFrame({"epsilon_max": [0.5, 0.7], "change": [0.01, 0.03]})
+    free = entry("free", artefact=Artefact(table=rows), links={"subject": ["model"]})
+    curve = summary(
+        {
+            **named("lambda", {"lambda 0.001": 1e-3}),
+            **named("jsd", {"lambda 0.001": 0.4}),
+            **named("tvd", {"lambda 0.001": 0.03}),
+        }
+    )
+    tradeoff = entry(
+        "curve", artefact=Artefact(summary=curve), facts={"trial": "tradeoff"}, links={"subject": ["model"]}
+    )
+    elsewhere = replace(tradeoff, links={"subject": ["other model"]})
+    trial = replace(ours("adversary", "bilstm", {}), entries=(free,), settings={"solver": "exact"})
+    (found,) = CHAPTER.section(trial, [free, tradeoff, elsewhere]).tables
+    assert [row[1:] for row in found.rows] == [pytest.approx((0.6, 0.02)), pytest.approx((0.4, 0.06))]
+    assert CHAPTER.section(trial, [free, elsewhere]).tables == ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from heedful.data.table import TableColumns
 from heedful.models.attentive import Attentive
 from heedful.models.input_forms import PairInput, QuestionAnswering
 from heedful.papers import _options
+from heedful.papers._chapter import Band
 from heedful.papers._options import PaperOptions, UserData, embeddings_by_name
 from heedful.papers.attefa import AttefaOptions
 from heedful.papers.disagreement import DisagreementOptions
@@ -27,6 +29,7 @@ from heedful.trials._trial import Trial
 from heedful.trials.adversarial_training import AtteFa
 from heedful.trials.simulability import Simulability
 from heedful.types import UserError
+from tests.papers.results import StoredEntry, entry
 from tests.training.test_checkpoint import fine_tuned
 
 THINGS = ("bed", "room", "view", "staff", "food", "pool", "bar", "lift", "desk", "key")
@@ -149,3 +152,40 @@ def test_jain_wallace_runs_on_a_users_table(table: Path, tmp_path: Path, monkeyp
         workspace = Workspace(tmp_path / f"work-{second}")
         outcomes = run(papers.paper_recipes(options), workspace, workers=1)
         assert {outcome.error for outcome in outcomes} == {None}
+
+
+def test_chapters_say_nothing_about_nothing() -> None:
+    for paper in papers.PAPERS.values():
+        assert paper.tables([]) == ()
+        assert paper.figures([]) == ()
+
+
+def trial(name: str, paper: str, model: str) -> StoredEntry:
+    return entry(f"{name}-{model}", facts={"trial": name, "paper": paper}, links={"subject": [model]})
+
+
+def test_shared_trials_are_shown_with_the_last_paper_that_examines_the_same_model() -> None:
+    trials = [
+        trial("agreement", "jain-wallace", "one"),
+        trial("permutation", "jain-wallace", "one"),
+        trial("performance", "jain-wallace", "two"),
+        trial("necessity", "wiegreffe-pinter", "two"),
+        trial("faithfulness", "disagreement", "two"),
+        trial("necessity", "wiegreffe-pinter", "three"),
+        trial("agreement", "jain-wallace", "three"),
+    ]
+    assert list(papers.assign_papers(trials).values()) == [
+        "jain-wallace",
+        "jain-wallace",
+        "disagreement",
+        "disagreement",
+        "disagreement",
+        "wiegreffe-pinter",
+        "wiegreffe-pinter",
+    ]
+
+
+def test_a_band_holds_its_ends_despite_binary_rounding() -> None:
+    assert Band(-0.02, 0.02).verdict(0.84 - 0.82) == "inside"
+    assert Band(high=-0.1).verdict(-0.0999) == "outside"
+    assert Band(0.5).verdict(math.nan) == "undefined"

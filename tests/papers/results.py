@@ -1,0 +1,90 @@
+"""Results for tests of chapters: numbers by (metric, method, subset), and index entries that hold their artefact."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pandas as pd
+
+from heedful import papers
+from heedful.papers._chapter import CorpusStatistics, Result, TableView
+from heedful.papers.published import Key
+from heedful.store.recipe import Artefact, Json
+from heedful.store.workspace import IndexEntry
+from heedful.trials._trial import Statistic, combine_seeds, summary_frame
+
+Number = float | tuple[float, float, float]
+"""A value, or a value with the bounds of its interval."""
+
+
+def summary(numbers: Mapping[Key, Number], n: float = 40.0) -> pd.DataFrame:
+    """A summary over one seed."""
+    rows = [
+        Statistic(*key, *(number if isinstance(number, tuple) else (number,)), n=n) for key, number in numbers.items()
+    ]
+    return combine_seeds([summary_frame(rows)])
+
+
+def named(metric: str, numbers: Mapping[str, Number], subset: str = "") -> dict[Key, Number]:
+    """One metric of several methods."""
+    return {(metric, method, subset): number for method, number in numbers.items()}
+
+
+def plain(numbers: Mapping[str, Number]) -> dict[Key, Number]:
+    """Metrics of the whole trial."""
+    return {(metric, "", ""): number for metric, number in numbers.items()}
+
+
+@dataclass(frozen=True)
+class StoredEntry(IndexEntry):
+    """An index entry whose artefact is not on disk."""
+
+    artefact: Artefact = field(default_factory=Artefact)
+
+    def load(self, *, tensors: bool = True) -> Artefact:
+        return self.artefact
+
+
+def entry(
+    name: str,
+    kind: str = "trial",
+    artefact: Artefact | None = None,
+    facts: Mapping[str, Json] | None = None,
+    settings: Mapping[str, Json] | None = None,
+    links: Mapping[str, list[str]] | None = None,
+) -> StoredEntry:
+    return StoredEntry(
+        name=name,
+        kind=kind,
+        recipe_class="",
+        facts=facts or {},
+        settings=settings or {},
+        links=links or {},
+        path=Path(),
+        group=name,
+        artefact=artefact or Artefact(),
+    )
+
+
+def result(
+    paper: str,
+    trial: str,
+    numbers: Mapping[Key, Number] | pd.DataFrame,
+    corpus: str = "sst",
+    encoder: str = "bilstm",
+    attention: str = "additive",
+    statistics: CorpusStatistics | None = None,
+) -> Result:
+    frame = numbers if isinstance(numbers, pd.DataFrame) else summary(numbers)
+    return Result(trial, paper, corpus, encoder, attention, frame, corpus_statistics=statistics or CorpusStatistics())
+
+
+SST_SIZES = CorpusStatistics({"train": (3034, 3321), "dev": (400, 421), "test": (863, 862)}, 13826, 19.2)
+
+
+def table(paper: str, start: str, *results: Result) -> TableView:
+    """The table of a chapter whose caption starts like this."""
+    (found,) = [each for each in papers.PAPERS[paper].tables(results) if each.caption.startswith(start)]
+    return found
