@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,9 +22,10 @@ Number = float | tuple[float, float, float]
 
 def summary(numbers: Mapping[Key, Number], n: float = 40.0) -> pd.DataFrame:
     """A summary over one seed."""
-    rows = [
-        Statistic(*key, *(number if isinstance(number, tuple) else (number,)), n=n) for key, number in numbers.items()
-    ]
+    rows = []
+    for key, number in numbers.items():
+        value, low, high = number if isinstance(number, tuple) else (number, math.nan, math.nan)
+        rows.append(Statistic(*key, value, low, high, n))
     return combine_seeds([summary_frame(rows)])
 
 

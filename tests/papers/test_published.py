@@ -29,9 +29,9 @@ from heedful.trials.adversarial_training import DIFFERENT_JSD, PAPER_SEEDS, Adve
 from tests.papers.results import named, plain
 
 
-def raw(name: str) -> dict:  # type: ignore[type-arg]
+def raw(name: str) -> dict:
     text = files("heedful.papers").joinpath("published_tables", f"{name}.json").read_text(encoding="utf-8")
-    content: dict = json.loads(text)  # type: ignore[type-arg]
+    content: dict = json.loads(text)
     return content
 
 
