@@ -24,10 +24,10 @@ from heedful.store.workspace import Workspace
 from heedful.testing.toy_models import Shortcut
 from heedful.training.trained_model import TrainedModel
 from heedful.training.trainer import Adam, EpochSelection, Training
+from heedful.trials._trial import Statistic, Verdict, find_statistic, summary_frame, value_of
 from heedful.trials.adversarial_attention import AdversarialWeights
 from heedful.trials.faithfulness import Faithfulness
 from heedful.trials.ground_truth import (
-    ALL_MEASURES,
     ERASURE_MEASURES,
     GroundTruth,
     compare_with_control,
@@ -86,13 +86,15 @@ def test_the_tally_is_the_sum_of_the_words_own_weights(workspace: Workspace) -> 
 def test_slopes_and_deletions_recover_what_each_word_adds_and_random_scores_do_not(workspace: Workspace) -> None:
     methods = (Gradient(), LeaveOneOut(output="logit"), RawAttention())
     table = workspace.get(GroundTruth(adding(), methods)).table
-    summary = GroundTruth.flat_summary(table)
-    names = [name.removeprefix("tau.") for name in summary if name.startswith("tau.")]
-    assert summary[f"tau.{names[0]}"] > 0.99
-    assert summary[f"signed_tau.{names[0]}"] > 0.99
-    assert summary[f"tau.{names[1]}"] > 0.99
-    assert abs(summary["tau.random"]) < 0.15
-    assert "random" not in GroundTruth.flat_interpretation(summary).split("Better than chance")[1].split(".")[0]
+    summary = GroundTruth.summary(table)
+    assert value_of(summary, "tau", "gradient") > 0.99
+    assert value_of(summary, "signed_tau", "gradient") > 0.99
+    assert value_of(summary, "tau", "leave-one-out(logit)") > 0.99
+    assert abs(value_of(summary, "tau", "random")) < 0.15
+    verdicts = {each.method: each.verdict for each in GroundTruth.findings(summary)}
+    assert verdicts["gradient"] is verdicts["leave-one-out(logit)"] is Verdict.SUPPORTED
+    assert verdicts["attention"] is not Verdict.SUPPORTED
+    assert "random" not in verdicts
 
 
 def test_texts_whose_telling_word_is_not_used_do_not_count(workspace: Workspace) -> None:
@@ -101,14 +103,14 @@ def test_texts_whose_telling_word_is_not_used_do_not_count(workspace: Workspace)
         subject(epochs=6), corpus=corpus, architecture=Attentive(Average(8), Additive()), embeddings=RandomEmbeddings(8)
     )
     table = workspace.get(GroundTruth(base, (Gradient(),))).table
-    summary = GroundTruth.flat_summary(table)
+    summary = GroundTruth.summary(table)
     # The sentences have two telling words of their own, so that some texts are decided by those.
-    assert 0 < summary["used"] <= summary["n"] == 80
-    assert summary["precision.gradient"] > summary["precision.random"] + 0.3
+    assert 0 < value_of(summary, "used") <= value_of(summary, "texts") == 80
+    assert value_of(summary, "precision", "gradient") > value_of(summary, "precision", "random") + 0.3
 
 
 def test_methods_of_one_name_are_refused_and_other_random_scores_are_on_trial() -> None:
-    with pytest.raises(UserError, match="a method is given twice to the court"):
+    with pytest.raises(UserError, match="given twice"):
         GroundTruth(adding(), (Gradient(), Gradient()))
     assert list(GroundTruth(adding(), (Gradient(), Random(seed=3), Random())).attribution_tables) == [
         "gradient",
@@ -119,7 +121,7 @@ def test_methods_of_one_name_are_refused_and_other_random_scores_are_on_trial() 
 
 
 def test_without_a_known_truth_there_is_no_trial(workspace: Workspace) -> None:
-    with pytest.raises(UserError, match="truth about these texts is not known"):
+    with pytest.raises(UserError, match="no ground truth"):
         workspace.get(GroundTruth(subject(), (Gradient(),)))
     with pytest.raises(UserError, match="at least one method"):
         GroundTruth(subject(), ())
@@ -150,21 +152,26 @@ def test_a_truth_without_signs_speaks_for_whatever_is_predicted() -> None:
 
 
 def test_a_comparison_by_hand_goes_by_the_measures_direction_and_leaves_out_what_is_undefined() -> None:
-    truth, rival = np.array([0.5, 0.4, math.nan, 0.2]), np.array([0.1, 0.4, 0.0, 0.5])
-    found = compare_with_control("aopc_comprehensiveness", truth, rival)
-    assert (found.n_texts, found.win_rate) == (3, 0.5)
-    assert found.excess == pytest.approx((0.4 + 0.0 - 0.3) / 3)
-    assert math.isnan(found.low)
-    lower = compare_with_control("aopc_sufficiency", truth, rival)
-    assert lower.excess == pytest.approx(-found.excess)
-    assert compare_with_control("agreement", truth, rival) == found
-    many = compare_with_control("agreement", np.linspace(1, 2, 20), np.zeros(20))
-    assert (many.n_texts, many.win_rate) == (20, 1.0)
-    assert 1.3 < many.low < many.excess < many.high < 1.7
-    assert compare_with_control("agreement", truth[:0], rival[:0]).n_texts == 0
+    truth, control = np.array([0.5, 0.4, math.nan, 0.2]), np.array([0.1, 0.4, 0.0, 0.5])
+    excess, share = compare_with_control("aopc_comprehensiveness", truth, control, "random")
+    assert (excess.metric, share.metric, excess.method) == (
+        "above_random",
+        "above_random_share",
+        "aopc_comprehensiveness",
+    )
+    assert (excess.n, share.value) == (3, 0.5)
+    assert excess.value == pytest.approx((0.4 + 0.0 - 0.3) / 3)
+    assert math.isnan(excess.low)
+    lower, _ = compare_with_control("aopc_sufficiency", truth, control, "random")
+    assert lower.value == pytest.approx(-excess.value)
+    assert compare_with_control("agreement", truth, control, "random")[0].value == excess.value
+    many, share = compare_with_control("agreement", np.linspace(1, 2, 20), np.zeros(20), "random")
+    assert (many.n, share.value) == (20, 1.0)
+    assert 1.3 < many.low < many.value < many.high < 1.7
+    assert compare_with_control("agreement", truth[:0], control[:0], "random")[0].n == 0
 
 
-def test_a_rival_that_names_the_telling_words_itself_is_not_wrong_there() -> None:
+def test_a_control_that_names_the_relevant_words_itself_is_not_wrong_there() -> None:
     rows = [
         {"uid": uid, "method": method, "used": True, "precision": precision, "agreement": value}
         for uid, method, precision, value in (
@@ -174,9 +181,9 @@ def test_a_rival_that_names_the_telling_words_itself_is_not_wrong_there() -> Non
             ("b", "random", 0.5, 0.1),
         )
     ]
-    ((rival, measure, found),) = compare_with_controls(pd.DataFrame(rows))
-    assert (rival, measure, found.n_texts, found.win_rate) == ("random", "agreement", 1, 1.0)
-    assert found.excess == pytest.approx(0.2)
+    excess, share = compare_with_controls(pd.DataFrame(rows))
+    assert (excess.metric, excess.method, excess.n, share.value) == ("above_random", "agreement", 1, 1.0)
+    assert excess.value == pytest.approx(0.2)
     assert list(compare_with_controls(pd.DataFrame(rows[2:]))) == []
 
 
@@ -186,22 +193,22 @@ def test_on_a_model_that_adds_every_measure_of_faithfulness_puts_the_truth_first
     assert list(trial.attribution_tables)[-2:] == ["adversarial-attention", "random"]
     assert set(table["method"]) == {*trial.attribution_tables, "truth"}
     assert table[table["method"] == "leave-one-out(logit)"]["deletion_auc"].isna().all()
-    summary = GroundTruth.flat_summary(table)
-    assert "precision.truth" not in summary
-    assert summary["precision.adversarial-attention"] < 0.5
+    summary = GroundTruth.summary(table)
+    assert find_statistic(summary, "precision", "truth") is None
+    assert value_of(summary, "precision", "adversarial-attention") < 0.5
     found = measure_verdicts(summary)
-    assert all(found[name] == {"random": True, "adversarial": True} for name in ERASURE_MEASURES)
-    assert found["agreement"] == {"random": True, "adversarial": True}
+    above_both = dict.fromkeys(("random", "adversarial"), Verdict.SUPPORTED)
+    assert all(found[name] == above_both for name in (*ERASURE_MEASURES, "agreement"))
     # Attention is uniform here: nothing can agree with it.
-    assert found["agreement_with_attention"] == {"random": None, "adversarial": None}
-    told = GroundTruth.flat_interpretation(summary)
-    assert "above all that is wrong: aopc comprehensiveness, " in told
-    assert "Measures that cannot be judged: agreement with attention." in told
-    assert "adversarial" not in told
+    assert set(found["agreement_with_attention"].values()) == {Verdict.UNDECIDED}
+    verdicts = {each.method: each.verdict for each in GroundTruth.findings(summary)}
+    assert verdicts["deletion_auc"] is Verdict.SUPPORTED
+    assert verdicts["agreement_with_attention"] is Verdict.UNDECIDED
+    assert "adversarial-attention" not in verdicts
     *_, bars = GroundTruth.figures(table)
     assert isinstance(bars, Bars)
     assert [series.name for series in bars.series] == ["above random", "above adversarial"]
-    assert bars.series[0].values[0] == summary["above_random_share.aopc_comprehensiveness"] == 1.0
+    assert bars.series[0].values[0] == value_of(summary, "above_random_share", "aopc_comprehensiveness") == 1.0
 
 
 def test_what_each_measure_says_of_the_truth_is_what_the_trial_of_faithfulness_would_say(workspace: Workspace) -> None:
@@ -213,21 +220,20 @@ def test_what_each_measure_says_of_the_truth_is_what_the_trial_of_faithfulness_w
             assert ours[measure].tolist() == pytest.approx(theirs[measure].tolist(), abs=1e-6, nan_ok=True)
 
 
-def test_a_measure_that_cannot_tell_the_truth_from_what_is_wrong_is_named() -> None:
-    summary = {"n": 40.0, "used": 40.0, "precision.random": 0.2, "low.random": 0.1, "high.random": 0.3}
-    summary |= {"above_random_low.agreement": 0.2, "above_adversarial_low.agreement": -0.1}
-    summary |= {"above_random_low.deletion_auc": -0.2, "above_adversarial_low.deletion_auc": -0.1}
-    told = GroundTruth.flat_interpretation(summary)
-    assert "do not, beyond doubt: deletion auc (not above random and adversarial), agreement (not above adv" in told
-    assert "above all that is wrong" not in told
-
-
-def test_a_table_that_was_made_before_measures_were_judged_is_told_as_it_was(workspace: Workspace) -> None:
-    table = workspace.get(GroundTruth(adding(), (RawAttention(), LeaveOneOut(output="logit")))).table
-    older = table[table["method"].isin(["attention", "leave-one-out(logit)", "random"])].drop(
-        columns=list(ALL_MEASURES)
-    )
-    summary = GroundTruth.flat_summary(older)
-    assert not any(name.startswith("above") for name in summary)
-    assert "Measures" not in GroundTruth.flat_interpretation(summary)
-    assert not any("ranks the truth" in figure.title for figure in GroundTruth.figures(older))
+def test_a_measure_that_cannot_tell_the_truth_from_a_control_is_not_supported() -> None:
+    rows = [Statistic("texts", value=40), Statistic("used", value=40)]
+    rows.append(Statistic("precision", "random", "", 0.2, 0.1, 0.3))
+    bounds = {"agreement": (0.2, -0.1), "deletion_auc": (-0.2, -0.1), "infidelity": (0.2, 0.1)}
+    for measure, lows in bounds.items():
+        for metric, low in zip(("above_random", "above_adversarial"), lows, strict=True):
+            rows.append(Statistic(metric, measure, "", low + 0.15, low, low + 0.3))
+    summary = summary_frame(rows)
+    assert {each.method: each.verdict for each in GroundTruth.findings(summary)} == {
+        "agreement": Verdict.NOT_SUPPORTED,
+        "deletion_auc": Verdict.NOT_SUPPORTED,
+        "infidelity": Verdict.SUPPORTED,
+    }
+    assert measure_verdicts(summary)["agreement"] == {
+        "random": Verdict.SUPPORTED,
+        "adversarial": Verdict.NOT_SUPPORTED,
+    }

@@ -15,7 +15,8 @@ from heedful.figures import Figure, Matrix
 from heedful.measures.erasure import FAITHFULNESS_MEASURES
 from heedful.papers._chapter import Cell, TableView
 from heedful.report.tabulating import ResultRow, summary_value
-from heedful.trials.ground_truth import ALL_MEASURES, CHANCE, CONTROL_LABELS, CONTROLS, measure_verdicts
+from heedful.trials._flat import flat_measure_verdicts as measure_verdicts
+from heedful.trials.ground_truth import ALL_MEASURES, CHANCE, CONTROL_LABELS, CONTROLS
 
 FOLLOWS_TRUTH_SHARE, PARTLY_FOLLOWS_SHARE = 0.9, 0.75
 """The share of pairs in the right order from which a measure follows the truth, and from which it does so in part.

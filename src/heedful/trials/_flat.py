@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import pandas as pd
 
@@ -156,3 +157,16 @@ def add_missing_flags(trial: str, flat: dict[str, float]) -> dict[str, float]:
                 for flag in ("null", "oracle", "elsewhere"):
                     found.setdefault(f"{flag}.{name.removeprefix('auc.')}", 0.0)
     return {name: float(value) if value is not None else math.nan for name, value in found.items()}
+
+
+def flat_measure_verdicts(summary: Mapping[str, float]) -> dict[str, dict[str, bool | None]]:
+    """Transitional: `measure_verdicts` of a flat summary."""
+    from heedful.trials.ground_truth import ALL_MEASURES, CONTROL_LABELS
+
+    found: dict[str, dict[str, bool | None]] = {}
+    for measure in ALL_MEASURES:
+        for rival in CONTROL_LABELS.values():
+            low = summary.get(f"above_{rival}_low.{measure}")
+            if low is not None:
+                found.setdefault(measure, {})[rival] = None if math.isnan(low) else low > 0
+    return found
