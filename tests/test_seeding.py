@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy import stats
 
-from heedful.seeding import random_permutations, sample_uniform
+from heedful.seeding import permute_within, random_permutations, sample_uniform
 
 
 def literal(seed: int, draw: int, unit: int) -> float:
@@ -37,7 +37,7 @@ def test_numbers_are_uniform_and_their_neighbours_unrelated() -> None:
         assert abs(np.corrcoef(first.ravel(), second.ravel())[0, 1]) < 0.02
 
 
-def test_company_and_padding_change_nothing() -> None:
+def test_other_rows_and_padding_change_nothing() -> None:
     alone = sample_uniform(torch.tensor([7]), 5, 6)
     together = sample_uniform(torch.tensor([3, 7, 9]), 8, 11)
     assert torch.equal(alone[0], together[1, :5, :6])
@@ -56,6 +56,20 @@ def test_orders_depend_on_nothing_but_seed_draw_and_support() -> None:
     alone = random_permutations(torch.tensor([9]), 4, support)
     wider = torch.tensor([[True] * 8, [True] * 6 + [False] * 2])
     assert torch.equal(random_permutations(torch.tensor([1, 9]), 9, wider)[1, :4, :6], alone[0])
+
+
+def test_values_are_permuted_within_their_support_only() -> None:
+    support = torch.tensor([[False, True, True, True, False], [True, False, True, True, True]])
+    values = torch.arange(20.0).reshape(2, 2, 5)
+    for seed in range(20):
+        permuted = permute_within(values, support, torch.tensor([seed, 99]))
+        for row in range(2):
+            kept = ~support[row]
+            assert torch.equal(permuted[row][:, kept], values[row][:, kept])
+            assert torch.equal(permuted[row].sort(-1).values, values[row])
+            assert torch.equal(permuted[row, 1] - 5, permuted[row, 0]), "one order per row"
+    orders = {tuple(permute_within(values, support, torch.tensor([seed, 0]))[0, 0].tolist()) for seed in range(60)}
+    assert len(orders) == 6
 
 
 def test_too_many_units_are_refused() -> None:

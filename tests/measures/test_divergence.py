@@ -142,7 +142,7 @@ def test_gradients_equal_the_hand_derivatives_inside_the_simplex() -> None:
     assert torch.allclose(by_q, -PEAKED / PEAKED.flip(0))
 
 
-def test_what_stands_off_the_mask_changes_neither_value_nor_gradient() -> None:
+def test_values_off_the_mask_change_neither_value_nor_gradient() -> None:
     mask = torch.tensor([True, True, True, True, False, False])
     rubbish = torch.tensor([math.nan, 3.0], dtype=torch.float64)
     p = torch.cat((PEAKED, rubbish)).requires_grad_()

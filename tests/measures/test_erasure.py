@@ -45,7 +45,7 @@ def test_steps_rise_from_none_to_all_and_miss_no_count_of_a_short_text(units: in
     assert units > 20 or set(counts) == set(range(units + 1))
 
 
-def test_ties_are_put_in_an_order_at_random_that_company_does_not_change() -> None:
+def test_ties_are_broken_at_random_independently_of_the_batch() -> None:
     seeds = torch.arange(4000) * 7919
     mask = torch.tensor([[True, True, True, False]]).expand(4000, 4)
     places = score_ranks(torch.tensor([[1.0, 1.0, 5.0, 9.0]]).expand(4000, 4), mask, seeds)

@@ -95,7 +95,7 @@ def test_words_that_tie_at_the_edge_count_as_the_mean_over_all_ways_to_break_the
     assert found["iou"].item() < np.mean([each / (5 - each) for each in hits])
 
 
-def test_padding_the_company_and_further_axes_change_nothing() -> None:
+def test_padding_other_rows_and_further_axes_change_nothing() -> None:
     scores, marks, mask = drawn(3)
     wide = torch.nn.functional.pad(scores, (0, 5), value=99.0)
     more = [torch.nn.functional.pad(each, (0, 5)) for each in (marks, mask)]

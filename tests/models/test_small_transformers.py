@@ -96,7 +96,7 @@ def test_nothing_of_the_old_head_is_kept_and_every_weight_is_used(family: str) -
     names = set(model.state_dict())
     assert not [name for name in names if "pooler" in name or "classifier" in name]
     model(batch).logits.square().sum().backward()  # type: ignore[no-untyped-call]
-    # The last normalisation of a ViT stands behind all the states that are mixed.
+    # The last normalisation of a ViT comes after all the states that are mixed.
     unused = {name for name, weight in model.named_parameters() if weight.grad is None}
     assert unused == ({f"network.vit.layernorm.{part}" for part in ("weight", "bias")} if family == "vit" else set())
 

@@ -1,6 +1,7 @@
-"""Scores of predictions over a whole split, computed by scikit-learn.
+"""Scores of predictions over a whole split: accuracy, F1 and ROC-AUC of scikit-learn, squared error.
 
-A score that the data cannot define (a ROC curve of one class) is NaN; an empty split is an error.
+A score that the data cannot define (a ROC curve of one class) is NaN; an empty split is an error. scikit-learn is
+imported on first use, because it loads pandas and most of SciPy, which a single explanation does not need.
 """
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from __future__ import annotations
 import math
 
 import torch
-from sklearn import metrics
 from torch import Tensor
 
 
@@ -19,7 +19,7 @@ def accuracy(predicted: Tensor, labels: Tensor) -> float:
     0.75
     """
     _check_labels(predicted, labels)
-    return float(metrics.accuracy_score(labels.cpu(), predicted.cpu()))
+    return (predicted == labels).double().mean().item()
 
 
 def f1(predicted: Tensor, labels: Tensor) -> float:
@@ -28,8 +28,10 @@ def f1(predicted: Tensor, labels: Tensor) -> float:
     >>> f1(torch.tensor([1, 1, 0, 0]), torch.tensor([1, 0, 1, 0]))
     0.5
     """
+    from sklearn.metrics import f1_score
+
     _check_labels(predicted, labels)
-    return float(metrics.f1_score(labels.cpu() == 1, predicted.cpu() == 1, zero_division=0.0))
+    return float(f1_score(labels.cpu() == 1, predicted.cpu() == 1, zero_division=0.0))
 
 
 def f1_macro(predicted: Tensor, labels: Tensor) -> float:
@@ -38,8 +40,10 @@ def f1_macro(predicted: Tensor, labels: Tensor) -> float:
     >>> round(f1_macro(torch.tensor([1, 1, 0, 0]), torch.tensor([1, 0, 0, 0])), 6)
     0.733333
     """
+    from sklearn.metrics import f1_score
+
     _check_labels(predicted, labels)
-    return float(metrics.f1_score(labels.cpu(), predicted.cpu(), average="macro", zero_division=0.0))
+    return float(f1_score(labels.cpu(), predicted.cpu(), average="macro", zero_division=0.0))
 
 
 def roc_auc(scores: Tensor, labels: Tensor) -> float:
@@ -48,6 +52,8 @@ def roc_auc(scores: Tensor, labels: Tensor) -> float:
     >>> roc_auc(torch.tensor([0.1, 0.4, 0.4, 0.8]), torch.tensor([0, 0, 1, 1]))
     0.875
     """
+    from sklearn.metrics import roc_auc_score
+
     _check_labels(scores, labels)
     if bool(torch.isnan(scores).any()):
         raise ValueError(f"NaN among the scores: {int(scores.isnan().sum())} of {scores.numel()}")
@@ -56,7 +62,7 @@ def roc_auc(scores: Tensor, labels: Tensor) -> float:
     if bool((labels == labels[0]).all()):
         return math.nan
     # Rounded, so that equal areas tie when epochs are compared: trapezoids add up in a different order for each curve.
-    return round(float(metrics.roc_auc_score(labels.cpu(), scores.detach().cpu())), 12)
+    return round(float(roc_auc_score(labels.cpu(), scores.detach().cpu())), 12)
 
 
 def mean_squared_error(predicted: Tensor, labels: Tensor) -> float:
