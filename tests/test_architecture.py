@@ -129,6 +129,7 @@ def test_imports_go_down_only_and_not_across_rooms() -> None:
     assert not offenders, "\n".join(offenders)
 
 
+@in_progress
 def test_no_import_cycles() -> None:
     order: dict[Path, int] = {}
     cycles: list[str] = []
