@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
-OMIT_IF_DEFAULT: dict[str, bool] = {}
-"""Without effect; removed when its last use is gone."""
-
 _FREEZE_HINT = "decorate the class with @dataclass(frozen=True)"
 _PACKAGE = __name__.split(".")[0]
 _GENERATED = frozenset(
