@@ -13,7 +13,7 @@ from heedful import papers
 from heedful.papers._chapter import CorpusStatistics, Result, TableView
 from heedful.papers.published import Key
 from heedful.store.recipe import Artefact, Json
-from heedful.store.workspace import IndexEntry
+from heedful.store.workspace import IndexEntry, Workspace
 from heedful.trials._trial import Statistic, combine_seeds, summary_frame
 
 Number = float | tuple[float, float, float]
@@ -81,6 +81,25 @@ def result(
 ) -> Result:
     frame = numbers if isinstance(numbers, pd.DataFrame) else summary(numbers)
     return Result(trial, paper, corpus, encoder, attention, frame, corpus_statistics=statistics or CorpusStatistics())
+
+
+def stored_results(workspace: Workspace) -> list[Result]:
+    """A result for each trial of a workspace, seeds apart."""
+    entries = [each for each in workspace.entries() if each.kind == "trial"]
+    assigned = papers.assign_papers(entries)
+    return [
+        Result(
+            str(each.facts["trial"]),
+            assigned[each.name],
+            str(each.facts["corpus"]),
+            str(each.facts["encoder"]),
+            str(each.facts["attention"]),
+            combine_seeds([each.load().summary]),
+            entries=(each,),
+            settings=each.settings,
+        )
+        for each in entries
+    ]
 
 
 SST_SIZES = CorpusStatistics({"train": (3034, 3321), "dev": (400, 421), "test": (863, 862)}, 13826, 19.2)

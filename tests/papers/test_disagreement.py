@@ -22,6 +22,7 @@ from heedful.models.attentive import Additive, Attentive
 from heedful.models.encoders import BiLSTM
 from heedful.models.input_forms import PairInput, SingleInput
 from heedful.models.transformer import TransformerModel
+from heedful.papers import PAPERS
 from heedful.papers.disagreement import (
     ADDITIVE_METHODS,
     ATTENTIVE_METHODS,
@@ -31,7 +32,6 @@ from heedful.papers.disagreement import (
     bilstm_model,
     transformer_model,
 )
-from heedful.report.gathering import build_page
 from heedful.store.workspace import Workspace
 from heedful.tasks import BinaryClassification, MulticlassClassification
 from heedful.trials.agreement import Agreement
@@ -40,6 +40,7 @@ from heedful.trials.ground_truth import GroundTruth
 from heedful.trials.imposed_attention import UniformBaseline
 from heedful.trials.performance import Performance
 from heedful.types import Batch, Method, Model, Trace, UserError
+from tests.papers.results import stored_results
 from tests.trials.test_permutation import some_batch
 
 TEN = 10
@@ -95,15 +96,15 @@ def test_the_ground_truth_evaluation_of_the_additive_model(tmp_path: Path) -> No
     workspace = Workspace(tmp_path)
     for recipe in DisagreementOptions(("known-additive",), limit=12).recipes():
         workspace.get(recipe)
-    (chapter,) = build_page(workspace).papers
-    tables = {table.caption: {row[0]: row for row in table.rows} for table in chapter.tables}
-    trusted = tables["Who can be trusted"]
-    assert [trusted[name][2] for name in ("integrated-gradients", "lime", "kernel-shap", "leave-one-out")] == [1.0] * 4
-    assert float(str(trusted["random"][2])) < 0.5
-    assert float(str(trusted["lime"][4])) >= 0.95
-    first = tables["Does each measure rank the truth above what is wrong?"]
-    assert first["deletion auc"][1:] == ("1 of 1", "12 of 12", "1 of 1", "12 of 12", "none", "knows the truth")
-    assert any(caption.startswith("Which measures of faithfulness") for caption in tables)
+    found = PAPERS["disagreement"].tables(stored_results(workspace))
+    tables = {each.caption: {row[0]: row for row in each.rows} for each in found}
+    methods = tables["Methods by ground truth"]
+    assert [methods[name][2] for name in ("integrated-gradients", "lime", "kernel-shap", "leave-one-out")] == [1.0] * 4
+    assert float(str(methods["random"][2])) < 0.5
+    assert float(str(methods["lime"][4])) >= 0.95
+    first = tables["Does each measure rank the ground truth above wrong explanations?"]
+    assert first["deletion auc"][1:6] == ("1 of 1", "12 of 12", "1 of 1", "12 of 12", "none")
+    assert "Faithfulness measures by ground truth" in tables
 
 
 BATCH = some_batch((9, 6, 12, 4))

@@ -219,8 +219,8 @@ def test_adversarial_attention_and_random_scores_come_last() -> None:
     numbers: dict[Key, Number] = {("precision", "adversarial-attention", ""): (0.95, 0.95, 0.95)}
     wrong = extended(given, numbers)
     rows = table(PAPER, "Methods by ground truth", wrong).rows
-    assert [row[0] for row in rows] == ["lime", "attention", "adversarial-attention", "random"]
-    assert rows[2][5:7] == ("", "")
+    assert [row[0] for row in rows[:2]] == ["lime", "attention"]
+    assert {(row[0], *row[5:7]) for row in rows[2:]} == {("adversarial-attention", "", ""), ("random", "", "")}
 
 
 def test_measures_are_judged_by_the_order_of_methods_that_the_ground_truth_separates() -> None:
