@@ -21,7 +21,8 @@ from heedful.training.student import StudentRecipe
 from heedful.training.teacher import StudentData
 from heedful.training.trained_model import TrainedModel
 from heedful.training.trainer import predict
-from heedful.trials.simulability import NO_EXPLANATION, VERDICTS, Simulability, bootstrap_simulability, simulability
+from heedful.trials._trial import Statistic, Verdict, find_statistic, value_of
+from heedful.trials.simulability import NO_EXPLANATION, Simulability, bootstrap_simulability, simulability, size_label
 from heedful.types import UserError
 from tests.tiny import subject
 
@@ -115,42 +116,68 @@ def test_drawing_one_seed_less_makes_the_variance_of_their_mean_unbiased() -> No
     assert variance == pytest.approx(reached.double().var(correction=1).item() / 3, rel=0.03)
 
 
+def statistic(summary: pd.DataFrame, metric: str, name: str, size: int = 8) -> Statistic:
+    found = find_statistic(summary, metric, name, size_label(size))
+    assert found is not None
+    return found
+
+
+def at(summary: pd.DataFrame, metric: str, name: str, size: int = 8) -> float:
+    return statistic(summary, metric, name, size).value
+
+
+def verdict(summary: pd.DataFrame, name: str, size: int = 8) -> Verdict:
+    (found,) = (
+        each
+        for each in Simulability.findings(summary)
+        if each.method == name and each.evidence[0].subset == size_label(size)
+    )
+    return found.verdict
+
+
 def test_a_perfect_student_scores_one_and_the_verdict_is_that_it_helps(workspace: Workspace) -> None:
     trial = Simulability(TEACHER, (arm(NO_EXPLANATION, 0.3), arm("perfect", 0.0), arm("random", 0.3)))
     artefact = workspace.get(trial)
-    found = Simulability.flat_summary(artefact.table)
+    found = Simulability.summary(artefact.table)
     assert len(artefact.table) == 15
     assert artefact.notes["n"] == artefact.notes["of"] == 120
-    for number in ("median", "q25", "q75", "mean", "min", "max", "low", "high"):
-        assert found[f"{number}.perfect.8"] == 1.0
-    assert found["helps.perfect.8"] == found["paper_helps.perfect.8"] == 1.0
-    assert found["difference.perfect.8"] == pytest.approx(1 - found[f"mean.{NO_EXPLANATION}.8"])
-    assert found["difference_low.perfect.8"] > 0.2
-    words = Simulability.flat_interpretation(found)
+    for number in ("median", "q25", "q75", "mean", "min", "max"):
+        assert at(found, number, "perfect") == 1.0
+    assert verdict(found, "perfect") is Verdict.SUPPORTED
+    assert at(found, "paper_helps", "perfect") == 1.0
+    assert at(found, "difference", "perfect") == pytest.approx(1 - at(found, "mean", NO_EXPLANATION))
+    assert statistic(found, "difference", "perfect").low > 0.2
+    mean = statistic(found, "mean", "perfect")
+    assert (mean.low, mean.high, mean.n) == (1.0, 1.0, 5)
+    words = Simulability.interpretation(found)
     assert "perfect: 100.0%" in words
-    assert "helps, also by the paper's rule" in words
-    assert "random (which knows nothing)" in words
+    assert "random (control)" in words
 
 
 def test_a_null_whose_students_are_the_same_does_not_help(workspace: Workspace) -> None:
     trial = Simulability(TEACHER, (arm(NO_EXPLANATION, 0.3), arm("random", 0.3)))
-    found = Simulability.flat_summary(workspace.get(trial).table)
-    assert found["difference.random.8"] == found["difference_low.random.8"] == found["difference_high.random.8"] == 0.0
-    assert [found[f"{each}.random.8"] for each in VERDICTS] == [0.0, 1.0, 0.0]
-    assert found["paper_helps.random.8"] == found["paper_harms.random.8"] == 0.0
-    assert found["null.random.8"] == 1.0
+    found = Simulability.summary(workspace.get(trial).table)
+    assert (
+        at(found, "difference", "random")
+        == statistic(found, "difference", "random").low
+        == statistic(found, "difference", "random").high
+        == 0.0
+    )
+    assert verdict(found, "random") is Verdict.NOT_SUPPORTED
+    assert at(found, "paper_helps", "random") == at(found, "paper_harms", "random") == 0.0
+    assert value_of(found, "control", "random") == 1.0
 
 
 def test_students_that_differ_by_chance_alone_are_undecided_and_worse_ones_do_not_help(workspace: Workspace) -> None:
     other = tuple(replace(each, seed=each.seed, beta=1.0) for each in arm("", 0.3)[1])
     shifted = tuple(Noisy(TEACHER, TEACHER.architecture, data=StudentData(8), seed=seed, wrong=0.3) for seed in SEEDS)
     arms = (arm(NO_EXPLANATION, 0.3), ("again", other), ("chance", shifted), arm("worse", 0.45))
-    found = Simulability.flat_summary(workspace.get(Simulability(TEACHER, arms)).table)
-    assert found["undecided.chance.8"] == 1.0
-    assert found["difference_low.chance.8"] < 0 < found["difference_high.chance.8"]
-    assert found["does_not_help.worse.8"] == found["paper_harms.worse.8"] == 1.0
-    assert found["does_not_help.again.8"] == 1.0
-    assert "harms by the paper's rule" in Simulability.flat_interpretation(found)
+    found = Simulability.summary(workspace.get(Simulability(TEACHER, arms)).table)
+    assert verdict(found, "chance") is Verdict.UNDECIDED
+    assert statistic(found, "difference", "chance").low < 0 < statistic(found, "difference", "chance").high
+    assert verdict(found, "worse") is Verdict.NOT_SUPPORTED
+    assert at(found, "paper_harms", "worse") == 1.0
+    assert verdict(found, "again") is Verdict.NOT_SUPPORTED
 
 
 @dataclass(frozen=True)
@@ -163,24 +190,24 @@ class Noisy(Planted):
 
 def test_a_null_that_helps_is_named_as_a_warning_and_gains_over_it_are_told(workspace: Workspace) -> None:
     arms = (arm(NO_EXPLANATION, 0.4), arm("good", 0.05), arm("random", 0.05))
-    found = Simulability.flat_summary(workspace.get(Simulability(TEACHER, arms)).table)
-    assert found["helps.random.8"] == 1.0
-    assert found["over_null.good.8"] == found["over_null_low.good.8"] == 0.0
-    assert "Explanations that know nothing help here" in Simulability.flat_interpretation(found)
+    found = Simulability.summary(workspace.get(Simulability(TEACHER, arms)).table)
+    assert verdict(found, "random") is Verdict.SUPPORTED
+    assert at(found, "over_control", "good") == statistic(found, "over_control", "good").low == 0.0
+    assert "A control helps too" in Simulability.interpretation(found)
 
 
 def test_medians_and_quartiles_are_those_of_numpy_over_seeds(workspace: Workspace) -> None:
     table = workspace.get(Simulability(TEACHER, (arm(NO_EXPLANATION, 0.3), arm("good", 0.1)))).table
-    found = Simulability.flat_summary(table)
+    found = Simulability.summary(table)
     values = []
     for _, row in table[table["arm"] == "good"].iterrows():
         values.append(np.mean(np.array(row["teacher"]) == np.array(row["student"])))
-    assert found["median.good.8"] == pytest.approx(np.median(values))
-    assert (found["q25.good.8"], found["q75.good.8"]) == pytest.approx(tuple(np.percentile(values, [25, 75])))
-    assert (found["min.good.8"], found["max.good.8"]) == pytest.approx((min(values), max(values)))
-    assert found["low.good.8"] < found["mean.good.8"] < found["high.good.8"]
+    assert at(found, "median", "good") == pytest.approx(np.median(values))
+    assert (at(found, "q25", "good"), at(found, "q75", "good")) == pytest.approx(tuple(np.percentile(values, [25, 75])))
+    assert (at(found, "min", "good"), at(found, "max", "good")) == pytest.approx((min(values), max(values)))
+    assert statistic(found, "mean", "good").low < at(found, "mean", "good") < statistic(found, "mean", "good").high
     share = np.bincount(np.array(table["teacher"].iloc[0], dtype=int)).max() / 120
-    assert found["commonest"] == pytest.approx(share)
+    assert value_of(found, "commonest") == pytest.approx(share)
 
 
 def test_numbers_are_compared_by_their_correlation(workspace: Workspace) -> None:
@@ -189,39 +216,41 @@ def test_numbers_are_compared_by_their_correlation(workspace: Workspace) -> None
         for name, students in (arm(NO_EXPLANATION, 1.0), arm("good", 0.1))
     )
     table = workspace.get(Simulability(TEACHER, arms)).table
-    found = Simulability.flat_summary(table)
+    found = Simulability.summary(table)
     row = table[(table["arm"] == "good") & (table["seed"] == 3)].iloc[0]
     assert row["simulability"] == pytest.approx(float(pearsonr(row["teacher"], row["student"]).statistic))
-    assert found["helps.good.8"] == 1.0
-    assert math.isnan(found["commonest"])
-    assert "correlate with it at" in Simulability.flat_interpretation(found)
+    assert verdict(found, "good") is Verdict.SUPPORTED
+    assert math.isnan(value_of(found, "commonest"))
+    assert "correlate" in Simulability.interpretation(found)
 
 
 def test_classes_of_several_sizes_stand_side_by_side(workspace: Workspace) -> None:
     arms = (arm(NO_EXPLANATION, 0.4, sizes=(8, 16)), arm("good", 0.1, sizes=(8, 16)))
     table = workspace.get(Simulability(TEACHER, arms)).table
-    found = Simulability.flat_summary(table)
-    assert found["median.good.16"] > found["median.good.8"] > found[f"median.{NO_EXPLANATION}.8"]
+    found = Simulability.summary(table)
+    assert at(found, "median", "good", 16) > at(found, "median", "good") > at(found, "median", NO_EXPLANATION)
     figures = Simulability.figures(table)
     assert [type(figure) for figure in figures] == [Scatter, Scatter, Bars, Bars, Lines]
     assert all(svg(figure).startswith("<svg") for figure in figures if not isinstance(figure, Heatmap))
     curves = figures[-1]
     assert isinstance(curves, Lines)
-    assert curves.curves[1][1].values == (found["median.good.8"], found["median.good.16"])
+    assert curves.curves[1][1].values == (
+        at(found, "median", "good"),
+        at(found, "median", "good", 16),
+    )
     gains = figures[3]
     assert isinstance(gains, Bars)
     assert gains.labels == ("good",)
-    words = Simulability.flat_interpretation(found)
+    words = Simulability.interpretation(found)
     assert "From 8 examples" in words
     assert "From 16 examples" in words
 
 
 def test_one_seed_gives_no_interval_and_no_verdict(workspace: Workspace) -> None:
     arms = (arm(NO_EXPLANATION, 0.4, seeds=(1,)), arm("good", 0.0, seeds=(1,)))
-    found = Simulability.flat_summary(workspace.get(Simulability(TEACHER, arms)).table)
-    assert math.isnan(found["difference_low.good.8"])
-    assert found["undecided.good.8"] == 1.0
-    assert "undecided; train more seeds" in Simulability.flat_interpretation(found)
+    found = Simulability.summary(workspace.get(Simulability(TEACHER, arms)).table)
+    assert math.isnan(statistic(found, "difference", "good").low)
+    assert verdict(found, "good") is Verdict.UNDECIDED
 
 
 def test_the_papers_rule_says_nothing_about_fewer_than_its_five_seeds(workspace: Workspace) -> None:
@@ -230,10 +259,10 @@ def test_the_papers_rule_says_nothing_about_fewer_than_its_five_seeds(workspace:
         arm("good", 0.0, seeds=SEEDS[:4]),
         arm("bad", 0.6, seeds=SEEDS[:4]),
     )
-    found = Simulability.flat_summary(workspace.get(Simulability(TEACHER, arms)).table)
-    assert all(math.isnan(found[f"{rule}.{name}.8"]) for rule in ("paper_helps", "paper_harms") for name, _ in arms)
-    assert found["helps.good.8"] == 1.0
-    assert "the paper's rule" not in Simulability.flat_interpretation(found)
+    found = Simulability.summary(workspace.get(Simulability(TEACHER, arms)).table)
+    assert all(math.isnan(at(found, rule, name)) for rule in ("paper_helps", "paper_harms") for name, _ in arms)
+    assert verdict(found, "good") is Verdict.SUPPORTED
+    assert "the paper's rule" not in Simulability.interpretation(found)
 
 
 def other_teacher() -> TrainedModel:
@@ -248,7 +277,7 @@ def other_teacher() -> TrainedModel:
         ((arm(NO_EXPLANATION, 0.1), arm("good", 0.1), arm("good", 0.2)), "a name of its own"),
         ((arm(NO_EXPLANATION, 0.1), arm("good", 0.1, seeds=(0, 1))), "same seeds"),
         ((arm(NO_EXPLANATION, 0.1), arm("good", 0.1, sizes=(9,))), "same sizes"),
-        ((arm(NO_EXPLANATION, 0.1, seeds=(1, 1)), arm("good", 0.1, seeds=(1, 1))), "twice"),
+        ((arm(NO_EXPLANATION, 0.1, seeds=(1, 1)), arm("good", 0.1, seeds=(1, 1))), "duplicate seed"),
         ((arm(NO_EXPLANATION, 0.1), ("good", (Planted(other_teacher(), TEACHER.architecture),))), "another teacher"),
     ],
 )

@@ -101,7 +101,7 @@ def _truth(row: Statistic) -> dict[str, float]:
 
 def _simulability(row: Statistic) -> dict[str, float]:
     if row.metric in ("size", "control"):
-        return {}
+        return {} if row.metric == "size" else {f"control.{row.method}": 1.0}
     place = _key("", row.method, row.subset.removesuffix(" examples"))
     name = row.metric.replace("over_control", "over_null")
     found = {_key(name, place): row.value}
@@ -150,7 +150,8 @@ def add_missing_flags(trial: str, flat: dict[str, float]) -> dict[str, float]:
     if trial == "simulability":
         for name in flat:
             if name.startswith("median."):
-                found.setdefault(name.replace("median.", "null.", 1), 0.0)
+                place = name.removeprefix("median.")
+                found[f"null.{place}"] = flat.get(f"control.{place.rpartition('.')[0]}", 0.0)
     if trial == "plausibility":
         for name in flat:
             if name.startswith("auc."):

@@ -1,21 +1,14 @@
-"""How well students answer as their teacher does, resampled over examples and over students.
+"""Simulability (Fernandes et al. 2022, tables 1, 3, 5): do explanations help students to predict as their teacher does?
 
-Simulability is the share of equal answers, or for numbers Pearson's correlation. Both are functions of means over
-examples, so that all students of all arms are resampled by one matrix product, with the same draws.
-
-What the numbers of a simulability trial come to, in plain words.
-
-Simulability (Fernandes et al. 2022, tables 1, 3, 5): do explanations help students to answer as their teacher does?
-
-Students see few examples with the teacher's answers, and in each arm another kind of explanation. On unseen examples
-they have nothing but the input. What an arm gains over "no explanation" must come from its explanations, unless random
-ones gain as much.
+Students see few examples with the teacher's predictions, and in each arm another kind of explanation; at test time
+they see the input alone. The gain of an arm over "no explanation" comes from its explanations, unless random ones gain
+as much. Simulability is the share of equal predictions, or Pearson's correlation for regression.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -30,168 +23,54 @@ from heedful.store.recipe import Artefact, Json, derive_seed
 from heedful.store.workspace import Workspace
 from heedful.training.model_recipe import ModelRecipe
 from heedful.training.student import StudentRecipe
-from heedful.trials._trial import Trial
+from heedful.trials._trial import (
+    MIN_TEXTS,
+    Finding,
+    Statistic,
+    Trial,
+    Verdict,
+    find_statistic,
+    interval_verdict,
+    select_statistics,
+    summary_frame,
+    value_of,
+)
 from heedful.types import UserError
 
 SimulabilityMetric = Literal["accuracy", "pearson"]
 
-
-def simulability(teacher: Tensor, students: Tensor, metric: SimulabilityMetric) -> Tensor:
-    """Of each student `[student]`, from answers `[example]` and `[student example]`; NaN for a constant correlation.
-
-    >>> simulability(torch.tensor([0, 1, 1]), torch.tensor([[0, 1, 1], [0, 1, 0]]), "accuracy").tolist()
-    [1.0, 0.6666666666666666]
-    """
-    return _simulability_from_means(
-        _moment_columns(teacher, students, metric).mean(0, keepdim=True), len(students), metric
-    )[0]
-
-
-def bootstrap_simulability(
-    teacher: Tensor, students: Tensor, metric: SimulabilityMetric, *, resamples: int = 1000, generator: Generator
-) -> Tensor:
-    """Mean simulability of each arm over resampled examples and seeds, `[resample arm]`.
-
-    Seeds are few, so one less of them is drawn than there are, which makes the variance of their mean unbiased. The
-    same examples and seeds are drawn for all arms: differences of columns are paired.
-
-    Args:
-        students: answers `[arm seed example]`, the same seed at the same place in every arm; two seeds at least.
-    """
-    arms, seeds = students.shape[:2]
-    means = bootstrap_means(
-        _moment_columns(teacher, students.flatten(0, 1), metric), resamples=resamples, generator=generator
-    )
-    reached = _simulability_from_means(means, arms * seeds, metric).reshape(resamples, arms, seeds)
-    weights = resample_counts(seeds, resamples, generator, seeds - 1) / (seeds - 1)
-    return torch.einsum("ras,rs->ra", reached, weights)
-
-
-def _moment_columns(teacher: Tensor, students: Tensor, metric: SimulabilityMetric) -> Tensor:
-    """What is averaged over examples, `[example column]`: hits, or the moments of a correlation."""
-    if metric == "accuracy":
-        return (students == teacher).double().mT
-    # Moments about the means lose no digits where numbers are large and close together.
-    one = teacher.double() - teacher.double().mean()
-    other = students.double() - students.double().mean(-1, keepdim=True)
-    both = torch.stack((one, one.square()))
-    return torch.cat((both, other, other.square(), one * other)).mT
-
-
-def _simulability_from_means(means: Tensor, students: int, metric: SimulabilityMetric) -> Tensor:
-    """Simulability `[resample student]` from means `[resample column]`."""
-    if metric == "accuracy":
-        return means
-    one, one_squared = means[:, :1], means[:, 1:2]
-    other, other_squared, product = torch.split(means[:, 2:], students, dim=1)
-    spread = (one_squared - one.square()).clamp(min=0) * (other_squared - other.square()).clamp(min=0)
-    # Rounding can push a perfect correlation a hair over one; a constant has none.
-    found = ((product - one * other) / spread.sqrt()).clamp(-1.0, 1.0)
-    return found.masked_fill(spread == 0, torch.nan)
-
-
-def simulability_sentences(summary: Mapping[str, float], baseline_arm: str) -> str:
-    """What students reach without explanations and with each kind, and whether it helps; one class size after another.
-
-    Args:
-        plain: the arm without explanations.
-    """
-    sizes = [name.rsplit(".", 1)[1] for name in summary if name.startswith(f"median.{baseline_arm}.")]
-    words = [_sentences_of_size(summary, baseline_arm, size) for size in sizes]
-    if not math.isnan(summary["commonest"]):
-        words.append(f"Always giving the teacher's commonest answer would reach {summary['commonest']:.1%}.")
-    return " ".join(words)
-
-
-def _sentences_of_size(summary: Mapping[str, float], baseline_arm: str, size: str) -> str:
-    start, end = "median.", f".{size}"
-    arms = [name[len(start) : -len(end)] for name in summary if name.startswith(start) and name.endswith(end)]
-    # Explanations that know nothing come last: they are what the others are measured by.
-    others = sorted((arm for arm in arms if arm != baseline_arm), key=lambda arm: summary[f"null.{arm}.{size}"])
-    reached = _result_clause(summary, summary[f"median.{baseline_arm}.{size}"])
-    alone = "students that see the teacher's answers alone"
-    words = [f"From {size} examples, {alone} {reached} (median of {summary['seeds']:.0f} seeds)."]
-    words += [_arm_sentence(summary, arm, size) for arm in others]
-    if any(summary[f"null.{arm}.{size}"] and summary[f"helps.{arm}.{size}"] for arm in others):
-        words.append("Explanations that know nothing help here: only what others gain over them is evidence.")
-    return " ".join(words)
-
-
-def _arm_sentence(summary: Mapping[str, float], arm: str, size: str) -> str:
-    at = f"{arm}.{size}"
-    gain, low, high = (summary[f"{name}.{at}"] for name in ("difference", "difference_low", "difference_high"))
-    called = f"{arm} (which knows nothing)" if summary[f"null.{at}"] else arm
-    median = _format_value(summary, summary[f"median.{at}"])
-    if math.isnan(low):
-        return (
-            f"{called}: {median}, {_format_gain(summary, gain)}, undecided; train more seeds, or test on more examples."
-        )
-    verdict = "helps" if summary[f"helps.{at}"] else "does not help" if summary[f"does_not_help.{at}"] else "undecided"
-    interval = (
-        f"{_format_gain(summary, gain)}, 95 % interval {_format_gain(summary, low)} to {_format_gain(summary, high)}"
-    )
-    return f"{called}: {median}, {interval}: {verdict}{_paper_rule_clause(summary, at)}."
-
-
-def _paper_rule_clause(summary: Mapping[str, float], at: str) -> str:
-    """The paper's rule where it says something else, or the same; nothing where it is undefined."""
-    if math.isnan(summary[f"paper_helps.{at}"]):
-        return ""
-    helps, harms, ours = (bool(summary[f"{name}.{at}"]) for name in ("paper_helps", "paper_harms", "helps"))
-    rule = "by the paper's rule (quartiles apart)"
-    if helps:
-        return f", and helps {rule}" if not ours else f", also {rule}"
-    return f", and harms {rule}" if harms else f", not {rule}" if ours else ""
-
-
-def _result_clause(summary: Mapping[str, float], value: float) -> str:
-    if summary["pearson"]:
-        return f"correlate with it at {value:.3f} on unseen examples"
-    return f"answer as it does on {value:.1%} of unseen examples"
-
-
-def _format_value(summary: Mapping[str, float], value: float) -> str:
-    return f"{value:.3f}" if summary["pearson"] else f"{value:.1%}"
-
-
-def _format_gain(summary: Mapping[str, float], value: float) -> str:
-    """A gain with its sign: in hundredths of a correlation, or in points of a percentage."""
-    return f"{value + 0.0:+.3f}" if summary["pearson"] else f"{100 * value + 0.0:+.1f} points"
-
-
 NO_EXPLANATION = "no explanation"
-MIN_EXAMPLES = 10
-"""With fewer examples than this there is no interval."""
 MIN_SEEDS = 5
-"""The paper's rule is about quartiles of so many seeds; of fewer it says nothing."""
-VERDICTS = ("helps", "does_not_help", "undecided")
+"""The paper's rule compares the quartiles of this many seeds; with fewer it says nothing."""
+_QUANTILES = {"median": 0.5, "q25": 0.25, "q75": 0.75, "min": 0.0, "max": 1.0}
 
 
 @dataclass(frozen=True)
 class Simulability(Trial):
-    """Agreement of students with their teacher on unseen examples, one row per arm, size of the class and seed.
+    """Agreement of students with their teacher on unseen examples, one row per arm, training size and seed.
 
     Args:
         subject: the teacher.
-        arms: named students, the same seeds in each arm; classes of several sizes may stand in one arm. The arm that
-            all others are compared with has the name "no explanation".
-        nulls: names of arms whose explanations know nothing.
-        margin: a gain below this is of no use.
+        arms: students by the name of their explanation, with the same sizes and seeds in each arm. All others are
+            compared with the arm "no explanation".
+        controls: arms whose explanations know nothing.
+        margin: the smallest gain that matters.
     """
 
     name: ClassVar[str] = "simulability"
     paper: ClassVar[str] = "scaffold"
-    title: ClassVar[str] = "Do explanations help a student to answer as its teacher does?"
+    title: ClassVar[str] = "Do explanations help a student to predict as its teacher does?"
     claim: ClassVar[str] = (
-        "If explanations tell how a model decides, students that are shown them should come to answer as the model "
-        "does from fewer examples than students that see its answers alone."
+        "If explanations show how a model decides, students that see them should learn to predict as the model does "
+        "from fewer examples than students that see its predictions alone."
     )
     source: ClassVar[str] = "Fernandes et al. 2022, sections 2 and 4, tables 1, 3, 5 and 7"
     limits: ClassVar[str] = (
-        "An explanation that helps a student need not be true: it may give away the answer, or make the student a "
-        "better reader of any such text. One that does not help may be true, if this kind of student cannot use it. "
-        "Students are networks here, not people."
+        "An explanation that helps a student need not be true: it may reveal the prediction, or improve the student on "
+        "any such text. One that does not help may be true, if this kind of student cannot use it. The students are "
+        "networks, not people."
     )
+    tidy: ClassVar[bool] = True
 
     subject: ModelRecipe
     arms: tuple[tuple[str, tuple[StudentRecipe, ...]], ...]
@@ -201,16 +80,16 @@ class Simulability(Trial):
     def __post_init__(self) -> None:
         names = [name for name, _ in self.arms]
         if NO_EXPLANATION not in names or len(names) < 2 or len(set(names)) < len(names):
-            raise UserError(f"give each arm a name of its own, at least two arms, one of them {NO_EXPLANATION!r}")
+            raise UserError(f"give at least two arms, each with a name of its own, one of them {NO_EXPLANATION!r}")
         if any(student.teacher != self.subject for _, students in self.arms for student in students):
-            raise UserError("a student has another teacher: all students must be taught by the trial's subject")
+            raise UserError("a student has another teacher: all students need the trial's subject as teacher")
         if self.margin < 0:
-            raise UserError(f"margin is {self.margin}: the least gain that matters cannot be negative")
+            raise UserError(f"margin is {self.margin}: the smallest gain that matters cannot be negative")
         classes = {name: sorted((each.data.train_size, each.seed) for each in students) for name, students in self.arms}
         if not classes[NO_EXPLANATION] or any(each != classes[NO_EXPLANATION] for each in classes.values()):
-            raise UserError("every arm needs the same seeds in classes of the same sizes: arms are compared by pairs")
+            raise UserError("every arm needs the same seeds and the same sizes: arms are compared in pairs")
         if len(set(classes[NO_EXPLANATION])) < len(classes[NO_EXPLANATION]):
-            raise UserError("a seed stands twice in an arm; a training that is repeated tells nothing new")
+            raise UserError("an arm has a duplicate seed: give each seed once")
 
     def describe(self) -> Mapping[str, Json]:
         """The facts of every trial, and by arm those of its students: explanation, normalizer, examples."""
@@ -220,7 +99,7 @@ class Simulability(Trial):
         return {**super().describe(), "arms": arms}
 
     def make(self, workspace: Workspace) -> Artefact:
-        """A row per student with teacher's and student's answers to all test examples, in the order of their uids."""
+        """A row per student with the predictions of teacher and student on all test examples, in the order of uids."""
         rows: list[dict[str, object]] = []
         uids: set[tuple[str, ...]] = set()
         for place, (arm, students) in enumerate(self.arms):
@@ -242,134 +121,232 @@ class Simulability(Trial):
                     }
                 )
         if len(uids) > 1:
-            raise UserError(
-                "students were examined on different examples: give all the same classroom but for its size"
-            )
+            raise UserError("students were tested on different examples: give all the same data, apart from its size")
         table, count = pd.DataFrame(rows), len(next(iter(uids)))
-        table["simulability"] = [_simulability_of_row(row) for _, row in table.iterrows()]
+        table["simulability"] = [
+            float(simulability(torch.tensor(row["teacher"]), torch.tensor([row["student"]]), row["measure"])[0])
+            for _, row in table.iterrows()
+        ]
         return Artefact(table=table, notes={"about": dict(self.subject.about), "n": count, "of": count})
 
-    @staticmethod
-    def flat_summary(table: pd.DataFrame) -> dict[str, float]:
-        """By arm and size, at the place `arm.size`: what the paper prints, an interval, and whether it helps.
+    @classmethod
+    def summary(cls, table: pd.DataFrame) -> pd.DataFrame:
+        """Statistics over seeds by arm and training size, and gains over no explanation and over the first control.
 
-        `median`, `q25`, `q75`, `mean`, `min` and `max` are over seeds; `low` and `high` bound the mean over resampled
-        seeds and examples. `difference` is the mean gain over no explanation within seeds, with `difference_low` and
-        `difference_high`, and `over_null` the gain over the first arm that knows nothing. Exactly one of `helps` (the
-        interval is above 0), `does_not_help` (it is below the margin) and `undecided` is 1. `paper_helps` is the
-        paper's rule: quartiles that do not overlap, of five seeds; NaN with fewer. `commonest` is what a student
-        reaches that always gives the teacher's commonest answer.
+        The intervals of `mean`, `difference` and `over_control` are over resampled seeds and examples. `paper_helps`
+        and `paper_harms` follow the paper's rule: quartiles that do not overlap; NaN with fewer than five seeds.
+        `commonest` is what a student reaches that always predicts the teacher's most frequent class.
         """
-        found = {
-            "seeds": float(table["seed"].nunique()),
-            "margin": float(table["margin"].max()),
-            "pearson": float(table["measure"].iloc[0] == "pearson"),
-            "commonest": _majority_share(table),
-        }
-        for size, rows in table.sort_values(["size", "place", "seed"]).groupby("size"):
-            arms = [(str(arm), each) for arm, each in rows.groupby("arm", sort=False)]
-            for number, values in {**_seed_statistics(arms), **_compare_arms(arms)}.items():
-                found |= {f"{number}.{arm}.{size}": value for (arm, _), value in zip(arms, values, strict=True)}
-        return found
+        pearson = table["measure"].iloc[0] == "pearson"
+        rows = [
+            Statistic("seeds", value=float(table["seed"].nunique())),
+            Statistic("margin", value=float(table["margin"].max())),
+            Statistic("pearson", value=float(pearson)),
+            Statistic("commonest", value=math.nan if pearson else _majority_share(table["teacher"].iloc[0])),
+        ]
+        ordered = table.sort_values(["size", "place", "seed"])
+        controls = ordered[ordered["null"]].sort_values("place")["arm"].unique()
+        rows += [Statistic("control", str(arm), value=1.0) for arm in controls]
+        for size, part in ordered.groupby("size"):
+            rows.append(Statistic("size", subset=size_label(int(str(size))), value=float(str(size))))
+            arms = {str(arm): each for arm, each in part.groupby("arm", sort=False)}
+            rows += _arm_statistics(arms, size_label(int(str(size))))
+        return summary_frame(rows)
 
     @staticmethod
     def figures(table: pd.DataFrame) -> tuple[Figure, ...]:
         """Every student as a point beside its arm's median, means with intervals, gains, and medians by size."""
-        summary = Simulability.flat_summary(table)
+        summary = Simulability.summary(table)
         ordered = table.sort_values(["size", "place", "seed"])
         sizes = [int(size) for size in ordered["size"].unique()]
         arms = [str(arm) for arm in ordered.sort_values("place")["arm"].unique()]
-        axis = "correlation with the teacher" if summary["pearson"] else "share of answers that are the teacher's"
-        points = (
-            _student_scatter(f"Every student, {size} examples", axis, rows) for size, rows in ordered.groupby("size")
-        )
-        drawing = _ArmFigures(summary, arms, sizes)
-        gained = _ArmFigures(summary, [arm for arm in arms if arm != NO_EXPLANATION], sizes)
-        return (
-            *points,
-            drawing.bars("Students by explanation", f"{axis}, mean with 95 % interval", "mean", ""),
-            gained.bars(
-                f"Better than {NO_EXPLANATION}", "gain within seeds, with 95 % interval", "difference", "difference_"
-            ),
-            *((drawing.curves(axis),) if len(sizes) > 1 else ()),
-        )
-
-    @staticmethod
-    def flat_interpretation(summary: Mapping[str, float]) -> str:
-        """What each arm reaches, whether it helps by our rule and by the paper's, nulls named as such."""
-        return simulability_sentences(summary, NO_EXPLANATION)
-
-
-def _simulability_of_row(row: pd.Series) -> float:
-    return float(simulability(torch.tensor(row["teacher"]), torch.tensor([row["student"]]), row["measure"])[0])
-
-
-def _majority_share(table: pd.DataFrame) -> float:
-    """The share of the teacher's commonest answer; NaN for numbers."""
-    if table["measure"].iloc[0] == "pearson":
-        return math.nan
-    answers = np.asarray(table["teacher"].iloc[0], dtype=np.int64)
-    return float(np.bincount(answers).max() / len(answers))
-
-
-_Arms = Sequence[tuple[str, pd.DataFrame]]
-
-
-def _seed_statistics(arms: _Arms) -> dict[str, list[float]]:
-    """What the paper prints of each arm, and more, over its seeds."""
-    reached = [rows["simulability"].to_numpy(np.float64) for _, rows in arms]
-    quantiles = {"median": 0.5, "q25": 0.25, "q75": 0.75, "min": 0.0, "max": 1.0}
-    found = {name: [float(np.quantile(values, share)) for values in reached] for name, share in quantiles.items()}
-    plain = [arm for arm, _ in arms].index(NO_EXPLANATION)
-    found["mean"] = [float(values.mean()) for values in reached]
-    found["null"] = [float(rows["null"].max()) for _, rows in arms]
-    found["paper_helps"] = [float(low > found["q75"][plain]) for low in found["q25"]]
-    found["paper_harms"] = [float(high < found["q25"][plain]) for high in found["q75"]]
-    for rule in ("paper_helps", "paper_harms"):
-        found[rule] = [
-            told if len(values) >= MIN_SEEDS else math.nan for told, values in zip(found[rule], reached, strict=True)
+        pearson = value_of(summary, "pearson")
+        axis = "correlation with the teacher" if pearson else "share of predictions that are the teacher's"
+        figures: list[Figure] = [
+            _student_scatter(f"Every student, {size_label(int(str(size)))}", axis, rows)
+            for size, rows in ordered.groupby("size")
         ]
-    return found
+        figures.append(_arm_bars("Students by explanation", f"{axis}, mean with 95 % interval", summary, "mean", arms))
+        gained = [arm for arm in arms if arm != NO_EXPLANATION]
+        label = "gain within seeds, with 95 % interval"
+        figures.append(_arm_bars(f"Better than {NO_EXPLANATION}", label, summary, "difference", gained))
+        if len(sizes) > 1:
+            across = tuple(float(size) for size in sizes)
+            curves = tuple(
+                (
+                    Series(arm, across),
+                    Series(arm, tuple(value_of(summary, "median", arm, size_label(size)) for size in sizes)),
+                )
+                for arm in arms
+            )
+            figures.append(Lines("Students by training size", Axis("examples"), Axis(f"{axis}, median"), curves))
+        return tuple(figures)
+
+    @classmethod
+    def findings(cls, summary: pd.DataFrame) -> tuple[Finding, ...]:
+        """Whether each arm helps, by training size; controls come last."""
+        margin = value_of(summary, "margin")
+        controls = {each.method for each in select_statistics(summary, "control")}
+        gains = [each for each in select_statistics(summary, "difference") if each.method != NO_EXPLANATION]
+        sizes = [each.subset for each in select_statistics(summary, "size")]
+        gains.sort(key=lambda gain: (sizes.index(gain.subset), gain.method in controls))
+        too_few = "too few seeds or examples for an interval"
+        return tuple(
+            Finding(
+                interval_verdict(gain.low, gain.high, margin),
+                gain.method,
+                (gain,),
+                too_few if math.isnan(gain.low) else "",
+            )
+            for gain in gains
+        )
+
+    @classmethod
+    def interpretation(cls, summary: pd.DataFrame) -> str:
+        """What students reach without and with each kind of explanation, and whether it helps."""
+        pearson = bool(value_of(summary, "pearson"))
+        controls = {each.method for each in select_statistics(summary, "control")}
+        verbs = {
+            Verdict.SUPPORTED: "helps",
+            Verdict.NOT_SUPPORTED: "does not help",
+            Verdict.UNDECIDED: "undecided",
+        }
+        findings = cls.findings(summary)
+        words = []
+        for size in (each.subset for each in select_statistics(summary, "size")):
+            alone = _format_value(value_of(summary, "median", NO_EXPLANATION, size), pearson=pearson)
+            what = "correlate with the teacher at" if pearson else "agree with the teacher on"
+            words.append(f"From {size}, students without explanations {what} {alone} (median over seeds).")
+            of_size = [each for each in findings if each.evidence[0].subset == size]
+            for finding in of_size:
+                arm, gain = finding.method, finding.evidence[0]
+                name = f"{arm} (control)" if arm in controls else arm
+                median = _format_value(value_of(summary, "median", arm, size), pearson=pearson)
+                interval = _format_gain(gain, pearson=pearson)
+                rule = _paper_rule_clause(summary, arm, size)
+                words.append(f"{name}: {median}, {interval}, {verbs[finding.verdict]}{rule}.")
+            if any(each.verdict is Verdict.SUPPORTED and each.method in controls for each in of_size):
+                words.append("A control helps too: only gains over it are evidence.")
+        commonest = value_of(summary, "commonest")
+        if not math.isnan(commonest):
+            words.append(f"Always predicting the teacher's most frequent class would reach {commonest:.1%}.")
+        return " ".join(words)
 
 
-def _compare_arms(arms: _Arms) -> dict[str, list[float]]:
-    """Intervals of each arm, its gains over no explanation and over the null, and the verdict."""
-    means = torch.tensor([float(rows["simulability"].mean()) for _, rows in arms], dtype=torch.float64)
-    drawn = _resample_means([rows for _, rows in arms], len(arms))
-    plain = [arm for arm, _ in arms].index(NO_EXPLANATION)
-    nulls = [place for place, (_, rows) in enumerate(arms) if bool(rows["null"].iloc[0])]
-    found = _interval_columns("", drawn)
-    for name, other in (("difference", plain), *(("over_null", null) for null in nulls[:1])):
-        found[name] = (means - means[other]).tolist()
-        found |= _interval_columns(f"{name}_", drawn - drawn[:, other : other + 1])
-    margin = float(arms[0][1]["margin"].iloc[0])
-    ends = zip(found["difference_low"], found["difference_high"], strict=True)
-    verdicts = [_gain_verdict(low, high, margin) for low, high in ends]
-    return found | {each: [float(verdict == each) for verdict in verdicts] for each in VERDICTS}
+def size_label(size: int) -> str:
+    """The subset of a summary for students with this many training examples."""
+    return f"{size} examples"
 
 
-def _interval_columns(prefix: str, resampled: Tensor) -> dict[str, list[float]]:
-    low, high = percentile_bounds(resampled)
-    return {f"{prefix}low": low.tolist(), f"{prefix}high": high.tolist()}
+def simulability(teacher: Tensor, students: Tensor, metric: SimulabilityMetric) -> Tensor:
+    """Simulability of each student `[student]` from predictions `[example]` and `[student example]`; NaN for constants.
+
+    >>> simulability(torch.tensor([0, 1, 1]), torch.tensor([[0, 1, 1], [0, 1, 0]]), "accuracy").tolist()
+    [1.0, 0.6666666666666666]
+    """
+    return _simulability_from_means(
+        _moment_columns(teacher, students, metric).mean(0, keepdim=True), len(students), metric
+    )[0]
 
 
-def _resample_means(arms: Sequence[pd.DataFrame], count: int) -> Tensor:
-    """Mean simulability over resampled seeds and examples `[resample arm]`; NaN where there are too few of either."""
+def bootstrap_simulability(
+    teacher: Tensor, students: Tensor, metric: SimulabilityMetric, *, resamples: int = 1000, generator: Generator
+) -> Tensor:
+    """Mean simulability of each arm over resampled examples and seeds, `[resample arm]`.
+
+    Seeds are few, so one fewer is drawn than there are, which makes the variance of their mean unbiased (Rao & Wu
+    1988). The same examples and seeds are drawn for all arms: differences of columns are paired.
+
+    Args:
+        students: predictions `[arm seed example]` of at least two seeds, in the same order in every arm.
+    """
+    arms, seeds = students.shape[:2]
+    means = bootstrap_means(
+        _moment_columns(teacher, students.flatten(0, 1), metric), resamples=resamples, generator=generator
+    )
+    reached = _simulability_from_means(means, arms * seeds, metric).reshape(resamples, arms, seeds)
+    weights = resample_counts(seeds, resamples, generator, seeds - 1) / (seeds - 1)
+    return torch.einsum("ras,rs->ra", reached, weights)
+
+
+def _moment_columns(teacher: Tensor, students: Tensor, metric: SimulabilityMetric) -> Tensor:
+    """The columns to average over examples, `[example column]`: hits, or the moments of a correlation."""
+    if metric == "accuracy":
+        return (students == teacher).double().mT
+    # Moments about the means keep precision where numbers are large and close together.
+    one = teacher.double() - teacher.double().mean()
+    other = students.double() - students.double().mean(-1, keepdim=True)
+    both = torch.stack((one, one.square()))
+    return torch.cat((both, other, other.square(), one * other)).mT
+
+
+def _simulability_from_means(means: Tensor, students: int, metric: SimulabilityMetric) -> Tensor:
+    """Simulability `[resample student]` from means `[resample column]`."""
+    if metric == "accuracy":
+        return means
+    one, one_squared = means[:, :1], means[:, 1:2]
+    other, other_squared, product = torch.split(means[:, 2:], students, dim=1)
+    spread = (one_squared - one.square()).clamp(min=0) * (other_squared - other.square()).clamp(min=0)
+    # Rounding can push a perfect correlation slightly above one; a constant has none.
+    found = ((product - one * other) / spread.sqrt()).clamp(-1.0, 1.0)
+    return found.masked_fill(spread == 0, torch.nan)
+
+
+def _majority_share(predictions: Sequence[float]) -> float:
+    return float(np.bincount(np.asarray(predictions, dtype=np.int64)).max() / len(predictions))
+
+
+def _arm_statistics(arms: dict[str, pd.DataFrame], subset: str) -> Iterator[Statistic]:
+    """The statistics of each arm over seeds, and its gains over no explanation and over the first control."""
+    names, n = list(arms), len(arms[NO_EXPLANATION])
+    reached = {arm: rows["simulability"].to_numpy(np.float64) for arm, rows in arms.items()}
+    quantiles = {arm: {name: np.quantile(reached[arm], at) for name, at in _QUANTILES.items()} for arm in names}
+    means, resampled = [float(reached[arm].mean()) for arm in names], _resample_means(list(arms.values()))
+    controls = [place for place, arm in enumerate(names) if bool(arms[arm]["null"].iloc[0])]
+    references = {"difference": names.index(NO_EXPLANATION), **({"over_control": controls[0]} if controls else {})}
+    plain = quantiles[NO_EXPLANATION]
+    for place, arm in enumerate(names):
+        own = quantiles[arm]
+        rules = {"paper_helps": own["q25"] > plain["q75"], "paper_harms": own["q75"] < plain["q25"]}
+        rules = {rule: float(holds) if n >= MIN_SEEDS else math.nan for rule, holds in rules.items()}
+        for metric, value in {**own, **rules}.items():
+            yield Statistic(metric, arm, subset, float(value), n=n)
+        low, high = percentile_bounds(resampled[:, place])
+        yield Statistic("mean", arm, subset, means[place], low.item(), high.item(), n)
+        for metric, other in references.items():
+            low, high = percentile_bounds(resampled[:, place] - resampled[:, other])
+            yield Statistic(metric, arm, subset, means[place] - means[other], low.item(), high.item(), n)
+
+
+def _resample_means(arms: Sequence[pd.DataFrame]) -> Tensor:
+    """Mean simulability over resampled seeds and examples `[resample arm]`; NaN with too few of either."""
     teacher = torch.tensor(arms[0]["teacher"].iloc[0], dtype=torch.float64)
     seeds = len(arms[0])
-    if seeds < 2 or len(teacher) < MIN_EXAMPLES:
-        return torch.full((1, count), math.nan, dtype=torch.float64)
+    if seeds < 2 or len(teacher) < MIN_TEXTS:
+        return torch.full((1, len(arms)), math.nan, dtype=torch.float64)
     students = torch.tensor([[list(each) for each in rows["student"]] for rows in arms], dtype=torch.float64)
-    measure: SimulabilityMetric = "pearson" if arms[0]["measure"].iloc[0] == "pearson" else "accuracy"
+    metric: SimulabilityMetric = "pearson" if arms[0]["measure"].iloc[0] == "pearson" else "accuracy"
     generator = Generator().manual_seed(derive_seed("simulability", seeds, len(teacher)))
-    return bootstrap_simulability(teacher, students, measure, generator=generator)
+    return bootstrap_simulability(teacher, students, metric, generator=generator)
 
 
-def _gain_verdict(low: float, high: float, margin: float) -> str:
-    """The interval above zero, below the margin, or neither; with undefined bounds neither."""
-    if low > 0:
-        return "helps"
-    return "does_not_help" if high < margin else "undecided"
+def _paper_rule_clause(summary: pd.DataFrame, arm: str, size: str) -> str:
+    helps, harms = (value_of(summary, rule, arm, size) for rule in ("paper_helps", "paper_harms"))
+    if math.isnan(helps):
+        return ""
+    verb = "helps" if helps else "harms" if harms else "makes no difference"
+    return f"; by the paper's rule (quartiles apart) it {verb}"
+
+
+def _format_value(value: float, *, pearson: bool) -> str:
+    return f"{value:.3f}" if pearson else f"{value:.1%}"
+
+
+def _format_gain(gain: Statistic, *, pearson: bool) -> str:
+    """A gain and its interval: as correlations, or in percentage points; `+ 0.0` turns -0.0 into 0.0."""
+    values = (gain.value, gain.low, gain.high)
+    mean, low, high = (f"{each + 0.0:+.3f}" if pearson else f"{100 * each + 0.0:+.1f} points" for each in values)
+    return mean if math.isnan(gain.low) else f"{mean} (95 % interval {low} to {high})"
 
 
 def _student_scatter(title: str, label: str, rows: pd.DataFrame) -> Scatter:
@@ -385,30 +362,11 @@ def _student_scatter(title: str, label: str, rows: pd.DataFrame) -> Scatter:
     return Scatter(title, Axis(label), Axis("explanations, in the order of the legend", limits), (*points, medians))
 
 
-@dataclass(frozen=True)
-class _ArmFigures:
-    """Figures of some arms in classes of some sizes."""
-
-    summary: Mapping[str, float]
-    arms: Sequence[str]
-    sizes: Sequence[int]
-
-    def bars(self, title: str, label: str, number: str, ends: str) -> Bars:
-        """A bar per arm and size with half of its interval's width."""
-        series = tuple(Series(f"{size} examples", self._numbers_of_size(number, size)) for size in self.sizes)
-        errors = tuple(Series(f"{size} examples", self._half_widths(ends, size)) for size in self.sizes)
-        return Bars(title, Axis(label), tuple(self.arms), series, errors)
-
-    def curves(self, label: str) -> Lines:
-        """The median of each arm over the size of the class."""
-        across = tuple(float(size) for size in self.sizes)
-        up = {arm: tuple(self.summary[f"median.{arm}.{size}"] for size in self.sizes) for arm in self.arms}
-        curves = tuple((Series(arm, across), Series(arm, values)) for arm, values in up.items())
-        return Lines("Students by the size of their class", Axis("examples"), Axis(f"{label}, median"), curves)
-
-    def _numbers_of_size(self, number: str, size: int) -> tuple[float, ...]:
-        return tuple(self.summary[f"{number}.{arm}.{size}"] for arm in self.arms)
-
-    def _half_widths(self, ends: str, size: int) -> tuple[float, ...]:
-        pairs = zip(self._numbers_of_size(f"{ends}low", size), self._numbers_of_size(f"{ends}high", size), strict=True)
-        return tuple((high - low) / 2 for low, high in pairs)
+def _arm_bars(title: str, label: str, summary: pd.DataFrame, metric: str, arms: Sequence[str]) -> Bars:
+    """A bar per arm and training size with half the width of its interval."""
+    series, errors = [], []
+    for size in (each.subset for each in select_statistics(summary, "size")):
+        rows = [find_statistic(summary, metric, arm, size) or Statistic(metric) for arm in arms]
+        series.append(Series(size, tuple(row.value for row in rows)))
+        errors.append(Series(size, tuple((row.high - row.low) / 2 for row in rows)))
+    return Bars(title, Axis(label), tuple(arms), tuple(series), tuple(errors))
