@@ -97,7 +97,7 @@ class _OnRandomizedModel:
 
 @torch.no_grad()
 def randomize_weights(model: Model, seed: int) -> Model:
-    """A copy of the model with random weights."""
+    """A copy of the model with random weights; renaming a parameter changes its draw."""
     other = copy.deepcopy(model)
     for name, weights in other.named_parameters():
         generator = Generator().manual_seed(derive_seed("randomised", seed, name))
