@@ -1,101 +1,147 @@
-"""Artefacts as they lie in a workspace, written by hand: old revisions, missing columns and markup included."""
+"""A small workspace about one film model, made by real recipes without any training; texts contain markup."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import pandas as pd
 
-from heedful.store.recipe import Artefact, Json, artefact_name
-from heedful.store.workspace import write_artefact
+from heedful.store.recipe import Artefact, Json, Recipe
+from heedful.store.workspace import Workspace
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 COMMENT = "<!--<script>"
-SUBJECT: dict[str, Json] = {
-    "type": "Subject",
-    "seed": 0,
-    "vectors": {"type": "RandomVectors", "width": 6},
-    "objective": {"type": "Supervised", "weighted": True},
-}
-ATTENTION: dict[str, Json] = {"type": "RawAttention", "layer": None, "head": None}
-GRADIENT: dict[str, Json] = {"type": "Gradient", "cut": True}
-LEAVE_ONE_OUT: dict[str, Json] = {"type": "LeaveOneOut", "output": "probability"}
-ABOUT: dict[str, Json] = {"corpus": "films", "encoder": "bilstm", "attention": "additive", "seed": 0}
+THIRD = f"t-3 {HOSTILE}"
 TEXTS: Mapping[str, tuple[str, ...]] = {
     "t-10": ("a", "fine", "film"),
     "t-2": ("not", "a", "good", "film", HOSTILE),
-    f"t-3 {HOSTILE}": ("dull", COMMENT, "&amp;", "café"),
+    THIRD: ("dull", COMMENT, "&amp;", "café"),
 }
 SCORES: Mapping[str, tuple[float, ...]] = {
     "t-10": (0.2, 0.5, 0.3),
     "t-2": (0.7, 0.1, 0.1, 0.05, 0.05),
-    f"t-3 {HOSTILE}": (0.25, 0.25, 0.25, 0.25),
+    THIRD: (0.25, 0.25, 0.25, 0.25),
 }
-PREDICTED = {"t-10": 1, "t-2": 1, f"t-3 {HOSTILE}": 0}
-LABELS = {"t-10": 1, "t-2": 0, f"t-3 {HOSTILE}": 0}
+PREDICTED = {"t-10": 1, "t-2": 1, THIRD: 0}
+LABELS = {"t-10": 1, "t-2": 0, THIRD: 0}
 
 
-def attributed(sign: float = 1.0) -> pd.DataFrame:
-    """What an attribution stores of the texts: a symbol that cannot be scored before and behind each."""
-    return pd.DataFrame(
-        {
+@dataclass(frozen=True)
+class FilmModel(Recipe):
+    """A model whose artefact holds its notes only."""
+
+    kind: ClassVar[str] = "model"
+    seed: int = 0
+    corpus: str = "films"
+
+    def make(self, workspace: Workspace) -> Artefact:
+        return Artefact(notes={"classes": ["bad", f"good {HOSTILE}"], "selected_on": "dev"})
+
+    def describe(self) -> dict[str, Json]:
+        return {"corpus": self.corpus, "encoder": "bilstm", "attention": "additive", "seed": self.seed, "quick": False}
+
+
+@dataclass(frozen=True)
+class FilmScores(Recipe):
+    """Attributions with one special token before and one after each text.
+
+    Args:
+        sign: scores are multiplied by its powers, so that -1 gives alternating signs.
+        texts: how many of the texts have a row.
+        cut: how many tokens at the end have no score, as if they belonged to another text.
+    """
+
+    kind: ClassVar[str] = "attributions"
+    subject: FilmModel
+    method: str = "attention"
+    split: str = "test"
+    limit: int | None = None
+    sign: float = 1.0
+    texts: int = 3
+    cut: int = 0
+    total: int = 3
+
+    def make(self, workspace: Workspace) -> Artefact:
+        rows = [self._row(uid, tokens) for uid, tokens in list(TEXTS.items())[: self.texts]]
+        return Artefact(table=pd.DataFrame(rows), notes={"n": self.texts, "of": self.total})
+
+    def _row(self, uid: str, tokens: tuple[str, ...]) -> dict[str, object]:
+        scores = [0.0, *(value * self.sign**place for place, value in enumerate(SCORES[uid])), 0.0]
+        return {
             "uid": uid,
-            "units": ["<sos>", *units, "<eos>"],
-            "scores": [0.0, *(value * sign**place for place, value in enumerate(SCORES[uid])), 0.0],
-            "scored": [False, *(True for _ in units), False],
-            "segments": [0] * (len(units) + 2),
+            "units": ["<sos>", *tokens, "<eos>"],
+            "scores": scores[: len(scores) - self.cut],
+            "scored": [False, *(True for _ in tokens), False],
+            "segments": [0] * (len(tokens) + 2),
             "predicted": PREDICTED[uid],
             "probability": 0.9,
             "label": LABELS[uid],
         }
-        for uid, units in TEXTS.items()
+
+    def describe(self) -> dict[str, Json]:
+        return {**self.subject.describe(), "method": self.method, "split": self.split, "limit": self.limit}
+
+
+@dataclass(frozen=True)
+class FilmAdversary(Recipe):
+    """Adversarial attention with all weight on the last token."""
+
+    kind: ClassVar[str] = "trial"
+    subject: FilmModel
+    solver: str = "exact"
+    epsilon: float = 0.05
+
+    def make(self, workspace: Workspace) -> Artefact:
+        rows = [
+            {
+                "uid": uid,
+                "units": list(range(1, len(tokens) + 1)),
+                "attention": list(SCORES[uid]),
+                "adversary": [0.0] * (len(tokens) - 1) + [1.0],
+                "epsilon_max": 0.1 * len(tokens),
+                "bound": 0.6,
+                "change": 0.0123,
+                "certified": uid != "t-2",
+            }
+            for uid, tokens in TEXTS.items()
+        ]
+        return Artefact(table=pd.DataFrame(rows), notes={"n": 3, "of": 3})
+
+    def describe(self) -> dict[str, Json]:
+        return {**self.subject.describe(), "trial": "film-adversary", "paper": "films"}
+
+
+@dataclass(frozen=True)
+class FilmPermutation(Recipe):
+    """Permuted attention; one text is missing."""
+
+    kind: ClassVar[str] = "trial"
+    subject: FilmModel
+
+    def make(self, workspace: Workspace) -> Artefact:
+        return Artefact(table=pd.DataFrame({"uid": ["t-10", "t-2"], "median_change": [0.3, 0.02]}), notes={"of": 3})
+
+    def describe(self) -> dict[str, Json]:
+        return {**self.subject.describe(), "trial": "film-permutation", "paper": "films"}
+
+
+def stored(root: Path, *recipes: Recipe) -> Workspace:
+    """A workspace with the artefacts of these recipes."""
+    workspace = Workspace(root, data_dir=root)
+    for recipe in recipes:
+        workspace.get(recipe)
+    return workspace
+
+
+def films(root: Path, *, seed: int = 0) -> Workspace:
+    """A workspace with all that is stored about one model."""
+    model = FilmModel(seed)
+    return stored(
+        root,
+        *(model, FilmScores(model), FilmScores(model, "gradient", sign=-1.0), FilmScores(model, "leave-one-out")),
+        *(FilmAdversary(model, "exact", 0.05), FilmAdversary(model, "exact", 0.01), FilmAdversary(model, "search")),
+        FilmPermutation(model),
     )
-
-
-def adversary() -> pd.DataFrame:
-    """What an adversary stores: all weight on the last word."""
-    return pd.DataFrame(
-        {
-            "uid": uid,
-            "units": list(range(1, len(units) + 1)),
-            "attention": list(SCORES[uid]),
-            "adversary": [0.0] * (len(units) - 1) + [1.0],
-            "epsilon_max": 0.1 * len(units),
-            "bound": 0.6,
-            "change": 0.0123,
-            "certified": uid != "t-2",
-        }
-        for uid, units in TEXTS.items()
-    )
-
-
-def shuffled() -> pd.DataFrame:
-    """What a permutation stores: one text is missing."""
-    return pd.DataFrame({"uid": ["t-10", "t-2"], "median_change": [0.3, 0.02]})
-
-
-def shelve(root: Path, recipe: Mapping[str, Json], table: pd.DataFrame, *, seed: int = 0) -> Path:
-    """Writes an artefact about the subject of this seed, as a workspace would."""
-    subject: Json = {**SUBJECT, "seed": seed}
-    description: dict[str, Json] = {"revision": 1, "limit": None, "subject": subject, **recipe}
-    return seal(root, description, table, {"about": {**ABOUT, "seed": seed}, "n": len(table), "of": len(table)})
-
-
-def seal(root: Path, description: Mapping[str, Json], table: pd.DataFrame, notes: Mapping[str, Json]) -> Path:
-    """Writes any artefact under its name."""
-    folder = root / artefact_name(description)
-    folder.mkdir(parents=True)
-    write_artefact(folder, description, Artefact({}, table, dict(notes)))
-    return folder
-
-
-def films(root: Path, *, seed: int = 0) -> Path:
-    """A workspace with all that the paper stores about one subject, and the subject itself."""
-    seal(root, {**SUBJECT, "seed": seed}, pd.DataFrame(), {"classes": ["bad", f"good {HOSTILE}"]})
-    for method, sign in ((ATTENTION, 1.0), (GRADIENT, -1.0), (LEAVE_ONE_OUT, 1.0)):
-        shelve(root, {"type": "Attributed", "split": "test", "method": method}, attributed(sign), seed=seed)
-    for solver, epsilon in (("exact", 0.05), ("exact", 0.01), ("search", 0.05)):
-        shelve(root, {"type": "Adversary", "solver": solver, "epsilon": epsilon}, adversary(), seed=seed)
-    shelve(root, {"type": "Permutation", "layer": None}, shuffled(), seed=seed)
-    return root

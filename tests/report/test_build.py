@@ -1,34 +1,38 @@
-"""The report tells what is in the workspace: seeds together, print beside ours, warnings, examples; and it is safe."""
+"""The report of a workspace: seeds combined, published numbers beside ours, verdicts, warnings and examples."""
 
 from __future__ import annotations
 
+import math
 import shutil
-from collections.abc import Iterator
+from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, cast
+from typing import ClassVar
 
 import pytest
 
-from heedful.types import Corpus, Splits
-from heedful.store.recipe import Artefact, Json
-from heedful.store.workspace import IndexEntry, Workspace
-from heedful.data.tokenization import Words
+from heedful import catalogue
+from heedful.attributions.attention import RawAttention
+from heedful.attributions.deeplift import DeepLift
+from heedful.attributions.integrated_gradients import GradientShap, IntegratedGradients
 from heedful.data.splitting import SubsampledCorpus
+from heedful.data.tokenization import Words
+from heedful.papers._chapter import Comparison, Result, TableView
 from heedful.papers.jain_wallace import single_model_trials
-from heedful.training.trainer import Adam, Training, EpochSelection
-from heedful.papers._chapter import Comparison
-from heedful.report.content import Section
-from heedful.report.gathering import build_page, write_report
-from heedful.report.runs import Run
+from heedful.report.build import build_page, summary_tables, write_report
+from heedful.report.page import Section
 from heedful.runner import run
-from heedful.trials.adversarial_attention import AdversarialAttention
+from heedful.store import workspace as store
+from heedful.store.recipe import Artefact
+from heedful.store.workspace import Workspace
+from heedful.training.attribution_tables import AttributionTable
+from heedful.training.trainer import Adam, EpochSelection, Training
+from heedful.trials._trial import Statistic, Verdict, combine_seeds, summary_frame
 from heedful.trials.agreement import Agreement
-from heedful.trials.adversarial_training import AtteFa
-from heedful.trials.imposed_attention import UniformBaseline
 from heedful.trials.performance import Performance
 from heedful.trials.permutation import Permutation
-from heedful.trials.adversarial_training import AdversarialTradeoff
+from heedful.types import Corpus, Splits
+from tests.stored import films
 from tests.tiny import Sentences, subject
 
 HOSTILE = "<script>document.title='taken'</script> <img src=x onerror=alert(1)> \"'><b>bold</b> $x_1$ &amp; café"
@@ -55,7 +59,7 @@ class Reviews(Corpus):
 
 @pytest.fixture(scope="module")
 def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
-    """Two seeds of one subject, and one with markup in its texts, whose epoch was chosen on test."""
+    """Two seeds of one model, and a model on texts with markup whose epoch was selected on test."""
     found = Workspace(tmp_path_factory.mktemp("workspace"))
     for seed in (0, 1):
         run(single_model_trials(replace(subject(), seed=seed)), found)
@@ -65,88 +69,80 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
 
 
 @pytest.fixture(scope="module")
+def sections(workspace: Workspace) -> dict[str, Section]:
+    return {section.anchor: section for chapter in build_page(workspace).papers for section in chapter.sections}
+
+
+@pytest.fixture(scope="module")
 def report(workspace: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The report of that workspace, written where there is no corpus."""
+    """The report, written where there is no corpus."""
     folder = tmp_path_factory.mktemp("report")
     write_report(Workspace(workspace.root, data_dir=folder / "absent"), folder)
     return folder
 
 
-def sections(workspace: Workspace) -> Iterator[Section]:
-    for chapter in build_page(workspace).papers:
-        yield from chapter.sections
-
-
-def test_seeds_of_one_subject_are_told_together(workspace: Workspace) -> None:
-    found = {section.anchor: section for section in sections(workspace)}
+def test_seeds_of_one_model_share_a_section_with_mean_and_deviation(
+    workspace: Workspace, sections: dict[str, Section]
+) -> None:
     trials = ("performance", "agreement", "permutation", "adversary")
-    assert list(found) == [f"{trial}-{corpus}-bilstm-additive" for corpus in ("sentences", "sst") for trial in trials]
-    told = found["performance-sentences-bilstm-additive"]
-    assert told.about["seeds"] == "0, 1"
-    assert told.tables[0].caption == "Summary (mean of 2 seeds)"
-    values = [
-        Performance.flat_summary(workspace.get(Performance(replace(subject(), seed=seed))).table)["accuracy"]
-        for seed in (0, 1)
+    assert list(sections) == [
+        f"{trial}-{corpus}-bilstm-additive" for corpus in ("sentences", "sst") for trial in trials
     ]
-    row = next(row for row in told.tables[0].rows if row[0] == "accuracy")
-    assert isinstance(row[1], Comparison)
-    assert row[1].ours == pytest.approx(sum(values) / 2)
-    assert row[2] == pytest.approx(abs(values[0] - values[1]) / 2**0.5)
+    section = sections["performance-sentences-bilstm-additive"]
+    assert section.about["seeds"] == "0, 1"
+    summaries = [workspace.get(Performance(replace(subject(), seed=seed))).summary for seed in (0, 1)]
+    values = [float(each.loc[each["metric"] == "accuracy", "value"].iloc[0]) for each in summaries]
+    _, cell, deviation = next(row for row in section.tables[0].rows if row[0] == "accuracy")[:3]
+    assert isinstance(cell, Comparison)
+    assert cell.ours == pytest.approx(sum(values) / 2)
+    assert deviation == pytest.approx(abs(values[0] - values[1]) / 2**0.5)
 
 
-def test_the_seed_of_the_subject_compared_with_parts_no_runs() -> None:
-    def run_of(seed: int, other: int, corpus: str = "sst") -> Run:
-        recipe = {"type": "Agreement", "subject": {"corpus": corpus, "seed": seed}, "other": {"seed": other}}
-        finished = IndexEntry("Agreement-0", "Agreement", cast("dict[str, Json]", recipe), Path("nowhere"))
-        return Run(Agreement, finished, Artefact(), None, {})
+def test_published_numbers_are_beside_ours_where_they_exist(sections: dict[str, Section]) -> None:
+    def published(anchor: str) -> set[float | None]:
+        tables = sections[anchor].tables
+        return {
+            cell.published for table in tables for row in table.rows for cell in row if isinstance(cell, Comparison)
+        }
 
-    assert run_of(0, 1).group_key == run_of(1, 2).group_key
-    assert run_of(0, 1).group_key != run_of(0, 1, "imdb").group_key
-
-
-def test_published_numbers_stand_beside_ours_where_there_are_any(workspace: Workspace) -> None:
-    by_corpus = {section.about["corpus"]: section for section in sections(workspace) if "permutation" in section.anchor}
-    published = {
-        str(row[0]): cell.published for row in by_corpus["sst"].tables[0].rows for cell in row if isinstance(cell, Comparison)
-    }
-    figure_3 = {"class 0, attention 0.25 to 0.50": 0.0472, "class 1, attention 0.25 to 0.50": 0.0348}
-    shown = published.keys() & figure_3.keys()
-    assert shown
-    assert all(published[name] == figure_3[name] for name in shown)
-    ours = [cell for row in by_corpus["sentences"].tables[0].rows for cell in row if isinstance(cell, Comparison)]
-    assert ours
-    assert all(cell.published is None for cell in ours)
+    assert {0.0472, 0.0348} & published("permutation-sst-bilstm-additive")
+    assert published("permutation-sentences-bilstm-additive") == {None}
 
 
-def test_a_choice_on_the_test_split_and_a_limit_are_flagged(workspace: Workspace) -> None:
-    warnings = {section.anchor: section.warnings for section in sections(workspace)}
-    assert warnings["permutation-sentences-bilstm-additive"] == ()
-    told = " ".join(warnings["permutation-sst-bilstm-additive"])
-    assert "chosen on the test split" in told
-    assert "12 of 40 test instances" in told
+def test_selection_on_the_test_split_and_samples_are_warned_of(sections: dict[str, Section]) -> None:
+    assert sections["permutation-sentences-bilstm-additive"].warnings == ()
+    warnings = " ".join(sections["permutation-sst-bilstm-additive"].warnings)
+    assert "test split" in warnings
+    assert "12 of 40" in warnings
 
 
-def test_examples_are_chosen_by_what_shuffling_does(workspace: Workspace) -> None:
-    section = next(s for s in sections(workspace) if s.anchor == "permutation-sentences-bilstm-additive")
+def test_every_trial_but_performance_has_a_verdict(sections: dict[str, Section]) -> None:
+    for section in sections.values():
+        assert bool(section.findings) == (section.experiment != "performance")
+        assert all(isinstance(finding.verdict, Verdict) for finding in section.findings)
+        assert section.claim
+        assert section.interpretation
+        assert section.limits
+
+
+def test_examples_are_chosen_by_the_effect_of_permutation(workspace: Workspace, sections: dict[str, Section]) -> None:
     table = workspace.get(Permutation(subject())).table
-    table = table[table["length"] >= 6]
-    most = section.heatmaps[0]
-    assert most.title == "Shuffling matters most here, seed 0 only"
-    assert f"median change when shuffled {table['median_change'].max():.3f}" in most.caption
-    assert "<sos>" not in most.units
-    assert sum(most.rows[0].values) == pytest.approx(1.0)
+    largest = table[table["length"] >= 6]["median_change"].max()
+    example = sections["permutation-sentences-bilstm-additive"].heatmaps[0]
+    assert f"{largest:.3f}" in example.caption
+    assert "<sos>" not in example.units
+    assert sum(example.rows[0].values) == pytest.approx(1.0)
 
 
-def test_what_is_drawn_of_one_of_several_seeds_says_so(workspace: Workspace) -> None:
-    for section in sections(workspace):
+def test_figures_of_one_of_several_seeds_say_so(sections: dict[str, Section]) -> None:
+    for section in sections.values():
         titles = [each.title for each in (*section.figures, *section.heatmaps)]
-        assert titles or section.experiment == "performance"
+        assert titles
         assert all(title.endswith(", seed 0 only") == (section.about["seeds"] == "0, 1") for title in titles)
 
 
-def test_the_data_of_a_subject_are_told_beside_its_performance(workspace: Workspace) -> None:
-    section = next(s for s in sections(workspace) if s.anchor == "performance-sentences-bilstm-additive")
-    data = section.tables[1]
+def test_the_data_of_a_model_are_beside_its_performance(sections: dict[str, Section]) -> None:
+    data = sections["performance-sentences-bilstm-additive"].tables[-1]
     assert [row[0] for row in data.rows] == ["train", "dev", "test"]
     assert data.rows[0][1] == "negative: 20; positive: 20"
     assert "vocabulary: 16" in data.note
@@ -155,20 +151,35 @@ def test_the_data_of_a_subject_are_told_beside_its_performance(workspace: Worksp
 def test_an_empty_workspace_gives_a_page_with_the_next_command(tmp_path: Path) -> None:
     written = write_report(Workspace(tmp_path / "nothing"), tmp_path / "report")
     assert "heedful demo" in written.read_text(encoding="utf-8")
+    assert not (tmp_path / "report" / "texts").exists()
 
 
-def test_the_report_needs_no_corpus_and_trains_nothing(workspace: Workspace, tmp_path: Path) -> None:
-    before = sorted(path.name for path in workspace.root.iterdir())
-    found = build_page(Workspace(workspace.root, data_dir=tmp_path / "absent"))
-    assert found.provenance["finished trials"] == 12
-    assert sorted(path.name for path in workspace.root.iterdir()) == before
+def test_every_artefact_is_loaded_once_and_no_summary_is_computed(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loads: Counter[str] = Counter()
+    read = store._read_artefact
+
+    def counted(folder: Path, *, tensors: bool = True) -> Artefact:
+        loads[folder.name] += 1
+        assert not tensors
+        return read(folder, tensors=tensors)
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("a summary was computed")
+
+    monkeypatch.setattr(store, "_read_artefact", counted)
+    for trial in catalogue.TRIALS.values():
+        monkeypatch.setattr(trial, "summary", refuse)
+    write_report(workspace, tmp_path)
+    assert set(loads.values()) == {1}
+    assert len(loads) == len(workspace.entries())
 
 
-def test_every_section_leads_to_the_texts_of_each_of_its_seeds(workspace: Workspace, report: Path) -> None:
-    links = {section.anchor: section.texts for section in sections(workspace)}
-    assert [link.label for link in links["agreement-sentences-bilstm-additive"]] == ["seed 0", "seed 1"]
-    addresses = {link.address for several in links.values() for link in several}
-    assert all(several for several in links.values())
+def test_every_section_links_the_texts_of_each_of_its_seeds(sections: dict[str, Section], report: Path) -> None:
+    labels = [link.label for link in sections["agreement-sentences-bilstm-additive"].texts]
+    assert labels == ["seed 0", "seed 1"]
+    addresses = {link.address for section in sections.values() for link in section.texts}
     assert {path.relative_to(report).as_posix() for path in report.glob("texts/*")} == addresses
     index = (report / "index.html").read_text(encoding="utf-8")
     assert all(f'href="{address}"' in index for address in addresses)
@@ -183,70 +194,63 @@ def test_the_same_workspace_gives_the_same_bytes_in_every_file(
     assert len(files[0]) == 4
 
 
-def test_without_stored_words_the_report_says_that_texts_cannot_be_looked_up(
-    workspace: Workspace, tmp_path: Path
-) -> None:
-    shutil.copytree(workspace.root, tmp_path / "w", ignore=shutil.ignore_patterns("Attributed-*"))
-    found = {section.anchor: section for section in sections(Workspace(tmp_path / "w"))}
-    assert all(section.texts == () for section in found.values())
-    assert found["permutation-sst-bilstm-additive"].texts_note.startswith("Texts cannot be looked up here")
-    assert found["performance-sst-bilstm-additive"].texts_note == ""
+def test_without_attributions_a_section_says_that_there_is_no_explorer(workspace: Workspace, tmp_path: Path) -> None:
+    shutil.copytree(workspace.root, tmp_path / "w", ignore=shutil.ignore_patterns("AttributionTable-*"))
+    [chapter] = build_page(Workspace(tmp_path / "w")).papers
+    assert all(section.texts == () for section in chapter.sections)
+    assert {section.experiment for section in chapter.sections if section.texts_note} >= {"permutation", "adversary"}
 
 
-@pytest.mark.browser
-def test_markup_in_a_review_does_nothing_in_the_browser(report: Path, tmp_path: Path) -> None:
-    sync_api = pytest.importorskip("playwright.sync_api", reason="needs the package playwright")
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        pytest.skip("needs Debian's chromium on the PATH")
-    # The page alone, as somebody may send it.
-    path = Path(shutil.copy(report / "index.html", tmp_path))
-    trouble: list[str] = []
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=flags)
-        tab = browser.new_page(viewport={"width": 400, "height": 800})
-        tab.on("console", lambda message: trouble.append(message.text))
-        tab.on("pageerror", lambda error: trouble.append(str(error)))
-        tab.on("dialog", lambda dialog: trouble.append(dialog.message))
-        tab.goto(path.as_uri())
-        text = tab.inner_text("main")
-        width = tab.evaluate("document.documentElement.scrollWidth")
-        title, images = tab.title(), tab.locator("img").count()
-        browser.close()
-    assert trouble == []
-    assert "<script>document.title='taken'</script>" in text
-    assert title != "taken"
-    assert images == 0
-    assert width <= 400
+def test_trials_outside_the_catalogue_have_sections_too(tmp_path: Path) -> None:
+    [chapter] = build_page(films(tmp_path)).papers
+    assert {section.experiment for section in chapter.sections} == {"film-adversary", "film-permutation"}
 
 
-def test_a_trained_adversary_stands_beside_the_free_weights_of_its_base(tmp_path: Path) -> None:
+def test_a_quick_version_is_warned_of(tmp_path: Path) -> None:
     place = Workspace(tmp_path)
-    fit = Training(2, 8, Adam(lr=0.02), EpochSelection(metric="deception"))
-    curve = AdversarialTradeoff(subject(), (0.0, 0.1), adversary_training=fit)
-    run([curve, AtteFa(subject(), (1,), adversary_training=fit), AdversarialAttention(subject(epochs=2))], place)
-    found = [
-        section for chapter in build_page(place).papers for section in chapter.sections if section.experiment == "adversary"
-    ]
-    caption = "What a trained attention module reaches beside free weights"
-    tables = [table for section in found for table in section.tables if table.caption == caption]
-    # The base's search and exact sections have it; the other training's section has no adversary to show.
-    assert (len(found), len(tables)) == (3, 2)
-    beside = tables[0]
-    rows = place.get(curve).table
-    expected = rows[(rows["kind"] == "lambda") & (rows["setting"] == 0.1)]["jsd"].mean()
-    told = {str(row[0]): row[1] for row in beside.rows}
-    assert told["trained adversary, lambda 0.1"] == pytest.approx(expected)
-    assert "trained adversary of AtteFa, mean of 1" in told
+    run([Performance(replace(subject(), corpus=SubsampledCorpus(Sentences(), 30, 20, 20)))], place)
+    [chapter] = build_page(place).papers
+    assert any("Quick" in warning for warning in chapter.sections[0].warnings)
 
 
-def test_every_paper_has_its_chapter_and_a_quick_version_says_so(tmp_path: Path) -> None:
+def test_incomplete_methods_are_warned_of_and_sampling_error_is_not(tmp_path: Path) -> None:
     place = Workspace(tmp_path)
-    small = replace(subject(), corpus=SubsampledCorpus(Sentences(), 30, 20, 20))
-    run([UniformBaseline(small, (0, 1)), AtteFa(small, (1,), adversary_training=Training(1, 8, selection=EpochSelection(metric="deception")))], place)
-    chapters = {chapter.name: chapter for chapter in build_page(place).papers}
-    assert set(chapters) == {"wiegreffe-pinter", "attefa"}
-    for chapter in chapters.values():
-        assert chapter.tables
-        assert any("quick version" in warning for warning in chapter.sections[0].warnings)
+    methods = (RawAttention(), IntegratedGradients(n_steps=1), GradientShap(), DeepLift())
+    run([Agreement(subject(), methods)], place)
+    notes = [place.get(AttributionTable(subject(), method)).notes["missed"] for method in methods[1:]]
+    path, sampled, rules = (float(str(each["largest"])) for each in notes if isinstance(each, dict))
+    assert (path > 1e-3, sampled > 1e-3, rules > 1e-4) == (True, True, False)
+    [chapter] = build_page(place).papers
+    found = [warning for section in chapter.sections for warning in section.warnings if "not complete" in warning]
+    assert len(found) == 1
+    assert found[0].startswith("integrated-gradients(n_steps-1)")
+
+
+def tables_of(*statistics: Statistic, seeds: int = 1) -> tuple[TableView, ...]:
+    summaries = tuple(summary_frame(statistics) for _ in range(seeds))
+    return summary_tables(
+        Result("agreement", "none", "films", "bilstm", "additive", combine_seeds(summaries), summaries)
+    )
+
+
+def test_a_summary_is_a_table_for_each_set_of_metrics() -> None:
+    whole, methods, others = tables_of(
+        Statistic("texts", value=60.0),
+        Statistic("tau", "lime", value=0.5, low=0.4, high=0.6, n=60),
+        Statistic("auc", "lime", value=math.nan, n=60),
+        Statistic("tau", "flow", value=0.25, low=0.1, high=0.3, n=60),
+        Statistic("auc", "flow", value=0.75, n=60),
+        Statistic("tau", "lime", "class 1", value=0.125, n=7),
+    )
+    assert (whole.columns, whole.rows[0]) == (("metric", "value"), ("texts", Comparison(60, None)))
+    assert methods.columns == ("method", "tau", "95 % interval", "auc")
+    assert methods.rows[0] == ("lime", Comparison(0.5, None), "0.400 to 0.600", Comparison(None, None))
+    assert "n = 60" in methods.caption
+    assert others.columns == ("method", "subset", "tau")
+    assert "n = 7" in others.caption
+
+
+def test_several_seeds_add_their_deviation() -> None:
+    [table] = tables_of(Statistic("tau", "lime", value=0.5), seeds=3)
+    assert table.columns == ("method", "tau", "SD")
+    assert table.rows[0][2] == 0.0

@@ -17,35 +17,38 @@ from heedful.attributions.attention import RawAttention
 from heedful.attributions.gradient import GradientNorm, InputXGradient
 from heedful.attributions.head_mix import StaticAttention
 from heedful.attributions.integrated_gradients import IntegratedGradients
-from heedful.figures import Axis, Bars, Heatmap, Lines, Matrix, ImageGrid, PatchScores, Pixels, Series
-from heedful.types import read_heads
-from heedful.store.recipe import Artefact, Json, canonical_json
-from heedful.store.recipe import artefact_name
-from heedful.store.workspace import write_artefact
-from heedful.store.workspace import Workspace
 from heedful.data.images import Digits
 from heedful.data.splitting import SubsampledCorpus
+from heedful.figures import Axis, Bars, Heatmap, ImageGrid, Lines, Matrix, PatchScores, Pixels, Series
 from heedful.models.small_transformers import SmallViT
-from heedful.training.attribution_tables import AttributionTable
-from heedful.training.teacher import HeadMaps
-from heedful.training.teacher import TeacherExplanation, LearnedExplanation, AttentionExplanation, RidgeExplanation, MethodExplanation, NoExplanation
-from heedful.training.trainer import Adam, Training
-from heedful.training.attribution_tables import ImageSample
-from heedful.training.trained_model import TrainedModel
-from heedful.report import scaffold_figures
-from heedful.report import scaffold_print
+from heedful.papers._chapter import Comparison, TableView
+from heedful.report import scaffold_figures, scaffold_print
+from heedful.report.build import build_page
 from heedful.report.chapters import paper_figures, paper_tables
 from heedful.report.charts import svg
-from heedful.papers._chapter import Comparison, TableView
 from heedful.report.content import Section
-from heedful.report.gathering import build_page
 from heedful.report.page import page_html
 from heedful.report.scaffold_pictures import HeadWeights, picture_mosaics
-from heedful.report.scaffold_print import Spread, is_doubtful, table_doubts, method_row, explanation_row
+from heedful.report.scaffold_print import Spread, explanation_row, is_doubtful, method_row, table_doubts
 from heedful.report.spoken import describe_figure
 from heedful.report.tabulating import ResultRow
+from heedful.store.recipe import Artefact, Json, artefact_name, canonical_json
+from heedful.store.workspace import Workspace, write_artefact
+from heedful.training.attribution_tables import AttributionTable, ImageSample
+from heedful.training.teacher import (
+    AttentionExplanation,
+    HeadMaps,
+    LearnedExplanation,
+    MethodExplanation,
+    NoExplanation,
+    RidgeExplanation,
+    TeacherExplanation,
+)
+from heedful.training.trained_model import TrainedModel
+from heedful.training.trainer import Adam, Training
 from heedful.trials.plausibility import Plausibility
 from heedful.trials.simulability import Simulability
+from heedful.types import read_heads
 from tests.stored import HOSTILE
 
 SCAFFOLD = "scaffold"
@@ -257,7 +260,9 @@ def test_table_7_is_there_where_several_normalisers_were_tried_and_only_sparsema
         ("1.5-entmax", "80.00 [80.00, 80.00]", "0.716 [0.713, 0.724]"),
     )
     assert [row[2] for row in table("Table 1", given).rows][1:] == ["91.48 [91.40, 91.56] †", "–"]
-    assert not [each for each in paper_tables(SCAFFOLD, [told(rows(RIGHT), trial((500,), (0, 1, 2)))]) if "7" in each.caption]
+    assert not [
+        each for each in paper_tables(SCAFFOLD, [told(rows(RIGHT), trial((500,), (0, 1, 2)))]) if "7" in each.caption
+    ]
 
 
 def marks(areas: Mapping[str, float], parts: Sequence[str] = ("",), texts: int = 12) -> pd.DataFrame:
@@ -323,7 +328,10 @@ def test_table_6_judges_source_and_target_apart() -> None:
     both = [cell.published for cell in sixth.rows[2] if isinstance(cell, Comparison)]
     assert both == [0.64, 0.65]
     assert not [
-        row for row in table("Words that", plausible("films")).rows for c in row if isinstance(c, Comparison) and c.published
+        row
+        for row in table("Words that", plausible("films")).rows
+        for c in row
+        if isinstance(c, Comparison) and c.published
     ]
 
 
@@ -390,7 +398,9 @@ def school(root: Path) -> None:
                 }
                 for epoch in (1, 2)
             ]
-            learned: dict[str, Tensor] = {"coefficients": WEIGHTS[seed]} if isinstance(explanation, LearnedExplanation) else {}
+            learned: dict[str, Tensor] = (
+                {"coefficients": WEIGHTS[seed]} if isinstance(explanation, LearnedExplanation) else {}
+            )
             notes: dict[str, Json] = {"history": history, "layers": 2}
             seal(root, student(explanation, 500, seed), Artefact(learned, pd.DataFrame(), notes))
 
@@ -526,7 +536,9 @@ def test_pictures_are_those_of_the_corpus_with_the_maps_of_all_heads(pictures: t
     assert set(made.table["uid"]) <= set(larger["uid"])
 
 
-def test_figure_4_shows_the_learned_mix_patch_by_patch_beside_the_picture(pictures: tuple[Workspace, TrainedModel]) -> None:
+def test_figure_4_shows_the_learned_mix_patch_by_patch_beside_the_picture(
+    pictures: tuple[Workspace, TrainedModel],
+) -> None:
     workspace, subject = pictures
     made = workspace.get(ImageSample(subject, limit=3))
     workspace.get(AttributionTable(subject, InputXGradient(), limit=6))

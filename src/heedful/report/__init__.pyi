@@ -1,1 +1,1 @@
-from .gathering import write_report as write_report
+from .build import write_report as write_report

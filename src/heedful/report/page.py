@@ -1,107 +1,246 @@
-"""The report: a description of content becomes one self-contained `index.html`, with its drawings inside."""
+"""The report page: chapters (papers) of sections (trials) as plain values, rendered as one self-contained HTML file.
+
+All strings are plain text and escaped when the page is rendered.
+"""
 
 from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from markupsafe import Markup
 
-from heedful.figures import Figure, Heatmap
-from heedful.report.browsing import FACETS, MANY_SECTIONS, Facet, facet_index, facet_value
+from heedful.figures import Chart, Figure, Heatmap
+from heedful.papers._chapter import TableView
 from heedful.report.charts import svg
-from heedful.report.content import Chapter, Page, Section
-from heedful.report.document import HtmlDocument, write_atomically
-from heedful.report.numbers import format_number
+from heedful.report.heatmap import heatmap_view
+from heedful.report.html import HtmlDocument, format_number
+from heedful.trials._trial import Finding, Verdict
 
-_MAX_ANCHOR_CHARS = 60
-_PAGE_DOCUMENT = HtmlDocument("page.html", ("style.css",), ("frame.js", "page.js"))
+FACETS = ("corpus", "encoder", "attention", "experiment")
+"""What readers select sections by."""
+MIN_SECTIONS_FOR_FACETS = 5
+LONG_CHAPTER = 20
+"""Sections from which the browser lays out only what is visible."""
+SYMBOLS = {Verdict.SUPPORTED: "✓", Verdict.NOT_SUPPORTED: "✗", Verdict.UNDECIDED: "?"}
+_MAX_ANCHOR = 60
+_DOCUMENT = HtmlDocument("page.html", ("style.css",), ("frame.js", "page.js"))
 
 
-def write_page(page: Page, folder: Path) -> Path:
-    """Writes `folder/index.html` (all of it or nothing) and gives back its path."""
-    return write_atomically(page_html(page), folder / "index.html")
+@dataclass(frozen=True)
+class Link:
+    """A link to another file of the report, relative to the page it is on."""
+
+    label: str
+    address: str
+
+
+@dataclass(frozen=True)
+class Section:
+    """One trial on one model.
+
+    Args:
+        anchor: name of the section in links; the page makes it unique.
+        experiment: short name of the trial.
+        about: corpus, encoder, attention, seeds and settings.
+        warnings: what limits the numbers: quick versions, samples, selection on the test split.
+        texts: explorers of the texts, one per seed.
+        texts_note: shown where there is no explorer.
+    """
+
+    anchor: str
+    title: str
+    claim: str
+    source: str = ""
+    about: Mapping[str, str | float] = field(default_factory=dict)
+    findings: tuple[Finding, ...] = ()
+    interpretation: str = ""
+    limits: str = ""
+    tables: tuple[TableView, ...] = ()
+    figures: tuple[Figure, ...] = ()
+    heatmaps: tuple[Heatmap, ...] = ()
+    warnings: tuple[str, ...] = ()
+    experiment: str = ""
+    texts: tuple[Link, ...] = ()
+    texts_note: str = ""
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """One paper: its question, tables and figures over all trials, and a section per trial."""
+
+    name: str
+    title: str
+    question: str
+    sections: tuple[Section, ...] = ()
+    tables: tuple[TableView, ...] = ()
+    figures: tuple[Figure, ...] = ()
+
+
+@dataclass(frozen=True)
+class Page:
+    """A report.
+
+    Args:
+        provenance: workspace, version and counts.
+        next_command: shown if there is no result.
+    """
+
+    title: str
+    lead: str = ""
+    provenance: Mapping[str, str | float] = field(default_factory=dict)
+    papers: tuple[Chapter, ...] = ()
+    next_command: str = "heedful demo"
+
+
+@dataclass(frozen=True)
+class VerdictBadge:
+    """One verdict, with the methods and the reasons it was given for."""
+
+    verdict: Verdict
+    details: tuple[str, ...]
+
+    @property
+    def symbol(self) -> str:
+        """The symbol beside the word."""
+        return SYMBOLS[self.verdict]
+
+
+def verdict_badges(findings: Sequence[Finding]) -> tuple[VerdictBadge, ...]:
+    """One badge per verdict that occurs, with its methods."""
+    found = []
+    for verdict in Verdict:
+        matching = [each for each in findings if each.verdict is verdict]
+        details = [
+            f"{each.method}: {each.reason}" if each.reason and each.method else each.method or each.reason
+            for each in matching
+        ]
+        if matching:
+            found.append(VerdictBadge(verdict, tuple(dict.fromkeys(filter(None, details)))))
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class Facet:
+    """A property to select sections by, with its values in order of appearance."""
+
+    name: str
+    options: tuple[str, ...]
+
+
+def section_facets(sections: Sequence[Section]) -> tuple[tuple[Facet, ...], tuple[tuple[int, ...], ...]]:
+    """The facets with more than one value, and for each section the index of its value in each of them.
+
+    The page compares these indices, never names from data. Few sections have no facets.
+    """
+    if len(sections) < MIN_SECTIONS_FOR_FACETS:
+        return (), ((),) * len(sections)
+    columns = {name: [_facet_value(section, name) or "not stated" for section in sections] for name in FACETS}
+    facets = tuple(Facet(name, tuple(dict.fromkeys(column))) for name, column in columns.items())
+    useful = tuple(facet for facet in facets if len(facet.options) > 1)
+    picks = [[facet.options.index(value) for value in columns[facet.name]] for facet in useful]
+    return useful, tuple(zip(*picks, strict=True)) if picks else ((),) * len(sections)
+
+
+def _facet_value(section: Section, name: str) -> str:
+    value = section.experiment if name == "experiment" else section.about.get(name, "")
+    return value if isinstance(value, str) else format_number(value)
+
+
+@dataclass(frozen=True)
+class SectionEntry:
+    """A section with its place in the contents and in the facets."""
+
+    anchor: str
+    section: Section
+    label: str
+    hint: str
+    picks: tuple[int, ...]
+    badges: tuple[VerdictBadge, ...]
+
+    @property
+    def figures(self) -> list[tuple[str, Figure]]:
+        """The figures, which have no anchors."""
+        return [("", figure) for figure in self.section.figures]
+
+
+@dataclass(frozen=True)
+class ChapterEntry:
+    """A chapter with its place in the contents; `tables` and `figures` are anchored."""
+
+    anchor: str
+    chapter: Chapter
+    tables: tuple[tuple[str, TableView], ...]
+    figures: tuple[tuple[str, Figure], ...]
+    facets: tuple[Facet, ...]
+    sections: tuple[SectionEntry, ...]
+
+    @property
+    def overview(self) -> Iterator[tuple[str, str]]:
+        """Anchor and heading of each table and figure of the chapter."""
+        yield from ((anchor, table.caption) for anchor, table in self.tables)
+        yield from ((anchor, figure.title) for anchor, figure in self.figures)
 
 
 def page_html(page: Page) -> str:
     """The page as one HTML document."""
-    values = {"title": page.title, "page": page, "places": _contents(page.papers), "chart": _chart_renderer()}
-    has_texts = any(section.texts for chapter in page.papers for section in chapter.sections)
-    return _PAGE_DOCUMENT.render({**values, "long": MANY_SECTIONS, "has_texts": has_texts})
+    values = {
+        "title": page.title,
+        "page": page,
+        "chapters": _contents(page.papers),
+        "chart": _chart_renderer(),
+        "heat": heatmap_view,
+        "long": LONG_CHAPTER,
+        "has_texts": any(section.texts for chapter in page.papers for section in chapter.sections),
+    }
+    return _DOCUMENT.render(values)
 
 
-@dataclass(frozen=True)
-class OverviewEntry:
-    """Where a table or a figure of a whole chapter is found."""
-
-    anchor: str
-    heading: str
-
-
-@dataclass(frozen=True)
-class ContentsEntry:
-    """Where a chapter or a section is found, and how it is called in the contents.
-
-    Args:
-        hint: what tells a section from others of the same label.
-        choices: what a reader can choose a chapter's sections by.
-        picks: a section's number in each choice.
-        overview: anchor and heading of each of a chapter's own tables, then of its figures.
-    """
-
-    anchor: str
-    content: Chapter | Section
-    label: str
-    hint: str = ""
-    choices: tuple[Facet, ...] = ()
-    picks: tuple[int, ...] = ()
-    overview: tuple[OverviewEntry, ...] = ()
-    inner: tuple[ContentsEntry, ...] = ()
-
-
-def _contents(papers: tuple[Chapter, ...]) -> tuple[ContentsEntry, ...]:
-    """All chapters and sections with anchors that are clean and unique, in reading order."""
+def _contents(papers: Sequence[Chapter]) -> list[ChapterEntry]:
+    """All chapters and sections with unique anchors, in reading order."""
     taken: set[str] = set()
-    return tuple(_chapter_entry(chapter, taken) for chapter in papers)
+
+    def anchor(name: str) -> str:
+        stem = "at-" + (re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "part")
+        names = itertools.chain([stem], (f"{stem}-{number}" for number in itertools.count(2)))
+        found = next(name for name in names if name not in taken)
+        taken.add(found)
+        return found
+
+    found = []
+    for chapter in papers:
+        own = anchor(chapter.name)
+        tables = [(anchor(f"{chapter.name} {each.caption[:_MAX_ANCHOR]}"), each) for each in chapter.tables]
+        figures = [(anchor(f"{chapter.name} {each.title[:_MAX_ANCHOR]}"), each) for each in chapter.figures]
+        facets, picks = section_facets(chapter.sections)
+        sections = [
+            SectionEntry(anchor(section.anchor), section, label, hint, picked, verdict_badges(section.findings))
+            for section, (label, hint), picked in zip(
+                chapter.sections, _labels(chapter.sections, short=bool(facets)), picks, strict=True
+            )
+        ]
+        found.append(ChapterEntry(own, chapter, tuple(tables), tuple(figures), facets, tuple(sections)))
+    return found
 
 
-def _chapter_entry(chapter: Chapter, taken: set[str]) -> ContentsEntry:
-    anchor = _unique_anchor(chapter.name, taken)
-    headings = [view.caption for view in chapter.tables] + [figure.title for figure in chapter.figures]
-    overview = tuple(
-        OverviewEntry(_unique_anchor(f"{chapter.name} {name[:_MAX_ANCHOR_CHARS]}", taken), name) for name in headings
-    )
-    found = facet_index(chapter.sections)
-    names = (
-        _short_labels(chapter.sections)
-        if found.facets
-        else [(each.title, _section_hint(each)) for each in chapter.sections]
-    )
-    inner = tuple(
-        ContentsEntry(_unique_anchor(section.anchor, taken), section, label, hint, picks=picks)
-        for section, (label, hint), picks in zip(chapter.sections, names, found.positions, strict=True)
-    )
-    return ContentsEntry(anchor, chapter, chapter.title, choices=found.facets, overview=overview, inner=inner)
-
-
-def _short_labels(sections: tuple[Section, ...]) -> list[tuple[str, str]]:
-    """Labels and hints where titles would fill the screen: what the model is, and what was done to it."""
+def _labels(sections: Sequence[Section], *, short: bool) -> list[tuple[str, str]]:
+    """Label and hint of each section in the contents; short ones are the model and the trial."""
+    if not short:
+        return [(section.title, _section_hint(section)) for section in sections]
     models = [
-        " · ".join(filter(None, (facet_value(each, name) for name in FACETS[:-1]))) or each.title for each in sections
+        " · ".join(filter(None, (_facet_value(each, name) for name in FACETS[:-1]))) or each.title for each in sections
     ]
     names = [(model, each.experiment) for model, each in zip(models, sections, strict=True)]
-    # Where that is not enough to tell sections apart, everything else they say about themselves follows.
     return [
-        name if names.count(name) == 1 else (name[0], " · ".join(filter(None, (name[1], _section_hint(each)))))
-        for name, each in zip(names, sections, strict=True)
+        name if names.count(name) == 1 else (name[0], " · ".join(filter(None, (name[1], _section_hint(section)))))
+        for name, section in zip(names, sections, strict=True)
     ]
 
 
 def _section_hint(section: Section) -> str:
-    """What readers choose by as it is, the rest with its name; without n and what the title says."""
+    """The facts that the title does not have."""
     facts = [
         str(value) if name in FACETS else f"{name}\u00a0{value if isinstance(value, str) else format_number(value)}"
         for name, value in section.about.items()
@@ -110,22 +249,7 @@ def _section_hint(section: Section) -> str:
     return " · ".join(facts)
 
 
-def _unique_anchor(name: str, taken: set[str]) -> str:
-    """A name for links, never given before (`taken` remembers); the prefix avoids the page's own ids."""
-    stem = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "part"
-    names = itertools.chain([f"at-{stem}"], (f"at-{stem}-{n}" for n in itertools.count(2)))
-    anchor = next(name for name in names if name not in taken)
-    taken.add(anchor)
-    return anchor
-
-
-def _chart_renderer() -> Callable[[Figure], Markup]:
+def _chart_renderer() -> Callable[[Chart], Markup]:
     count = itertools.count(1)
-
-    def chart(figure: Figure) -> Markup:
-        if isinstance(figure, Heatmap):
-            raise TypeError("a heat-map is text, not a chart")
-        # Safe: the SVG was serialised from an element tree, which escapes every text in it.
-        return Markup(svg(figure, f"chart-{next(count)}"))
-
-    return chart
+    # Safe: the SVG is serialised from an element tree, which escapes all text.
+    return lambda figure: Markup(svg(figure, f"chart-{next(count)}"))

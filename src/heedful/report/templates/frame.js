@@ -3,20 +3,19 @@
   const root = document.documentElement;
   const prefersDark = matchMedia("(prefers-color-scheme: dark)");
 
-  // The choice lives as long as the page is open: nothing is stored on the reader's machine.
+  // The theme is not stored on the reader's machine.
   const button = document.getElementById("theme");
   const isDark = () => (root.dataset.theme ?? (prefersDark.matches ? "dark" : "light")) === "dark";
-  const tell = () => button.setAttribute("aria-pressed", String(isDark()));
+  const update = () => button.setAttribute("aria-pressed", String(isDark()));
   button.hidden = false;
   button.addEventListener("click", () => {
     root.dataset.theme = isDark() ? "light" : "dark";
-    tell();
+    update();
   });
-  prefersDark.addEventListener("change", tell);
-  tell();
+  prefersDark.addEventListener("change", update);
+  update();
 
-  // Only what can be scrolled needs a place in the order of the Tab key. What is off the screen is not even laid
-  // out, so each box is looked at when it gets a size.
+  // Only boxes that scroll need the Tab key; their sizes are known when they are laid out.
   const sizes = new ResizeObserver((entries) => {
     for (const { target } of entries) {
       if (target.scrollWidth > target.clientWidth) target.tabIndex = 0;
@@ -25,7 +24,7 @@
   });
   for (const box of document.querySelectorAll(".scroll")) sizes.observe(box);
 
-  // A word under the pointer is marked in every row of its heat-map.
+  // The token under the pointer is outlined in every row of its heat-map.
   let same = [];
   document.addEventListener("pointerover", ({ target }) => {
     for (const token of same) token.classList.remove("same");

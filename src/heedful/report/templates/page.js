@@ -7,7 +7,7 @@
   const links = new Map([...document.querySelectorAll("nav a")].map((link) => [link.hash.slice(1), link]));
   const entry = (trial) => links.get(trial.id).parentElement;
 
-  // Sections that come into view get their true heights in the next frames, which moves what is below them.
+  // Sections get their true heights when they come into view, which moves what is below them.
   const land = (trial, frames = 3) => {
     trial.scrollIntoView();
     if (frames) requestAnimationFrame(() => land(trial, frames - 1));
@@ -30,18 +30,18 @@
         trial.hidden = entry(trial).hidden = !isShown;
       }
       selects.forEach((select, place) => {
-        // What would leave nothing to show cannot be chosen.
+        // Options that would leave nothing are disabled.
         const left = new Set(trials.filter(([, picks]) => fits(picks, select)).map(([, picks]) => picks[place]));
         for (const option of select.options) option.disabled = option.value !== "" && !left.has(option.value);
         select.classList.toggle("chosen", select.value !== "");
       });
       reset.disabled = selects.every((select) => select.value === "");
-      const text = `${shown} of ${trials.length} shown`;
+      const text = `${shown} of ${trials.length} sections`;
       if (count.textContent !== text) count.textContent = text;
     };
     const choose = () => {
       apply();
-      // Somebody who has read on sees the first result of the new choice, not the middle of another one.
+      // A reader further down sees the first matching section.
       const first = trials.find(([trial]) => !trial.hidden)[0];
       if (first.getBoundingClientRect().top < 0) land(first);
     };
@@ -55,7 +55,7 @@
       choose();
       selects[0].focus();
     });
-    // Browsers may put back what was chosen before a page is shown again.
+    // Browsers may restore form fields when a page is shown again.
     addEventListener("pageshow", apply);
 
     return (name) => {
@@ -66,7 +66,7 @@
     };
   };
   const reveals = [...document.querySelectorAll(".many")].map(browse);
-  // A link to a section that was not chosen shows it all the same.
+  // A link shows its section even if the filters hide it.
   addEventListener("hashchange", () => {
     for (const reveal of reveals) reveal(location.hash.slice(1));
   });

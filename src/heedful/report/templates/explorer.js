@@ -1,9 +1,7 @@
 "use strict";
 (() => {
-  const ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  const STEPS = 2047;
-  const AT_FIRST = 90;
-  const SHORT = 60;
+  const FOLD_AFTER = 90;
+  const ALIGNED_UP_TO = 60;
   const element = (name) => document.getElementById(name);
   const holder = element("data");
   const size = Number(holder.dataset.size);
@@ -14,13 +12,13 @@
   const reset = element("reset");
   const order = element("order");
   const direction = element("direction");
-  // Where no label is known there is nothing to choose by.
-  const filters = ["predicted", "truly", "outcome"].map(element).filter(Boolean);
+  // The last two are missing where no label is known.
+  const filters = ["predicted", "label", "outcome"].map(element).filter(Boolean);
   const pagers = [...document.querySelectorAll(".pager")];
   const boxes = [...document.querySelectorAll("#rows input")];
   const others = [...document.querySelectorAll(".other")].map((link) => [link, link.getAttribute("href")]);
 
-  // All that came from data is set as text: `append` and these properties never read markup.
+  // Data is inserted as text only: neither `append` nor these properties parse markup.
   const make = (tag, properties = {}, ...children) => {
     const made = Object.assign(document.createElement(tag), properties);
     made.append(...children);
@@ -28,8 +26,8 @@
   };
 
   const minus = (text) => text.replace(/^-/, "−");
-  const figure = (value) => {
-    if (value === null || Number.isNaN(value)) return "undefined";
+  const format = (value) => {
+    if (value === null) return "undefined";
     if (value === 0 || Math.abs(value) >= 999.5) return minus(String(Math.round(value)));
     const [digits, exponent] = value.toExponential(2).split("e");
     if (Math.abs(value) >= 1e-4) return minus(value.toFixed(Math.max(0, 2 - Number(exponent))));
@@ -37,47 +35,30 @@
     return `${minus(digits)} × 10${raised}`;
   };
 
-  const decoded = (peak, codes) => {
-    const values = [];
-    for (let place = 0; place < codes.length; place += 1) {
-      if (codes[place] === ".") values.push(0);
-      else if (codes[place] === "~") values.push(NaN);
-      else {
-        const step = ALPHABET.indexOf(codes[place]) * 64 + ALPHABET.indexOf(codes[place + 1]) - STEPS - 1;
-        values.push((peak * step) / STEPS);
-        place += 1;
-      }
-    }
-    return values;
-  };
   const shade = (value, peak) => {
-    if (Number.isNaN(value)) return "u";
+    if (value === null) return "u";
     const step = peak ? Math.round((20 * Math.abs(value)) / peak) : 0;
     return step ? `${value < 0 ? "n" : "p"}${String(step).padStart(2, "0")}` : "";
   };
 
-  const texts = stored.texts.map(([uid, units, glued, second, predicted, probability, label, figures, rows], place) => ({
-    place, uid, second, predicted, probability, label, figures, rows,
-    units: typeof units === "string" ? units.split(" ") : units,
-    glued: new Set(glued || []),
-  }));
+  const texts = stored.texts.map((text, place) => ({ ...text, place, joined: new Set(text.joined) }));
   const places = new Map(texts.map(({ uid, place }) => [uid, place]));
-  const named = (value) => (Number.isInteger(value) ? stored.classes[value] : figure(value));
-  const gap = (text, place) => (place === 0 || text.glued.has(place) ? "" : " ");
-  const spelled = (text) => text.units.map((unit, place) => gap(text, place) + unit).join("");
+  const named = (value) => (Number.isInteger(value) ? stored.classes[value] : format(value));
+  const gap = (text, place) => (place === 0 || text.joined.has(place) ? "" : " ");
+  const spelled = (text) => text.tokens.map((unit, place) => gap(text, place) + unit).join("");
   const isKnown = (text) => text.label !== null && text.predicted !== null;
 
-  // What is searched: the uid and the text as it is read, on lines of their own. Made when it is first needed.
+  // The searched text: uid and text on separate lines, built on first use.
   const searched = (text) => (text.searched ??= `${text.uid}\n${spelled(text)}`.toLowerCase());
   const terms = () =>
     (words.value.toLowerCase().match(/"[^"]+"|[^\s"]+/g) ?? []).map((term) => term.replaceAll('"', ""));
 
   const keys = {
     uid: () => (text) => text.place,
-    length: () => (text) => text.units.length,
+    length: () => (text) => text.tokens.length,
     probability: () => (text) => text.probability,
-    figure: (place) => (text) => text.figures[place],
-    row: (place) => (text) => text.rows[place]?.[2] ?? null,
+    metric: (place) => (text) => text.metrics[place],
+    row: (place) => (text) => text.rows[place]?.divergence ?? null,
   };
 
   let chosen = texts;
@@ -86,17 +67,17 @@
 
   const choose = () => {
     const wanted = terms();
-    const [predicted, truly, outcome] = ["predicted", "truly", "outcome"].map((name) => element(name)?.value ?? "");
+    const [predicted, label, outcome] = ["predicted", "label", "outcome"].map((name) => element(name)?.value ?? "");
     chosen = texts.filter((text) => {
       if (predicted !== "" && text.predicted !== Number(predicted)) return false;
-      if (truly !== "" && text.label !== Number(truly)) return false;
+      if (label !== "" && text.label !== Number(label)) return false;
       if (outcome && (!isKnown(text) || (text.label === text.predicted) !== (outcome === "right"))) return false;
       return wanted.every((term) => searched(text).includes(term));
     });
     const [kind, place] = order.value.split(" ");
     const key = keys[kind](Number(place));
     const sign = Number(direction.value);
-    // Texts without the number come last either way; equal ones stay in the order of their uids.
+    // Texts without the number come last; ties keep the order of uids.
     chosen.sort((one, other) => {
       const [a, b] = [key(one), key(other)];
       if (a === null || b === null) return (a === null) - (b === null) || one.place - other.place;
@@ -111,14 +92,14 @@
   const fact = (name, value, className = "") => make("div", { className }, make("dt", {}, name), make("dd", {}, make("bdi", {}, value)));
   const facts = (text) => {
     const found = [];
-    if (text.predicted !== null) found.push(fact("predicted", `${named(text.predicted)} (${figure(text.probability)})`));
+    if (text.predicted !== null) found.push(fact("predicted", `${named(text.predicted)} (${format(text.probability)})`));
     if (text.label !== null) {
       const isWrong = isKnown(text) && text.label !== text.predicted;
-      found.push(fact(isWrong ? "wrong: truly" : "truly", named(text.label), isWrong ? "wrong" : ""));
+      found.push(fact(isWrong ? "wrong; label" : "label", named(text.label), isWrong ? "wrong" : ""));
     }
-    found.push(fact("length", String(text.units.length)));
-    text.figures.forEach((value, place) => {
-      if (value !== null) found.push(fact(stored.figures[place], figure(value)));
+    found.push(fact("length", String(text.tokens.length)));
+    text.metrics.forEach((value, place) => {
+      if (value !== null) found.push(fact(stored.metrics[place], format(value)));
     });
     return make("dl", { className: "about" }, ...found);
   };
@@ -126,40 +107,40 @@
   const ramp = (names) => names.map((className) => make("i", { className: `ramp ${className}` }));
   const scale = (peak, isSigned) => {
     const end = (text) => make("span", { className: "end" }, text);
-    const negative = isSigned ? [end(`−${figure(peak)}`), ...ramp(["n20", "n13", "n06"])] : [];
-    return make("span", { className: "scale" }, ...negative, end("0"), ...ramp(["p06", "p13", "p20"]), end(figure(peak)));
+    const negative = isSigned ? [end(`−${format(peak)}`), ...ramp(["n20", "n13", "n06"])] : [];
+    return make("span", { className: "scale" }, ...negative, end("0"), ...ramp(["p06", "p13", "p20"]), end(format(peak)));
   };
-  const told = ([, , divergence, bound, change, isProven]) =>
-    `divergence ${figure(divergence)} of at most ${figure(bound)}, ${isProven ? "proven to be the farthest" : "not proven to be the farthest"}; moves the output by ${figure(change)}`;
+  const distance = ({ divergence, bound, change, certified }) =>
+    `divergence ${format(divergence)} of at most ${format(bound)} (${certified ? "proven maximum" : "not proven maximal"}); output changes by ${format(change)}`;
 
   const tokens = (text, row, from, to, marks) => {
     const parts = [];
     for (let place = from; place < to; place += 1) {
       if (text.second && place === text.second) parts.push(make("i", { className: "second", title: "the second part" }, " "));
-      const unit = text.units[place];
-      const isHit = marks.some((mark) => unit.toLowerCase().includes(mark));
+      const token = text.tokens[place];
+      const isHit = marks.some((mark) => token.toLowerCase().includes(mark));
       const className = [shade(row.values[place], row.peak), isHit ? "hit" : ""].filter(Boolean).join(" ");
       if (place > from) parts.push(gap(text, place));
-      parts.push(make("span", { className, title: figure(row.values[place]) }, unit));
+      parts.push(make("span", { className, title: format(row.values[place]) }, token));
     }
     return make("div", { className: "tokens", dir: "auto" }, ...parts);
   };
   const strips = (text, rows, [from, to], marks) => {
-    const layout = rows.length < 2 ? "" : text.units.length <= SHORT ? "aligned" : "beside";
+    const layout = rows.length < 2 ? "" : text.tokens.length <= ALIGNED_UP_TO ? "aligned" : "beside";
     const made = rows.map((row) => {
       const name = make("p", { className: "strip-name" }, make("bdi", {}, row.name), scale(row.peak, row.isSigned));
       const shown = make("div", {}, tokens(text, row, from, to, marks));
-      if (row.told && from === 0) shown.append(make("p", { className: "told" }, row.told));
+      if (row.note && from === 0) shown.append(make("p", { className: "row-note" }, row.note));
       return make("div", { className: "strip" }, name, shown);
     });
     return make("div", { className: `strips ${layout}` }, ...made);
   };
   const table = (text, rows) => {
     const heading = (name, className = "") => make("th", { scope: "col", className }, make("bdi", {}, name));
-    const head = make("tr", {}, heading("unit"), ...rows.map(({ name }) => heading(name, "number")));
-    const lines = text.units.map((unit, place) =>
+    const head = make("tr", {}, heading("token"), ...rows.map(({ name }) => heading(name, "number")));
+    const lines = text.tokens.map((unit, place) =>
       make("tr", {}, make("th", { scope: "row" }, make("bdi", {}, unit)),
-        ...rows.map(({ values }) => make("td", { className: "number" }, figure(values[place])))));
+        ...rows.map(({ values }) => make("td", { className: "number" }, format(values[place])))));
     const caption = make("caption", {}, make("div", {}, `Weights: ${text.uid}`));
     const whole = make("table", {}, caption, make("thead", {}, head), make("tbody", {}, ...lines));
     const scroll = make("div", { className: "scroll", tabIndex: 0, role: "group", ariaLabel: `Weights: ${text.uid}` }, whole);
@@ -176,21 +157,22 @@
     const wanted = boxes.filter((box) => box.checked).map((box) => Number(box.value));
     const missing = wanted.filter((place) => !text.rows[place]).map((place) => stored.rows[place].name);
     const rows = wanted.filter((place) => text.rows[place]).map((place) => {
-      const [peak, codes] = text.rows[place];
-      const values = decoded(peak, codes);
-      const { name, opposed } = stored.rows[place];
-      return { name, peak, values, isSigned: values.some((value) => value < 0), told: opposed ? told(text.rows[place]) : "" };
+      const { weights } = text.rows[place];
+      const { name, adversarial } = stored.rows[place];
+      const peak = Math.max(0, ...weights.map((value) => Math.abs(value ?? 0)));
+      const isSigned = weights.some((value) => value < 0);
+      return { name, peak, values: weights, isSigned, note: adversarial ? distance(text.rows[place]) : "" };
     });
-    const length = text.units.length;
-    // A rest of a few words is not worth a fold.
-    const cut = length > (AT_FIRST * 4) / 3 ? AT_FIRST : length;
+    const length = text.tokens.length;
+    // A few remaining tokens are not folded.
+    const cut = length > (FOLD_AFTER * 4) / 3 ? FOLD_AFTER : length;
     const link = make("a", { className: "uid", href: `#${encodeURIComponent(text.uid)}`, title: "Link to this text" }, make("bdi", {}, text.uid));
     const made = make("figure", { className: "heat", tabIndex: -1 }, make("figcaption", {}, link), facts(text));
     made.dataset.uid = text.uid;
     made.append(strips(text, rows, [0, cut], marks));
-    if (cut < length) made.append(folded(`${length - cut} more units`, strips(text, rows, [cut, length], marks)));
-    if (missing.length) made.append(make("p", { className: "untold" }, `Not stored for this text: ${missing.join("; ")}.`));
-    if (rows.length) made.append(folded("The weights as numbers", () => table(text, rows), "unprinted"));
+    if (cut < length) made.append(folded(`${length - cut} more tokens`, strips(text, rows, [cut, length], marks)));
+    if (missing.length) made.append(make("p", { className: "missing-rows" }, `Not stored for this text: ${missing.join("; ")}.`));
+    if (rows.length) made.append(folded("Numbers", () => table(text, rows), "unprinted"));
     return made;
   };
 
@@ -200,7 +182,7 @@
     const from = page * size;
     const shown = chosen.slice(from, from + size);
     list.replaceChildren(...shown.map((text) => article(text, marks)));
-    if (!shown.length) list.append(make("p", { className: "muted" }, "No text fits this choice."));
+    if (!shown.length) list.append(make("p", { className: "muted" }, "No text matches."));
     const range = shown.length ? `${from + 1} to ${from + shown.length} of ` : "";
     const all = chosen.length === texts.length ? "" : ` (of ${texts.length})`;
     count.textContent = `${range}${chosen.length} texts${all}`;
@@ -236,7 +218,7 @@
       return location.hash.slice(1);
     }
   };
-  // A link to a text that was not chosen shows it all the same.
+  // A link shows its text even if the filters hide it.
   const reveal = () => {
     for (const [link, address] of others) link.href = address + (places.has(asked()) ? location.hash : "");
     const place = places.get(asked());
@@ -274,7 +256,7 @@
     pager.querySelector("input").addEventListener("change", ({ target }) => turn((Number.parseInt(target.value, 10) || 1) - 1));
   }
   addEventListener("hashchange", reveal);
-  // Browsers may put back what was chosen before a page is shown again.
+  // Browsers may restore form fields when a page is shown again.
   addEventListener("pageshow", () => {
     renew();
     reveal();

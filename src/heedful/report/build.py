@@ -1,0 +1,411 @@
+"""From a workspace to its report: the index is read once, each artefact at most once, and nothing is computed again.
+
+Runs of one trial that differ only in the seeds of their models share one section.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pandas as pd
+
+from heedful import __version__, catalogue
+from heedful.figures import Axis, Figure, Heatmap, Lines, Series
+from heedful.papers import PAPERS, assign_papers
+from heedful.papers._chapter import Cell, Comparison, CorpusStatistics, Result, TableView
+from heedful.report.explorer import ATTENTION, ModelTexts, delete_stale_pages, find_model_texts, write_explorer
+from heedful.report.heatmap import example_heatmaps
+from heedful.report.html import format_number, write_atomically
+from heedful.report.page import Chapter, Link, Page, Section, page_html
+from heedful.store.recipe import Artefact, Json
+from heedful.store.workspace import IndexEntry, Workspace
+from heedful.training.attribution_tables import COMPLETENESS_NOTE
+from heedful.trials._trial import SUMMARY_COLUMNS, Trial, combine_seeds, summary_frame
+from heedful.trials.performance import Performance
+from heedful.types import SPLITS
+
+OTHER_CHAPTER = "other"
+COMPLETENESS_TOLERANCES = {"deep-lift": 1e-4, "deep-shap": 1e-4, "integrated-gradients": 1e-3}
+"""Largest acceptable error of complete methods, as a share of the mean difference to the baseline.
+
+The error of gradient SHAP comes from its few samples, not from the model, so it is not reported.
+"""
+NO_TEXTS = "No explorer: the workspace has no attributions of this model. Run the paper again to add them."
+_EXAMPLE_METHODS = (ATTENTION, "gradient")
+_CACHED_ARTEFACTS = 40
+
+
+def write_report(workspace: Workspace, folder: Path) -> Path:
+    """Write `folder/index.html` about all finished work and an explorer per model beside it; returns its path."""
+    return write_atomically(
+        page_html(_Builder(workspace.entries(), folder).page(workspace.root.name)), folder / "index.html"
+    )
+
+
+def build_page(workspace: Workspace) -> Page:
+    """The content of the page, without writing anything."""
+    return _Builder(workspace.entries()).page(workspace.root.name)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One finished trial: what the page needs of its artefact. Figures and examples of the first seed only."""
+
+    entry: IndexEntry
+    summary: pd.DataFrame
+    notes: Mapping[str, Json]
+    model: Artefact | None
+    figures: tuple[Figure, ...] = ()
+    heatmaps: tuple[Heatmap, ...] = ()
+    mean_length: float | None = None
+    incomplete: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def seed(self) -> Json:
+        return self.entry.facts.get("seed", 0)
+
+
+class _Builder:
+    """Builds the page from the index entries; writes explorers into `folder` if given."""
+
+    def __init__(self, entries: Sequence[IndexEntry], folder: Path | None = None) -> None:
+        self.entries = entries
+        self.by_name = {entry.name: entry for entry in entries}
+        self.sources = find_model_texts(entries)
+        self.texts = {source.model: source for source in self.sources if source.split == "test"}
+        trials = sorted((entry for entry in entries if entry.kind == "trial"), key=_sort_key)
+        self.papers = assign_papers(trials)
+        self.groups: dict[str, list[IndexEntry]] = {}
+        for entry in trials:
+            self.groups.setdefault(entry.group, []).append(entry)
+        self.rivals: dict[tuple[str, ...], list[IndexEntry]] = {}
+        for entries_of_group in self.groups.values():
+            self.rivals.setdefault(_model_key(entries_of_group[0]), []).append(entries_of_group[0])
+        self.cache: OrderedDict[str, Artefact] = OrderedDict()
+        self.runs = self._read_runs(trials, folder)
+
+    def load(self, entry: IndexEntry) -> Artefact:
+        """The artefact without its weights; the last few are kept."""
+        if entry.name not in self.cache:
+            self.cache[entry.name] = entry.load(tensors=False)
+            if len(self.cache) > _CACHED_ARTEFACTS:
+                self.cache.popitem(last=False)
+        return self.cache[entry.name]
+
+    def _read_runs(self, trials: Sequence[IndexEntry], folder: Path | None) -> dict[str, _Run]:
+        """Read model by model, so that the explorer and the sections of a model share its artefacts."""
+        trials_by_model: dict[str, list[IndexEntry]] = {}
+        for entry in trials:
+            trials_by_model.setdefault(entry.link("subject") or "", []).append(entry)
+        sources_by_model: dict[str, list[ModelTexts]] = {}
+        for source in self.sources:
+            sources_by_model.setdefault(source.model, []).append(source)
+        written: set[str] = set()
+        runs: dict[str, _Run] = {}
+        for model in dict.fromkeys([*sources_by_model, *trials_by_model]):
+            if folder is not None:
+                for source in sources_by_model.get(model, ()):
+                    written.add(write_explorer(source, self.sources, folder, self.load).name)
+            runs |= {entry.name: self._read_run(entry) for entry in trials_by_model.get(model, ())}
+            self.cache.clear()
+        if folder is not None:
+            delete_stale_pages(folder, written)
+        return runs
+
+    def _read_run(self, entry: IndexEntry) -> _Run:
+        artefact = self.load(entry)
+        model_name = entry.link("subject") or ""
+        model = self.load(self.by_name[model_name]) if model_name in self.by_name else None
+        summary = artefact.summary if len(artefact.summary.columns) else summary_frame([])
+        run = _Run(entry, summary, artefact.notes, model, incomplete=self._incomplete_methods(summary, model_name))
+        if entry is not self.groups[entry.group][0]:
+            return run
+        trial = catalogue.TRIALS.get(str(entry.facts["trial"]))
+        figures = () if trial is None else trial.figures(artefact.table)
+        classes = [] if model is None else _as_list(model.notes.get("classes"))
+        tables = {
+            name: self.load(each).table
+            for name, each in self._attributions(model_name).items()
+            if name in _EXAMPLE_METHODS
+        }
+        return replace(
+            run,
+            figures=figures,
+            heatmaps=example_heatmaps(artefact.table, tables, [str(name) for name in classes]),
+            mean_length=float(artefact.table["length"].mean()) if "length" in artefact.table else None,
+        )
+
+    def _attributions(self, model: str) -> dict[str, IndexEntry]:
+        source = self.texts.get(model)
+        return {} if source is None else {str(each.facts["method"]): each for each in source.attributions}
+
+    def _incomplete_methods(self, summary: pd.DataFrame, model: str) -> dict[str, float]:
+        """The largest completeness error of each method of the trial that exceeds its tolerance."""
+        methods = {part for method in summary["method"] for part in str(method).split("~")}
+        found = {}
+        for name, entry in self._attributions(model).items():
+            limit = COMPLETENESS_TOLERANCES.get(name.partition("(")[0])
+            if limit is not None and name in methods:
+                largest = _as_dict(self.load(entry).notes.get(COMPLETENESS_NOTE)).get("largest")
+                if isinstance(largest, float) and largest > limit:
+                    found[name] = largest
+        return found
+
+    def page(self, workspace_name: str) -> Page:
+        """The whole page."""
+        results = {group: self._result(group) for group in self.groups}
+        chapters = []
+        for name, paper in PAPERS.items():
+            own = [group for group, result in results.items() if result.paper == name]
+            sections = tuple(self._section(group, results[group]) for group in own)
+            if sections:
+                everything = list(results.values())
+                tables, figures = paper.tables(everything), paper.figures(everything)
+                chapters.append(Chapter(name, paper.title, paper.question, sections, tables, figures))
+        others = [group for group, result in results.items() if result.paper not in PAPERS]
+        if others:
+            sections = tuple(self._section(group, results[group]) for group in others)
+            chapters.append(Chapter(OTHER_CHAPTER, "Other trials", "", sections))
+        return Page(
+            title="Does attention explain this model?",
+            lead=(
+                "Each section tests one claim on one model: the verdict, what was measured, what it means and what it "
+                "does not mean. Published numbers are shown beside ours where they exist."
+            ),
+            provenance={"heedful": __version__, "workspace": workspace_name, "finished trials": len(self.runs)},
+            papers=tuple(chapters),
+        )
+
+    def _result(self, group: str) -> Result:
+        runs = [self.runs[entry.name] for entry in self.groups[group]]
+        first = runs[0]
+        facts = first.entry.facts
+        summaries = tuple(run.summary for run in runs)
+        notes = {} if first.model is None else first.model.notes
+        sizes = {
+            split: tuple(int(str(count)) for count in _as_dict(counts).values())
+            for split, counts in _as_dict(notes.get("sizes")).items()
+        }
+        vocabulary = notes.get("vocabulary")
+        statistics = CorpusStatistics(sizes, vocabulary if isinstance(vocabulary, int) else None, first.mean_length)
+        return Result(
+            str(facts["trial"]),
+            self.papers.get(first.entry.name, OTHER_CHAPTER),
+            corpus=str(facts.get("corpus") or ""),
+            encoder=str(facts.get("encoder") or ""),
+            attention=str(facts.get("attention") or ""),
+            summary=combine_seeds(summaries),
+            seed_summaries=summaries,
+            entries=tuple(run.entry for run in runs),
+            settings=first.entry.settings,
+            embeddings=str(facts.get("embeddings") or ""),
+            quick=bool(facts.get("quick")),
+            corpus_statistics=statistics,
+        )
+
+    def _section(self, group: str, result: Result) -> Section:
+        runs = [self.runs[entry.name] for entry in self.groups[group]]
+        first, trial, paper = runs[0], catalogue.TRIALS.get(result.trial), PAPERS.get(result.paper)
+        only = f", seed {first.seed} only" if len(runs) > 1 else ""
+        extras = None if paper is None else paper.section(result, self.entries)
+        tables = summary_tables(result) if extras is None or extras.summary_tables is None else extras.summary_tables
+        figures, heatmaps = first.figures, first.heatmaps
+        if extras is not None:
+            tables, figures, heatmaps = tables + extras.tables, figures + extras.figures, heatmaps + extras.heatmaps
+        if result.trial == Performance.name and first.model is not None:
+            tables, figures = (*tables, *_data_table(first.model)), (*figures, *_training_curves(first.model))
+        names = {"corpus": result.corpus, "encoder": result.encoder, "attention": result.attention}
+        model = ", ".join(filter(None, [result.encoder, result.attention, *self._variant(group)]))
+        source = "" if trial is None else trial.source
+        links = tuple(
+            Link(f"seed {run.seed}", self.texts[name].address)
+            for run in runs
+            if (name := run.entry.link("subject") or "") in self.texts
+        )
+        return Section(
+            anchor="-".join([result.trial, *names.values()]),
+            title=f"{result.trial if trial is None else trial.title} {result.corpus}: {model}",
+            claim="" if trial is None else trial.claim,
+            source=source if paper is None else paper.sources.get(result.trial, source),
+            about={**{name: value for name, value in names.items() if value}, **_settings(runs)},
+            findings=() if trial is None else trial.findings(result.summary),
+            interpretation="" if trial is None else _interpret(trial, result.summary),
+            limits="" if trial is None else trial.limits,
+            tables=tables,
+            figures=tuple(replace(figure, title=figure.title + only) for figure in figures),  # type: ignore[type-var]
+            heatmaps=tuple(replace(figure, title=figure.title + only) for figure in heatmaps),
+            warnings=_warnings(runs),
+            experiment=result.trial,
+            texts=links,
+            texts_note=NO_TEXTS if first.mean_length is not None and not links else "",
+        )
+
+    def _variant(self, group: str) -> list[str]:
+        """The settings by which this group differs from others of the same trial on the same model."""
+        first = self.groups[group][0]
+        rivals = self.rivals[_model_key(first)]
+        return [
+            f"{name.replace('_', ' ')} {_format_setting(value)}"
+            for name, value in first.settings.items()
+            if len({str(each.settings.get(name)) for each in rivals}) > 1
+        ]
+
+
+def _model_key(entry: IndexEntry) -> tuple[str, ...]:
+    return tuple(str(entry.facts.get(name) or "") for name in ("corpus", "encoder", "attention", "trial"))
+
+
+def _interpret(trial: type[Trial], summary: pd.DataFrame) -> str:
+    """Transitional: the interpretation of a tidy or a flat summary."""
+    if trial.tidy:
+        return trial.interpretation(summary)
+    return trial.flat_interpretation(dict(zip(summary["metric"], summary["value"], strict=True)))
+
+
+def _sort_key(entry: IndexEntry) -> tuple[object, ...]:
+    *model, trial = _model_key(entry)
+    order = list(catalogue.TRIALS)
+    place = order.index(trial) if trial in order else len(order)
+    seed = entry.facts.get("seed")
+    return *model, place, str(entry.settings), entry.group, seed if isinstance(seed, int) else 0
+
+
+def summary_tables(result: Result) -> tuple[TableView, ...]:
+    """The summary as tables, published numbers beside ours.
+
+    Numbers of the whole trial are rows of one table. Methods, subsets and both are rows of a table for each set of
+    metrics, with one column per metric. The confidence interval and the standard deviation over seeds follow a number.
+    """
+    seeds = len(result.seed_summaries)
+    caption = (
+        f"Summary: mean and SD of {seeds} seeds, outermost bounds of intervals" if seeds > 1 else "Summary: one seed"
+    )
+    published = result.published
+    rows: dict[tuple[tuple[str, str], ...], dict[tuple[str, str], Cell]] = {}
+    columns = [result.summary[name].astype(str).tolist() for name in SUMMARY_COLUMNS[:3]]
+    numbers = result.summary[["value", "low", "high", "n", "std"]].to_numpy(float).tolist()
+    for metric, method, subset, (value, low, high, n, std) in zip(*columns, numbers, strict=True):
+        keys = [(name, key) for name, key in (("method", method), ("subset", subset)) if key]
+        row = rows.setdefault(tuple(keys or [("metric", _readable(metric))]), {})
+        name = _readable(metric) if keys else "value"
+        ours = None if math.isnan(value) else int(value) if value.is_integer() and abs(value) > 1 else value
+        row[name, ""] = Comparison(ours, published.get((metric, method, subset)))
+        if not (math.isnan(low) and math.isnan(high)):
+            row[name, "95 % interval"] = f"{format_number(low)} to {format_number(high)}"
+        if seeds > 1:
+            row[name, "SD"] = "" if math.isnan(std) else std
+        if not math.isnan(n):
+            row["n", ""] = int(n) if n.is_integer() else n
+    tables: dict[tuple[object, ...], dict[tuple[tuple[str, str], ...], dict[tuple[str, str], Cell]]] = {}
+    for row_key, row in rows.items():
+        names = tuple(name for name, _ in row_key)
+        metrics = () if names == ("metric",) else tuple(dict.fromkeys(name for name, _ in row))
+        tables.setdefault((names, metrics), {})[row_key] = row
+    return tuple(_summary_table(caption, table, result.published_note) for table in tables.values())
+
+
+def _summary_table(
+    caption: str, rows: Mapping[tuple[tuple[str, str], ...], Mapping[tuple[str, str], Cell]], note: str
+) -> TableView:
+    """Rows with all columns that occur; a count that is the same everywhere moves into the caption."""
+    columns = list(dict.fromkeys(column for row in rows.values() for column in row))
+    counts = {str(row.get(("n", ""))) for row in rows.values()}
+    if len(counts) == 1 and ("n", "") in columns:
+        columns.remove(("n", ""))
+        caption = f"{caption}, n = {counts.pop()}"
+    keys = [name for name, _ in next(iter(rows))]
+    part = "" if keys == ["metric"] else f", by {' and '.join(keys)}"
+    cells = tuple((*(key for _, key in keyed), *(row.get(each, "") for each in columns)) for keyed, row in rows.items())
+    return TableView(f"{caption}{part}", (*keys, *(ending or name for name, ending in columns)), cells, note)
+
+
+def _readable(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _settings(runs: Sequence[_Run]) -> dict[str, str]:
+    """Seeds, instances, settings of the trial, embeddings and objective of the model."""
+    first = runs[0]
+    found = {"seeds": ", ".join(str(run.seed) for run in runs)}
+    if "n" in first.notes:
+        found["instances"] = f"{first.notes['n']} of {first.notes.get('of', first.notes['n'])}"
+    shown = {name: first.entry.facts.get(name) for name in ("embeddings", "objective")}
+    shown |= {name: value for name, value in first.entry.settings.items() if name not in ("limit", "seed")}
+    return found | {
+        name.replace("_", " "): _format_setting(value)
+        for name, value in shown.items()
+        if value not in (None, "", [], False)
+    }
+
+
+def _format_setting(value: Json) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(_format_setting, value))
+    return "yes" if value is True else "no" if value is False else "all" if value is None else str(value)
+
+
+def _warnings(runs: Sequence[_Run]) -> tuple[str, ...]:
+    """What limits the numbers of any seed."""
+    found: list[str] = []
+    worst: dict[str, float] = {}
+    for run in runs:
+        if run.entry.facts.get("quick"):
+            found.append("Quick version on a sample of the corpus: not comparable with published numbers.")
+        if run.notes.get("n") != run.notes.get("of"):
+            found.append(f"Measured on {run.notes.get('n')} of {run.notes.get('of')} test instances.")
+        if run.model is not None:
+            if run.model.notes.get("selected_on") == "test":
+                found.append("The epoch was selected on the test split, as in the paper: the scores are too high.")
+            found += map(str, _as_list(run.model.notes.get("model")))
+        worst |= {name: max(error, worst.get(name, 0.0)) for name, error in run.incomplete.items()}
+    found += [
+        f"{name} is not complete on this model: its scores miss up to {format_number(100 * error)} % of the mean "
+        "difference between the output and that of the baseline."
+        for name, error in sorted(worst.items())
+    ]
+    return tuple(dict.fromkeys(found))
+
+
+def _data_table(model: Artefact) -> tuple[TableView, ...]:
+    """Sizes and remarks of the corpus as the model was trained on it."""
+    notes = model.notes
+    columns = {"examples": "sizes", "left out": "left_out", "remarks": "remarks"}
+    parts = {name: _as_dict(notes.get(key)) for name, key in columns.items()}
+    rows = tuple((split, *(_format_counts(part.get(split)) for part in parts.values())) for split in SPLITS)
+    facts = {
+        **_as_dict(notes.get("corpus")),
+        "vocabulary": notes.get("vocabulary"),
+        "parameters": notes.get("parameters"),
+    }
+    return (TableView("Data", ("split", *columns), rows, f"{_format_counts(facts)}."),)
+
+
+def _format_counts(value: Json) -> str:
+    parts = (
+        f"{name}: {count:.3g}" if isinstance(count, float) else f"{name}: {count}"
+        for name, count in _as_dict(value).items()
+    )
+    return "; ".join(parts) or "none"
+
+
+def _training_curves(model: Artefact) -> tuple[Figure, ...]:
+    """The scores after each epoch."""
+    table = model.table
+    if len(table) < 2 or "epoch" not in table:
+        return ()
+    epochs = Series("epoch", tuple(table["epoch"].astype(float)))
+    names = [column for column in table.columns if column not in ("epoch", "loss")]
+    curves = tuple((epochs, Series(_readable(name), tuple(table[name].astype(float)))) for name in names)
+    return (Lines(f"Scores on {model.notes.get('selected_on')} during training", Axis("epoch"), Axis("score"), curves),)
+
+
+def _as_dict(value: Json) -> Mapping[str, Json]:
+    return value if isinstance(value, dict) else {}
+
+
+def _as_list(value: Json) -> Sequence[Json]:
+    return value if isinstance(value, list) else []

@@ -1,0 +1,474 @@
+"""The explorer of texts: one page per model and split, with every stored explanation of every text side by side.
+
+The page holds its texts as JSON; a script searches, filters and sorts them. Without a script the first texts are shown.
+Nothing is computed: an explanation that is not stored for a text is missing there.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeAlias
+
+import pandas as pd
+from markupsafe import Markup
+
+from heedful import __version__
+from heedful.figures import Heatmap, Series, printable
+from heedful.report.heatmap import heatmap_view, token_spacing
+from heedful.report.html import HtmlDocument, format_number, write_atomically
+from heedful.report.page import Link
+from heedful.store.recipe import Artefact, json_digest
+from heedful.store.workspace import IndexEntry
+
+FOLDER = "texts"
+"""Folder of the explorers beside the report."""
+TEXTS_PER_PAGE = 20
+LONG_TEXT = 100
+"""Mean number of tokens above which a page shows half as many texts."""
+ATTENTION = "attention"
+_REQUIRED = frozenset({"uid", "units", "scores"})
+_TEXT_COLUMNS = ("units", "scored", "segments", "predicted", "probability", "label")
+_ADVERSARIAL = frozenset({"uid", "units", "adversary", "epsilon_max"})
+_NOTES = {
+    "attention": "attention weights of the model; they sum to 1",
+    "gradient": "gradient of the predicted class times the embedding; negative where the token lowers the output",
+    "leave-one-out": "change of the output when the token is removed",
+    "permuted-attention": "attention weights in random order, as a control",
+    "random": "random scores, as a control",
+}
+_ADVERSARY_NOTE = "attention weights as far as possible from the model's that change the output by at most epsilon"
+_ORDER = ("attention", "adversarial", "gradient", "leave-one-out", "", "search", "permuted-attention", "random")
+_CONTROLS = ("permuted-attention", "random", "randomised")
+_DOCUMENT = HtmlDocument("explorer.html", ("style.css", "explorer.css"), ("frame.js", "explorer.js"))
+_FILE_NAME = re.compile(r"[a-z0-9-]+-[0-9a-f]{12}\.html")
+_GENERATOR = '<meta name="generator" content="heedful">'
+
+Loader: TypeAlias = Callable[[IndexEntry], Artefact]
+
+
+@dataclass(frozen=True)
+class ModelTexts:
+    """The artefacts about the texts of one model on one split.
+
+    Args:
+        model: artefact name of the model.
+        facts: facts of the model in the index.
+        attributions: at least one.
+        trials: trials of this model on this split.
+    """
+
+    model: str
+    split: str
+    facts: Mapping[str, str | float]
+    attributions: tuple[IndexEntry, ...]
+    trials: tuple[IndexEntry, ...]
+    model_entry: IndexEntry | None
+
+    @property
+    def address(self) -> str:
+        """The explorer relative to the report; it does not depend on the rest of the workspace."""
+        words = [str(self.facts[name]) for name in ("corpus", "encoder", "attention") if name in self.facts]
+        words += [f"seed {self.facts.get('seed', 0)}", *([] if self.split == "test" else [self.split])]
+        stem = re.sub(r"[^a-z0-9]+", "-", " ".join(words).lower()).strip("-")
+        return f"{FOLDER}/{stem}-{self.model.rpartition('-')[2]}.html"
+
+
+def find_model_texts(entries: Iterable[IndexEntry]) -> list[ModelTexts]:
+    """All models with stored attributions, by address; of several samples of one method the largest is kept."""
+    by_name: dict[str, IndexEntry] = {}
+    attributions: dict[tuple[str, str], dict[str, IndexEntry]] = {}
+    trials: dict[str, list[IndexEntry]] = {}
+    for entry in entries:
+        by_name[entry.name] = entry
+        model = entry.link("subject")
+        if model is not None and entry.kind == "attributions":
+            methods = attributions.setdefault((model, str(entry.facts["split"])), {})
+            method = str(entry.facts["method"])
+            if method not in methods or _sample_size(entry) > _sample_size(methods[method]):
+                methods[method] = entry
+        elif model is not None and entry.kind == "trial":
+            trials.setdefault(model, []).append(entry)
+    found = []
+    for (model, split), methods in attributions.items():
+        known = next(iter(methods.values())).facts.items()
+        facts = {
+            name: value
+            for name, value in known
+            if name not in ("method", "split", "limit", "quick")
+            and value != ""
+            and isinstance(value, str | int | float)
+        }
+        tested = tuple(trials.get(model, ())) if split == "test" else ()
+        found.append(ModelTexts(model, split, facts, tuple(methods.values()), tested, by_name.get(model)))
+    return sorted(found, key=lambda each: natural_sort_key(each.address))
+
+
+def _sample_size(entry: IndexEntry) -> float:
+    limit = entry.facts.get("limit")
+    return float(limit) if isinstance(limit, int | float) else math.inf
+
+
+def natural_sort_key(name: str) -> tuple[tuple[int, str], ...]:
+    """A key that sorts numbers in names by size.
+
+    >>> sorted(["sst-10", "sst-9"], key=natural_sort_key)
+    ['sst-9', 'sst-10']
+    """
+    parts = re.split(r"([0-9]{1,18})", name)
+    return tuple((int(part), "") if part.isascii() and part.isdigit() else (0, part) for part in parts)
+
+
+@dataclass(frozen=True)
+class ExplanationRow:
+    """One explanation, the same for all texts.
+
+    Args:
+        is_visible: whether it is shown before the reader selects rows.
+        is_adversarial: whether its weights were searched far from attention; they come with a divergence.
+    """
+
+    name: str
+    note: str = ""
+    is_visible: bool = True
+    is_adversarial: bool = False
+
+
+@dataclass(frozen=True)
+class TokenWeights:
+    """One row of one text; the last four fields belong to adversarial attention."""
+
+    weights: tuple[float | None, ...]
+    divergence: float | None = None
+    bound: float | None = None
+    change: float | None = None
+    certified: bool = False
+
+
+@dataclass(frozen=True)
+class ExplorerText:
+    """One text.
+
+    Args:
+        tokens: the tokens that can receive a score, without marks of the tokenizer.
+        joined: indices of tokens without a space before them.
+        second: index of the first token of the second part (question, hypothesis); 0 for single texts.
+        label: class, or a number for regression; None where unknown.
+        metrics: one number per name in `ExplorerData.metrics`.
+        rows: one per row in `ExplorerData.rows`; None where it is not stored.
+    """
+
+    uid: str
+    tokens: tuple[str, ...]
+    joined: tuple[int, ...]
+    second: int
+    predicted: int | None
+    probability: float | None
+    label: float | None
+    metrics: tuple[float | None, ...]
+    rows: tuple[TokenWeights | None, ...]
+
+
+@dataclass(frozen=True)
+class ExplorerData:
+    """All that one explorer shows."""
+
+    facts: Mapping[str, str | float]
+    classes: tuple[str, ...]
+    rows: tuple[ExplanationRow, ...]
+    metrics: tuple[str, ...]
+    texts: tuple[ExplorerText, ...]
+    warnings: tuple[str, ...] = ()
+
+    def class_name(self, number: float | None) -> str:
+        """The name of a class; a number that is not whole, as in regression, is shown itself."""
+        if number is None:
+            return "unknown"
+        if number != int(number):
+            return f"{number:.3g}"
+        return self.classes[int(number)] if 0 <= number < len(self.classes) else f"class {int(number)}"
+
+
+def collect_texts(source: ModelTexts, load: Loader = IndexEntry.load) -> ExplorerData:
+    """Join all that is stored about the texts of a model by uid."""
+    attributions = [(entry, load(entry)) for entry in source.attributions]
+    attributions = [each for each in attributions if {*each[1].table.columns} >= _REQUIRED]
+    trials = [(entry, load(entry)) for entry in source.trials]
+    texts: dict[str, tuple[object, ...]] = {}
+    for _, artefact in attributions:
+        for uid, *text in _records(artefact.table, "uid", *_TEXT_COLUMNS):
+            texts.setdefault(str(uid), tuple(text))
+    rows = sorted(
+        [*_attribution_rows(attributions), *_adversarial_rows(trials, attributions)], key=lambda each: each.rank
+    )
+    if not any(each.row.is_adversarial and each.row.is_visible for each in rows):
+        rows = [
+            replace(each, row=replace(each.row, is_visible=True)) if each.row.is_adversarial else each for each in rows
+        ]
+    metrics = _metrics(trials, rows)
+    classes = [] if source.model_entry is None else load(source.model_entry).notes.get("classes")
+    sizes = [of for _, artefact in (*attributions, *trials) if isinstance(of := artefact.notes.get("of"), int)]
+    warnings = [
+        f"{len(texts)} of {total} texts; the others were not examined."
+        for total in [max(sizes, default=0)]
+        if total > len(texts)
+    ]
+    if not any(each.row.is_adversarial for each in rows):
+        warnings.append("No adversarial attention is stored for this model.")
+    return ExplorerData(
+        source.facts,
+        tuple(map(str, classes)) if isinstance(classes, list) else (),
+        tuple(each.row for each in rows),
+        tuple(metrics),
+        tuple(_build_text(uid, texts[uid], rows, metrics) for uid in sorted(sorted(texts), key=natural_sort_key)),
+        tuple(warnings),
+    )
+
+
+def _records(table: pd.DataFrame, *columns: str) -> Iterator[tuple[object, ...]]:
+    """The rows of a table, with None for columns that it does not have."""
+    yield from zip(*(table[name].tolist() if name in table else [None] * len(table) for name in columns), strict=True)
+
+
+@dataclass(frozen=True)
+class _WeightSource:
+    """One row over all texts: by uid the weights, and their places if they are not those of all units."""
+
+    row: ExplanationRow
+    rank: tuple[int, float, str]
+    records: Mapping[str, tuple[object, ...]]
+
+    def weights(self, uid: str, length: int, scored: Sequence[int]) -> TokenWeights | None:
+        """The weights of the scored units; None if nothing is stored or it belongs to another text."""
+        if uid not in self.records:
+            return None
+        values, places, divergence, bound, change, certified = self.records[uid]
+        weights = _items(values)
+        if places is not None:
+            found = dict(zip(_items(places), weights, strict=False))
+            if len(found) != len(weights) or any(place not in range(length) for place in found):
+                return None
+            weights = [found.get(place, 0.0) for place in range(length)]
+        if len(weights) != length:
+            return None
+        shown = tuple(_rounded(weights[place]) for place in scored)
+        return TokenWeights(shown, _rounded(divergence), _rounded(bound), _rounded(change), certified is True)
+
+
+def _attribution_rows(attributions: Sequence[tuple[IndexEntry, Artefact]]) -> Iterator[_WeightSource]:
+    for entry, artefact in attributions:
+        name = str(entry.facts["method"])
+        base = name.partition("(")[0]
+        row = ExplanationRow(name, _NOTES.get(base, ""), is_visible=base not in _CONTROLS)
+        rank = _ORDER.index("random" if base in _CONTROLS else base if base in _ORDER else "")
+        values = _records(artefact.table, "uid", "scores")
+        yield _WeightSource(row, (rank, 0.0, name), {str(uid): (scores, *[None] * 5) for uid, scores in values})
+
+
+def _adversarial_rows(
+    trials: Sequence[tuple[IndexEntry, Artefact]], attributions: Sequence[tuple[IndexEntry, Artefact]]
+) -> Iterator[_WeightSource]:
+    """A row for each adversarial attention, and one for attention itself where only these trials stored it."""
+    adversaries = [(entry, artefact.table) for entry, artefact in trials if {*artefact.table.columns} >= _ADVERSARIAL]
+    for (entry, table), label in zip(adversaries, _distinct_labels([entry for entry, _ in adversaries]), strict=True):
+        epsilon, exact = entry.settings.get("epsilon"), entry.settings.get("solver", "exact") == "exact"
+        row = ExplanationRow(label, _ADVERSARY_NOTE, is_visible=exact, is_adversarial=True)
+        rank = (
+            _ORDER.index("adversarial" if exact else "search"),
+            -epsilon if isinstance(epsilon, float) else 0.0,
+            label,
+        )
+        records = _records(table, "uid", "adversary", "units", "epsilon_max", "bound", "change", "certified")
+        yield _WeightSource(row, rank, {str(uid): tuple(record) for uid, *record in records})
+    if not any(entry.facts["method"] == ATTENTION for entry, _ in attributions):
+        for _, table in adversaries[:1]:
+            row = ExplanationRow(ATTENTION, _NOTES[ATTENTION])
+            values = {
+                str(uid): (scores, places, *[None] * 4)
+                for uid, scores, places in _records(table, "uid", ATTENTION, "units")
+                if scores is not None
+            }
+            yield _WeightSource(row, (0, 0.0, ""), values)
+
+
+def _distinct_labels(entries: Sequence[IndexEntry]) -> list[str]:
+    """Solver and epsilon of each adversarial attention, and the other settings in which they differ."""
+    varying = {
+        name
+        for entry in entries
+        for name in entry.settings
+        if name not in ("solver", "epsilon", "limit") and len({str(each.settings.get(name)) for each in entries}) > 1
+    }
+    return [
+        ", ".join(
+            ["adversarial attention", str(entry.settings.get("solver", "exact"))]
+            + [f"{name} {entry.settings.get(name)}" for name in ("epsilon", *sorted(varying))]
+        )
+        for entry in entries
+    ]
+
+
+def _metrics(
+    trials: Sequence[tuple[IndexEntry, Artefact]], rows: Sequence[_WeightSource]
+) -> dict[str, dict[str, float | None]]:
+    """Numbers to sort by, each by uid."""
+    found: dict[str, dict[str, float | None]] = {}
+    for each in rows:
+        if each.row.name == ATTENTION:
+            peaks = {uid: max(map(_number, _items(record[0])), default=0.0) for uid, record in each.records.items()}
+            found["largest attention weight"] = {uid: _rounded(peak) for uid, peak in peaks.items()}
+    permuted = [(entry, artefact.table) for entry, artefact in trials if "median_change" in artefact.table]
+    for entry, table in permuted:
+        label = "median change under permutation"
+        if len(permuted) > 1:
+            label = ", ".join(
+                [label, *(f"{name} {value}" for name, value in entry.settings.items() if value is not None)]
+            )
+        found[label] = {str(uid): _rounded(value) for uid, value in _records(table, "uid", "median_change")}
+    return found
+
+
+def _build_text(
+    uid: str,
+    text: tuple[object, ...],
+    rows: Sequence[_WeightSource],
+    metrics: Mapping[str, Mapping[str, float | None]],
+) -> ExplorerText:
+    units, flags, segments, predicted, probability, label = text
+    tokens = [str(unit) for unit in _items(units)]
+    scored = [place for place in range(len(tokens)) if flags is None or _items(flags)[place]]
+    parts = _items(segments)
+    second = parts.index(1) if 1 in parts else 0
+    spaced = token_spacing([printable(tokens[place]) for place in scored])
+    chosen = _rounded(predicted)
+    return ExplorerText(
+        printable(uid),
+        tuple(token for _, token in spaced),
+        tuple(place for place, (gap, _) in enumerate(spaced) if place and not gap),
+        sum(place < second for place in scored) if second else 0,
+        None if chosen is None else int(chosen),
+        _rounded(probability),
+        _rounded(label),
+        tuple(column.get(uid) for column in metrics.values()),
+        tuple(each.weights(uid, len(tokens), scored) for each in rows),
+    )
+
+
+def _items(value: object) -> list[object]:
+    return value if isinstance(value, list) else []
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, int | float) else math.nan
+
+
+def _rounded(value: object) -> float | None:
+    """Four significant digits; None for everything that is not a finite number."""
+    number = _number(value)
+    if not math.isfinite(number):
+        return None
+    short = float(f"{number:.4g}")
+    return int(short) if short.is_integer() else short
+
+
+def write_explorer(source: ModelTexts, all_sources: Sequence[ModelTexts], folder: Path, load: Loader) -> Path:
+    """Write the page of one model and split, with links to other models on the same texts, unless it is up to date."""
+    others = [
+        Link(", ".join(f"{name} {value}" for name, value in other.facts.items()), Path(other.address).name)
+        for other in all_sources
+        if (other.facts.get("corpus"), other.split) == (source.facts.get("corpus"), source.split)
+        and other is not source
+    ]
+    entries = [each.name for each in (*source.attributions, *source.trials)]
+    stamp = json_digest(
+        [__version__, source.address, *sorted(entries), *(f"{each.label} {each.address}" for each in others)]
+    )
+    target = folder / source.address
+    if _head(target).find(stamp) >= 0:
+        return target
+    return write_atomically(explorer_html(collect_texts(source, load), others, stamp), target)
+
+
+def _head(path: Path) -> str:
+    """The first characters of a page; empty if there is none."""
+    if not path.is_file():
+        return ""
+    with path.open(encoding="utf-8", errors="replace") as file:
+        return file.read(2000)
+
+
+def delete_stale_pages(folder: Path, kept: set[str]) -> None:
+    """Delete explorers of an earlier report, recognised by their name and generator; other files stay."""
+    for path in sorted((folder / FOLDER).glob("*.html")):
+        if path.name not in kept and _FILE_NAME.fullmatch(path.name) and _GENERATOR in _head(path):
+            path.unlink()
+
+
+def explorer_html(data: ExplorerData, others: Sequence[Link] = (), stamp: str = "") -> str:
+    """The explorer as one HTML document.
+
+    Args:
+        others: links to the same texts under other models.
+        stamp: digest of all that the page depends on, by which an existing page is recognised as up to date.
+    """
+    tokens = sum(len(text.tokens) for text in data.texts) / max(1, len(data.texts))
+    names = [str(data.facts[name]) for name in ("corpus", "encoder", "attention") if name in data.facts]
+    names += [f"seed {data.facts['seed']}"] if "seed" in data.facts else []
+    values = {
+        "stamp": stamp,
+        "title": f"Texts: {', '.join(names)}",
+        "data": data,
+        "others": others,
+        "predicted": _class_options([text.predicted for text in data.texts], data),
+        "labels": _class_options([text.label for text in data.texts], data),
+        "first": [heatmap_view(_text_heatmap(text, data)) for text in data.texts[:TEXTS_PER_PAGE]],
+        "size": TEXTS_PER_PAGE if tokens < LONG_TEXT else TEXTS_PER_PAGE // 2,
+        "json": Markup(data_json(data)),  # safe: everything that could end the script element is escaped
+    }
+    return _DOCUMENT.render(values)
+
+
+def data_json(data: ExplorerData) -> str:
+    """The data as JSON that cannot end or open an HTML element, whatever the texts contain."""
+    known = [int(n) for text in data.texts for n in (text.predicted, text.label) if n is not None and n == int(n)]
+    content = {
+        "classes": [data.class_name(number) for number in range(max([len(data.classes), *(n + 1 for n in known)]))],
+        "rows": [{"name": row.name, "adversarial": row.is_adversarial} for row in data.rows],
+        "metrics": data.metrics,
+        "texts": [{**vars(text), "rows": [row and vars(row) for row in text.rows]} for text in data.texts],
+    }
+    found = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    for letter in "<>&\u2028\u2029":
+        found = found.replace(letter, f"\\u{ord(letter):04x}")
+    return found
+
+
+def _class_options(numbers: Sequence[float | None], data: ExplorerData) -> list[tuple[int, str, int]]:
+    """Value, name and number of texts of each class that occurs."""
+    counts = Counter(int(value) for value in numbers if value is not None and value == int(value))
+    return [(value, data.class_name(value), counts[value]) for value in sorted(counts)]
+
+
+def _text_heatmap(text: ExplorerText, data: ExplorerData) -> Heatmap:
+    """The text as it is shown without a script, with the rows that are visible at first."""
+    visible = [
+        (row, part) for row, part in zip(data.rows, text.rows, strict=True) if row.is_visible and part is not None
+    ]
+    caption = [f"predicted {data.class_name(text.predicted)} ({format_number(text.probability)})"]
+    caption += [] if text.label is None else [f"label {data.class_name(text.label)}"]
+    caption += [f"{name} {format_number(value)}" for name, value in zip(data.metrics, text.metrics, strict=True)]
+    caption += [
+        f"{row.name}: divergence {format_number(part.divergence)} of at most {format_number(part.bound)}, "
+        f"output changes by {format_number(part.change)}"
+        for row, part in visible
+        if row.is_adversarial
+    ]
+    # The marks of the tokenizer are gone, so pieces of words are marked again.
+    tokens = tuple(f"##{token}" if place in text.joined else token for place, token in enumerate(text.tokens))
+    rows = [Series(row.name, tuple(math.nan if v is None else v for v in part.weights)) for row, part in visible]
+    return Heatmap(text.uid, tokens, tuple(rows), "; ".join(caption))

@@ -1,0 +1,179 @@
+"""Token heat-maps: the text with each token shaded by its weight, and the choice of example texts.
+
+A shade is the share of the heaviest weight of its row in twentieths, given as a class (`p20` ... `p01` for positive,
+`n01` ... `n20` for negative weights), so that no style attribute is needed and text keeps its contrast in both themes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from heedful.figures import Heatmap, Series, finite
+from heedful.papers._chapter import readable_texts
+from heedful.report.html import format_number
+
+SHADES = 20
+_FOLD_AFTER = 90
+"""Tokens of a long text that are visible at first."""
+_ALIGNED_UP_TO = 30
+"""Tokens up to which rows stand one below the other."""
+_WORD_STARTS = ("Ġ", "▁", " ")
+
+
+@dataclass(frozen=True)
+class HeatmapToken:
+    """A token as it is shown."""
+
+    gap: str
+    text: str
+    shade: str
+    weight: str
+
+
+@dataclass(frozen=True)
+class HeatmapRow:
+    """The text under one row of weights, in a visible and a folded part."""
+
+    name: str
+    head: tuple[HeatmapToken, ...]
+    rest: tuple[HeatmapToken, ...]
+    peak: str
+    is_signed: bool
+
+
+@dataclass(frozen=True)
+class HeatmapView:
+    """A heat-map for the templates."""
+
+    figure: Heatmap
+    rows: tuple[HeatmapRow, ...]
+
+    @property
+    def folded(self) -> int:
+        """Number of tokens in the folded part."""
+        return max((len(row.rest) for row in self.rows), default=0)
+
+    @property
+    def layout(self) -> str:
+        """CSS class: rows below each other for short texts, side by side for long ones."""
+        if len(self.rows) < 2:
+            return ""
+        return "aligned" if len(self.figure.units) <= _ALIGNED_UP_TO else "beside"
+
+
+def heatmap_view(figure: Heatmap) -> HeatmapView:
+    """Tokens, gaps and shades of a heat-map."""
+    spaced = token_spacing(figure.units)
+    cut = _FOLD_AFTER if len(spaced) > _FOLD_AFTER * 4 // 3 else len(spaced)
+    rows = []
+    for row in figure.rows:
+        weights = finite(row.values)
+        peak = float(np.abs(weights).max(initial=0.0))
+        tokens = tuple(
+            HeatmapToken(gap, text, shade_class(value, peak), format_number(value))
+            for (gap, text), value in zip(spaced, row.values, strict=True)
+        )
+        signed = bool((weights < 0).any())
+        rows.append(HeatmapRow(row.name, tokens[:cut], tokens[cut:], format_number(peak), signed))
+    return HeatmapView(figure, tuple(rows))
+
+
+def token_spacing(units: Sequence[str]) -> list[tuple[str, str]]:
+    """The space before each token and its text: pieces of one word stand together.
+
+    Pieces are recognised by the marks of their tokenizer: `##` continues a word; `Ġ`, `▁` or a space starts one.
+
+    >>> token_spacing(("play", "##ing", "well")) == token_spacing(("Ġplay", "ing", "Ġwell"))
+    True
+    >>> token_spacing(("play", "##ing", "well"))
+    [('', 'play'), ('', 'ing'), (' ', 'well')]
+    """
+    marked = any(unit.startswith(_WORD_STARTS) and len(unit) > 1 for unit in units)
+    pairs = []
+    for unit in units:
+        if len(unit) > 2 and unit.startswith("##"):
+            pairs.append(("", unit[2:]))
+        elif marked:
+            starts = unit.startswith(_WORD_STARTS)
+            pairs.append((" " if starts else "", unit[1:] if starts and len(unit) > 1 else unit))
+        else:
+            pairs.append((" ", unit))
+    return [("" if place == 0 else gap, text) for place, (gap, text) in enumerate(pairs)]
+
+
+def shade_class(value: float, peak: float) -> str:
+    """The class of a shade; empty for no shade, "u" for an undefined weight.
+
+    >>> shade_class(0.5, 0.5), shade_class(-0.1, 0.5), shade_class(0.001, 0.5), shade_class(float("nan"), 0.5)
+    ('p20', 'n04', '', 'u')
+    """
+    if not len(finite((value,))):
+        return "u"
+    step = round(SHADES * abs(value) / peak) if peak else 0
+    return f"{'n' if value < 0 else 'p'}{step:02d}" if step else ""
+
+
+def example_heatmaps(
+    table: pd.DataFrame, attributions: Mapping[str, pd.DataFrame], classes: Sequence[str]
+) -> tuple[Heatmap, ...]:
+    """Texts on which a trial is seen best, for tables with permuted (`median_change`) or adversarial attention.
+
+    Args:
+        table: the trial, one row per text.
+        attributions: tables of attributions on the same texts by method; "attention" is needed, "gradient" is shown.
+    """
+    if "attention" not in attributions or not {"uid", "length", "maximum_attention"} <= {*table.columns}:
+        return ()
+    texts = attributions["attention"][["uid", "units", "scores", "scored", "probability", "label"]]
+    merged = table.merge(texts, on="uid", suffixes=("", "_of_text"))
+    if "gradient" in attributions:
+        merged = merged.merge(attributions["gradient"][["uid", "scores"]], on="uid", suffixes=("", "_gradient"))
+    if merged.empty:
+        return ()
+    chosen = readable_texts(merged, merged["length"])
+    if "median_change" in table:
+        return tuple(_example(title, row, classes) for title, row in _permutation_examples(chosen))
+    if {"epsilon_max", "adversary"} <= {*table.columns}:
+        return tuple(_example(title, row, classes) for title, row in _adversary_examples(chosen))
+    return ()
+
+
+def _permutation_examples(table: pd.DataFrame) -> list[tuple[str, pd.Series]]:
+    ordered = table.sort_values(["median_change", "uid"]).reset_index(drop=True)
+    peaked = ordered[ordered["maximum_attention"] >= 0.5]
+    found = [("Permutation changes this output most", ordered.iloc[-1])]
+    if len(peaked):
+        found.append(("One token has most of the attention, permutation changes little", peaked.iloc[0]))
+    return [*found, ("Median text", ordered.iloc[len(ordered) // 2])]
+
+
+def _adversary_examples(table: pd.DataFrame) -> list[tuple[str, pd.Series]]:
+    ordered = table.sort_values(["epsilon_max", "uid"]).reset_index(drop=True)
+    peaked = ordered[ordered["maximum_attention"] >= 0.5]
+    found = [("Peaked attention with the most distant alternative", peaked.iloc[-1])] if len(peaked) else []
+    return [*found, ("Median text", ordered.iloc[len(ordered) // 2]), ("Smallest divergence", ordered.iloc[0])]
+
+
+def _example(title: str, row: pd.Series, classes: Sequence[str]) -> Heatmap:
+    kept = [place for place, scored in enumerate(row["scored"]) if scored]
+    units = row["units_of_text"] if "units_of_text" in row else row["units"]
+    rows = [Series("attention", tuple(float(row["scores"][place]) for place in kept))]
+    caption = [f"predicted {classes[int(row['predicted'])]} ({row['probability']:.2f})"]
+    if row["label"] is not None and row["label"] == row["label"]:
+        caption.append(f"label {classes[int(row['label'])]}")
+    caption.append(f"largest weight {row['maximum_attention']:.2f}")
+    if "median_change" in row:
+        caption.append(f"median change under permutation {row['median_change']:.3f}")
+    else:
+        weights = dict(zip(row["units"], row["adversary"], strict=True))
+        rows.append(Series("adversarial attention", tuple(float(weights.get(place, 0.0)) for place in kept)))
+        caption.append(f"divergence {row['epsilon_max']:.3f} of at most {row['bound']:.3f}")
+        caption.append(f"output changes by {row['change']:.3f}")
+    if "scores_gradient" in row:
+        sizes = np.abs([float(row["scores_gradient"][place]) for place in kept])
+        rows.append(Series("|gradient|, normalised", tuple((sizes / (sizes.sum() or 1.0)).tolist())))
+    return Heatmap(title, tuple(str(units[place]) for place in kept), tuple(rows), "; ".join(caption))

@@ -1,0 +1,247 @@
+"""HTML of the report: numbers and tables as text, and self-contained documents with a strict security policy.
+
+A document holds its own style, script and data and loads nothing. Its policy admits only that style and that script by
+their hashes, so that even a mistake in escaping could not run text from a corpus.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from numbers import Integral
+from pathlib import Path
+
+from jinja2 import Environment, FunctionLoader, StrictUndefined
+from markupsafe import Markup
+
+from heedful.figures import Chart, Heatmap, printable
+from heedful.papers._chapter import Cell, Comparison, TableView
+from heedful.types import UserError
+
+_SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def format_number(value: float | None) -> str:
+    """Whole numbers in full, others with three significant digits; "undefined" for None and NaN.
+
+    >>> [format_number(v) for v in (0.81249, -0.5, 12.345, 863, 440320, 0, None)]
+    ['0.812', '−0.500', '12.3', '863', '440\\u202f320', '0', 'undefined']
+    >>> format_number(0.0000123), format_number(float("-inf"))
+    ('1.23 × 10⁻⁵', '−∞')
+    """
+    if value is None or math.isnan(value):
+        return "undefined"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if math.isinf(value):
+        text = "∞" if value > 0 else "-∞"
+    elif isinstance(value, Integral) or value == 0 or abs(value) >= 999.5:
+        whole = round(value)
+        text = f"{whole:,}".replace(",", "\u202f") if abs(whole) >= 10_000 else str(whole)
+    elif abs(value) < 1e-4:
+        mantissa, exponent = f"{value:.2e}".split("e")
+        text = f"{mantissa} × 10{str(int(exponent)).translate(_SUPERSCRIPT)}"
+    else:
+        text = f"{value:.{_decimals(value)}f}"
+    return text.replace("-", "−", 1)
+
+
+def format_difference(ours: float | None, published: float | None) -> str:
+    """`ours - published` with its sign and the decimals of the larger number; a dash if one is missing.
+
+    >>> format_difference(0.345, 0.34), format_difference(0.34, 0.36), format_difference(3034, 3034)
+    ('+0.005', '−0.020', '0')
+    """
+    if ours is None or published is None or not math.isfinite(ours - published):
+        return "–"
+    whole = ours == round(ours) and published == round(published)
+    text = f"{ours - published:+.{0 if whole else _decimals(max(ours, published, key=abs))}f}"
+    return "0" if float(text) == 0 else text.replace("-", "−")
+
+
+def _decimals(value: float) -> int:
+    """Decimals that leave three significant digits after rounding: 0.9996 is 1.00, not 1.000."""
+    return max(0, 2 - int(f"{abs(value):.2e}".split("e")[1]))
+
+
+@dataclass(frozen=True)
+class DisplayCell:
+    """The text of a cell and its CSS class: text, number, missing, ours, published, difference, inside, outside."""
+
+    text: str
+    kind: str = "text"
+
+
+@dataclass(frozen=True)
+class Heading:
+    """A column; a column with published numbers is split into `parts`."""
+
+    name: str
+    kind: str
+    parts: tuple[str, ...] = ()
+
+    @property
+    def span(self) -> int:
+        """Number of columns on the page."""
+        return max(1, len(self.parts))
+
+
+@dataclass(frozen=True)
+class DisplayTable:
+    """A table as text: headings, of which some are split into a second line, rows of cells, and notes."""
+
+    headings: tuple[Heading, ...]
+    rows: tuple[tuple[DisplayCell, ...], ...]
+    note: str
+
+    @property
+    def is_compared(self) -> bool:
+        """Whether a column has published numbers."""
+        return any(heading.parts for heading in self.headings)
+
+    @property
+    def tally(self) -> str:
+        """How many numbers are inside their tolerance; empty if there is none."""
+        kinds = [cell.kind for row in self.rows for cell in row]
+        inside, outside = kinds.count("inside"), kinds.count("outside")
+        return f"Inside the tolerance: {inside} of {inside + outside}." if inside + outside else ""
+
+
+def display_table(table: TableView) -> DisplayTable:
+    """The table as text, with our numbers beside the published ones."""
+    headings = tuple(_heading(name, [row[place] for row in table.rows]) for place, name in enumerate(table.columns))
+    rows = tuple(
+        tuple(cell for value, heading in zip(row, headings, strict=True) for cell in _display_cells(value, heading))
+        for row in table.rows
+    )
+    doubts = dict.fromkeys(cell.doubt for row in table.rows for cell in row if isinstance(cell, Comparison))
+    notes = [table.note, *(f"† {doubt}." for doubt in doubts if doubt)]
+    return DisplayTable(headings, rows, " ".join(filter(None, notes)))
+
+
+def is_within_tolerance(pair: Comparison) -> bool | None:
+    """Whether the difference is at most the tolerance; None if a number is missing.
+
+    >>> [is_within_tolerance(Comparison(0.34, other, 0.02)) for other in (0.32, 0.31, None)]
+    [True, False, None]
+    """
+    if pair.ours is None or pair.published is None or pair.tolerance is None or not math.isfinite(pair.ours):
+        return None
+    return abs(pair.ours - pair.published) <= pair.tolerance + 1e-9  # 0.34 - 0.32 is inside 0.02 despite rounding
+
+
+def _heading(name: str, cells: Sequence[Cell]) -> Heading:
+    compared = [cell for cell in cells if isinstance(cell, Comparison) and cell.published is not None]
+    if not compared:
+        return Heading(name, "text" if any(isinstance(cell, str) and cell for cell in cells) else "number")
+    tolerances = {cell.tolerance for cell in compared} - {None}
+    judged = [f"within ±{tolerances.pop():g}" if len(tolerances) == 1 else "within tolerance"] if tolerances else []
+    return Heading(name, "number", ("ours", "published", "difference", *judged))
+
+
+def _display_cells(cell: Cell, heading: Heading) -> list[DisplayCell]:
+    """One cell, or as many as the heading has parts."""
+    if isinstance(cell, str):
+        shown = [DisplayCell(cell)]
+    elif not isinstance(cell, Comparison):
+        shown = [_number_cell(cell, "number")]
+    else:
+        printed = "–" if cell.published is None else format_number(cell.published) + "†" * bool(cell.doubt)
+        shown = [
+            _number_cell(cell.ours, "ours" if heading.parts else "number"),
+            DisplayCell(printed, "published"),
+            DisplayCell(format_difference(cell.ours, cell.published), "difference"),
+            _tolerance_cell(cell, heading),
+        ]
+    shown += [DisplayCell("–", "published")] * (heading.span - len(shown))
+    return shown[: heading.span]
+
+
+def _number_cell(value: float | None, kind: str) -> DisplayCell:
+    return DisplayCell(format_number(value), "missing" if value is None or math.isnan(value) else kind)
+
+
+def _tolerance_cell(cell: Comparison, heading: Heading) -> DisplayCell:
+    judged = is_within_tolerance(cell)
+    if judged is None:
+        return DisplayCell("–", "published")
+    limit = f" ±{cell.tolerance:g}" if heading.parts[-1:] == ("within tolerance",) else ""
+    return DisplayCell(("inside" if judged else "outside") + limit, "inside" if judged else "outside")
+
+
+def figure_table(figure: Chart | Heatmap) -> TableView:
+    """The numbers of a figure as a table."""
+    frame = figure.to_table()
+    rows = tuple(tuple(_plain(value) for value in row) for row in frame.itertuples(index=False, name=None))
+    return TableView(f"Numbers: {figure.title}", tuple(map(str, frame.columns)), rows)
+
+
+def _plain(value: object) -> Cell:
+    if value is None or isinstance(value, str | Integral):
+        return value if not isinstance(value, Integral) else int(value)
+    return float(value) if isinstance(value, float) else str(value)
+
+
+@dataclass(frozen=True)
+class HtmlDocument:
+    """A kind of document: its template, and the files of its style and script."""
+
+    template: str
+    styles: tuple[str, ...]
+    scripts: tuple[str, ...]
+
+    def render(self, values: Mapping[str, object]) -> str:
+        """The document as text; every string in `values` is escaped."""
+        style, script = ("\n".join(map(_read_template, names)) for names in (self.styles, self.scripts))
+        own = {
+            "style": Markup(style),
+            "script": Markup(script),
+            "style_hash": _policy_hash(style),
+            "script_hash": _policy_hash(script),
+        }
+        text = _environment().get_template(self.template).render({**values, **own})
+        return printable(text.strip() + "\n")
+
+
+def write_atomically(text: str, target: Path) -> Path:
+    """Write a file completely or not at all; UserError if that is impossible."""
+    draft = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        draft.write_text(text, encoding="utf-8", newline="\n")
+        draft.replace(target)
+    except OSError as error:
+        if draft.is_file():
+            draft.unlink()
+        raise UserError(f"cannot write the report to {target}: {error.strerror}; choose another folder") from error
+    return target
+
+
+@functools.cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FunctionLoader(_read_template),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["display"] = lambda value: value if isinstance(value, str) else format_number(value)
+    environment.tests["heatmap"] = lambda figure: isinstance(figure, Heatmap)
+    environment.globals.update(display_table=display_table, figure_table=figure_table)
+    return environment
+
+
+def _read_template(name: str) -> str:
+    return resources.files("heedful.report").joinpath("templates", name).read_text(encoding="utf-8")
+
+
+def _policy_hash(text: str) -> str:
+    """The hash of a style or script in a Content-Security-Policy."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
