@@ -139,6 +139,11 @@ class Result:
         """The label of the corpus and the encoder."""
         return f"{self.label}, {ENCODER_NAMES.get(self.encoder, self.encoder)}"
 
+    @property
+    def short_label(self) -> str:
+        """The label of the corpus, and the encoder unless it is a BiLSTM, the default of most papers."""
+        return self.label if self.encoder == "bilstm" else self.model_label
+
     def statistic(self, metric: str, method: str = "", subset: str = "") -> Statistic | None:
         """A row of the summary; None if there is none."""
         return find_statistic(self.summary, metric, method, subset)

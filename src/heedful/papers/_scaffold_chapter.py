@@ -164,9 +164,10 @@ _KNOWN_DOUBTS: Mapping[int, tuple[tuple[str, str], ...]] = {
 """Known from text and code, by row; without a row it is about the whole table."""
 
 
-def _is_doubtful(number: int, row: str, column: str = "") -> bool:
-    cells = [cell for doubt in table_doubts(number) for cell in doubt.cells]
-    return (row, column) in cells or (row, "") in cells
+def find_doubt(number: int, row: str, column: str = "") -> str:
+    """Why a published cell is not reliable; empty if nothing is known against it."""
+    doubts = table_doubts(number)
+    return next((doubt.reason for doubt in doubts if {(row, column), (row, "")} & set(doubt.cells)), "")
 
 
 def tables(results: Sequence[Result]) -> tuple[TableView, ...]:
@@ -185,10 +186,6 @@ def _simulability_results(results: Sequence[Result]) -> list[Result]:
     """Simulability trials in the order of the paper's tables."""
     found = [each for each in results if each.trial == "simulability"]
     return sorted(found, key=lambda each: simulability_table_number(each.corpus) or math.inf)
-
-
-def _label(each: Result) -> str:
-    return f"{each.label}, {each.encoder}"
 
 
 def _arms(each: Result) -> dict[str, Mapping[str, Json]]:
@@ -219,7 +216,7 @@ def _size_table(each: Result) -> TableView:
         rows.append((_arm_label(each, arm), *(_spread_cell(each, arm, subset) for subset in sizes), *theirs))
     seeds = each.value("seeds") or 0
     over = f"median [quartiles] over {seeds:.0f} seeds" if seeds > 1 else "one seed"
-    caption = f"{'' if number is None else f'Table {number}: '}students by explanation, {_label(each)}"
+    caption = f"{'' if number is None else f'Table {number}: '}students by explanation, {each.model_label}"
     header = ("explanation", *sizes, *(f"published, {column} examples" for column in columns))
     return TableView(caption, header, tuple(rows), f"{_metric_label(each)}, {over}. {_comparison_note(each, number)}")
 
@@ -257,7 +254,7 @@ def _published_cell(number: int, row: str, column: str) -> str:
     cell = published.published_simulability(number).get(row, {}).get(column) if row else None
     if cell is None:
         return "–"
-    mark = f" {DOUBT_MARK}" if _is_doubtful(number, row, column) else ""
+    mark = f" {DOUBT_MARK}" if find_doubt(number, row, column) else ""
     return _format_spread(cell, is_correlation=number in (5, 7)) + mark
 
 
@@ -311,7 +308,7 @@ def _verdict_table(each: Result) -> TableView:
         "student need not be faithful: it may give the answer away, and one that is no better than random scores "
         "taught nothing of its own."
     )
-    return TableView(f"Do explanations help? {_label(each)}", tuple(columns), tuple(rows), note)
+    return TableView(f"Do explanations help? {each.model_label}", tuple(columns), tuple(rows), note)
 
 
 def _normalizer_table(each: Result) -> TableView:
@@ -328,7 +325,7 @@ def _normalizer_table(each: Result) -> TableView:
         "the same under every normalizer, and the published differences must come from the student's own mix, for "
         "which we always use sparsemax."
     )
-    caption = f"Table 7: normalizers of head coefficients, {_label(each)}, {subset}"
+    caption = f"Table 7: normalizers of head coefficients, {each.model_label}, {subset}"
     columns = ("normalizer of the teacher's heads", "SMaT, ours", "SMaT, published")
     return TableView(caption, columns, rows if len(rows) > 1 else (), note)
 
@@ -357,22 +354,19 @@ def _plausibility_table(each: Result) -> TableView:
     rows: list[tuple[Cell, ...]] = []
     for method in each.methods("auc"):
         row = _published_row(each, method)
-        mark = f" {DOUBT_MARK}" if row and _is_doubtful(number, row) else ""
         cells: list[Cell] = []
         for part in parts:
             auc = each.statistic("auc", method, part) or Statistic("auc")
             excess = each.statistic(excess_metric("auc"), method, part) or Statistic("auc")
             theirs = published.published_plausibility(each.corpus, part).get(row) if number else None
             interval = "no interval" if math.isnan(auc.low) else f"{auc.low:.3f} to {auc.high:.3f}"
-            cells += [
-                Comparison(each.value("auc", method, part), theirs),
-                interval,
-                _against_random(each, method, excess),
-            ]
-        rows.append((f"{ROW_LABELS.get(row, method)}{mark}", *cells))
+            doubt = "" if theirs is None else find_doubt(number, row)
+            comparison = Comparison(each.value("auc", method, part), theirs, doubt=doubt)
+            cells += [comparison, interval, _against_random(each, method, excess)]
+        rows.append((ROW_LABELS.get(row, method), *cells))
     rank = str(each.settings.get("rank", "score"))
     title = f"Table {number}: agreement with rationales" if number else "Agreement with rationales"
-    caption = f"{title}{_RANK_CAPTIONS.get(rank, '')}, {_label(each)}"
+    caption = f"{title}{_RANK_CAPTIONS.get(rank, '')}, {each.model_label}"
     return TableView(caption, tuple(columns), tuple(rows), _plausibility_note(each, number, rank))
 
 
@@ -400,7 +394,7 @@ def _plausibility_note(each: Result, number: int, rank: str) -> str:
     )
     return (
         f"AUC: the probability that a marked word {_RANK_MEANINGS.get(rank, 'is scored above another')}; .5 is chance. "
-        f"{pooling}{comparison} {DOUBT_MARK} The published number is doubtful, see below. Oracles were chosen on the "
+        f"{pooling}{comparison} Oracles were chosen on the "
         "rationales of the same texts. Plausible is not faithful: people marked what convinces people, and a model may "
         "depend on other words."
     )

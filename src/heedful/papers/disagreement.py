@@ -312,11 +312,6 @@ def _run_size(each: Result) -> tuple[float, int]:
     return float(each.summary["n"].max()), len(each.summary)
 
 
-def _label(each: Result) -> str:
-    """The corpus, and the encoder if it is not a BiLSTM."""
-    return each.label if each.encoder == "bilstm" else f"{each.label}, {each.encoder}"
-
-
 def _select_agreement(results: Sequence[Result], attention: str) -> list[Result]:
     """Agreement trials with this kind of attention: "attention" of BiLSTMs, "rollout" or "flow" of transformers."""
     pairs = {f"{attention}~{method}" for method in published.DISAGREEMENT_METHODS}
@@ -373,7 +368,7 @@ def _pair_table(results: Sequence[Result], attention: str, caption: str, note: s
     for each in _select_agreement(results, attention):
         for pair in _pairs(attention):
             mean = each.compare("mean", pair, tolerance=tau_tolerance(pair) if attention == "attention" else None)
-            rows.append((_label(each), _pair_text(pair), mean, each.compare("std", pair)))
+            rows.append((each.short_label, _pair_text(pair), mean, each.compare("std", pair)))
     return TableView(caption, ("corpus", "pair", "mean tau", "standard deviation over texts"), tuple(rows), note)
 
 
@@ -382,13 +377,13 @@ def _accuracy_table(results: Sequence[Result]) -> TableView:
     compared = [each for each in results if each.trial == "necessity"]
     for each in compared:
         for arm in ("learned", "uniform"):
-            rows.append((_label(each), arm, each.compare("accuracy", arm, tolerance=ACCURACY_TOLERANCE)))
+            rows.append((each.short_label, arm, each.compare("accuracy", arm, tolerance=ACCURACY_TOLERANCE)))
     models = {(each.label, each.encoder) for each in compared}
     for each in results:
         is_known = each.trial == "performance" and each.corpus in published.DISAGREEMENT_LABELS
         if is_known and (each.label, each.encoder) not in models:
             tolerance = ACCURACY_TOLERANCE if each.encoder == "bilstm" else None
-            rows.append((_label(each), "learned", each.compare("accuracy", tolerance=tolerance)))
+            rows.append((each.short_label, "learned", each.compare("accuracy", tolerance=tolerance)))
     note = (
         f"Inside: within {ACCURACY_TOLERANCE} of the published accuracy, as was expected on SST. Transformers are not "
         "judged: the paper has DistilBERT, below its usual accuracy."
@@ -399,7 +394,7 @@ def _accuracy_table(results: Sequence[Result]) -> TableView:
 
 def _flow_table(results: Sequence[Result]) -> TableView:
     rows = tuple(
-        (_label(each), method, each.compare("mean", f"flow~{method}"))
+        (each.short_label, method, each.compare("mean", f"flow~{method}"))
         for each in _select_agreement(results, "flow")
         for method in published.DISAGREEMENT_METHODS
     )
@@ -441,7 +436,7 @@ def _format_all(numbers: Mapping[str, float]) -> str:
 def _attention_disagrees(results: Sequence[Result]) -> _Claim:
     claim = f"(i) attention agrees with no method at {MAX_ATTENTION_TAU} or more"
     taus = {
-        f"{_label(each)}, {attention} and {method}": value
+        f"{each.short_label}, {attention} and {method}": value
         for attention in ("attention", "rollout", "flow")
         for each in _select_agreement(results, attention)
         for method in published.DISAGREEMENT_METHODS
@@ -462,7 +457,7 @@ def _mean_tau(taus: Sequence[float | None]) -> float | None:
 def _mean_taus(results: Sequence[Result], attention: str) -> dict[str, tuple[str, float]]:
     """Corpus and mean over all pairs of each model, by its label."""
     return {
-        _label(each): (each.corpus, mean)
+        each.short_label: (each.corpus, mean)
         for each in _select_agreement(results, attention)
         if (mean := _mean_tau([each.value("mean", pair) for pair in _pairs(attention)])) is not None
     }
@@ -507,7 +502,7 @@ def _only_variants_agree(results: Sequence[Result]) -> _Claim:
         weakest = min(taus.pop(_IG_PAIR), taus.pop(_DEEPLIFT_PAIR))
         strongest = max(taus, key=lambda pair: taus[pair])
         others = f"others at most {_format(taus[strongest])} ({_pair_text(strongest)})"
-        numbers.append(f"{_label(each)}: these at least {_format(weakest)}, {others}")
+        numbers.append(f"{each.short_label}: these at least {_format(weakest)}, {others}")
         holds = holds and weakest >= STRONG_TAU > taus[strongest]
     return (claim, "; ".join(numbers), holds) if numbers else (claim, "no transformer", None)
 
@@ -515,7 +510,7 @@ def _only_variants_agree(results: Sequence[Result]) -> _Claim:
 def _uniform_costs_little(results: Sequence[Result]) -> _Claim:
     claim = f"(v) uniform attention costs a BiLSTM at most {MAX_UNIFORM_COST} of its accuracy"
     costs = {
-        _label(each): cost
+        each.short_label: cost
         for each in results
         if (each.trial, each.encoder) == ("necessity", "bilstm")
         and (cost := subtract(each.value("accuracy", "learned"), each.value("accuracy", "uniform"))) is not None
@@ -563,7 +558,7 @@ def _sst_checks(sst: Mapping[str, Result]) -> Iterable[Check]:
 
 def _mean_tau_bars(results: Sequence[Result]) -> tuple[Bars, ...]:
     found = [
-        (_label(each), ours, _mean_tau([each.published.get(("mean", pair, "")) for pair in _pairs(attention)]))
+        (each.short_label, ours, _mean_tau([each.published.get(("mean", pair, "")) for pair in _pairs(attention)]))
         for attention in ("attention", "rollout")
         for each in _select_agreement(results, attention)
         if (ours := _mean_tau([each.value("mean", pair) for pair in _pairs(attention)])) is not None

@@ -214,11 +214,6 @@ def _select(results: Sequence[Result], trial: str) -> list[Result]:
     return sort_by_corpus(chosen, published.ATTEFA_TABLE_CORPORA)
 
 
-def _label(each: Result) -> str:
-    """The corpus, and the encoder if it is not the paper's."""
-    return each.label if each.encoder == "bilstm" else each.model_label
-
-
 def _interval(each: Result, metric: str, method: str) -> tuple[Cell, Cell, Cell]:
     row = each.statistic(metric, method)
     return ("", "", "") if row is None else (row.value, row.low, row.high)
@@ -230,8 +225,8 @@ def _table_2(results: Sequence[Result]) -> TableView:
         reported = published.corpus_row("wp_table2", each.corpus).get("reported") if each.encoder == "bilstm" else None
         learned, uniform = (each.compare("f1", arm, tolerance=F1_TOLERANCE) for arm in ("learned", "uniform"))
         before = "" if reported is None else float(reported)
-        rows.append((_label(each), "learned", learned, before, *_interval(each, "difference", "learned")))
-        rows.append((_label(each), "uniform", uniform, "", "", "", ""))
+        rows.append((each.short_label, "learned", learned, before, *_interval(each, "difference", "learned")))
+        rows.append((each.short_label, "uniform", uniform, "", "", "", ""))
     columns = ("corpus", "attention", "F1", "in Jain & Wallace", "gain", "from", "to")
     note = "F1 of class 1, mean over seeds. The gain over uniform weights is paired by seed, with its 95 % interval."
     return TableView("Table 2: is attention needed?", columns, tuple(rows), f"{note} {_TOLERANCE_NOTE}")
@@ -255,10 +250,10 @@ def _table_4(results: Sequence[Result]) -> TableView:
         row = published.corpus_row("wp_table4", each.corpus) if each.encoder == "bilstm" else {}
         chosen = each.value("chosen_lambda")
         method = next((name for name, strength in tradeoff_lambdas(each).items() if strength == chosen), "none")
-        rows.append((_label(each), "lambda", Comparison(chosen, row.get("lambda"))))
+        rows.append((each.short_label, "lambda", Comparison(chosen, row.get("lambda"))))
         for metric, tolerance in (("f1", F1_TOLERANCE), ("tvd", TVD_TOLERANCE), ("jsd", None)):
             comparison = Comparison(each.value(metric, method), row.get(metric), each.tolerance(tolerance))
-            rows.append((_label(each), metric.upper(), comparison))
+            rows.append((each.short_label, metric.upper(), comparison))
     note = "The highest F1 among lambdas whose mean JSD is above .4; undefined if there is no such lambda."
     caption = "Table 4: the best adversary with different attention"
     return TableView(caption, ("corpus", "number", "value"), tuple(rows), f"{note} {_TOLERANCE_NOTE}")
@@ -281,7 +276,9 @@ def _table_5(results: Sequence[Result]) -> TableView:
             if not SMALL_LAMBDA < strength < LARGE_LAMBDA and band.verdict(jsd.published) == "inside":
                 jsd = replace(jsd, tolerance=each.tolerance(JSD_TOLERANCE))
             tvd = each.compare("tvd", method, tolerance=TVD_TOLERANCE)
-            rows.append((_label(each), f"{strength:g}", jsd, tvd, each.compare("f1", method, tolerance=F1_TOLERANCE)))
+            rows.append(
+                (each.short_label, f"{strength:g}", jsd, tvd, each.compare("f1", method, tolerance=F1_TOLERANCE))
+            )
     note = (
         "TVD on the paper's scale, 0 to .5. JSD has a tolerance where the specification has a band: up to lambda 1e-4 "
         "if the published JSD is below .2, from 1e-3 on if it is above .5."
@@ -349,7 +346,7 @@ def _tradeoff_scatter(each: Result) -> Scatter:
         curves["published"] = [(jsd, tvd) for _, _, tvd, jsd in published.published_tradeoff(each.corpus)]
     seeds = [method for method in each.methods("jsd") if method.startswith("seed ")]
     curves["our other seeds"] = tradeoff_points(each, seeds)
-    title = f"Figure 5, {_label(each)}: what trained adversaries pay for attending elsewhere"
+    title = f"Figure 5, {each.short_label}: what trained adversaries pay for attending elsewhere"
     return Scatter(title, JSD_AXIS, TVD_AXIS, scatter_series(curves), frozenset({"ours", "published"}))
 
 
