@@ -493,7 +493,7 @@ def summary_record(trial: Trial, workspace: Workspace) -> dict[str, Json]:
 def _result_line(trial: Trial, workspace: Workspace) -> str:
     artefact, facts = workspace.get(trial), trial.describe()
     where = f"{facts['corpus']}, {facts['encoder']}, {facts['attention']}, seed {facts['seed']}"
-    return f"{trial.name} ({where}): {trial.interpret_table(artefact.table)}"
+    return f"{trial.name} ({where}): {trial.interpretation(artefact.summary)}"
 
 
 def _write_report(root: Path, out: Path, *, quiet: bool) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import torch
 
 from heedful.attributions.head_mix import HeadMix
@@ -31,7 +32,8 @@ from heedful.store.workspace import Workspace
 from heedful.training.checkpoint import Checkpoint, checkpoint
 from heedful.training.smat import LearnedAttributionTable, SMaT
 from heedful.training.teacher import AttentionExplanation, LearnedExplanation, NoExplanation, StudentData
-from heedful.trials.simulability import NO_EXPLANATION, Simulability
+from heedful.trials._trial import Verdict, value_of
+from heedful.trials.simulability import NO_EXPLANATION, Simulability, size_label
 from heedful.types import UserError
 
 DEFAULT_SIZE = 500
@@ -40,10 +42,10 @@ SMALL_TEST_SET = 200
 """With fewer test texts a warning says that the numbers are rough."""
 MAJORITY_THRESHOLD = 0.9
 """A teacher that predicts one class this often can be simulated without reading the text."""
-VERDICT_MEANINGS: Mapping[str, str] = {
-    "helps": "the explanations help students to predict what the model predicts",
-    "does_not_help": "the explanations do not help students beyond the model's predictions",
-    "undecided": "whether the explanations help students is undecided; train more (--seeds), or give more texts",
+VERDICT_MEANINGS: Mapping[Verdict, str] = {
+    Verdict.SUPPORTED: "the explanations help students to predict what the model predicts",
+    Verdict.NOT_SUPPORTED: "the explanations do not help students beyond the model's predictions",
+    Verdict.UNDECIDED: "whether the explanations help students is undecided; train more (--seeds), or give more texts",
 }
 """The gain of the learned explainer over no explanation, in words."""
 N_HEADS_LISTED = 5
@@ -116,7 +118,7 @@ def learned_explainer(trial: Simulability, workspace: Workspace) -> HeadMix:
 def describe_result(trial: Simulability, workspace: Workspace) -> list[str]:
     """What was tested, what was learned, what it means and what it does not mean, in sentences."""
     artefact = workspace.get(trial)
-    summary, tested = trial.flat_summary(artefact.table), artefact.notes["n"]
+    summary, tested = artefact.summary, artefact.notes["n"]
     assert isinstance(tested, int)
     students = trial.arms[0][1]
     size = students[0].data.train_size
@@ -145,11 +147,11 @@ def _heads_sentence(mix: HeadMix) -> str:
     return f"Learned: {len(used)} of {len(weights)} heads have weight (numbered from 0): {', '.join(listed)}{more}."
 
 
-def _comparison_sentence(summary: Mapping[str, float], size: int) -> str:
+def _comparison_sentence(summary: pd.DataFrame, size: int) -> str:
     """The learned explainer beside the mean of all heads, and the meaning of its gain over no explanation."""
-    learned, static = (summary[f"mean.{arm}.{size}"] for arm in (SMAT, ATTENTION))
-    number = "{:.3f}".format if summary["pearson"] else "{:.1%}".format
-    verdict = next((name for name in VERDICT_MEANINGS if summary.get(f"{name}.{SMAT}.{size}")), "undecided")
+    learned, static = (value_of(summary, "mean", arm, size_label(size)) for arm in (SMAT, ATTENTION))
+    number = "{:.3f}".format if value_of(summary, "pearson") else "{:.1%}".format
+    verdict = next(each.verdict for each in Simulability.findings(summary) if each.method == SMAT)
     no_better = " (learning gained nothing)" if learned <= static else ""
     return (
         f"Mean agreement of students with the model: {number(learned)} with the learned explainer, {number(static)} "
@@ -157,13 +159,14 @@ def _comparison_sentence(summary: Mapping[str, float], size: int) -> str:
     )
 
 
-def _warnings(summary: Mapping[str, float], tested: int) -> list[str]:
+def _warnings(summary: pd.DataFrame, tested: int) -> list[str]:
     warnings = []
     if tested < SMALL_TEST_SET:
         warnings.append(f"Only {tested} texts were tested: the numbers are rough, another split may give other ones.")
-    if not summary["pearson"] and summary["commonest"] >= MAJORITY_THRESHOLD:
+    commonest = value_of(summary, "commonest")
+    if commonest >= MAJORITY_THRESHOLD:
         warnings.append(
-            f"The model predicts the same class for {summary['commonest']:.0%} of the texts, which needs no "
+            f"The model predicts the same class for {commonest:.0%} of the texts, which needs no "
             "explanation: add texts of the other classes."
         )
     return warnings

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +24,15 @@ from heedful.training.attention_sources import FromModel
 from heedful.training.student import Student
 from heedful.training.teacher import AttentionExplanation, NoExplanation, StudentData, TeacherExplanation
 from heedful.training.trainer import Adam, EpochSelection, Training
-from heedful.trials._trial import Statistic, Trial, Verdict, combine_seeds, excess_metric, summary_frame
+from heedful.trials._trial import (
+    SUMMARY_COLUMNS,
+    Statistic,
+    Trial,
+    Verdict,
+    combine_seeds,
+    excess_metric,
+    summary_frame,
+)
 from heedful.trials.adversarial_attention import AdversarialAttention
 from heedful.trials.adversarial_training import AdversarialTradeoff, AtteFa
 from heedful.trials.agreement import Agreement
@@ -38,6 +45,7 @@ from heedful.trials.plausibility import Plausibility
 from heedful.trials.seed_variance import SeedVariance
 from heedful.trials.simulability import NO_EXPLANATION, Simulability
 from tests.tiny import Sentences, subject
+from tests.trials.summaries import values
 
 LEARNER = replace(subject(), architecture=Attentive(Average(4), Additive()))
 SHORT = Training(2, 8, Adam(lr=0.02), EpochSelection(metric="deception"))
@@ -108,13 +116,19 @@ def test_a_second_get_makes_nothing(name: str, workspace: Workspace) -> None:
 def test_summary_figures_and_reading_come_from_the_table_alone(name: str, workspace: Workspace) -> None:
     trial = catalogue.TRIALS[name]
     table = workspace.get(TRIALS[name]).table
-    summary = trial.flat_summary(table)
-    assert summary == pytest.approx(trial.flat_summary(table.sample(frac=1, random_state=1)), nan_ok=True)
-    assert all(isinstance(value, float) for value in summary.values())
-    assert any(math.isfinite(value) for value in summary.values())
+    summary = trial.summary(table)
+    assert tuple(summary.columns) == SUMMARY_COLUMNS
+    assert not summary.duplicated(["metric", "method", "subset"]).any()
+    assert values(summary) == pytest.approx(values(trial.summary(table.sample(frac=1, random_state=1))), nan_ok=True)
+    pd.testing.assert_frame_equal(workspace.get(TRIALS[name]).summary, summary)
+    assert summary["value"].notna().any()
+    assert not (summary["low"] > summary["high"]).any()
     drawn = [svg(figure) for figure in trial.figures(table) if not isinstance(figure, Heatmap)]
     assert all(text.startswith("<svg") for text in drawn)
-    assert trial.interpret_table(table).endswith(".")
+    assert trial.interpretation(summary)
+    combined = combine_seeds([summary, summary])
+    assert [each.verdict for each in trial.findings(combined)] == [each.verdict for each in trial.findings(summary)]
+    assert trial.interpretation(combined) == trial.interpretation(summary)
 
 
 @pytest.mark.parametrize("name", TRIALS)
@@ -126,11 +140,8 @@ def test_a_trial_names_its_claim_its_source_its_paper_and_its_limits(name: str) 
 
 @pytest.mark.parametrize("name", TRIALS)
 def test_equal_recipes_give_equal_numbers_at_any_batch_size(name: str, workspace: Workspace, tmp_path: Path) -> None:
-    summaries = [
-        TRIALS[name].flat_summary(place.get(TRIALS[name]).table)
-        for place in (workspace, Workspace(tmp_path, batch_size=7))
-    ]
-    assert summaries[0] == pytest.approx(summaries[1], abs=1e-3, nan_ok=True)
+    one, other = (place.get(TRIALS[name]).summary for place in (workspace, Workspace(tmp_path, batch_size=7)))
+    assert values(one) == pytest.approx(values(other), abs=1e-3, nan_ok=True)
 
 
 def test_a_verdict_over_seeds_rests_on_the_outermost_bounds() -> None:
