@@ -93,11 +93,8 @@ class Paper:
 
     def _select(self, results: Sequence[Result]) -> tuple[list[Result], str]:
         """The results that this chapter may use, and the embeddings that all of them share and labels omit."""
-        chosen = [
-            each
-            for each in results
-            if (each.paper == self.name if self.has_own_models else not PAPERS[each.paper].has_own_models)
-        ]
+        papers = [name for name, paper in PAPERS.items() if not paper.has_own_models]
+        chosen = [each for each in results if each.paper in ([self.name] if self.has_own_models else papers)]
         names = {each.embeddings for each in chosen if not PAPERS[each.paper].labels_embeddings}
         if self.labels_embeddings or len(names) != 1:
             return chosen, ""

@@ -178,13 +178,8 @@ class Result:
 
 @dataclass(frozen=True)
 class SectionExtras:
-    """What a paper adds to the section of one result.
+    """What a paper adds to the section of one result."""
 
-    Args:
-        summary_tables: tables in place of the generic summary; None keeps that.
-    """
-
-    summary_tables: tuple[TableView, ...] | None = None
     tables: tuple[TableView, ...] = ()
     figures: tuple[Figure, ...] = ()
     heatmaps: tuple[Heatmap, ...] = ()
@@ -210,7 +205,7 @@ def rows_by_uid(table: pd.DataFrame) -> dict[str, pd.Series]:
 
 def class_names(entries: Iterable[IndexEntry], subject: str | None) -> list[str]:
     """The class names of a model; empty for regression, and if the model is not stored."""
-    names = [each.load().notes.get("classes") for each in entries if each.name == subject]
+    names = [each.load(tensors=False).notes.get("classes") for each in entries if each.name == subject]
     return [str(name) for name in names[0]] if names and isinstance(names[0], list) else []
 
 

@@ -16,7 +16,7 @@ import pandas as pd
 from heedful import __version__, catalogue
 from heedful.figures import Axis, Figure, Heatmap, Lines, Series
 from heedful.papers import PAPERS, assign_papers
-from heedful.papers._chapter import Cell, Comparison, CorpusStatistics, Result, TableView
+from heedful.papers._chapter import Cell, Comparison, CorpusStatistics, Result, SectionExtras, TableView
 from heedful.report.explorer import ATTENTION, ModelTexts, delete_stale_pages, find_model_texts, write_explorer
 from heedful.report.heatmap import example_heatmaps
 from heedful.report.html import format_number, write_atomically
@@ -211,11 +211,9 @@ class _Builder:
         runs = [self.runs[entry.name] for entry in self.groups[group]]
         first, trial, paper = runs[0], catalogue.TRIALS.get(result.trial), PAPERS.get(result.paper)
         only = f", seed {first.seed} only" if len(runs) > 1 else ""
-        extras = None if paper is None else paper.section(result, self.entries)
-        tables = summary_tables(result) if extras is None or extras.summary_tables is None else extras.summary_tables
-        figures, heatmaps = first.figures, first.heatmaps
-        if extras is not None:
-            tables, figures, heatmaps = tables + extras.tables, figures + extras.figures, heatmaps + extras.heatmaps
+        extras = SectionExtras() if paper is None else paper.section(result, self.entries)
+        tables = (*summary_tables(result), *extras.tables)
+        figures, heatmaps = (*first.figures, *extras.figures), (*first.heatmaps, *extras.heatmaps)
         if result.trial == Performance.name and first.model is not None:
             tables, figures = (*tables, *_data_table(first.model)), (*figures, *_training_curves(first.model))
         names = {"corpus": result.corpus, "encoder": result.encoder, "attention": result.attention}
