@@ -110,13 +110,10 @@ def _draw(chart: Chart) -> str:
         if remarks:
             canvas.text(0.01, 0.02, "; ".join(remarks), ha="left", va="bottom", fontsize=9.5)
             bottom += _LINE
-        box = (
-            left / width,
-            bottom / height,
-            max(0.2, 1 - (left + right) / width),
-            max(0.2, 1 - (bottom + top) / height),
-        )
-        axes.set_position(box)
+        inside = max(0.2 * width, width - left - right)
+        axes.set_position((left / width, bottom / height, inside / width, max(0.2, 1 - (bottom + top) / height)))
+        if _LETTER * max(map(len, axes.get_xlabel().split("\n"))) > inside:
+            axes.xaxis.label.set(x=1.0, ha="right")
     text = io.BytesIO()
     with warnings.catch_warnings():  # the browser has the fonts for emoji and other scripts
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")

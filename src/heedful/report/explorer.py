@@ -32,6 +32,7 @@ TEXTS_PER_PAGE = 20
 LONG_TEXT = 100
 """Mean number of tokens above which a page shows half as many texts."""
 ATTENTION = "attention"
+_MODEL_FACTS, _OTHER_FACTS = ("corpus", "encoder", "attention", "seed"), ("method", "split", "limit", "quick")
 _REQUIRED = frozenset({"uid", "units", "scores"})
 _TEXT_COLUMNS = ("units", "scored", "segments", "predicted", "probability", "label")
 _ADVERSARIAL = frozenset({"uid", "units", "adversary", "epsilon_max"})
@@ -96,14 +97,9 @@ def find_model_texts(entries: Iterable[IndexEntry]) -> list[ModelTexts]:
             trials.setdefault(model, []).append(entry)
     found = []
     for (model, split), methods in attributions.items():
-        known = next(iter(methods.values())).facts.items()
-        facts = {
-            name: value
-            for name, value in known
-            if name not in ("method", "split", "limit", "quick")
-            and value != ""
-            and isinstance(value, str | int | float)
-        }
+        known = next(iter(methods.values())).facts
+        names = [name for name in _MODEL_FACTS if name in known] + sorted(known.keys() - {*_MODEL_FACTS, *_OTHER_FACTS})
+        facts = {name: value for name in names if isinstance(value := known[name], str | int | float) and value != ""}
         tested = tuple(trials.get(model, ())) if split == "test" else ()
         found.append(ModelTexts(model, split, facts, tuple(methods.values()), tested, by_name.get(model)))
     return sorted(found, key=lambda each: natural_sort_key(each.address))
