@@ -23,6 +23,8 @@ from heedful.store.workspace import Workspace
 from heedful.tasks import MulticlassClassification, Regression
 from heedful.training.checkpoint import Checkpoint
 from heedful.training.smat import SMaT
+from heedful.trials._trial import Statistic, summary_frame
+from heedful.trials.simulability import NO_EXPLANATION
 from heedful.types import Example, UserError
 from tests.networks import network
 from tests.tiny import Sentences
@@ -78,9 +80,9 @@ def test_the_command_says_what_was_tested_learned_and_not_meant(learned: Result,
     assert " of 4 heads have weight" in learned.output
     assert "Only 9 texts were tested" in learned.output
     assert "What it does not mean" in learned.output
-    means = {row["metric"]: row["value"] for row in told[0]["summary"]}
-    for arm in ("SMaT", "attention"):
-        assert f"{means[f'mean.{arm}.42']:.1%}" in learned.output
+    means = [row["value"] for row in told[0]["summary"] if row["metric"] == "mean" and row["method"] != NO_EXPLANATION]
+    assert len(means) == 2
+    assert all(f"{mean:.1%}" in learned.output for mean in means)
 
 
 def test_the_saved_explainer_explains_the_users_model_and_refuses_another(
@@ -210,18 +212,31 @@ def test_the_heads_with_the_largest_weights_are_listed() -> None:
 
 
 def test_few_texts_and_a_constant_model_are_warned_about() -> None:
-    assert learn._warnings({"pearson": 0.0, "commonest": 0.6}, 200) == []
-    few, same = learn._warnings({"pearson": 0.0, "commonest": 0.95}, 20)
+    def warnings(commonest: float, tested: int) -> list[str]:
+        return learn._warnings(summary_frame([Statistic("commonest", value=commonest)]), tested)
+
+    assert warnings(0.6, 200) == []
+    few, same = warnings(0.95, 20)
     assert "20" in few
     assert "95%" in same
-    assert learn._warnings({"pearson": 1.0, "commonest": float("nan")}, 300) == []
+    assert warnings(float("nan"), 300) == []
 
 
 def test_the_comparison_has_both_means_and_the_verdict() -> None:
-    numbers = {"pearson": 1.0, "mean.SMaT.9": 0.5, "mean.attention.9": 0.75}
-    undecided = learn._comparison_sentence(numbers, 9)
+    def sentence(learned: float, low: float, high: float) -> str:
+        rows = [
+            Statistic("pearson", value=1.0),
+            Statistic("margin", value=0.01),
+            Statistic("size", subset="9 examples", value=9),
+            Statistic("mean", "SMaT", "9 examples", learned),
+            Statistic("mean", "attention", "9 examples", 0.75),
+            Statistic("difference", "SMaT", "9 examples", 0.0, low, high, 2),
+        ]
+        return learn._comparison_sentence(summary_frame(rows), 9)
+
+    undecided = sentence(0.5, -0.1, 0.1)
     assert all(word in undecided for word in ("0.500", "0.750", "gained nothing", "undecided"))
-    better = learn._comparison_sentence({**numbers, "mean.SMaT.9": 0.8, "helps.SMaT.9": 1.0}, 9)
+    better = sentence(0.8, 0.1, 0.2)
     assert "gained nothing" not in better
     assert "explanations help" in better
-    assert "do not help" in learn._comparison_sentence({**numbers, "does_not_help.SMaT.9": 1.0}, 9)
+    assert "do not help" in sentence(0.5, -0.2, -0.1)

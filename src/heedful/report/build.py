@@ -24,7 +24,7 @@ from heedful.report.page import Chapter, Link, Page, Section, page_html
 from heedful.store.recipe import Artefact, Json
 from heedful.store.workspace import IndexEntry, Workspace
 from heedful.training.attribution_tables import COMPLETENESS_NOTE
-from heedful.trials._trial import SUMMARY_COLUMNS, Trial, combine_seeds, summary_frame
+from heedful.trials._trial import SUMMARY_COLUMNS, combine_seeds, summary_frame
 from heedful.trials.performance import Performance
 from heedful.types import SPLITS
 
@@ -231,7 +231,7 @@ class _Builder:
             source=source if paper is None else paper.sources.get(result.trial, source),
             about={**{name: value for name, value in names.items() if value}, **_settings(runs)},
             findings=() if trial is None else trial.findings(result.summary),
-            interpretation="" if trial is None else _interpret(trial, result.summary),
+            interpretation="" if trial is None else trial.interpretation(result.summary),
             limits="" if trial is None else trial.limits,
             tables=tables,
             figures=tuple(replace(figure, title=figure.title + only) for figure in figures),  # type: ignore[type-var]
@@ -255,13 +255,6 @@ class _Builder:
 
 def _model_key(entry: IndexEntry) -> tuple[str, ...]:
     return tuple(str(entry.facts.get(name) or "") for name in ("corpus", "encoder", "attention", "trial"))
-
-
-def _interpret(trial: type[Trial], summary: pd.DataFrame) -> str:
-    """Transitional: the interpretation of a tidy or a flat summary."""
-    if trial.tidy:
-        return trial.interpretation(summary)
-    return trial.flat_interpretation(dict(zip(summary["metric"], summary["value"], strict=True)))
 
 
 def _sort_key(entry: IndexEntry) -> tuple[object, ...]:

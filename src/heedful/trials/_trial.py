@@ -198,7 +198,7 @@ class Finding:
         verdict: whether the trial's claim is supported.
         method: the method, pair or arm that it is about; empty for the whole trial.
         evidence: the rows of the summary that decided.
-        reason: why the verdict is undecided, in a few words; empty otherwise.
+        reason: why, in a few words, where the verdict and the evidence do not tell.
     """
 
     verdict: Verdict
@@ -221,8 +221,6 @@ class Trial(Recipe):
     claim: ClassVar[str]
     source: ClassVar[str]
     limits: ClassVar[str]
-    tidy: ClassVar[bool] = False
-    """Transitional: True where `summary`, `findings` and `interpretation` work on tidy frames."""
 
     def describe(self) -> Mapping[str, Json]:
         """The facts of the subject, and the names of the trial and its paper."""
@@ -234,26 +232,14 @@ class Trial(Recipe):
         return self.summary(artefact.table)
 
     @classmethod
+    @abstractmethod
     def summary(cls, table: pd.DataFrame) -> pd.DataFrame:
         """What the paper reports, as tidy rows with the columns of `SUMMARY_COLUMNS`."""
-        return summary_frame(Statistic(name, value=value) for name, value in cls.flat_summary(table).items())
 
     @classmethod
     def findings(cls, summary: pd.DataFrame) -> tuple[Finding, ...]:
-        """The verdicts on the claim, from the summary alone."""
+        """The verdicts on the claim, from the summary of one seed or of several combined; none if it only describes."""
         return ()
-
-    @classmethod
-    def flat_summary(cls, table: pd.DataFrame) -> dict[str, float]:
-        """Transitional: the summary as flat names and numbers."""
-        from heedful.trials import _flat
-
-        tidy = cls.summary(table)
-        verdicts = {
-            (each.method, each.evidence[0].subset): each.verdict for each in cls.findings(tidy) if each.evidence
-        }
-        flat = _flat.flatten(cls.name, _flat.statistics_of(tidy), verdicts)
-        return _flat.add_missing_flags(cls.name, flat)
 
     @staticmethod
     @abstractmethod
@@ -261,16 +247,6 @@ class Trial(Recipe):
         """The figures of the paper."""
 
     @classmethod
+    @abstractmethod
     def interpretation(cls, summary: pd.DataFrame) -> str:
-        """The findings in one or two plain sentences, from the summary of one seed or of several combined."""
-        raise NotImplementedError
-
-    @classmethod
-    def interpret_table(cls, table: pd.DataFrame) -> str:
-        """Transitional: the interpretation of a table, whichever form the summary has."""
-        return cls.interpretation(cls.summary(table)) if cls.tidy else cls.flat_interpretation(cls.flat_summary(table))
-
-    @staticmethod
-    def flat_interpretation(summary: Mapping[str, float]) -> str:
-        """Transitional: the interpretation of a flat summary."""
-        raise NotImplementedError
+        """The findings in a few plain sentences."""

@@ -89,7 +89,6 @@ class AdversarialAttention(Trial):
         "That other weights lead to the same prediction does not make the model's own weights wrong: it makes them one "
         "explanation of several. A trained attention module may be unable to give the weights found here."
     )
-    tidy: ClassVar[bool] = True
 
     subject: ModelRecipe
     epsilon: float = 0.05

@@ -108,7 +108,6 @@ class AdversarialTradeoff(Trial):
         "That another model reaches the same predictions with another attention does not make the base's attention "
         "false for the base. The failure of one training does not prove that no such model exists."
     )
-    tidy: ClassVar[bool] = True
 
     subject: TrainedModel
     lambdas: tuple[float, ...] = LAMBDAS
@@ -261,7 +260,6 @@ class AtteFa(Trial):
         "with another attention. A high value may only mean that the adversary gave up predicting: compare it with the "
         "value of a constant prediction."
     )
-    tidy: ClassVar[bool] = True
 
     subject: TrainedModel
     adversary_seeds: tuple[int, ...] = PAPER_SEEDS

@@ -111,7 +111,6 @@ class Agreement(Trial):
         "chance, and in long texts nearly every correlation is significant. Where a model encodes each word by itself, "
         "the gradient contains the attention weight as a factor, so that part of the agreement is built in."
     )
-    tidy: ClassVar[bool] = True
 
     subject: ModelRecipe
     methods: tuple[Method, ...]

@@ -102,7 +102,6 @@ class Faithfulness(Trial):
         "random words are removed too. Methods that themselves remove words have an advantage. Better than random is "
         "the least one can require; with many methods and measures, one interval in twenty misses by chance."
     )
-    tidy: ClassVar[bool] = True
 
     subject: ModelRecipe
     methods: tuple[Method, ...]

@@ -94,7 +94,6 @@ class GroundTruth(Trial):
         "A method that finds planted words may still fail on real texts, where many words decide together. A method "
         "that fails here, where the answer is known, should not be trusted there."
     )
-    tidy: ClassVar[bool] = True
 
     subject: ModelRecipe
     methods: tuple[Method, ...]

@@ -72,7 +72,6 @@ class UniformBaseline(Trial):
         "That a model does as well without attention does not make its attention a bad explanation: it shows that this "
         "task is unsuited for judging attention. That attention helps does not show that it explains."
     )
-    tidy: ClassVar[bool] = True
 
     subject: TrainedModel
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
@@ -170,7 +169,6 @@ class GuidedModel(Trial):
         "Weights that help another model are useful, but need not be the reasons of the model they come from. They may "
         "also help because they reveal the prediction of that model."
     )
-    tidy: ClassVar[bool] = True
 
     subject: TrainedModel
     guides: tuple[tuple[str, AttentionSource], ...]

@@ -28,7 +28,6 @@ class Performance(Trial):
     claim: ClassVar[str] = "Explaining a model that does not work is pointless, so its test scores come first."
     source: ClassVar[str] = "Jain & Wallace 2019, table 1"
     limits: ClassVar[str] = "A good score says nothing about whether attention explains the model."
-    tidy: ClassVar[bool] = True
 
     subject: ModelRecipe
 

@@ -67,7 +67,6 @@ class Permutation(Trial):
         "information, and the model was never trained with permuted weights. A large change does not prove that "
         "attention shows the reasons."
     )
-    tidy: ClassVar[bool] = True
 
     subject: ModelRecipe
     permutations: int = 100

@@ -92,7 +92,6 @@ class Plausibility(Trial):
         "explanation that shows these has a low score here, one that flatters our expectations a high one. Oracles "
         "were chosen with the marks of the same texts, which are not available in practice."
     )
-    tidy: ClassVar[bool] = True
 
     subject: ModelRecipe
     methods: tuple[Method, ...]

@@ -63,7 +63,6 @@ class SeedVariance(Trial):
         "Stable attention is not necessarily a faithful explanation: every training may have the same bias. Unstable "
         "attention may still explain each of the models."
     )
-    tidy: ClassVar[bool] = True
 
     subject: TrainedModel
     seeds: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 7, 8)

@@ -70,7 +70,6 @@ class Simulability(Trial):
         "any such text. One that does not help may be true, if this kind of student cannot use it. The students are "
         "networks, not people."
     )
-    tidy: ClassVar[bool] = True
 
     subject: ModelRecipe
     arms: tuple[tuple[str, tuple[StudentRecipe, ...]], ...]
