@@ -1,9 +1,9 @@
-"""The attention farthest from a given one that leaves the output nearly as it was, by vertices instead of search.
+"""Exact adversarial attention: the attention farthest from a given one that nearly keeps the output.
 
-With one score per unit the attentions that keep the output are simplex ∩ slab, and Jensen-Shannon divergence is
-convex: its maximum is at a vertex, one unit inside the slab or two units mixed to touch one of its sides. All of them
-are tried, so the answer is certified. With several classes a walk to a vertex of equal output can only raise the
-divergence. Everything is batched; tensors in, tensors out.
+With one score per unit, the attentions that keep the output are simplex ∩ slab. Jensen-Shannon divergence is convex, so
+its maximum is at a vertex: one unit inside the slab, or a mixture of two units on one of its sides. All vertices are
+tried, so the solution is certified. With several classes, a walk to a vertex of equal output never lowers the
+divergence.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor
 from heedful.measures.divergence import jensen_shannon
 
 _CHUNK = 1 << 17
-"""Pairs weighed at once: few enough for the processor's cache."""
+"""Pairs in memory at once: few enough for the processor's cache."""
 
 _TINY = torch.finfo(torch.float64).tiny
 
@@ -27,7 +27,7 @@ class Slab:
     """All attentions whose weighted mean of the scores lies between two bounds.
 
     Args:
-        attention: the one that the others are compared with `[batch unit]`, zero off its support.
+        attention: what divergence is measured from `[batch unit]`, zero off its support.
         scores: what each unit adds to the logit `[batch unit]`, NaN off the support.
         low: lower bound `[batch]`, -inf where that side is open.
         high: upper bound `[batch]`, +inf where that side is open.
@@ -39,17 +39,17 @@ class Slab:
     high: Tensor
 
     def rows(self, index: slice) -> Slab:
-        """Some of the instances."""
+        """Some of the texts."""
         return Slab(self.attention[index], self.scores[index], self.low[index], self.high[index])
 
     @property
     def inside_mask(self) -> Tensor:
-        """The units that keep the output all by themselves `[batch unit]`."""
+        """The units that keep the output with all the weight `[batch unit]`."""
         return (self.scores >= self.low[:, None]) & (self.scores <= self.high[:, None])
 
     @property
     def num_feasible_pairs(self) -> Tensor:
-        """How many pairs of units have a mix that keeps the output `[batch]`: all but those on one side of the slab."""
+        """Number of pairs of units with a mixture that keeps the output `[batch]`: not both on one side of the slab."""
         sides = (self.scores < self.low[:, None], self.scores > self.high[:, None])
         below, above = (_num_pairs(side.sum(-1)) for side in sides)
         return _num_pairs((~self.scores.isnan()).sum(-1)) - below - above
@@ -58,8 +58,8 @@ class Slab:
     def max_weights(self) -> Tensor:
         """The largest weight that any attention of the slab gives to each unit `[batch unit]`, zero off the support.
 
-        A unit beyond a bound gets most when the rest lies on the unit at the other end; no unit has reach 0, because
-        the mean of all scores is inside.
+        A unit beyond a bound gets most when the rest is on the unit at the other end; no maximum is 0, because the mean
+        of all scores is inside.
         """
         known = ~self.scores.isnan()
         least = self.scores.masked_fill(~known, math.inf).amin(-1, keepdim=True)
@@ -73,8 +73,8 @@ class Slab:
 def build_slab(scores: Tensor, attention: Tensor, support: Tensor, epsilon: float) -> Slab:
     """The attentions that change `p = sigmoid(Σ a·scores)` by at most `epsilon`; a bias belongs to every score.
 
-    The bounds are the logits of `p ± epsilon`; a side that no probability can reach is open. Both `p` and `1 - p` come
-    from the logit, so that a saturated output keeps its digits.
+    The bounds are the logits of `p ± epsilon`; a side beyond [0, 1] is open. Both `p` and `1 - p` are computed from the
+    logit, so that a saturated output keeps its precision.
 
     >>> even = build_slab(torch.zeros(1, 2), torch.tensor([[0.5, 0.5]]), torch.ones(1, 2, dtype=torch.bool), 0.25)
     >>> even.low, even.high
@@ -91,8 +91,7 @@ def build_slab(scores: Tensor, attention: Tensor, support: Tensor, epsilon: floa
 def find_exact_adversary(slab: Slab) -> Tensor:
     """The attention of the slab with the largest Jensen-Shannon divergence `[batch unit]`, on at most two units.
 
-    Of equals the first unit, then the first pair, is taken. Where rounding leaves no vertex (bounds closer than the
-    scores' last digits) attention itself is given back.
+    Ties go to the first unit, then to the first pair. Where rounding leaves no vertex, the result is attention itself.
     """
     batch, units = slab.scores.shape
     size = max(1, _CHUNK // max(1, units * (units - 1)))
@@ -118,7 +117,7 @@ def _find_exact_adversary_chunk(slab: Slab) -> Tensor:
 
 @dataclass(frozen=True)
 class _PairVertices:
-    """Pairs of units that touch a bound of the slab when `second` gets the weight `share`: a flat list by row."""
+    """Pairs of units on a bound of the slab when `second` has the weight `share`, as a flat list by row."""
 
     row: Tensor
     first: Tensor
@@ -126,7 +125,7 @@ class _PairVertices:
     share: Tensor
 
     def replace_rows(self, found: Tensor, chosen: Tensor) -> Tensor:
-        """`found` with its rows replaced by the chosen mixes."""
+        """`found` with its rows replaced by the chosen mixtures."""
         share = self.share[chosen][:, None]
         mixed = found.new_zeros(len(chosen), found.shape[-1])
         mixed = mixed.scatter(1, self.first[chosen][:, None], 1 - share).scatter(1, self.second[chosen][:, None], share)
@@ -134,10 +133,7 @@ class _PairVertices:
 
 
 def _pair_vertices(slab: Slab, first: Tensor, second: Tensor) -> _PairVertices:
-    """Those of the given pairs: share = (bound - s_i) / (s_j - s_i).
-
-    Equal scores and absent units give no number, an open side none between 0 and 1.
-    """
+    """The vertices of the given pairs: share = (bound - s_i) / (s_j - s_i), NaN or outside [0, 1] where none exists."""
     start, end = slab.scores[:, None, first], slab.scores[:, None, second]
     bounds = torch.stack([slab.low, slab.high], 1)[:, :, None]
     share = (bounds - start) / (end - start)
@@ -146,7 +142,7 @@ def _pair_vertices(slab: Slab, first: Tensor, second: Tensor) -> _PairVertices:
 
 
 def _argmax_per_row(value: Tensor, row: Tensor, best: Tensor) -> Tensor:
-    """Where each row's largest value stands in the list, the first of equals; none for a row that `best` surpasses."""
+    """The index of each row's first largest value; none for a row where `best` is larger."""
     most = best.scatter_reduce(0, row, value, "amax")
     leading = ((value >= most[row]) & (value > best[row])).nonzero().squeeze(1)
     _, counts = torch.unique_consecutive(row[leading], return_counts=True)
@@ -171,15 +167,15 @@ def _num_pairs(count: Tensor) -> Tensor:
 
 
 def walk_to_vertex(weights: Tensor, scores: Tensor, attention: Tensor) -> Tensor:
-    """From each point to a vertex of the attentions with equal output, `[row unit]`, never nearer to attention.
+    """From each point to a vertex of the attentions with equal output, `[row unit]`, at no smaller divergence.
 
-    Equal output means equal differences of the classes' logits: with the sum of the weights as many conditions as there
-    are classes. Any unit more leaves a direction to go in, both ways until a weight is zero; the divergence is convex,
-    so one of the two ends is at least as far as the start. No more units than classes are left in the end.
+    Equal output means equal differences of the class logits: with the sum of the weights, one condition per class.
+    Any further unit leaves a direction to move in, both ways until a weight is zero; the divergence is convex, so one
+    of the two ends is at least as far as the start. At most as many units as classes remain.
 
     Args:
-        weights: where to start, `[row unit]`.
-        scores: what each unit adds to each class's logit `[row unit class]`.
+        weights: starting points `[row unit]`.
+        scores: contribution of each unit to each class logit `[row unit class]`.
         attention: what divergence is measured from `[row unit]`.
     """
     classes, units = scores.shape[-1], scores.shape[-2]
@@ -195,7 +191,7 @@ def walk_to_vertex(weights: Tensor, scores: Tensor, attention: Tensor) -> Tensor
 
 
 def _eliminate_unit(weights: Tensor, conditions: Tensor, attention: Tensor) -> Tensor:
-    """The farther of the two points where the first weight becomes zero; the units that attention likes go first."""
+    """The farther of the two points where a weight becomes zero; units with most attention are eliminated first."""
     picked = torch.where(weights > 0, attention, -1.0).topk(conditions.shape[-1] + 1, dim=-1).indices
     chosen = conditions.gather(1, picked[..., None].expand(-1, -1, conditions.shape[-1]))
     # The last column of a complete Q is orthogonal to all the conditions, whatever their rank.

@@ -1,9 +1,8 @@
-"""The search of Jain & Wallace (algorithm 3) for attention far from the model's that leaves the output as it was.
+"""The search of Jain & Wallace 2019 (algorithm 3) for attention far from the model's that keeps the output.
 
-A few adversaries per instance start at random and descend together by Adam (AMSGrad); they are pushed away from
-attention and from each other, and pulled back when the output changes by more than the hinge allows. Where the search
-ends depends on its start: what it finds is a lower bound. The gradient is written out, which is several times
-faster than recording it.
+A few adversaries per text start at random and are optimised together by Adam (AMSGrad): they are pushed away from
+attention and from each other, and penalised when the output changes by more than the hinge. The result depends on the
+start, so it is a lower bound. The gradient is written out, which is several times faster than autograd.
 """
 
 from __future__ import annotations
@@ -19,19 +18,19 @@ from heedful.measures.divergence import jensen_shannon
 from heedful.seeding import sample_uniform
 
 _MASKED_LOGIT = -1e4
-"""Logit of a unit off the support: weight exactly 0, yet no infinity that would spoil a product."""
+"""Logit of a unit off the support: weight exactly 0, without infinities in products."""
 
 _BISECTION_STEPS = 40
 
 
 @dataclass(frozen=True)
 class AdversarySearchSettings:
-    """How the search goes; the defaults are those of the released code.
+    """Hyper-parameters of the search; the defaults are those of the released code.
 
     Args:
-        hinge: change of the output that costs nothing while searching (.01; results are judged by another threshold).
-        penalty: cost of a change beyond the hinge, for each adversary.
-        spread: standard deviation of the logits at the start.
+        hinge: change of the output without penalty during the search (.01; results are judged by epsilon).
+        penalty: weight of a change beyond the hinge, for each adversary.
+        init_std: standard deviation of the initial logits.
     """
 
     num_adversaries: int = 5
@@ -43,21 +42,21 @@ class AdversarySearchSettings:
 
 
 class OutputChange(Protocol):
-    """How much the output changes under other attention, and in which direction it changes most."""
+    """The change of the output under other attention, and its gradient."""
 
     def __call__(self, attention: Tensor, /) -> tuple[Tensor, Tensor]:
-        """Changes `[batch count]` of attentions `[batch count query unit]`, and their derivatives of the same shape."""
+        """Changes `[batch count]` of attentions `[batch count query unit]`, and gradients of that shape."""
         ...
 
 
 @dataclass(frozen=True)
 class LinearOutputChange:
-    """`scale · Σ_c |softmax(a·scores + offset) - before|`: everything on projected scores.
+    """`scale · Σ_c |softmax(a·scores + offset) - original|` on projected scores.
 
     Args:
-        scores: what each unit adds to each class's logit `[batch unit class]`.
-        offset: bias `[batch class]`, -inf where a class is not admitted.
-        before: probabilities under the model's own attention `[batch class]`.
+        scores: contribution of each unit to each class logit `[batch unit class]`.
+        offset: bias `[batch class]`, -inf for excluded classes.
+        original_probabilities: under the model's own attention `[batch class]`.
         scale: 1 for the paper's L1 norm over classes, ½ for its one probability of two classes.
     """
 
@@ -76,7 +75,7 @@ class LinearOutputChange:
 
 @dataclass(frozen=True)
 class AutogradOutputChange:
-    """The same for any decoder, with the derivative recorded by autograd.
+    """The same for any decoder, with the gradient from autograd.
 
     Args:
         outputs: probabilities `[batch count class]` of attentions `[batch count query unit]`.
@@ -95,9 +94,9 @@ class AutogradOutputChange:
 
 
 def initial_logits(support: Tensor, seeds: Tensor, settings: AdversarySearchSettings) -> Tensor:
-    """Random logits to start from, `[batch adversary query unit]`, a function of each row's own seed only.
+    """Random initial logits `[batch adversary query unit]`, each row from its own seed.
 
-    The paper's log(1/length) is left out: softmax forgets what is common to all units.
+    The paper's log(1/length) is omitted: softmax ignores constants.
     """
     batch, queries, units = support.shape
     uniform = sample_uniform(seeds, settings.num_adversaries * queries, units) + 2.0**-54
@@ -109,10 +108,10 @@ def initial_logits(support: Tensor, seeds: Tensor, settings: AdversarySearchSett
 def search_adversaries(
     attention: Tensor, change: OutputChange, logits: Tensor, settings: AdversarySearchSettings
 ) -> Tensor:
-    """Adversaries `[batch adversary query unit]` after the descent from these logits.
+    """Adversaries `[batch adversary query unit]` after optimisation from these logits.
 
-    Minimised, for every instance by itself, is `Σ_i (-D(a_i, a) + penalty · relu(change_i - hinge)) - mean_ij D(a_i,
-    a_j)`, the mean over the full square with its zeros on the diagonal; of several queries D is the mean.
+    For every text, `Σ_i (-D(a_i, a) + penalty · relu(change_i - hinge)) - mean_ij D(a_i, a_j)` is minimised, where D is
+    the mean over queries and the last mean includes the zeros i = j.
 
     Args:
         attention: the model's own `[batch query unit]`.
@@ -129,11 +128,11 @@ def search_adversaries(
 
 @dataclass(frozen=True)
 class _RepulsionPairs:
-    """Who is pushed away from whom: pairs among adversaries and attention, which counts as the last of them.
+    """Pairs that repel each other, among the adversaries and attention, which has the last index.
 
     Args:
-        pulls: weight of each pair's `ln(p + q)` in each adversary's gradient `[adversary pair]`.
-        push: weight of an adversary's own logarithm.
+        pair_weights: weight of each pair's `ln(p + q)` in each adversary's gradient `[adversary pair]`.
+        self_weight: weight of an adversary's own logarithm.
     """
 
     first: Tensor
@@ -143,7 +142,7 @@ class _RepulsionPairs:
 
     @staticmethod
     def build(adversaries: int, attention: Tensor) -> _RepulsionPairs:
-        """dD(p, q)/dp = ½ (ln p - ln (p + q)) + constant; softmax forgets the constant."""
+        """dD(p, q)/dp = ½ (ln p - ln (p + q)) + constant; softmax ignores the constant."""
         count, queries = adversaries, attention.shape[1]
         first, second = torch.triu_indices(count + 1, count + 1, 1, device=attention.device)
         weight = torch.where(second == count, 0.5, 1 / count**2).to(attention.dtype) / queries
@@ -171,13 +170,13 @@ def _gradient(
 def stretch_to_boundary(
     candidates: Tensor, attention: Tensor, output_change: Callable[[Tensor], Tensor], epsilon: float
 ) -> Tensor:
-    """Each candidate `[batch count query unit]` pulled along its ray from attention, as far as the output allows.
+    """Each candidate `[batch count query unit]` moved along its ray from attention, as far as the output allows.
 
-    The divergence grows along the ray. Bisection from attention outwards stays where the output moves by at most
-    epsilon, and may stop short where that set has gaps.
+    The divergence grows along the ray. Bisection stays where the output changes by at most epsilon, and may stop early
+    where that set has gaps.
 
     Args:
-        moved: change of the output `[batch count]` under attentions of the candidates' shape.
+        output_change: change of the output `[batch count]` under attentions of the candidates' shape.
     """
     start = attention.unsqueeze(1)
     ray = candidates - start
@@ -205,7 +204,7 @@ def candidate_divergences(candidates: Tensor, attention: Tensor) -> Tensor:
 def select_best_candidate(candidates: Tensor, attention: Tensor, change: Tensor, epsilon: float) -> Tensor:
     """The farthest candidate `[batch query unit]` whose change `[batch count]` is at most epsilon; the first of equals.
 
-    Attention itself is always a candidate, so that something remains.
+    Attention itself is always a candidate.
     """
     candidates = torch.cat([attention.unsqueeze(1), candidates], 1)
     change = torch.cat([torch.zeros_like(change[:, :1]), change], 1)
