@@ -156,7 +156,7 @@ def test_a_failed_recipe_is_listed_at_the_end_and_the_others_are_done(tmp_path: 
         (["run", "jain-wallace", "--only", "sst2"], "no corpus 'sst2'; choose from sst"),
         (["run", "jain-wallace", "--only", "sst", "--encoder", "rnn"], "no encoder 'rnn'"),
         (["run", "jain-wallace", "--only", "sst"], "sst: no file train.jsonl.gz in the folder"),
-        (["run", "jain-wallace", "--only", "sst", "--vectors", "nowhere"], "sst: no file train.jsonl.gz"),
+        (["run", "jain-wallace", "--only", "sst", "--embeddings", "nowhere"], "sst: no file train.jsonl.gz"),
         (["run", "mine.py", "--limit", "3", "--quick"], "--limit, --quick: not for a Python file"),
         (["run", "mine.py", "--encoder", "gru"], "--encoder: not for a Python file"),
         (["run", "attefa", "--text-column", "review"], "--data"),

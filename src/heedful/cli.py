@@ -48,7 +48,7 @@ WorkersOption = Annotated[int | None, typer.Option("--workers", min=1, help="Pro
 TextColumnOption = Annotated[str, typer.Option("--text-column", help="Column of the texts.")]
 LabelColumnOption = Annotated[str, typer.Option("--label-column", help="Column of the classes.")]
 SecondColumnOption = Annotated[str | None, typer.Option("--second-column", help="Column of a second text, for pairs.")]
-EMBEDDINGS_HELP = "Word vectors: auto, random, packaged, a name in the data folder, or a file."
+EMBEDDINGS_HELP = "Word embeddings: auto, random, packaged, a name in the data folder, or a file."
 START_HELP = "Adversaries start fresh, as in the papers, or from the base, which takes fewer epochs."
 BASES_HELP = "Base models, for the noise floor."
 some_papers = functools.partial(typer.Option, rich_help_panel="Options of some papers (lists: repeat the option)")
@@ -60,7 +60,7 @@ OPTION_FLAGS = {
     "user_data": "--data",
     "encoders": "--encoder",
     "attentions": "--attention",
-    "embeddings": "--vectors",
+    "embeddings": "--embeddings",
     "lambdas": "--lambda",
     "select": "--select",
     "start": "--start",
@@ -212,7 +212,7 @@ def run(
     quick: QuickOption = False,
     encoder: Annotated[list[str] | None, some_papers("--encoder", help="This encoder only.")] = None,
     attention: Annotated[list[str] | None, some_papers("--attention", help="This attention only.")] = None,
-    embeddings: Annotated[str | None, some_papers("--vectors", help=EMBEDDINGS_HELP)] = None,
+    embeddings: Annotated[str | None, some_papers("--embeddings", help=EMBEDDINGS_HELP)] = None,
     lambdas: Annotated[list[float] | None, some_papers("--lambda", help="A lambda of trained adversaries.")] = None,
     select: Annotated[str | None, some_papers("--select", help="Epoch by: dev, paper (test split) or code.")] = None,
     start: Annotated[str | None, some_papers("--start", help=START_HELP)] = None,
@@ -276,7 +276,7 @@ def attefa(
     encoder: Annotated[str, typer.Option("--encoder", help="bilstm, gru, convolution or perceptron.")] = "bilstm",
     seeds: Annotated[int, typer.Option("--seeds", min=1, max=MAX_ATTEFA_SEEDS, help="How many adversaries.")] = 3,
     bases: Annotated[int, typer.Option("--bases", min=1, max=MAX_ATTEFA_SEEDS, help=BASES_HELP)] = 2,
-    embeddings: Annotated[str, typer.Option("--vectors", help=EMBEDDINGS_HELP)] = "auto",
+    embeddings: Annotated[str, typer.Option("--embeddings", help=EMBEDDINGS_HELP)] = "auto",
     start: Annotated[str, typer.Option("--start", help=START_HELP)] = "fresh",
     quick: QuickOption = False,
     where: WhereOption = "pool",

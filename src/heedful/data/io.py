@@ -22,8 +22,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Literal
 
-from heedful.store.recipe import FileState, file_state, hash_files
-from heedful.types import Corpus, Split, Splits, UserError
+from heedful.types import Corpus, FileState, Split, Splits, UserError, file_state, hash_files
 
 MAX_FIELD_SIZE = 1 << 30
 

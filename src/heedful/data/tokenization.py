@@ -30,8 +30,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from heedful.store.recipe import hash_files
-from heedful.types import Batch, DiskResource, Example, Selection, Tokenization, Tokenizer, UserError, check_choice
+from heedful.types import (
+    Batch,
+    DiskResource,
+    Example,
+    Selection,
+    Tokenization,
+    Tokenizer,
+    UserError,
+    check_choice,
+    hash_files,
+)
 
 if TYPE_CHECKING:  # takes seconds to import, which models of words need not wait for
     from transformers import BatchEncoding, PreTrainedTokenizerBase

@@ -42,7 +42,6 @@ from heedful.models._attention_hooks import (
     run_layers,
     set_attention_implementation,
 )
-from heedful.store.recipe import hash_files
 from heedful.tasks import MulticlassClassification, Regression
 from heedful.types import (
     Architecture,
@@ -56,6 +55,7 @@ from heedful.types import (
     Trace,
     UserError,
     ValueTrace,
+    hash_files,
     query_weights,
     requires_unfused_attention,
 )

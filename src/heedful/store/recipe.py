@@ -13,7 +13,7 @@ import math
 import sys
 import sysconfig
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum
 from functools import lru_cache
@@ -204,31 +204,6 @@ def json_digest(value: Json) -> str:
 def dump_compact_json(value: Json) -> str:
     """The unique JSON text of a value: sorted keys, no spaces, ASCII; ValueError for infinities and NaN."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
-
-
-FileState = tuple[str, int, int]
-
-
-def file_state(path: Path) -> FileState:
-    """Path, modification time and size: a file with the same state has not changed."""
-    status = path.stat()
-    return str(path), status.st_mtime_ns, status.st_size
-
-
-def file_sha256(path: Path) -> str:
-    """SHA-256 of a file, computed once per process unless the file changes."""
-    return _file_sha256(file_state(path))
-
-
-@lru_cache(maxsize=1024)
-def _file_sha256(state: FileState) -> str:
-    with open(state[0], "rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def hash_files(paths: Iterable[Path]) -> str:
-    """SHA-256 of the names and contents of files, in this order."""
-    return hashlib.sha256("".join(f"{path.name}:{file_sha256(path)}" for path in paths).encode()).hexdigest()
 
 
 def derive_seed(*parts: int | str) -> int:
