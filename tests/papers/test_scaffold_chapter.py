@@ -182,7 +182,7 @@ def test_a_single_seed_has_neither_quartiles_nor_an_interval() -> None:
 def test_correlations_have_three_digits_and_other_tasks_no_published_column() -> None:
     one = simulability(student_rows(RIGHT, 4200, "pearson"), "mlqe")
     assert table(PAPER, "Table 5", one).rows[4][1:] == ("0.950 [0.925, 0.975]", "0.863 [0.841, 0.872]")
-    other = table(PAPER, "students by explanation", replace(one, corpus="mine"))
+    other = table(PAPER, "Students by explanation", replace(one, corpus="mine"))
     assert other.columns == ("explanation", "4200 examples")
 
 

@@ -216,9 +216,10 @@ def _size_table(each: Result) -> TableView:
         rows.append((_arm_label(each, arm), *(_spread_cell(each, arm, subset) for subset in sizes), *theirs))
     seeds = each.value("seeds") or 0
     over = f"median [quartiles] over {seeds:.0f} seeds" if seeds > 1 else "one seed"
-    caption = f"{'' if number is None else f'Table {number}: '}students by explanation, {each.model_label}"
+    title = "Students by explanation" if number is None else f"Table {number}: students by explanation"
     header = ("explanation", *sizes, *(f"published, {column} examples" for column in columns))
-    return TableView(caption, header, tuple(rows), f"{_metric_label(each)}, {over}. {_comparison_note(each, number)}")
+    note = f"{_metric_label(each)}, {over}. {_comparison_note(each, number)}"
+    return TableView(f"{title}, {each.model_label}", header, tuple(rows), note)
 
 
 def _metric_label(each: Result) -> str:
