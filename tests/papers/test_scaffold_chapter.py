@@ -66,7 +66,7 @@ def student_rows(right: Mapping[str, Sequence[int]], size: int = 500, measure: s
     for place, (arm, several) in enumerate(right.items()):
         for seed, count in enumerate(several):
             predictions = [value if at < count else 1 - value for at, value in enumerate(teacher)]
-            about = {"arm": arm, "place": place, "size": size, "seed": seed, "null": arm == "random", "margin": 0.01}
+            about = {"arm": arm, "place": place, "size": size, "seed": seed, "control": arm == "random", "margin": 0.01}
             scores = {"measure": measure, "teacher": teacher, "student": predictions, "simulability": count / 20}
             found.append({**about, **scores})
     return pd.DataFrame(found)
@@ -219,7 +219,7 @@ def rationale_rows(parts: Sequence[str] = ("",), texts: int = 12) -> pd.DataFram
             "status": "judged",
             "method": name,
             "place": names.index(name),
-            "kind": "null" if name == "random" else "oracle" if "oracle" in name else "method",
+            "kind": "control" if name == "random" else "oracle" if "oracle" in name else "method",
             "which": "",
             **dict.fromkeys(("average_precision", "f1", "iou", "recall"), area),
             "auc": area + 0.01 * (text - 5.5) / 5.5,

@@ -1,4 +1,4 @@
-"""Agreement of attributions: known answers, SciPy on the same rows, nulls, questions, and what is told of it."""
+"""Agreement of attributions: known answers, SciPy on the same rows, controls, questions, words and special tokens."""
 
 from __future__ import annotations
 
@@ -191,12 +191,12 @@ def test_significant_shares_are_those_of_scipy_on_the_same_rows(table: pd.DataFr
     assert mean.n == len(of_class)
 
 
-@pytest.mark.parametrize("null", ["random", "permuted-attention"])
-def test_nulls_agree_with_attention_at_zero_within_the_error_of_the_mean(null: str, table: pd.DataFrame) -> None:
+@pytest.mark.parametrize("control", ["random", "permuted-attention"])
+def test_controls_agree_with_attention_at_zero_within_the_error_of_the_mean(control: str, table: pd.DataFrame) -> None:
     summary = Agreement.summary(table)
-    error = value_of(summary, "std", f"attention~{null}") / math.sqrt(60)
+    error = value_of(summary, "std", f"attention~{control}") / math.sqrt(60)
     assert 0 < error < 0.1
-    assert abs(value_of(summary, "mean", f"attention~{null}")) < 3 * error
+    assert abs(value_of(summary, "mean", f"attention~{control}")) < 3 * error
 
 
 def test_signs_count_only_where_absolute_is_off(workspace: Workspace, table: pd.DataFrame) -> None:
@@ -427,7 +427,7 @@ def test_names_tell_the_class_and_what_is_not_usual() -> None:
 
 
 def known() -> pd.DataFrame:
-    """Two instances, attention, gradient, loo and a null, with values set by hand."""
+    """Two instances, attention, gradient, loo and a control, with values set by hand."""
     values = {
         ("attention", "gradient", False): (0.2, 0.4),
         ("attention", "loo", False): (0.1, -0.1),
@@ -437,11 +437,11 @@ def known() -> pd.DataFrame:
         ("loo", "random", True): (0.1, 0.0),
     }
     rows = [
-        (uid, index, place, first, second, null, value[index], 0.05 if value[index] > 0 else 0.06)
-        for place, ((first, second, null), value) in enumerate(values.items())
+        (uid, index, place, first, second, control, value[index], 0.05 if value[index] > 0 else 0.06)
+        for place, ((first, second, control), value) in enumerate(values.items())
         for index, uid in enumerate("xy")
     ]
-    table = pd.DataFrame(rows, columns=["uid", "predicted", "place", "first", "second", "null", "value", "p_value"])
+    table = pd.DataFrame(rows, columns=["uid", "predicted", "place", "first", "second", "control", "value", "p_value"])
     table["defined"] = table["value"].notna()
     table["p_value"] = table["p_value"].where(table["defined"])
     return table.assign(length=9, tied=0.5, measure="kendall", level="unit", special_tokens=False)
@@ -488,18 +488,18 @@ def test_four_predicted_classes_are_not_told_apart() -> None:
     assert [series.name for series in histogram.series] == ["all texts", "random (control)"]
 
 
-def test_figures_show_the_classes_the_nulls_and_every_pair() -> None:
-    gradient, loo, nulls, bars, matrix = Agreement.figures(known().sample(frac=1, random_state=2))
+def test_figures_show_the_classes_the_controls_and_every_pair() -> None:
+    gradient, loo, controls, bars, matrix = Agreement.figures(known().sample(frac=1, random_state=2))
     assert isinstance(gradient, Histogram)
     assert gradient.x.limits == (-1.0, 1.0)
     assert gradient.bins == 30
-    classes, null = gradient.series[:-1], gradient.series[-1]
+    classes, control = gradient.series[:-1], gradient.series[-1]
     assert [(s.name, s.values) for s in classes] == [("predicted class 0", (0.2,)), ("predicted class 1", (0.4,))]
-    assert (null.name, sum(value == 0.0 for value in null.values)) == ("random (control)", 1)
+    assert (control.name, sum(value == 0.0 for value in control.values)) == ("random (control)", 1)
     assert isinstance(loo, Histogram)
     assert loo.title == "attention against loo"
-    assert isinstance(nulls, Histogram)
-    assert [series.name for series in nulls.series] == ["random (control)"]
+    assert isinstance(controls, Histogram)
+    assert [series.name for series in controls.series] == ["random (control)"]
     assert isinstance(bars, Bars)
     assert bars.labels == ("gradient", "loo", "random (control)")
     assert bars.series[0].values == pytest.approx((0.3, 0.0, 0.0))
@@ -507,14 +507,14 @@ def test_figures_show_the_classes_the_nulls_and_every_pair() -> None:
     assert matrix.rows == ("attention", "gradient", "loo", "random")
     assert matrix.values[1] == pytest.approx((0.3, 1.0, 0.6, 0.05))
     assert [row[2] for row in matrix.values] == pytest.approx(list(matrix.values[2]))
-    assert all(svg(figure).startswith("<svg") for figure in (gradient, loo, nulls, bars, matrix))
+    assert all(svg(figure).startswith("<svg") for figure in (gradient, loo, controls, bars, matrix))
 
 
-def test_attention_of_another_seed_stands_beside_the_nulls_but_is_not_called_one(table: pd.DataFrame) -> None:
-    *_, nulls, bars, matrix = Agreement.figures(table)
-    assert isinstance(nulls, Histogram)
+def test_attention_of_another_seed_stands_beside_the_controls_but_is_not_called_one(table: pd.DataFrame) -> None:
+    *_, controls, bars, matrix = Agreement.figures(table)
+    assert isinstance(controls, Histogram)
     expected = ["random (control)", "permuted-attention (control)", "attention-of-another-seed"]
-    assert [series.name for series in nulls.series] == expected
+    assert [series.name for series in controls.series] == expected
     assert isinstance(bars, Bars)
     assert list(bars.labels[-3:]) == expected
     assert isinstance(matrix, Matrix)

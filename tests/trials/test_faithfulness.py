@@ -221,7 +221,7 @@ def test_there_is_a_row_for_each_instance_and_method_and_random_scores_stand_las
     assert not table.duplicated(["uid", "method"]).any()
     names = table.drop_duplicates("place").sort_values("place")
     assert names["method"].tolist() == ["attention", "leave-one-out(logit)", "opposite", "random"]
-    assert names["null"].tolist() == [False, False, False, True]
+    assert names["control"].tolist() == [False, False, False, True]
     assert set(FAITHFULNESS_MEASURES) <= set(table.columns)
 
 
@@ -451,7 +451,7 @@ def test_methods_that_read_layers_are_shaken_by_the_trial(tmp_path: Path) -> Non
     layered = replace(plain, architecture=TinyTransformer("bert", vocab_size=40), embeddings=None)
     trial = Faithfulness(layered, LAYERED, limit=4, steps=2, samples=2, sensitivity_samples=1)
     found = Workspace(tmp_path).get(trial).table
-    moved = found[~found["null"]].groupby("method")["sensitivity"].max()
+    moved = found[~found["control"]].groupby("method")["sensitivity"].max()
     assert len(moved) == len(LAYERED)
     assert np.isfinite(moved).all()
     assert (moved > 0).all()

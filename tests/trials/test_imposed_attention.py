@@ -239,7 +239,7 @@ def guided() -> GuidedModel:
 
 
 def guided_table() -> pd.DataFrame:
-    """Three seeds; the base gains .02, .03 and .04, the null -.01, .00 and .01, own attention loses."""
+    """Three seeds; the base gains .02, .03 and .04, the control -.01, .00 and .01, own attention loses."""
     scores = {
         "uniform": [0.80, 0.82, 0.81],
         "trained": [0.70, 0.72, 0.72],
@@ -291,8 +291,8 @@ def test_the_guided_table_has_the_scores_of_the_trainings(workspace: Workspace) 
         assert isinstance(scores, dict)
         assert isinstance(scores["test"], dict)
         assert {name: row[name] for name in scores["test"]} == scores["test"]
-    nulls = artefact.table.groupby("arm")["control"].max()
-    assert set(nulls[nulls].index) == {"shuffled", "scattered"}
+    controls = artefact.table.groupby("arm")["control"].max()
+    assert set(controls[controls].index) == {"shuffled", "scattered"}
 
 
 def test_gains_are_paired_with_uniform_by_seed() -> None:
@@ -360,7 +360,7 @@ def test_weights_that_tell_help_and_weights_that_know_nothing_do_not(workspace: 
     assert by_seed["telling"].tolist() == [1.0, 1.0, 1.0]
     assert (by_seed["uniform"] < 0.95).all()
     summary = GuidedModel.summary(found)
-    # The specification's control: nulls do not beat uniform weights by more than .01.
+    # The specification's control: controls do not beat uniform weights by more than .01.
     assert value_of(summary, "difference", "shuffled") <= 0.01
     assert value_of(summary, "difference", "scattered") <= 0.01
 

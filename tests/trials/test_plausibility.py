@@ -266,7 +266,7 @@ def test_a_head_that_is_best_by_luck_alone_is_found_out_on_other_texts() -> None
 def test_marks_that_are_cut_off_with_the_end_of_a_text_are_counted(workspace: Workspace) -> None:
     of = replace(subject(), corpus=Shortcut(Sentences()), training=Training(2, 8, Adam(lr=0.02)))
     table = workspace.get(Plausibility(of, (RawAttention(),))).table
-    assert set(table["kind"]) == {"method", "null"}
+    assert set(table["kind"]) == {"method", "control"}
     assert value_of(Plausibility.summary(table), "cut_off") == 0
     examples = of.restore(workspace).examples("test")
     rationales = Rationales(examples, (), "cut")

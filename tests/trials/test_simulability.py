@@ -154,7 +154,7 @@ def test_a_perfect_student_scores_one_and_the_verdict_is_that_it_helps(workspace
     assert "random (control)" in words
 
 
-def test_a_null_whose_students_are_the_same_does_not_help(workspace: Workspace) -> None:
+def test_a_control_whose_students_are_the_same_does_not_help(workspace: Workspace) -> None:
     trial = Simulability(TEACHER, (arm(NO_EXPLANATION, 0.3), arm("random", 0.3)))
     found = Simulability.summary(workspace.get(trial).table)
     assert (
@@ -188,7 +188,7 @@ class Noisy(Planted):
         return Planted.make(replace(self, seed=self.seed + 100), workspace)
 
 
-def test_a_null_that_helps_is_named_as_a_warning_and_gains_over_it_are_told(workspace: Workspace) -> None:
+def test_a_control_that_helps_is_named_as_a_warning_and_gains_over_it_are_told(workspace: Workspace) -> None:
     arms = (arm(NO_EXPLANATION, 0.4), arm("good", 0.05), arm("random", 0.05))
     found = Simulability.summary(workspace.get(Simulability(TEACHER, arms)).table)
     assert verdict(found, "random") is Verdict.SUPPORTED

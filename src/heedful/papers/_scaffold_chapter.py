@@ -649,7 +649,7 @@ def _text_heatmaps(result: Result, entries: Sequence[IndexEntry]) -> tuple[Heatm
         own = table[(table["uid"] == uid) & (table["status"] == "judged")].drop_duplicates(["method", "part"])
         aucs = [
             " ".join(filter(None, (labels.get(row["method"], row["method"]), row["part"], f"{row['auc']:.2f}")))
-            for _, row in own[own["kind"].isin(["method", "null", "control"])].iterrows()
+            for _, row in own[own["kind"].isin(["method", "control"])].iterrows()
         ]
         caption = (
             f"the teacher predicts {prediction_text(texts[uid], classes)}; AUC with the rationale: {', '.join(aucs)}"

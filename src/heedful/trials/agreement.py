@@ -170,7 +170,7 @@ class Agreement(Trial):
         table = correlate_attributions(tables, correlate, absolute=absolute, resolution=self.resolution)
         methods = [method_name(method) for method in self.methods]
         # Controls come after all methods, so a pair has a control if its second one is.
-        table["null"] = ~table["second"].isin(methods)
+        table["control"] = ~table["second"].isin(methods)
         table["measure"], table["level"], table["special_tokens"] = self.measure, self.level, self.special_tokens
         counts: dict[str, Json] = {"n": int(table["uid"].nunique()), "of": made[methods[0]].notes["of"]}
         return Artefact(table=table, notes={"about": dict(self.subject.about), **counts})
@@ -453,7 +453,7 @@ def _group_by_pair(table: pd.DataFrame) -> Iterator[tuple[_MethodPair, pd.DataFr
     """All pairs in the order of the methods; the first method of the first pair is attention."""
     for _, rows in table.groupby("place"):
         row = rows.iloc[0]
-        yield _MethodPair(str(row["first"]), str(row["second"]), bool(row["null"])), rows
+        yield _MethodPair(str(row["first"]), str(row["second"]), bool(row["control"])), rows
 
 
 def _pair_statistics(rows: pd.DataFrame, pair: str, subset: str) -> list[Statistic]:

@@ -175,7 +175,7 @@ class Faithfulness(Trial):
             "predicted": predicted * len(names),
             "method": np.repeat(np.array(names, dtype=object), len(batch)),
             "place": np.repeat(np.arange(len(names)), len(batch)),
-            "null": np.repeat(np.array(names) == method_name(self.control), len(batch)),
+            "control": np.repeat(np.array(names) == method_name(self.control), len(batch)),
             "unsigned": [False] * scores.shape[0] * scores.shape[1] if self.absolute else _is_unsigned(scores),
         }
         return pd.DataFrame({**columns, **_measure_columns(outputs)})
@@ -189,7 +189,7 @@ class Faithfulness(Trial):
         rows = [Statistic("texts", value=float(table["uid"].nunique()))]
         ordered = table.sort_values(["place", "uid"])
         methods = [(str(part["method"].iloc[0]), part) for _, part in ordered.groupby("place")]
-        control, random = next((name, part) for name, part in methods if bool(part["null"].iloc[0]))
+        control, random = next((name, part) for name, part in methods if bool(part["control"].iloc[0]))
         rows.append(Statistic("control", control, value=1.0))
         for measure in (each for each in FAITHFULNESS_MEASURES.values() if each.name in table.columns):
             chance = measure.sign * random[measure.name].to_numpy(np.float64)
@@ -463,7 +463,7 @@ def _mean_curves(table: pd.DataFrame, column: str) -> tuple[tuple[Series, Series
     share = Series("share", tuple(_GRID.tolist()))
     curves = []
     for _, rows in table.groupby("place"):
-        label = str(rows["method"].iloc[0]) + (" (control)" if bool(rows["null"].iloc[0]) else "")
+        label = str(rows["method"].iloc[0]) + (" (control)" if bool(rows["control"].iloc[0]) else "")
         curves.append((share, Series(label, tuple(np.stack(rows[column].map(np.asarray).tolist()).mean(0).tolist()))))
     return tuple(curves)
 

@@ -51,7 +51,7 @@ from heedful.trials._trial import (
 from heedful.types import Method, Pooling, Split, UserError, check_choice, method_name, pool_by_word
 
 ORACLE, HELD_OUT = "oracle", "chosen on other texts"
-_KIND_METRICS = {"null": "control", ORACLE: "oracle", HELD_OUT: "held_out"}
+_KIND_METRICS = {"control": "control", ORACLE: "oracle", HELD_OUT: "held_out"}
 """Rows of a table that are no methods to choose from, and their metrics in summaries."""
 _RANK_CLAUSES: Mapping[str, str] = {
     "score": "is scored above another",
@@ -111,20 +111,20 @@ class Plausibility(Trial):
             raise UserError("give plausibility at least one method")
         if len(set(names)) < len(names) or len(set(self.parts)) < len(self.parts):
             raise UserError("a method or part is given twice to plausibility: give each a name of its own")
-        null = method_name(Random())
+        control = method_name(Random())
         if any(isinstance(each, Random) and each != Random() for each in self.methods):
             raise UserError("random scores are always added: leave Random(...) out")
-        if null in (name for name, _ in self.learned_explainers):
-            raise UserError(f"{null!r} is the name of the random scores, which are always added: choose another")
+        if control in (name for name, _ in self.learned_explainers):
+            raise UserError(f"{control!r} is the name of the random scores, which are always added: choose another")
 
     @property
     def score_recipes(self) -> dict[str, Recipe]:
         """The recipes of all scores by name, random scores last."""
         methods = [*(each for each in self.methods if not isinstance(each, Random)), Random()]
-        *given, null = (
+        *given, control = (
             (method_name(each), AttributionTable(self.subject, each, self.split, self.limit)) for each in methods
         )
-        return dict((*given, *self.learned_explainers, null))
+        return dict((*given, *self.learned_explainers, control))
 
     @property
     def head_scores(self) -> HeadPlausibility | None:
@@ -150,8 +150,8 @@ class Plausibility(Trial):
         examples = self.subject.restore(workspace).examples(self.split)
         rationales = Rationales(examples, self.parts, self.subject.corpus.name)
         table = PlausibilityEvaluator(self.pooling, self.rank, self.top)(tables, rationales)
-        null = method_name(Random())
-        table["kind"] = table["method"].map(lambda name: "null" if name == null else "method")
+        control = method_name(Random())
+        table["kind"] = table["method"].map(lambda name: "control" if name == control else "method")
         table["which"] = ""
         if self.head_scores is not None:
             texts = table[table["place"] == 0].drop(columns=list(PLAUSIBILITY_MEASURES))
@@ -199,7 +199,7 @@ class Plausibility(Trial):
                 _bars(f"Marked words come first{within}", ("auc",), rows, summary, part),
                 _bars(f"Marked words among the first{within}", others, rows, summary, part),
             ]
-            own = [each for _, each in rows.groupby("place") if each["kind"].iloc[0] in ("method", "null")]
+            own = [each for _, each in rows.groupby("place") if each["kind"].iloc[0] in ("method", "control")]
             series = tuple(Series(_method_label(each), tuple(each["auc"].dropna().astype(float))) for each in own)
             axis = Axis(PLAUSIBILITY_MEASURES["auc"], (0.0, 1.0))
             figures.append(Histogram(f"The same text by text{within}", axis, series))
@@ -343,7 +343,7 @@ def _part_statistics(rows: pd.DataFrame, part: str) -> Iterator[Statistic]:
     if not methods:
         return
     values = torch.stack([torch.tensor(each[list(PLAUSIBILITY_MEASURES)].to_numpy(float)) for each in methods], 1)
-    control = next(place for place, each in enumerate(methods) if each["kind"].iloc[0] == "null")
+    control = next(place for place, each in enumerate(methods) if each["kind"].iloc[0] == "control")
     means, resampled = values.mean(0), _resample_means(values, part)
     intervals = percentile_bounds(resampled), percentile_bounds(resampled - resampled[:, control : control + 1])
     for place, each in enumerate(methods):
@@ -364,7 +364,7 @@ def _resample_means(values: Tensor, part: str) -> Tensor:
 
 
 def _method_label(rows: pd.DataFrame) -> str:
-    return str(rows["method"].iloc[0]) + (" (control)" if rows["kind"].iloc[0] == "null" else "")
+    return str(rows["method"].iloc[0]) + (" (control)" if rows["kind"].iloc[0] == "control" else "")
 
 
 def _bars(title: str, measures: Sequence[str], rows: pd.DataFrame, summary: pd.DataFrame, part: str) -> Bars:

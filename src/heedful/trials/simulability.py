@@ -112,7 +112,7 @@ class Simulability(Trial):
                         "place": place,
                         "size": student.data.train_size,
                         "seed": student.seed,
-                        "null": arm in self.controls,
+                        "control": arm in self.controls,
                         "margin": self.margin,
                         "measure": artefact.notes["measure"],
                         "teacher": answers["teacher"].astype(float).tolist(),
@@ -144,7 +144,7 @@ class Simulability(Trial):
             Statistic("commonest", value=math.nan if pearson else _majority_share(table["teacher"].iloc[0])),
         ]
         ordered = table.sort_values(["size", "place", "seed"])
-        controls = ordered[ordered["null"]].sort_values("place")["arm"].unique()
+        controls = ordered[ordered["control"]].sort_values("place")["arm"].unique()
         rows += [Statistic("control", str(arm), value=1.0) for arm in controls]
         for size, part in ordered.groupby("size"):
             rows.append(Statistic("size", subset=size_label(int(str(size))), value=float(str(size))))
@@ -301,7 +301,7 @@ def _arm_statistics(arms: dict[str, pd.DataFrame], subset: str) -> Iterator[Stat
     reached = {arm: rows["simulability"].to_numpy(np.float64) for arm, rows in arms.items()}
     quantiles = {arm: {name: np.quantile(reached[arm], at) for name, at in _QUANTILES.items()} for arm in names}
     means, resampled = [float(reached[arm].mean()) for arm in names], _resample_means(list(arms.values()))
-    controls = [place for place, arm in enumerate(names) if bool(arms[arm]["null"].iloc[0])]
+    controls = [place for place, arm in enumerate(names) if bool(arms[arm]["control"].iloc[0])]
     references = {"difference": names.index(NO_EXPLANATION), **({"over_control": controls[0]} if controls else {})}
     plain = quantiles[NO_EXPLANATION]
     for place, arm in enumerate(names):
