@@ -38,7 +38,7 @@ from heedful.data.tokenization import Words
 from heedful.tasks import BinaryClassification, MulticlassClassification
 from heedful.testing.checks import check_corpus
 from heedful.types import SPLITS, Corpus, Example, UserError
-from tests.invented_corpora import PUBLISHED, SENTENCES, leaves, pairs, prepared, written
+from tests.invented_corpora import PUBLISHED, SENTENCES, leaves, prepared, written
 
 NOWHERE = Path("nowhere")
 DATA = Path(os.environ.get("HEEDFUL_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data")
@@ -113,23 +113,10 @@ def test_language_pairs_can_be_chosen_and_unknown_ones_are_refused(tmp_path: Pat
 
 def test_agnews_reads_descriptions_and_counts_where_there_are_none(tmp_path: Path) -> None:
     written("agnews", tmp_path)
-    plain, titled = AGNews().read(tmp_path), AGNews(title=True).read(tmp_path)
+    plain = AGNews().read(tmp_path)
     assert plain.train[1].parts == (f"{SENTENCES[1]} today",)
-    assert plain.train[0].parts == titled.train[0].parts == (SENTENCES[0],)
-    assert titled.train[1].parts == (SENTENCES[1],)
+    assert plain.train[0].parts == (SENTENCES[0],)
     assert plain.notes["texts with the title, not separable"] == 3
-    assert "texts with the title, not separable" not in titled.notes
-
-
-def test_mnli_can_take_its_dev_split_from_xnli(tmp_path: Path) -> None:
-    written("mnli", tmp_path)
-    assert MNLI().read(tmp_path).dev[0].uid == "dev-0"
-    folder = tmp_path / "mnli"
-    write_rows(
-        folder / "xnli_en_dev.jsonl.gz",
-        [{**row, "id": f"x{row['id']}"} for row in pairs("dev", ("neutral",))],
-    )
-    assert MNLI(evaluation="xnli").read(tmp_path).dev[0].uid == "xdev-0"
 
 
 def test_a_corpus_without_dev_gets_one_from_train_and_says_so(tmp_path: Path) -> None:
@@ -290,8 +277,8 @@ def test_a_missing_package_gives_both_ways_out(monkeypatch: pytest.MonkeyPatch) 
     ("rows", "complaint"),
     [
         ([["review", "label", "source"]], "has columns .*'review'"),
-        ([["text", "label", "source"], ["fine", "2", "imdb"]], "review 0 .* is malformed"),
-        ([["text", "label", "source"], [" ", "1", "imdb"]], "review 0 .* is malformed"),
+        ([["text", "label", "source"], ["fine", "2", "imdb"]], "malformed review 0"),
+        ([["text", "label", "source"], [" ", "1", "imdb"]], "malformed review 0"),
         ([["text", "label", "source"], ["fine", "1", "imdb"]], r"has \{'imdb': 1\} reviews instead of"),
     ],
 )

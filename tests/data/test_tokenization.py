@@ -187,8 +187,8 @@ def test_candidates_become_a_mask_as_wide_as_the_answers_of_the_training_split()
 
 def test_the_share_of_unknown_tokens_is_reported() -> None:
     batcher = Words().fit([text("1", "a b")])
-    assert batcher.unknown_share([text("2", "a z", "b y")]) == 0.5
-    assert batcher.unknown_share([]) == 0.0
+    assert list(batcher.preprocessing_notes([text("2", "a z", "b y")]).values()) == [0.5]
+    assert batcher.preprocessing_notes([]) == {}
 
 
 def test_bad_recipes_and_bad_parts_get_one_plain_line() -> None:

@@ -178,7 +178,7 @@ def test_students_learn_from_every_kind_of_explanation(explanation: TeacherExpla
     recipe = replace(STUDENT, explanation=explanation)
     artefact = workspace.get(recipe)
     assert artefact.notes["beta"] == (0.2 if isinstance(explanation, MethodExplanation) else 5.0)
-    heads = 2 if explanation.last_layer_only else 4
+    heads = 2 if explanation.map_sources == (HeadMaps(-1),) else 4
     assert artefact.tensors["student/phi"].shape == (heads,)
     assert artefact.tensors["student/phi"].tolist() != [1 / heads] * heads
 

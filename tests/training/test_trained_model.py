@@ -118,7 +118,7 @@ def test_a_model_on_other_data_has_its_own_weights_and_the_other_examples(worksp
     artefact = workspace.get(moved)
     assert not artefact.tensors
     assert artefact.notes["scores"] == {}
-    assert artefact.notes["home"] == subject().about
+    assert artefact.notes["trained_on"] == subject().about
     assert moved.dependencies == (subject(),)
     assert len(OnOtherData(subject(), Renamed(10)).restore(workspace).examples("test")) == 10
 

@@ -177,7 +177,6 @@ def _mlqe_sources(pair: str) -> tuple[TextSource, ...]:
 _IMDB = _sources("imdb_raw", "stanfordnlp/imdb", _TRAIN_TEST, _text_converter(SENTIMENT_LABELS))
 _MOVIES = Repository("eraser-benchmark/movie_rationales", revision=PARQUET_REVISION)
 _MNLI_FILES = {"train": "train", "dev": "validation_matched"}
-_XNLI_FILES = {"test": "test", "xnli_en_dev": "validation"}
 # The hub hides the labels of its test split: our test is its validation split, and dev is held out from train.
 _QQP_FILES = {"train": "train", "test": "validation"}
 _MLQE_PAIRS = ("en-de", "en-zh", "et-en", "ne-en", "ro-en", "ru-en", "si-en")
@@ -190,7 +189,7 @@ TEXT_SOURCES: Mapping[str, tuple[TextSource, ...]] = {
     "snli": _sources("snli", "stanfordnlp/snli", _TRAIN_DEV_TEST, _convert_entailment),
     "mnli": (
         *_sources("mnli", "nyu-mll/multi_nli", _MNLI_FILES, _convert_entailment),
-        *_sources("mnli", Repository("facebook/xnli", "en"), _XNLI_FILES, _convert_entailment),
+        *_sources("mnli", Repository("facebook/xnli", "en"), {"test": "test"}, _convert_entailment),
     ),
     "qqp": _sources("qqp", Repository("nyu-mll/glue", "qqp"), _QQP_FILES, _convert_question_pair),
     "eraser-movies": _sources("eraser_movies", _MOVIES, _TRAIN_DEV_TEST, _convert_eraser_review),

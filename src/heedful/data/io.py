@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
@@ -84,7 +85,19 @@ class Row:
 
     def integers(self, column: str) -> tuple[int, ...]:
         """The integers in a column, nested lists flattened."""
-        return tuple(self._flatten(self.value(column), column))
+
+        def flatten(value: object) -> Iterator[int]:
+            if isinstance(value, list):
+                for item in value:
+                    yield from flatten(item)
+            elif isinstance(value, int) and not isinstance(value, bool):
+                yield value
+            else:
+                raise UserError(
+                    f"{self.location}: column '{column}' holds {value!r}, not an integer; fix or refetch the file"
+                )
+
+        return tuple(flatten(self.value(column)))
 
     def word_mask(self, column: str, num_words: int) -> tuple[bool, ...]:
         """One entry per word, True at the word indices in a column of evidence."""
@@ -93,17 +106,6 @@ class Row:
         if outside:
             raise UserError(f"{self.location}: the rationale has word {outside[0]}, but the text has {num_words} words")
         return tuple(word in marked for word in range(num_words))
-
-    def _flatten(self, value: object, column: str) -> Iterator[int]:
-        if isinstance(value, list):
-            for item in value:
-                yield from self._flatten(item, column)
-        elif isinstance(value, int) and not isinstance(value, bool):
-            yield value
-        else:
-            raise UserError(
-                f"{self.location}: column '{column}' holds {value!r}, not an integer; fix or refetch the file"
-            )
 
 
 SplitRows = Mapping[Split, Sequence[Row]]
@@ -213,6 +215,19 @@ def find_path(name: str, data: Path, kind: Literal["file", "folder"] = "file") -
         if path.is_file() if kind == "file" else path.is_dir():
             return path
     raise UserError(f"{name}: no such {kind}, neither here nor in the data folder {data}; check the path")
+
+
+def packaged_file(package: str, name: str, remedy: str) -> Path:
+    """A file of an installed package, found through its metadata: nothing of the package is imported."""
+    try:
+        files = metadata.files(package) or []
+    except metadata.PackageNotFoundError as error:
+        raise UserError(f"the package {package} is not installed: {remedy}") from error
+    for file in files:
+        path = Path(str(file.locate()))
+        if file.name == name and path.is_file():
+            return path
+    raise UserError(f"the package {package} has no file {name}: {remedy}")
 
 
 class FileCorpus(Corpus):

@@ -40,7 +40,6 @@ class Admission:
     codes: frozenset[str]
 
     def has_code(self, prefix: str) -> bool:
-        """Whether a diagnosis starts with these digits."""
         return any(code.startswith(prefix) for code in self.codes)
 
     def to_example(self, positive_code: str) -> Example:
@@ -89,13 +88,11 @@ def _read_chunks(path: Path, columns: list[str]) -> Iterator[pd.DataFrame]:
 
 def read_admission_ids(path: Path) -> frozenset[int]:
     """The admission ids of a list, one per line."""
-    numbers: set[int] = set()
-    for line, text in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-        if text.strip() and not text.strip().isdigit():
-            raise UserError(f"{path}, line {line}: {text.strip()!r} is not an admission id; give one number per line")
-        if text.strip():
-            numbers.add(int(text))
-    return frozenset(numbers)
+    lines = [text.strip() for text in path.read_text(encoding="utf-8").splitlines()]
+    for line, text in enumerate(lines, start=1):
+        if text and not text.isdigit():
+            raise UserError(f"{path}, line {line}: {text!r} is not an admission id; give one number per line")
+    return frozenset(int(text) for text in lines if text)
 
 
 def _check_files(name: str, paths: tuple[Path, ...], remedy: str) -> tuple[Path, ...]:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from heedful.types import SPLITS, Corpus, Example, Number, Split, Splits, Tokenization, UserError
+from heedful.types import SPLITS, Corpus, Example, Number, Splits, Tokenization, UserError
 
 DEV_SHARE = 0.15
 """Share of train that becomes dev where a corpus has no dev split."""
@@ -122,15 +122,14 @@ class SubsampledCorpus(DerivedCorpus):
 
     def read(self, data: Path) -> Splits:
         whole = self.corpus.read(data)
-        sizes = {"train": self.train, "dev": self.dev, "test": self.test}
-        parts = {split: _subsample(whole[split], split, sizes[split]) for split in SPLITS}
-        counts = ", ".join(f"{len(parts[split])} of {len(whole[split])} {split}" for split in SPLITS)
+        parts = []
+        for number, (split, size) in enumerate(zip(SPLITS, (self.train, self.dev, self.test), strict=True)):
+            count = len(whole[split])
+            random = np.random.default_rng((number, count, size))
+            rows = np.sort(random.choice(count, size, replace=False)) if size < count else range(count)
+            parts.append(tuple(whole[split][row] for row in rows))
+        counts = ", ".join(
+            f"{len(part)} of {len(whole[split])} {split}" for split, part in zip(SPLITS, parts, strict=True)
+        )
         notes = {**whole.notes, "a random part only": counts}
-        return replace(whole, train=parts["train"], dev=parts["dev"], test=parts["test"], notes=notes)
-
-
-def _subsample(examples: tuple[Example, ...], split: Split, size: int) -> tuple[Example, ...]:
-    if size >= len(examples):
-        return examples
-    random = np.random.default_rng((SPLITS.index(split), len(examples), size))
-    return tuple(examples[index] for index in np.sort(random.choice(len(examples), size, replace=False)))
+        return replace(whole, train=parts[0], dev=parts[1], test=parts[2], notes=notes)

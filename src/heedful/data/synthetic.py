@@ -11,7 +11,6 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from importlib import metadata
 from itertools import product
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -21,12 +20,12 @@ import torch
 from numpy.random import Generator, default_rng
 
 from heedful.data.embeddings import EmbeddingTable, WordEmbeddings
+from heedful.data.io import packaged_file
 from heedful.data.splitting import Notes
 from heedful.data.tokenization import Words
 from heedful.tasks import BinaryClassification
 from heedful.types import SPLITS, Corpus, Example, Split, Splits, UserError, check_choice
 
-LEXICON_FILE = "vader_lexicon.txt"
 FILLER_WORD = "something"
 Position = Literal["uniform", "start", "middle", "end", "clustered"]
 
@@ -55,16 +54,8 @@ def _generate_once(corpus: GeneratedCorpus) -> Splits:
 @lru_cache(maxsize=1)
 def vader_lexicon() -> Mapping[str, float]:
     """The valence (-4 to 4) of each plain word of the VADER lexicon, read without importing the package."""
-    try:
-        files = metadata.files("vaderSentiment") or []
-    except metadata.PackageNotFoundError as error:
-        raise UserError("mock: the package vaderSentiment is not installed: pip install vaderSentiment") from error
-    paths = [Path(str(file.locate())) for file in files if file.name == LEXICON_FILE]
-    if not paths or not paths[0].is_file():
-        raise UserError(
-            f"mock: the package vaderSentiment has no {LEXICON_FILE}: pip install --force-reinstall vaderSentiment"
-        )
-    rows = (line.split("\t") for line in paths[0].read_text(encoding="utf-8").splitlines())
+    path = packaged_file("vaderSentiment", "vader_lexicon.txt", "pip install --force-reinstall vaderSentiment")
+    rows = (line.split("\t") for line in path.read_text(encoding="utf-8").splitlines())
     # Tokenizers would split emoticons and abbreviations with punctuation.
     return {row[0]: float(row[1]) for row in rows if row[0].isascii() and row[0].isalpha() and row[0].islower()}
 

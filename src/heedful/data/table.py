@@ -111,11 +111,7 @@ def _drop_unlabelled_splits(label: str, rows: SplitRows, notes: Notes) -> SplitR
 def _label_text(label: str, row: Row) -> str:
     """The label as text; integers have no decimal point, so that 1 and 1.0 are one class."""
     value = row.value(label)
-    if (
-        value is None
-        or (isinstance(value, str) and not value.strip())
-        or (isinstance(value, float) and math.isnan(value))
-    ):
+    if value is None or value != value or (isinstance(value, str) and not value.strip()):  # NaN differs from itself
         raise UserError(f"{row.location}: no label in column '{label}'; fill it in or delete the row")
     if isinstance(value, bool):
         return str(value).lower()

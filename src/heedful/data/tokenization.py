@@ -125,7 +125,10 @@ def split_english(word: str) -> tuple[str, ...]:
             core = core[:end]
         else:
             break
-    return (*opening, *_split_infixes(core), *reversed(closing))
+    middle: Iterable[str] = [core]
+    if not _is_unsplittable(core):
+        middle = (token for piece in _INFIX.split(core) for token in _split_contraction(piece) if token)
+    return (*opening, *middle, *reversed(closing))
 
 
 def _is_unsplittable(core: str) -> bool:
@@ -144,13 +147,6 @@ def _suffix_start(core: str) -> int | None:
         if match and match.start() > 0 and core.rpartition("-")[2] not in _ABBREVIATIONS:
             return match.start()
     return None
-
-
-def _split_infixes(core: str) -> tuple[str, ...]:
-    if not core or _is_unsplittable(core):
-        return (core,) if core else ()
-    pieces = [piece for piece in _INFIX.split(core) if piece]
-    return tuple(token for piece in pieces for token in _split_contraction(piece))
 
 
 def _split_contraction(piece: str) -> tuple[str, ...]:
@@ -345,13 +341,9 @@ class WordTokenizer(Tokenizer):
     def vocabulary(self) -> tuple[str, ...]:
         return SPECIAL_TOKENS + self._words
 
-    def unknown_share(self, examples: Sequence[Example]) -> float:
-        """Share of tokens that are not in the vocabulary; 0 without tokens."""
-        tokens = [token for e in examples for text in text_parts(e) for token, _ in self._split(text)]
-        return sum(token not in self._ids for token in tokens) / max(1, len(tokens))
-
     def preprocessing_notes(self, examples: Sequence[Example]) -> dict[str, int | float | str]:
-        share = self.unknown_share(examples)
+        tokens = [token for e in examples for text in text_parts(e) for token, _ in self._split(text)]
+        share = sum(token not in self._ids for token in tokens) / max(1, len(tokens))
         return {"share of words that are not in the vocabulary": share} if share else {}
 
     def _tokenize(self, texts: tuple[str, ...]) -> TokenizedExample:
@@ -446,7 +438,14 @@ class SubwordTokenizer(Tokenizer):
     ) -> None:
         self._tokenizer = tokenizer
         self._num_answers = num_answers
-        self._pad_id = _require_pad_id(tokenizer)
+        if not tokenizer.is_fast:
+            raise UserError(
+                f"{type(tokenizer).__name__} has no character offsets: "
+                "use the fast version of this tokenizer (a folder with tokenizer.json)"
+            )
+        if not isinstance(tokenizer.pad_token_id, int):
+            raise UserError("the tokenizer has no padding token: set tokenizer.pad_token, for example to its eos_token")
+        self._pad_id = tokenizer.pad_token_id
         own = tokenizer.model_max_length if tokenizer.model_max_length <= _NO_LIMIT else None
         self.max_length = own if max_length is None else max_length
         least = tokenizer.num_special_tokens_to_add(pair=True) + 2
@@ -586,18 +585,6 @@ def _max_positions(source: str) -> int | None:
     return positions - (pad_id + 1 if isinstance(pad_id, int) and pad_id > 0 else 0)
 
 
-def _require_pad_id(tokenizer: PreTrainedTokenizerBase) -> int:
-    if not tokenizer.is_fast:
-        raise UserError(
-            f"{type(tokenizer).__name__} has no character offsets: "
-            "use the fast version of this tokenizer (a folder with tokenizer.json)"
-        )
-    pad_id = tokenizer.pad_token_id
-    if not isinstance(pad_id, int):
-        raise UserError("the tokenizer has no padding token: set tokenizer.pad_token, for example to its eos_token")
-    return pad_id
-
-
 def unfold(images: Tensor, patch_size: int) -> Tensor:
     """Flattened patches `[batch patch dim]` of images `[batch channel height width]`.
 
@@ -661,8 +648,10 @@ class PatchTokenizer(Tokenizer):
             raise UserError(f"mean has {len(tokenization.mean)} numbers, the images have {channels} channels")
 
     def __call__(self, examples: Sequence[Example]) -> Batch:
-        images = torch.stack([self._resize(example) for example in examples])
-        units = unfold(self._normalize(images), self._tokenization.patch_size)
+        images, mean, std = self._stack(examples), self._tokenization.mean, self._tokenization.std
+        if mean:
+            images = (images - images.new_tensor(mean).reshape(-1, 1, 1)) / images.new_tensor(std).reshape(-1, 1, 1)
+        units = unfold(images, self._tokenization.patch_size)
         words = torch.arange(units.shape[1])
         if self._tokenization.class_token:
             units = functional.pad(units, (0, 0, 1, 0))
@@ -683,33 +672,25 @@ class PatchTokenizer(Tokenizer):
         return [["<class>" if word < 0 else f"{word // columns},{word % columns}" for word in row] for row in rows]
 
     def state(self) -> dict[str, object]:
-        return {
-            **dict(zip(("channels", "height", "width"), self._shape, strict=True)),
-            "answers": self._num_answers,
-        }
+        channels, height, width = self._shape
+        return {"channels": channels, "height": height, "width": width, "answers": self._num_answers}
 
     @property
     def vocabulary(self) -> tuple[str, ...]:
         return ()
 
-    def _resize(self, example: Example) -> Tensor:
-        image = _image(example)
-        if self._tokenization.image_size is not None:
-            side = (self._tokenization.image_size, self._tokenization.image_size)
-            image = functional.interpolate(image.unsqueeze(0), size=side, mode="bilinear").squeeze(0)
-        if tuple(image.shape) != self._shape:
-            actual, expected = (" x ".join(map(str, shape)) for shape in (image.shape, self._shape))
-            raise UserError(f"image {example.uid} is {actual}, the training images are {expected}: set image_size")
-        return image
-
-    def _normalize(self, images: Tensor) -> Tensor:
-        if not self._tokenization.mean:
-            return images
-        mean, std = (
-            images.new_tensor(values).reshape(1, -1, 1, 1)
-            for values in (self._tokenization.mean, self._tokenization.std)
-        )
-        return (images - mean) / std
+    def _stack(self, examples: Sequence[Example]) -> Tensor:
+        """The images `[batch channel height width]`, resized if the tokenization says so."""
+        images, side = [], self._tokenization.image_size
+        for example in examples:
+            image = _image(example)
+            if side is not None:
+                image = functional.interpolate(image.unsqueeze(0), size=(side, side), mode="bilinear").squeeze(0)
+            if tuple(image.shape) != self._shape:
+                actual, expected = (" x ".join(map(str, shape)) for shape in (image.shape, self._shape))
+                raise UserError(f"image {example.uid} is {actual}, the training images are {expected}: set image_size")
+            images.append(image)
+        return torch.stack(images)
 
 
 def _image(example: Example) -> Tensor:

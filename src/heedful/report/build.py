@@ -364,7 +364,7 @@ def _warnings(runs: Sequence[_Run]) -> tuple[str, ...]:
 def _data_table(model: Artefact) -> tuple[TableView, ...]:
     """Sizes and remarks of the corpus as the model was trained on it."""
     notes = model.notes
-    columns = {"examples": "sizes", "left out": "left_out", "remarks": "remarks"}
+    columns = {"examples": "sizes", "left out": "dropped", "remarks": "remarks"}
     parts = {name: _as_dict(notes.get(key)) for name, key in columns.items()}
     rows = tuple((split, *(_format_counts(part.get(split)) for part in parts.values())) for split in SPLITS)
     facts = {

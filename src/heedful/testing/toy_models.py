@@ -152,7 +152,7 @@ class DominantWord(GeneratedCorpus):
     dev: int = 400
     test: int = 400
     seed: int = 0
-    name: ClassVar[str] = "loudest"
+    name: ClassVar[str] = "dominant-word"
     tokenization: ClassVar[Words] = Words()
     embedding_dim: ClassVar[int] = 32
 

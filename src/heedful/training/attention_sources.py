@@ -49,7 +49,6 @@ class UniformAttention(AttentionSource):
     """The same weight on every unit that may be attended to."""
 
     def attention_function(self, model: Model, workspace: Workspace) -> AttentionFunction:
-        """One over the number of units, in each row of the model's attention."""
         layout = AttentionLayout(model)
         return lambda batch: layout.expand_rows(uniform_weights(layout.support(batch)))
 
@@ -97,7 +96,6 @@ class FromScores(AttentionSource):
 
     @property
     def dependencies(self) -> tuple[Recipe, ...]:
-        """The model and its scores on each split."""
         return (self.subject, *self._tables)
 
     @property
@@ -118,7 +116,6 @@ class FromScores(AttentionSource):
         return attention
 
     def count_uniform_fallbacks(self, workspace: Workspace) -> int:
-        """Examples whose scores are all zero, or not all finite."""
         return sum(float(np.nansum(words)) == 0 for _, words in self._word_scores(workspace))
 
     def _word_scores(self, workspace: Workspace) -> Iterator[tuple[str, NDArray[np.float64]]]:
@@ -173,7 +170,6 @@ class ShuffledAttention(AttentionSource):
     is_control: ClassVar[bool] = True
 
     def attention_function(self, model: Model, workspace: Workspace) -> AttentionFunction:
-        """The source's weights in a random order of the units that may be attended to, the same in every epoch."""
         original, layout = self.source.attention_function(model, workspace), AttentionLayout(model)
 
         def attention(batch: Batch) -> Tensor:
@@ -186,7 +182,6 @@ class ShuffledAttention(AttentionSource):
         return attention
 
     def count_uniform_fallbacks(self, workspace: Workspace) -> int:
-        """Those of the source."""
         return self.source.count_uniform_fallbacks(workspace)
 
 
@@ -211,7 +206,6 @@ class RandomAttention(AttentionSource):
 
 
 def _example_seeds(purpose: str, seed: int, batch: Batch) -> Tensor:
-    """A seed for each example, `[batch]`."""
     return torch.tensor([derive_seed(purpose, seed, uid) for uid in batch.uids], device=batch.mask.device)
 
 

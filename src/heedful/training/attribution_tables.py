@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -17,7 +16,7 @@ from heedful.store.recipe import Artefact, Json, Recipe, derive_seed
 from heedful.store.workspace import Workspace
 from heedful.training.model_recipe import LoadedModel, ModelRecipe, to_json
 from heedful.training.trainer import inference_batches
-from heedful.types import Batch, Example, Method, Split, SupportsPreparation, UserError, method_name, read_heads
+from heedful.types import Batch, Method, Split, SupportsPreparation, UserError, method_name, read_heads
 
 COMPLETENESS_NOTE = "missed"
 """The key of `completeness_error` in the notes of an attribution table."""
@@ -43,7 +42,6 @@ class AttributionTable(Recipe):
         _check_limit(self.limit)
 
     def describe(self) -> dict[str, Json]:
-        """The facts of the model, the display name of the method, the split and the limit."""
         method = method_name(self.method)
         return {**self.subject.describe(), "method": method, "split": self.split, "limit": self.limit}
 
@@ -126,8 +124,7 @@ def completeness_error(table: pd.DataFrame) -> dict[str, Json]:
     total = np.array([np.sum(scores) for scores in table["scores"]], dtype=np.float64)
     difference = float(np.abs(total - gap).mean())
     shares = (gap != 0).astype(np.float64) if difference == 0 else np.abs(gap) / difference
-    errors = {"largest": float(shares.max()), "mean": float(shares.mean())}
-    return {COMPLETENESS_NOTE: {name: value if math.isfinite(value) else None for name, value in errors.items()}}
+    return {COMPLETENESS_NOTE: to_json({"largest": float(shares.max()), "mean": float(shares.mean())})}
 
 
 def _check_limit(limit: int | None) -> None:
@@ -158,7 +155,6 @@ class ImageSample(Recipe):
     limit: int = 4
 
     def describe(self) -> dict[str, Json]:
-        """The facts of the model, the split and the limit."""
         return {**self.subject.describe(), "split": self.split, "limit": self.limit}
 
     def make(self, workspace: Workspace) -> Artefact:
@@ -170,26 +166,18 @@ class ImageSample(Recipe):
         loaded = self.subject.restore(workspace)
         batch = sample_rows(loaded.batch(self.split), self.limit)
         examples = {example.uid: example for example in loaded.examples(self.split)}
-        images = torch.stack([_image_bytes(examples[uid]) for uid in batch.uids])
+        images = [image for uid in batch.uids for image in examples[uid].parts[:1] if isinstance(image, Tensor)]
+        if len(images) < len(batch):
+            raise UserError(f"{self.subject.corpus.name} has an example that is not an image: choose an image corpus")
+        pixels = (255 * torch.stack(images).clamp(0, 1)).round().to(torch.uint8)
         with torch.no_grad():
             heads = read_heads(loaded.model, batch.to(workspace.device))
         best = loaded.model.task.probabilities(heads.logits).cpu().max(-1)
         table = pd.DataFrame({"uid": batch.uids, "label": [to_json(examples[uid].label) for uid in batch.uids]})
         table = table.assign(predicted=best.indices.tolist(), probability=best.values.tolist())
         maps = heads.scores.cpu().float()[..., batch.content_mask[0]]
-        rows, columns = _patch_grid(loaded.tokenizer.unit_texts(batch)[0])
+        # Patches are called "row,column"; other units are special tokens.
+        positions = [text.split(",") for text in loaded.tokenizer.unit_texts(batch)[0] if "," in text]
+        rows, columns = (max(int(position[axis]) for position in positions) + 1 for axis in (0, 1))
         notes: dict[str, Json] = {"about": dict(self.subject.about), "classes": to_json(loaded.splits.class_names)}
-        return Artefact({"images": images, "heads": maps}, table, notes | {"rows": rows, "columns": columns})
-
-
-def _image_bytes(example: Example) -> Tensor:
-    image = example.parts[0]
-    if not isinstance(image, Tensor):
-        raise UserError(f"example {example.uid} is not an image: choose an image corpus")
-    return (255 * image.clamp(0, 1)).round().to(torch.uint8)
-
-
-def _patch_grid(texts: list[str]) -> tuple[int, int]:
-    """Rows and columns of a grid whose patches are called "row,column"; other units are special tokens."""
-    positions = [text.split(",") for text in texts if "," in text]
-    return max(int(row) for row, _ in positions) + 1, max(int(column) for _, column in positions) + 1
+        return Artefact({"images": pixels, "heads": maps}, table, notes | {"rows": rows, "columns": columns})

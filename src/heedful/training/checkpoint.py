@@ -16,14 +16,14 @@ from torch import Generator
 
 from heedful.data.splitting import DerivedCorpus
 from heedful.data.tokenization import Subwords, Words
-from heedful.models.transformer import OutputLabels, Transformer, read_output_labels
+from heedful.models.transformer import Transformer, read_output_labels
 from heedful.store.recipe import Artefact
 from heedful.store.workspace import Workspace
 from heedful.tasks import MulticlassClassification, Regression
 from heedful.training.model_recipe import LoadedModel, ModelRecipe, build_model
 from heedful.training.trained_model import EVALUATED_SPLITS, PreparedCorpus
 from heedful.training.trainer import evaluate
-from heedful.types import SPLITS, Corpus, Example, Splits, Task, Tokenization, UserError
+from heedful.types import SPLITS, Corpus, Example, Splits, Tokenization, UserError
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,15 @@ class Checkpoint(ModelRecipe):
     def make(self, workspace: Workspace) -> Artefact:
         """Scores and counts, and the digest of the weights in place of the weights."""
         source = self.architecture.source
-        _check_outputs(source, self.corpus.name, read_output_labels(source), self.corpus.read(workspace.data_dir).task)
+        outputs, task = read_output_labels(source), self.corpus.read(workspace.data_dir).task
+        if task.num_outputs != len(outputs.names) or isinstance(task, Regression) != outputs.is_regression:
+            expected = "a number" if isinstance(task, Regression) else f"{task.num_outputs} outputs for its classes"
+            names = f"has {len(outputs.names)} outputs ({', '.join(outputs.names)})"
+            raise UserError(
+                f"{self.corpus.name} needs a model with {expected}, but {source} "
+                f"{'gives a number' if outputs.is_regression else names}; heedful.checkpoint(...) adapts a corpus to a "
+                "model with one output per class"
+            )
         corpus = PreparedCorpus(self, workspace)
         # Nothing is drawn: a checkpoint without a head of its own is refused.
         model, _ = build_model(self.architecture, corpus.splits.task, (), None, workspace, Generator().manual_seed(0))
@@ -62,7 +70,6 @@ class Checkpoint(ModelRecipe):
         return Artefact(notes=notes)
 
     def load_model(self, workspace: Workspace) -> LoadedModel:
-        """The checkpoint's model; evaluates it first where its artefact is missing."""
         state = workspace.get(self).notes["tokenizer"]
         assert isinstance(state, Mapping)
         splits = self.corpus.read(workspace.data_dir)
@@ -90,18 +97,6 @@ def checkpoint(
     return Checkpoint(aligned, tokenization or Subwords(source), Transformer(source))
 
 
-def _check_outputs(source: str, corpus: str, outputs: OutputLabels, task: Task) -> None:
-    expected = "a number" if isinstance(task, Regression) else f"{task.num_outputs} outputs for its classes"
-    actual = (
-        "gives a number" if outputs.is_regression else f"has {len(outputs.names)} outputs ({', '.join(outputs.names)})"
-    )
-    if task.num_outputs != len(outputs.names) or isinstance(task, Regression) != outputs.is_regression:
-        raise UserError(
-            f"{corpus} needs a model with {expected}, but {source} {actual}; heedful.checkpoint(...) adapts a corpus "
-            "to a model with one output per class"
-        )
-
-
 @dataclass(frozen=True)
 class LabelAlignedCorpus(DerivedCorpus):
     """Another corpus with its classes in the order of a model's outputs, one logit per class.
@@ -121,15 +116,17 @@ class LabelAlignedCorpus(DerivedCorpus):
         """The corpus's splits with labels, candidates and class names in the model's order."""
         splits = self.corpus.read(data)
         output_index, note = self._output_index(splits.class_names)
-        parts = {split: tuple(_reorder_classes(example, output_index) for example in splits[split]) for split in SPLITS}
+        train, dev, test = (
+            tuple(_reorder_classes(example, output_index) for example in splits[split]) for split in SPLITS
+        )
         classes = tuple(splits.class_names[output_index.index(output)] for output in range(len(output_index)))
         return replace(
             splits,
             task=MulticlassClassification(len(classes)),
             class_names=classes,
-            train=parts["train"],
-            dev=parts["dev"],
-            test=parts["test"],
+            train=train,
+            dev=dev,
+            test=test,
             notes={**splits.notes, "outputs of the model": note},
         )
 

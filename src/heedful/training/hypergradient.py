@@ -85,7 +85,7 @@ def hypergradient(
     start = {name: tensor.detach() for name, tensor in theta.items()}
     # Fused attention draws its dropout in its own way on CUDA: forward mode is unfused and must see the same masks.
     on_gpu = forward_mode and _on_gpu(start)
-    with _unfused_passes() if on_gpu else nullcontext():
+    with unfused_attention() if on_gpu else nullcontext(), unfused_kernels() if on_gpu else nullcontext():
         result, direction, log_student = _pilot_and_outer_gradient(problem, start, phi)
     if problem.beta == 0 or not any(bool(tensor.any()) for tensor in direction.values()):
         return result
@@ -93,7 +93,13 @@ def hypergradient(
     exact = derivative is not None
     if derivative is None:
         derivative = _central_difference(problem, start, direction, log_student.dtype)
-    return replace(result, gradient=_gradient_through_teacher(problem, phi, log_student, derivative), exact=exact)
+    # - rate beta d/dphi <dD/dq, q'>: only the divergence and the explainer are differentiated, not the student.
+    with torch.enable_grad():
+        leaf, explained = phi.detach().requires_grad_(), log_student.requires_grad_()
+        divergence = problem.divergence(problem.teacher_explanation(leaf), explained)
+        pull = _gradient(divergence, {"explained": explained}, create_graph=True)["explained"]
+        change = -problem.lr * problem.beta * (pull * derivative).sum()
+        return replace(result, gradient=_gradient(change, {"phi": leaf})["phi"], exact=exact)
 
 
 def _pilot_and_outer_gradient(
@@ -157,16 +163,6 @@ def _central_difference(
     return (values[0] - values[1]) / (2 * step)
 
 
-def _gradient_through_teacher(problem: BilevelProblem, phi: Tensor, log_student: Tensor, derivative: Tensor) -> Tensor:
-    """- rate beta d/dphi <dD/dq, q'>: only the divergence and the explainer are differentiated, not the student."""
-    with torch.enable_grad():
-        leaf, explained = phi.detach().requires_grad_(), log_student.requires_grad_()
-        divergence = problem.divergence(problem.teacher_explanation(leaf), explained)
-        pull = _gradient(divergence, {"explained": explained}, create_graph=True)["explained"]
-        change = -problem.lr * problem.beta * (pull * derivative).sum()
-        return _gradient(change, {"phi": leaf})["phi"]
-
-
 def _global_norm(weights: Parameters) -> Tensor:
     """The length of all tensors as one vector."""
     return torch.stack([tensor.square().sum() for tensor in weights.values()]).sum().sqrt()
@@ -190,12 +186,6 @@ def _same_random_state(weights: Parameters) -> Iterator[None]:
 
 def _on_gpu(weights: Parameters) -> bool:
     return any(tensor.is_cuda for tensor in weights.values())
-
-
-@contextmanager
-def _unfused_passes() -> Iterator[None]:
-    with unfused_attention(), unfused_kernels():
-        yield
 
 
 @contextmanager

@@ -14,18 +14,7 @@ from heedful.data.embeddings import EmbeddingTable, WordEmbeddings
 from heedful.data.splitting import SubsampledCorpus
 from heedful.store.recipe import Json, Recipe
 from heedful.store.workspace import Workspace
-from heedful.types import (
-    Architecture,
-    Batch,
-    Corpus,
-    Example,
-    Model,
-    Split,
-    Splits,
-    Task,
-    Tokenization,
-    Tokenizer,
-)
+from heedful.types import Architecture, Batch, Corpus, Example, Model, Split, Splits, Task, Tokenization, Tokenizer
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -34,8 +33,7 @@ Initialization = Literal["fresh", "base"]
 class Objective(ABC):
     """What a training minimises."""
 
-    @abstractmethod
-    def prepare_model(self, model: Model, workspace: Workspace) -> None:
+    def prepare_model(self, model: Model, workspace: Workspace) -> None:  # noqa: B027 - most leave it as it is
         """Changes a freshly built model where the objective requires it; also done when it is loaded again."""
 
     @abstractmethod
@@ -60,13 +58,7 @@ class Supervised(Objective):
     """The gold labels; `balance_classes` gives every class the same total weight (see `class_weights`)."""
 
     balance_classes: bool = True
-
-    @property
-    def display_name(self) -> str:
-        return "supervised"
-
-    def prepare_model(self, model: Model, workspace: Workspace) -> None:
-        """Leaves the model as it is."""
+    display_name: ClassVar[str] = "supervised"
 
     def loss(self, train: Batch, task: Task, workspace: Workspace) -> Loss:
         """The task's own loss times the weight of the example's class."""
@@ -106,11 +98,9 @@ class ImposedAttention(Objective):
         return f"imposed {type(self.source).__name__}"
 
     def prepare_model(self, model: Model, workspace: Workspace) -> None:
-        """Imposes the source's weights."""
         impose_attention(model, self.source.attention_function(model, workspace))
 
     def loss(self, train: Batch, task: Task, workspace: Workspace) -> Loss:
-        """As `Supervised`."""
         return Supervised(self.balance_classes).loss(train, task, workspace)
 
 
@@ -145,7 +135,6 @@ class AdversarialObjective(Objective):
         check_choice("initialization", self.initialization, Initialization)
 
     def check(self, recipe: ModelRecipe) -> None:
-        """Raises `UserError` for an adversary with another corpus or tokenization than the base."""
         if self.base.corpus != recipe.corpus:
             raise UserError("the base was trained on another corpus than its adversary: give both the same")
         if self.base.tokenization != recipe.tokenization:
@@ -165,8 +154,10 @@ class AdversarialObjective(Objective):
             return
         if not isinstance(model, AttentiveModel):
             raise UserError("a warm start from the base is for pooled models; a transformer starts pretrained anyway")
-        own = _weights_without_attention(model.state_dict())
-        kept = _weights_without_attention(workspace.get(self.base).tensors)
+        own, kept = (
+            {name: weight for name, weight in weights.items() if not name.startswith("attention.")}
+            for weights in (model.state_dict(), workspace.get(self.base).tensors)
+        )
         if different := sorted(own.keys() ^ kept.keys()):
             owner = "the adversary" if different[0] in own else "the base"
             raise UserError(f"a warm start needs the base's architecture; only {owner} has {different[0]}")
@@ -174,7 +165,7 @@ class AdversarialObjective(Objective):
             raise UserError(f"a warm start needs the base's architecture; {different[0]} has another shape")
         model.load_state_dict(kept, strict=False)
 
-    def loss(self, train: Batch, task: Task, workspace: Workspace) -> Loss:
+    def base_loss(self, task: Task, workspace: Workspace) -> Loss:
         """The loss of each example against the base's predictions and attention."""
         if task.num_classes < 2:
             raise UserError("adversaries are trained for classifiers only: choose a classification corpus")
@@ -211,10 +202,6 @@ class AdversarialObjective(Objective):
         return evaluate_adversary
 
 
-def _weights_without_attention(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: weight for name, weight in weights.items() if not name.startswith("attention.")}
-
-
 @dataclass(frozen=True)
 class AdversarialTraining(AdversarialObjective):
     """TVD(y, y_base) - lambda KL(a || a_base) (Wiegreffe & Pinter 2019, section 4), TVD being half of |Δp| summed.
@@ -238,12 +225,10 @@ class AdversarialTraining(AdversarialObjective):
         return f"{super().display_name}, lambda {self.kl_weight:g}"
 
     def example_losses(self, distance: AdversaryDistance) -> Tensor:
-        """½ TV - lambda KL."""
         return 0.5 * distance.total_variation - self.kl_weight * distance.attention_distance.kl
 
     def loss(self, train: Batch, task: Task, workspace: Workspace) -> Loss:
-        """As of every adversary; rescaled where the released code is followed to the letter."""
-        plain = super().loss(train, task, workspace)
+        plain = self.base_loss(task, workspace)
         weights = class_weights(train, task) if self.rescale_by_class_weights else None
         if weights is None:
             return plain
@@ -258,8 +243,10 @@ class AdversarialTraining(AdversarialObjective):
 
 @dataclass(frozen=True)
 class TrainedAdversary(AdversarialObjective):
-    """sTVD - sJSD, both in [0, 1] and equally weighted (AtteFa)."""
+    """sTVD - sJSD = TV - JSD / ln 2, both in [0, 1] and equally weighted (AtteFa)."""
 
     def example_losses(self, distance: AdversaryDistance) -> Tensor:
-        """TV - JSD / ln 2."""
         return distance.total_variation - scaled_jsd(distance.attention_distance.jsd)
+
+    def loss(self, train: Batch, task: Task, workspace: Workspace) -> Loss:
+        return self.base_loss(task, workspace)

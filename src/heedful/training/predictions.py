@@ -50,7 +50,6 @@ class Predictions(Recipe):
     split: Split = "train"
 
     def describe(self) -> dict[str, Json]:
-        """The facts of the model, and the split."""
         return {**self.subject.describe(), "split": self.split}
 
     def make(self, workspace: Workspace) -> Artefact:
@@ -100,10 +99,6 @@ def load_predictor(subject: ModelRecipe, split: Split, workspace: Workspace) -> 
     return look_up
 
 
-_PredictionPair = tuple[Batch, BatchPredictions, BatchPredictions]
-"""A batch, the base's and the other model's predictions."""
-
-
 def compare_predictions(other: ModelRecipe, base: ModelRecipe, workspace: Workspace) -> pd.DataFrame:
     """A row per test example.
 
@@ -115,34 +110,30 @@ def compare_predictions(other: ModelRecipe, base: ModelRecipe, workspace: Worksp
     batch = loaded.batch("test")
     predict_base, predict_other = (load_predictor(subject, "test", workspace) for subject in (base, other))
 
-    def pairs() -> Iterator[_PredictionPair]:
+    def predictions() -> Iterator[tuple[Batch, BatchPredictions, BatchPredictions]]:
         for _, part in inference_batches(batch, workspace.batch_size):
             part = part.to(workspace.device)
             yield part, predict_base(part), predict_other(part)
 
-    order = _match_heads(pairs())
+    # Heads are matched over the whole split; one head needs no matching.
+    costs: Tensor | None = None
+    for part, ours, theirs in predictions():
+        if ours.attention.shape[2] == 1:
+            break
+        added = head_matching_costs(theirs.attention, ours.attention, part.mask)
+        costs = added if costs is None else costs + added
+    order = None if costs is None else match_heads(costs)
     pooled = loaded.model if isinstance(loaded.model, AttentiveModel) else None
     tables = []
-    for pair in pairs():
-        part = pair[0]
+    for part, ours, theirs in predictions():
         support = part.mask.unsqueeze(1) if pooled is None else pooled.input_format.support(part)
-        tables.append(_comparison_rows(pair, order, support))
+        tables.append(_comparison_rows(part, ours, theirs, order, support))
     return pd.concat(tables, ignore_index=True)
 
 
-def _match_heads(pairs: Iterator[_PredictionPair]) -> Tensor | None:
-    """The matching of heads over the whole split; None where there is one head."""
-    total: Tensor | None = None
-    for batch, base, other in pairs:
-        if base.attention.shape[2] == 1:
-            return None
-        costs = head_matching_costs(other.attention, base.attention, batch.mask)
-        total = costs if total is None else total + costs
-    return None if total is None else match_heads(total)
-
-
-def _comparison_rows(pair: _PredictionPair, order: Tensor | None, support: Tensor) -> pd.DataFrame:
-    batch, base, other = pair
+def _comparison_rows(
+    batch: Batch, base: BatchPredictions, other: BatchPredictions, order: Tensor | None, support: Tensor
+) -> pd.DataFrame:
     distance = attention_distance(other.attention.double(), base.attention.double(), batch.mask, order)
     return pd.DataFrame(
         {

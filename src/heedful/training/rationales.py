@@ -26,7 +26,7 @@ from heedful.store.workspace import Workspace
 from heedful.training.attribution_tables import sample_rows
 from heedful.training.model_recipe import ModelRecipe
 from heedful.training.trainer import inference_batches
-from heedful.types import Batch, Example, Model, Pooling, Split, UserError, check_choice, pool_by_word, read_heads
+from heedful.types import Batch, Example, Pooling, Split, UserError, check_choice, pool_by_word, read_heads
 
 RATIONALE_STATUS = ("judged", "no rationale", "all rationale", "cut off")
 """Whether an example, or one part of it, can be judged: not where no word, or every word, is marked, and not where the
@@ -128,7 +128,6 @@ class HeadPlausibility(Recipe):
         check_choice("rank", self.rank, RankBy)
 
     def describe(self) -> dict[str, Json]:
-        """The facts of the model, the split and the limit."""
         return {**self.subject.describe(), "split": self.split, "limit": self.limit}
 
     def make(self, workspace: Workspace) -> Artefact:
@@ -141,7 +140,12 @@ class HeadPlausibility(Recipe):
         shape = (0, 0)
         with workspace.progress.task(f"heads {self.subject.corpus.name}", len(batch)) as step:
             for _, part in inference_batches(batch, workspace.batch_size):
-                maps, shape = _layer_and_head_maps(loaded.model, part.to(workspace.device))
+                moved = part.to(workspace.device)
+                with torch.no_grad():
+                    scores = read_heads(loaded.model, moved).scores.double()
+                shape = scores.shape[1], scores.shape[2]
+                mixes = torch.cat((scores.mean(2), scores.flatten(1, 2)), 1)
+                maps = masked_softmax(mixes, moved.content_mask.unsqueeze(1)).cpu()
                 measures.append(self._measure_maps(maps, part, rationales))
                 uids += part.uids
                 step(len(part))
@@ -149,7 +153,7 @@ class HeadPlausibility(Recipe):
         return Artefact({"plausibility": torch.cat(measures)}, pd.DataFrame({"uid": uids}), notes)
 
     def _measure_maps(self, maps: Tensor, batch: Batch, rationales: Rationales) -> Tensor:
-        """`[batch part map measure]`, some rows at a time where there are many heads."""
+        """`[batch part map measure]` of maps `[batch map unit]`, some rows at a time where there are many heads."""
         selected = rationales.select(batch.uids, batch.words)
         scores, _ = pool_by_word(maps, batch.words, self.pooling, selected.mask.shape[-1])
         size = max(1, _SCORES_PER_CHUNK // max(1, scores[0].numel() * len(rationales.parts)))
@@ -161,11 +165,3 @@ class HeadPlausibility(Recipe):
             values = plausibility_metrics(ranking_key(expanded, self.rank), rationale, mask, self.top)
             measures.append(torch.stack([values[name] for name in PLAUSIBILITY_MEASURES], -1).float())
         return torch.cat(measures)
-
-
-@torch.no_grad()
-def _layer_and_head_maps(model: Model, batch: Batch) -> tuple[Tensor, tuple[int, int]]:
-    """Distributions over the scored units of each layer and each head `[batch map unit]`, and the number of both."""
-    scores = read_heads(model, batch).scores.double()
-    logits = torch.cat((scores.mean(2), scores.flatten(1, 2)), 1)
-    return masked_softmax(logits, batch.content_mask.unsqueeze(1)).cpu(), (scores.shape[1], scores.shape[2])

@@ -29,13 +29,12 @@ from heedful.training.student import (
     StudentRecipe,
     StudentTraining,
     build_student_loss,
-    require_student,
     simulation_loss,
 )
 from heedful.training.teacher import HeadMaps, LayerMaps, LearnedExplanation
 from heedful.training.trained_model import OnOtherData
-from heedful.training.trainer import evaluation_mode, length_sorted_batches
-from heedful.types import Batch, Model, Split, UserError
+from heedful.training.trainer import LENGTH_JITTER, evaluation_mode, length_sorted_batches, tensors_with_prefix
+from heedful.types import Batch, Model, Split, UserError, read_heads
 
 _EXACT_STEPS = "exact_hypergradient"
 """In the history: the share of steps whose hypergradient was exact."""
@@ -64,12 +63,15 @@ class SMaT(StudentRecipe):
         phi = state.best_outer["phi"].cpu()
         weights = optimizer.explainer.coefficients(phi)
         tensors = {"phi": phi, "coefficients": weights, "phi_history": optimizer.phi_history}
+        probe = training.batches["train"].rows(torch.arange(1)).to(workspace.device)
+        with torch.no_grad():
+            layers = read_heads(training.teacher.model, probe).scores.shape[1]
         exact = all(row[_EXACT_STEPS] == 1 for row in state.history)
         notes: dict[str, Json] = {
             "hypergradient": "exact" if exact else "central difference: this student has no forward mode",
             "support": int((weights != 0).sum()),
             "maps": len(weights),
-            "layers": training.teacher_layers,
+            "layers": layers,
         }
         return replace(artefact, tensors={**artefact.tensors, **tensors}, notes={**artefact.notes, **notes})
 
@@ -114,7 +116,6 @@ class LearnedAttributionTable(Recipe):
             raise UserError("learned attributions need at least one student, and all of them with this teacher")
 
     def describe(self) -> dict[str, Json]:
-        """The facts of the model, the display name of the explanation, the split and the limit."""
         method = self.students[0].explanation.display_name
         return {**self.subject.describe(), "method": method, "split": self.split, "limit": self.limit}
 
@@ -152,9 +153,8 @@ class ExplainerOptimizer:
 
     def step(self, model: Model, batch: Batch, lr: float) -> None:
         """One step of phi down the outer loss after a pilot step on this batch."""
-        student = require_student(model)
-        theta = {f"student.{name}": value.detach() for name, value in student.named_parameters() if value.requires_grad}
-        result = hypergradient(self.bilevel_problem(student, batch, lr), theta, self.phi)
+        theta = {f"student.{name}": value.detach() for name, value in model.named_parameters() if value.requires_grad}
+        result = hypergradient(self.bilevel_problem(self.training.model, batch, lr), theta, self.phi)
         self.phi.grad = result.gradient
         if self.explanation.max_grad_norm is not None:
             torch.nn.utils.clip_grad_norm_([self.phi], self.explanation.max_grad_norm)
@@ -203,18 +203,15 @@ class ExplainerOptimizer:
         }
 
     def tensors(self) -> dict[str, Tensor]:
-        """phi, its history, the optimiser's moments and the number of steps."""
         state = self.optimizer.state_dict()["state"].get(0, {})
         moments = {f"optimiser/{name}": value for name, value in state.items()}
         return {"phi": self.phi.detach(), "trail": self.phi_history, "steps": torch.tensor(self.steps), **moments}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Resumes from `tensors`."""
         with torch.no_grad():
             self.phi.copy_(tensors["phi"])
         self.phi_history, self.steps = tensors["trail"].clone(), int(tensors["steps"])
-        prefix = "optimiser/"
-        state = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+        state = tensors_with_prefix("optimiser/", tensors)
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": {0: state} if state else {}, "param_groups": groups})
 
@@ -243,6 +240,6 @@ class _HeldOutBatches:
         cycle, index = divmod(step, math.ceil(len(self.examples) / self.batch_size))
         if cycle != self._cycle:
             generator = Generator().manual_seed(derive_seed("outer", self.seed, cycle))
-            self._order = length_sorted_batches(self.examples.lengths.cpu(), self.batch_size, 0.1, generator)
+            self._order = length_sorted_batches(self.examples.lengths.cpu(), self.batch_size, LENGTH_JITTER, generator)
             self._cycle = cycle
         return self.examples.rows(self._order[index])

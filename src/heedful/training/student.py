@@ -7,7 +7,6 @@ beta KL(e_T || e_S). Simulability is agreement with the teacher on test examples
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
@@ -32,12 +31,12 @@ from heedful.training.teacher import (
     TeacherExplanation,
     TeacherLookup,
     TeacherOutputs,
+    check_positive,
     point_predictions,
 )
 from heedful.training.trainer import (
     SGD,
     EpochSelection,
-    Evaluator,
     Loss,
     OuterOptimizer,
     Training,
@@ -45,13 +44,12 @@ from heedful.training.trainer import (
     TrainingState,
     evaluation_mode,
     inference_batches,
+    tensors_with_prefix,
     train,
 )
-from heedful.types import Architecture, Batch, Model, Task, Trace, UserError, check_choice, read_heads
+from heedful.types import SPLITS, Architecture, Batch, Model, Task, Trace, UserError, check_choice, read_heads
 
 Labels = Literal["hard", "soft"]
-TeacherLogits = Callable[[Batch], Tensor]
-"""A teacher's logits for a batch."""
 
 SIMULABILITY = "simulability"
 
@@ -94,8 +92,7 @@ class StudentRecipe(Recipe):
 
     def __post_init__(self) -> None:
         check_choice("labels", self.labels, Labels)
-        if self.beta is not None and not (math.isfinite(self.beta) and self.beta >= 0):
-            raise UserError(f"beta must be 0 or more, not {self.beta}")
+        check_positive("beta", self.beta, or_zero=True)
         if self.training.selection.split != "dev":
             raise UserError("the epoch of a student is selected on the dev split: use EpochSelection(split='dev')")
 
@@ -129,27 +126,24 @@ class StudentRecipe(Recipe):
 
     @property
     def dependencies(self) -> tuple[Recipe, ...]:
-        """The teacher and its outputs on the student's examples."""
         return (self.teacher, *self.teacher_outputs.values(), *self.teacher_maps)
 
     @property
     def teacher_outputs(self) -> dict[str, TeacherOutputs]:
         """The teacher's logits by split."""
-        subsets = {"train": self.data.train_subset(self.seed), "dev": self.data.dev, "test": self.data.test}
-        return {name: TeacherOutputs(self.teacher, subset) for name, subset in subsets.items()}
+        return {split: TeacherOutputs(self.teacher, self.data.subset(split, self.seed)) for split in SPLITS}
 
     @property
     def teacher_maps(self) -> tuple[TeacherOutputs, ...]:
         """The teacher's maps on the training examples, one recipe per source of the explanation."""
-        subset = self.data.train_subset(self.seed)
+        subset = self.data.subset("train", self.seed)
         return tuple(TeacherOutputs(self.teacher, subset, source) for source in self.explanation.map_sources)
 
     def restore(self, workspace: Workspace) -> StudentModel:
         """The trained student."""
         artefact = workspace.get(self)
         model = StudentTraining(self, workspace).model
-        weights = {name.removeprefix("student/"): value for name, value in artefact.tensors.items() if "/" in name}
-        model.load_state_dict(weights)
+        model.load_state_dict(tensors_with_prefix("student/", artefact.tensors))
         return model.eval()
 
 
@@ -182,25 +176,13 @@ class StudentTraining:
         maps = tuple(TeacherLookup(workspace.get(each)) for each in recipe.teacher_maps)
         self.explainer: TeacherExplainer | None = recipe.explanation.build_explainer(maps) if maps else None
         self.batches = _student_batches(self.teacher, recipe)
-        self.model = self._build_student()
-
-    def _build_student(self) -> StudentModel:
-        recipe, teacher = self.recipe, self.teacher
         generator = Generator().manual_seed(derive_seed("student", recipe.seed))
-        vocabulary, embeddings = teacher.tokenizer.vocabulary, recipe.teacher.embeddings
-        network, _ = build_model(
-            recipe.architecture, teacher.model.task, vocabulary, embeddings, self.workspace, generator
-        )
-        head_maps = HeadMaps(-1) if recipe.explanation.last_layer_only else HeadMaps()
+        vocabulary, task = self.teacher.tokenizer.vocabulary, self.teacher.model.task
+        network, _ = build_model(recipe.architecture, task, vocabulary, recipe.teacher.embeddings, workspace, generator)
+        # A student of a teacher that explains by its last layer mixes the heads of its own last layer.
+        head_maps = HeadMaps(-1) if recipe.explanation.map_sources == (HeadMaps(-1),) else HeadMaps()
         probe = self.batches["train"].rows(torch.arange(min(2, len(self.batches["train"]))))
-        return StudentModel(network, head_maps, "sparsemax", probe)
-
-    @property
-    def teacher_layers(self) -> int:
-        """Layers of the teacher."""
-        probe = self.batches["train"].rows(torch.arange(1)).to(self.workspace.device)
-        with torch.no_grad():
-            return read_heads(self.teacher.model, probe).scores.shape[1]
+        self.model = StudentModel(network, head_maps, "sparsemax", probe)
 
     def train_student(self, loss: Loss, outer: OuterOptimizer | None = None) -> TrainingState:
         """Trains the student; the epoch with the best simulability on dev is kept unless the recipe says otherwise."""
@@ -215,17 +197,26 @@ class StudentTraining:
             training=training,
             seed=recipe.seed,
             name="student " + " ".join(str(value) for value in recipe.about.values()),
-            evaluator=build_simulability_evaluator(self.teacher_dev.logits, recipe.labels),
+            evaluator=self._evaluate_simulability,
             outer=outer,
         )
         return train(run, self.workspace.partial_folder(recipe), self.workspace.progress, self.workspace.batch_size)
+
+    def _evaluate_simulability(self, model: Model, batch: Batch, batch_size: int) -> dict[str, float]:
+        """Simulability and the mean simulation loss on a batch of the dev split."""
+        task, teacher = model.task, self.teacher_dev.logits(batch).cpu()
+        student = predict_student_logits(self.model, batch, batch_size)
+        return {
+            SIMULABILITY: simulability(task, point_predictions(task, teacher), point_predictions(task, student)),
+            "simulation_loss": float(simulation_loss(task, student, teacher, self.recipe.labels).mean()),
+        }
 
     def artefact(self, state: TrainingState) -> Artefact:
         """Weights of the best epoch, one row per test example, and what the report says about this student."""
         recipe, task, test = self.recipe, self.teacher.model.task, self.batches["test"]
         logits = {
             "teacher": self.teacher_test.logits(test),
-            "student": predict_student_logits(self.model, drop_labels(test), self.workspace.batch_size),
+            "student": predict_student_logits(self.model, replace(test, labels=None), self.workspace.batch_size),
         }
         teacher, student = (point_predictions(task, each) for each in logits.values())
         scores: dict[str, dict[str, float]] = {}
@@ -233,14 +224,11 @@ class StudentTraining:
         if test.labels is not None:
             gold = test.labels.tolist()
             scores = {who: task.compute_metrics(task.probabilities(each), test.labels) for who, each in logits.items()}
-        # The share of the teacher's most frequent prediction: what a constant student would reach.
-        majority = float(teacher.bincount().max()) / len(test) if task.num_classes > 1 else None
         notes: dict[str, Json] = {
             "about": dict(recipe.about),
             "explanation": recipe.explanation.display_name,
             "measure": "pearson" if task.num_classes == 1 else "accuracy",
             SIMULABILITY: to_json(simulability(task, teacher, student)),
-            "commonest": majority,
             "scores": to_json(scores),
             "dev": to_json(state.best_score),  # null where it was undefined in every epoch
             "best_epoch": state.best_epoch,
@@ -258,20 +246,18 @@ class StudentTraining:
 
 
 def _student_batches(teacher: LoadedModel, recipe: StudentRecipe) -> Mapping[str, Batch]:
-    """Batches for training, for a learned explainer ("outer"), for early stopping ("judge") and for the test."""
+    """Batches for training, for a learned explainer ("outer"), for early stopping ("judge") and for the test.
+
+    A student sees its teacher's predictions only: all but the test batch have no gold labels.
+    """
     data, size = recipe.data, recipe.data.train_size
-    train_examples = data.train_subset(recipe.seed).select_examples(teacher)
+    train_examples = data.subset("train", recipe.seed).select_examples(teacher)
     if len(train_examples) < size:
         raise UserError(f"train_size is {size}, but there are only {len(train_examples)} examples: choose fewer")
-    outer, judge = data.divide_dev(data.dev.select_examples(teacher))
+    outer, judge = data.divide_dev(data.subset("dev", recipe.seed).select_examples(teacher))
     parts = {"train": train_examples, "outer": outer, "judge": judge}
-    batches = {name: drop_labels(teacher.tokenizer(examples)) for name, examples in parts.items()}
-    return batches | {"test": teacher.tokenizer(data.test.select_examples(teacher))}
-
-
-def drop_labels(batch: Batch) -> Batch:
-    """The batch without gold labels: a student sees its teacher's predictions only."""
-    return replace(batch, labels=None)
+    batches = {name: replace(teacher.tokenizer(examples), labels=None) for name, examples in parts.items()}
+    return batches | {"test": teacher.tokenizer(data.subset("test", recipe.seed).select_examples(teacher))}
 
 
 class StudentModel(Model):
@@ -288,7 +274,7 @@ class StudentModel(Model):
         device = next(network.parameters()).device
         try:
             with evaluation_mode(network):
-                heads = head_maps.compute_maps(network, probe.to(device)).maps.shape[1]
+                heads = head_maps.compute_maps(network, probe.to(device))[0].shape[1]
         except (IndexError, ValueError, RuntimeError, UserError) as error:
             raise UserError(
                 f"the student does not accept the tokens of its teacher ({error}): give it an architecture for the "
@@ -297,7 +283,6 @@ class StudentModel(Model):
         self.phi = nn.Parameter(head_mix.uniform_phi(heads).to(device))
 
     def forward(self, batch: Batch, *, embeddings: Tensor | None = None, attention: Tensor | None = None) -> Trace:
-        """As the network."""
         return self.network(batch, embeddings=embeddings, attention=attention)
 
     def student_logits(self, batch: Batch) -> Tensor:
@@ -309,12 +294,6 @@ class StudentModel(Model):
         heads = read_heads(self.network, batch)
         mix = head_mix.mix_maps(self.head_maps.select_maps(heads), self.phi, self.normalizer)
         return heads.logits, head_mix.masked_log_softmax(mix, support)
-
-
-def require_student(model: Model) -> StudentModel:
-    """The model, known to be a student."""
-    assert isinstance(model, StudentModel)
-    return model
 
 
 @torch.no_grad()
@@ -343,16 +322,19 @@ def simulation_loss(task: Task, logits: Tensor, teacher_logits: Tensor, labels: 
 
 
 def build_student_loss(
-    teacher_logits: TeacherLogits, labels: Labels, explainer: TeacherExplainer | None = None, beta: float = 0.0
+    teacher_logits: Callable[[Batch], Tensor],
+    labels: Labels,
+    explainer: TeacherExplainer | None = None,
+    beta: float = 0.0,
 ) -> Loss:
     """Simulation loss + beta KL(e_T || e_S); without an explainer no explanation is computed."""
 
     def losses(model: Model, batch: Batch) -> Tensor:
-        student = require_student(model)
+        assert isinstance(model, StudentModel)
         if explainer is None:
-            return simulation_loss(model.task, student.student_logits(batch), teacher_logits(batch), labels)
+            return simulation_loss(model.task, model.student_logits(batch), teacher_logits(batch), labels)
         support = explainer.support(batch)
-        logits, log_student = student.logits_and_explanation(batch, support)
+        logits, log_student = model.logits_and_explanation(batch, support)
         divergence = head_mix.clamped_kl_divergence(explainer(batch).to(log_student.dtype), log_student, support)
         return simulation_loss(model.task, logits, teacher_logits(batch), labels) + beta * divergence
 
@@ -364,17 +346,3 @@ def simulability(task: Task, teacher: Tensor, student: Tensor) -> float:
     if task.num_classes == 1:
         return pearson(student, teacher).value.item()
     return accuracy(student, teacher)
-
-
-def build_simulability_evaluator(teacher_logits: TeacherLogits, labels: Labels) -> Evaluator:
-    """Simulability and the mean simulation loss on a batch."""
-
-    def evaluate(model: Model, batch: Batch, batch_size: int) -> dict[str, float]:
-        task, teacher = model.task, teacher_logits(batch).cpu()
-        student = predict_student_logits(require_student(model), batch, batch_size)
-        return {
-            SIMULABILITY: simulability(task, point_predictions(task, teacher), point_predictions(task, student)),
-            "simulation_loss": float(simulation_loss(task, student, teacher, labels).mean()),
-        }
-
-    return evaluate

@@ -91,15 +91,14 @@ class StudentData:
         sampling: "redrawn" for each seed, or the same "fixed" ones for all seeds (the paper).
         source_split: "train" draws them from the teacher's training split; "test" cuts the teacher's test split into
             the three splits of the student, so that the teacher has seen none of them.
-        explainer_share: share of the dev split that trains a learned explainer; the rest decides early stopping.
-        share_dev: the whole dev split does both (the paper).
+        share_dev: the whole dev split trains a learned explainer and decides early stopping (the paper); else one half
+            does the one, the other half the other.
         eval_limit: at most so many dev, and so many test, examples; None takes all.
     """
 
     train_size: int = 500
     sampling: Sampling = "redrawn"
     source_split: SourceSplit = "train"
-    explainer_share: float = 0.5
     share_dev: bool = False
     eval_limit: int | None = None
 
@@ -108,27 +107,12 @@ class StudentData:
         check_choice("source_split", self.source_split, SourceSplit)
         if self.train_size < 1 or (self.eval_limit is not None and self.eval_limit < 2):
             raise UserError("students need at least 1 example for training and 2 for evaluation")
-        if not 0 < self.explainer_share < 1:
-            raise UserError(
-                f"explainer_share must lie between 0 and 1, not {self.explainer_share}; share_dev=True shares all"
-            )
 
-    def train_subset(self, seed: int) -> ExampleSubset:
-        """The examples that a student of this seed is trained on."""
-        return self._subset("train", self.train_size, seed if self.sampling == "redrawn" else 0)
-
-    @property
-    def dev(self) -> ExampleSubset:
-        """The examples that are held out from training."""
-        return self._subset("dev", self.eval_limit)
-
-    @property
-    def test(self) -> ExampleSubset:
-        """The examples that simulability is measured on."""
-        return self._subset("test", self.eval_limit)
-
-    def _subset(self, split: Split, limit: int | None, seed: int = 0) -> ExampleSubset:
-        return ExampleSubset(split, limit, seed, from_test_split=self.source_split == "test")
+    def subset(self, split: Split, seed: int) -> ExampleSubset:
+        """The examples of a split for a student of this seed, which changes only training examples that are redrawn."""
+        limit = self.train_size if split == "train" else self.eval_limit
+        drawn = seed if split == "train" and self.sampling == "redrawn" else 0
+        return ExampleSubset(split, limit, drawn, from_test_split=self.source_split == "test")
 
     def divide_dev(self, dev: Sequence[Example]) -> tuple[tuple[Example, ...], tuple[Example, ...]]:
         """What trains an explainer, and what decides early stopping."""
@@ -137,24 +121,16 @@ class StudentData:
         if len(dev) < 2:
             raise UserError("a dev split of one example cannot be divided: give more, or share_dev=True")
         order = shuffle_examples(dev, "divided", 0)
-        cut = min(max(1, round(self.explainer_share * len(order))), len(order) - 1)
+        cut = round(len(order) / 2)
         return order[:cut], order[cut:]
-
-
-@dataclass(frozen=True)
-class MapsAndLogits:
-    """The maps of a batch `[batch map unit]` and the model's logits `[batch output]`."""
-
-    maps: Tensor
-    logits: Tensor
 
 
 class MapSource(ABC):
     """What the maps of a model are."""
 
     @abstractmethod
-    def compute_maps(self, model: Model, batch: Batch) -> MapsAndLogits:
-        """The maps of a batch, and the model's logits."""
+    def compute_maps(self, model: Model, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The maps of a batch `[batch map unit]`, 0 on units that are not scored, and the logits `[batch output]`."""
 
     @property
     @abstractmethod
@@ -172,16 +148,14 @@ class HeadMaps(MapSource):
 
     layer: int | None = None
 
-    def compute_maps(self, model: Model, batch: Batch) -> MapsAndLogits:
-        """One map per head, without a gradient."""
+    def compute_maps(self, model: Model, batch: Batch) -> tuple[Tensor, Tensor]:
         with torch.no_grad():
             heads = read_heads(model, batch)
-        return MapsAndLogits(self.select_maps(heads), heads.logits)
+        return self.select_maps(heads), heads.logits
 
     def select_maps(self, heads: HeadTrace) -> Tensor:
         """The maps of the chosen layers, `[batch map unit]`."""
-        layers = heads.scores.shape[1]
-        return heads.scores[:, index_slice(self.layer, layers, "layer")].flatten(1, 2)
+        return heads.scores[:, index_slice(self.layer, heads.scores.shape[1], "layer")].flatten(1, 2)
 
     @property
     def display_name(self) -> str:
@@ -196,10 +170,9 @@ class MethodMaps(MapSource):
 
     method: Method
 
-    def compute_maps(self, model: Model, batch: Batch) -> MapsAndLogits:
-        """The method's scores, zero off the scored units."""
+    def compute_maps(self, model: Model, batch: Batch) -> tuple[Tensor, Tensor]:
         logits, target = _logits_and_target(model, batch)
-        return MapsAndLogits(self.method(model, batch, target).scores.unsqueeze(1), logits)
+        return self.method(model, batch, target).scores.unsqueeze(1), logits
 
     @property
     def display_name(self) -> str:
@@ -215,15 +188,11 @@ class LayerMaps(MapSource):
     """
 
     mix: LayerMix = LayerMix()
+    display_name: ClassVar[str] = "integrated gradients of the layers"
 
-    def compute_maps(self, model: Model, batch: Batch) -> MapsAndLogits:
-        """Signed scores, zero off the units that the mix scores."""
+    def compute_maps(self, model: Model, batch: Batch) -> tuple[Tensor, Tensor]:
         logits, target = _logits_and_target(model, batch)
-        return MapsAndLogits(self.mix.maps(model, batch, target)[0], logits)
-
-    @property
-    def display_name(self) -> str:
-        return "integrated gradients of the layers"
+        return self.mix.maps(model, batch, target)[0], logits
 
 
 def _logits_and_target(model: Model, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -254,7 +223,6 @@ class TeacherOutputs(Recipe):
     map_source: MapSource | None = None
 
     def describe(self) -> dict[str, Json]:
-        """The facts of the teacher."""
         return self.teacher.describe()
 
     def make(self, workspace: Workspace) -> Artefact:
@@ -267,10 +235,10 @@ class TeacherOutputs(Recipe):
         title = "logits of the teacher" if self.map_source is None else f"{self.map_source.display_name} of the teacher"
         with workspace.progress.task(title, len(batch)) as step:
             for rows, part in inference_batches(batch, workspace.batch_size):
-                outputs = self._maps_and_logits(teacher.model, part.to(workspace.device))
+                part_maps, part_logits = self._maps_and_logits(teacher.model, part.to(workspace.device))
                 order.append(rows)
-                logits.append(outputs.logits.detach().cpu().float())
-                for row, length in zip(outputs.maps.detach().cpu().float(), part.lengths.tolist(), strict=True):
+                logits.append(part_logits.detach().cpu().float())
+                for row, length in zip(part_maps.detach().cpu().float(), part.lengths.tolist(), strict=True):
                     maps.append(row[:, :length].T)
                 step(len(part))
         positions = torch.cat(order).argsort()
@@ -280,16 +248,14 @@ class TeacherOutputs(Recipe):
             "scored": batch.content_mask[batch.mask],
             "maps": torch.cat([maps[position] for position in positions.tolist()]),
         }
-        count = tensors["maps"].shape[1]
-        notes: dict[str, Json] = {"about": dict(self.teacher.about), "maps": count, "examples": len(batch)}
-        return Artefact(tensors, pd.DataFrame({"uid": batch.uids}), notes)
+        notes: dict[str, Json] = {"about": dict(self.teacher.about), "examples": len(batch)}
+        return Artefact(tensors, pd.DataFrame({"uid": batch.uids}), notes | {"maps": tensors["maps"].shape[1]})
 
-    def _maps_and_logits(self, model: Model, batch: Batch) -> MapsAndLogits:
+    def _maps_and_logits(self, model: Model, batch: Batch) -> tuple[Tensor, Tensor]:
         if self.map_source is not None:
             return self.map_source.compute_maps(model, batch)
-        with torch.no_grad():
-            logits = read_heads(model, batch).logits
-        return MapsAndLogits(logits.new_zeros(len(batch), 0, batch.mask.shape[1]), logits)
+        logits, _ = _logits_and_target(model, batch)
+        return logits.new_zeros(len(batch), 0, batch.mask.shape[1]), logits
 
 
 class TeacherLookup:
@@ -391,28 +357,17 @@ class TeacherExplanation(ABC):
     def display_name(self) -> str:
         """A few words for tables."""
 
-    @property
-    def last_layer_only(self) -> bool:
-        """Whether it uses the last layer only; the student's own explainer then does too."""
-        return self.map_sources == (HeadMaps(-1),)
-
 
 @dataclass(frozen=True)
 class NoExplanation(TeacherExplanation):
     """The teacher's predictions alone."""
 
     beta: ClassVar[float] = 0.0
-
-    @property
-    def map_sources(self) -> tuple[MapSource, ...]:
-        return ()
+    display_name: ClassVar[str] = "none"
+    map_sources: ClassVar[tuple[MapSource, ...]] = ()
 
     def build_explainer(self, lookups: tuple[TeacherLookup, ...]) -> None:
-        """Nothing."""
-
-    @property
-    def display_name(self) -> str:
-        return "none"
+        return None
 
 
 @dataclass(frozen=True)
@@ -428,14 +383,13 @@ class MethodExplanation(TeacherExplanation):
     beta: ClassVar[float] = 0.2
 
     def __post_init__(self) -> None:
-        _check_positive("temperature", self.temperature)
+        check_positive("temperature", self.temperature)
 
     @property
     def map_sources(self) -> tuple[MapSource, ...]:
         return (MethodMaps(self.method),)
 
     def build_explainer(self, lookups: tuple[TeacherLookup, ...]) -> TeacherExplainer:
-        """The method's scores as they are."""
         return TeacherExplainer(lookups[0], torch.ones(1), "none", self.temperature)
 
     @property
@@ -460,7 +414,6 @@ class AttentionExplanation(TeacherExplanation):
         return (self.map_source,)
 
     def build_explainer(self, lookups: tuple[TeacherLookup, ...]) -> TeacherExplainer:
-        """The mean."""
         phi = head_mix.uniform_phi(lookups[0].map_count)
         return TeacherExplainer(lookups[0], phi, special_tokens=self.special_tokens)
 
@@ -484,11 +437,11 @@ class RidgeExplanation(TeacherExplanation):
     temperature: float | None = None
     effects: LeaveOneOut = LeaveOneOut("logit")
     beta: ClassVar[float] = 5.0
+    display_name: ClassVar[str] = "attention, ridge on leave-one-out"
 
     def __post_init__(self) -> None:
-        _check_positive("ridge", self.ridge, or_zero=True)
-        if self.temperature is not None:
-            _check_positive("temperature", self.temperature)
+        check_positive("ridge", self.ridge, or_zero=True)
+        check_positive("temperature", self.temperature)
 
     @property
     def map_sources(self) -> tuple[MapSource, ...]:
@@ -506,10 +459,6 @@ class RidgeExplanation(TeacherExplanation):
             )
             temperature = head_mix.temperature_for_peak(own, scored, head_mix.mean_peak_ratio(uniform, scored))
         return TeacherExplainer(lookups[0], phi, "none", temperature)
-
-    @property
-    def display_name(self) -> str:
-        return "attention, ridge on leave-one-out"
 
 
 @dataclass(frozen=True)
@@ -538,13 +487,11 @@ class LearnedExplanation(TeacherExplanation):
 
     def __post_init__(self) -> None:
         head_mix.check_normalizer(self.normalizer)
-        _check_positive("temperature", self.temperature)
-        _check_positive("lr", self.lr, or_zero=True)
-        for name, value in (("max_grad_norm", self.max_grad_norm), ("pilot_lr", self.pilot_lr)):
-            if value is not None:
-                _check_positive(name, value)
-        if self.batch_size is not None and self.batch_size < 1:
-            raise UserError(f"batch_size must be 1 or more, not {self.batch_size}; None takes that of the student")
+        check_positive("temperature", self.temperature)
+        check_positive("lr", self.lr, or_zero=True)
+        check_positive("max_grad_norm", self.max_grad_norm)
+        check_positive("pilot_lr", self.pilot_lr)
+        check_positive("batch_size", self.batch_size)
         if self.special_tokens and isinstance(self.map_source, MethodMaps):
             raise UserError(f"{self.map_source.display_name} does not score special tokens: omit special_tokens=True")
         if isinstance(self.map_source, LayerMaps) and self.map_source.mix.special_tokens != self.special_tokens:
@@ -555,7 +502,6 @@ class LearnedExplanation(TeacherExplanation):
         return (self.map_source,)
 
     def build_explainer(self, lookups: tuple[TeacherLookup, ...]) -> TeacherExplainer:
-        """The mean, from which training starts."""
         phi = head_mix.uniform_phi(lookups[0].map_count)
         explainer = TeacherExplainer(lookups[0], phi, self.normalizer, self.temperature, self.special_tokens)
         if not self.learn_temperature:
@@ -568,6 +514,7 @@ class LearnedExplanation(TeacherExplanation):
         return "SMaT" if self.map_source == HeadMaps() else f"SMaT of {self.map_source.display_name}"
 
 
-def _check_positive(name: str, value: float, *, or_zero: bool = False) -> None:
-    if not (math.isfinite(value) and (value > 0 or (or_zero and value == 0))):
+def check_positive(name: str, value: float | None, *, or_zero: bool = False) -> None:
+    """Raises `UserError` for a number that is not positive, or zero where that is allowed; None passes."""
+    if value is not None and not (math.isfinite(value) and (value > 0 or (or_zero and value == 0))):
         raise UserError(f"{name} must be {'0 or more' if or_zero else 'above 0'}, not {value}")

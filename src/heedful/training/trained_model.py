@@ -14,19 +14,8 @@ from heedful.store.recipe import Artefact, Json, derive_seed
 from heedful.store.workspace import Workspace
 from heedful.training.model_recipe import LoadedModel, ModelRecipe, build_model, to_json
 from heedful.training.objectives import Objective, Supervised
-from heedful.training.trainer import Training, TrainingRun, TrainingState, evaluate, train
-from heedful.types import (
-    SPLITS,
-    Architecture,
-    Batch,
-    Corpus,
-    Example,
-    Model,
-    Split,
-    Splits,
-    Tokenization,
-    UserError,
-)
+from heedful.training.trainer import Training, TrainingRun, evaluate, train
+from heedful.types import SPLITS, Architecture, Corpus, Example, Model, Split, Tokenization, UserError
 
 
 @dataclass(frozen=True)
@@ -45,7 +34,6 @@ class TrainedModel(ModelRecipe):
         self.objective.check(self)
 
     def describe(self) -> dict[str, Json]:
-        """The facts of every model, and the objective."""
         return {**super().describe(), "objective": self.objective.display_name}
 
     def make(self, workspace: Workspace) -> Artefact:
@@ -57,22 +45,7 @@ class TrainedModel(ModelRecipe):
             self.architecture, corpus.splits.task, vocabulary, self.embeddings, workspace, generator
         )
         self.objective.prepare_model(model, workspace)
-        state = self._train(model, corpus, workspace)
-        scores = {
-            split: (self.objective.evaluator(split, workspace) or evaluate)(
-                model, corpus.batches[split], workspace.batch_size
-            )
-            for split in EVALUATED_SPLITS
-        }
-        notes = corpus.notes(model, scores, table) | {
-            "best_epoch": state.best_epoch,
-            "selected_on": self.training.selection.split,
-        }
-        return Artefact(model.state_dict(), pd.DataFrame(state.history), notes)
-
-    def _train(self, model: Model, corpus: PreparedCorpus, workspace: Workspace) -> TrainingState:
-        selection_split = self.training.selection.split
-        train_batch = corpus.batches["train"].to(workspace.device)
+        train_batch, selection_split = corpus.batches["train"].to(workspace.device), self.training.selection.split
         run = TrainingRun(
             model=model,
             loss=self.objective.loss(train_batch, corpus.splits.task, workspace),
@@ -83,10 +56,18 @@ class TrainedModel(ModelRecipe):
             name=f"{self.title} {self.objective.display_name}",
             evaluator=self.objective.evaluator(selection_split, workspace),
         )
-        return train(run, workspace.partial_folder(self), workspace.progress, workspace.batch_size)
+        state = train(run, workspace.partial_folder(self), workspace.progress, workspace.batch_size)
+        scores = {
+            split: (self.objective.evaluator(split, workspace) or evaluate)(
+                model, corpus.batches[split], workspace.batch_size
+            )
+            for split in EVALUATED_SPLITS
+        }
+        notes = corpus.notes(model, scores, table)
+        notes |= {"best_epoch": state.best_epoch, "selected_on": selection_split}
+        return Artefact(model.state_dict(), pd.DataFrame(state.history), notes)
 
     def load_model(self, workspace: Workspace) -> LoadedModel:
-        """The trained model; trains it first where its artefact is missing."""
         artefact = workspace.get(self)
         splits = self.corpus.read(workspace.data_dir)
         state, width = artefact.notes["tokenizer"], artefact.notes["width"]
@@ -121,13 +102,11 @@ class PreparedCorpus:
         extra = " ".join(self.splits.extra_vocabulary)
         lexicon = (Example("lexicon", (extra,)),) if extra else ()
         self.tokenizer = recipe.tokenization.fit((*self.splits.train, *lexicon))
-        self.batches = {split: self._batch(split) for split in SPLITS}
-
-    def _batch(self, split: Split) -> Batch:
-        if not self.examples[split]:
-            reasons = ", ".join(f"{count} {reason}" for reason, count in self.dropped[split].items()) or "it is empty"
-            raise UserError(f"{self.recipe.corpus.name}: no example of the {split} split is left ({reasons})")
-        return self.tokenizer(self.examples[split])
+        for split, dropped in self.dropped.items():
+            if not self.examples[split]:
+                reasons = ", ".join(f"{count} {reason}" for reason, count in dropped.items()) or "it is empty"
+                raise UserError(f"{recipe.corpus.name}: no example of the {split} split is left ({reasons})")
+        self.batches = {split: self.tokenizer(examples) for split, examples in self.examples.items()}
 
     def notes(
         self, model: Model, scores: Mapping[Split, Mapping[str, float]], embeddings: EmbeddingTable | None
@@ -139,7 +118,7 @@ class PreparedCorpus:
             "classes": list(self.splits.class_names),
             "scores": to_json(scores),
             "sizes": to_json({split: self._class_counts(split) for split in SPLITS}),
-            "left_out": to_json(self.dropped),
+            "dropped": to_json(self.dropped),
             "remarks": to_json({split: self.tokenizer.preprocessing_notes(self.examples[split]) for split in SPLITS}),
             "corpus": to_json(dict(self.splits.notes)),
             "vocabulary": len(self.tokenizer.vocabulary),
@@ -193,17 +172,16 @@ class OnOtherData(ModelRecipe):
         # Scores, remarks and dropped examples are about the corpus that the model was trained on.
         notes: dict[str, Json] = {
             "about": dict(self.about),
-            "home": dict(self.model.about),
+            "trained_on": dict(self.model.about),
             "sizes": {split: {"examples": len(loaded.splits[split])} for split in SPLITS},
             "corpus": to_json(loaded.splits.notes),
             "scores": {},
             "remarks": {},
-            "left_out": {},
+            "dropped": {},
         }
         return Artefact({}, artefact.table, {**artefact.notes, **notes})
 
     def load_model(self, workspace: Workspace) -> LoadedModel:
-        """The model with the examples of the other corpus."""
         loaded = self.model.restore(workspace)
         splits = self.corpus.read(workspace.data_dir)
         here, there = self.corpus.name, self.model.corpus.name
@@ -218,8 +196,6 @@ class OnOtherData(ModelRecipe):
                 f"{here} has the classes {', '.join(names)}, but the model was trained on {there} with "
                 f"{', '.join(trained_names)}: give both the same names in the same order"
             )
-        return replace(loaded, splits=_merge_splits(splits) if self.merge_splits else splits)
-
-
-def _merge_splits(splits: Splits) -> Splits:
-    return replace(splits, train=(), dev=(), test=(*splits.train, *splits.dev, *splits.test))
+        if self.merge_splits:
+            splits = replace(splits, train=(), dev=(), test=(*splits.train, *splits.dev, *splits.test))
+        return replace(loaded, splits=splits)

@@ -35,6 +35,9 @@ Loss = Callable[[Model, Batch], Tensor]
 Evaluator = Callable[[Model, Batch, int], dict[str, float]]
 """Metrics of a model on a labelled batch, with this many rows at a time."""
 
+LENGTH_JITTER = 0.1
+"""Batches are cut from examples sorted by length plus noise of this share of the length."""
+
 INFERENCE_CELLS = 1 << 21
 """Rows x units x units of one forward pass at most."""
 
@@ -54,7 +57,7 @@ class Adam:
     def build(self, model: nn.Module) -> torch.optim.Optimizer:
         """The optimiser over this model's trainable parameters."""
         groups = _parameter_groups(model, self.weight_decay, self.no_decay)
-        return torch.optim.Adam(groups, lr=self.lr, amsgrad=self.amsgrad, fused=_supports_fused(model))
+        return torch.optim.Adam(groups, lr=self.lr, amsgrad=self.amsgrad, fused=True)
 
     def lr_at(self, step: int, steps: int) -> float:
         """The learning rate of step 0, 1, ... of `steps`."""
@@ -71,12 +74,9 @@ class AdamW:
     no_decay: tuple[str, ...] = ("bias", "LayerNorm", "layer_norm", "norm")
 
     def build(self, model: nn.Module) -> torch.optim.Optimizer:
-        """The optimiser over this model's trainable parameters."""
-        groups = _parameter_groups(model, self.weight_decay, self.no_decay)
-        return torch.optim.AdamW(groups, lr=self.lr, fused=_supports_fused(model))
+        return torch.optim.AdamW(_parameter_groups(model, self.weight_decay, self.no_decay), lr=self.lr, fused=True)
 
     def lr_at(self, step: int, steps: int) -> float:
-        """The learning rate of step 0, 1, ... of `steps`."""
         warmup = int(self.warmup_ratio * steps)
         if step < warmup:
             return self.lr * (step + 1) / warmup
@@ -95,27 +95,18 @@ class SGD:
     no_decay: tuple[str, ...] = ()
 
     def build(self, model: nn.Module) -> torch.optim.Optimizer:
-        """The optimiser over this model's trainable parameters."""
         return torch.optim.SGD(_parameter_groups(model, self.weight_decay, self.no_decay), lr=self.lr)
 
     def lr_at(self, step: int, steps: int) -> float:
-        """The learning rate of step 0, 1, ... of `steps`."""
         return self.lr
 
 
 def _parameter_groups(model: nn.Module, weight_decay: float, no_decay: Iterable[str]) -> list[dict[str, object]]:
-    excluded = set(no_decay)
-    decayed: list[Tensor] = []
-    free: list[Tensor] = []
+    groups: dict[float, list[Tensor]] = {weight_decay: [], 0.0: []}
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            (free if excluded & set(name.split(".")) else decayed).append(parameter)
-    groups = [{"params": decayed, "weight_decay": weight_decay}, {"params": free, "weight_decay": 0.0}]
-    return [group for group in groups if group["params"]]
-
-
-def _supports_fused(model: nn.Module) -> bool:
-    return all(parameter.is_floating_point() for parameter in model.parameters())
+            groups[0.0 if set(no_decay) & set(name.split(".")) else weight_decay].append(parameter)
+    return [{"params": parameters, "weight_decay": decay} for decay, parameters in groups.items() if parameters]
 
 
 @dataclass(frozen=True)
@@ -145,7 +136,6 @@ class Training:
             trains all epochs.
         max_grad_norm: largest norm of a step's gradient; None does not clip.
         reduction: how the losses of a batch become one number.
-        length_jitter: batches are cut from examples sorted by length plus noise of this share of the length.
     """
 
     epochs: int = 8
@@ -155,7 +145,6 @@ class Training:
     patience: int | None = None
     max_grad_norm: float | None = None
     reduction: Reduction = "sum"
-    length_jitter: float = 0.1
 
     def __post_init__(self) -> None:
         check_choice("reduction", self.reduction, Reduction)
@@ -171,19 +160,15 @@ class OuterOptimizer(Protocol):
 
     def step(self, model: Model, batch: Batch, lr: float) -> None:
         """One step after the model's step on this batch at this learning rate."""
-        ...
 
     def end_epoch(self) -> dict[str, float]:
         """Numbers for the history; called once per epoch, before the checkpoint is written."""
-        ...
 
     def tensors(self) -> dict[str, Tensor]:
         """Everything that `restore` needs to resume bit for bit."""
-        ...
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """Resumes from `tensors`."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -255,34 +240,32 @@ def _train_epoch(run: TrainingRun, optimizer: torch.optim.Optimizer, state: Trai
     best = "" if state.best_score == -math.inf else f", best score {state.best_score:.3f}"
     run.model.train()
     generator = Generator().manual_seed(derive_seed("batches", run.seed, epoch))
-    batches = length_sorted_batches(run.train_batch.lengths, training.batch_size, training.length_jitter, generator)
+    batches = length_sorted_batches(run.train_batch.lengths, training.batch_size, LENGTH_JITTER, generator)
     steps = training.epochs * len(batches)
     total = 0.0
     with temporary_seed(derive_seed("dropout", run.seed, epoch)):
         for index, rows in enumerate(batches):
             lr = training.optimizer.lr_at(epoch * len(batches) + index, steps)
             batch = run.train_batch.rows(rows)
-            total += _train_step(run, optimizer, batch, lr)
+            for group in optimizer.param_groups:
+                group["lr"] = lr
+            losses = run.loss(run.model, batch)
+            loss = losses.sum() if training.reduction == "sum" else losses.mean()
+            value = float(loss.detach())
+            if not math.isfinite(value):
+                raise UserError(
+                    f"{run.name}: the loss became {value}; try a smaller learning rate or gradient clipping"
+                )
+            total += value
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()  # type: ignore[no-untyped-call]
+            if training.max_grad_norm is not None:
+                torch.nn.utils.clip_grad_norm_(run.model.parameters(), training.max_grad_norm)
+            optimizer.step()
             if run.outer is not None:
                 run.outer.step(run.model, batch, lr)
             step(note=f"epoch {epoch + 1}/{training.epochs}, loss {total / (index + 1):.3f}{best}")
     return total / max(1, len(batches))
-
-
-def _train_step(run: TrainingRun, optimizer: torch.optim.Optimizer, batch: Batch, lr: float) -> float:
-    for group in optimizer.param_groups:
-        group["lr"] = lr
-    losses = run.loss(run.model, batch)
-    loss = losses.sum() if run.training.reduction == "sum" else losses.mean()
-    value = float(loss.detach())
-    if not math.isfinite(value):
-        raise UserError(f"{run.name}: the loss became {value}; try a smaller learning rate or gradient clipping")
-    optimizer.zero_grad(set_to_none=True)
-    loss.backward()  # type: ignore[no-untyped-call]
-    if run.training.max_grad_norm is not None:
-        torch.nn.utils.clip_grad_norm_(run.model.parameters(), run.training.max_grad_norm)
-    optimizer.step()
-    return value
 
 
 def _evaluate_epoch(run: TrainingRun, state: TrainingState, loss: float, batch_size: int) -> None:
@@ -335,24 +318,25 @@ def _resume_checkpoint(path: Path, run: TrainingRun, optimizer: torch.optim.Opti
     except SafetensorError:
         warnings.warn(f"the checkpoint {path} is damaged; training starts again", stacklevel=2)
         return TrainingState()
-    run.model.load_state_dict(_tensors_with_prefix("model/", tensors))
+    run.model.load_state_dict(tensors_with_prefix("model/", tensors))
     if run.outer is not None:
-        run.outer.restore(_tensors_with_prefix("outer/", tensors))
+        run.outer.restore(tensors_with_prefix("outer/", tensors))
     slots: dict[int, dict[str, Tensor]] = {}
-    for key, value in _tensors_with_prefix("optimiser/", tensors).items():
+    for key, value in tensors_with_prefix("optimiser/", tensors).items():
         index, slot = key.split("/")
         slots.setdefault(int(index), {})[slot] = value
     optimizer.load_state_dict({"state": slots, "param_groups": optimizer.state_dict()["param_groups"]})
     return TrainingState(
         best_score=float(metadata["best_score"]),
         best_loss=float(metadata["best_loss"]),
-        best_weights=_tensors_with_prefix("best/", tensors),
-        best_outer=_tensors_with_prefix("best_outer/", tensors),
+        best_weights=tensors_with_prefix("best/", tensors),
+        best_outer=tensors_with_prefix("best_outer/", tensors),
         **json.loads(metadata["state"]),
     )
 
 
-def _tensors_with_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def tensors_with_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors whose names start with the prefix, without it."""
     return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
 
 
