@@ -93,12 +93,6 @@ class IndexEntry:
         """The artefact; CorruptArtefactError if its bytes differ from the manifest. Weights may be left out."""
         return _read_artefact(self.path, tensors=tensors)
 
-    @property
-    def recipe(self) -> Mapping[str, Json]:
-        """The canonical JSON of the recipe."""
-        content: dict[str, Json] = json.loads((self.path / RECIPE).read_bytes())
-        return content
-
 
 def _default_data_dir() -> Path:
     if given := os.environ.get("HEEDFUL_DATA"):
