@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -165,7 +166,7 @@ def test_finished_lists_what_is_whole_and_warns_of_the_rest(workspace: Workspace
         found = workspace.entries()
     assert [each.name for each in found] == [workspace.artefact_name(Bake(1)), workspace.artefact_name(dinner)]
     assert [each.recipe_class for each in found] == ["Bake", "Dinner"]
-    assert found[1].recipe["breads"] == [
+    assert json.loads((found[1].path / "recipe.json").read_text())["breads"] == [
         {"type": f"{__name__}.Bake", "revision": 1, "seed": 1, "size": 3, "code": code_digest(Bake)}
     ]
     assert same(found[0].load(), workspace.get(Bake(1)))
