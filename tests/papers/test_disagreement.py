@@ -92,6 +92,7 @@ def test_an_encoder_that_is_no_folder_is_refused_by_name() -> None:
         DisagreementOptions(("sst",), checkpoints=("elmo",)).recipes()
 
 
+@pytest.mark.slow
 def test_the_ground_truth_evaluation_of_the_additive_model(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     for recipe in DisagreementOptions(("known-additive",), limit=12).recipes():
@@ -171,6 +172,7 @@ def test_check_10_distilbert_with_three_classes_has_the_published_number_of_weig
     assert sum(head) == 590_592 + 2_307
 
 
+@pytest.mark.slow
 def test_check_10_reviews_of_at_most_240_words_are_as_many_as_in_the_paper(tmp_path: Path) -> None:
     data = Path(os.environ.get("HEEDFUL_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data")
     if not (data / "imdb_jw").is_dir():

@@ -89,6 +89,7 @@ def test_vectors_are_pretrained_where_the_data_folder_has_some_but_never_for_bab
     assert [s.embeddings for s in subjects(options)] == [FileEmbeddings("large"), RandomEmbeddings(50, std=1.0)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", tuple(JainWallaceOptions.known_corpora))
 def test_real_corpora_have_the_classes_and_shapes_that_their_models_expect(name: str) -> None:
     subject = model(name, "average", "additive")

@@ -208,6 +208,7 @@ def stored(workspace: Workspace) -> tuple[Result, list[IndexEntry]]:
     return replace(ours("tradeoff", {}), summary=frame, entries=(trial,), settings=trial.settings), entries
 
 
+@pytest.mark.slow
 def test_figure_2_shows_three_attentions_to_the_same_tokens(workspace: Workspace) -> None:
     trial, entries = stored(workspace)
     found = PAPERS[PAPER].section(trial, entries).heatmaps
@@ -235,6 +236,7 @@ def _is_shown(row: pd.Series, weights: tuple[float, ...]) -> bool:
     return len(kept) == len(weights) and kept == pytest.approx(weights)
 
 
+@pytest.mark.slow
 def test_figure_2_needs_attention_and_predictions_of_this_very_adversary(workspace: Workspace) -> None:
     trial, entries = stored(workspace)
     section = PAPERS[PAPER].section

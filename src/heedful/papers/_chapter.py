@@ -8,14 +8,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import pandas as pd
 
 from heedful.figures import Figure, Heatmap, Series
 from heedful.papers import published
+from heedful.papers.published import Key
 from heedful.store.recipe import Json
 from heedful.store.workspace import IndexEntry
-from heedful.trials._trial import Statistic, find_statistic, value_of
+from heedful.trials._trial import SUMMARY_COLUMNS, Statistic
 
 ENCODER_NAMES = {"bilstm": "BiLSTM", "average": "Perceptron", "gru": "GRU", "convolution": "Convolution"}
 """Display names of encoders; Wiegreffe & Pinter and AtteFa call the token-wise one MLP."""
@@ -123,8 +125,8 @@ class Result:
         words += ["with special tokens"] if self.settings.get("special_tokens") is True else []
         return " ".join(words)
 
-    @property
-    def published(self) -> Mapping[tuple[str, str, str], float]:
+    @cached_property
+    def published(self) -> Mapping[Key, float]:
         """The published numbers of this trial on this corpus and model by (metric, method, subset)."""
         about = {"corpus": self.corpus, "encoder": self.encoder, "attention": self.attention, "measure": self.measure}
         return published.published_numbers(self.trial, about, self.paper)
@@ -144,14 +146,19 @@ class Result:
         """The label of the corpus, and the encoder unless it is a BiLSTM, the default of most papers."""
         return self.label if self.encoder == "bilstm" else self.model_label
 
+    @cached_property
+    def _statistics(self) -> dict[Key, Statistic]:
+        columns = (self.summary[name].tolist() for name in SUMMARY_COLUMNS)
+        return {(row[0], row[1], row[2]): Statistic(*row) for row in zip(*columns, strict=True)}
+
     def statistic(self, metric: str, method: str = "", subset: str = "") -> Statistic | None:
         """A row of the summary; None if there is none."""
-        return find_statistic(self.summary, metric, method, subset)
+        return self._statistics.get((metric, method, subset))
 
     def value(self, metric: str, method: str = "", subset: str = "") -> float | None:
         """A number of the summary; None if it is missing or undefined."""
-        found = value_of(self.summary, metric, method, subset)
-        return None if math.isnan(found) else found
+        row = self.statistic(metric, method, subset)
+        return None if row is None or math.isnan(row.value) else row.value
 
     def methods(self, metric: str) -> list[str]:
         """The methods that have this metric, in the order of the summary."""
