@@ -26,11 +26,10 @@ from heedful.attributions.attention import (
     roll_out,
     transformed_values,
 )
-from heedful.models._attention_hooks import AttentionRecorder
 from heedful.models.attentive import Additive, Attentive
 from heedful.models.encoders import BiLSTM
 from heedful.models.input_forms import PairInput
-from heedful.models.transformer import FAMILIES, TinyTransformer, collect_value_trace
+from heedful.models.transformer import FAMILIES, TinyTransformer, find_output_projection
 from heedful.tasks import BinaryClassification
 from heedful.types import Batch, ExposesValues, Method, Model, UserError, ValueTrace
 from tests.networks import batch_of, eager, library_inputs, texts, tiny
@@ -305,12 +304,8 @@ def test_a_frozen_network_lets_its_attention_take_a_gradient_and_no_graph_is_kep
 
 
 def test_a_family_that_hides_its_projection_is_refused_by_name() -> None:
-    model = tiny("bert")
-    module = model.network.get_submodule("bert.embeddings")
     with pytest.raises(UserError, match=r"BertForSequenceClassification was not found beside bert\.embeddings"):
-        collect_value_trace(
-            model.network, AttentionRecorder(values=[(module, torch.zeros(1, 2, 3, 4))]), torch.zeros(1, 2)
-        )
+        find_output_projection(tiny("bert").network, "bert.embeddings")
 
 
 def library_products(family: str, batch: Batch, target: Tensor) -> Tensor:

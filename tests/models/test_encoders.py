@@ -28,7 +28,9 @@ LENGTHS = (4, 1, 6)
 
 
 def built(plan: Encoder, inputs: int = INPUTS, seed: int = 3) -> EncoderModule:
-    return initialize_weights(plan.build(inputs), Generator().manual_seed(seed)).double()
+    with torch.device("meta"):
+        module = plan.build(inputs)
+    return initialize_weights(module, Generator().manual_seed(seed)).double()
 
 
 def example() -> tuple[Tensor, Tensor]:

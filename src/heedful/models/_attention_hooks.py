@@ -52,10 +52,7 @@ class AttentionInputs:
 class AttentionHook(ABC):
     """Replaces the attention function of every layer during one call, lowest layer first."""
 
-    @property
-    @abstractmethod
-    def layers_run(self) -> int:
-        """Layers that have run so far."""
+    layers_run: int = 0
 
     @abstractmethod
     def attend(self, module: nn.Module, inputs: AttentionInputs) -> tuple[Tensor, Tensor | None]:
@@ -78,37 +75,22 @@ class AttentionRecorder(AttentionHook):
     attention: list[Tensor] = field(default_factory=list)
     values: list[tuple[nn.Module, Tensor]] = field(default_factory=list)
 
-    @property
-    def layers_run(self) -> int:
-        """Layers whose attention was recorded or replaced."""
-        return len(self.attention)
-
     def attend(self, module: nn.Module, inputs: AttentionInputs) -> tuple[Tensor, Tensor | None]:
         """In training, dropout is applied to the weights as in the library's eager function, not to a replacement."""
         self.values.append((module, inputs.value))
         if self.replacement is not None:
-            weights = dropped = self._replace(self.replacement)
+            if self.layers_run >= self.replacement.shape[1]:
+                raise UserError(f"attention has {self.replacement.shape[1]} layers, but the network has more")
+            weights = dropped = self.replacement[:, self.layers_run]
         else:
-            weights = self._record(inputs.scores(), inputs.mask)
+            scores, mask = inputs.scores(), inputs.mask
+            weights = (scores if mask is None else scores + mask).softmax(-1)
+            if mask is not None:
+                scores.mul_((mask > torch.finfo(mask.dtype).min).to(scores.dtype))
+            self.scores.append(scores)
             dropped = nn.functional.dropout(weights, inputs.dropout)
+        self.attention.append(weights)
         return torch.matmul(dropped, inputs.value), weights
-
-    def _record(self, scores: Tensor, mask: Tensor | None) -> Tensor:
-        """softmax(scores + mask); keeps scores, zeroed where they are masked, and weights."""
-        attention = (scores if mask is None else scores + mask).softmax(-1)
-        if mask is not None:
-            scores.mul_((mask > torch.finfo(mask.dtype).min).to(scores.dtype))
-        self.scores.append(scores)
-        self.attention.append(attention)
-        return attention
-
-    def _replace(self, replacement: Tensor) -> Tensor:
-        """The replacement for the layer that is running now."""
-        layer = len(self.attention)
-        if layer >= replacement.shape[1]:
-            raise UserError(f"attention has {replacement.shape[1]} layers, but the network has more")
-        self.attention.append(replacement[:, layer])
-        return self.attention[-1]
 
     def stack_layers(self, mask: Tensor) -> tuple[Tensor, Tensor]:
         """Scores and attention of all layers, `[batch layer head query unit]`, zero in the query rows of padding."""
@@ -139,7 +121,9 @@ def hooked_attention(
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     dropout = cast("float", options.get("dropout", 0.0)) if module.training else 0.0
     inputs = AttentionInputs(query, key, value, attention_mask, scale, dropout)
-    attended, weights = _current_hook.get().attend(module, inputs)
+    hook = _current_hook.get()
+    attended, weights = hook.attend(module, inputs)
+    hook.layers_run += 1
     return attended.transpose(1, 2).contiguous(), weights
 
 

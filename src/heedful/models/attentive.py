@@ -19,7 +19,7 @@ import entmax
 import torch
 from torch import Generator, Tensor, nn
 
-from heedful.models.encoders import Encoder, EncoderModule, gather_vectors, initialize_weights, meta_device
+from heedful.models.encoders import Encoder, EncoderModule, gather_vectors, initialize_weights
 from heedful.models.fast_leave_one_out import leave_one_out_logits
 from heedful.models.input_forms import DecoderInput, InputFormat, Readout, SingleInput, encode_part, left_order
 from heedful.types import Architecture, Batch, Model, Task, Trace, UserError
@@ -42,7 +42,7 @@ class Attention(ABC):
 
     @abstractmethod
     def build(self, dim: int, *, with_question: bool) -> AttentionModule:
-        """The module for hidden states of size `dim`, without weights; optionally conditioned on a question."""
+        """The module for hidden states of size `dim`, optionally conditioned on a question."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,7 @@ class Additive(Attention):
     def build(self, dim: int, *, with_question: bool) -> AttentionModule:
         if dim < 2:
             raise UserError("additive attention halves the hidden size: set the width of the encoder to at least 2")
-        with meta_device():
-            return _AdditiveModule(dim, with_question=with_question)
+        return _AdditiveModule(dim, with_question=with_question)
 
 
 @dataclass(frozen=True)
@@ -61,8 +60,7 @@ class Dot(Attention):
     """u_t = q . h_t / sqrt(H) with a learned q; a question Q replaces q."""
 
     def build(self, dim: int, *, with_question: bool) -> AttentionModule:
-        with meta_device():
-            return _QuestionDotModule() if with_question else _LearnedDotModule(dim)
+        return _DotModule(dim, with_question=with_question)
 
 
 class _AdditiveModule(AttentionModule):
@@ -80,21 +78,19 @@ class _AdditiveModule(AttentionModule):
         return scores.squeeze(-1)
 
 
-class _LearnedDotModule(AttentionModule):
-    def __init__(self, dim: int) -> None:
+class _DotModule(AttentionModule):
+    def __init__(self, dim: int, *, with_question: bool) -> None:
         super().__init__()
-        self.score = nn.Linear(dim, 1, bias=False)
+        self.score = None if with_question else nn.Linear(dim, 1, bias=False)
 
     def forward(self, hidden: Tensor, question: Tensor | None = None) -> Tensor:
-        scores: Tensor = self.score(hidden)
-        return scores.squeeze(-1) / sqrt(hidden.shape[-1])
-
-
-class _QuestionDotModule(AttentionModule):
-    def forward(self, hidden: Tensor, question: Tensor | None = None) -> Tensor:
-        if question is None:
+        if self.score is not None:
+            scores: Tensor = self.score(hidden)
+        elif question is not None:
+            scores = torch.bmm(hidden, question.unsqueeze(-1))
+        else:
             raise ValueError("this attention needs a question and got none")
-        return torch.bmm(hidden, question.unsqueeze(-1)).squeeze(-1) / sqrt(hidden.shape[-1])
+        return scores.squeeze(-1) / sqrt(hidden.shape[-1])
 
 
 class Normalizer(ABC):
@@ -177,7 +173,9 @@ class Attentive(Architecture):
         """A new model whose embedding tables are initialised with `embeddings`, with a zero row for padding."""
         if embeddings is None:
             raise UserError("attentive models read word ids and need word vectors: use the tokenization Words()")
-        model = initialize_weights(AttentiveModel(task, self, embeddings.shape), generator)
+        with torch.device("meta"):
+            model = AttentiveModel(task, self, embeddings.shape)
+        initialize_weights(model, generator)
         model.initialize_embeddings(embeddings)
         return model
 
@@ -195,10 +193,7 @@ class AttentiveModel(Model):
         self.task, self.input_format, self.normalizer = task, architecture.input_format, architecture.normalizer
         count = len(set(self.input_format.part_encoders))
         encoders = [architecture.encoder.build(width) for _ in range(count)]
-        with meta_device():
-            self.embedding_tables = nn.ModuleList(
-                nn.Embedding(vocabulary, width, padding_idx=PAD_ID) for _ in range(count)
-            )
+        self.embedding_tables = nn.ModuleList(nn.Embedding(vocabulary, width, padding_idx=PAD_ID) for _ in range(count))
         self.encoders = nn.ModuleList(encoders)
         self.attention = architecture.attention.build(encoders[0].dim, with_question=self.input_format.has_question)
         self.decoder = self.input_format.build(encoders[0].dim, task.num_outputs)
@@ -252,19 +247,18 @@ class AttentiveModel(Model):
         """Word vectors `[batch unit width]`, zero on padding."""
         parts = zip(self.input_format.part_encoders, self.input_format.part_masks(batch), strict=True)
         # Outside its part a table looks up padding, which is zero and takes no gradient, so parts add up.
-        return _sum_tensors(
+        vectors: Iterable[Tensor] = (
             self.embedding_tables[number](batch.inputs.masked_fill(~mask, PAD_ID)) for number, mask in parts
         )
+        return reduce(torch.add, vectors)
 
     def encode(self, batch: Batch, embeddings: Tensor) -> Tensor:
         """Hidden states `[batch unit dim]`, each part encoded separately; zero on padding."""
         parts = self.input_format.part_masks(batch)
         if len(parts) == 1:
             return self.get_encoder(0)(embeddings, batch.mask)
-        return _sum_tensors(
-            encode_part(self.get_encoder(number), embeddings, mask)
-            for number, mask in zip(self.input_format.part_encoders, parts, strict=True)
-        )
+        numbered = zip(self.input_format.part_encoders, parts, strict=True)
+        return reduce(torch.add, (encode_part(self.get_encoder(number), embeddings, mask) for number, mask in numbered))
 
     def get_encoder(self, index: int) -> EncoderModule:
         """The encoder with this number of `InputFormat.part_encoders`."""
@@ -289,10 +283,6 @@ class AttentiveModel(Model):
         scores = self.attention(decoder_input.hidden, decoder_input.question).unsqueeze(1).expand_as(support)
         weights = self.normalizer(scores, support)
         return scores.masked_fill(~support, 0.0)[:, None, None], weights[:, None, None]
-
-
-def _sum_tensors(tensors: Iterable[Tensor]) -> Tensor:
-    return reduce(torch.add, tensors)
 
 
 def _require_nonempty(mask: Tensor, batch: Batch, what: str) -> None:

@@ -3,8 +3,8 @@
 A frozen description (`BiLSTM(128)`) builds a module. Hidden states are zero on padding and never depend on it, so the
 states of a text do not depend on its batch. Rows are left-aligned: real tokens first, then padding.
 
-Modules are built without weights on the meta device and then filled from a passed generator with the distributions of
-PyTorch's defaults: PyTorch's own constructors draw from the global random state.
+`initialize_weights` fills a module from a passed generator with the distributions of PyTorch's defaults: PyTorch's own
+constructors draw from the global random state, so models are built on the meta device, without weights.
 """
 
 from __future__ import annotations
@@ -23,11 +23,6 @@ from heedful.types import UserError
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
 
-def meta_device() -> torch.device:
-    """A context in which modules are built without weights and random draws."""
-    return torch.device("meta")
-
-
 def initialize_weights(module: ModuleT, generator: Generator) -> ModuleT:
     """The module with new weights on the generator's device, filled in the order of its submodules.
 
@@ -35,30 +30,23 @@ def initialize_weights(module: ModuleT, generator: Generator) -> ModuleT:
     N(0, 1) with a zero row at its padding index.
     """
     module.to_empty(device=generator.device)
-    for part in module.modules():
-        _initialize_module(part, generator)
+    with torch.no_grad():
+        for part in module.modules():
+            parameters = list(part.parameters(recurse=False))
+            if isinstance(part, nn.Embedding):
+                part.weight.normal_(generator=generator)
+                if part.padding_idx is not None:
+                    part.weight[part.padding_idx].zero_()
+                continue
+            if isinstance(part, nn.LSTM | nn.GRU):
+                bound = 1 / sqrt(part.hidden_size)
+            elif isinstance(part, nn.Linear | nn.Conv1d):
+                bound = 1 / sqrt(part.weight[0].numel())
+            elif parameters:
+                raise TypeError(f"no rule to initialise the weights of {type(part).__name__}")
+            for parameter in parameters:
+                parameter.uniform_(-bound, bound, generator=generator)
     return module
-
-
-@torch.no_grad()
-def _initialize_module(module: nn.Module, generator: Generator) -> None:
-    parameters = list(module.parameters(recurse=False))
-    if isinstance(module, nn.Embedding):
-        module.weight.normal_(generator=generator)
-        if module.padding_idx is not None:
-            module.weight[module.padding_idx].zero_()
-    elif parameters:
-        bound = _uniform_bound(module)
-        for parameter in parameters:
-            parameter.uniform_(-bound, bound, generator=generator)
-
-
-def _uniform_bound(module: nn.Module) -> float:
-    if isinstance(module, nn.LSTM | nn.GRU):
-        return 1 / sqrt(module.hidden_size)
-    if isinstance(module, nn.Linear | nn.Conv1d):
-        return 1 / sqrt(module.weight[0].numel())
-    raise TypeError(f"no rule to initialise the weights of {type(module).__name__}")
 
 
 class EncoderModule(nn.Module, ABC):
@@ -84,37 +72,31 @@ class Encoder(ABC):
 
     @abstractmethod
     def build(self, input_size: int) -> EncoderModule:
-        """The module for vectors of width `input_size`, without weights."""
+        """The module for vectors of width `input_size`."""
 
 
 @dataclass(frozen=True)
-class BiLSTM(Encoder):
+class _WideEncoder(Encoder):
+    width: int = 128
+
+    def __post_init__(self) -> None:
+        _check_positive(self, self.width)
+
+
+@dataclass(frozen=True)
+class BiLSTM(_WideEncoder):
     """One LSTM layer in each direction, `width` each; summary: the two final states."""
 
-    width: int = 128
-
-    def __post_init__(self) -> None:
-        _check_positive(self, self.width)
-
     def build(self, input_size: int) -> EncoderModule:
-        with meta_device():
-            cells = [nn.LSTM(input_size, self.width, batch_first=True) for _ in range(2)]
-            return BidirectionalEncoder(cells[0], cells[1])
+        return BidirectionalEncoder(*(nn.LSTM(input_size, self.width, batch_first=True) for _ in range(2)))
 
 
 @dataclass(frozen=True)
-class GRU(Encoder):
+class GRU(_WideEncoder):
     """One GRU layer in each direction, `width` each; summary: the two final states."""
 
-    width: int = 128
-
-    def __post_init__(self) -> None:
-        _check_positive(self, self.width)
-
     def build(self, input_size: int) -> EncoderModule:
-        with meta_device():
-            cells = [nn.GRU(input_size, self.width, batch_first=True) for _ in range(2)]
-            return BidirectionalEncoder(cells[0], cells[1])
+        return BidirectionalEncoder(*(nn.GRU(input_size, self.width, batch_first=True) for _ in range(2)))
 
 
 @dataclass(frozen=True)
@@ -133,26 +115,19 @@ class Convolution(Encoder):
             raise UserError(f"Convolution(kernels={self.kernels}): give one or more odd kernel widths, as (1, 3, 5)")
 
     def build(self, input_size: int) -> EncoderModule:
-        with meta_device():
-            return ConvolutionalEncoder(input_size, self)
+        return ConvolutionalEncoder(input_size, self)
 
 
 @dataclass(frozen=True)
-class Average(Encoder):
+class Average(_WideEncoder):
     """A token-wise layer, h_t = tanh(W e_t + b); summary: mean over real tokens.
 
     Jain & Wallace call it "average" and include padding in the mean, so that predictions depend on the batch; Wiegreffe
     & Pinter call the same map "MLP". One class, so that both papers share one trained model.
     """
 
-    width: int = 128
-
-    def __post_init__(self) -> None:
-        _check_positive(self, self.width)
-
     def build(self, input_size: int) -> EncoderModule:
-        with meta_device():
-            return TokenwiseEncoder(input_size, self.width)
+        return TokenwiseEncoder(input_size, self.width)
 
 
 Perceptron = Average

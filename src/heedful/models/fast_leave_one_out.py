@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 import torch
@@ -20,7 +20,6 @@ from torch import Tensor, nn
 from heedful.models.encoders import (
     BidirectionalEncoder,
     ConvolutionalEncoder,
-    EncoderModule,
     TokenwiseEncoder,
     gather_vectors,
 )
@@ -49,7 +48,7 @@ def leave_one_out_logits(model: AttentiveModel, batch: Batch) -> Tensor:
         trace = model(texts)
         logits[rows] = trace.logits.unsqueeze(1)
         for number in range(len(model.input_format.part_encoders)):
-            for row, unit, without in _leave_one_out_part(_LeftAlignedPart.of(model, texts, trace, number)):
+            for row, unit, without in _leave_one_out_part(_LeftAlignedPart(model, texts, trace, number)):
                 logits[rows[row], unit] = without
     return logits
 
@@ -108,7 +107,6 @@ class _GRUCell(_RecurrentCell):
         state[0].sub_(new).mul_(update).add_(new)
 
 
-@dataclass(frozen=True)
 class RecurrentLeaveOneOut:
     """States of a recurrent encoder with one token missing; the inputs of both cells are computed once.
 
@@ -117,18 +115,11 @@ class RecurrentLeaveOneOut:
         real: which positions hold a token `[batch position]`; texts are left-aligned.
     """
 
-    forward_cell: _RecurrentCell
-    backward_cell: _RecurrentCell
-    states: Tensor
-    real: Tensor
-
-    @staticmethod
-    def of(encoder: BidirectionalEncoder, embeddings: Tensor, states: Tensor, real: Tensor) -> RecurrentLeaveOneOut:
-        """For these left-aligned texts."""
+    def __init__(self, encoder: BidirectionalEncoder, embeddings: Tensor, states: Tensor, real: Tensor) -> None:
         kind = _LSTMCell if isinstance(encoder.forward_cell, nn.LSTM) else _GRUCell
-        return RecurrentLeaveOneOut(
-            kind(encoder.forward_cell, embeddings), kind(encoder.backward_cell, embeddings), states, real
-        )
+        self.forward_cell = kind(encoder.forward_cell, embeddings)
+        self.backward_cell = kind(encoder.backward_cell, embeddings)
+        self.states, self.real = states, real
 
     def __call__(self, lanes: range) -> Tensor:
         """States `[lane batch position dim]` without the token at each position of `lanes`, undefined there."""
@@ -201,49 +192,34 @@ def _kernel_leave_one_out(convolution: nn.Conv1d, inputs: Tensor, radius: int) -
         states += convolution.bias
     for number, offset in enumerate(neighbor_offsets(radius)):
         for tap in range(kernel):
-            first = 2 * radius + _offset_across_gap(offset, tap - kernel // 2)
+            target = offset + tap - kernel // 2
+            if offset < 0 <= target:  # the window reaches across the gap from the left
+                target += 1
+            elif target <= 0 < offset:
+                target -= 1
+            first = 2 * radius + target
             states[:, :, number] += taps[tap, :, first : first + positions]
     return states
 
 
-def _offset_across_gap(offset: int, step: int) -> int:
-    """Offset from a gap at 0 of the neighbour `step` positions from the token at `offset`, once the gap is closed."""
-    target = offset + step
-    if offset < 0 <= target:
-        return target + 1
-    return target - 1 if target <= 0 < offset else target
-
-
-@dataclass(frozen=True)
 class _LeftAlignedPart:
     """One part of some texts, left-aligned: position p of a row is its unit `order[row, p]`.
 
-    Args:
+    Attributes:
         mask: units of the part `[batch unit]`.
         real: which positions hold a unit `[batch position]`.
         deletable: positions whose unit is deleted `[batch position]`.
         is_question: whether attention and decoder read a summary of this part.
     """
 
-    model: AttentiveModel
-    texts: Batch
-    trace: Trace
-    encoder: EncoderModule
-    mask: Tensor
-    order: Tensor
-    real: Tensor
-    deletable: Tensor
-    is_question: bool
-
-    @staticmethod
-    def of(model: AttentiveModel, texts: Batch, trace: Trace, number: int) -> _LeftAlignedPart:
+    def __init__(self, model: AttentiveModel, texts: Batch, trace: Trace, number: int) -> None:
+        self.model, self.texts, self.trace = model, texts, trace
         shape = model.input_format
-        mask = shape.part_masks(texts)[number]
-        order, real = left_order(mask)
-        deletable = texts.deletable_mask.gather(1, order) & real
-        question = shape.has_question and number == len(shape.part_encoders) - 1
-        encoder = model.get_encoder(shape.part_encoders[number])
-        return _LeftAlignedPart(model, texts, trace, encoder, mask, order, real, deletable, question)
+        self.encoder = model.get_encoder(shape.part_encoders[number])
+        self.mask = shape.part_masks(texts)[number]
+        self.order, self.real = left_order(self.mask)
+        self.deletable = texts.deletable_mask.gather(1, self.order) & self.real
+        self.is_question = shape.has_question and number == len(shape.part_encoders) - 1
 
     def lane_ranges(self) -> Iterator[range]:
         """The positions to delete, as many at a time as fit in memory."""
@@ -268,25 +244,21 @@ def _leave_one_out_part(part: _LeftAlignedPart) -> Iterator[tuple[Tensor, Tensor
     local = isinstance(part.encoder, ConvolutionalEncoder | TokenwiseEncoder) and not part.is_question
     strategy: _LocalUpdate | _FullRecomputation | None = None
     for lanes in part.lane_ranges():
-        strategy = strategy or (_LocalUpdate.of(part) if local else _FullRecomputation.of(part))
+        strategy = strategy or (_LocalUpdate(part) if local else _FullRecomputation(part))
         lane, row = part.deletable[:, lanes.start : lanes.stop].t().nonzero(as_tuple=True)
         yield row, part.order[row, lane + lanes.start], strategy(lanes)[lane, row]
 
 
-@dataclass(frozen=True)
 class _FullRecomputation:
     """All states of each shortened text, then the model's own attention and decoder."""
 
-    part: _LeftAlignedPart
-    recurrent: RecurrentLeaveOneOut | None
-
-    @staticmethod
-    def of(part: _LeftAlignedPart) -> _FullRecomputation:
-        if not isinstance(part.encoder, BidirectionalEncoder):
-            return _FullRecomputation(part, None)
-        embeddings = gather_vectors(part.trace.embeddings, part.order)
-        states = gather_vectors(part.trace.hidden, part.order)
-        return _FullRecomputation(part, RecurrentLeaveOneOut.of(part.encoder, embeddings, states, part.real))
+    def __init__(self, part: _LeftAlignedPart) -> None:
+        self.part, self.recurrent = part, None
+        if isinstance(part.encoder, BidirectionalEncoder):
+            embeddings, states = (
+                gather_vectors(each, part.order) for each in (part.trace.embeddings, part.trace.hidden)
+            )
+            self.recurrent = RecurrentLeaveOneOut(part.encoder, embeddings, states, part.real)
 
     def __call__(self, lanes: range) -> Tensor:
         """Logits `[lane batch output]` without the unit at each of these positions."""
@@ -313,30 +285,25 @@ class _FullRecomputation:
         return hidden.scatter_add_(2, position, states * part.real.unsqueeze(-1)).flatten(0, 1)
 
 
-@dataclass(frozen=True)
 class _LocalUpdate:
     """Scores and contexts of the unchanged text, updated at the units whose state changes.
 
-    Args:
+    Attributes:
         decoder_input: of the unchanged text.
         new_states: states of the neighbours of each deleted position `[batch position neighbour dim]`.
         new_scores: their attention scores `[batch position neighbour]`.
     """
 
-    part: _LeftAlignedPart
-    decoder_input: DecoderInput
-    new_states: Tensor
-    new_scores: Tensor
-
-    @staticmethod
-    def of(part: _LeftAlignedPart) -> _LocalUpdate:
-        model, encoder, rows = part.model, part.encoder, len(part.texts)
-        inputs = model.decoder_input(part.texts, part.trace.hidden)
-        states = part.trace.hidden.new_zeros(rows, part.order.shape[1], 0, encoder.dim)
+    def __init__(self, part: _LeftAlignedPart) -> None:
+        encoder, hidden = part.encoder, part.trace.hidden
+        self.part, self.decoder_input = part, part.model.decoder_input(part.texts, hidden)
         if isinstance(encoder, ConvolutionalEncoder):
-            states = convolution_leave_one_out(encoder, gather_vectors(part.trace.embeddings, part.order), part.real)
-        scores = model.attention(states.flatten(1, 2), inputs.question).view(states.shape[:3])
-        return _LocalUpdate(part, inputs, states, scores)
+            embeddings = gather_vectors(part.trace.embeddings, part.order)
+            self.new_states = convolution_leave_one_out(encoder, embeddings, part.real)
+        else:
+            self.new_states = hidden.new_zeros(*part.order.shape, 0, encoder.dim)
+        scores = part.model.attention(self.new_states.flatten(1, 2), self.decoder_input.question)
+        self.new_scores = scores.view(self.new_states.shape[:3])
 
     def __call__(self, lanes: range) -> Tensor:
         """Logits `[lane batch output]` without the unit at each of these positions."""

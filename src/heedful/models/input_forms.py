@@ -8,13 +8,15 @@ batch, that evaluates many attention distributions over the same hidden states.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from heedful.models.encoders import EncoderModule, gather_vectors, meta_device
+from heedful.models.encoders import EncoderModule, gather_vectors
 from heedful.types import Batch
 
 
@@ -61,12 +63,8 @@ class DecoderInput:
         return logits.masked_fill(excluded, -torch.inf)
 
 
-class Readout(ABC):
-    """Logits for many attention distributions over the same hidden states."""
-
-    @abstractmethod
-    def __call__(self, attention: Tensor) -> Tensor:
-        """Logits `[batch count output]` of attention `[batch count query unit]`."""
+Readout = Callable[[Tensor], Tensor]
+"""Logits `[batch count output]` of attention `[batch count query unit]`, all over the same hidden states."""
 
 
 class Decoder(nn.Module, ABC):
@@ -105,7 +103,7 @@ class InputFormat(ABC):
 
     @abstractmethod
     def build(self, dim: int, outputs: int) -> Decoder:
-        """The decoder for hidden states of size `dim`, without weights."""
+        """The decoder for hidden states of size `dim`."""
 
 
 @dataclass(frozen=True)
@@ -122,8 +120,7 @@ class SingleInput(InputFormat):
         return batch.content_mask.unsqueeze(1)
 
     def build(self, dim: int, outputs: int) -> Decoder:
-        with meta_device():
-            return _LinearDecoder(dim, outputs)
+        return _LinearDecoder(dim, outputs)
 
 
 @dataclass(frozen=True)
@@ -143,8 +140,7 @@ class QuestionAnswering(InputFormat):
         return (batch.content_mask & (batch.segments == 0)).unsqueeze(1)
 
     def build(self, dim: int, outputs: int) -> Decoder:
-        with meta_device():
-            return _QuestionDecoder(dim, outputs)
+        return _QuestionDecoder(dim, outputs)
 
 
 @dataclass(frozen=True)
@@ -164,8 +160,7 @@ class PairInput(InputFormat):
         return torch.stack([batch.content_mask & (batch.segments == part) for part in (0, 1)], dim=1)
 
     def build(self, dim: int, outputs: int) -> Decoder:
-        with meta_device():
-            return _PairDecoder(dim, outputs)
+        return _PairDecoder(dim, outputs)
 
 
 def _two_part_masks(batch: Batch) -> tuple[Tensor, ...]:
@@ -173,7 +168,7 @@ def _two_part_masks(batch: Batch) -> tuple[Tensor, ...]:
 
 
 @dataclass(frozen=True)
-class LinearReadout(Readout):
+class LinearReadout:
     """logit(a) = sum_t a_t scores_t + offset: each attention costs units, not units x dim.
 
     Args:
@@ -201,27 +196,6 @@ class _LinearDecoder(Decoder):
         return LinearReadout(inputs.hidden @ self.output_layer.weight.t(), self.output_layer.bias, inputs)
 
 
-@dataclass(frozen=True)
-class QuestionReadout(Readout):
-    """logits(a) = V tanh(sum_t a_t projected_t + question).
-
-    Args:
-        projected: Wp h_t, `[batch unit inner]`.
-        question: Wq Q, `[batch inner]`.
-        output_layer: V and its bias.
-    """
-
-    projected: Tensor
-    question: Tensor
-    output_layer: nn.Linear
-    inputs: DecoderInput
-
-    def __call__(self, attention: Tensor) -> Tensor:
-        inner = torch.bmm(attention[:, :, 0], self.projected) + self.question.unsqueeze(1)
-        logits: Tensor = self.output_layer(torch.tanh(inner))
-        return self.inputs.mask_candidates(logits)
-
-
 class _QuestionDecoder(Decoder):
     def __init__(self, dim: int, outputs: int) -> None:
         super().__init__()
@@ -237,20 +211,13 @@ class _QuestionDecoder(Decoder):
     def readout(self, inputs: DecoderInput) -> Readout:
         # The bias counts once, not once per unit: the attention need not sum to one.
         projected = inputs.hidden @ self.document.weight.t()
-        question = self.question(inputs.question) + self.document.bias
-        return QuestionReadout(projected, question, self.output_layer, inputs)
+        question = (self.question(inputs.question) + self.document.bias).unsqueeze(1)
 
+        def logits(attention: Tensor) -> Tensor:
+            inner = torch.bmm(attention[:, :, 0], projected) + question
+            return inputs.mask_candidates(self.output_layer(torch.tanh(inner)))
 
-@dataclass(frozen=True)
-class PairReadout(Readout):
-    """Features of two contexts are not linear in attention: contexts first, then the linear layer."""
-
-    output_layer: nn.Linear
-    inputs: DecoderInput
-
-    def __call__(self, attention: Tensor) -> Tensor:
-        logits: Tensor = self.output_layer(pair_features(self.inputs.context_vectors(attention)))
-        return self.inputs.mask_candidates(logits)
+        return logits
 
 
 class _PairDecoder(Decoder):
@@ -259,13 +226,10 @@ class _PairDecoder(Decoder):
         self.output_layer = nn.Linear(4 * dim, outputs)
 
     def forward(self, inputs: DecoderInput, attention: Tensor) -> Tensor:
-        return inputs.mask_candidates(self.output_layer(pair_features(inputs.context_vectors(attention))))
+        first, second = inputs.context_vectors(attention).unbind(-2)
+        features = torch.cat([first, second, (first - second).abs(), first * second], dim=-1)
+        return inputs.mask_candidates(self.output_layer(features))
 
     def readout(self, inputs: DecoderInput) -> Readout:
-        return PairReadout(self.output_layer, inputs)
-
-
-def pair_features(contexts: Tensor) -> Tensor:
-    """Features [c1; c2; |c1 - c2|; c1 * c2] of contexts `[... 2 dim]`."""
-    first, second = contexts.unbind(-2)
-    return torch.cat([first, second, (first - second).abs(), first * second], dim=-1)
+        # The features are not linear in attention; the forward pass takes any number of distributions.
+        return partial(self, inputs)

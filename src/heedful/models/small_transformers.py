@@ -9,9 +9,9 @@ from types import MethodType
 
 import torch
 from torch import Generator, Tensor, nn
+from transformers.modeling_outputs import SequenceClassifierOutput
 
-from heedful.models._attention_hooks import Network, NetworkConfig
-from heedful.models.encoders import meta_device
+from heedful.models._attention_hooks import Network
 from heedful.models.transformer import TinyTransformer, TransformerModel, build_network, find_layers, reads_images
 from heedful.types import Architecture, Task, UserError
 
@@ -129,7 +129,11 @@ class ScalarMix(Architecture):
         if "mix" in dict(network.named_children()):
             raise UserError("this architecture already has a scalar mix: use one")
         head = build_scalar_mix_head(network, task.num_outputs, generator).eval()
-        _remove_head(network)
+        for name, part in list(network.named_children()):
+            if part is not network.base_model:
+                delattr(network, name)
+        if "pooler" in dict(network.base_model.named_children()):
+            network.base_model.register_module("pooler", None)
         network.add_module("mix", head)
         for layer in find_layers(network):
             # On the instance: the layers of a copy belong to this model only.
@@ -155,17 +159,27 @@ class ScalarMixHead(nn.Module):
 
     def forward(self, states: tuple[Tensor, ...], mask: Tensor | None) -> Tensor:
         """Logits `[batch output]` of the states `[batch unit dim]` of each layer on the real units `mask`."""
-        stacked = torch.stack([_masked_mean(state, mask) for state in states])
-        pooled = torch.einsum("l,lbd->bd", self.weights.softmax(0), stacked)
+        stacked = torch.stack(states)
+        if mask is None:
+            means = stacked.mean(2)
+        else:
+            real = mask.to(stacked.dtype).unsqueeze(-1)
+            means = (stacked * real).sum(2) / real.sum(1)
+        pooled = torch.einsum("l,lbd->bd", self.weights.softmax(0), means)
         logits: Tensor = self.head(self.gamma * pooled)
         return logits
 
 
 def build_scalar_mix_head(network: Network, outputs: int, generator: Generator) -> ScalarMixHead:
     """A head with w = 0, gamma = 1, weights ~ N(0, initializer_range) and biases 0."""
-    config = network.config
-    with meta_device():
-        head = nn.Sequential(*_head_layers(config, outputs, images=reads_images(network)))
+    config, width = network.config, network.config.hidden_size
+    rates = (getattr(config, name, None) for name in _DROPOUT_SETTINGS)
+    rate = next((rate for rate in rates if rate is not None), 0.1)
+    with torch.device("meta"):
+        head = nn.Sequential(nn.Linear(width, outputs))
+        if not reads_images(network):
+            activation = _ACTIVATIONS.get(config.model_type, nn.Tanh)
+            head = nn.Sequential(nn.Linear(width, width), activation(), nn.Dropout(rate), *head)
     head.to_empty(device=generator.device)
     with torch.no_grad():
         for name, parameter in head.named_parameters():
@@ -174,32 +188,6 @@ def build_scalar_mix_head(network: Network, outputs: int, generator: Generator) 
             else:
                 parameter.zero_()
     return ScalarMixHead(config.num_hidden_layers + 1, head).to(network.device, network.dtype)
-
-
-def _head_layers(config: NetworkConfig, outputs: int, *, images: bool) -> list[nn.Module]:
-    width = config.hidden_size
-    if images:
-        return [nn.Linear(width, outputs)]
-    activation = _ACTIVATIONS.get(config.model_type, nn.Tanh)
-    rates = (getattr(config, name, None) for name in _DROPOUT_SETTINGS)
-    rate = next((rate for rate in rates if rate is not None), 0.1)
-    return [nn.Linear(width, width), activation(), nn.Dropout(rate), nn.Linear(width, outputs)]
-
-
-def _remove_head(network: Network) -> None:
-    """Remove the modules that only the old head used."""
-    for name, part in list(network.named_children()):
-        if part is not network.base_model:
-            delattr(network, name)
-    if "pooler" in dict(network.base_model.named_children()):
-        network.base_model.register_module("pooler", None)
-
-
-def _masked_mean(state: Tensor, mask: Tensor | None) -> Tensor:
-    if mask is None:
-        return state.mean(1)
-    real = mask.to(state.dtype).unsqueeze(-1)
-    return (state * real).sum(1) / real.sum(1)
 
 
 def _record_layer_output(
@@ -214,16 +202,13 @@ def _record_layer_output(
     return output
 
 
-@dataclass(frozen=True)
-class _LogitsOutput:
-    logits: Tensor
-
-
-def _scalar_mix_forward(network: Network, *, given: object, attention_mask: Tensor | None = None) -> _LogitsOutput:
+def _scalar_mix_forward(
+    network: Network, *, given: object, attention_mask: Tensor | None = None
+) -> SequenceClassifierOutput:
     """The forward pass of a network whose trunk has just run."""
     states, mix = _layer_states.get(), network.get_submodule("mix")
     _layer_states.set(())
     needed = network.config.num_hidden_layers + 1
     if len(states) != needed:
         raise RuntimeError(f"{len(states)} states were recorded instead of {needed}: the layers are not sequential")
-    return _LogitsOutput(mix(states, attention_mask))
+    return SequenceClassifierOutput(logits=mix(states, attention_mask))

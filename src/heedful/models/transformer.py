@@ -92,7 +92,10 @@ def read_output_labels(source: str) -> OutputLabels:
     except (OSError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
         raise UserError(f"no configuration could be read from {source!r} ({reason}): {_SOURCE_HINT}") from error
-    names, kind = _label_names(config), config.get("problem_type")
+    labels, kind = config.get("id2label"), config.get("problem_type")
+    # By default the library's own names, two unless the configuration counts them.
+    names = [str(labels[key]) for key in sorted(labels, key=int)] if labels else []
+    names = names or [f"LABEL_{index}" for index in range(config.get("num_labels", 2))]
     allowed = (
         (None, "single_label_classification") if len(names) > 1 else (None, "regression", "multi_label_classification")
     )
@@ -105,16 +108,7 @@ def read_output_labels(source: str) -> OutputLabels:
         raise UserError(
             f"{source} has problem_type {kind!r} with {len(names)} output(s), which is not supported: {remedy}"
         )
-    return OutputLabels(names, len(names) == 1 and kind in (None, "regression"))
-
-
-def _label_names(config: Mapping[str, object]) -> tuple[str, ...]:
-    """The names by index; by default the library's own, two unless the configuration counts them."""
-    names = config.get("id2label")
-    if isinstance(names, Mapping) and names:
-        return tuple(str(names[key]) for key in sorted(names, key=int))
-    count = config.get("num_labels", 2)
-    return tuple(f"LABEL_{index}" for index in range(count if isinstance(count, int) else 2))
+    return OutputLabels(tuple(names), len(names) == 1 and kind in (None, "regression"))
 
 
 def _infer_task(config: NetworkConfig) -> Task:
@@ -139,19 +133,6 @@ def _patch_grid(config: NetworkConfig) -> tuple[int, int, int, int]:
     sizes = [(size, size) if isinstance(size, int) else size for size in (config.image_size, config.patch_size)]
     (height, width), (tall, wide) = sizes
     return height // tall, width // wide, tall, wide
-
-
-# Checkpoint folders
-
-
-def _check_checkpoint_folder(folder: Path) -> None:
-    """Raise a `UserError` for a folder with an adapter only, or with weights in a format that can run code."""
-    names = sorted(path.name for path in folder.iterdir())
-    if "adapter_config.json" in names:
-        raise UserError(f"{folder} holds an adapter: merge it into its model and save that with save_pretrained")
-    pickled = [name for name in names if name.endswith((".bin", ".pt", ".pth", ".ckpt"))]
-    if pickled and not any(name.endswith(".safetensors") for name in names):
-        raise _pickled_weights_error(f"{folder / pickled[0]}")
 
 
 def _pickled_weights_error(source: str) -> UserError:
@@ -266,26 +247,7 @@ def _capture_layer_inputs(network: Network, replacement: LayerInput | None) -> I
         yield states
 
 
-def collect_value_trace(network: Network, recorder: AttentionRecorder, logits: Tensor) -> ValueTrace:
-    """The values that a recorder collected, with the output projection of each layer split into its heads."""
-    names = {id(module): name for name, module in network.named_modules()}
-    linears = [_find_output_projection(network, names[id(module)]) for module, _ in recorder.values]
-    values = tuple(value for _, value in recorder.values)
-    return ValueTrace(
-        attention=tuple(recorder.attention),
-        values=values,
-        projections=tuple(
-            linear.weight.t().reshape(value.shape[1], value.shape[3], -1)
-            for linear, value in zip(linears, values, strict=True)
-        ),
-        offsets=tuple(
-            linear.weight.new_zeros(linear.out_features) if linear.bias is None else linear.bias for linear in linears
-        ),
-        logits=logits,
-    )
-
-
-def _find_output_projection(network: Network, name: str) -> nn.Linear:
+def find_output_projection(network: Network, name: str) -> nn.Linear:
     """The output projection of the attention module of this name."""
     modules = dict(network.named_modules())
     # Beside the values (`out_lin` of DistilBERT, `o_proj` of newer ViTs) or in the next block (BERT and its kin).
@@ -315,16 +277,14 @@ class HeadScoreRecorder(AttentionHook):
     mask: Tensor
     scores: list[Tensor] = field(default_factory=list)
 
-    @property
-    def layers_run(self) -> int:
-        """Layers whose heads were read."""
-        return len(self.scores)
-
     def attend(self, module: nn.Module, inputs: AttentionInputs) -> tuple[Tensor, None]:
         """The attended values; weights are not kept, and get dropout in training."""
         self.scores.append(self._mean_scores(inputs).masked_fill(~self.mask[:, None], 0.0))
         tensors = (inputs.query, inputs.key, inputs.value)
-        if requires_unfused_attention() or any(_has_tangent(tensor) for tensor in tensors):
+        if requires_unfused_attention() or any(
+            forward_ad.unpack_dual(tensor).tangent is not None  # type: ignore[no-untyped-call]
+            for tensor in tensors
+        ):
             scores = inputs.scores()
             weights = (scores if inputs.mask is None else scores + inputs.mask).softmax(-1)
             return torch.matmul(nn.functional.dropout(weights, inputs.dropout), inputs.value), None
@@ -341,11 +301,6 @@ class HeadScoreRecorder(AttentionHook):
         # Sliding-window attention: rows differ in the units that they see, and a score that is not seen counts as 0.
         seen = (mask > torch.finfo(mask.dtype).min).to(rows.dtype)
         return torch.einsum("bq,bhqu->bhu", rows, inputs.scores() * seen)
-
-
-def _has_tangent(tensor: Tensor) -> bool:
-    """True under forward-mode differentiation of this tensor."""
-    return forward_ad.unpack_dual(tensor).tangent is not None  # type: ignore[no-untyped-call]
 
 
 # The model
@@ -403,7 +358,17 @@ class TransformerModel(Model):
             embeddings = embeddings.detach().requires_grad_()
         recorder = AttentionRecorder()
         _, logits = self._run(batch, embeddings, recorder)
-        return collect_value_trace(self.network, recorder, logits)
+        names = {id(module): name for name, module in self.network.named_modules()}
+        linears = [find_output_projection(self.network, names[id(module)]) for module, _ in recorder.values]
+        values = tuple(value for _, value in recorder.values)
+        projections = (
+            linear.weight.t().reshape(value.shape[1], value.shape[3], -1)
+            for linear, value in zip(linears, values, strict=True)
+        )
+        offsets = (
+            linear.weight.new_zeros(linear.out_features) if linear.bias is None else linear.bias for linear in linears
+        )
+        return ValueTrace(tuple(recorder.attention), values, tuple(projections), tuple(offsets), logits)
 
     def read_heads(self, batch: Batch) -> HeadTrace:
         """Mean scores of all heads, and logits, without a score for each pair of units."""
@@ -507,8 +472,12 @@ class Transformer(Architecture, DiskResource):
         """The pretrained model, in eval mode."""
         _refuse_embeddings(embeddings)
         folder = Path(self.source).expanduser()
-        if folder.is_dir():
-            _check_checkpoint_folder(folder)
+        files = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+        if "adapter_config.json" in files:
+            raise UserError(f"{folder} holds an adapter: merge it into its model and save that with save_pretrained")
+        pickled = [name for name in files if name.endswith((".bin", ".pt", ".pth", ".ckpt"))]
+        if pickled and not any(name.endswith(".safetensors") for name in files):
+            raise _pickled_weights_error(f"{folder / pickled[0]}")
         with _seed_global_generator(generator):
             network, notes = _load_network(str(folder) if folder.is_dir() else self.source, task.num_outputs)
         model = TransformerModel.wrap(network, task).eval()
