@@ -16,12 +16,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heedful.data.tokenization import Words
-from heedful.store.recipe import Artefact, Recipe, canonical_json, code_digest, derive_seed, fingerprint
+from heedful.store.recipe import (
+    Artefact,
+    Recipe,
+    canonical_json,
+    code_digest,
+    derive_seed,
+    describe_recipe,
+    json_digest,
+)
 from heedful.store.workspace import Workspace
 from heedful.tasks import BinaryClassification
 from heedful.types import Corpus, Splits
 
 DATA = Path("data")
+
+
+def fingerprint(recipe: Recipe, data: Path) -> str:
+    return json_digest(describe_recipe(recipe, data))
 
 
 class Colour(Enum):

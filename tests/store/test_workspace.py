@@ -305,7 +305,7 @@ class Indexed(Recipe):
     def make(self, workspace: Workspace) -> Artefact:
         return Artefact(table=pandas.DataFrame({"x": [1.0, 3.0]}))
 
-    def describe(self) -> dict[str, str | int]:  # type: ignore[override]
+    def describe(self) -> dict[str, str | int]:
         return {"corpus": "flour", "seed": 7}
 
     def summarize(self, artefact: Artefact) -> pandas.DataFrame:
@@ -321,9 +321,9 @@ def test_index_has_facts_settings_and_links_and_the_summary_is_stored(workspace:
     assert (entry.facts, entry.settings) == ({"corpus": "flour", "seed": 7}, {"threshold": 0.5})
     assert entry.links == {"bread": [first], "rest": [second, first]}
     assert (entry.link("bread"), entry.link("nothing")) == (first, None)
-    table = workspace.index().set_index("name")
-    assert table.loc[entry.name, ["kind", "corpus", "seed"]].tolist() == ["trial", "flour", 7]
-    assert table.loc[first, "kind"] == "other"
+    rows = {row["name"]: row for row in workspace.index().to_dict("records")}
+    assert [rows[entry.name][fact] for fact in ("kind", "corpus", "seed")] == ["trial", "flour", 7]
+    assert rows[first]["kind"] == "other"
 
 
 def test_bytes_are_verified_once_per_process_and_again_after_a_change(
@@ -331,7 +331,12 @@ def test_bytes_are_verified_once_per_process_and_again_after_a_change(
 ) -> None:
     hashed: list[str] = []
     original = module._file_entry
-    monkeypatch.setattr(module, "_file_entry", lambda path: (hashed.append(path.name), original(path))[1])
+
+    def record(path: Path) -> object:
+        hashed.append(path.name)
+        return original(path)
+
+    monkeypatch.setattr(module, "_file_entry", record)
     workspace.get(Bake())
     hashed.clear()
     workspace.get(Bake())

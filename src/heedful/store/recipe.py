@@ -118,12 +118,34 @@ def canonical_json(value: object, data: Path) -> Json:
     `{"type", "member"}`, a path its POSIX text, a tuple a list. 1 and 1.0 differ unless the field is declared `float`
     or `float | None`. Infinity is `{"float": "inf"}`.
     """
-    return _Canonicalizer(data).convert(value, type(value).__name__)
+    digests: dict[str, str] = {}  # of each resource on disk, computed once
 
+    def convert(value: object, place: str) -> Json:
+        if isinstance(value, Enum):
+            return {**_type_header(type(value)), "member": value.name}
+        if isinstance(value, tuple):
+            return [convert(part, f"{place}[{index}]") for index, part in enumerate(value)]
+        if not is_dataclass(value) or isinstance(value, type):
+            return _plain_json(value, place)
+        if not type(value).__dataclass_params__.frozen:  # type: ignore[attr-defined]
+            raise TypeError(
+                f"{place}: {type(value).__name__} can be altered after its fingerprint is taken; {_FREEZE_HINT}"
+            )
+        form = _type_header(type(value))
+        for each in fields(value):
+            where = f"{place}.{each.name}"
+            if each.name in ("type", "code") or (each.name == "content" and isinstance(value, DiskResource)):
+                raise TypeError(f"{where}: the name {each.name!r} is reserved in recipe.json; rename the field")
+            part = getattr(value, each.name)
+            form[each.name] = convert(float(part) if _is_declared_float(part, each.type) else part, where)
+        if isinstance(value, DiskResource):
+            key = dump_compact_json(form)
+            if key not in digests:
+                digests[key] = value.digest(data)
+            form["content"] = digests[key]
+        return form
 
-def fingerprint(recipe: Recipe, data: Path) -> str:
-    """SHA-256 of the canonical JSON of a recipe, as 64 hexadecimal digits."""
-    return json_digest(describe_recipe(recipe, data))
+    return convert(value, type(value).__name__)
 
 
 def describe_recipe(recipe: Recipe, data: Path) -> dict[str, Json]:
@@ -144,13 +166,7 @@ def plain_settings(recipe: Recipe) -> dict[str, Json]:
     """The fields of a recipe that are plain values or tuples of them; infinities and NaN become None."""
     assert is_dataclass(recipe)
     values = {each.name: getattr(recipe, each.name) for each in fields(recipe)}
-    return {name: _plain_value(value) for name, value in values.items() if _is_plain(value)}
-
-
-def _is_plain(value: object) -> bool:
-    if isinstance(value, tuple):
-        return all(_is_plain(each) for each in value)
-    return value is None or isinstance(value, bool | int | float | str)
+    return {name: _plain_value(value) for name, value in values.items() if _is_constant(value)}
 
 
 def _plain_value(value: object) -> Json:
@@ -215,45 +231,6 @@ def derive_seed(*parts: int | str) -> int:
     False
     """
     return int(json_digest(list(parts))[:16], 16) >> 1
-
-
-@dataclass(frozen=True)
-class _Canonicalizer:
-    """Converts values to canonical JSON; computes the digest of each resource once per recipe."""
-
-    data: Path
-    digests: dict[str, str] = field(default_factory=dict)
-
-    def convert(self, value: object, place: str) -> Json:
-        if isinstance(value, Enum):
-            return {**_type_header(type(value)), "member": value.name}
-        if value is None or isinstance(value, bool):
-            return value
-        if isinstance(value, tuple):
-            return [self.convert(part, f"{place}[{index}]") for index, part in enumerate(value)]
-        if is_dataclass(value) and not isinstance(value, type):
-            return self._convert_fields(value, place)
-        return _plain_json(value, place)
-
-    def _convert_fields(self, value: object, place: str) -> dict[str, Json]:
-        if not type(value).__dataclass_params__.frozen:  # type: ignore[attr-defined]
-            raise TypeError(
-                f"{place}: {type(value).__name__} can be altered after its fingerprint is taken; {_FREEZE_HINT}"
-            )
-        form = _type_header(type(value))
-        for each in fields(value):  # type: ignore[arg-type]
-            where = f"{place}.{each.name}"
-            if each.name in ("type", "code") or (each.name == "content" and isinstance(value, DiskResource)):
-                raise TypeError(f"{where}: the name {each.name!r} is reserved in recipe.json; rename the field")
-            part = getattr(value, each.name)
-            form[each.name] = self.convert(float(part) if _is_declared_float(part, each.type) else part, where)
-        return form | {"content": self._content_digest(value, form)} if isinstance(value, DiskResource) else form
-
-    def _content_digest(self, resource: DiskResource, form: dict[str, Json]) -> str:
-        key = dump_compact_json(form)
-        if key not in self.digests:
-            self.digests[key] = resource.digest(self.data)
-        return self.digests[key]
 
 
 def _type_header(kind: type) -> dict[str, Json]:
@@ -331,12 +308,13 @@ def _global_names(code: CodeType) -> set[str]:
 
 
 def _code_text(code: CodeType) -> str:
-    consts = [_code_text(each) if isinstance(each, CodeType) else _const_text(each) for each in code.co_consts]
+    consts = [
+        _code_text(each)
+        if isinstance(each, CodeType)
+        else repr(sorted(map(repr, each)) if isinstance(each, frozenset) else each)
+        for each in code.co_consts
+    ]
     return f"{code.co_name} {code.co_code.hex()} {code.co_names} {code.co_varnames} {consts}"
-
-
-def _const_text(value: object) -> str:
-    return repr(sorted(map(repr, value))) if isinstance(value, frozenset) else repr(value)
 
 
 def _is_user_module(name: str) -> bool:
@@ -357,6 +335,8 @@ def _is_declared_float(part: object, declared: object) -> bool:
 
 
 def _plain_json(value: object, place: str) -> Json:
+    if value is None or isinstance(value, bool):
+        return value
     if isinstance(value, int):
         return int(value)
     if isinstance(value, float):

@@ -146,7 +146,7 @@ class Workspace:
 
     def partial_folder(self, recipe: Recipe) -> Path:
         """An existing folder for unfinished work on this recipe; survives a kill, removed on completion."""
-        folder = self._hidden_folder("partial") / self.artefact_name(recipe)
+        folder = self.root / ".partial" / self.artefact_name(recipe)
         with _translate_write_errors(self.root):
             folder.mkdir(parents=True, exist_ok=True)
         return folder
@@ -170,9 +170,6 @@ class Workspace:
             rows, columns=None if rows else ["name", "kind", "recipe_class", "settings", "links", "group", "path"]
         )
 
-    def _hidden_folder(self, purpose: str) -> Path:
-        return self.root / f".{purpose}"
-
     def _is_intact(self, folder: Path) -> bool:
         """Whether a complete artefact is there; a damaged one is moved away with a warning."""
         if not folder.exists():
@@ -180,7 +177,7 @@ class Workspace:
         try:
             _read_artefact(folder)
         except CorruptArtefactError as damage:
-            aside = self._hidden_folder("damaged") / f"{folder.name}.{secrets.token_hex(4)}"
+            aside = self.root / ".damaged" / f"{folder.name}.{secrets.token_hex(4)}"
             with _translate_write_errors(self.root):
                 aside.parent.mkdir(exist_ok=True)
                 folder.rename(aside)
@@ -197,7 +194,7 @@ class Workspace:
         artefact = replace(artefact, summary=recipe.summarize(artefact))
         if self.artefact_name(recipe) != name:
             raise UserError(f"the data in {self.data_dir} changed while {name} was being made; run it again")
-        staging = self._hidden_folder("staging") / f"{name}.{secrets.token_hex(8)}"
+        staging = self.root / ".staging" / f"{name}.{secrets.token_hex(8)}"
         try:
             with _translate_write_errors(self.root):
                 staging.mkdir(parents=True)
@@ -205,12 +202,12 @@ class Workspace:
                 self._publish(staging, self.root / name)
         finally:
             shutil.rmtree(staging, ignore_errors=True)
-        shutil.rmtree(self._hidden_folder("partial") / name, ignore_errors=True)
+        shutil.rmtree(self.root / ".partial" / name, ignore_errors=True)
 
     def _delete_leftovers(self, name: str) -> None:
         """Delete what killed processes left: staging folders whose lock is free, partial work of complete artefacts."""
         for purpose in ("staging", "partial"):
-            parent = self._hidden_folder(purpose)
+            parent = self.root / f".{purpose}"
             for folder in sorted(parent.iterdir()) if parent.is_dir() else ():
                 owner = folder.name.rpartition(".")[0] if purpose == "staging" else folder.name
                 if purpose == "partial" and not _is_complete(self.root / owner):
@@ -235,10 +232,15 @@ class Workspace:
         """Hold the lock of one artefact; show progress while another process has it."""
         if folder in _in_progress.get():
             raise RuntimeError(f"the recipe {folder.name} depends on itself")
-        with _translate_write_errors(self.root):
-            self._hidden_folder("locks").mkdir(parents=True, exist_ok=True)
         lock = self._lock(folder.name)
-        self._acquire(lock, folder.name)
+        with _translate_write_errors(self.root):
+            (self.root / ".locks").mkdir(parents=True, exist_ok=True)
+            try:
+                lock.acquire(timeout=0)
+            except Timeout:
+                with self.progress.task(f"waiting for another process that makes {folder.name}", 1) as step:
+                    lock.acquire()
+                    step()
         token = _in_progress.set((*_in_progress.get(), folder))
         try:
             yield
@@ -247,15 +249,7 @@ class Workspace:
             lock.release()
 
     def _lock(self, name: str) -> FileLock:
-        return FileLock(self._hidden_folder("locks") / f"{name}.lock")
-
-    def _acquire(self, lock: FileLock, name: str) -> None:
-        with _translate_write_errors(self.root), suppress(Timeout):
-            lock.acquire(timeout=0)
-            return
-        with self.progress.task(f"waiting for another process that makes {name}", 1) as step:
-            lock.acquire()
-            step()
+        return FileLock(self.root / ".locks" / f"{name}.lock")
 
 
 def _write_artefact(folder: Path, recipe: Recipe, description: Mapping[str, Json], artefact: Artefact) -> None:
@@ -264,7 +258,10 @@ def _write_artefact(folder: Path, recipe: Recipe, description: Mapping[str, Json
         save_file(_storable_tensors(artefact.tensors), folder / TENSORS)
     for name, table in ((TABLE, artefact.table), (SUMMARY, artefact.summary)):
         if len(table.columns):
-            pyarrow.parquet.write_table(_to_arrow(table), folder / name)
+            odd = [column for column in table.columns if not isinstance(column, str)]
+            if odd:
+                raise ValueError(f"column names of a table must be strings, not {odd[0]!r}")
+            pyarrow.parquet.write_table(pyarrow.Table.from_pandas(table, preserve_index=False), folder / name)
     index: dict[str, Json] = {
         "kind": recipe.kind,
         "recipe_class": type(recipe).__name__,
@@ -395,13 +392,6 @@ def _storable_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         stored[name] = plain.clone() if address in seen else plain
         seen.add(address)
     return stored
-
-
-def _to_arrow(table: pandas.DataFrame) -> pyarrow.Table:
-    odd = [column for column in table.columns if not isinstance(column, str)]
-    if odd:
-        raise ValueError(f"column names of a table must be strings, not {odd[0]!r}")
-    return pyarrow.Table.from_pandas(table, preserve_index=False)
 
 
 def _read_table(path: Path) -> pandas.DataFrame:
