@@ -42,7 +42,7 @@ def _ours(layers: Numbers) -> MaxFlows:
 
 def _title(layers: Numbers) -> str:
     found = _ours(layers)
-    return f"attention flow, {layers.shape[1]} units, {LAYERS} layers, {found.certified_share:.0%} certified by a cut"
+    return f"attention flow, {layers.shape[1]} units, {LAYERS} layers, {found.certified.mean():.0%} certified by a cut"
 
 
 def _capacities(units: int) -> Numbers:

@@ -205,7 +205,7 @@ def test_the_heads_with_the_largest_weights_are_listed() -> None:
     few = learn._heads_sentence(HeadMix((1.0, 0.6, -2.0, -2.0), 2, 2))
     assert "2 of 4 heads" in few
     assert "layer 0 head 0 (70%), layer 0 head 1 (30%)." in few
-    assert "all 8 heads" in learn._heads_sentence(HeadMix.uniform(2, 4))
+    assert "all 8 heads" in learn._heads_sentence(HeadMix.from_phi(torch.full((2, 4), 0.125)))
     many = learn._heads_sentence(HeadMix((0.2, 0.2, 0.0, 0.2, 0.0, 0.1, 0.1, 0.2), 4, 2, "none"))
     assert "6 of 8 heads" in many
     assert many.endswith("layer 3 head 1 (20%), layer 2 head 1 (10%), ....")

@@ -19,11 +19,10 @@ from heedful.attributions.attention import (
     Rollout,
     ValueNorm,
     attention_times_gradient,
-    contribution_norms,
     propagate_relevance,
-    query_weights,
     residual_attention,
     roll_out,
+    row_weights,
     transformed_values,
 )
 from heedful.models.attentive import Additive, Attentive
@@ -172,8 +171,8 @@ def test_rows_must_be_known() -> None:
 
 def test_readers_are_distributions_over_real_rows() -> None:
     batch = texts()
-    assert query_weights(batch, "class").tolist() == [[1, 0, 0, 0, 0, 0, 0]] * 3
-    assert query_weights(batch, "mean")[2].tolist() == pytest.approx([1 / 3] * 3 + [0] * 4)
+    assert row_weights(batch, "class", 7).tolist() == [[1, 0, 0, 0, 0, 0, 0]] * 3
+    assert row_weights(batch, "mean", 7)[2].tolist() == pytest.approx([1 / 3] * 3 + [0] * 4)
 
 
 @pytest.mark.parametrize("name", ["SingleInput", "PairInput", "QuestionAnswering"])
@@ -237,7 +236,7 @@ def test_the_rebuilt_layer_would_notice_another_attention() -> None:
 def test_kobayashi_norms_are_the_lengths_of_the_vectors_that_units_add() -> None:
     with torch.no_grad():
         carried = tiny("bert").read_values(texts())
-    found = contribution_norms(carried, 1).detach()
+    found = KobayashiNorm().pair_norms(carried, 1).detach()
     vectors = transformed_values(carried, 1).detach()
     for row, query, unit in ((0, 0, 3), (0, 6, 1), (1, 2, 4), (2, 1, 1)):
         added = sum(carried.attention[1][row, head, query, unit] * vectors[row, head, unit] for head in range(2))
@@ -255,7 +254,10 @@ def test_scores_are_means_over_layers_and_rows(row: str) -> None:
     for place, length in enumerate(batch.lengths.tolist()):
         rows = slice(0, length if row == "mean" else 1)
         for unit in range(1, length):
-            both = [float(contribution_norms(carried, layer).detach()[place, rows, unit].mean()) for layer in range(2)]
+            both = [
+                float(KobayashiNorm().pair_norms(carried, layer).detach()[place, rows, unit].mean())
+                for layer in range(2)
+            ]
             assert float(kobayashi[place, unit]) == pytest.approx(sum(both) / 2, abs=1e-10)
             weighed = [
                 float(

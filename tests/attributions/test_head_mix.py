@@ -246,7 +246,7 @@ def test_the_uniform_mix_is_static_attention_bit_for_bit(family: str) -> None:
     batch = batch_of(family)
     for model in (tiny(family), tiny(family).float()):
         static = StaticAttention()(model, batch, TARGET).scores
-        assert torch.equal(HeadMix.uniform(2, 2)(model, batch, TARGET).scores, static)
+        assert torch.equal(HeadMix.from_phi(torch.full((2, 2), 0.25))(model, batch, TARGET).scores, static)
         last = StaticAttention(layer=-1)(model, batch, TARGET).scores
         only_last = HeadMix.from_phi(torch.tensor([[EXCLUDED, EXCLUDED], [0.5, 0.5]]))
         torch.testing.assert_close(only_last(model, batch, TARGET).scores, last)
@@ -294,7 +294,7 @@ def test_numbers_that_make_no_mix_are_refused() -> None:
     with pytest.raises(UserError, match="3 numbers in phi for 2 layers of 2 heads"):
         HeadMix((0.1, 0.2, 0.3), 2, 2)
     with pytest.raises(UserError, match="0 layers"):
-        HeadMix.uniform(0, 2)
+        HeadMix((), 0, 2)
     with pytest.raises(UserError, match="not finite"):
         HeadMix((0.1, float("nan")), 1, 2)
     with pytest.raises(UserError, match="ranks"):
@@ -327,7 +327,7 @@ def test_a_saved_mix_comes_back_whole_from_safetensors_and_json(tmp_path: Path) 
 )
 def test_a_mix_is_refused_by_a_model_of_another_architecture(change: dict[str, int | str]) -> None:
     mix = HeadMix.from_phi(PHI, tiny("bert"))
-    mix.check_model(tiny("bert", seed=9))
+    mix(tiny("bert", seed=9), texts(), TARGET)
     plan = replace(TinyTransformer("bert"), **change)  # type: ignore[arg-type]
     other = plan.build(MulticlassClassification(3), None, Generator().manual_seed(0))
     with pytest.raises(UserError, match="learned for bert, 2 layers, 2 heads, width 16, but the model is") as refused:

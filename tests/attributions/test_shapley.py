@@ -13,7 +13,7 @@ from captum.attr import ShapleyValues
 from sklearn.linear_model import LinearRegression
 from torch import Generator, Tensor
 
-from heedful.attributions._base import expand_to_units, feature_index, target_output
+from heedful.attributions._base import example_seeds, expand_to_units, feature_index, target_output
 from heedful.attributions.perturbation import logits_keeping
 from heedful.attributions.shapley import KernelShap, Shapley, all_coalitions, kernel_coalitions, marginal_weights
 from heedful.models.input_forms import PairInput, SingleInput
@@ -125,7 +125,7 @@ def test_sampled_values_are_the_least_squares_of_their_samples_and_sum_exactly(s
     found = KernelShap(samples)(model, batch, torch.tensor([0])).scores[0]
     whole, empty = model(batch).logits.item(), 2.0
     assert found.sum().item() == pytest.approx(whole - empty, abs=1e-12)
-    coalitions, weights = kernel_coalitions(KernelShap(samples).seeds(batch), torch.tensor([12]), samples)
+    coalitions, weights = kernel_coalitions(example_seeds("kernel", 0, batch), torch.tensor([12]), samples)
     values = logits_keeping(model, batch, expand_to_units(coalitions, feature_index(batch, "unit")), "pad")
     values = target_output(model.task, values, torch.tensor([0]), "probability")[0].detach() - empty
     ends = np.concatenate((coalitions[0].double().numpy(), np.ones((1, 12))))

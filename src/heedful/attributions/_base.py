@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, get_origin, get_type_hints
 
 import torch
 from torch import Tensor
 
+from heedful.store.recipe import derive_seed
 from heedful.types import Attribution, Batch, Model, Task, Trace, UserError, check_choice
 
 Output = Literal["probability", "logit"]
@@ -21,6 +22,8 @@ Output = Literal["probability", "logit"]
 Baseline = Literal["pad", "mask", "unk", "zero", "delete"]
 """What replaces a removed token: the pad token (still attended to), the mask token, the unknown token, a zero
 embedding, or nothing ("delete" closes the gap). Of an image, "pad" and "delete" set the patch to 0."""
+FixedLengthBaseline = Literal["pad", "mask", "unk", "zero"]
+"""Baselines of gradient methods, which compare texts of equal length."""
 Feature = Literal["unit", "word"]
 
 CHUNK_CELLS = 1 << 18
@@ -73,17 +76,22 @@ def complete_attribution(scores: Tensor, units: Tensor, difference: Tensor) -> C
     return CompleteAttribution(scores.masked_fill(~units, 0), units, scores.sum(1) - difference)
 
 
-def check_baseline(baselines: str, *, special_tokens: bool = False, fixed_length: bool = False) -> None:
-    """Raise a `UserError` for an unknown baseline, or for "delete" where tokens must stay in place.
+def check_options(method: object) -> None:
+    """Raise a `UserError` if a field of a method is outside its Literal type or contradicts another field."""
+    types, values = get_type_hints(type(method)), vars(method)
+    for name, value in values.items():
+        if get_origin(types[name]) is Literal:
+            check_choice(name, value, types[name])
+    if values.get("baselines") == "delete" and values.get("special_tokens"):
+        raise UserError("baselines='delete' cannot remove special tokens: choose 'pad', 'mask', 'unk' or 'zero'")
+    size = values.get("internal_batch_size")
+    if size is not None and size < 1:
+        raise UserError(f"internal_batch_size={size}: give at least 1, or None to choose automatically")
 
-    Args:
-        special_tokens: special tokens are removed too; a text without them is not an input the model knows.
-        fixed_length: text and baseline are compared token by token, as in gradient methods.
-    """
-    check_choice("baselines", baselines, Baseline)
-    if baselines == "delete" and (special_tokens or fixed_length):
-        reason = "a gradient method compares texts of equal length" if fixed_length else "special tokens must stay"
-        raise UserError(f"baselines='delete' is not possible, {reason}: choose 'pad', 'mask', 'unk' or 'zero'")
+
+def example_seeds(purpose: str, seed: int, batch: Batch) -> Tensor:
+    """A seed for each example `[batch]`, whatever else is in its batch."""
+    return torch.tensor([derive_seed(purpose, seed, uid) for uid in batch.uids], device=batch.mask.device)
 
 
 def replace_units(batch: Batch, removed: Tensor, baselines: Baseline) -> Batch:
@@ -168,17 +176,8 @@ def run_copies(
     """
     units = batch.mask.shape[1]
     size = internal_batch_size or CHUNK_CELLS // max(1, units * max(units, 128))
-
-    def work_on(chunk: Tensor) -> None:
-        work(chunk // copies, chunk % copies)
-
-    run_in_chunks(work_on, len(batch) * copies, lambda _: size, batch.mask.device)
-
-
-def check_internal_batch_size(internal_batch_size: int | None) -> None:
-    """Raise a `UserError` for a chunk without rows."""
-    if internal_batch_size is not None and internal_batch_size < 1:
-        raise UserError(f"internal_batch_size={internal_batch_size}: give at least 1, or None to choose automatically")
+    device = batch.mask.device
+    run_in_chunks(lambda chunk: work(chunk // copies, chunk % copies), len(batch) * copies, lambda _: size, device)
 
 
 def feature_index(batch: Batch, feature: Feature, *, special_tokens: bool = False) -> Tensor:

@@ -12,7 +12,7 @@ dividing by a small difference.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
 import torch
@@ -42,7 +42,7 @@ def difference_from_reference(values: Tensor) -> Tensor:
     return given - reference
 
 
-def constant_midpoint(values: Tensor) -> Tensor:
+def midpoint(values: Tensor) -> Tensor:
     """(x1 + x0) / 2 for both halves, detached."""
     given, reference = input_and_reference(values.detach())
     return repeat_for_both((given + reference) / 2)
@@ -53,25 +53,23 @@ def smooth_secant(curve: ScalarFunction, values: Tensor) -> Tensor:
 
     Below eps^(1/3) its error, of third order, is smaller than the rounding error of the quotient.
     """
-    moved = difference_from_reference(values)
-    near = moved.abs() <= torch.finfo(values.dtype).eps ** (1 / 3)
-    secant = difference_from_reference(curve(values)) / torch.where(near, 1.0, moved)
-    given, reference = input_and_reference(values)
-    return repeat_for_both(torch.where(near, _derivative(curve, (given + reference) / 2), secant))
+    return _secant(curve, values, largest_step=torch.finfo(values.dtype).eps ** (1 / 3))
 
 
 def kinked_secant(curve: ScalarFunction, values: Tensor) -> Tensor:
     """The secant wherever the halves differ, which is exact on a linear piece."""
-    moved = difference_from_reference(values)
-    equal = moved == 0
-    secant = difference_from_reference(curve(values)) / torch.where(equal, 1.0, moved)
-    return repeat_for_both(torch.where(equal, _derivative(curve, input_and_reference(values)[0]), secant))
+    return _secant(curve, values, largest_step=0.0)
 
 
-def _derivative(curve: ScalarFunction, values: Tensor) -> Tensor:
+def _secant(curve: ScalarFunction, values: Tensor, largest_step: float) -> Tensor:
+    """The secant, and up to the largest step between the halves the derivative at their midpoint."""
+    step = difference_from_reference(values)
+    near = step.abs() <= largest_step
+    secant = difference_from_reference(curve(values)) / torch.where(near, 1.0, step)
     with torch.enable_grad():
-        at = values.detach().requires_grad_()
-        return torch.autograd.grad(curve(at).sum(), at)[0]
+        at = midpoint(values).requires_grad_()
+        derivative = torch.autograd.grad(curve(at).sum(), at)[0]
+    return torch.where(repeat_for_both(near), derivative, repeat_for_both(secant))
 
 
 def logarithmic_mean(first: Tensor, second: Tensor, values: Tensor) -> Tensor:
@@ -85,10 +83,6 @@ def logarithmic_mean(first: Tensor, second: Tensor, values: Tensor) -> Tensor:
     return largest * torch.where(apart == 0, 1.0, -torch.expm1(-apart) / torch.where(apart == 0, 1.0, apart))
 
 
-def _exp_secant(curve: ScalarFunction, values: Tensor) -> Tensor:
-    return repeat_for_both(logarithmic_mean(*input_and_reference(values), curve(values)))
-
-
 def _closed_form(secant: Callable[[Tensor, Tensor], Tensor]) -> Secant:
     """A secant computed from the input and the reference rows of the argument."""
     return lambda curve, values: repeat_for_both(secant(*input_and_reference(values)))
@@ -99,21 +93,16 @@ def _log_secant(x1: Tensor, x0: Tensor) -> Tensor:
     return torch.where(growth == 0, 1.0, growth.log1p() / torch.where(growth == 0, 1.0, growth)) / x0
 
 
-def _rsqrt_secant(x1: Tensor, x0: Tensor) -> Tensor:
-    root1, root0 = x1.sqrt(), x0.sqrt()
-    return -1 / (root1 * root0 * (root1 + root0))
-
-
 SMOOTH_FUNCTIONS = ("tanh", "sigmoid", "gelu", "silu", "mish", "softplus", "log_sigmoid", "erf", "sin", "cos")
 PIECEWISE_FUNCTIONS = (
     "relu", "abs", "leaky_relu", "relu6", "elu", "selu", "hardtanh", "clamp", "clamp_min", "clamp_max"
 )  # fmt: skip
 CLOSED_FORM_SECANTS: Mapping[str, Secant] = {
-    "exp": _exp_secant,
+    "exp": lambda curve, values: repeat_for_both(logarithmic_mean(*input_and_reference(values), curve(values))),
     "log": _closed_form(_log_secant),
     "reciprocal": _closed_form(lambda x1, x0: -1 / (x1 * x0)),
     "sqrt": _closed_form(lambda x1, x0: 1 / (x1.sqrt() + x0.sqrt())),
-    "rsqrt": _closed_form(_rsqrt_secant),
+    "rsqrt": _closed_form(lambda x1, x0: -1 / (x1.sqrt() * x0.sqrt() * (x1.sqrt() + x0.sqrt()))),
     "square": _closed_form(lambda x1, x0: x1 + x0),
 }
 POWER_SECANTS: Mapping[float, Secant] = {
@@ -205,8 +194,7 @@ def _elementwise_rule(secant: Secant) -> Rule:
 
         values = cast(Tensor, args[0])
         with torch.no_grad():
-            slope = secant(curve, values)
-            result = curve(values)
+            slope, result = secant(curve, values), curve(values)
         return _replace_gradient(result, values * slope)
 
     return rule
@@ -240,13 +228,14 @@ def _product_rule(mode: _SecantMode, func: Function, args: Arguments, options: d
         return None
     first, second = cast("tuple[Tensor, Tensor]", tuple(args))
     product = _out_of_place(func)
-    slopes_of = product(first, constant_midpoint(second)) + product(constant_midpoint(first), second)
+    slopes_of = product(first, midpoint(second)) + product(midpoint(first), second)
     return _replace_gradient(product(first.detach(), second.detach()), slopes_of)
 
 
 def _einsum_rule(mode: _SecantMode, func: Function, args: Arguments, options: dict[str, object]) -> object:
     """An einsum of two tensors is a product."""
-    equation, operands = str(args[0]), [*_flatten_operands(args[1:])]
+    equation, *rest = args
+    operands = rest[0] if isinstance(rest[0], list | tuple) else rest
     if len(operands) != 2:
         return None
 
@@ -254,11 +243,6 @@ def _einsum_rule(mode: _SecantMode, func: Function, args: Arguments, options: di
         return cast(Tensor, func(equation, first, second))
 
     return _product_rule(mode, einsum, operands, {})
-
-
-def _flatten_operands(values: Iterable[object]) -> Iterator[object]:
-    for value in values:
-        yield from value if isinstance(value, list | tuple) else (value,)
 
 
 def _quotient_rule(mode: _SecantMode, func: Function, args: Arguments, options: dict[str, object]) -> object:
@@ -273,13 +257,12 @@ def _quotient_rule(mode: _SecantMode, func: Function, args: Arguments, options: 
         with mode:
             return torch.reciprocal(below) * above
     result = _out_of_place(func)(above.detach(), below.detach())
-    return _replace_gradient(result, (above - constant_midpoint(result) * below) / constant_midpoint(below))
+    return _replace_gradient(result, (above - midpoint(result) * below) / midpoint(below))
 
 
 def _reversed_quotient_rule(mode: _SecantMode, func: Function, args: Arguments, options: dict[str, object]) -> object:
     """`number / tensor`, with arguments (tensor, number)."""
-    with mode:
-        return torch.reciprocal(cast(Tensor, args[0])) * cast(Tensor, args[1]) if _depends_on_input(args[0]) else None
+    return _quotient_rule(mode, func, args[::-1], options)
 
 
 def _softmax_rule(mode: _SecantMode, func: Function, args: Arguments, options: dict[str, object]) -> object:
@@ -342,51 +325,43 @@ def _maximum_rule(mode: _SecantMode, func: Function, args: Arguments, options: d
     return _replace_gradient(tops if kept else tops.squeeze(dim), slopes_of if kept else slopes_of.squeeze(dim))
 
 
-def _lstm_rule(mode: _SecantMode, func: Function, args: Arguments, options: dict[str, object]) -> object:
-    """The fused kernel, unrolled: i, f, o = sigmoid, g = tanh; c' = f c + i g; h' = o tanh(c')."""
-    if not _is_single_layer(args):
-        return None
-    states, cell = cast("tuple[Tensor, Tensor]", tuple(cast("Sequence[Tensor]", args[1])))
-    hidden, cell = states[0], cell[0]
-    outputs = []
-    with mode:
-        inputs, weight, bias = _project_inputs(args)
-        for step in inputs.unbind(1):
-            gates = step + torch.nn.functional.linear(hidden, weight, bias)
-            enter, forget, new, leave = gates.chunk(4, -1)
-            cell = forget.sigmoid() * cell + enter.sigmoid() * new.tanh()
-            hidden = leave.sigmoid() * cell.tanh()
-            outputs.append(hidden)
-        return torch.stack(outputs, 1), hidden.unsqueeze(0), cell.unsqueeze(0)
+def _recurrent_rule(cell: Callable[[Tensor, Tensor, Sequence[Tensor]], Sequence[Tensor]]) -> Rule:
+    """A fused kernel, unrolled.
+
+    Args:
+        cell: the next states, the output first, from the projected input, the projected output and the states.
+    """
+
+    def rule(mode: _SecantMode, func: Function, args: Arguments, options: dict[str, object]) -> object:
+        # One batch-first layer in one direction, the only kind that our encoders use.
+        if not (len(args) == 9 and _depends_on_input(args[0]) and args[4] == 1 and not args[7] and args[8]):
+            return None
+        weights = cast("Sequence[Tensor]", args[2])
+        input_bias, bias = (weights[2], weights[3]) if args[3] else (None, None)
+        initial = [args[1]] if isinstance(args[1], Tensor) else cast("Sequence[Tensor]", args[1])
+        states: Sequence[Tensor] = [each[0] for each in initial]
+        outputs = []
+        with mode:
+            for step in torch.nn.functional.linear(cast(Tensor, args[0]), weights[0], input_bias).unbind(1):
+                states = cell(step, torch.nn.functional.linear(states[0], weights[1], bias), states)
+                outputs.append(states[0])
+            return torch.stack(outputs, 1), *(each.unsqueeze(0) for each in states)
+
+    return rule
 
 
-def _gru_rule(mode: _SecantMode, func: Function, args: Arguments, options: dict[str, object]) -> object:
-    """The fused kernel, unrolled: r, z = sigmoid; n = tanh(x + r h); h' = n + z (h - n)."""
-    if not _is_single_layer(args):
-        return None
-    hidden = cast(Tensor, args[1])[0]
-    outputs = []
-    with mode:
-        inputs, weight, bias = _project_inputs(args)
-        for step in inputs.unbind(1):
-            own = torch.nn.functional.linear(hidden, weight, bias)
-            (reset, keep, new), (old_reset, old_keep, old_new) = step.chunk(3, -1), own.chunk(3, -1)
-            new = torch.tanh(new + (reset + old_reset).sigmoid() * old_new)
-            hidden = new + (keep + old_keep).sigmoid() * (hidden - new)
-            outputs.append(hidden)
-        return torch.stack(outputs, 1), hidden.unsqueeze(0)
+def _lstm_cell(step: Tensor, own: Tensor, states: Sequence[Tensor]) -> Sequence[Tensor]:
+    """i, f, o = sigmoid, g = tanh; c' = f c + i g; h' = o tanh(c')."""
+    enter, forget, new, leave = (step + own).chunk(4, -1)
+    cell = forget.sigmoid() * states[1] + enter.sigmoid() * new.tanh()
+    return leave.sigmoid() * cell.tanh(), cell
 
 
-def _is_single_layer(args: Arguments) -> bool:
-    """True for one batch-first layer in one direction, the only kind that our encoders use."""
-    return len(args) == 9 and _depends_on_input(args[0]) and args[4] == 1 and not args[7] and bool(args[8])
-
-
-def _project_inputs(args: Arguments) -> tuple[Tensor, Tensor, Tensor | None]:
-    """The projected inputs of all steps, and the recurrent weight and bias."""
-    weights = cast("Sequence[Tensor]", args[2])
-    own, other = (weights[2], weights[3]) if args[3] else (None, None)
-    return torch.nn.functional.linear(cast(Tensor, args[0]), weights[0], own), weights[1], other
+def _gru_cell(step: Tensor, own: Tensor, states: Sequence[Tensor]) -> Sequence[Tensor]:
+    """r, z = sigmoid; n = tanh(x + r h); h' = n + z (h - n)."""
+    (reset, keep, new), (old_reset, old_keep, old_new) = step.chunk(3, -1), own.chunk(3, -1)
+    new = torch.tanh(new + (reset + old_reset).sigmoid() * old_new)
+    return (new + (keep + old_keep).sigmoid() * (states[0] - new),)
 
 
 RULES: Mapping[str, Rule] = {
@@ -401,7 +376,7 @@ RULES: Mapping[str, Rule] = {
     "softmax": _softmax_rule,
     "layer_norm": _layer_norm_rule,
     "amax": _maximum_rule,
-    "lstm": _lstm_rule,
-    "gru": _gru_rule,
+    "lstm": _recurrent_rule(_lstm_cell),
+    "gru": _recurrent_rule(_gru_cell),
 }
 """The rule of each operation by function name, without the underscores of operators and in-place forms."""

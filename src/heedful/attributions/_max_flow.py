@@ -47,26 +47,6 @@ class MaxFlows:
     solved_on_thin_graph: BoolArray
     tolerance: float
 
-    @property
-    def certified_share(self) -> float:
-        """Share of sinks whose flow is proven optimal by a known cut; 1 without sinks."""
-        return float(self.certified.mean()) if len(self.certified) else 1.0
-
-    @property
-    def thin_graph_share(self) -> float:
-        """Share of sinks that did not need the full graph; 1 without sinks."""
-        return float(self.solved_on_thin_graph.mean()) if len(self.solved_on_thin_graph) else 1.0
-
-    @property
-    def num_tied(self) -> int:
-        """Sinks whose flow equals that of another sink: ties for a rank correlation.
-
-        >>> MaxFlows(np.array([1.0, 0.5, 1.0]), np.ones(3), np.ones(3, bool), np.ones(3, bool), 1e-9).num_tied
-        2
-        """
-        counts = np.unique(self.values, return_counts=True)[1]
-        return int(counts[counts > 1].sum())
-
 
 def max_flows(layers: FloatArray, source: FloatArray, sinks: Sequence[int] | NDArray[np.int64]) -> MaxFlows:
     """The maximum flow from the source to each sink at the bottom.

@@ -7,14 +7,15 @@ model) has one query, or one for each text of a pair; the methods for transforme
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from heedful.attributions._base import Output, masked_attribution, scored_units, target_output
+from heedful.attributions._base import Output, check_options, masked_attribution, scored_units, target_output
 from heedful.attributions._max_flow import MaxFlows, max_flows
 from heedful.types import (
     Attribution,
@@ -24,8 +25,8 @@ from heedful.types import (
     UserError,
     ValueTrace,
     check_attention_not_imposed,
-    check_choice,
     mean_over_queries,
+    query_weights,
 )
 
 QueryRow = Literal["mean", "class"]
@@ -76,7 +77,7 @@ class HeadAttention:
     special_tokens: bool = False
 
     def __post_init__(self) -> None:
-        check_choice("row", self.row, QueryRow)
+        check_options(self)
 
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Weights of the scored tokens, in float64; the weight of unscored special tokens is not redistributed."""
@@ -86,7 +87,7 @@ class HeadAttention:
             return RawAttention(special_tokens=self.special_tokens)(model, batch, target)
         chosen = attention[:, index_slice(self.layer, attention.shape[1], "layer")]
         chosen = chosen[:, :, index_slice(self.head, attention.shape[2], "head")]
-        scores = torch.einsum("bq,blhqu->bu", query_weights(batch, self.row), chosen.double())
+        scores = torch.einsum("bq,blhqu->bu", row_weights(batch, self.row, attention.shape[3]), chosen.double())
         scores = scores / (chosen.shape[1] * chosen.shape[2])
         return masked_attribution(scores, batch, special_tokens=self.special_tokens)
 
@@ -96,10 +97,10 @@ def is_self_attention(attention: Tensor, batch: Batch) -> bool:
     return attention.shape[3] == batch.mask.shape[1]
 
 
-def query_weights(batch: Batch, row: QueryRow) -> Tensor:
-    """Weights of the query rows `[batch unit]`, in float64: only the class token's row, or all real rows alike."""
-    uniform = batch.mask.double() / batch.lengths.clamp(min=1).unsqueeze(1)
-    if row == "mean":
+def row_weights(batch: Batch, row: QueryRow, queries: int) -> Tensor:
+    """Weights of the query rows `[batch query]`, in float64: only the class token's row, or all real rows alike."""
+    uniform = query_weights(batch.mask, queries, torch.float64)
+    if row == "mean" or queries != batch.mask.shape[1]:
         return uniform
     first = torch.zeros_like(uniform)
     first[:, 0] = 1.0
@@ -118,8 +119,8 @@ def index_slice(number: int | None, count: int, kind: str) -> slice:
 
 
 @dataclass(frozen=True)
-class ValueNorm:
-    """Attention weight x value norm, a ||v||, averaged over heads, layers and rows (Kobayashi et al. 2020).
+class _ContributionNorm(ABC):
+    """The norm of what each token contributes to a row of attention, averaged over layers and rows.
 
     For pooled models a_t ||h_t||, with the hidden states as values (Neely et al. 2022).
 
@@ -133,87 +134,63 @@ class ValueNorm:
     special_tokens: bool = False
 
     def __post_init__(self) -> None:
-        check_choice("row", self.row, QueryRow)
-
-    @torch.no_grad()
-    def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
-        """Weighted norms of the scored tokens, in float64."""
-
-        def norms(values: ValueTrace, layer: int, rows: Tensor) -> Tensor:
-            weights = torch.einsum("bq,bhqu->bhu", rows, values.attention[layer].double())
-            lengths: Tensor = values.values[layer].double().norm(dim=-1)
-            return (weights * lengths).mean(1)
-
-        scores = _mean_norms(model, batch, target, self.layer, self.row, norms)
-        return masked_attribution(scores, batch, special_tokens=self.special_tokens)
-
-
-@dataclass(frozen=True)
-class KobayashiNorm:
-    """Norm of the vector that each token adds to each row of attention, || sum_heads a f(x) ||, averaged over layers.
-
-    f(x) = (x W_V + b_V) W_O (Kobayashi et al. 2020). For pooled models a_t ||h_t||.
-
-    Args:
-        layer: counted from 0, or from the last with -1; None averages all.
-        special_tokens: score special tokens too.
-    """
-
-    layer: int | None = None
-    row: QueryRow = "mean"
-    special_tokens: bool = False
-
-    def __post_init__(self) -> None:
-        check_choice("row", self.row, QueryRow)
+        check_options(self)
 
     @torch.no_grad()
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Norms of the scored tokens, in float64."""
-
-        def norms(values: ValueTrace, layer: int, rows: Tensor) -> Tensor:
-            return torch.einsum("bq,bqu->bu", rows, contribution_norms(values, layer))
-
-        scores = _mean_norms(model, batch, target, self.layer, self.row, norms)
+        if isinstance(model, ExposesValues):
+            check_attention_not_imposed(model)
+            values = model.read_values(batch)
+            rows = row_weights(batch, self.row, batch.mask.shape[1])
+            layers = range(len(values.attention))[index_slice(self.layer, len(values.attention), "layer")]
+            norms = [torch.einsum("bq,bqu->bu", rows, self.pair_norms(values, layer)) for layer in layers]
+            scores = torch.stack(norms).mean(0)
+        else:
+            trace = model(batch)
+            if is_self_attention(trace.attention, batch) and trace.attention.shape[1] > 1:
+                raise UserError(f"{type(model).__name__} exposes no values: wrap it with TransformerModel.wrap")
+            weights = RawAttention(special_tokens=True)(model, batch, target).scores.double()
+            scores = weights * trace.hidden.double().norm(dim=-1)
         return masked_attribution(scores, batch, special_tokens=self.special_tokens)
 
+    @abstractmethod
+    def pair_norms(self, values: ValueTrace, layer: int) -> Tensor:
+        """The norm of each token's contribution to each row of a layer, `[batch query unit]`, in float64."""
 
-def _mean_norms(
-    model: Model,
-    batch: Batch,
-    target: Tensor,
-    layer: int | None,
-    row: QueryRow,
-    norms: Callable[[ValueTrace, int, Tensor], Tensor],
-) -> Tensor:
-    """The mean over layers of their norms; attention weight x norm of the hidden state for a pooled model."""
-    if isinstance(model, ExposesValues):
-        check_attention_not_imposed(model)
-        values, rows = model.read_values(batch), query_weights(batch, row)
-        layers = range(len(values.attention))[index_slice(layer, len(values.attention), "layer")]
-        return torch.stack([norms(values, number, rows) for number in layers]).mean(0)
-    trace = model(batch)
-    if is_self_attention(trace.attention, batch) and trace.attention.shape[1] > 1:
-        raise UserError(f"{type(model).__name__} does not expose its values: wrap it with TransformerModel.wrap")
-    weights = RawAttention(special_tokens=True)(model, batch, target).scores.double()
-    lengths: Tensor = trace.hidden.double().norm(dim=-1)
-    return weights * lengths
+
+@dataclass(frozen=True)
+class ValueNorm(_ContributionNorm):
+    """Attention weight x value norm, a ||v||, averaged over heads, layers and rows (Kobayashi et al. 2020)."""
+
+    def pair_norms(self, values: ValueTrace, layer: int) -> Tensor:
+        """The mean of a ||v|| over heads."""
+        lengths: Tensor = values.values[layer].double().norm(dim=-1)
+        return torch.einsum("bhqu,bhu->bqu", values.attention[layer].double(), lengths) / lengths.shape[1]
+
+
+@dataclass(frozen=True)
+class KobayashiNorm(_ContributionNorm):
+    """Norm of the vector that each token adds to each row of attention, || sum_heads a f(x) ||, averaged over layers.
+
+    f(x) = (x W_V + b_V) W_O (Kobayashi et al. 2020).
+    """
+
+    def pair_norms(self, values: ValueTrace, layer: int) -> Tensor:
+        """|| sum_h a_h,qu f_h(x_u) || as a' G_u a with the Gram matrix of heads G_u = f(x_u) f(x_u)'.
+
+        That costs heads² per pair of tokens, not heads x width.
+        """
+        vectors, weights = transformed_values(values, layer), values.attention[layer].double()
+        products = torch.einsum("bhuw,bguw->bhgu", vectors, vectors)
+        half = torch.einsum("bhqu,bhgu->bgqu", weights, products)
+        # Rounding may push the square of a sum that cancels below zero.
+        return (half * weights).sum(1).clamp(min=0).sqrt()
 
 
 def transformed_values(values: ValueTrace, layer: int) -> Tensor:
     """f(x) = (x W_V + b_V) W_O of a layer `[batch head unit width]`, in float64."""
     return torch.einsum("bhud,hdw->bhuw", values.values[layer].double(), values.projections[layer].double())
-
-
-def contribution_norms(values: ValueTrace, layer: int) -> Tensor:
-    """|| sum_h a_h,qu f_h(x_u) || of a layer `[batch query unit]`.
-
-    Computed as a' G_u a with the Gram matrix of heads G_u = f(x_u) f(x_u)': heads² per pair, not heads x width.
-    """
-    vectors, weights = transformed_values(values, layer), values.attention[layer].double()
-    products = torch.einsum("bhuw,bguw->bhgu", vectors, vectors)
-    half = torch.einsum("bhqu,bhgu->bgqu", weights, products)
-    # Rounding may push the square of a sum that cancels below zero.
-    return (half * weights).sum(1).clamp(min=0).sqrt()
 
 
 @dataclass(frozen=True)
@@ -236,16 +213,14 @@ class AttentionXGradient:
     special_tokens: bool = False
 
     def __post_init__(self) -> None:
-        check_choice("output", self.output, Output)
-        check_choice("row", self.row, QueryRow)
+        check_options(self)
 
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Products of the scored tokens, in float64."""
         products = attention_times_gradient(model, batch, target, self.output)
         products = products.clamp(min=0) if self.positive else products
         chosen = products[:, index_slice(self.layer, products.shape[1], "layer")].mean((1, 2))
-        rows = query_weights(batch, self.row) if is_self_attention(products, batch) else _uniform_rows(chosen)
-        scores = torch.einsum("bq,bqu->bu", rows, chosen)
+        scores = torch.einsum("bq,bqu->bu", row_weights(batch, self.row, products.shape[3]), chosen)
         return masked_attribution(scores, batch, special_tokens=self.special_tokens)
 
 
@@ -268,17 +243,16 @@ class Relevance:
     special_tokens: bool = False
 
     def __post_init__(self) -> None:
-        check_choice("output", self.output, Output)
+        check_options(self)
 
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Relevance of the scored tokens, in float64."""
         products = attention_times_gradient(model, batch, target, self.output)
-        layers = products.clamp(min=0).mean(2)
+        layers, rows = products.clamp(min=0).mean(2), row_weights(batch, "class", products.shape[3])
         if is_self_attention(products, batch):
-            layers = layers[:, index_slice(self.start_layer, layers.shape[1], "layer").start :]
-            scores = propagate_relevance(layers, query_weights(batch, "class"))
+            scores = propagate_relevance(_layers_from(self.start_layer, layers), rows)
         else:
-            scores = torch.einsum("bq,bqu->bu", _uniform_rows(layers[:, 0]), layers[:, 0])
+            scores = torch.einsum("bq,bqu->bu", rows, layers[:, 0])
         return masked_attribution(scores, batch, special_tokens=self.special_tokens)
 
 
@@ -317,9 +291,9 @@ def _differentiable_attention(model: Model, batch: Batch) -> tuple[tuple[Tensor,
     return (weights,), model(batch, attention=weights.unsqueeze(1)).logits
 
 
-def _uniform_rows(rows: Tensor) -> Tensor:
-    """Equal weights for the one or two queries of a pooled model."""
-    return torch.full(rows.shape[:2], 1 / rows.shape[1], dtype=rows.dtype, device=rows.device)
+def _layers_from(start: int, layers: Tensor) -> Tensor:
+    """The layers `[batch layer ...]` from this one upwards."""
+    return layers[:, index_slice(start, layers.shape[1], "layer").start :]
 
 
 @dataclass(frozen=True)
@@ -331,7 +305,7 @@ class Rollout:
 
     Args:
         residual: weight of the residual connection; one half in the paper.
-        start_layer: leave out the layers below this one.
+        start_layer: leave out the layers below this one; -1 keeps only the last.
         special_tokens: score special tokens too.
     """
 
@@ -348,10 +322,8 @@ class Rollout:
             attention = model(batch).attention
         if not is_self_attention(attention, batch):
             return RawAttention(special_tokens=self.special_tokens)(model, batch, target)
-        if not 0 <= self.start_layer < attention.shape[1]:
-            raise UserError(f"there is no layer {self.start_layer} to start from: choose 0 to {attention.shape[1] - 1}")
-        layers = residual_attention(attention, self.residual)[:, self.start_layer :]
-        shares = roll_out(layers, query_weights(batch, "class"))
+        layers = _layers_from(self.start_layer, residual_attention(attention, self.residual))
+        shares = roll_out(layers, row_weights(batch, "class", attention.shape[3]))
         return masked_attribution(shares, batch, special_tokens=self.special_tokens)
 
 
@@ -403,29 +375,22 @@ class Flow:
             attention = model(batch).attention
         if not is_self_attention(attention, batch):
             return RawAttention(special_tokens=self.special_tokens)(model, batch, target)
-        scores = torch.zeros(batch.mask.shape, dtype=torch.float64)
         units = scored_units(batch, special_tokens=self.special_tokens)
-        flows = attention_flows(attention, batch, self.residual, special_tokens=self.special_tokens)
-        for row, flow in enumerate(flows):
+        scores = torch.zeros(units.shape, dtype=torch.float64)
+        for row, flow in enumerate(attention_flows(attention, batch, units, self.residual)):
             scores[row, units[row].cpu()] = torch.from_numpy(flow.values)
-        return Attribution(scores.to(batch.mask.device), units)
+        return Attribution(scores.to(units.device), units)
 
 
-def attention_flows(
-    attention: Tensor, batch: Batch, residual: float = 0.5, *, special_tokens: bool = False
-) -> tuple[MaxFlows, ...]:
-    """The flows to the scored tokens of each example, in order, with their certificates.
+def attention_flows(attention: Tensor, batch: Batch, units: Tensor, residual: float = 0.5) -> Iterator[MaxFlows]:
+    """The flows to the tokens `units` `[batch unit]` of each example, with their certificates.
 
     Args:
         attention: of a transformer, `[batch layer head query unit]`.
-        special_tokens: compute flows to special tokens too.
     """
-    if not is_self_attention(attention, batch):
-        raise UserError("attention flow needs self-attention layers; a pooled model has a single attention: use it")
-    layers, starts = residual_attention(attention, residual).cpu().numpy(), query_weights(batch, "class").cpu().numpy()
-    units, flows = scored_units(batch, special_tokens=special_tokens), []
+    layers = residual_attention(attention, residual).cpu().numpy()
+    starts = row_weights(batch, "class", attention.shape[3]).cpu().numpy()
     for row in range(len(batch)):
         real = batch.mask[row].cpu().numpy().nonzero()[0]
         sinks = units[row].cpu().numpy()[real].nonzero()[0]
-        flows.append(max_flows(layers[row][:, real[:, None], real], starts[row, real], sinks))
-    return tuple(flows)
+        yield max_flows(layers[row][:, real[:, None], real], starts[row, real], sinks)

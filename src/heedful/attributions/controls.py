@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Generator, Tensor
 
-from heedful.attributions._base import scored_units
+from heedful.attributions._base import example_seeds, scored_units
 from heedful.attributions.attention import RawAttention
 from heedful.seeding import permute_within
 from heedful.store.recipe import derive_seed
@@ -54,7 +54,7 @@ class PermutedAttention:
         """The weights of `attention`, permuted within each text."""
         own = replace(self.attention, special_tokens=self.special_tokens)(model, batch, target)
         scores = own.scores
-        seeds = torch.tensor([derive_seed("permuted", self.seed, uid) for uid in batch.uids], device=scores.device)
+        seeds = example_seeds("permuted", self.seed, batch)
         for segment in range(int(batch.segments.max()) + 1):
             scores = permute_within(scores, own.mask & (batch.segments == segment), seeds + segment)
         return Attribution(scores, own.mask)

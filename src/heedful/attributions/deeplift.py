@@ -14,12 +14,11 @@ from torch import Tensor
 from torch.func import functional_call
 
 from heedful.attributions._base import (
-    Baseline,
     CompleteAttribution,
+    FixedLengthBaseline,
     Output,
     baseline_trace,
-    check_baseline,
-    check_internal_batch_size,
+    check_options,
     complete_attribution,
     run_copies,
     scored_units,
@@ -28,7 +27,7 @@ from heedful.attributions._base import (
 from heedful.attributions._deeplift_rules import multipliers
 from heedful.seeding import sample_uniform
 from heedful.store.recipe import derive_seed
-from heedful.types import Batch, Model, Trace, UserError, check_choice
+from heedful.types import Batch, Model, Trace, UserError
 
 Noise = Callable[[Batch, Tensor, int], Tensor]
 """Noise `[row unit width]` on the baselines with these numbers `[row]`."""
@@ -39,20 +38,18 @@ class DeepLift:
     """The difference from a baseline, attributed by secants in place of gradients (Shrikumar et al. 2017).
 
     Args:
-        baselines: what replaces each scored token in the baseline; not "delete".
+        baselines: what replaces each scored token in the baseline.
         internal_batch_size: texts computed at once; None chooses and halves when memory runs out.
         special_tokens: replace and score special tokens too, as in Neely et al. (2022).
     """
 
-    baselines: Baseline = "pad"
+    baselines: FixedLengthBaseline = "pad"
     internal_batch_size: int | None = None
     output: Output = "probability"
     special_tokens: bool = False
 
     def __post_init__(self) -> None:
-        check_choice("output", self.output, Output)
-        check_baseline(self.baselines, fixed_length=True)
-        check_internal_batch_size(self.internal_batch_size)
+        check_options(self)
 
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> CompleteAttribution:
         """Signed scores of the tokens, in float64."""
@@ -109,13 +106,13 @@ class DeepShap:
     n_baselines: int = 2
     stdevs: float = 0.0
     seed: int = 0
-    baselines: Baseline = "pad"
+    baselines: FixedLengthBaseline = "pad"
     internal_batch_size: int | None = None
     output: Output = "probability"
     special_tokens: bool = False
 
     def __post_init__(self) -> None:
-        self._deeplift()
+        check_options(self)
         if self.n_baselines < 1 or self.stdevs < 0:
             raise UserError(
                 f"DeepShap(n_baselines={self.n_baselines}, stdevs={self.stdevs}): give at least 1 baseline and a "

@@ -8,37 +8,42 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from heedful.attributions._base import Output, masked_attribution, target_output
-from heedful.types import Attribution, Batch, Model, Trace, UserError, check_choice
+from heedful.attributions._base import Output, check_options, masked_attribution, target_output
+from heedful.types import Attribution, Batch, Model, Trace, UserError
 
 
 @dataclass(frozen=True)
 class Gradient:
     """Gradient x input per token with attention detached, e_t . dp/de_t (Jain & Wallace 2019, algorithm 1).
 
-    It is the derivative along the one-hot entry of the token. The paper takes the absolute value; scores here keep
-    their sign.
+    It is the derivative along the one-hot entry of the token; `InputXGradient` does not detach attention. The paper
+    takes the absolute value; scores here keep their sign.
 
     Args:
         output: "probability" as in the paper, or "logit", which does not saturate where the model is confident.
-        detach_attention: treat attention as a constant, as in the paper; False gives `InputXGradient`.
         keep_attention_factor: False divides by the attention weight of the token (0 where the weight is 0), a factor
             of every such gradient behind a token-wise encoder; only for models with one attention layer.
     """
 
     output: Output = "probability"
-    detach_attention: bool = True
     keep_attention_factor: bool = True
 
     def __post_init__(self) -> None:
-        check_choice("output", self.output, Output)
+        check_options(self)
 
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Signed products of the content tokens, in float64."""
-        trace, gradients = _input_gradients(model, batch, target, self.output, detach_attention=self.detach_attention)
+        trace, gradients = _input_gradients(model, batch, target, self.output, detach_attention=True)
         scores = (trace.embeddings.double() * gradients).sum(-1)
         if not self.keep_attention_factor:
-            weights = _attention_weights(trace)
+            layers, heads, queries = trace.attention.shape[1:4]
+            if layers > 1 or heads > 1 or queries > 2:
+                raise UserError(
+                    "Gradient(keep_attention_factor=False) divides by the one attention weight of a token, "
+                    "which a transformer does not have: use keep_attention_factor=True"
+                )
+            # Each text of a pair has its own row.
+            weights = trace.attention[:, 0, 0].sum(1).double()
             scores = torch.where(weights > 0, scores / weights, 0.0)
         return masked_attribution(scores, batch, special_tokens=False)
 
@@ -55,7 +60,7 @@ class InputXGradient:
     special_tokens: bool = False
 
     def __post_init__(self) -> None:
-        check_choice("output", self.output, Output)
+        check_options(self)
 
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Signed products of the tokens, in float64."""
@@ -78,7 +83,7 @@ class GradientNorm:
     special_tokens: bool = False
 
     def __post_init__(self) -> None:
-        check_choice("output", self.output, Output)
+        check_options(self)
         if self.order not in (1, 2):
             raise UserError(f"GradientNorm(order={self.order}): choose 1 or 2; GradientSum() keeps the sign")
 
@@ -100,7 +105,7 @@ class GradientSum:
     special_tokens: bool = False
 
     def __post_init__(self) -> None:
-        check_choice("output", self.output, Output)
+        check_options(self)
 
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Sums of the tokens' gradients, in float64."""
@@ -122,21 +127,10 @@ def _input_gradients(
     """The trace of the texts and the gradients at their embeddings `[batch unit width]`, in float64."""
     with torch.no_grad():
         trace = model(batch)
-    attention = trace.attention if detach_attention else None
 
     def read(embeddings: Tensor) -> Tensor:
+        attention = trace.attention if detach_attention else None
         logits = model(batch, embeddings=embeddings, attention=attention).logits
         return target_output(model.task, logits, target, output)
 
     return trace, embedding_gradients(read, trace.embeddings).double()
-
-
-def _attention_weights(trace: Trace) -> Tensor:
-    """The one attention weight of each token `[batch unit]`, in float64; each text of a pair has its own row."""
-    layers, heads, queries = trace.attention.shape[1:4]
-    if layers > 1 or heads > 1 or queries > 2:
-        raise UserError(
-            "Gradient(keep_attention_factor=False) divides by the one attention weight of a token, "
-            "which a transformer does not have: use keep_attention_factor=True"
-        )
-    return trace.attention[:, 0, 0].sum(1).double()

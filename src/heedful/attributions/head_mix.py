@@ -22,7 +22,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
 
-from heedful.attributions._base import scored_units
+from heedful.attributions._base import check_options, scored_units
 from heedful.attributions.attention import index_slice
 from heedful.attributions.lime import centered_moments, solve_ridge
 from heedful.types import Attribution, Batch, Model, UserError, architecture_summary, check_choice, read_heads
@@ -33,11 +33,6 @@ ScoreType = Literal["distribution", "logits"]
 
 MIN_PROBABILITY = 1e-7
 """Probabilities are clamped to [this, 1 - this] in a divergence, as in the paper's code."""
-
-
-def check_normalizer(normalizer: str) -> None:
-    """Raise a `UserError` for an unknown normaliser."""
-    check_choice("normalizer", normalizer, MixNormalizer)
 
 
 def uniform_phi(count: int) -> Tensor:
@@ -59,7 +54,7 @@ def mixing_weights(phi: Tensor, normalizer: MixNormalizer) -> Tensor:
     >>> mixing_weights(torch.tensor([1.0, 0.6, -2.0]), "sparsemax")
     tensor([0.7000, 0.3000, 0.0000])
     """
-    check_normalizer(normalizer)
+    check_choice("normalizer", normalizer, MixNormalizer)
     if normalizer == "none":
         return phi
     if normalizer == "softmax":
@@ -175,7 +170,7 @@ class StaticAttention:
     score_type: ScoreType = "distribution"
 
     def __post_init__(self) -> None:
-        check_choice("score_type", self.score_type, ScoreType)
+        check_options(self)
 
     @torch.no_grad()
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
@@ -206,18 +201,12 @@ class HeadMix:
     architecture: str = ""
 
     def __post_init__(self) -> None:
-        check_normalizer(self.normalizer)
-        check_choice("score_type", self.score_type, ScoreType)
+        check_options(self)
         if self.layers < 1 or self.heads < 1 or len(self.phi) != self.layers * self.heads:
             raise UserError(
                 f"HeadMix: {len(self.phi)} numbers in phi for {self.layers} layers of {self.heads} heads: give one each"
             )
         check_finite_phi(self.phi)
-
-    @staticmethod
-    def uniform(layers: int, heads: int) -> HeadMix:
-        """The mean of all heads, where learning starts: exactly `StaticAttention()`."""
-        return HeadMix(tuple(uniform_phi(max(1, layers * heads)).tolist()), layers, heads)
 
     @staticmethod
     def from_phi(
@@ -242,7 +231,7 @@ class HeadMix:
     @torch.no_grad()
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """The same scores for every target."""
-        self.check_model(model)
+        check_architecture(self, self.architecture, model)
         heads = read_heads(model, batch)
         shape = tuple(heads.scores.shape[1:3])
         if shape != (self.layers, self.heads):
@@ -254,14 +243,10 @@ class HeadMix:
         logits = mix_maps(maps, torch.tensor(self.phi, dtype=torch.float64, device=maps.device), self.normalizer)
         return mix_attribution(logits, batch, self.score_type, special_tokens=self.special_tokens)
 
-    def check_model(self, model: Model) -> None:
-        """Raise a `UserError` if phi was learned for another architecture."""
-        check_architecture("HeadMix", self.architecture, model)
-
     def save(self, folder: Path | str) -> None:
         """Write explainer.safetensors (phi `[layer head]`) and explainer.json into the folder."""
         phi = torch.tensor(self.phi, dtype=torch.float64).reshape(self.layers, self.heads)
-        save_explainer(Path(folder), "HeadMix", phi, vars(self))
+        save_explainer(Path(folder), self, phi)
 
     @staticmethod
     def load(folder: Path | str) -> HeadMix:
@@ -282,12 +267,12 @@ def check_finite_phi(phi: tuple[float, ...]) -> None:
         raise UserError("phi is not finite: learn it again with a lower learning rate")
 
 
-def check_architecture(kind: str, architecture: str, model: Model) -> None:
+def check_architecture(explainer: object, architecture: str, model: Model) -> None:
     """Raise a `UserError` if an explainer was learned for another architecture; empty fits every model."""
     if architecture and architecture_summary(model) != architecture:
         raise UserError(
-            f"this {kind} was learned for {architecture}, but the model is {architecture_summary(model)}: "
-            "learn one for this model"
+            f"this {type(explainer).__name__} was learned for {architecture}, but the model is "
+            f"{architecture_summary(model)}: learn one for this model"
         )
 
 
@@ -314,9 +299,10 @@ SETTINGS_FILE, PHI_FILE = "explainer.json", "explainer.safetensors"
 ExplainerT = TypeVar("ExplainerT")
 
 
-def save_explainer(folder: Path, kind: str, phi: Tensor, fields: dict[str, object]) -> None:
+def save_explainer(folder: Path, explainer: object, phi: Tensor) -> None:
     """Write phi as safetensors and the other fields as JSON into a folder, each file atomically."""
-    settings = {"kind": kind, **{name: value for name, value in fields.items() if name != "phi"}}
+    settings = {"kind": type(explainer).__name__, **vars(explainer)}
+    del settings["phi"]
     files = {
         PHI_FILE: save({"phi": phi.contiguous()}),
         SETTINGS_FILE: (json.dumps(settings, indent=1) + "\n").encode("utf-8"),
@@ -363,20 +349,14 @@ def load_explainer(folder: Path, kind: type[ExplainerT]) -> ExplainerT:
             raise UserError(f"there is no explainer in {folder} ({name} is missing): give the folder it was saved to")
     try:
         settings = json.loads((folder / SETTINGS_FILE).read_bytes())
-        tensors = load_file(str(folder / PHI_FILE))
         if settings.pop("kind") != kind.__name__:
-            raise _unreadable_error(folder, f"it is not a {kind.__name__}")
-        values = tensors["phi"].double().flatten().tolist()
+            raise ValueError(f"it is not a {kind.__name__}")
+        values = load_file(str(folder / PHI_FILE))["phi"].double().flatten().tolist()
         fields = json.dumps(settings | {"phi": values}, allow_nan=False)
         return TypeAdapter(kind).validate_json(fields, strict=True)
-    except OSError as error:
-        raise _unreadable_error(folder, error.strerror or type(error).__name__) from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise _unreadable_error(folder, f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
-    except (SafetensorError, ValueError, KeyError, AttributeError) as error:
-        raise _unreadable_error(folder, str(error).splitlines()[0]) from error
-
-
-def _unreadable_error(folder: Path, reason: str) -> UserError:
-    return UserError(f"the explainer in {folder} cannot be read ({reason}): save it again")
+    except (OSError, SafetensorError, ValueError, KeyError, AttributeError) as error:
+        reason = str(error).splitlines()[0]
+        if isinstance(error, ValidationError):
+            first = error.errors()[0]
+            reason = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+        raise UserError(f"the explainer in {folder} cannot be read ({reason}): save it again") from error

@@ -13,21 +13,20 @@ import torch
 from torch import Tensor
 
 from heedful.attributions._base import (
-    Baseline,
     CompleteAttribution,
+    FixedLengthBaseline,
     Output,
     baseline_trace,
-    check_baseline,
-    check_internal_batch_size,
+    check_options,
     complete_attribution,
+    example_seeds,
     run_copies,
     scored_units,
     target_output,
 )
 from heedful.attributions.gradient import embedding_gradients
 from heedful.seeding import sample_uniform
-from heedful.store.recipe import derive_seed
-from heedful.types import Batch, Model, UserError, check_choice
+from heedful.types import Batch, Model, UserError
 
 
 @dataclass(frozen=True)
@@ -38,21 +37,19 @@ class IntegratedGradients:
 
     Args:
         n_steps: points on the path; exact for gradients that are polynomials of degree 2 n_steps - 1.
-        baselines: what replaces each scored token in the baseline; not "delete".
+        baselines: what replaces each scored token in the baseline.
         internal_batch_size: points computed at once; None chooses and halves when memory runs out.
         special_tokens: replace and score special tokens too, as in Neely et al. (2022).
     """
 
     n_steps: int = 50
-    baselines: Baseline = "pad"
+    baselines: FixedLengthBaseline = "pad"
     internal_batch_size: int | None = None
     output: Output = "probability"
     special_tokens: bool = False
 
     def __post_init__(self) -> None:
-        check_choice("output", self.output, Output)
-        check_baseline(self.baselines, fixed_length=True)
-        check_internal_batch_size(self.internal_batch_size)
+        check_options(self)
         if self.n_steps < 1:
             raise UserError(f"IntegratedGradients(n_steps={self.n_steps}): give at least 1")
 
@@ -90,30 +87,27 @@ class GradientShap:
 
     n_samples: int = 5
     seed: int = 0
-    baselines: Baseline = "pad"
+    baselines: FixedLengthBaseline = "pad"
     internal_batch_size: int | None = None
     output: Output = "probability"
     special_tokens: bool = False
 
     def __post_init__(self) -> None:
+        check_options(self)
         if self.n_samples < 1:
             raise UserError(f"GradientShap(n_samples={self.n_samples}): give at least 1")
-        self._path_method()
 
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> CompleteAttribution:
         """Signed scores of the tokens, in float64."""
-        seeds = torch.tensor([derive_seed("gradient-shap", self.seed, uid) for uid in batch.uids])
-        points = sample_uniform(seeds, self.n_samples, 1).squeeze(-1)
+        points = sample_uniform(example_seeds("gradient-shap", self.seed, batch), self.n_samples, 1).squeeze(-1)
         weights = torch.full((self.n_samples,), 1 / self.n_samples, dtype=torch.float64)
-        return self._path_method().along(model, batch, target, points, weights)
-
-    def _path_method(self) -> IntegratedGradients:
-        return IntegratedGradients(
+        path = IntegratedGradients(
             baselines=self.baselines,
             internal_batch_size=self.internal_batch_size,
             output=self.output,
             special_tokens=self.special_tokens,
         )
+        return path.along(model, batch, target, points, weights)
 
 
 def gauss_legendre(n_steps: int) -> tuple[Tensor, Tensor]:

@@ -15,11 +15,10 @@ import torch
 from torch import Tensor
 
 from heedful.attributions._base import (
-    Baseline,
+    FixedLengthBaseline,
     Output,
     baseline_trace,
-    check_baseline,
-    check_internal_batch_size,
+    check_options,
     scored_units,
     target_output,
 )
@@ -28,7 +27,6 @@ from heedful.attributions.head_mix import (
     ScoreType,
     check_architecture,
     check_finite_phi,
-    check_normalizer,
     load_explainer,
     mix_attribution,
     mix_maps,
@@ -44,7 +42,6 @@ from heedful.types import (
     Model,
     UserError,
     architecture_summary,
-    check_choice,
     read_layers,
 )
 
@@ -61,7 +58,7 @@ class LayerMix:
         normalizer: maps phi to weights; "none" uses phi itself.
         temperature: divides the mix before a softmax over tokens.
         n_steps: points on the path (Gauss-Legendre).
-        baselines: what replaces each scored token in the baseline; not "delete".
+        baselines: what replaces each scored token in the baseline.
         score_type: the mixed scores ("logits"), or their softmax over tokens ("distribution").
         special_tokens: replace and score special tokens too.
         internal_batch_size: points computed at once; None chooses and halves when memory runs out.
@@ -72,7 +69,7 @@ class LayerMix:
     normalizer: MixNormalizer = "softmax"
     temperature: float = 1.0
     n_steps: int = 10
-    baselines: Baseline = "pad"
+    baselines: FixedLengthBaseline = "pad"
     output: Output = "logit"
     score_type: ScoreType = "logits"
     special_tokens: bool = False
@@ -80,11 +77,7 @@ class LayerMix:
     architecture: str = ""
 
     def __post_init__(self) -> None:
-        check_normalizer(self.normalizer)
-        check_choice("score_type", self.score_type, ScoreType)
-        check_choice("output", self.output, Output)
-        check_baseline(self.baselines, fixed_length=True)
-        check_internal_batch_size(self.internal_batch_size)
+        check_options(self)
         check_finite_phi(self.phi)
         if not (self.temperature > 0 and math.isfinite(self.temperature)):
             raise UserError(f"LayerMix(temperature={self.temperature}): give a number above 0")
@@ -105,7 +98,7 @@ class LayerMix:
 
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Signed scores, or a distribution over tokens, in float64."""
-        self.check_model(model)
+        check_architecture(self, self.architecture, model)
         maps, _ = self.maps(model, batch, target)
         if self.phi and len(self.phi) != maps.shape[1]:
             raise UserError(
@@ -147,13 +140,9 @@ class LayerMix:
                 errors.append(scores[-1].sum(1) - (output_at(every, text) - output_at(every, reference)))
         return torch.stack(scores, 1).masked_fill(~units.unsqueeze(1), 0.0), torch.stack(errors, 1)
 
-    def check_model(self, model: Model) -> None:
-        """Raise a `UserError` if phi was learned for another architecture."""
-        check_architecture("LayerMix", self.architecture, model)
-
     def save(self, folder: Path | str) -> None:
         """Write explainer.safetensors (phi `[layer]`) and explainer.json into the folder."""
-        save_explainer(Path(folder), "LayerMix", torch.tensor(self.phi, dtype=torch.float64), vars(self))
+        save_explainer(Path(folder), self, torch.tensor(self.phi, dtype=torch.float64))
 
     @staticmethod
     def load(folder: Path | str) -> LayerMix:

@@ -1,6 +1,6 @@
 """LIME, and the batched linear regressions that it shares with KernelSHAP and the head mix.
 
-All instances of a batch are solved in one call: each has its own samples, weights and number of features, and a feature
+All instances of a block are solved in one call: each has its own samples, weights and number of features, and a feature
 that an instance lacks is a column of zeros with coefficient 0.
 """
 
@@ -16,16 +16,16 @@ from heedful.attributions._base import (
     Baseline,
     Feature,
     Output,
-    check_baseline,
+    check_options,
     divide_among_units,
+    example_seeds,
     expand_to_units,
     feature_counts,
     feature_index,
 )
-from heedful.attributions.perturbation import baseline_embeddings, outputs_without, row_blocks
+from heedful.attributions.perturbation import baseline_embeddings, outputs_without, score_features
 from heedful.seeding import sample_uniform
-from heedful.store.recipe import derive_seed
-from heedful.types import Attribution, Batch, Model, UserError, check_choice
+from heedful.types import Attribution, Batch, Model, UserError
 
 LimeDistance = Literal["cosine", "hamming"]
 
@@ -112,10 +112,7 @@ class Lime:
     special_tokens: bool = False
 
     def __post_init__(self) -> None:
-        check_baseline(self.baselines, special_tokens=self.special_tokens)
-        check_choice("feature", self.feature, Feature)
-        check_choice("output", self.output, Output)
-        check_choice("distance", self.distance, LimeDistance)
+        check_options(self)
         if self.n_samples < 2 or self.kernel_width <= 0 or self.ridge < 0:
             raise UserError("Lime: give n_samples of at least 2, a kernel_width above 0 and a ridge of at least 0")
 
@@ -125,29 +122,24 @@ class Lime:
         return Attribution(divide_among_units(self.coefficients(model, batch, target, index), index), index >= 0)
 
     def coefficients(self, model: Model, batch: Batch, target: Tensor, index: Tensor) -> Tensor:
-        """Coefficients `[batch feature]` for a feature index `[batch unit]`; all instances are solved in one call."""
-        width = max(1, int(feature_counts(index).max()))
-        grams, crosses = [], []
-        for rows in row_blocks(batch, self.n_samples):
-            part = batch.rows(rows)
-            own = index[rows, : part.mask.shape[1]]
+        """Coefficients `[batch feature]` for a feature index `[batch unit]`."""
+
+        def fit(rows: Tensor, part: Batch, own: Tensor) -> Tensor:
             coalitions = self.coalitions(part, own)
             removed = expand_to_units(~coalitions, own)
             values = outputs_without(model, part, target[rows], removed, self.baselines, self.output)
             weights = self.sample_weights(model, part, own, coalitions)
-            gram, cross = centered_moments(coalitions.double(), values, weights)
-            missing = width - cross.shape[1]
-            grams.append(torch.nn.functional.pad(gram, (0, missing, 0, missing)))
-            crosses.append(torch.nn.functional.pad(cross, (0, missing)))
-        return solve_ridge(torch.cat(grams), torch.cat(crosses), self.ridge)
+            return solve_ridge(*centered_moments(coalitions.double(), values, weights), self.ridge)
+
+        return score_features(fit, batch, index, self.n_samples)
 
     def coalitions(self, batch: Batch, index: Tensor) -> Tensor:
         """The features that each sample keeps `[batch sample feature]`; False where a row has no such feature."""
         counts = feature_counts(index)
         width = max(1, int(counts.max()))
-        seeds = torch.tensor([derive_seed("lime", self.seed, uid) for uid in batch.uids], device=index.device)
         present = torch.arange(width, device=index.device) < counts.unsqueeze(1)
-        return (sample_uniform(seeds, self.n_samples, width) < 0.5) & present.unsqueeze(1)
+        draws = sample_uniform(example_seeds("lime", self.seed, batch), self.n_samples, width)
+        return (draws < 0.5) & present.unsqueeze(1)
 
     def sample_weights(self, model: Model, batch: Batch, index: Tensor, coalitions: Tensor) -> Tensor:
         """The weight of each sample in the regression `[batch sample]`, in float64."""
@@ -167,13 +159,11 @@ def _cosine_similarities(model: Model, batch: Batch, kept: Tensor, baseline: Ten
     """
     with torch.no_grad():
         text = model(batch).embeddings.double()
-    baseline, real = baseline.double(), batch.mask.double()
+    baseline, real, inside = baseline.double(), batch.mask.double(), kept.double()
     own, across, other = ((a * b).sum(-1) * real for a, b in ((text, text), (text, baseline), (baseline, baseline)))
-    inside = kept.double()
-    lengths = own.sum(1, keepdim=True).sqrt() * _sum_by_membership(inside, own, other).sqrt()
-    return _sum_by_membership(inside, own, across) / lengths.clamp(min=1e-8)
 
+    def total(kept: Tensor, removed: Tensor) -> Tensor:
+        return torch.einsum("bsu,bu->bs", inside, kept) + torch.einsum("bsu,bu->bs", 1 - inside, removed)
 
-def _sum_by_membership(inside: Tensor, kept: Tensor, removed: Tensor) -> Tensor:
-    """Sum over tokens of `kept` where a sample keeps a token and of `removed` elsewhere, `[batch sample]`."""
-    return torch.einsum("bsu,bu->bs", inside, kept) + torch.einsum("bsu,bu->bs", 1 - inside, removed)
+    lengths = own.sum(1, keepdim=True).sqrt() * total(own, other).sqrt()
+    return total(own, across) / lengths.clamp(min=1e-8)

@@ -6,7 +6,7 @@ text, each distinct one is read once per call, and texts of similar length are r
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -18,7 +18,7 @@ from heedful.attributions._base import (
     Feature,
     Output,
     baseline_trace,
-    check_baseline,
+    check_options,
     divide_among_units,
     expand_to_units,
     feature_counts,
@@ -42,7 +42,7 @@ def logits_keeping(model: Model, batch: Batch, kept: Tensor, baselines: Baseline
 
 def logits_without(model: Model, batch: Batch, removed: Tensor, baselines: Baseline) -> Tensor:
     """Logits `[batch sample output]` of each text without the tokens `removed` `[batch sample unit]`."""
-    check_baseline(baselines)
+    check_choice("baselines", baselines, Baseline)
     if baselines != "zero" and batch.inputs.dim() > 2 and bool((removed & ~batch.content_mask.unsqueeze(1)).any()):
         # The model would put its own class embedding there again, and nothing would change.
         raise UserError("the class token of an image cannot be blanked: with special_tokens=True use baselines='zero'")
@@ -123,12 +123,21 @@ def baseline_embeddings(model: Model, batch: Batch, baselines: Baseline, *, spec
     return baseline_trace(model, batch, baselines, scored_units(batch, special_tokens=special_tokens)).embeddings
 
 
-def row_blocks(batch: Batch, samples_per_row: int) -> Iterator[Tensor]:
-    """Row numbers of a batch in blocks whose coalitions `[row sample unit]` fit into memory."""
-    cells = max(1, samples_per_row * batch.mask.shape[1])
-    size = max(1, 2 * BLOCK_ELEMENTS // cells)
+FeatureScores = Callable[[Tensor, Batch, Tensor], Tensor]
+"""Scores `[row feature]` from row numbers, these rows of the batch, and their feature index."""
+
+
+def score_features(score: FeatureScores, batch: Batch, index: Tensor, samples_per_row: int) -> Tensor:
+    """Scores of features `[batch feature]`, in blocks of rows whose coalitions `[row sample unit]` fit into memory."""
+    units = max(1, index.shape[1])
+    scores = torch.zeros(len(batch), units, dtype=torch.float64, device=index.device)
+    size = max(1, 2 * BLOCK_ELEMENTS // (samples_per_row * units))
     for start in range(0, len(batch), size):
-        yield torch.arange(start, min(start + size, len(batch)), device=batch.mask.device)
+        rows = torch.arange(start, min(start + size, len(batch)), device=index.device)
+        part = batch.rows(rows)
+        values = score(rows, part, index[rows, : part.mask.shape[1]])
+        scores[rows, : values.shape[1]] = values
+    return scores
 
 
 @dataclass(frozen=True)
@@ -150,26 +159,23 @@ class Occlusion:
     special_tokens: bool = False
 
     def __post_init__(self) -> None:
-        check_baseline(self.baselines, special_tokens=self.special_tokens)
-        check_choice("feature", self.feature, Feature)
-        check_choice("output", self.output, Output)
+        check_options(self)
         if self.window < 1:
             raise UserError(f"Occlusion(window={self.window}): a window must cover at least 1 feature")
 
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Signed losses in float64; positive tokens support the target."""
         index = feature_index(batch, self.feature, special_tokens=self.special_tokens)
-        scores = torch.zeros(index.shape, dtype=torch.float64, device=index.device)
-        for rows in row_blocks(batch, batch.mask.shape[1]):
-            part = batch.rows(rows)
-            own = index[rows][:, : part.mask.shape[1]]
+
+        def losses(rows: Tensor, part: Batch, own: Tensor) -> Tensor:
             covered = occlusion_windows(part, own, self.window)
             removed = expand_to_units(torch.cat((torch.zeros_like(covered[:, :1]), covered), dim=1), own)
             values = outputs_without(model, part, target[rows], removed, self.baselines, self.output)
             cover = covered.double()
-            loss = torch.einsum("bsf,bs->bf", cover, values[:, :1] - values[:, 1:]) / cover.sum(1).clamp(min=1)
-            scores[rows] = divide_among_units(loss, index[rows])
-        return Attribution(scores, index >= 0)
+            return torch.einsum("bsf,bs->bf", cover, values[:, :1] - values[:, 1:]) / cover.sum(1).clamp(min=1)
+
+        scores = score_features(losses, batch, index, batch.mask.shape[1])
+        return Attribution(divide_among_units(scores, index), index >= 0)
 
 
 def occlusion_windows(batch: Batch, index: Tensor, window: int) -> Tensor:
@@ -202,7 +208,7 @@ class LeaveOneOut:
     output: Output = "probability"
 
     def __post_init__(self) -> None:
-        check_choice("output", self.output, Output)
+        check_options(self)
 
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Changes of the output per token, in float64."""

@@ -19,17 +19,17 @@ from heedful.attributions._base import (
     Baseline,
     Feature,
     Output,
-    check_baseline,
+    check_options,
     divide_among_units,
+    example_seeds,
     expand_to_units,
     feature_counts,
     feature_index,
 )
 from heedful.attributions.lime import solve_sum_constrained
-from heedful.attributions.perturbation import outputs_without, row_blocks
+from heedful.attributions.perturbation import outputs_without, score_features
 from heedful.seeding import random_permutations, sample_uniform
-from heedful.store.recipe import derive_seed
-from heedful.types import Attribution, Batch, Model, UserError, check_choice
+from heedful.types import Attribution, Batch, Model, UserError
 
 MAX_EXACT_FEATURES = 12
 """Features whose 2^n coalitions `Shapley` enumerates."""
@@ -56,9 +56,7 @@ class KernelShap:
     special_tokens: bool = False
 
     def __post_init__(self) -> None:
-        check_baseline(self.baselines, special_tokens=self.special_tokens)
-        check_choice("feature", self.feature, Feature)
-        check_choice("output", self.output, Output)
+        check_options(self)
 
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Signed values in float64."""
@@ -71,29 +69,21 @@ class KernelShap:
                 f"example {batch.uids[row]!r} has {int(counts[row])} features, too many for "
                 f"KernelShap(n_samples={self.n_samples}): give n_samples={int(needed[row])} or more"
             )
-        scores = torch.zeros(index.shape, dtype=torch.float64, device=index.device)
-        for rows in row_blocks(batch, self.n_samples):
-            part = batch.rows(rows)
-            values = self._solve(model, part, target[rows], index[rows, : part.mask.shape[1]])
-            scores[rows] = divide_among_units(values, index[rows])
-        return Attribution(scores, index >= 0)
 
-    def seeds(self, batch: Batch) -> Tensor:
-        """The seed of each row `[batch]`."""
-        return torch.tensor([derive_seed("kernel", self.seed, uid) for uid in batch.uids], device=batch.mask.device)
+        def solve(rows: Tensor, part: Batch, own: Tensor) -> Tensor:
+            seeds = example_seeds("kernel", self.seed, part)
+            coalitions, weights = kernel_coalitions(seeds, counts[rows], self.n_samples)
+            present = torch.arange(coalitions.shape[2], device=own.device) < counts[rows].unsqueeze(1)
+            ends = torch.stack((torch.zeros_like(present), present), dim=1)
+            removed = expand_to_units(~torch.cat((ends, coalitions), dim=1), own)
+            values = outputs_without(model, part, target[rows], removed, self.baselines, self.output)
+            weighted = coalitions.double() * weights.unsqueeze(-1)
+            gram = weighted.transpose(1, 2) @ coalitions.double()
+            cross = torch.einsum("bsf,bs->bf", weighted, values[:, 2:] - values[:, :1])
+            return solve_sum_constrained(gram, cross, values[:, 1] - values[:, 0], present)
 
-    def _solve(self, model: Model, batch: Batch, target: Tensor, index: Tensor) -> Tensor:
-        """Shapley values `[batch feature]`, all rows in one call."""
-        counts = feature_counts(index)
-        coalitions, weights = kernel_coalitions(self.seeds(batch), counts, self.n_samples)
-        present = torch.arange(coalitions.shape[2], device=index.device) < counts.unsqueeze(1)
-        ends = torch.stack((torch.zeros_like(present), present), dim=1)
-        removed = expand_to_units(~torch.cat((ends, coalitions), dim=1), index)
-        values = outputs_without(model, batch, target, removed, self.baselines, self.output)
-        weighted = coalitions.double() * weights.unsqueeze(-1)
-        gram = weighted.transpose(1, 2) @ coalitions.double()
-        cross = torch.einsum("bsf,bs->bf", weighted, values[:, 2:] - values[:, :1])
-        return solve_sum_constrained(gram, cross, values[:, 1] - values[:, 0], present)
+        scores = score_features(solve, batch, index, self.n_samples)
+        return Attribution(divide_among_units(scores, index), index >= 0)
 
 
 @dataclass(frozen=True)
@@ -114,9 +104,7 @@ class Shapley:
     special_tokens: bool = False
 
     def __post_init__(self) -> None:
-        check_baseline(self.baselines, special_tokens=self.special_tokens)
-        check_choice("feature", self.feature, Feature)
-        check_choice("output", self.output, Output)
+        check_options(self)
 
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Signed values in float64."""
@@ -130,14 +118,14 @@ class Shapley:
             )
         width = max(1, int(counts.max()))
         coalitions = all_coalitions(width, index.device)
-        scores = torch.zeros(index.shape, dtype=torch.float64, device=index.device)
-        for rows in row_blocks(batch, 1 << width):
-            part = batch.rows(rows)
-            removed = expand_to_units(~coalitions.expand(len(rows), -1, -1), index[rows, : part.mask.shape[1]])
+
+        def solve(rows: Tensor, part: Batch, own: Tensor) -> Tensor:
+            removed = expand_to_units(~coalitions.expand(len(rows), -1, -1), own)
             values = outputs_without(model, part, target[rows], removed, self.baselines, self.output)
-            shapley = (marginal_weights(coalitions, counts[rows]) @ values.unsqueeze(-1)).squeeze(-1)
-            scores[rows] = divide_among_units(shapley, index[rows])
-        return Attribution(scores, index >= 0)
+            return (marginal_weights(coalitions, counts[rows]) @ values.unsqueeze(-1)).squeeze(-1)
+
+        scores = score_features(solve, batch, index, 1 << width)
+        return Attribution(divide_among_units(scores, index), index >= 0)
 
 
 def all_coalitions(count: int, device: torch.device) -> Tensor:
@@ -178,39 +166,22 @@ def kernel_coalitions(seeds: Tensor, counts: Tensor, samples: int) -> tuple[Tens
     place = torch.arange(width, device=counts.device)
     coalitions = (place < counts.unsqueeze(1)).unsqueeze(1).repeat(1, samples, 1)
     weights = torch.zeros(len(counts), samples, dtype=torch.float64, device=counts.device)
-    for count in sorted(set(counts.tolist())):
+    for count in sorted(set(counts.tolist()) - {0, 1}):
         rows = (counts == count).nonzero().flatten()
-        plan = _plan_sampling(count, samples)
-        whole, drawn = len(plan.coalitions), 2 * plan.pairs
-        coalitions[rows, :whole, :count] = plan.coalitions.to(counts.device)
-        weights[rows, :whole] = plan.weights.to(counts.device)
-        if drawn:
-            coalitions[rows, whole : whole + drawn, :count] = _sample_coalitions(seeds[rows], count, plan)
-            weights[rows, whole : whole + drawn] = plan.remaining_mass / drawn
+        enumerated, own_weights, pairs, rest = _plan_sampling(count, samples)
+        end = len(enumerated)
+        coalitions[rows, :end, :count] = enumerated.to(counts.device)
+        weights[rows, :end] = own_weights.to(counts.device)
+        if pairs:
+            drawn = slice(end, end + 2 * pairs)
+            coalitions[rows, drawn, :count] = _sample_coalitions(seeds[rows], pairs, rest.to(seeds.device))
+            weights[rows, drawn] = float(rest.sum()) / (2 * pairs)
     return coalitions, weights
 
 
-@dataclass(frozen=True)
-class _SamplingPlan:
-    """Enumerated coalitions with their weights, and the number of pairs to sample for the remaining mass.
-
-    Args:
-        size_probabilities: of the sizes 1 to n - 1 of a sampled coalition.
-    """
-
-    coalitions: Tensor
-    weights: Tensor
-    pairs: int
-    remaining_mass: float
-    size_probabilities: Tensor
-
-
 @lru_cache(maxsize=256)
-def _plan_sampling(count: int, samples: int) -> _SamplingPlan:
-    if count < 2:
-        return _SamplingPlan(
-            torch.zeros(0, count, dtype=torch.bool), torch.zeros(0, dtype=torch.float64), 0, 0.0, torch.ones(0)
-        )
+def _plan_sampling(count: int, samples: int) -> tuple[Tensor, Tensor, int, Tensor]:
+    """Enumerated coalitions, their weights, the pairs to sample, and the mass left for sizes 1 to count - 1."""
     size = torch.arange(1, count, dtype=torch.float64)
     mass = 1 / (size * (count - size))
     mass = mass / mass.sum()
@@ -230,14 +201,9 @@ def _plan_sampling(count: int, samples: int) -> _SamplingPlan:
             weights.append(mass[k - 1].expand(len(levels[-1])) / len(levels[-1]))
             rest[k - 1] = 0
         budget -= needed
-    left = float(rest.sum())
-    empty = torch.zeros(0, count, dtype=torch.bool)
-    sizes = rest / left if left else rest
-    pairs = budget // 2 if left else 0
+    pairs = budget // 2 if bool(rest.any()) else 0
     whole = torch.cat(weights)
-    return _SamplingPlan(
-        torch.cat([empty, *levels]), whole / whole.sum() if left and not pairs else whole, pairs, left, sizes
-    )
+    return torch.cat(levels), whole if pairs else whole / whole.sum(), pairs, rest
 
 
 def _coalitions_of_size(count: int, size: int) -> Tensor:
@@ -248,13 +214,13 @@ def _coalitions_of_size(count: int, size: int) -> Tensor:
     return coalitions if small == size else ~coalitions
 
 
-def _sample_coalitions(seeds: Tensor, count: int, plan: _SamplingPlan) -> Tensor:
-    """Coalitions sampled from the remaining sizes, then their complements `[batch sample feature]`."""
-    chance = sample_uniform(seeds, plan.pairs, 1)
-    bounds = plan.size_probabilities.cumsum(0).to(chance.device)
-    size = torch.searchsorted(bounds / bounds[-1], chance, right=True).clamp(max=count - 2) + 1
+def _sample_coalitions(seeds: Tensor, pairs: int, mass: Tensor) -> Tensor:
+    """Coalitions sampled by the mass of their sizes `[size]`, then their complements `[batch sample feature]`."""
+    bounds = mass.cumsum(0)
+    count = len(mass) + 1
+    size = 1 + torch.searchsorted(bounds / bounds[-1], sample_uniform(seeds, pairs, 1), right=True).clamp(max=count - 2)
     every = torch.ones(len(seeds), count, dtype=torch.bool, device=seeds.device)
-    orders = random_permutations(seeds + 1, plan.pairs, every)
+    orders = random_permutations(seeds + 1, pairs, every)
     first = torch.arange(count, device=seeds.device) < size
     half = torch.zeros_like(first).scatter_(2, orders, first)
     return torch.cat((half, ~half), dim=1)

@@ -486,7 +486,7 @@ class LearnedExplanation(TeacherExplanation):
     beta: ClassVar[float] = 5.0
 
     def __post_init__(self) -> None:
-        head_mix.check_normalizer(self.normalizer)
+        check_choice("normalizer", self.normalizer, MixNormalizer)
         check_positive("temperature", self.temperature)
         check_positive("lr", self.lr, or_zero=True)
         check_positive("max_grad_norm", self.max_grad_norm)

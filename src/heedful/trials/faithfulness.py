@@ -16,7 +16,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from heedful.attributions._base import Baseline, check_baseline
+from heedful.attributions._base import Baseline
 from heedful.attributions.controls import Random, RandomizedModel, randomize_weights
 from heedful.attributions.perturbation import LeaveOneOut, logits_keeping
 from heedful.figures import Axis, Bars, Figure, Lines, Series
@@ -60,6 +60,7 @@ from heedful.types import (
     Trace,
     UserError,
     ValueTrace,
+    check_choice,
     method_name,
     read_layers,
 )
@@ -115,7 +116,7 @@ class Faithfulness(Trial):
     split: Split = "test"
 
     def __post_init__(self) -> None:
-        check_baseline(self.baseline)
+        check_choice("baseline", self.baseline, Baseline)
         if not self.methods:
             raise UserError("give faithfulness at least one method")
         if len({method_name(method) for method in self.methods}) < len(self.methods):
