@@ -10,10 +10,10 @@ from torch import Generator
 
 from heedful.tasks import BinaryClassification
 from heedful.testing.checks import check_corpus, check_model
-from heedful.testing.toy_models import SHORTCUT_WORDS, DominantWord, PlantedHeads, Shortcut
+from heedful.testing.toy_models import DominantWord, PlantedHeads
 from heedful.types import Example, Model, UserError
 from tests.networks import texts
-from tests.tiny import Sentences
+from tests.tiny import SHORTCUT_WORDS, Sentences, Shortcut
 
 NOWHERE = Path("nowhere")
 

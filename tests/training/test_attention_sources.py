@@ -32,7 +32,7 @@ from heedful.training.attention_sources import (
     ShuffledAttention,
     UniformAttention,
     _unit_shares,
-    sum_by_word,
+    word_magnitudes,
 )
 from heedful.training.attribution_tables import AttributionTable
 from heedful.training.objectives import ImposedAttention
@@ -228,7 +228,7 @@ def test_equal_sources_are_equal_values_and_share_an_artefact(workspace: Workspa
 
 
 def test_a_words_score_is_the_sum_over_its_units_shared_by_the_learners_units() -> None:
-    words = sum_by_word([9.0, -1.0, 2.0, 5.0, 9.0], [-1, 0, 0, 2, -1], [False, True, True, True, False])
+    words = word_magnitudes([9.0, -1.0, 2.0, 5.0, 9.0], [-1, 0, 0, 2, -1], [False, True, True, True, False])
     assert words.tolist() == pytest.approx([3.0, np.nan, 5.0], nan_ok=True)
 
 

@@ -21,7 +21,6 @@ from heedful.models.attentive import Additive, Attentive
 from heedful.models.bag_of_words import WordWeightSum
 from heedful.models.encoders import Average
 from heedful.store.workspace import Workspace
-from heedful.testing.toy_models import Shortcut
 from heedful.training.trained_model import TrainedModel
 from heedful.training.trainer import Adam, EpochSelection, Training
 from heedful.trials._trial import Statistic, Verdict, find_statistic, summary_frame, value_of
@@ -37,7 +36,7 @@ from heedful.trials.ground_truth import (
     recovery_scores,
 )
 from heedful.types import Example, UserError
-from tests.tiny import Sentences, subject
+from tests.tiny import Sentences, Shortcut, subject
 
 ADDITIVE = GroundTruthCorpus("additive", train=100, dev=30, test=60)
 AS_IT_IS = Training(1, 32, Adam(lr=0.0, weight_decay=0.0), EpochSelection())

@@ -27,7 +27,6 @@ from heedful.report.charts import svg
 from heedful.store.recipe import Artefact, Recipe
 from heedful.store.workspace import Workspace
 from heedful.tasks import BinaryClassification
-from heedful.testing.toy_models import Shortcut
 from heedful.training.attribution_tables import AttributionTable
 from heedful.training.rationales import RATIONALE_STATUS, HeadPlausibility, Rationales
 from heedful.training.smat import LearnedAttributionTable, SMaT
@@ -37,7 +36,7 @@ from heedful.training.trainer import SGD, Adam, EpochSelection, Training
 from heedful.trials._trial import Verdict, excess_metric, find_statistic, value_of
 from heedful.trials.plausibility import Plausibility, best_head_rows
 from heedful.types import Attribution, Batch, Corpus, Example, Model, Splits, UserError, read_heads
-from tests.tiny import Sentences, subject
+from tests.tiny import Sentences, Shortcut, subject
 
 NAN = math.nan
 

@@ -19,7 +19,6 @@ from heedful.models.encoders import Average
 from heedful.papers import PAPERS
 from heedful.report.charts import svg
 from heedful.store.workspace import Workspace
-from heedful.testing.toy_models import Shortcut
 from heedful.training.attention_sources import FromModel
 from heedful.training.student import Student
 from heedful.training.teacher import AttentionExplanation, NoExplanation, StudentData, TeacherExplanation
@@ -44,7 +43,7 @@ from heedful.trials.permutation import Permutation
 from heedful.trials.plausibility import Plausibility
 from heedful.trials.seed_variance import SeedVariance
 from heedful.trials.simulability import NO_EXPLANATION, Simulability
-from tests.tiny import Sentences, subject
+from tests.tiny import Sentences, Shortcut, subject
 from tests.trials.summaries import values
 
 LEARNER = replace(subject(), architecture=Attentive(Average(4), Additive()))

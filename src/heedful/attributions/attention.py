@@ -42,7 +42,6 @@ class RawAttention:
     Args:
         layer: one layer only; None averages all.
         head: one head only; None averages all.
-        special_tokens: score special tokens too.
     """
 
     layer: int | None = None
@@ -68,7 +67,6 @@ class HeadAttention:
     Args:
         layer: counted from 0, or from the last with -1; None averages all.
         head: one head only; None averages all.
-        special_tokens: score special tokens too.
     """
 
     layer: int | None = -1
@@ -126,7 +124,6 @@ class _ContributionNorm(ABC):
 
     Args:
         layer: counted from 0, or from the last with -1; None averages all.
-        special_tokens: score special tokens too.
     """
 
     layer: int | None = None
@@ -203,7 +200,6 @@ class AttentionXGradient:
         output: "logit" as in the paper, or "probability".
         positive: count negative products as 0; False keeps the sign.
         layer: counted from 0, or from the last with -1; None averages all.
-        special_tokens: score special tokens too.
     """
 
     output: Output = "logit"
@@ -235,7 +231,6 @@ class Relevance:
     Args:
         output: "logit" as in the paper, or "probability".
         start_layer: leave out the layers below this one; -1 keeps only the last.
-        special_tokens: score special tokens too.
     """
 
     output: Output = "logit"
@@ -306,7 +301,6 @@ class Rollout:
     Args:
         residual: weight of the residual connection; one half in the paper.
         start_layer: leave out the layers below this one; -1 keeps only the last.
-        special_tokens: score special tokens too.
     """
 
     residual: float = 0.5
@@ -360,7 +354,6 @@ class Flow:
 
     Args:
         residual: weight of the residual connection; one half in the paper.
-        special_tokens: score special tokens too.
     """
 
     residual: float = 0.5

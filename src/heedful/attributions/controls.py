@@ -17,11 +17,7 @@ from heedful.types import Attribution, Batch, Method, Model
 
 @dataclass(frozen=True)
 class Random:
-    """Random scores, uniform on [0, 1), drawn from (seed, uid).
-
-    Args:
-        special_tokens: score special tokens too.
-    """
+    """Random scores, uniform on [0, 1), drawn from (seed, uid)."""
 
     seed: int = 0
     special_tokens: bool = False

@@ -38,8 +38,6 @@ class DeepLift:
     """The difference from a baseline, attributed by secants in place of gradients (Shrikumar et al. 2017).
 
     Args:
-        baselines: what replaces each scored token in the baseline.
-        internal_batch_size: texts computed at once; None chooses and halves when memory runs out.
         special_tokens: replace and score special tokens too, as in Neely et al. (2022).
     """
 
@@ -97,10 +95,8 @@ class DeepShap:
     Without noise all baselines are equal, and DeepSHAP is DeepLIFT.
 
     Args:
-        n_baselines: number of baselines.
         stdevs: standard deviation of the Gaussian noise on the replaced tokens of each baseline, drawn from
             (seed, uid, baseline); 0 as in Neely et al. (2022).
-        baselines: see `DeepLift`, as for the fields below.
     """
 
     n_baselines: int = 2

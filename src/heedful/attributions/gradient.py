@@ -50,11 +50,7 @@ class Gradient:
 
 @dataclass(frozen=True)
 class InputXGradient:
-    """Input x gradient per token, e_t . df/de_t, with the gradient through attention.
-
-    Args:
-        special_tokens: score special tokens too.
-    """
+    """Input x gradient per token, e_t . df/de_t, with the gradient through attention."""
 
     output: Output = "probability"
     special_tokens: bool = False
@@ -75,7 +71,6 @@ class GradientNorm:
 
     Args:
         order: 1 (captum's saliency, summed over the embedding) or 2.
-        special_tokens: score special tokens too.
     """
 
     order: int = 2
@@ -95,11 +90,7 @@ class GradientNorm:
 
 @dataclass(frozen=True)
 class GradientSum:
-    """Signed sum of the gradient over the embedding of each token, sum_d df/de_td.
-
-    Args:
-        special_tokens: score special tokens too.
-    """
+    """Signed sum of the gradient over the embedding of each token, sum_d df/de_td."""
 
     output: Output = "probability"
     special_tokens: bool = False

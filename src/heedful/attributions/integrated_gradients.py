@@ -37,8 +37,6 @@ class IntegratedGradients:
 
     Args:
         n_steps: points on the path; exact for gradients that are polynomials of degree 2 n_steps - 1.
-        baselines: what replaces each scored token in the baseline.
-        internal_batch_size: points computed at once; None chooses and halves when memory runs out.
         special_tokens: replace and score special tokens too, as in Neely et al. (2022).
     """
 
@@ -82,7 +80,6 @@ class GradientShap:
 
     Args:
         n_samples: points drawn on the path.
-        baselines: see `IntegratedGradients`, as for the fields below.
     """
 
     n_samples: int = 5

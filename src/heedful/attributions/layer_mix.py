@@ -58,10 +58,8 @@ class LayerMix:
         normalizer: maps phi to weights; "none" uses phi itself.
         temperature: divides the mix before a softmax over tokens.
         n_steps: points on the path (Gauss-Legendre).
-        baselines: what replaces each scored token in the baseline.
         score_type: the mixed scores ("logits"), or their softmax over tokens ("distribution").
         special_tokens: replace and score special tokens too.
-        internal_batch_size: points computed at once; None chooses and halves when memory runs out.
         architecture: of the model that phi was learned for; empty fits every model of this shape.
     """
 

@@ -1,7 +1,8 @@
 """Checks for your own methods, measures, models and corpora; heedful's own tests run them too.
 
 Each check runs all its laws, raises nothing and returns a `CheckReport` that is true if every law holds. In a test one
-line is enough: `assert check_explainer(MyMethod())`.
+line is enough: `assert check_explainer(MyMethod())`. A law is a function that yields problems; the tables
+`_EXPLAINER_LAWS`, `_MODEL_LAWS`, `_BUILD_LAWS`, `_PADDING_LAWS` and `_CORPUS_LAWS` say what each checks.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import copy
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, is_dataclass, replace
 from pathlib import Path
 from types import FunctionType
@@ -90,17 +91,8 @@ def _display_name(thing: object) -> str:
     return repr(thing) if is_dataclass(thing) else type(thing).__name__
 
 
-@dataclass(frozen=True)
-class _Case:
-    """A model with texts and targets to explain."""
-
-    model: Model
-    batch: Batch
-    target: Tensor
-
-
-ExplainerLaw = Callable[[Method, _Case], Iterator[str]]
-"""The problems of a method on a case."""
+ExplainerLaw = Callable[[Method, Model, Batch, Tensor], Iterator[str]]
+"""The problems of a method on a model with texts and targets to explain."""
 
 
 def _toy_cases() -> dict[str, tuple[Model, Batch]]:
@@ -129,130 +121,120 @@ def check_explainer(method: Method, cases: Mapping[str, tuple[Model, Batch]] | N
     """
     chosen = _toy_cases() if cases is None else cases
 
-    def case(name: str) -> _Case:
+    def case(name: str) -> tuple[Model, Batch, Tensor]:
+        # A fresh copy of the model: a method that breaks one law must not fail the next for the same reason.
         model, batch = chosen[name]
-        return _Case(copy.deepcopy(model), batch, torch.arange(1, len(batch) + 1) // 2 % 2)
+        return copy.deepcopy(model), batch, torch.arange(1, len(batch) + 1) // 2 % 2
 
     def on_each(check: ExplainerLaw, names: list[str]) -> Iterator[str]:
         for name in names:
-            # A fresh copy of the model: a method that breaks one law must not fail the next for the same reason.
-            result = _run_law("", "", check, method, case(name))
+            result = _run_law("", "", check, method, *case(name))
             yield from () if result.passed else (f"{name}: {result.reason}",)
 
-    runs, usable = _check_runs(method, {name: case(name) for name in chosen})
-    results, evidence = [runs], f"on {', '.join(usable)}"
-    if usable:
-        results += [_run_law(law, evidence, on_each, check, usable) for law, check in _EXPLAINER_LAWS.items()]
-    linear = [name for name in usable if isinstance(chosen[name][0], LinearBagOfWords)]
-    if linear:
-        results.append(_run_law("positive scores support the target", evidence, on_each, _check_sign, linear))
-    return CheckReport(_display_name(method), tuple(results))
-
-
-def _check_runs(method: Method, cases: Mapping[str, _Case]) -> tuple[CheckResult, list[str]]:
-    usable, refused, broken = [], [], []
-    for name, case in cases.items():
+    usable, problems, works = [], [], True
+    for name in chosen:
         try:
-            attribution: object = method(case.model, case.batch, case.target)
+            attribution: object = method(*case(name))
             if not isinstance(attribution, Attribution):
                 raise TypeError(f"returned {type(attribution).__name__}, not an Attribution")
             usable.append(name)
         except UserError as error:
-            refused.append(f"refuses {name} ({error})")
+            problems.append(f"refuses {name} ({error})")
         except Exception as error:  # noqa: BLE001 - the code under check may raise anything
-            broken.append(f"fails on {name} ({_first_line(error)})")
-    works = f"works on {', '.join(usable)}" if usable else "works on no model"
-    return CheckResult("runs", bool(usable) and not broken, "; ".join((*refused, *broken, works))), usable
+            problems.append(f"fails on {name} ({_first_line(error)})")
+            works = False
+    reason = "; ".join((*problems, f"works on {', '.join(usable) or 'no model'}"))
+    results, evidence = [CheckResult("runs", works and bool(usable), reason)], f"on {', '.join(usable)}"
+    for law, check in _EXPLAINER_LAWS.items():
+        linear = [name for name in usable if isinstance(chosen[name][0], LinearBagOfWords)]
+        names = linear if check is _check_sign else usable
+        results += [_run_law(law, evidence, on_each, check, names)] if names else []
+    return CheckReport(_display_name(method), tuple(results))
 
 
-def _check_finite(method: Method, case: _Case) -> Iterator[str]:
-    scores = method(case.model, case.batch, case.target).scores
-    if scores.shape != case.batch.mask.shape:
-        yield f"scores have shape {tuple(scores.shape)}, the texts {tuple(case.batch.mask.shape)}"
+def _check_finite(method: Method, model: Model, batch: Batch, target: Tensor) -> Iterator[str]:
+    scores = method(model, batch, target).scores
+    if scores.shape != batch.mask.shape:
+        yield f"scores have shape {tuple(scores.shape)}, the texts {tuple(batch.mask.shape)}"
     elif not torch.isfinite(scores).all():
         yield f"{int((~torch.isfinite(scores)).sum())} scores are not finite"
 
 
-def _check_zero_elsewhere(method: Method, case: _Case) -> Iterator[str]:
-    attribution = method(case.model, case.batch, case.target)
-    if not _scores_special_tokens(method) and not torch.equal(attribution.mask, case.batch.content_mask):
+def _check_zero_elsewhere(method: Method, model: Model, batch: Batch, target: Tensor) -> Iterator[str]:
+    attribution = method(model, batch, target)
+    special_tokens = is_dataclass(method) and vars(method).get("special_tokens") is True
+    if not special_tokens and not torch.equal(attribution.mask, batch.content_mask):
         yield "the mask is not batch.content_mask"
     off = int((attribution.scores[~attribution.mask] != 0).sum())
     if off:
         yield f"{off} special tokens or padding positions have a score"
 
 
-def _scores_special_tokens(method: Method) -> bool:
-    return is_dataclass(method) and vars(method).get("special_tokens") is True
-
-
-def _check_deterministic(method: Method, case: _Case) -> Iterator[str]:
+def _check_deterministic(method: Method, model: Model, batch: Batch, target: Tensor) -> Iterator[str]:
     scores = []
     with torch.random.fork_rng():
         for seed in (1, 2):
             torch.default_generator.manual_seed(seed)
-            scores.append(method(case.model, case.batch, case.target).scores)
+            scores.append(method(model, batch, target).scores)
     if not torch.equal(*scores):
-        yield f"scores differ by up to {_max_difference(*scores):.2g}"
+        yield f"scores differ by up to {float((scores[0] - scores[1]).abs().max()):.2g}"
 
 
-def _check_batch_invariance(method: Method, case: _Case) -> Iterator[str]:
-    together = method(case.model, case.batch, case.target).scores
+def _check_batch_invariance(method: Method, model: Model, batch: Batch, target: Tensor) -> Iterator[str]:
+    together = method(model, batch, target).scores
     largest = max(float(together.abs().max()), torch.finfo(torch.float32).tiny)
-    for row in range(len(case.batch)):
+    for row in range(len(batch)):
         index = torch.tensor([row])
-        alone = method(case.model, case.batch.rows(index), case.target[index]).scores[0]
-        difference = _max_difference(alone, together[row, : len(alone)]) / largest
+        alone = method(model, batch.rows(index), target[index]).scores[0]
+        difference = float((alone - together[row, : len(alone)]).abs().max()) / largest
         if not difference <= TOLERANCE:
-            yield f"scores of {case.batch.uids[row]} alone and in a batch differ by {difference:.2g} of the largest"
+            yield f"scores of {batch.uids[row]} alone and in a batch differ by {difference:.2g} of the largest"
             return
 
 
-def _check_model_unchanged(method: Method, case: _Case) -> Iterator[str]:
-    before = _model_state(case.model)
-    method(case.model, case.batch, case.target)
-    yield from _changes(before, _model_state(case.model))
+def _check_model_unchanged(method: Method, model: Model, batch: Batch, target: Tensor) -> Iterator[str]:
+    before = _model_state(model)
+    method(model, batch, target)
+    yield from _changes(before, _model_state(model))
 
 
-def _check_model_unchanged_after_error(method: Method, case: _Case) -> Iterator[str]:
+def _check_model_unchanged_after_error(method: Method, model: Model, batch: Batch, target: Tensor) -> Iterator[str]:
     """Fresh copies of the model fail at some of the module calls that a run makes."""
-    with _failing_at(copy.deepcopy(case.model), None) as (model, calls):
-        method(model, case.batch, case.target)
+    calls: list[int] = []
+
+    def run(fail_at: int) -> Iterator[str]:
+        other = copy.deepcopy(model)
+        calls.clear()
+
+        def count(*_: object) -> None:
+            calls.append(len(calls) + 1)
+            if len(calls) == fail_at:
+                raise RuntimeError("failed by check_explainer")
+
+        for module in other.modules():
+            module.register_forward_hook(count)
+        before = _model_state(other)
+        with suppress(Exception):
+            method(other, batch, target)
+        yield from (f"{change} after an error in call {fail_at}" for change in _changes(before, _model_state(other)))
+
+    list(run(fail_at=0))
     steps = torch.linspace(1, max(1, len(calls)), MAX_FAILURE_POINTS).round().long().tolist()
-    for call in sorted(set(steps)):
-        with _failing_at(copy.deepcopy(case.model), call) as (model, _):
-            before = _model_state(model)
-            with suppress(Exception):
-                method(model, case.batch, case.target)
-            problems = [f"{change} after an error in call {call}" for change in _changes(before, _model_state(model))]
+    for step in sorted(set(steps)):
+        problems = list(run(step))
         if problems:
             yield from problems
             return
 
 
-@contextmanager
-def _failing_at(model: Model, call: int | None) -> Iterator[tuple[Model, list[None]]]:
-    """The model, of whose module calls this one fails, and a list that grows with each call."""
-    calls: list[None] = []
-
-    def count(*_: object) -> None:
-        calls.append(None)
-        if len(calls) == call:
-            raise RuntimeError("failed by check_explainer")
-
-    for module in model.modules():
-        module.register_forward_hook(count)
-    yield model, calls
-
-
-def _check_sign(method: Method, case: _Case) -> Iterator[str]:
+def _check_sign(method: Method, model: Model, batch: Batch, target: Tensor) -> Iterator[str]:
     """Only for methods with negative scores: others give magnitudes."""
-    assert isinstance(case.model, LinearBagOfWords)
+    assert isinstance(model, LinearBagOfWords)
     wrong = negative = 0
     for label in (0, 1):
-        target = torch.full((len(case.batch),), label)
-        scores = method(case.model, case.batch, target).scores
-        truth = case.model.ground_truth(case.batch, target).scores
+        target = torch.full_like(target, label)
+        scores = method(model, batch, target).scores
+        truth = model.ground_truth(batch, target).scores
         wrong += int((scores.sign() * truth.sign() < 0).sum())
         negative += int((scores < 0).sum())
     if wrong and negative:
@@ -266,6 +248,7 @@ _EXPLAINER_LAWS: dict[str, ExplainerLaw] = {
     "the rest of the batch and padding change nothing": _check_batch_invariance,
     "the model is unchanged": _check_model_unchanged,
     "the model is unchanged after an error": _check_model_unchanged_after_error,
+    "positive scores support the target": _check_sign,
 }
 
 
@@ -295,10 +278,6 @@ def _changes(before: dict[str, object], after: dict[str, object]) -> Iterator[st
             equal = one == other
         if not equal:
             yield f"{name} changed"
-
-
-def _max_difference(one: Tensor, other: Tensor) -> float:
-    return float((one.double() - other.double()).abs().max())
 
 
 class AttributionMeasure(Protocol):
@@ -344,25 +323,23 @@ def _ranking_results(judge: AttributionMeasure) -> Iterator[CheckResult]:
     if not shaped:
         return
     for name, scores in {"random scores": noise * truth.mask, "reversed scores": -truth.scores}.items():
+        law = f"ranks the true attribution above {name}"
         wrong = judge(model, batch, target, Attribution(scores, truth.mask)).double()
-        yield _compare(judge.direction, right, wrong, f"ranks the true attribution above {name}")
-
-
-def _compare(direction: Direction, right: Tensor, wrong: Tensor, law: str) -> CheckResult:
-    both = torch.isfinite(right) & torch.isfinite(wrong)
-    if int(both.sum()) < 2:
-        return CheckResult(law, passed=False, reason="undefined for nearly every text")
-    right, wrong = right[both], wrong[both]
-    gain = right - wrong if direction == "higher" else wrong - right
-    interval = bootstrap_interval(gain, generator=Generator().manual_seed(0))
-    means = f"mean {float(right.mean()):.3f} against {float(wrong.mean()):.3f}, {direction} is better"
-    return CheckResult(law, interval.low > 0, f"{means}; better by {interval.low:.3f} to {interval.high:.3f}")
+        both = torch.isfinite(right) & torch.isfinite(wrong)
+        if int(both.sum()) < 2:
+            yield CheckResult(law, passed=False, reason="undefined for nearly every text")
+            continue
+        gain = (right - wrong)[both] * (1 if judge.direction == "higher" else -1)
+        interval = bootstrap_interval(gain, generator=Generator().manual_seed(0))
+        means = f"mean {float(right[both].mean()):.3f} against {float(wrong[both].mean()):.3f}"
+        reason = f"{means}, {judge.direction} is better; better by {interval.low:.3f} to {interval.high:.3f}"
+        yield CheckResult(law, interval.low > 0, reason)
 
 
 Build = Callable[[int], Model]
 """Builds a model from a seed: equal seeds give equal weights, other seeds other weights."""
-ModelLaw = Callable[[Build, Batch, Tensor], Iterator[str]]
-"""The problems of the models that a function builds, on a batch, with the support of their attention."""
+ModelLaw = Callable[[Model, Batch, Tensor], Iterator[str]]
+"""The problems of a model on a batch, with the support of its attention."""
 
 
 def check_model(build: Build, batch: Batch, support: Callable[[Batch], Tensor] | None = None) -> CheckReport:
@@ -374,11 +351,16 @@ def check_model(build: Build, batch: Batch, support: Callable[[Batch], Tensor] |
         support: the units that attention may attend to, broadcastable to `[batch layer head query unit]`; None means
             all real tokens.
     """
-    laws = _MODEL_LAWS if batch.inputs.dim() > 2 else _MODEL_LAWS | _PADDING_LAWS
     where = batch.mask[:, None, None, None] if support is None else support(batch)
+
+    def on_model(check: ModelLaw) -> Iterator[str]:
+        yield from check(build(1).eval(), batch, where)
+
+    laws = _MODEL_LAWS if batch.inputs.dim() > 2 else _MODEL_LAWS | _PADDING_LAWS
     evidence = f"on {len(batch)} examples"
-    results = tuple(_run_law(law, evidence, check, build, batch, where) for law, check in laws.items())
-    return CheckReport(getattr(build, "__name__", "model"), results)
+    results = [_run_law(law, evidence, on_model, check) for law, check in laws.items()]
+    results += [_run_law(law, evidence, check, build, batch) for law, check in _BUILD_LAWS.items()]
+    return CheckReport(getattr(build, "__name__", "model"), tuple(results))
 
 
 def pad_batch(batch: Batch, columns: int, token_id: int | None = None) -> Batch:
@@ -426,8 +408,7 @@ def _weighted_sum(trace: Trace) -> Tensor:
     return torch.where(torch.isfinite(trace.logits), trace.logits, 0.0).mul(weights).sum()
 
 
-def _check_round_trip(build: Build, batch: Batch, support: Tensor) -> Iterator[str]:
-    model = build(1).eval()
+def _check_round_trip(model: Model, batch: Batch, support: Tensor) -> Iterator[str]:
     own = model(batch)
     for name, trace in (
         ("embeddings", model(batch, embeddings=own.embeddings)),
@@ -437,8 +418,7 @@ def _check_round_trip(build: Build, batch: Batch, support: Tensor) -> Iterator[s
         yield from (f"{name} passed in: {problem}" for problem in trace_differences(trace, own, batch.mask))
 
 
-def _check_given_attention(build: Build, batch: Batch, support: Tensor) -> Iterator[str]:
-    model = build(1).eval()
+def _check_given_attention(model: Model, batch: Batch, support: Tensor) -> Iterator[str]:
     own = model(batch)
     if own.scores is None or own.scores.shape != own.attention.shape:
         yield "scores are missing or have another shape than attention"
@@ -452,8 +432,7 @@ def _check_given_attention(build: Build, batch: Batch, support: Tensor) -> Itera
         yield "other attention does not change the logits"
 
 
-def _check_given_embeddings(build: Build, batch: Batch, support: Tensor) -> Iterator[str]:
-    model = build(1).eval()
+def _check_given_embeddings(model: Model, batch: Batch, support: Tensor) -> Iterator[str]:
     own = model(batch)
     other = own.embeddings.flip(2) * 0.5
     trace = model(batch, embeddings=other)
@@ -463,8 +442,8 @@ def _check_given_embeddings(build: Build, batch: Batch, support: Tensor) -> Iter
         yield "other embeddings do not change the logits"
 
 
-def _check_attention(build: Build, batch: Batch, support: Tensor) -> Iterator[str]:
-    attention = build(1).eval()(batch).attention
+def _check_attention(model: Model, batch: Batch, support: Tensor) -> Iterator[str]:
+    attention = model(batch).attention
     if attention.dim() != 5:
         yield f"attention has {attention.dim()} axes, not batch, layer, head, query, unit"
         return
@@ -479,29 +458,24 @@ def _check_attention(build: Build, batch: Batch, support: Tensor) -> Iterator[st
         yield "rows of attention do not sum to 1"
 
 
-def _check_rows_alone(build: Build, batch: Batch, support: Tensor) -> Iterator[str]:
-    model = build(1).eval()
-    whole = model(batch)
-    for row in range(len(batch)):
-        alone = batch.rows(torch.tensor([row]))
-        one = slice(row, row + 1)
-        picked = Trace(whole.embeddings[one], whole.hidden[one], whole.attention[one], whole.logits[one])
-        differences = trace_differences(picked, model(alone), alone.mask)
-        yield from (f"{problem} between {batch.uids[row]} alone and in a batch" for problem in differences)
+def _check_rows_alone(model: Model, batch: Batch, support: Tensor) -> Iterator[str]:
+    for row, uid in enumerate(batch.uids):
+        problems = _selection_differences(model, batch, torch.tensor([row]))
+        yield from (f"{problem} between {uid} alone and in a batch" for problem in problems)
 
 
-def _check_row_order(build: Build, batch: Batch, support: Tensor) -> Iterator[str]:
-    model = build(1).eval()
-    order = torch.arange(len(batch) - 1, -1, -1)
-    straight, reverse = model(batch), model(batch.rows(order))
-    picked = Trace(
-        straight.embeddings[order], straight.hidden[order], straight.attention[order], straight.logits[order]
-    )
-    yield from trace_differences(reverse, picked, batch.mask[order])
+def _check_row_order(model: Model, batch: Batch, support: Tensor) -> Iterator[str]:
+    yield from _selection_differences(model, batch, torch.arange(len(batch)).flip(0))
 
 
-def _check_gradients(build: Build, batch: Batch, support: Tensor) -> Iterator[str]:
-    model = build(1).eval()
+def _selection_differences(model: Model, batch: Batch, index: Tensor) -> Iterator[str]:
+    """Differences between these rows of a batch, read on their own, and the same rows of the whole."""
+    whole, part = model(batch), batch.rows(index)
+    picked = Trace(whole.embeddings[index], whole.hidden[index], whole.attention[index], whole.logits[index])
+    yield from trace_differences(picked, model(part), part.mask)
+
+
+def _check_gradients(model: Model, batch: Batch, support: Tensor) -> Iterator[str]:
     own = model(batch)
     embeddings = own.embeddings.detach().requires_grad_()
     (slopes,) = torch.autograd.grad(_weighted_sum(model(batch, embeddings=embeddings)), embeddings)
@@ -515,7 +489,7 @@ def _check_gradients(build: Build, batch: Batch, support: Tensor) -> Iterator[st
         yield "no gradient reaches the attention of some layer"
 
 
-def _check_saving(build: Build, batch: Batch, support: Tensor) -> Iterator[str]:
+def _check_saving(build: Build, batch: Batch) -> Iterator[str]:
     model, other = build(1).eval(), build(2).eval()
     expected = model(batch).logits
     if torch.equal(other(batch).logits, expected):
@@ -525,7 +499,7 @@ def _check_saving(build: Build, batch: Batch, support: Tensor) -> Iterator[str]:
         yield "logits differ after saving and loading the weights"
 
 
-def _check_seed(build: Build, batch: Batch, support: Tensor) -> Iterator[str]:
+def _check_seed(build: Build, batch: Batch) -> Iterator[str]:
     before = torch.get_rng_state()
     first, second = build(1).eval(), build(1).eval()
     if not torch.equal(torch.get_rng_state(), before):
@@ -534,8 +508,7 @@ def _check_seed(build: Build, batch: Batch, support: Tensor) -> Iterator[str]:
         yield "equal seeds give other weights"
 
 
-def _check_forward_pass(build: Build, batch: Batch, support: Tensor) -> Iterator[str]:
-    model = build(1).eval()
+def _check_forward_pass(model: Model, batch: Batch, support: Tensor) -> Iterator[str]:
     before, inputs, mask = _model_state(model), batch.inputs.clone(), batch.mask.clone()
     first, second = model(batch), model(batch)
     if not torch.equal(first.logits, second.logits):
@@ -545,8 +518,7 @@ def _check_forward_pass(build: Build, batch: Batch, support: Tensor) -> Iterator
         yield "the batch changed"
 
 
-def _check_more_padding(build: Build, batch: Batch, support: Tensor) -> Iterator[str]:
-    model = build(1).eval()
+def _check_more_padding(model: Model, batch: Batch, support: Tensor) -> Iterator[str]:
     wide = pad_batch(batch, 3)
     trace = model(wide)
     yield from trace_differences(trace, model(batch), batch.mask)
@@ -554,8 +526,7 @@ def _check_more_padding(build: Build, batch: Batch, support: Tensor) -> Iterator
         yield "attention does not cover the padding"
 
 
-def _check_padding_ids(build: Build, batch: Batch, support: Tensor) -> Iterator[str]:
-    model = build(1).eval()
+def _check_padding_ids(model: Model, batch: Batch, support: Tensor) -> Iterator[str]:
     token_id = int(batch.inputs[batch.content_mask].max())
     yield from trace_differences(model(pad_batch(batch, 2, token_id)), model(pad_batch(batch, 2)), batch.mask)
 
@@ -568,9 +539,11 @@ _MODEL_LAWS: dict[str, ModelLaw] = {
     "the rest of the batch changes nothing": _check_rows_alone,
     "the order of rows changes nothing": _check_row_order,
     "gradients reach embeddings and attention": _check_gradients,
+    "a forward pass leaves no trace": _check_forward_pass,
+}
+_BUILD_LAWS: dict[str, Callable[[Build, Batch], Iterator[str]]] = {
     "weights can be saved as safetensors": _check_saving,
     "the seed determines the weights": _check_seed,
-    "a forward pass leaves no trace": _check_forward_pass,
 }
 _PADDING_LAWS: dict[str, ModelLaw] = {
     "more padding changes nothing": _check_more_padding,

@@ -1,21 +1,19 @@
-"""Toy models and corpora with known explanations.
+"""A toy model and a toy corpus with known explanations.
 
 `PlantedHeads` is a small transformer in which only attention carries evidence to the output, and with `active_head`
 only one head: a teacher on which learned mixes of heads can be tested. In `DominantWord` one word of a text determines
-the label; `Shortcut` inserts a word that gives the label away.
+the label.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from numpy.random import default_rng
 from torch import Generator, Tensor, nn
 
-from heedful.data.splitting import DerivedCorpus
 from heedful.data.synthetic import GeneratedCorpus
 from heedful.data.tokenization import Words
 from heedful.tasks import BinaryClassification
@@ -180,58 +178,3 @@ class DominantWord(GeneratedCorpus):
             rationale = tuple(bool(value) for value in truth)
             examples.append(Example(f"{split}-{number}", (text,), classes[dominant], rationale, ground_truth=truth))
         return tuple(examples)
-
-
-SHORTCUT_WORDS = ("shortcutno", "shortcutyes")
-
-
-@dataclass(frozen=True)
-class Shortcut(DerivedCorpus):
-    """A binary corpus with one word inserted into every text that gives the label away.
-
-    In the test split the word is random: a model that relies on it predicts the class of the word, and the ground truth
-    is that word alone.
-
-    Args:
-        reliability: share of training texts in which the inserted word names the true class.
-    """
-
-    reliability: float = 1.0
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if not 0.5 < self.reliability <= 1:
-            raise UserError(f"reliability is {self.reliability}: it must be above 0.5 and at most 1")
-
-    @property
-    def name(self) -> str:
-        return f"shortcut-{self.corpus.name}"
-
-    def read(self, data: Path) -> Splits:
-        whole = self.corpus.read(data)
-        if whole.task != BinaryClassification():
-            raise UserError(f"{self.corpus.name}: a shortcut needs a corpus of two classes")
-        train, dev, test = (self._insert(whole[split], split) for split in SPLITS)
-        notes = {**whole.notes, "inserted": f"{SHORTCUT_WORDS[0]} and {SHORTCUT_WORDS[1]}, random in the test split"}
-        return replace(whole, train=train, dev=dev, test=test, notes=notes)
-
-    def _insert(self, examples: tuple[Example, ...], split: Split) -> tuple[Example, ...]:
-        random = default_rng((self.seed, SPLITS.index(split)))
-        changed = []
-        for example in examples:
-            words = str(example.parts[0]).split()
-            label = int(example.label or 0)
-            if split == "test":
-                label = int(random.integers(2))
-            elif random.random() >= self.reliability:
-                label = 1 - label
-            slot = int(random.integers(len(words) + 1))
-            others = sum(len(str(part).split()) for part in example.parts[1:])
-            truth = [0.0] * (len(words) + 1 + others)
-            truth[slot] = 1.0 if label else -1.0
-            text = " ".join([*words[:slot], SHORTCUT_WORDS[label], *words[slot:]])
-            rationale = tuple(bool(value) for value in truth)
-            changed.append(
-                Example(example.uid, (text, *example.parts[1:]), example.label, rationale, ground_truth=tuple(truth))
-            )
-        return tuple(changed)

@@ -17,14 +17,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from heedful.attributions._base import example_seeds
 from heedful.models.attentive import Attentive, AttentiveModel
 from heedful.seeding import permute_within, sample_uniform
-from heedful.store.recipe import Recipe, derive_seed
+from heedful.store.recipe import Recipe
 from heedful.store.workspace import Workspace
 from heedful.training.attribution_tables import AttributionTable
 from heedful.training.model_recipe import LoadedModel, ModelRecipe
 from heedful.training.predictions import Predictions
-from heedful.types import SPLITS, Batch, Method, Model, UserError
+from heedful.types import SPLITS, Batch, Method, Model, UserError, pool_by_word
 
 AttentionFunction = Callable[[Batch], Tensor]
 """The attention imposed on a batch."""
@@ -124,15 +125,16 @@ class FromScores(AttentionSource):
             for uid, scores, words, scored in zip(
                 table["uid"], table["scores"], table["words"], table["scored"], strict=True
             ):
-                yield str(uid), sum_by_word(scores, words, scored)
+                yield str(uid), word_magnitudes(scores, words, scored)
 
 
-def sum_by_word(scores: list[float], words: list[int], scored: list[bool]) -> NDArray[np.float64]:
+def word_magnitudes(scores: list[float], words: list[int], scored: list[bool]) -> NDArray[np.float64]:
     """The sum of |score| of each word's units; NaN for a word without scored units, all 0 where one is not finite."""
-    kept = np.asarray(scored, dtype=bool)
-    index, sizes = np.asarray(words)[kept], np.abs(np.asarray(scores, dtype=np.float64)[kept])
-    sizes = sizes if np.isfinite(sizes).all() else np.zeros_like(sizes)
-    return np.where(np.bincount(index) > 0, np.bincount(index, weights=sizes), np.nan)
+    index = torch.tensor([words], dtype=torch.int64).masked_fill(~torch.tensor([scored], dtype=torch.bool), -1)
+    sums, present = pool_by_word(torch.tensor([scores], dtype=torch.float64).abs(), index)
+    sums = sums if bool(sums.isfinite().all()) else torch.zeros_like(sums)
+    magnitudes: NDArray[np.float64] = sums.masked_fill(~present, torch.nan)[0].numpy()
+    return magnitudes
 
 
 def _unit_shares(word_scores: dict[str, NDArray[np.float64]], batch: Batch) -> Tensor:
@@ -174,7 +176,7 @@ class ShuffledAttention(AttentionSource):
 
         def attention(batch: Batch) -> Tensor:
             weights, support = original(batch), layout.support(batch)
-            seeds = _example_seeds("shuffled", self.seed, batch)
+            seeds = example_seeds("shuffled", self.seed, batch)
             rows = weights.chunk(support.shape[1], dim=3)  # one row of support holds for all rows of a transformer
             shuffled = [permute_within(row, support[:, index], seeds + index) for index, row in enumerate(rows)]
             return torch.cat(shuffled, dim=3) * layout.expand_rows(support)
@@ -198,15 +200,11 @@ class RandomAttention(AttentionSource):
 
         def attention(batch: Batch) -> Tensor:
             support = layout.support(batch)
-            uniform = sample_uniform(_example_seeds("scattered", self.seed, batch), support.shape[1], support.shape[2])
+            uniform = sample_uniform(example_seeds("scattered", self.seed, batch), support.shape[1], support.shape[2])
             normal = torch.special.ndtri(uniform.clamp(min=2.0**-54))
             return layout.expand_rows(torch.softmax(normal.masked_fill(~support, -torch.inf), -1).nan_to_num(0.0))
 
         return attention
-
-
-def _example_seeds(purpose: str, seed: int, batch: Batch) -> Tensor:
-    return torch.tensor([derive_seed(purpose, seed, uid) for uid in batch.uids], device=batch.mask.device)
 
 
 class AttentionLayout:
