@@ -345,7 +345,7 @@ def test_impossible_settings_are_refused() -> None:
     with pytest.raises(UserError, match="internal_batch_size=0"):
         DeepLift(internal_batch_size=0)
     with pytest.raises(UserError, match="delete"):
-        DeepLift(baselines="delete")
+        DeepLift(baselines="delete")  # type: ignore[arg-type]
 
 
 def test_texts_of_pairs_keep_their_segments_in_the_baseline() -> None:

@@ -1,8 +1,8 @@
 """Token attribution methods: frozen dataclasses, called with (model, batch, target).
 
 Fields that methods share: `special_tokens` scores special tokens too; `output` is the explained number, the target's
-probability or its logit; `baselines` is what replaces a removed token; `internal_batch_size` is how many texts or points
-are computed at once, where None chooses and halves when memory runs out.
+probability or its logit; `baselines` is what replaces a removed token; `internal_batch_size` is how many texts or
+points are computed at once, where None chooses and halves when memory runs out.
 """
 
 import lazy_loader
