@@ -28,7 +28,6 @@ from heedful.progress import Progress, SilentProgress, StepCallback
 
 if TYPE_CHECKING:
     from heedful.papers import PaperOptions
-    from heedful.runner import Outcome
     from heedful.store.recipe import Json, Recipe
     from heedful.store.workspace import Workspace
     from heedful.trials._trial import Trial
@@ -271,8 +270,8 @@ def attefa(
     text_column: TextColumnOption = "text",
     label_column: LabelColumnOption = "label",
     second_column: SecondColumnOption = None,
-    dev: Annotated[str | None, typer.Option("--dev", help="File of the dev split; else it is held out.")] = None,
-    test: Annotated[str | None, typer.Option("--test", help="File of the test split; else it is held out.")] = None,
+    dev: Annotated[str | None, typer.Option("--dev", help="File of the dev split; else it is split off.")] = None,
+    test: Annotated[str | None, typer.Option("--test", help="File of the test split; else it is split off.")] = None,
     encoder: Annotated[str, typer.Option("--encoder", help="bilstm, gru, convolution or perceptron.")] = "bilstm",
     seeds: Annotated[int, typer.Option("--seeds", min=1, max=MAX_ATTEFA_SEEDS, help="How many adversaries.")] = 3,
     bases: Annotated[int, typer.Option("--bases", min=1, max=MAX_ATTEFA_SEEDS, help=BASES_HELP)] = 2,
@@ -453,29 +452,25 @@ def _run_recipes(
     """Run the recipes, write the JSON file, print results and failures; the exit code."""
     from heedful import runner
     from heedful.store.workspace import Workspace
+    from heedful.trials._trial import Trial
 
     with progress_display(quiet=quiet) as progress:
         workspace = Workspace(root, progress=progress)
         outcomes = runner.run(recipes, workspace, workers=workers or os.cpu_count() or 1)
-    trials = _finished_trials(outcomes)
+    trials = [each.recipe for each in outcomes if each.error is None and isinstance(each.recipe, Trial)]
     if json_file is not None:
         results = {"results": [summary_record(trial, workspace) for trial in trials]}
         json_file.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     for trial in () if quiet else trials:
-        say(_result_line(trial, workspace))
+        facts = trial.describe()
+        where = f"{facts['corpus']}, {facts['encoder']}, {facts['attention']}, seed {facts['seed']}"
+        say(f"{trial.name} ({where}): {trial.interpretation(workspace.get(trial).summary)}")
     failed = [outcome for outcome in outcomes if outcome.error is not None]
     for outcome in failed:
         where = f" (traceback: {outcome.traceback_file})" if outcome.traceback_file else ""
         name = workspace.artefact_name(outcome.recipe)
         errors.print(f"heedful: failed: {name}: {outcome.error}{where}", markup=False)
     return 1 if failed else 0
-
-
-def _finished_trials(outcomes: Sequence[Outcome]) -> list[Trial]:
-    from heedful.trials._trial import Trial
-
-    done = [outcome.recipe for outcome in outcomes if outcome.error is None]
-    return [recipe for recipe in done if isinstance(recipe, Trial)]
 
 
 def summary_record(trial: Trial, workspace: Workspace) -> dict[str, Json]:
@@ -488,12 +483,6 @@ def summary_record(trial: Trial, workspace: Workspace) -> dict[str, Json]:
         for row in artefact.summary.to_dict("records")
     ]
     return {**trial.describe(), "n": artefact.notes["n"], "settings": plain_settings(trial), "summary": rows}
-
-
-def _result_line(trial: Trial, workspace: Workspace) -> str:
-    artefact, facts = workspace.get(trial), trial.describe()
-    where = f"{facts['corpus']}, {facts['encoder']}, {facts['attention']}, seed {facts['seed']}"
-    return f"{trial.name} ({where}): {trial.interpretation(artefact.summary)}"
 
 
 def _write_report(root: Path, out: Path, *, quiet: bool) -> None:

@@ -71,25 +71,20 @@ def run(recipes: Iterable[Recipe], workspace: Workspace, *, workers: int = 1) ->
     plan = topological_order(recipes)
     outcomes = {recipe: Outcome(recipe) for recipe in plan if workspace.has(recipe)}
     waiting = [recipe for recipe in plan if recipe not in outcomes]
-    with workspace.progress.task("all recipes", len(waiting)) as step, _cached_models(workspace):
-        in_pool = workers > 1 and len(waiting) > 1
-        for outcome in (
-            _run_in_pool(waiting, outcomes, workspace, min(workers, len(waiting)))
-            if in_pool
-            else _run_in_process(waiting, outcomes, workspace)
-        ):
-            outcomes[outcome.recipe] = outcome
-            step()
-    return [outcomes[recipe] for recipe in plan]
-
-
-@contextmanager
-def _cached_models(workspace: Workspace) -> Iterator[None]:
+    finished: Iterable[Outcome]
+    if workers > 1 and len(waiting) > 1:
+        finished = _run_in_pool(waiting, outcomes, workspace, min(workers, len(waiting)))
+    else:
+        finished = (_failed_dependency(each, outcomes, workspace) or attempt(each, workspace) for each in waiting)
     workspace.model_cache = {}
     try:
-        yield
+        with workspace.progress.task("all recipes", len(waiting)) as step:
+            for outcome in finished:
+                outcomes[outcome.recipe] = outcome
+                step()
     finally:
         workspace.model_cache = None
+    return [outcomes[recipe] for recipe in plan]
 
 
 def recipes_from_file(path: Path) -> list[Recipe]:
@@ -133,13 +128,6 @@ def attempt(recipe: Recipe, workspace: Workspace) -> Outcome:
         path.write_text(f"{recipe!r}\n\n{traceback.format_exc()}", encoding="utf-8")
         return Outcome(recipe, f"{type(error).__name__}: {error}", path)
     return Outcome(recipe)
-
-
-def _run_in_process(
-    waiting: list[Recipe], outcomes: Mapping[Recipe, Outcome], workspace: Workspace
-) -> Iterator[Outcome]:
-    for recipe in waiting:
-        yield _failed_dependency(recipe, outcomes, workspace) or attempt(recipe, workspace)
 
 
 def _run_in_pool(

@@ -23,14 +23,8 @@ class BinaryClassification(Task):
     """
 
     primary_metric: ClassVar[str] = "roc_auc"
-
-    @property
-    def num_outputs(self) -> int:
-        return 1
-
-    @property
-    def num_classes(self) -> int:
-        return 2
+    num_outputs: ClassVar[int] = 1
+    num_classes: ClassVar[int] = 2
 
     def probabilities(self, logits: Tensor) -> Tensor:
         """`[1 - p, p]` with `p = sigmoid(logit)`, computed separately: neither is rounded to 0 early."""
@@ -97,14 +91,8 @@ class Regression(Task):
     """
 
     primary_metric: ClassVar[str] = "pearson"
-
-    @property
-    def num_outputs(self) -> int:
-        return 1
-
-    @property
-    def num_classes(self) -> int:
-        return 1
+    num_outputs: ClassVar[int] = 1
+    num_classes: ClassVar[int] = 1
 
     def probabilities(self, logits: Tensor) -> Tensor:
         """The number itself."""
