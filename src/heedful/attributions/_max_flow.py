@@ -68,13 +68,13 @@ def max_flows(layers: FloatArray, source: FloatArray, sinks: Sequence[int] | NDA
     thinnest = 0
     for number, (sink, bound) in enumerate(zip(sinks, bounds, strict=True)):
         for thinness in range(thinnest, len(graph.thin)):
-            flows[number] = graph.thin_flow(int(sink), thinness)
+            flows[number] = graph.flow(int(sink), graph.thin[thinness])
             if flows[number] >= bound - tolerance:
                 # What was enough for one sink is probably enough for the next.
                 thinnest, shortcut[number] = thinness, True
                 break
         else:
-            flows[number] = graph.whole_flow(int(sink))
+            flows[number] = graph.flow(int(sink))
     certified = flows >= bounds - tolerance
     # Integer capacities lose up to the tolerance, a known cut only the last digits of its sum; rounding keeps ties.
     values = np.where(certified, bounds, flows).round(DECIMALS)
@@ -142,17 +142,13 @@ class _FlowGraph:
         )
         return _FlowGraph(entering, edges, thin, _edge_matrix(entering, edges, edges > 0))
 
-    def thin_flow(self, sink: int, thinness: int) -> float:
-        """The maximum flow to the sink on a thin graph."""
-        kept = self.thin[thinness].copy()
-        kept[:, sink] = self.edges[:, sink] > 0
-        return self._flow(_edge_matrix(self.source_capacities, self.edges, kept), sink)
-
-    def whole_flow(self, sink: int) -> float:
-        """The maximum flow to the sink on the full graph."""
-        return self._flow(self.whole, sink)
-
-    def _flow(self, graph: csr_array, sink: int) -> float:
+    def flow(self, sink: int, thin: BoolArray | None = None) -> float:
+        """The maximum flow to the sink, on the full graph or on a thin one."""
+        graph = self.whole
+        if thin is not None:
+            kept = thin.copy()
+            kept[:, sink] = self.edges[:, sink] > 0
+            graph = _edge_matrix(self.source_capacities, self.edges, kept)
         return float(maximum_flow(graph, 0, 1 + len(self.edges) + sink).flow_value / CAPACITY_SCALE)
 
 
