@@ -30,7 +30,7 @@ from heedful.report.charts import svg
 from heedful.store.workspace import Workspace
 from heedful.training.attribution_tables import AttributionTable
 from heedful.training.trained_model import TrainedModel
-from heedful.trials import _alignment
+from heedful.trials import agreement
 from heedful.trials._trial import Verdict, find_statistic, value_of
 from heedful.trials.agreement import (
     Agreement,
@@ -366,7 +366,7 @@ def test_noise_below_the_resolution_is_a_tie() -> None:
 
 @pytest.mark.parametrize("rows", [1, 3, 256])
 def test_instances_come_back_in_their_order_whatever_their_length(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_alignment, "TEXTS_PER_CHUNK", rows)
+    monkeypatch.setattr(agreement, "TEXTS_PER_CHUNK", rows)
     numbers = torch.rand(2, 5, 12, generator=torch.Generator().manual_seed(0)).tolist()
     one, other = ([row[:length] for row, length in zip(each, (9, 3, 12, 5, 4), strict=True)] for each in numbers)
     tables = {"a": made(one, uids="abcde"), "b": made(other, uids="abcde")}

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Generator
 
-from heedful.figures import Axis, Figure, Series, Violin
+from heedful.figures import Axis, Bars, Figure, Series, Violin
 from heedful.measures.bootstrap import bootstrap_interval
 from heedful.store.recipe import Artefact, Json, Recipe
 from heedful.store.workspace import Workspace
@@ -56,10 +56,8 @@ class Statistic:
 
 def summary_frame(statistics: Iterable[Statistic]) -> pd.DataFrame:
     """The statistics as a table with the columns of `SUMMARY_COLUMNS`, in the order given."""
-    rows = [tuple(getattr(each, name) for name in SUMMARY_COLUMNS) for each in statistics]
-    frame = pd.DataFrame(rows, columns=list(SUMMARY_COLUMNS))
-    numbers = list(SUMMARY_COLUMNS[3:])
-    return frame.astype({**dict.fromkeys(numbers, "float64"), **dict.fromkeys(SUMMARY_COLUMNS[:3], "str")})
+    frame = pd.DataFrame(list(statistics), columns=list(SUMMARY_COLUMNS))
+    return frame.astype({name: "str" if name in SUMMARY_COLUMNS[:3] else "float64" for name in SUMMARY_COLUMNS})
 
 
 def find_statistic(summary: pd.DataFrame, metric: str, method: str = "", subset: str = "") -> Statistic | None:
@@ -69,12 +67,8 @@ def find_statistic(summary: pd.DataFrame, metric: str, method: str = "", subset:
     >>> found.value
     0.8
     """
-    wanted = (summary["metric"] == metric) & (summary["method"] == method) & (summary["subset"] == subset)
-    rows = summary[wanted]
-    if rows.empty:
-        return None
-    row = rows.iloc[0]
-    return Statistic(metric, method, subset, *(float(row[name]) for name in SUMMARY_COLUMNS[3:]))
+    rows = select_statistics(summary[(summary["method"] == method) & (summary["subset"] == subset)], metric)
+    return rows[0] if rows else None
 
 
 def value_of(summary: pd.DataFrame, metric: str, method: str = "", subset: str = "") -> float:
@@ -124,6 +118,16 @@ def attention_violins(title: str, axis: Axis, table: pd.DataFrame, column: str) 
     return Violin(title, axis, Axis("maximum attention"), attention_bin_labels(), groups)
 
 
+def interval_bars(title: str, axis: Axis, names: Sequence[str], rows: Mapping[str, Sequence[Statistic | None]]) -> Bars:
+    """Bars with half the width of their intervals: the rows of each series, one for each of the names."""
+    series, errors = [], []
+    for label, found in rows.items():
+        each = [Statistic(label) if row is None else row for row in found]
+        series.append(Series(label, tuple(row.value for row in each)))
+        errors.append(Series(label, tuple((row.high - row.low) / 2 for row in each)))
+    return Bars(title, axis, tuple(names), tuple(series), tuple(errors))
+
+
 def paired_excess(
     values: NDArray[np.float64], control: NDArray[np.float64], seed: int
 ) -> tuple[float, float, float, int]:
@@ -157,10 +161,8 @@ def combine_seeds(summaries: Sequence[pd.DataFrame]) -> pd.DataFrame:
     A verdict that rests on a bound then holds on every seed. `n` is the mean number of observations, and the extra
     columns `std` and `seeds` hold the standard deviation over seeds and the number of seeds with a defined value.
     """
-    keys = list(SUMMARY_COLUMNS[:3])
-    rows = pd.concat(summaries, ignore_index=True)
-    grouped = rows.groupby(keys, sort=False, dropna=False)
-    found = grouped.agg(
+    grouped = pd.concat(summaries, ignore_index=True).groupby(list(SUMMARY_COLUMNS[:3]), sort=False, dropna=False)
+    combined = grouped.agg(
         value=("value", "mean"),
         low=("low", "min"),
         high=("high", "max"),
@@ -168,7 +170,7 @@ def combine_seeds(summaries: Sequence[pd.DataFrame]) -> pd.DataFrame:
         std=("value", "std"),
         seeds=("value", "count"),
     )
-    return found.reset_index()
+    return combined.reset_index()
 
 
 class Verdict(Enum):
@@ -205,6 +207,20 @@ class Finding:
     method: str = ""
     evidence: tuple[Statistic, ...] = ()
     reason: str = ""
+
+
+def interval_finding(row: Statistic, margin: float = 0.0, *, no_interval: str) -> Finding:
+    """The verdict of one statistic by its interval; `no_interval` is the reason where it has none."""
+    reason = no_interval if math.isnan(row.low) else ""
+    return Finding(interval_verdict(row.low, row.high, margin), row.method, (row,), reason)
+
+
+def group_by_verdict(named: Iterable[tuple[Verdict, str]]) -> dict[Verdict, list[str]]:
+    """The names under each verdict, with an empty list where there are none."""
+    groups: dict[Verdict, list[str]] = {verdict: [] for verdict in Verdict}
+    for verdict, name in named:
+        groups[verdict].append(name)
+    return groups
 
 
 class Trial(Recipe):

@@ -41,6 +41,8 @@ from heedful.trials._trial import (
     Verdict,
     excess_metric,
     find_statistic,
+    group_by_verdict,
+    interval_bars,
     interval_verdict,
     paired_excess,
     rows_by_batch,
@@ -225,16 +227,16 @@ class Faithfulness(Trial):
         for method in dict.fromkeys(each.method for each in excesses):
             evidence = tuple(each for each in excesses if each.method == method)
             verdicts = {interval_verdict(each.low, each.high) for each in evidence if not math.isnan(each.low)}
+            verdict, reason = Verdict.UNDECIDED, "not clearly different from random"
             if not verdicts:
-                findings.append(Finding(Verdict.UNDECIDED, method, evidence, "too few texts for an interval"))
+                reason = "too few texts for an interval"
             elif verdicts == {Verdict.SUPPORTED}:
-                findings.append(Finding(Verdict.SUPPORTED, method, evidence))
-            elif Verdict.SUPPORTED not in verdicts and Verdict.NOT_SUPPORTED in verdicts:
-                findings.append(Finding(Verdict.NOT_SUPPORTED, method, evidence))
-            else:
+                verdict, reason = Verdict.SUPPORTED, ""
+            elif Verdict.SUPPORTED in verdicts:
                 reason = "better than random on some measures only"
-                reason = reason if Verdict.SUPPORTED in verdicts else "not clearly different from random"
-                findings.append(Finding(Verdict.UNDECIDED, method, evidence, reason))
+            elif Verdict.NOT_SUPPORTED in verdicts:
+                verdict, reason = Verdict.NOT_SUPPORTED, ""
+            findings.append(Finding(verdict, method, evidence, reason))
         return tuple(findings)
 
     @classmethod
@@ -247,9 +249,7 @@ class Faithfulness(Trial):
         words = []
         for finding in findings:
             known = [each for each in finding.evidence if not math.isnan(each.low)]
-            groups: dict[Verdict, list[str]] = {verdict: [] for verdict in Verdict}
-            for each in known:
-                groups[interval_verdict(each.low, each.high)].append(labels[each.metric])
+            groups = group_by_verdict((interval_verdict(each.low, each.high), labels[each.metric]) for each in known)
             better, unclear, worse = groups[Verdict.SUPPORTED], groups[Verdict.UNDECIDED], groups[Verdict.NOT_SUPPORTED]
             sentence = f"{finding.method} is better than random scores on {len(better)} of {len(known)} measures"
             sentence += f", not clearly on {', '.join(unclear)}" if better and unclear else ""
@@ -470,12 +470,10 @@ def _mean_curves(table: pd.DataFrame, column: str) -> tuple[tuple[Series, Series
 
 
 def _excess_bars(summary: pd.DataFrame, measures: Sequence[str]) -> Bars:
-    methods = tuple(finding.method for finding in Faithfulness.findings(summary))
-    series, errors = [], []
-    for measure in measures:
-        rows = [find_statistic(summary, excess_metric(measure), method) or Statistic(measure) for method in methods]
-        label = measure.replace("_", " ")
-        series.append(Series(label, tuple(row.value for row in rows)))
-        errors.append(Series(label, tuple((row.high - row.low) / 2 for row in rows)))
-    title = f"Better than random scores: {', '.join(each.name for each in series)}"
-    return Bars(title, Axis("better than random by, with 95 % interval"), methods, tuple(series), tuple(errors))
+    methods = [finding.method for finding in Faithfulness.findings(summary)]
+    rows = {
+        measure.replace("_", " "): [find_statistic(summary, excess_metric(measure), method) for method in methods]
+        for measure in measures
+    }
+    axis = Axis("better than random by, with 95 % interval")
+    return interval_bars(f"Better than random scores: {', '.join(rows)}", axis, methods, rows)

@@ -37,6 +37,7 @@ from heedful.trials._trial import (
     Trial,
     Verdict,
     find_statistic,
+    group_by_verdict,
     interval_verdict,
     paired_excess,
     rows_by_batch,
@@ -219,14 +220,12 @@ class GroundTruth(Trial):
             f"On {used:.0f} of {texts:.0f} texts the model uses the words that are known to decide. "
             f"Random scores find {value_of(summary, 'precision', CHANCE):.2f} of them."
         ]
-        methods: dict[Verdict, list[str]] = {verdict: [] for verdict in Verdict}
-        measures: dict[Verdict, list[str]] = {verdict: [] for verdict in Verdict}
-        for finding in cls.findings(summary):
-            row = finding.evidence[0]
-            if row.metric == "precision":
-                methods[finding.verdict].append(f"{row.method} ({row.value:.2f})")
-            else:
-                measures[finding.verdict].append(finding.method.replace("_", " "))
+        rows = [(each.verdict, each.evidence[0]) for each in cls.findings(summary)]
+        of_method = [(verdict, row) for verdict, row in rows if row.metric == "precision"]
+        methods = group_by_verdict((verdict, f"{row.method} ({row.value:.2f})") for verdict, row in of_method)
+        measures = group_by_verdict(
+            (verdict, row.method.replace("_", " ")) for verdict, row in rows if row.metric != "precision"
+        )
         labels = {
             Verdict.SUPPORTED: ("Better than chance", "Measures that rate the ground truth above all controls"),
             Verdict.UNDECIDED: ("Not clearly different from chance", "Measures without enough texts"),

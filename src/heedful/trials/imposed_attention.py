@@ -37,7 +37,7 @@ from heedful.trials._trial import (
     Trial,
     Verdict,
     find_statistic,
-    interval_verdict,
+    interval_finding,
     select_statistics,
     summary_frame,
     value_of,
@@ -124,10 +124,10 @@ class UniformBaseline(Trial):
         """Whether learned attention gains more than 0, or less than the margin."""
         gain = find_statistic(summary, "difference", LEARNED)
         assert gain is not None
-        verdict = interval_verdict(gain.low, gain.high, value_of(summary, "margin"))
-        reasons = {True: _TOO_FEW_SEEDS, False: "no gain is possible, and so is one above the margin"}
-        reason = reasons[math.isnan(gain.low)] if verdict is Verdict.UNDECIDED else ""
-        return (Finding(verdict, LEARNED, (gain,), reason),)
+        finding = interval_finding(gain, value_of(summary, "margin"), no_interval=_TOO_FEW_SEEDS)
+        if finding.verdict is Verdict.UNDECIDED and not finding.reason:
+            finding = replace(finding, reason="no gain is possible, and so is one above the margin")
+        return (finding,)
 
     @classmethod
     def interpretation(cls, summary: pd.DataFrame) -> str:
@@ -240,15 +240,7 @@ class GuidedModel(Trial):
         """Whether each guide does better than uniform weights; controls come last."""
         controls = {each.method for each in select_statistics(summary, "control")}
         gains = sorted(select_statistics(summary, "difference"), key=lambda gain: gain.method in controls)
-        return tuple(
-            Finding(
-                interval_verdict(gain.low, gain.high),
-                gain.method,
-                (gain,),
-                _TOO_FEW_SEEDS if math.isnan(gain.low) else "",
-            )
-            for gain in gains
-        )
+        return tuple(interval_finding(gain, no_interval=_TOO_FEW_SEEDS) for gain in gains)
 
     @classmethod
     def interpretation(cls, summary: pd.DataFrame) -> str:

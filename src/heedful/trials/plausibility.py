@@ -34,7 +34,6 @@ from heedful.store.workspace import Workspace
 from heedful.training.attribution_tables import AttributionTable
 from heedful.training.model_recipe import ModelRecipe
 from heedful.training.rationales import RATIONALE_STATUS, HeadPlausibility, RationaleBatch, Rationales
-from heedful.trials._alignment import align_scores, flatten
 from heedful.trials._trial import (
     MIN_TEXTS,
     Finding,
@@ -43,11 +42,14 @@ from heedful.trials._trial import (
     Verdict,
     excess_metric,
     find_statistic,
-    interval_verdict,
+    group_by_verdict,
+    interval_bars,
+    interval_finding,
     select_statistics,
     summary_frame,
     value_of,
 )
+from heedful.trials.agreement import align_scores, flatten
 from heedful.types import Method, Pooling, Split, UserError, check_choice, method_name, pool_by_word
 
 ORACLE, HELD_OUT = "oracle", "chosen on other texts"
@@ -210,12 +212,7 @@ class Plausibility(Trial):
         """Whether each method is more plausible than random scores, by the area under its ROC curve, in each part."""
         others = {each.method for metric in _KIND_METRICS.values() for each in select_statistics(summary, metric)}
         return tuple(
-            Finding(
-                interval_verdict(each.low, each.high),
-                each.method,
-                (each,),
-                "too few texts for an interval" if math.isnan(each.low) else "",
-            )
+            interval_finding(each, no_interval="too few texts for an interval")
             for each in select_statistics(summary, excess_metric("auc"))
             if each.method not in others
         )
@@ -368,18 +365,12 @@ def _method_label(rows: pd.DataFrame) -> str:
 
 
 def _bars(title: str, measures: Sequence[str], rows: pd.DataFrame, summary: pd.DataFrame, part: str) -> Bars:
-    methods = [each for _, each in rows.groupby("place")]
-    series, errors = [], []
-    for measure in measures:
-        found = [
-            find_statistic(summary, measure, str(each["method"].iloc[0]), part) or Statistic(measure)
-            for each in methods
-        ]
-        label = measure.replace("_", " ")
-        series.append(Series(label, tuple(each.value for each in found)))
-        errors.append(Series(label, tuple((each.high - each.low) / 2 for each in found)))
-    axis = Axis("mean over texts, with 95 % interval", (0.0, 1.0))
-    return Bars(title, axis, tuple(_method_label(each) for each in methods), tuple(series), tuple(errors))
+    labels = {str(each["method"].iloc[0]): _method_label(each) for _, each in rows.groupby("place")}
+    found = {
+        measure.replace("_", " "): [find_statistic(summary, measure, method, part) for method in labels]
+        for measure in measures
+    }
+    return interval_bars(title, Axis("mean over texts, with 95 % interval", (0.0, 1.0)), tuple(labels.values()), found)
 
 
 def _part_sentences(summary: pd.DataFrame, part: str, findings: Sequence[Finding]) -> str:
@@ -400,15 +391,12 @@ def _part_sentences(summary: pd.DataFrame, part: str, findings: Sequence[Finding
     for metric, label in labels.items():
         listed = [_format_area(each) for each in areas if chosen.get(each.method, "") == metric]
         words += [f"{label}: {', '.join(listed)}."] if listed else []
-    groups: dict[Verdict, list[str]] = {verdict: [] for verdict in Verdict}
-    for finding in findings:
-        if finding.evidence[0].subset == part:
-            groups[finding.verdict].append(finding.method)
     if judged < MIN_TEXTS:
         return " ".join([*words, f"With fewer than {MIN_TEXTS} texts there is no verdict: judge more texts."])
     caveat = (
         " (correct for signed scores where people marked evidence against the prediction)" if rank == "score" else ""
     )
+    groups = group_by_verdict((each.verdict, each.method) for each in findings if each.evidence[0].subset == part)
     better, worse = groups[Verdict.SUPPORTED], groups[Verdict.NOT_SUPPORTED]
     words.append(f"More plausible than random scores: {', '.join(better) or 'none'}.")
     words += [f"Less plausible than random scores: {', '.join(worse)}{caveat}."] if worse else []

@@ -30,7 +30,8 @@ from heedful.trials._trial import (
     Trial,
     Verdict,
     find_statistic,
-    interval_verdict,
+    interval_bars,
+    interval_finding,
     select_statistics,
     summary_frame,
     value_of,
@@ -190,15 +191,7 @@ class Simulability(Trial):
         sizes = [each.subset for each in select_statistics(summary, "size")]
         gains.sort(key=lambda gain: (sizes.index(gain.subset), gain.method in controls))
         too_few = "too few seeds or examples for an interval"
-        return tuple(
-            Finding(
-                interval_verdict(gain.low, gain.high, margin),
-                gain.method,
-                (gain,),
-                too_few if math.isnan(gain.low) else "",
-            )
-            for gain in gains
-        )
+        return tuple(interval_finding(gain, margin, no_interval=too_few) for gain in gains)
 
     @classmethod
     def interpretation(cls, summary: pd.DataFrame) -> str:
@@ -362,10 +355,7 @@ def _student_scatter(title: str, label: str, rows: pd.DataFrame) -> Scatter:
 
 
 def _arm_bars(title: str, label: str, summary: pd.DataFrame, metric: str, arms: Sequence[str]) -> Bars:
-    """A bar per arm and training size with half the width of its interval."""
-    series, errors = [], []
-    for size in (each.subset for each in select_statistics(summary, "size")):
-        rows = [find_statistic(summary, metric, arm, size) or Statistic(metric) for arm in arms]
-        series.append(Series(size, tuple(row.value for row in rows)))
-        errors.append(Series(size, tuple((row.high - row.low) / 2 for row in rows)))
-    return Bars(title, Axis(label), tuple(arms), tuple(series), tuple(errors))
+    """A bar per arm and training size."""
+    sizes = [each.subset for each in select_statistics(summary, "size")]
+    rows = {size: [find_statistic(summary, metric, arm, size) for arm in arms] for size in sizes}
+    return interval_bars(title, Axis(label), arms, rows)
