@@ -13,8 +13,7 @@ from heedful.measures.divergence import jensen_shannon
 from heedful.trials._adversary_exact import build_slab, find_exact_adversary
 from heedful.trials._adversary_search import (
     AdversarySearchSettings,
-    AutogradOutputChange,
-    LinearOutputChange,
+    LinearOutputs,
     OutputChange,
     candidate_divergences,
     initial_logits,
@@ -71,7 +70,8 @@ def test_the_search_equals_its_literal_twin(classes: int, scale: float, adversar
     descent = AdversarySearchSettings(adversaries, steps=25)
     logits = initial_logits(support, torch.arange(3), descent)
     before = outputs(attention[:, None])[:, 0]
-    change = LinearOutputChange(scores, torch.full((3, classes), 0.1, dtype=torch.float64), before, scale)
+    linear_outputs = LinearOutputs(scores, torch.full((3, classes), 0.1, dtype=torch.float64))
+    change = OutputChange(linear_outputs, before, scale)
     found = search_adversaries(attention, change, logits, descent)
     expected = literal(attention, outputs, logits, descent, scale)
     assert torch.allclose(found, expected, atol=1e-9)
@@ -88,7 +88,7 @@ def test_two_rows_of_attention_behind_a_crooked_decoder_equal_the_literal_twin()
 
     descent = AdversarySearchSettings(3, steps=25)
     logits = initial_logits(support, torch.arange(2), descent)
-    change = AutogradOutputChange(outputs, outputs(attention[:, None])[:, 0], 1.0)
+    change = OutputChange(outputs, outputs(attention[:, None])[:, 0], 1.0)
     found = search_adversaries(attention, change, logits, descent)
     assert torch.allclose(found, literal(attention, outputs, logits, descent, 1.0), atol=1e-9)
 
@@ -98,8 +98,8 @@ def test_the_written_derivative_of_the_change_equals_the_recorded_one() -> None:
     scores, outputs = linear(4, 7, 3)
     before = outputs(attention[:, None])[:, 0]
     candidates = attention.flip(0)[:, None].repeat(1, 2, 1, 1)
-    written: OutputChange = LinearOutputChange(scores, torch.full((4, 3), 0.1, dtype=torch.float64), before, 0.5)
-    recorded: OutputChange = AutogradOutputChange(outputs, before, 0.5)
+    written = OutputChange(LinearOutputs(scores, torch.full((4, 3), 0.1, dtype=torch.float64)), before, 0.5)
+    recorded = OutputChange(outputs, before, 0.5)
     for one, other in zip(written(candidates), recorded(candidates), strict=True):
         assert torch.allclose(one, other, atol=1e-12)
 
@@ -125,7 +125,7 @@ def test_the_company_in_a_batch_changes_neither_start_nor_result() -> None:
 
     def found(rows: slice) -> Tensor:
         offset = torch.full((4, 2), 0.1, dtype=torch.float64)
-        change = LinearOutputChange(scores[rows], offset[rows], before[rows], 0.5)
+        change = OutputChange(LinearOutputs(scores[rows], offset[rows]), before[rows], 0.5)
         return search_adversaries(
             attention[rows], change, initial_logits(support[rows], numbers[rows], descent), descent
         )
@@ -154,7 +154,7 @@ def test_the_search_beats_its_random_starts_and_never_exceeds_the_exact_maximum(
     scores = torch.randn(batch, units, generator=generator, dtype=torch.float64) * size
     both = torch.stack([torch.zeros_like(scores), scores], -1)
     before = torch.softmax((attention @ both)[:, 0], -1)
-    change = LinearOutputChange(both, torch.zeros(batch, 2, dtype=torch.float64), before, 0.5)
+    change = OutputChange(LinearOutputs(both, torch.zeros(batch, 2, dtype=torch.float64)), before, 0.5)
 
     def reached(steps: int) -> Tensor:
         descent = AdversarySearchSettings(steps=steps)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -41,56 +40,50 @@ class AdversarySearchSettings:
     init_std: float = 3.0
 
 
-class OutputChange(Protocol):
-    """The change of the output under other attention, and its gradient."""
-
-    def __call__(self, attention: Tensor, /) -> tuple[Tensor, Tensor]:
-        """Changes `[batch count]` of attentions `[batch count query unit]`, and gradients of that shape."""
-        ...
-
-
 @dataclass(frozen=True)
-class LinearOutputChange:
-    """`scale · Σ_c |softmax(a·scores + offset) - original|` on projected scores.
+class LinearOutputs:
+    """Probabilities behind a linear decoder, `softmax(a·scores + offset)`.
 
     Args:
         scores: contribution of each unit to each class logit `[batch unit class]`.
         offset: bias `[batch class]`, -inf for excluded classes.
-        original_probabilities: under the model's own attention `[batch class]`.
-        scale: 1 for the paper's L1 norm over classes, ½ for its one probability of two classes.
     """
 
     scores: Tensor
     offset: Tensor
-    original_probabilities: Tensor
-    scale: float
 
-    def __call__(self, attention: Tensor, /) -> tuple[Tensor, Tensor]:
-        after = torch.softmax(torch.bmm(attention[:, :, 0], self.scores) + self.offset[:, None], -1)
-        moved = after - self.original_probabilities[:, None]
-        sign = moved.sign()
-        slope = after * (sign - (after * sign).sum(-1, keepdim=True)) * self.scale
-        return moved.abs().sum(-1) * self.scale, torch.bmm(slope, self.scores.mT).unsqueeze(2)
+    def __call__(self, attention: Tensor) -> Tensor:
+        """Probabilities `[batch count class]` of attentions `[batch count query unit]`."""
+        return torch.softmax(torch.bmm(attention[:, :, 0], self.scores) + self.offset[:, None], -1)
 
 
 @dataclass(frozen=True)
-class AutogradOutputChange:
-    """The same for any decoder, with the gradient from autograd.
+class OutputChange:
+    """`scale · Σ_c |outputs(a) - original|` and its gradient: written out for linear outputs, else from autograd.
 
     Args:
         outputs: probabilities `[batch count class]` of attentions `[batch count query unit]`.
+        original_probabilities: under the model's own attention `[batch class]`.
+        scale: 1 for the paper's L1 norm over classes, ½ for its one probability of two classes.
     """
 
     outputs: Callable[[Tensor], Tensor]
     original_probabilities: Tensor
     scale: float
 
-    def __call__(self, attention: Tensor, /) -> tuple[Tensor, Tensor]:
+    def __call__(self, attention: Tensor) -> tuple[Tensor, Tensor]:
+        """Changes `[batch count]` of attentions `[batch count query unit]`, and gradients of that shape."""
+        if isinstance(self.outputs, LinearOutputs):
+            after = self.outputs(attention)
+            moved = after - self.original_probabilities[:, None]
+            sign = moved.sign()
+            slope = after * (sign - (after * sign).sum(-1, keepdim=True)) * self.scale
+            return moved.abs().sum(-1) * self.scale, torch.bmm(slope, self.outputs.scores.mT).unsqueeze(2)
         with torch.enable_grad():
             attention = attention.detach().requires_grad_()
             change = (self.outputs(attention) - self.original_probabilities[:, None]).abs().sum(-1) * self.scale
-            (slope,) = torch.autograd.grad(change.sum(), attention)
-        return change.detach(), slope
+            (gradient,) = torch.autograd.grad(change.sum(), attention)
+        return change.detach(), gradient
 
 
 def initial_logits(support: Tensor, seeds: Tensor, settings: AdversarySearchSettings) -> Tensor:
@@ -119,52 +112,27 @@ def search_adversaries(
     logits = logits.to(attention.dtype).clone()
     # Fused: one pass over memory instead of eight.
     optimiser = torch.optim.Adam([logits], lr=settings.lr, amsgrad=True, fused=True)
-    crowd = _RepulsionPairs.build(settings.num_adversaries, attention)
+    # All pairs of adversaries and attention, which has the last index, repel each other. With
+    # dD(p, q)/dp = ½ (ln p - ln (p + q)) + constant, and softmax ignoring the constant, an adversary's gradient weighs
+    # ln(p + q) of its pairs by `pair_weights` `[adversary pair]`, and its own logarithm by `self_weight`.
+    count, queries, device = settings.num_adversaries, attention.shape[1], attention.device
+    first, second = torch.triu_indices(count + 1, count + 1, 1, device=device)
+    member = torch.arange(count, device=device)[:, None]
+    weight = torch.where(second == count, 0.5, 1 / count**2).to(attention.dtype) / queries
+    pair_weights = ((first == member) | (second == member)) * weight
+    self_weight = (0.5 + (count - 1) / count**2) / queries
     for _ in range(settings.steps):
-        logits.grad = _gradient(logits, attention, change, crowd, settings)
+        logarithm = torch.log_softmax(logits, -1)
+        weights = logarithm.exp()
+        points = torch.cat([weights, attention.unsqueeze(1)], 1)
+        sums = points[:, first] + points[:, second]
+        sums = sums.clamp_(min=torch.finfo(sums.dtype).tiny).log_()
+        slope = torch.matmul(pair_weights, sums.flatten(2)).view_as(weights).sub_(logarithm, alpha=self_weight)
+        changed, gradient = change(weights)
+        slope += (changed > settings.hinge)[:, :, None, None] * gradient * settings.penalty
+        logits.grad = weights * (slope - (weights * slope).sum(-1, keepdim=True))
         optimiser.step()
     return torch.softmax(logits, -1)
-
-
-@dataclass(frozen=True)
-class _RepulsionPairs:
-    """Pairs that repel each other, among the adversaries and attention, which has the last index.
-
-    Args:
-        pair_weights: weight of each pair's `ln(p + q)` in each adversary's gradient `[adversary pair]`.
-        self_weight: weight of an adversary's own logarithm.
-    """
-
-    first: Tensor
-    second: Tensor
-    pair_weights: Tensor
-    self_weight: float
-
-    @staticmethod
-    def build(adversaries: int, attention: Tensor) -> _RepulsionPairs:
-        """dD(p, q)/dp = ½ (ln p - ln (p + q)) + constant; softmax ignores the constant."""
-        count, queries = adversaries, attention.shape[1]
-        first, second = torch.triu_indices(count + 1, count + 1, 1, device=attention.device)
-        weight = torch.where(second == count, 0.5, 1 / count**2).to(attention.dtype) / queries
-        member = torch.arange(count, device=attention.device)[:, None]
-        pulls = ((first == member) | (second == member)) * weight
-        return _RepulsionPairs(first, second, pulls, (0.5 + (count - 1) / count**2) / queries)
-
-
-def _gradient(
-    logits: Tensor, attention: Tensor, change: OutputChange, pairs: _RepulsionPairs, settings: AdversarySearchSettings
-) -> Tensor:
-    logarithm = torch.log_softmax(logits, -1)
-    weights = logarithm.exp()
-    everybody = torch.cat([weights, attention.unsqueeze(1)], 1)
-    both = everybody[:, pairs.first] + everybody[:, pairs.second]
-    both = both.clamp_(min=torch.finfo(both.dtype).tiny).log_()
-    towards = (
-        torch.matmul(pairs.pair_weights, both.flatten(2)).view_as(weights).sub_(logarithm, alpha=pairs.self_weight)
-    )
-    moved, slope = change(weights)
-    towards += (moved > settings.hinge)[:, :, None, None] * slope * settings.penalty
-    return weights * (towards - (weights * towards).sum(-1, keepdim=True))
 
 
 def stretch_to_boundary(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar
 
@@ -19,8 +19,10 @@ from heedful.figures import Axis, Bars, Figure, Series, Violin
 from heedful.measures.bootstrap import bootstrap_interval
 from heedful.store.recipe import Artefact, Json, Recipe
 from heedful.store.workspace import Workspace
+from heedful.training.attribution_tables import sample_rows
+from heedful.training.model_recipe import ModelRecipe
 from heedful.training.trainer import inference_batches
-from heedful.types import Batch
+from heedful.types import Batch, Task, Trace
 
 SUMMARY_COLUMNS = ("metric", "method", "subset", "value", "low", "high", "n")
 MIN_TEXTS = 10
@@ -155,6 +157,16 @@ def rows_by_batch(
     return pd.concat(tables, ignore_index=True)
 
 
+def text_columns(task: Task, batch: Batch, trace: Trace) -> dict[str, Sequence[object]]:
+    """The columns that describe each text of a batch."""
+    return {
+        "uid": batch.uids,
+        "length": batch.content_mask.sum(1).tolist(),
+        "predicted": task.probabilities(trace.logits).argmax(1).tolist(),
+        "maximum_attention": trace.attention.amax((1, 2, 3, 4)).tolist(),
+    }
+
+
 def combine_seeds(summaries: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """Summaries of several seeds as one: the mean of the defined values and the outermost bounds.
 
@@ -238,10 +250,24 @@ class Trial(Recipe):
     source: ClassVar[str]
     limits: ClassVar[str]
 
+    subject: ModelRecipe
+
     def describe(self) -> Mapping[str, Json]:
         """The facts of the subject, and the names of the trial and its paper."""
-        subject = next(getattr(self, each.name) for each in fields(self) if each.name == "subject")  # type: ignore[arg-type]
-        return {**subject.describe(), "trial": self.name, "paper": self.paper}
+        return {**self.subject.describe(), "trial": self.name, "paper": self.paper}
+
+    def tabulate_texts(
+        self,
+        whole: Batch,
+        limit: int | None,
+        batch_size: int,
+        workspace: Workspace,
+        rows: Callable[[Batch], pd.DataFrame],
+    ) -> Artefact:
+        """The rows of at most `limit` texts of a split, computed in batches."""
+        batch = sample_rows(whole, limit)
+        table = rows_by_batch(batch, batch_size, workspace, f"{self.name} {self.subject.about['corpus']}", rows)
+        return Artefact(table=table, notes={"about": dict(self.subject.about), "n": len(batch), "of": len(whole)})
 
     def summarize(self, artefact: Artefact) -> pd.DataFrame:
         """The tidy summary that the workspace stores with the artefact."""

@@ -25,13 +25,11 @@ from heedful.models.bag_of_words import LinearBagOfWords, WordWeightSum
 from heedful.models.input_forms import LinearReadout
 from heedful.store.recipe import Artefact, derive_seed
 from heedful.store.workspace import Workspace
-from heedful.training.attribution_tables import sample_rows
 from heedful.training.model_recipe import ModelRecipe
 from heedful.trials._adversary_exact import Slab, build_slab, find_exact_adversary, walk_to_vertex
 from heedful.trials._adversary_search import (
     AdversarySearchSettings,
-    AutogradOutputChange,
-    LinearOutputChange,
+    LinearOutputs,
     OutputChange,
     initial_logits,
     search_adversaries,
@@ -47,9 +45,9 @@ from heedful.trials._trial import (
     Verdict,
     attention_violins,
     find_statistic,
-    rows_by_batch,
     split_by_class_and_attention,
     summary_frame,
+    text_columns,
     value_of,
 )
 from heedful.types import Architecture, Attribution, Batch, Method, Model, Trace, UserError, check_choice
@@ -109,15 +107,11 @@ class AdversarialAttention(Trial):
     def make(self, workspace: Workspace) -> Artefact:
         """A row per text, with both attentions over the units that can be attended to."""
         trained = self.subject.restore(workspace)
-        whole = trained.batch("test")
-        table = rows_by_batch(
-            sample_rows(whole, self.limit),
-            min(64, workspace.batch_size),  # small batches stay in the processor's cache during the search
-            workspace,
-            f"adversary {self.subject.about['corpus']}",
-            lambda batch: self.rows(trained.model, batch),
+        # Small batches stay in the processor's cache during the search.
+        size = min(64, workspace.batch_size)
+        return self.tabulate_texts(
+            trained.batch("test"), self.limit, size, workspace, lambda batch: self.rows(trained.model, batch)
         )
-        return Artefact(table=table, notes={"about": dict(self.subject.about), "n": len(table), "of": len(whole)})
 
     def rows(self, model: Model, batch: Batch) -> pd.DataFrame:
         """The trial's rows for one batch.
@@ -132,22 +126,10 @@ class AdversarialAttention(Trial):
         with torch.no_grad():
             trace = model(batch)
             problem = build_adversary_problem(model, batch, trace)
-        seeds = [derive_seed("adversary", self.seed, uid) for uid in batch.uids]
         settings = AdversarySearchSettings(self.adversaries, self.steps, self.hinge)
-        solution = find_adversary(
-            problem,
-            self.epsilon,
-            settings,
-            torch.tensor(seeds, device=trace.logits.device),
-            exact=self.solver == "exact",
-        )
-        columns = {
-            "uid": batch.uids,
-            "length": batch.content_mask.sum(1).tolist(),
-            "predicted": model.task.probabilities(trace.logits).argmax(1).tolist(),
-            "maximum_attention": trace.attention.amax((1, 2, 3, 4)).tolist(),
-            "epsilon": self.epsilon,
-        }
+        seeds = _seeds_by_text(self.seed, batch)
+        solution = find_adversary(problem, self.epsilon, settings, seeds, exact=self.solver == "exact")
+        columns = {**text_columns(model.task, batch, trace), "epsilon": self.epsilon}
         return pd.DataFrame({**columns, **_result_columns(solution)})
 
     @classmethod
@@ -229,7 +211,7 @@ def _result_columns(
         "epsilon_max": divergence.tolist(),
         "bound": bound.tolist(),
         "share": torch.where(bound > 0, divergence / bound, undefined).tolist(),
-        "change": found.output_change.tolist(),
+        "change": problem.output_change(found.adversary[:, None])[:, 0].tolist(),
         "certified": found.certified.tolist(),
         "singles": (undefined if found.sufficient_units is None else found.sufficient_units.sum(-1).double()).tolist(),
         "pairs": (undefined if found.slab is None else found.slab.num_feasible_pairs.double()).tolist(),
@@ -255,25 +237,6 @@ def _indices_on_support(selected: Tensor | None, support: Tensor) -> list[list[i
 
 
 @dataclass(frozen=True)
-class _LinearOutputs:
-    """Class logits as a weighted mean: `a·scores + offset`, `[batch unit class]` and `[batch class]`."""
-
-    scores: Tensor
-    offset: Tensor
-
-    def __call__(self, attention: Tensor) -> Tensor:
-        return torch.softmax(torch.bmm(attention[:, :, 0], self.scores) + self.offset[:, None], -1)
-
-    @property
-    def binary_scores(self) -> Tensor | None:
-        """One score per unit `[batch unit]`, bias included; None unless there are exactly two classes."""
-        if self.scores.shape[-1] != 2 or not self.offset.isfinite().all():
-            return None
-        both = self.scores + self.offset[:, None]
-        return both[..., 1] - both[..., 0]
-
-
-@dataclass(frozen=True)
 class AdversaryProblem:
     """A batch in the form that the solvers need.
 
@@ -294,15 +257,6 @@ class AdversaryProblem:
         """Total variation of the output `[batch count]` under candidates `[batch count query unit]`."""
         return total_variation(self.outputs(candidates), self.original_probabilities[:, None])
 
-    @property
-    def change(self) -> OutputChange:
-        """The change that the search compares with its hinge."""
-        if isinstance(self.outputs, _LinearOutputs):
-            return LinearOutputChange(
-                self.outputs.scores, self.outputs.offset, self.original_probabilities, self.hinge_scale
-            )
-        return AutogradOutputChange(self.outputs, self.original_probabilities, self.hinge_scale)
-
 
 @dataclass(frozen=True)
 class AdversarySolution:
@@ -321,11 +275,6 @@ class AdversarySolution:
     sufficient_units: Tensor | None
     slab: Slab | None
 
-    @property
-    def output_change(self) -> Tensor:
-        """Total variation of the output under the adversary `[batch]`."""
-        return self.problem.output_change(self.adversary[:, None])[:, 0]
-
 
 @torch.no_grad()
 def find_adversary(
@@ -338,9 +287,8 @@ def find_adversary(
         adversary = find_exact_adversary(within).unsqueeze(1)
         certified = problem.output_change(adversary.unsqueeze(1))[:, 0] <= epsilon + EPSILON_TOLERANCE
         return AdversarySolution(problem, adversary, certified, alone, within)
-    found = search_adversaries(
-        problem.attention, problem.change, initial_logits(problem.support, seeds, descent), descent
-    )
+    change = OutputChange(problem.outputs, problem.original_probabilities, problem.hinge_scale)
+    found = search_adversaries(problem.attention, change, initial_logits(problem.support, seeds, descent), descent)
     adversary = select_best_candidate(found, problem.attention, problem.output_change(found), epsilon)
     if exact:
         adversary = _improve_adversary(problem, found, alone, epsilon)
@@ -364,18 +312,22 @@ def build_adversary_problem(model: AttentiveModel, batch: Batch, trace: Trace) -
     return AdversaryProblem(attention, support, outputs, before, 0.5 if model.task.num_outputs == 1 else 1.0)
 
 
-def _linear_outputs(readout: LinearReadout) -> _LinearOutputs:
+def _linear_outputs(readout: LinearReadout) -> LinearOutputs:
     scores = readout.scores.double()
     offset = readout.inputs.mask_candidates(readout.offset.double().expand(len(scores), 1, -1)).squeeze(1)
     if scores.shape[-1] == 1:
         # A single logit is that of class 1; class 0 has logit zero.
         scores, offset = (torch.cat([torch.zeros_like(each), each], -1) for each in (scores, offset))
-    return _LinearOutputs(scores, offset)
+    return LinearOutputs(scores, offset)
 
 
 def _equivalence_slab(problem: AdversaryProblem, epsilon: float) -> Slab | None:
-    scalar = problem.outputs.binary_scores if isinstance(problem.outputs, _LinearOutputs) else None
-    return None if scalar is None else build_slab(scalar, problem.attention[:, 0], problem.support[:, 0], epsilon)
+    """All attentions that keep the output; None unless there are exactly two classes behind a linear decoder."""
+    outputs = problem.outputs
+    if not isinstance(outputs, LinearOutputs) or outputs.scores.shape[-1] != 2 or not outputs.offset.isfinite().all():
+        return None
+    both = outputs.scores + outputs.offset[:, None]
+    return build_slab(both[..., 1] - both[..., 0], problem.attention[:, 0], problem.support[:, 0], epsilon)
 
 
 def _find_sufficient_units(problem: AdversaryProblem, epsilon: float) -> Tensor | None:
@@ -396,7 +348,7 @@ def _improve_adversary(
     """The best of the candidates found, their extensions to the boundary, nearby vertices and single units."""
     rays = torch.cat([found, _lightest_unit_attention(problem, found.shape[1])], 1)
     candidates = [found, stretch_to_boundary(rays, problem.attention, problem.output_change, epsilon)]
-    if isinstance(problem.outputs, _LinearOutputs):
+    if isinstance(problem.outputs, LinearOutputs):
         candidates.append(_walk_to_vertices(problem, problem.outputs, torch.cat(candidates, 1)))
     if sufficient_units is not None:
         candidates.append(_lightest_sufficient_unit(problem.attention, sufficient_units).unsqueeze(1))
@@ -422,7 +374,7 @@ def _lightest_sufficient_unit(attention: Tensor, sufficient_units: Tensor) -> Te
     return torch.where(sufficient_units.any(-1)[:, None, None], single, attention)
 
 
-def _walk_to_vertices(problem: AdversaryProblem, outputs: _LinearOutputs, points: Tensor) -> Tensor:
+def _walk_to_vertices(problem: AdversaryProblem, outputs: LinearOutputs, points: Tensor) -> Tensor:
     """A vertex of equal output for each point and for attention itself, `[batch count 1 unit]`."""
     points = torch.cat([problem.attention.unsqueeze(1), points], 1)[:, :, 0]
     count = points.shape[1]
@@ -453,27 +405,24 @@ class AdversarialWeights:
         with torch.no_grad():
             trace = model(batch)
         if isinstance(model, LinearBagOfWords):
-            weights = self._weights_of_bag_of_words(model, batch, trace)
+            # A sum over words is the attention-weighted mean of each word's score times their number.
+            count = batch.content_mask.sum(1, keepdim=True).clamp(min=1)
+            scores, attention = (
+                (trace.embeddings @ model.direction).double() * count,
+                trace.attention[:, 0, 0, 0].double(),
+            )
+            weights = find_exact_adversary(build_slab(scores, attention, batch.content_mask, self.epsilon))
         elif isinstance(model, AttentiveModel):
-            weights = self._weights_of_attentive_model(model, batch, trace)
+            problem, settings = build_adversary_problem(model, batch, trace), AdversarySearchSettings()
+            seeds = _seeds_by_text(self.seed, batch)
+            weights = find_adversary(problem, self.epsilon, settings, seeds, exact=True).adversary.sum(1)
         else:
             raise UserError("adversarial attention needs an attentive model; choose another method for a transformer")
         return Attribution(weights.masked_fill(~batch.content_mask, 0.0), batch.content_mask)
 
-    def _weights_of_attentive_model(self, model: AttentiveModel, batch: Batch, trace: Trace) -> Tensor:
-        seeds = [derive_seed("adversary", self.seed, uid) for uid in batch.uids]
-        given = torch.tensor(seeds, device=trace.logits.device)
-        return find_adversary(
-            build_adversary_problem(model, batch, trace), self.epsilon, AdversarySearchSettings(), given, exact=True
-        ).adversary.sum(1)
 
-    def _weights_of_bag_of_words(self, model: LinearBagOfWords, batch: Batch, trace: Trace) -> Tensor:
-        """A sum over words is the attention-weighted mean of each word's score times their number."""
-        count = batch.content_mask.sum(1, keepdim=True).clamp(min=1)
-        scores = (trace.embeddings @ model.direction).double() * count
-        return find_exact_adversary(
-            build_slab(scores, trace.attention[:, 0, 0, 0].double(), batch.content_mask, self.epsilon)
-        )
+def _seeds_by_text(seed: int, batch: Batch) -> Tensor:
+    return torch.tensor([derive_seed("adversary", seed, uid) for uid in batch.uids], device=batch.mask.device)
 
 
 def adversarial_methods(architecture: Architecture) -> tuple[Method, ...]:

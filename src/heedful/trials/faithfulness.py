@@ -32,7 +32,7 @@ from heedful.measures.erasure import (
 from heedful.seeding import sample_uniform
 from heedful.store.recipe import Artefact, Recipe, derive_seed
 from heedful.store.workspace import Workspace
-from heedful.training.attribution_tables import AttributionTable, sample_rows
+from heedful.training.attribution_tables import AttributionTable
 from heedful.training.model_recipe import ModelRecipe
 from heedful.trials._trial import (
     Finding,
@@ -45,7 +45,6 @@ from heedful.trials._trial import (
     interval_bars,
     interval_verdict,
     paired_excess,
-    rows_by_batch,
     select_statistics,
     summary_frame,
 )
@@ -149,16 +148,14 @@ class Faithfulness(Trial):
         recipes = zip(self._methods_by_name, self.dependencies, strict=True)
         tables = {name: workspace.get(recipe).table.set_index("uid") for name, recipe in recipes}
         trained = self.subject.restore(workspace)
-        whole = trained.batch(self.split)
-        batch = sample_rows(whole, self.limit)
-        table = rows_by_batch(
-            batch,
-            min(_MAX_BATCH_SIZE, workspace.batch_size),
+        size = min(_MAX_BATCH_SIZE, workspace.batch_size)
+        return self.tabulate_texts(
+            trained.batch(self.split),
+            self.limit,
+            size,
             workspace,
-            f"faithfulness {self.subject.about['corpus']}",
-            lambda part: self._rows(trained.model, part, tables),
+            lambda batch: self._rows(trained.model, batch, tables),
         )
-        return Artefact(table=table, notes={"about": dict(self.subject.about), "n": len(batch), "of": len(whole)})
 
     def _rows(self, model: Model, batch: Batch, tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
         names, uids = list(tables), list(batch.uids)

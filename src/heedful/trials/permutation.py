@@ -19,7 +19,6 @@ from heedful.models.attentive import AttentiveModel
 from heedful.seeding import random_permutations
 from heedful.store.recipe import Artefact, derive_seed
 from heedful.store.workspace import Workspace
-from heedful.training.attribution_tables import sample_rows
 from heedful.training.model_recipe import ModelRecipe
 from heedful.trials._trial import (
     MIN_TEXTS,
@@ -30,10 +29,10 @@ from heedful.trials._trial import (
     attention_bin_labels,
     attention_violins,
     find_statistic,
-    rows_by_batch,
     select_statistics,
     split_by_class_and_attention,
     summary_frame,
+    text_columns,
 )
 from heedful.types import Batch, Model, Trace, UserError
 
@@ -78,17 +77,15 @@ class Permutation(Trial):
     def make(self, workspace: Workspace) -> Artefact:
         """A row per text: uid, length, predicted class, maximum attention, median change."""
         trained = self.subject.restore(workspace)
-        whole = trained.batch("test")
         shuffler = AttentionShuffler(self.permutations, self.seed, self.layer, self.head)
         size = max(1, min(workspace.batch_size, 6400 // max(1, self.permutations)))
-        table = rows_by_batch(
-            sample_rows(whole, self.limit),
+        return self.tabulate_texts(
+            trained.batch("test"),
+            self.limit,
             size,
             workspace,
-            f"permutation {self.subject.about['corpus']}",
             lambda batch: permutation_rows(trained.model, batch, shuffler),
         )
-        return Artefact(table=table, notes={"about": dict(self.subject.about), "n": len(table), "of": len(whole)})
 
     @classmethod
     def summary(cls, table: pd.DataFrame) -> pd.DataFrame:
@@ -149,16 +146,8 @@ def permutation_rows(model: Model, batch: Batch, shuffler: AttentionShuffler) ->
     """The trial's rows for one batch."""
     with torch.no_grad():
         trace = model(batch)
-    change = shuffler.output_changes(model, batch, trace)
-    return pd.DataFrame(
-        {
-            "uid": batch.uids,
-            "length": batch.content_mask.sum(1).tolist(),
-            "predicted": model.task.probabilities(trace.logits).argmax(1).tolist(),
-            "maximum_attention": trace.attention.amax((1, 2, 3, 4)).tolist(),
-            "median_change": change.double().quantile(0.5, dim=1).tolist(),
-        }
-    )
+    change = shuffler.output_changes(model, batch, trace).double().quantile(0.5, dim=1)
+    return pd.DataFrame({**text_columns(model.task, batch, trace), "median_change": change.tolist()})
 
 
 @dataclass(frozen=True)

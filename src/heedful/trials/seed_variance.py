@@ -18,7 +18,6 @@ from heedful.measures.divergence import total_variation
 from heedful.models.attentive import Attentive, AttentiveModel
 from heedful.store.recipe import Artefact, Recipe
 from heedful.store.workspace import Workspace
-from heedful.training.attribution_tables import sample_rows
 from heedful.training.predictions import Predictions, Predictor, load_predictor
 from heedful.training.trained_model import TrainedModel, check_trained_here
 from heedful.trials._trial import (
@@ -30,7 +29,6 @@ from heedful.trials._trial import (
     Verdict,
     attention_violins,
     find_statistic,
-    rows_by_batch,
     split_by_class_and_attention,
     summary_frame,
     value_of,
@@ -89,16 +87,14 @@ class SeedVariance(Trial):
     def make(self, workspace: Workspace) -> Artefact:
         """A row per text with its divergence from each seed."""
         trained = self.subject.restore(workspace)
-        whole = trained.batch("test")
         base, *others = (load_predictor(model, "test", workspace) for model in (self.subject, *self.other_seed_models))
-        table = rows_by_batch(
-            sample_rows(whole, self.limit),
+        return self.tabulate_texts(
+            trained.batch("test"),
+            self.limit,
             MATCHING_BATCH_SIZE,
             workspace,
-            f"seeds {self.subject.about['corpus']}",
             lambda batch: self._rows(trained.model, batch, base, others),
         )
-        return Artefact(table=table, notes={"about": dict(self.subject.about), "n": len(table), "of": len(whole)})
 
     def _rows(self, model: Model, batch: Batch, base: Predictor, others: list[Predictor]) -> pd.DataFrame:
         """The trial's rows for one batch: `jsd` is the median over seeds, `bound` the largest one possible."""
