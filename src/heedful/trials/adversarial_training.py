@@ -80,6 +80,9 @@ CONSTANT_THRESHOLD = 0.05
 COLLAPSE_MARGIN = 0.05
 """Relative distance from the value of a constant prediction below which an adversary has given up predicting."""
 
+_JSD_AXIS = Axis("mean divergence of attention (JSD)", (0.0, math.log(2)))
+_TVD_AXIS = Axis("mean change of output (TVD)")
+
 
 @dataclass(frozen=True)
 class AdversarialTradeoff(Trial):
@@ -159,7 +162,11 @@ class AdversarialTradeoff(Trial):
         with workspace.progress.task(f"trade-off {self.subject.about['corpus']}", len(self.dependencies)) as step:
             for kind, setting, other in self.compared_models:
                 table = compare_predictions(other, self.subject, workspace).drop(columns="probabilities")
-                parts.append(table.assign(kind=kind, setting=setting, best_epoch=_best_epoch(other, workspace)))
+                parts.append(
+                    table.assign(
+                        kind=kind, setting=setting, best_epoch=int(str(workspace.get(other).notes["best_epoch"]))
+                    )
+                )
                 step()
         n = len(table)
         parts += [_free_weight_rows(trial, workspace) for trial in self.free_adversaries]
@@ -199,15 +206,14 @@ class AdversarialTradeoff(Trial):
         jsd, tvd, least, convexity = (each.value for each in evidence)
         lambdas = [each.method for each in select_statistics(summary, "lambda")]
         points = {(value_of(summary, "jsd", each), value_of(summary, "tvd", each)) for each in lambdas}
+        verdict, reason = Verdict.UNDECIDED, "no adversary attends far from the base: give larger lambdas"
         if len(points) < 2:
-            return (Finding(Verdict.UNDECIDED, "", evidence, "the curve has a single point: give more lambdas"),)
-        if 2 * (tvd - least) >= CHEAP_TVD_RISE and not math.isnan(convexity):
-            return (Finding(Verdict.NOT_SUPPORTED, "", evidence),)
-        if jsd >= DIFFERENT_JSD:
-            return (Finding(Verdict.SUPPORTED, "", evidence),)
-        return (
-            Finding(Verdict.UNDECIDED, "", evidence, "no adversary attends far from the base: give larger lambdas"),
-        )
+            reason = "the curve has a single point: give more lambdas"
+        elif 2 * (tvd - least) >= CHEAP_TVD_RISE and not math.isnan(convexity):
+            verdict, reason = Verdict.NOT_SUPPORTED, ""
+        elif jsd >= DIFFERENT_JSD:
+            verdict, reason = Verdict.SUPPORTED, ""
+        return (Finding(verdict, "", evidence, reason),)
 
     @classmethod
     def interpretation(cls, summary: pd.DataFrame) -> str:
@@ -355,9 +361,8 @@ class AtteFa(Trial):
             f"base {base}, adversary {seed}" for base, seed in zip(fought["base"], fought["seed"], strict=True)
         )
         series = (Series("AtteFa", tuple(fought["attefa"])), Series("a constant prediction", tuple(fought["collapse"])))
-        jsd, tvd = Axis("mean divergence of attention (JSD)", (0.0, math.log(2))), Axis("mean change of output (TVD)")
         return (
-            Scatter("How far attention went, and what it cost", jsd, tvd, points),
+            Scatter("How far attention went, and what it cost", _JSD_AXIS, _TVD_AXIS, points),
             Bars("AtteFa of each adversary", Axis("AtteFa", (0.0, 1.0)), labels, series),
         )
 
@@ -482,8 +487,7 @@ def _jsd_tvd_scatter(title: str, table: pd.DataFrame) -> Scatter:
         (Series(name, tuple(jsd for jsd, _ in found)), Series(name, tuple(tvd for _, tvd in found)))
         for name, found in series.items()
     )
-    jsd, tvd = Axis("mean divergence of attention (JSD)", (0.0, math.log(2))), Axis("mean change of output (TVD)")
-    return Scatter(title, jsd, tvd, points, frozenset({POINT_LABELS["lambda"]}))
+    return Scatter(title, _JSD_AXIS, _TVD_AXIS, points, frozenset({POINT_LABELS["lambda"]}))
 
 
 def _free_weight_rows(trial: AdversarialAttention, workspace: Workspace) -> pd.DataFrame:
@@ -492,12 +496,6 @@ def _free_weight_rows(trial: AdversarialAttention, workspace: Workspace) -> pd.D
     kept = table[["uid", "length", "predicted", "maximum_attention", "bound"]]
     named = {"jsd": table["epsilon_max"], "stvd": table["change"], "kind": trial.solver, "setting": 0.0}
     return kept.assign(**named)
-
-
-def _best_epoch(subject: TrainedModel, workspace: Workspace) -> int:
-    epoch = workspace.get(subject).notes["best_epoch"]
-    assert isinstance(epoch, int)
-    return epoch
 
 
 def attefa(stvd: float, sjsd: float) -> float:

@@ -260,7 +260,7 @@ class Agreement(Trial):
         if groups["other seed"]:
             words.append(f"Another training of the same model: {_format_means(groups['other seed'])}.")
         if groups["others"]:
-            words.append(f"The other methods agree with each other at {_format_number(_mean(groups['others']))}.")
+            words.append(f"The other methods agree with each other at {format_number(_mean(groups['others']))}.")
         words.append(f"So attention agrees with them {cls.findings(summary)[0].reason}.")
         notes = [sentence for name, (_, sentence) in COMPARISON_NOTES.items() if find_statistic(summary, name)]
         return " ".join([*words, *notes])
@@ -591,10 +591,11 @@ def _mean(statistics: Mapping[str, Statistic]) -> float:
 
 
 def _format_means(statistics: Mapping[str, Statistic]) -> str:
-    return ", ".join(f"{name} at {_format_number(each.value)}" for name, each in statistics.items())
+    return ", ".join(f"{name} at {format_number(each.value)}" for name, each in statistics.items())
 
 
-def _format_number(value: float) -> str:
+def format_number(value: float) -> str:
+    """Two decimals, or "undefined"."""
     return "undefined" if math.isnan(value) else f"{value:.2f}"
 
 

@@ -126,15 +126,12 @@ class Faithfulness(Trial):
             raise UserError("give at least one step and one sample, and no negative number of perturbations")
 
     @property
-    def control(self) -> Random:
-        """Random scores."""
-        return Random(self.seed)
-
-    @property
     def _methods_by_name(self) -> dict[str, Method]:
         """All methods by name, the control last."""
-        methods = {method_name(method): method for method in self.methods if method != self.control}
-        return methods | {method_name(self.control): self.control}
+        control = Random(self.seed)
+        return {
+            method_name(method): method for method in (*(each for each in self.methods if each != control), control)
+        }
 
     @property
     def dependencies(self) -> tuple[Recipe, ...]:
@@ -175,8 +172,9 @@ class Faithfulness(Trial):
             "predicted": predicted * len(names),
             "method": np.repeat(np.array(names, dtype=object), len(batch)),
             "place": np.repeat(np.arange(len(names)), len(batch)),
-            "control": np.repeat(np.array(names) == method_name(self.control), len(batch)),
-            "unsigned": [False] * scores.shape[0] * scores.shape[1] if self.absolute else _is_unsigned(scores),
+            "control": np.repeat(np.array(names) == names[-1], len(batch)),
+            # Whether no score of a text is negative.
+            "unsigned": ((scores >= 0).all(-1) & (not self.absolute)).flatten().tolist(),
         }
         return pd.DataFrame({**columns, **_measure_columns(outputs)})
 
@@ -384,16 +382,12 @@ class NoisyModel(Model):
 
     def noisy_embeddings(self, batch: Batch) -> Tensor:
         """The embeddings with noise."""
-        plain = self.model(batch).embeddings
-        return plain + self._noise(batch, plain.shape[-1]).to(plain)
-
-    def _noise(self, batch: Batch, width: int) -> Tensor:
-        """`[batch unit width]`; the noise of an image patch depends on its position."""
-        images = batch.inputs.dim() > 2
+        plain, images = self.model(batch).embeddings, batch.inputs.dim() > 2
+        # The noise of an image patch depends on its position.
         names = torch.arange(batch.mask.shape[1]).expand_as(batch.mask) if images else batch.inputs
-        drawn = sample_uniform(names.flatten().to(batch.mask.device) + (self.seed >> 1), 1, width)
-        noise = self.radius * (2 * drawn.reshape(*batch.mask.shape, width) - 1)
-        return noise * batch.mask.unsqueeze(-1)
+        drawn = sample_uniform(names.flatten().to(batch.mask.device) + (self.seed >> 1), 1, plain.shape[-1])
+        noise = self.radius * (2 * drawn.reshape(plain.shape) - 1)
+        return plain + (noise * batch.mask.unsqueeze(-1)).to(plain)
 
 
 class NoisyTransformer(NoisyModel):
@@ -427,12 +421,6 @@ def scores_under_noise(method: Method, model: Model, batch: Batch, target: Tenso
 
 def _seeds_by_text(kind: str, seed: int, batch: Batch) -> Tensor:
     return torch.tensor([derive_seed(kind, seed, uid) for uid in batch.uids], device=batch.mask.device)
-
-
-def _is_unsigned(scores: Tensor) -> list[bool]:
-    """Whether no score of a text is negative, method after method."""
-    unsigned: list[bool] = (scores >= 0).all(-1).flatten().tolist()
-    return unsigned
 
 
 def _measure_columns(outputs: ErasureOutputs) -> dict[str, list[float] | list[list[float]]]:

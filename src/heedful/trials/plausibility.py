@@ -33,7 +33,7 @@ from heedful.store.recipe import Artefact, Json, Recipe, derive_seed
 from heedful.store.workspace import Workspace
 from heedful.training.attribution_tables import AttributionTable
 from heedful.training.model_recipe import ModelRecipe
-from heedful.training.rationales import RATIONALE_STATUS, HeadPlausibility, RationaleBatch, Rationales
+from heedful.training.rationales import RATIONALE_STATUS, HeadPlausibility, Rationales
 from heedful.trials._trial import (
     MIN_TEXTS,
     Finding,
@@ -49,7 +49,7 @@ from heedful.trials._trial import (
     summary_frame,
     value_of,
 )
-from heedful.trials.agreement import align_scores, flatten
+from heedful.trials.agreement import align_scores, flatten, format_number
 from heedful.types import Method, Pooling, Split, UserError, check_choice, method_name, pool_by_word
 
 ORACLE, HELD_OUT = "oracle", "chosen on other texts"
@@ -107,7 +107,9 @@ class Plausibility(Trial):
     split: Split = "test"
 
     def __post_init__(self) -> None:
-        PlausibilityEvaluator(self.pooling, self.rank, self.top)
+        check_choice("pooling", self.pooling, Pooling)
+        check_choice("rank", self.rank, RankBy)
+        check_top_k(self.top)
         names = [*(method_name(method) for method in self.methods), *(name for name, _ in self.learned_explainers)]
         if not names:
             raise UserError("give plausibility at least one method")
@@ -151,7 +153,7 @@ class Plausibility(Trial):
         tables = {name: workspace.get(recipe).table for name, recipe in self.score_recipes.items()}
         examples = self.subject.restore(workspace).examples(self.split)
         rationales = Rationales(examples, self.parts, self.subject.corpus.name)
-        table = PlausibilityEvaluator(self.pooling, self.rank, self.top)(tables, rationales)
+        table = compare_with_rationales(tables, rationales, self.pooling, self.rank, self.top)
         control = method_name(Random())
         table["kind"] = table["method"].map(lambda name: "control" if name == control else "method")
         table["which"] = ""
@@ -224,66 +226,36 @@ class Plausibility(Trial):
         return " ".join(_part_sentences(summary, part, cls.findings(summary)) for part in parts)
 
 
-@dataclass(frozen=True)
-class PlausibilityEvaluator:
-    """Compares scores with the words that people marked; for the arguments see `Plausibility`."""
-
-    pooling: Pooling = "sum"
-    rank: RankBy = "score"
-    top: TopK = "rationale"
-
-    def __post_init__(self) -> None:
-        check_choice("pooling", self.pooling, Pooling)
-        check_top_k(self.top)
-        check_choice("rank", self.rank, RankBy)
-
-    def __call__(self, tables: Mapping[str, pd.DataFrame], rationales: Rationales) -> pd.DataFrame:
-        """A row per text, part and method, in the order of `tables`: numbers of words, status and every measure."""
-        first = next(iter(tables.values()))
-        # Special tokens belong to no word.
-        kept = flatten(first["scored"]) != 0
-        aligned, words = align_scores(tables, kept), flatten(first["words"]).astype(np.int64)[kept]
-        texts: list[pd.DataFrame] = []
-        numbers: list[Tensor] = []
-        for rows in aligned.chunks():
-            uids, word = [aligned.uids[row] for row in rows], aligned.pad(words, rows, fill=-1)
-            marked = rationales.select(uids, word)
-            numbers.append(self._measures(aligned.pad(aligned.scores, rows), word, marked))
-            texts.append(_text_rows(uids, marked, rationales.parts))
-        return _long_table(pd.concat(texts, ignore_index=True), torch.cat(numbers), list(tables))
-
-    def _measures(self, scores: Tensor, words: Tensor, marked: RationaleBatch) -> Tensor:
-        """Every measure `[batch part method measure]` of scores `[batch method unit]`."""
-        pooled, _ = pool_by_word(scores, words, self.pooling, marked.mask.shape[-1])
-        spread = ranking_key(pooled, self.rank).unsqueeze(1).expand(-1, marked.mask.shape[1], -1, -1)
-        numbers = plausibility_metrics(spread, marked.rationale.unsqueeze(2), marked.mask.unsqueeze(2), self.top)
-        return torch.stack([numbers[name] for name in PLAUSIBILITY_MEASURES], -1)
-
-
-def _text_rows(uids: Sequence[str], marked: RationaleBatch, parts: Sequence[str]) -> pd.DataFrame:
-    """A row per text and part."""
-    return pd.DataFrame(
-        {
-            "uid": np.repeat(np.array(uids, dtype=object), len(parts)),
-            "part": np.tile(np.array(parts, dtype=object), len(uids)),
-            "length": marked.mask.sum(-1).flatten().numpy(),
-            "marked": (marked.rationale & marked.mask).sum(-1).flatten().numpy(),
-            "status": np.array(RATIONALE_STATUS, dtype=object)[marked.status.flatten().numpy()],
-        }
-    )
-
-
-def _long_table(texts: pd.DataFrame, numbers: Tensor, methods: Sequence[str]) -> pd.DataFrame:
-    by_row = numbers.flatten(0, 1).numpy()
-    found = [
-        texts.assign(
-            method=name,
-            place=place,
-            **{measure: by_row[:, place, column] for column, measure in enumerate(PLAUSIBILITY_MEASURES)},
+def compare_with_rationales(
+    tables: Mapping[str, pd.DataFrame], rationales: Rationales, pooling: Pooling, rank: RankBy, top: TopK
+) -> pd.DataFrame:
+    """A row per text, part and method, in the order of `tables`: numbers of words, status and every measure."""
+    first = next(iter(tables.values()))
+    # Special tokens belong to no word.
+    kept = flatten(first["scored"]) != 0
+    aligned, words = align_scores(tables, kept), flatten(first["words"]).astype(np.int64)[kept]
+    chunks: list[list[pd.DataFrame]] = []
+    for rows in aligned.chunks():
+        uids, word = [aligned.uids[row] for row in rows], aligned.pad(words, rows, fill=-1)
+        marked = rationales.select(uids, word)
+        texts = pd.DataFrame(
+            {
+                "uid": np.repeat(np.array(uids, dtype=object), len(rationales.parts)),
+                "part": np.tile(np.array(rationales.parts, dtype=object), len(uids)),
+                "length": marked.mask.sum(-1).flatten().numpy(),
+                "marked": (marked.rationale & marked.mask).sum(-1).flatten().numpy(),
+                "status": np.array(RATIONALE_STATUS, dtype=object)[marked.status.flatten().numpy()],
+            }
         )
-        for place, name in enumerate(methods)
-    ]
-    return pd.concat(found, ignore_index=True)
+        pooled, _ = pool_by_word(aligned.pad(aligned.scores, rows), word, pooling, marked.mask.shape[-1])
+        keys = ranking_key(pooled, rank).unsqueeze(1).expand(-1, marked.mask.shape[1], -1, -1)
+        metrics = plausibility_metrics(keys, marked.rationale.unsqueeze(2), marked.mask.unsqueeze(2), top)
+        by_method = [
+            {measure: metrics[measure][:, :, place].flatten().numpy() for measure in PLAUSIBILITY_MEASURES}
+            for place in range(len(tables))
+        ]
+        chunks.append([texts.assign(method=name, place=place, **by_method[place]) for place, name in enumerate(tables)])
+    return pd.concat([part for parts in zip(*chunks, strict=True) for part in parts], ignore_index=True)
 
 
 def best_head_rows(artefact: Artefact, texts: pd.DataFrame) -> Iterator[pd.DataFrame]:
@@ -304,7 +276,7 @@ def best_head_rows(artefact: Artefact, texts: pd.DataFrame) -> Iterator[pd.DataF
         bank = numbers[:, :, first:last]
         for kind, chosen in (
             (ORACLE, _best_map(bank, np.ones_like(halves))),
-            (HELD_OUT, _best_map_on_other_half(bank, halves)),
+            (HELD_OUT, np.where(halves[:, None], _best_map(bank, ~halves), _best_map(bank, halves))),
         ):
             picked = np.take_along_axis(bank, np.maximum(chosen, 0)[:, :, None, None], 2)[:, :, 0]
             picked = np.where(chosen[:, :, None] < 0, np.nan, picked)[at]
@@ -321,11 +293,6 @@ def _best_map(numbers: _FloatArray, selection: NDArray[np.bool_]) -> NDArray[np.
     means = np.where(known, areas, 0.0).sum(0) / np.maximum(count, 1)
     best = np.where(count.any(-1), means.argmax(-1), -1)
     return np.broadcast_to(best, numbers.shape[:2])
-
-
-def _best_map_on_other_half(numbers: _FloatArray, halves: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """For the texts of each half, the best map on the other half, `[text part]`."""
-    return np.where(halves[:, None], _best_map(numbers, ~halves), _best_map(numbers, halves))
 
 
 def _map_label(name: str, place: int, heads: int) -> str:
@@ -389,7 +356,9 @@ def _part_sentences(summary: pd.DataFrame, part: str, findings: Sequence[Finding
     }
     chosen = {each.method: metric for metric in labels if metric for each in select_statistics(summary, metric)}
     for metric, label in labels.items():
-        listed = [_format_area(each) for each in areas if chosen.get(each.method, "") == metric]
+        listed = [
+            f"{each.method} {format_number(each.value)}" for each in areas if chosen.get(each.method, "") == metric
+        ]
         words += [f"{label}: {', '.join(listed)}."] if listed else []
     if judged < MIN_TEXTS:
         return " ".join([*words, f"With fewer than {MIN_TEXTS} texts there is no verdict: judge more texts."])
@@ -401,7 +370,3 @@ def _part_sentences(summary: pd.DataFrame, part: str, findings: Sequence[Finding
     words.append(f"More plausible than random scores: {', '.join(better) or 'none'}.")
     words += [f"Less plausible than random scores: {', '.join(worse)}{caveat}."] if worse else []
     return " ".join(words)
-
-
-def _format_area(area: Statistic) -> str:
-    return f"{area.method} {'undefined' if math.isnan(area.value) else f'{area.value:.2f}'}"
