@@ -201,12 +201,8 @@ class Agreement(Trial):
     @staticmethod
     def figures(table: pd.DataFrame) -> tuple[Figure, ...]:
         """Figure 2 of the paper with controls, mean agreements with attention, and all methods against each other."""
-        label = ", ".join(
-            [
-                _MEASURE_LABELS[_measure_name(table)],
-                *(COMPARISON_NOTES[name][0] for name in _comparison_settings(table)),
-            ]
-        )
+        notes = (COMPARISON_NOTES[name][0] for name in _comparison_settings(table))
+        label = ", ".join((_MEASURE_LABELS[_measure_name(table)], *notes))
         limits = _SHARE_SCALES.get(_measure_name(table), {}).get("lowest", -1.0), 1.0
         pairs = list(_group_by_pair(table))
         attention = pairs[0][0].first

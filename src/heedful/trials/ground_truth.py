@@ -185,11 +185,15 @@ class GroundTruth(Trial):
         }
         bars = tuple(Series(f"above {label}", each) for label, each in shares.items() if any(map(math.isfinite, each)))
         if bars:
-            title, axis = (
-                "How often each measure rates the ground truth above a control",
-                Axis("share of texts", (0.0, 1.0)),
+            title = "How often each measure rates the ground truth above a control"
+            found.append(
+                Bars(
+                    title,
+                    Axis("share of texts", (0.0, 1.0)),
+                    tuple(measure.replace("_", " ") for measure in measures),
+                    bars,
+                )
             )
-            found.append(Bars(title, axis, tuple(measure.replace("_", " ") for measure in measures), bars))
         return tuple(found)
 
     @classmethod
@@ -325,11 +329,9 @@ def _recovery_rows(table: pd.DataFrame, examples: Mapping[str, Example]) -> Iter
     columns = ("uid", "scores", "words", "scored", "predicted")
     for uid, scores, words, scored, predicted in zip(*(table[name].tolist() for name in columns), strict=True):
         truth, kept = np.asarray(examples[uid].ground_truth, dtype=np.float64), np.asarray(scored, dtype=bool)
-        by_word = np.bincount(np.asarray(words)[kept], np.asarray(scores)[kept], minlength=len(truth)).astype(
-            np.float64
-        )
-        row: dict[str, object] = {"uid": uid, "length": len(truth), "predicted": predicted}
-        yield uid, {**row, **recovery_scores(by_word if predicted == 1 else -by_word, truth)}
+        weights = np.asarray(scores, dtype=np.float64)[kept] * (1 if predicted == 1 else -1)
+        by_word = np.bincount(np.asarray(words)[kept], weights, len(truth)).astype(np.float64)
+        yield uid, {"uid": uid, "length": len(truth), "predicted": predicted, **recovery_scores(by_word, truth)}
 
 
 def recovery_scores(scores: NDArray[np.float64], truth: NDArray[np.float64]) -> dict[str, float]:

@@ -234,7 +234,7 @@ def compare_with_rationales(
     # Special tokens belong to no word.
     kept = flatten(first["scored"]) != 0
     aligned, words = align_scores(tables, kept), flatten(first["words"]).astype(np.int64)[kept]
-    chunks: list[list[pd.DataFrame]] = []
+    found: list[pd.DataFrame] = []
     for rows in aligned.chunks():
         uids, word = [aligned.uids[row] for row in rows], aligned.pad(words, rows, fill=-1)
         marked = rationales.select(uids, word)
@@ -250,12 +250,10 @@ def compare_with_rationales(
         pooled, _ = pool_by_word(aligned.pad(aligned.scores, rows), word, pooling, marked.mask.shape[-1])
         keys = ranking_key(pooled, rank).unsqueeze(1).expand(-1, marked.mask.shape[1], -1, -1)
         metrics = plausibility_metrics(keys, marked.rationale.unsqueeze(2), marked.mask.unsqueeze(2), top)
-        by_method = [
-            {measure: metrics[measure][:, :, place].flatten().numpy() for measure in PLAUSIBILITY_MEASURES}
-            for place in range(len(tables))
-        ]
-        chunks.append([texts.assign(method=name, place=place, **by_method[place]) for place, name in enumerate(tables)])
-    return pd.concat([part for parts in zip(*chunks, strict=True) for part in parts], ignore_index=True)
+        for place, name in enumerate(tables):
+            columns = {measure: metrics[measure][:, :, place].flatten().numpy() for measure in PLAUSIBILITY_MEASURES}
+            found.append(texts.assign(method=name, place=place, **columns))
+    return pd.concat(found).sort_values("place", kind="stable", ignore_index=True)
 
 
 def best_head_rows(artefact: Artefact, texts: pd.DataFrame) -> Iterator[pd.DataFrame]:

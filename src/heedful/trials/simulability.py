@@ -236,9 +236,8 @@ def simulability(teacher: Tensor, students: Tensor, metric: SimulabilityMetric) 
     >>> simulability(torch.tensor([0, 1, 1]), torch.tensor([[0, 1, 1], [0, 1, 0]]), "accuracy").tolist()
     [1.0, 0.6666666666666666]
     """
-    return _simulability_from_means(
-        _moment_columns(teacher, students, metric).mean(0, keepdim=True), len(students), metric
-    )[0]
+    means = _moment_columns(teacher, students, metric).mean(0, keepdim=True)
+    return _simulability_from_means(means, len(students), metric)[0]
 
 
 def bootstrap_simulability(
@@ -253,9 +252,8 @@ def bootstrap_simulability(
         students: predictions `[arm seed example]` of at least two seeds, in the same order in every arm.
     """
     arms, seeds = students.shape[:2]
-    means = bootstrap_means(
-        _moment_columns(teacher, students.flatten(0, 1), metric), resamples=resamples, generator=generator
-    )
+    columns = _moment_columns(teacher, students.flatten(0, 1), metric)
+    means = bootstrap_means(columns, resamples=resamples, generator=generator)
     reached = _simulability_from_means(means, arms * seeds, metric).reshape(resamples, arms, seeds)
     weights = resample_counts(seeds, resamples, generator, seeds - 1) / (seeds - 1)
     return torch.einsum("ras,rs->ra", reached, weights)
