@@ -8,6 +8,7 @@ import sys
 from dataclasses import dataclass, field, make_dataclass, replace
 from enum import Enum
 from pathlib import Path
+from types import ModuleType
 from typing import ClassVar
 
 import numpy
@@ -145,6 +146,8 @@ def load_method(folder: Path, **changes: object) -> type:
 def test_code_outside_the_package_counts_wherever_it_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    for name in ("mine", "helper"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))  # restored, that is removed, afterwards
     digest = {
         str(changes): canonical_json(load_method(tmp_path, **changes)(), DATA)["code"]  # type: ignore[index, call-overload]
         for changes in ({}, {"scale": 4}, {"double": 5}, {"shift": 9}, {"comment": "# twice"}, {"unrelated": 2})
