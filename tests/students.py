@@ -14,8 +14,7 @@ from torch import Tensor
 
 from heedful.data.embeddings import RandomEmbeddings
 from heedful.data.tokenization import Words
-from heedful.progress import StepCallback
-from heedful.store.workspace import Workspace
+from heedful.store.workspace import StepCallback, Workspace
 from heedful.tasks import MulticlassClassification, Regression
 from heedful.testing.toy_models import DominantWord, PlantedHeads
 from heedful.training.teacher import StudentData

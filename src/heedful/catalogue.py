@@ -26,9 +26,9 @@ from heedful.attributions.perturbation import LeaveOneOut, Occlusion
 from heedful.attributions.shapley import KernelShap, Shapley
 from heedful.data.images import CIFAR10, CIFAR100, Digits, FashionMNIST
 from heedful.data.licensed import ADRTweets, Anemia, Diabetes
-from heedful.data.question_corpora import CNN, Babi
 from heedful.data.synthetic import GROUND_TRUTH_CORPORA, MOCK_CORPORA
 from heedful.data.text_corpora import (
+    CNN,
     IMDB,
     MLQE,
     MNLI,
@@ -36,6 +36,7 @@ from heedful.data.text_corpora import (
     SNLI,
     SST,
     AGNews,
+    Babi,
     EraserMovies,
     IMDBRaw,
     RottenTomatoes,

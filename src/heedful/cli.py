@@ -24,10 +24,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColu
 from rich.progress import Progress as Bars
 
 from heedful import __version__
-from heedful.progress import Progress, SilentProgress, StepCallback
+from heedful.store.workspace import Progress, SilentProgress, StepCallback
 
 if TYPE_CHECKING:
-    from heedful.papers import PaperOptions
+    from heedful.papers._options import PaperOptions
     from heedful.store.recipe import Json, Recipe
     from heedful.store.workspace import Workspace
     from heedful.trials._trial import Trial
@@ -288,7 +288,8 @@ def attefa(
 ) -> int:
     """Measure in one number how faithful attention is on your own texts."""
     from heedful.data.table import TableColumns
-    from heedful.papers import UserData, paper_recipes
+    from heedful.papers import paper_recipes
+    from heedful.papers._options import UserData
     from heedful.papers.attefa import data_warnings
     from heedful.store.workspace import Workspace
     from heedful.trials._trial import value_of

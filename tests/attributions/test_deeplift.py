@@ -11,10 +11,9 @@ import torch
 from captum.attr import DeepLift as CaptumDeepLift
 from torch import Generator, Tensor, nn
 
-from heedful.attributions import _deeplift_rules
+from heedful.attributions import deeplift
 from heedful.attributions._base import CompleteAttribution, target_output
-from heedful.attributions._deeplift_rules import multipliers
-from heedful.attributions.deeplift import DeepLift, DeepShap
+from heedful.attributions.deeplift import DeepLift, DeepShap, multipliers
 from heedful.models.attentive import Attentive, Sparsemax
 from heedful.models.transformer import FAMILIES, TinyTransformer
 from heedful.tasks import MulticlassClassification, Regression
@@ -143,9 +142,9 @@ def test_where_input_and_reference_meet_multipliers_are_gradients(name: str) -> 
 
 def test_no_rule_is_without_a_test() -> None:
     named = {
-        *_deeplift_rules.SMOOTH_FUNCTIONS,
-        *_deeplift_rules.PIECEWISE_FUNCTIONS,
-        *_deeplift_rules.CLOSED_FORM_SECANTS,
+        *deeplift.SMOOTH_FUNCTIONS,
+        *deeplift.PIECEWISE_FUNCTIONS,
+        *deeplift.CLOSED_FORM_SECANTS,
     }
     assert named <= set(OPERATIONS)
 

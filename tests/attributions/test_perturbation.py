@@ -12,20 +12,9 @@ from captum.attr import Occlusion as CaptumOcclusion
 from torch import Generator, Tensor
 
 from heedful.attributions import perturbation
-from heedful.attributions._base import (
-    Baseline,
-    copy_to_units,
-    divide_among_units,
-    expand_to_units,
-    feature_index,
-)
+from heedful.attributions._base import Baseline, copy_to_units, divide_among_units, expand_to_units, feature_index
 from heedful.attributions.lime import Lime
-from heedful.attributions.perturbation import (
-    LeaveOneOut,
-    Occlusion,
-    baseline_embeddings,
-    logits_keeping,
-)
+from heedful.attributions.perturbation import LeaveOneOut, Occlusion, baseline_embeddings, logits_keeping
 from heedful.attributions.shapley import KernelShap, Shapley
 from heedful.data.tokenization import UNK, SubwordTokenizer, Words
 from heedful.models.attentive import Additive, Attentive

@@ -16,9 +16,9 @@ from heedful.catalogue import CORPORA
 from heedful.data import text_corpora
 from heedful.data.images import CIFAR10, Digits, FashionMNIST
 from heedful.data.io import write_rows
-from heedful.data.question_corpora import CNN, Babi
 from heedful.data.splitting import normalized_content
 from heedful.data.text_corpora import (
+    CNN,
     IMDB,
     MLQE,
     MNLI,
@@ -26,6 +26,7 @@ from heedful.data.text_corpora import (
     SNLI,
     SST,
     AGNews,
+    Babi,
     EraserMovies,
     IMDBRaw,
     RottenTomatoes,

@@ -11,13 +11,7 @@ from scipy import stats
 from torch import Generator
 
 from heedful.measures import bootstrap
-from heedful.measures.bootstrap import (
-    Interval,
-    bootstrap_interval,
-    bootstrap_means,
-    percentile_bounds,
-    resample_counts,
-)
+from heedful.measures.bootstrap import Interval, bootstrap_interval, bootstrap_means, percentile_bounds, resample_counts
 
 
 def seeded(seed: int = 0) -> Generator:

@@ -10,11 +10,7 @@ import pytest
 import torch
 from torch import Generator, Tensor
 
-from heedful.measures.feature_agreement import (
-    TopKAgreement,
-    pairwise_rank_agreement_matrix,
-    top_k_agreement_matrix,
-)
+from heedful.measures.feature_agreement import TopKAgreement, pairwise_rank_agreement_matrix, top_k_agreement_matrix
 from heedful.measures.rank_correlation import k_from_fraction, k_from_nonzero
 
 KINDS: tuple[TopKAgreement, ...] = ("feature", "rank", "sign", "signed-rank")

@@ -15,7 +15,6 @@ from heedful.measures.rank_correlation import kendall_matrix
 from heedful.models.attentive import Additive, Attentive, Softmax
 from heedful.models.encoders import GRU, BiLSTM
 from heedful.models.input_forms import InputFormat, PairInput, SingleInput
-from heedful.papers._captum_faults import FaultyDeepLift, FaultyDeepShap, FaultyLime, shared_position_index
 from heedful.tasks import BinaryClassification, MulticlassClassification
 from heedful.testing.checks import check_explainer
 from heedful.types import Batch, Model, Task, UserError
@@ -26,6 +25,7 @@ from tests.attributions.test_perturbation import pairs
 from tests.attributions.test_perturbation import pooled as pair_model
 from tests.games import Game, words
 from tests.models.test_attentive import batch_for, built
+from tests.papers.captum_faults import FaultyDeepLift, FaultyDeepShap, FaultyLime, shared_position_index
 
 
 def test_on_registered_modules_captum_is_right_and_with_functions_it_is_not() -> None:

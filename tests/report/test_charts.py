@@ -16,22 +16,7 @@ from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from heedful import figures
-from heedful.figures import (
-    NO_NUMBERS,
-    SERIES_COLORS,
-    Axis,
-    Bars,
-    Chart,
-    Histogram,
-    ImageGrid,
-    Lines,
-    Matrix,
-    PatchScores,
-    Pixels,
-    Scatter,
-    Series,
-    Violin,
-)
+from heedful.figures import NO_NUMBERS, SERIES_COLORS, Axis, Bars, Chart, Histogram, ImageGrid, Lines, Matrix, PatchScores, Pixels, Scatter, Series, Violin
 from heedful.report import charts
 from heedful.report.charts import svg
 

@@ -13,19 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heedful.figures import printable
-from heedful.report.explorer import (
-    ExplanationRow,
-    ExplorerData,
-    ExplorerText,
-    TokenWeights,
-    collect_texts,
-    data_json,
-    delete_stale_pages,
-    explorer_html,
-    find_model_texts,
-    natural_sort_key,
-    write_explorer,
-)
+from heedful.report.explorer import ExplanationRow, ExplorerData, ExplorerText, TokenWeights, collect_texts, data_json, delete_stale_pages, explorer_html, find_model_texts, natural_sort_key, write_explorer
 from heedful.store.workspace import IndexEntry, Workspace
 from tests.stored import COMMENT, HOSTILE, SCORES, TEXTS, THIRD, FilmAdversary, FilmModel, FilmScores, films, stored
 

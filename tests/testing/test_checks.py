@@ -18,7 +18,7 @@ from heedful.attributions.perturbation import LeaveOneOut
 from heedful.data.text_corpora import SST
 from heedful.data.tokenization import Words
 from heedful.measures.erasure import FAITHFULNESS_MEASURES, Direction
-from heedful.models.bag_of_words import LinearBagOfWords, random_texts
+from heedful.models.attentive import LinearBagOfWords, random_texts
 from heedful.tasks import BinaryClassification
 from heedful.testing import check_corpus, check_explainer, check_measure, check_model
 from heedful.testing.checks import CheckReport, CheckResult

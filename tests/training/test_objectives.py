@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from heedful.data.tokenization import Words
-from heedful.measures.attention_distance import AttentionDistance
-from heedful.measures.divergence import jensen_shannon, kullback_leibler, total_variation
+from heedful.measures.divergence import AttentionDistance, jensen_shannon, kullback_leibler, total_variation
 from heedful.models.attentive import Additive, Attentive, AttentiveModel
 from heedful.models.encoders import GRU, Average, BiLSTM, Encoder
 from heedful.models.transformer import TinyTransformer

@@ -16,8 +16,7 @@ from torch import Generator, Tensor
 from heedful.attributions.attention import RawAttention
 from heedful.figures import Histogram, Violin
 from heedful.measures.divergence import jensen_shannon, jensen_shannon_bound, total_variation
-from heedful.models.attentive import Additive, Attentive, AttentiveModel
-from heedful.models.bag_of_words import LinearBagOfWords, WordWeightSum, random_texts
+from heedful.models.attentive import Additive, Attentive, AttentiveModel, LinearBagOfWords, WordWeightSum, random_texts
 from heedful.models.encoders import Average, initialize_weights
 from heedful.models.input_forms import InputFormat, PairInput, QuestionAnswering
 from heedful.models.transformer import TinyTransformer

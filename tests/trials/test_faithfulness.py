@@ -19,13 +19,8 @@ from heedful.attributions.attention import AttentionXGradient, KobayashiNorm, Ra
 from heedful.attributions.controls import Random, RandomizedModel, randomize_weights
 from heedful.attributions.perturbation import LeaveOneOut, leave_one_out_logits
 from heedful.figures import Bars, Lines
-from heedful.measures.erasure import (
-    AOPC_FRACTIONS,
-    FAITHFULNESS_MEASURES,
-    step_counts,
-)
-from heedful.models.attentive import Additive, Attentive
-from heedful.models.bag_of_words import LinearBagOfWords, random_texts
+from heedful.measures.erasure import AOPC_FRACTIONS, FAITHFULNESS_MEASURES, step_counts
+from heedful.models.attentive import Additive, Attentive, LinearBagOfWords, random_texts
 from heedful.models.encoders import BiLSTM
 from heedful.models.transformer import TinyTransformer
 from heedful.store.workspace import Workspace

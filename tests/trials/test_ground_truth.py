@@ -17,8 +17,7 @@ from heedful.attributions.perturbation import LeaveOneOut
 from heedful.data.embeddings import RandomEmbeddings
 from heedful.data.synthetic import GroundTruthCorpus, GroundTruthEmbeddings
 from heedful.figures import Bars
-from heedful.models.attentive import Additive, Attentive
-from heedful.models.bag_of_words import WordWeightSum
+from heedful.models.attentive import Additive, Attentive, WordWeightSum
 from heedful.models.encoders import Average
 from heedful.store.workspace import Workspace
 from heedful.training.trained_model import TrainedModel

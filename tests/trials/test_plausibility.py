@@ -18,17 +18,13 @@ from heedful.attributions.attention import RawAttention
 from heedful.attributions.controls import Random
 from heedful.data.tokenization import Words
 from heedful.figures import Heatmap
-from heedful.measures.rationale_agreement import (
-    PLAUSIBILITY_MEASURES,
-    RankBy,
-)
+from heedful.measures.rationale_agreement import PLAUSIBILITY_MEASURES, RankBy
 from heedful.models.transformer import SmallTransformer
 from heedful.report.charts import svg
 from heedful.store.recipe import Artefact, Recipe
 from heedful.store.workspace import Workspace
 from heedful.tasks import BinaryClassification
-from heedful.training.attribution_tables import AttributionTable
-from heedful.training.rationales import RATIONALE_STATUS, HeadPlausibility, Rationales
+from heedful.training.attribution_tables import RATIONALE_STATUS, AttributionTable, HeadPlausibility, Rationales
 from heedful.training.smat import LearnedAttributionTable, SMaT
 from heedful.training.teacher import LearnedExplanation, StudentData
 from heedful.training.trained_model import OnOtherData, TrainedModel

@@ -1,17 +1,30 @@
 """DeepLIFT and DeepSHAP: differences from a baseline, propagated back through every operation.
 
-Both are complete on every model whose attention is a softmax. An operation without a rule in `_deeplift_rules` keeps
-its gradient; `convergence_delta` of the result then says how far the scores are from the difference of the outputs.
+Both are complete on every model whose attention is a softmax. An operation without a rule keeps its gradient;
+`convergence_delta` of the result then says how far the scores are from the difference of the outputs.
+
+Multipliers come from a torch function mode that replaces gradients by secants. Input and reference pass through the
+network in one batch: the first half of the rows of every tensor belongs to the input, the second half to the reference.
+Linear operations keep their gradient. For every other known operation the mode replaces the derivative by a linear map
+that takes the difference of its inputs exactly to the difference of its outputs (summation to delta, Shrikumar et al.
+2017); values are unchanged. An unknown operation keeps its derivative, and the differences then do not add up: callers
+report the error.
+
+A secant is (f(x1) - f(x0)) / (x1 - x0), the same for both halves, and the derivative where x1 = x0. Closed forms avoid
+dividing by a small difference.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor
+from torch.autograd.function import FunctionCtx
 from torch.func import functional_call
+from torch.overrides import TorchFunctionMode
 
 from heedful.attributions._base import (
     CompleteAttribution,
@@ -24,10 +37,371 @@ from heedful.attributions._base import (
     scored_units,
     target_output,
 )
-from heedful.attributions._deeplift_rules import multipliers
 from heedful.seeding import sample_uniform
 from heedful.store.recipe import derive_seed
 from heedful.types import Batch, Model, Trace, UserError
+
+ScalarFunction = Callable[[Tensor], Tensor]
+Secant = Callable[[ScalarFunction, Tensor], Tensor]
+"""Maps a scalar function and both halves of its argument to the secant, for both halves."""
+
+
+def input_and_reference(values: Tensor) -> tuple[Tensor, Tensor]:
+    """The rows of the input and the rows of the reference."""
+    rows = len(values) // 2
+    return values[:rows], values[rows:]
+
+
+def repeat_for_both(values: Tensor) -> Tensor:
+    """The same rows for input and reference."""
+    return torch.cat([values, values])
+
+
+def difference_from_reference(values: Tensor) -> Tensor:
+    """Input minus reference."""
+    given, reference = input_and_reference(values)
+    return given - reference
+
+
+def midpoint(values: Tensor) -> Tensor:
+    """(x1 + x0) / 2 for both halves, detached."""
+    given, reference = input_and_reference(values.detach())
+    return repeat_for_both((given + reference) / 2)
+
+
+def smooth_secant(curve: ScalarFunction, values: Tensor) -> Tensor:
+    """The secant; for small differences the derivative at the midpoint.
+
+    Below eps^(1/3) its error, of third order, is smaller than the rounding error of the quotient.
+    """
+    return _secant(curve, values, largest_step=torch.finfo(values.dtype).eps ** (1 / 3))
+
+
+def kinked_secant(curve: ScalarFunction, values: Tensor) -> Tensor:
+    """The secant wherever the halves differ, which is exact on a linear piece."""
+    return _secant(curve, values, largest_step=0.0)
+
+
+def _secant(curve: ScalarFunction, values: Tensor, largest_step: float) -> Tensor:
+    """The secant, and up to the largest step between the halves the derivative at their midpoint."""
+    step = difference_from_reference(values)
+    near = step.abs() <= largest_step
+    secant = difference_from_reference(curve(values)) / torch.where(near, 1.0, step)
+    with torch.enable_grad():
+        at = midpoint(values).requires_grad_()
+        derivative = torch.autograd.grad(curve(at).sum(), at)[0]
+    return torch.where(repeat_for_both(near), derivative, repeat_for_both(secant))
+
+
+def logarithmic_mean(first: Tensor, second: Tensor, values: Tensor) -> Tensor:
+    """(e^a - e^b) / (a - b) = max(e^a, e^b) (1 - e^-|a - b|) / |a - b|, and e^a where a = b; 0 where both are -inf.
+
+    Args:
+        values: e^a and e^b, one half after the other.
+    """
+    apart = (first - second).abs().nan_to_num(nan=0.0)
+    largest = torch.maximum(*input_and_reference(values))
+    return largest * torch.where(apart == 0, 1.0, -torch.expm1(-apart) / torch.where(apart == 0, 1.0, apart))
+
+
+def _closed_form(secant: Callable[[Tensor, Tensor], Tensor]) -> Secant:
+    """A secant computed from the input and the reference rows of the argument."""
+    return lambda curve, values: repeat_for_both(secant(*input_and_reference(values)))
+
+
+def _log_secant(x1: Tensor, x0: Tensor) -> Tensor:
+    growth = (x1 - x0) / x0
+    return torch.where(growth == 0, 1.0, growth.log1p() / torch.where(growth == 0, 1.0, growth)) / x0
+
+
+SMOOTH_FUNCTIONS = ("tanh", "sigmoid", "gelu", "silu", "mish", "softplus", "log_sigmoid", "erf", "sin", "cos")
+PIECEWISE_FUNCTIONS = (
+    "relu", "abs", "leaky_relu", "relu6", "elu", "selu", "hardtanh", "clamp", "clamp_min", "clamp_max"
+)  # fmt: skip
+CLOSED_FORM_SECANTS: Mapping[str, Secant] = {
+    "exp": lambda curve, values: repeat_for_both(logarithmic_mean(*input_and_reference(values), curve(values))),
+    "log": _closed_form(_log_secant),
+    "reciprocal": _closed_form(lambda x1, x0: -1 / (x1 * x0)),
+    "sqrt": _closed_form(lambda x1, x0: 1 / (x1.sqrt() + x0.sqrt())),
+    "rsqrt": _closed_form(lambda x1, x0: -1 / (x1.sqrt() * x0.sqrt() * (x1.sqrt() + x0.sqrt()))),
+    "square": _closed_form(lambda x1, x0: x1 + x0),
+}
+POWER_SECANTS: Mapping[float, Secant] = {
+    2.0: CLOSED_FORM_SECANTS["square"],
+    3.0: _closed_form(lambda x1, x0: x1.square() + x1 * x0 + x0.square()),
+    0.5: CLOSED_FORM_SECANTS["sqrt"],
+    -0.5: CLOSED_FORM_SECANTS["rsqrt"],
+    -1.0: CLOSED_FORM_SECANTS["reciprocal"],
+}
+
+
+Function = Callable[..., object]
+Arguments = Sequence[object]
+Options = Mapping[str, object]
+
+
+def multipliers(function: Callable[[Tensor], Tensor], inputs: Tensor, reference: Tensor) -> tuple[Tensor, Tensor]:
+    """Multipliers m `[batch ...]` with sum m (input - reference) = f(input) - f(reference), and the latter `[batch]`.
+
+    Args:
+        function: values `[2 batch]` of the input rows and then the reference rows; only its argument may require a
+            gradient, and rows may not mix.
+    """
+    rows = len(inputs)
+    with torch.enable_grad():
+        both = torch.cat([inputs, reference]).detach().requires_grad_()
+        with _SecantMode():
+            values = function(both)
+        (slopes,) = torch.autograd.grad(values[:rows].sum(), both)
+    difference = (values[:rows] - values[rows:]).detach()
+    return slopes[:rows], difference
+
+
+class _SecantMode(TorchFunctionMode):
+    """Applies its rule to each operation on tensors that depend on the input, that is, require a gradient."""
+
+    def __torch_function__(
+        self, func: Function, types: object, args: Arguments = (), kwargs: Options | None = None
+    ) -> object:
+        options = dict(kwargs or {})
+        if torch.is_grad_enabled():
+            rule = RULES.get(str(getattr(func, "__name__", "")).strip("_"))
+            result = None if rule is None else rule(self, func, args, options)
+            if result is not None:
+                return cast(Tensor, args[0]).copy_(cast(Tensor, result)) if _is_in_place(func) else result
+        return func(*args, **options)
+
+
+Rule = Callable[[_SecantMode, Function, Arguments, dict[str, object]], object]
+"""The result of an operation under the mode; None where it is linear in the input, or unknown."""
+
+
+class _ReplaceGradient(torch.autograd.Function):
+    """The values of one tensor with the gradient of another."""
+
+    @staticmethod
+    def forward(context: FunctionCtx, value: Tensor, gradient_source: Tensor) -> Tensor:
+        # A copy: models overwrite scores in place, which autograd forbids for an alias of an input.
+        return value.clone()
+
+    @staticmethod
+    def backward(context: FunctionCtx, gradient: Tensor) -> tuple[None, Tensor]:
+        return None, gradient
+
+
+def _replace_gradient(value: object, gradient_source: Tensor) -> Tensor:
+    return cast(Tensor, _ReplaceGradient.apply(cast(Tensor, value).detach(), gradient_source))  # type: ignore[no-untyped-call]
+
+
+def _depends_on_input(value: object) -> bool:
+    return isinstance(value, Tensor) and value.requires_grad
+
+
+def _only_first_depends(args: Arguments, options: Options) -> bool:
+    """True where the first argument depends on the input and no other does."""
+    return bool(args) and _depends_on_input(args[0]) and not any(map(_depends_on_input, (*args[1:], *options.values())))
+
+
+def _elementwise_rule(secant: Secant) -> Rule:
+    """Elementwise y = f(x): dy = secant dx."""
+
+    def rule(mode: _SecantMode, func: Function, args: Arguments, options: dict[str, object]) -> object:
+        if not _only_first_depends(args, options):
+            return None
+        options.pop("inplace", None)
+
+        def curve(at: Tensor) -> Tensor:
+            return _out_of_place(func)(at, *args[1:], **options)
+
+        values = cast(Tensor, args[0])
+        with torch.no_grad():
+            slope, result = secant(curve, values), curve(values)
+        return _replace_gradient(result, values * slope)
+
+    return rule
+
+
+def _out_of_place(func: Function) -> Callable[..., Tensor]:
+    """The function, without changing its argument even if it is an in-place form."""
+
+    def on_a_copy(first: Tensor, *others: object, **options: object) -> Tensor:
+        return cast(Tensor, func(first.clone(), *others, **options))
+
+    return on_a_copy if _is_in_place(func) else cast("Callable[..., Tensor]", func)
+
+
+def _is_in_place(func: Function) -> bool:
+    name = str(getattr(func, "__name__", ""))
+    return name.endswith("_") and not name.endswith("__")
+
+
+def _power_rule(mode: _SecantMode, func: Function, args: Arguments, options: dict[str, object]) -> object:
+    """y = x^n, by a closed-form secant where there is one."""
+    exponent = args[1] if len(args) > 1 else options.get("exponent")
+    if not isinstance(exponent, int | float):
+        return None
+    return _elementwise_rule(POWER_SECANTS.get(float(exponent), kinked_secant))(mode, func, args, options)
+
+
+def _product_rule(mode: _SecantMode, func: Function, args: Arguments, options: dict[str, object]) -> object:
+    """d(a b) = da (b1 + b0)/2 + (a1 + a0)/2 db, for products and matrix products."""
+    if len(args) != 2 or not (_depends_on_input(args[0]) and _depends_on_input(args[1])):
+        return None
+    first, second = cast("tuple[Tensor, Tensor]", tuple(args))
+    product = _out_of_place(func)
+    slopes_of = product(first, midpoint(second)) + product(midpoint(first), second)
+    return _replace_gradient(product(first.detach(), second.detach()), slopes_of)
+
+
+def _einsum_rule(mode: _SecantMode, func: Function, args: Arguments, options: dict[str, object]) -> object:
+    """An einsum of two tensors is a product."""
+    equation, *rest = args
+    operands = rest[0] if isinstance(rest[0], list | tuple) else rest
+    if len(operands) != 2:
+        return None
+
+    def einsum(first: Tensor, second: Tensor) -> Tensor:
+        return cast(Tensor, func(equation, first, second))
+
+    return _product_rule(mode, einsum, operands, {})
+
+
+def _quotient_rule(mode: _SecantMode, func: Function, args: Arguments, options: dict[str, object]) -> object:
+    """For y = a / b, dy = (da - (y1 + y0)/2 db) / ((b1 + b0)/2), which is the product rule of a = y b.
+
+    Unlike a times 1 / b it stays bounded where b is nearly 0 in one half, as the variance of an empty reference.
+    """
+    if len(args) != 2 or options.get("rounding_mode") is not None or not _depends_on_input(args[1]):
+        return None
+    above, below = cast("tuple[Tensor, Tensor]", tuple(args))
+    if not _depends_on_input(above):
+        with mode:
+            return torch.reciprocal(below) * above
+    result = _out_of_place(func)(above.detach(), below.detach())
+    return _replace_gradient(result, (above - midpoint(result) * below) / midpoint(below))
+
+
+def _reversed_quotient_rule(mode: _SecantMode, func: Function, args: Arguments, options: dict[str, object]) -> object:
+    """`number / tensor`, with arguments (tensor, number)."""
+    return _quotient_rule(mode, func, args[::-1], options)
+
+
+def _softmax_rule(mode: _SecantMode, func: Function, args: Arguments, options: dict[str, object]) -> object:
+    """dp_i = l_i (dz_i - sum_j l_j dz_j / sum_j l_j), l_i the logarithmic mean of the two p_i.
+
+    The secant of exp on dz - dL, where the shift dL lets both halves sum to one. For two classes it is the secant of
+    the sigmoid, for equal halves the derivative of softmax; it cannot overflow.
+    """
+    dim = args[1] if len(args) > 1 else options.get("dim")
+    if not _only_first_depends(args, options) or not isinstance(dim, int):
+        return None
+    scores = cast(Tensor, args[0])
+    result = cast(Tensor, func(scores.detach(), *args[1:], **options))
+    with torch.no_grad():
+        means = repeat_for_both(
+            logarithmic_mean(*input_and_reference(torch.log_softmax(scores.to(result), dim)), result)
+        )
+        shares = means / means.sum(dim, keepdim=True)
+    # Masked scores of -inf have weight 0, but 0 * -inf is NaN.
+    finite = scores.masked_fill(means == 0, 0.0).to(result)
+    return _replace_gradient(result, means * (finite - (shares * finite).sum(dim, keepdim=True)))
+
+
+def _layer_norm_rule(mode: _SecantMode, func: Function, args: Arguments, options: dict[str, object]) -> object:
+    """d = x - mean(x), y = d / sqrt(mean(d^2) + eps) * weight + bias, composed of the rules of its parts."""
+    names = ("input", "normalized_shape", "weight", "bias", "eps")
+    values: dict[str, object] = {"weight": None, "bias": None, "eps": 1e-5}
+    values |= dict(zip(names, args, strict=False)) | options
+    inputs = values["input"]
+    if not isinstance(inputs, Tensor) or not _depends_on_input(inputs):
+        return None
+    dims = tuple(range(-len(cast("Sequence[int]", values["normalized_shape"])), 0))
+    with mode:
+        centred = inputs - inputs.mean(dims, keepdim=True)
+        spread = (centred.square().mean(dims, keepdim=True) + cast(float, values["eps"])).sqrt()
+        normal = centred / spread
+        normal = normal if values["weight"] is None else normal * cast(Tensor, values["weight"])
+    with torch.no_grad():
+        result = func(*args, **options)
+    return _replace_gradient(result, normal)
+
+
+def _maximum_rule(mode: _SecantMode, func: Function, args: Arguments, options: dict[str, object]) -> object:
+    """Maximum along one axis: the whole difference goes to the argmax of the half with the larger maximum.
+
+    That entry changes at least as much as the maximum, so its multiplier lies between 0 and 1.
+    """
+    dim = args[1] if len(args) > 1 else options.get("dim")
+    if not _only_first_depends(args, options) or not isinstance(dim, int):
+        return None
+    values = cast(Tensor, args[0])
+    with torch.no_grad():
+        tops, places = values.max(dim, keepdim=True)
+        (high, low), (here, there) = input_and_reference(tops), input_and_reference(places)
+        winner = repeat_for_both(torch.where(high >= low, here, there))
+        moved = difference_from_reference(values.gather(dim, winner))
+        share = repeat_for_both(torch.where(moved == 0, 1.0, (high - low) / torch.where(moved == 0, 1.0, moved)))
+    slopes_of = values.gather(dim, winner) * share
+    kept = bool(args[2] if len(args) > 2 else options.get("keepdim", False))
+    return _replace_gradient(tops if kept else tops.squeeze(dim), slopes_of if kept else slopes_of.squeeze(dim))
+
+
+def _recurrent_rule(cell: Callable[[Tensor, Tensor, Sequence[Tensor]], Sequence[Tensor]]) -> Rule:
+    """A fused kernel, unrolled.
+
+    Args:
+        cell: the next states, the output first, from the projected input, the projected output and the states.
+    """
+
+    def rule(mode: _SecantMode, func: Function, args: Arguments, options: dict[str, object]) -> object:
+        # One batch-first layer in one direction, the only kind that our encoders use.
+        if not (len(args) == 9 and _depends_on_input(args[0]) and args[4] == 1 and not args[7] and args[8]):
+            return None
+        weights = cast("Sequence[Tensor]", args[2])
+        input_bias, bias = (weights[2], weights[3]) if args[3] else (None, None)
+        initial = [args[1]] if isinstance(args[1], Tensor) else cast("Sequence[Tensor]", args[1])
+        states: Sequence[Tensor] = [each[0] for each in initial]
+        outputs = []
+        with mode:
+            for step in torch.nn.functional.linear(cast(Tensor, args[0]), weights[0], input_bias).unbind(1):
+                states = cell(step, torch.nn.functional.linear(states[0], weights[1], bias), states)
+                outputs.append(states[0])
+            return torch.stack(outputs, 1), *(each.unsqueeze(0) for each in states)
+
+    return rule
+
+
+def _lstm_cell(step: Tensor, own: Tensor, states: Sequence[Tensor]) -> Sequence[Tensor]:
+    """i, f, o = sigmoid, g = tanh; c' = f c + i g; h' = o tanh(c')."""
+    enter, forget, new, leave = (step + own).chunk(4, -1)
+    cell = forget.sigmoid() * states[1] + enter.sigmoid() * new.tanh()
+    return leave.sigmoid() * cell.tanh(), cell
+
+
+def _gru_cell(step: Tensor, own: Tensor, states: Sequence[Tensor]) -> Sequence[Tensor]:
+    """r, z = sigmoid; n = tanh(x + r h); h' = n + z (h - n)."""
+    (reset, keep, new), (old_reset, old_keep, old_new) = step.chunk(3, -1), own.chunk(3, -1)
+    new = torch.tanh(new + (reset + old_reset).sigmoid() * old_new)
+    return (new + (keep + old_keep).sigmoid() * (states[0] - new),)
+
+
+RULES: Mapping[str, Rule] = {
+    **dict.fromkeys(SMOOTH_FUNCTIONS, _elementwise_rule(smooth_secant)),
+    **dict.fromkeys(PIECEWISE_FUNCTIONS, _elementwise_rule(kinked_secant)),
+    **{name: _elementwise_rule(secant) for name, secant in CLOSED_FORM_SECANTS.items()},
+    **dict.fromkeys(("mul", "multiply", "matmul", "bmm", "mm"), _product_rule),
+    **dict.fromkeys(("div", "divide", "true_divide"), _quotient_rule),
+    "rdiv": _reversed_quotient_rule,
+    "einsum": _einsum_rule,
+    "pow": _power_rule,
+    "softmax": _softmax_rule,
+    "layer_norm": _layer_norm_rule,
+    "amax": _maximum_rule,
+    "lstm": _recurrent_rule(_lstm_cell),
+    "gru": _recurrent_rule(_gru_cell),
+}
+"""The rule of each operation by function name, without the underscores of operators and in-place forms."""
+
 
 Noise = Callable[[Batch, Tensor, int], Tensor]
 """Noise `[row unit width]` on the baselines with these numbers `[row]`."""

@@ -35,15 +35,7 @@ from heedful.attributions.head_mix import (
     uniform_phi,
 )
 from heedful.attributions.integrated_gradients import gauss_legendre, integrate_path
-from heedful.types import (
-    Attribution,
-    Batch,
-    LayerInput,
-    Model,
-    UserError,
-    architecture_summary,
-    read_layers,
-)
+from heedful.types import Attribution, Batch, LayerInput, Model, UserError, architecture_summary, read_layers
 
 
 @dataclass(frozen=True)

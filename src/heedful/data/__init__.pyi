@@ -9,8 +9,6 @@ from .images import FashionMNIST as FashionMNIST
 from .licensed import ADRTweets as ADRTweets
 from .licensed import Anemia as Anemia
 from .licensed import Diabetes as Diabetes
-from .question_corpora import CNN as CNN
-from .question_corpora import Babi as Babi
 from .splitting import SubsampledCorpus as SubsampledCorpus
 from .synthetic import GroundTruthCorpus as GroundTruthCorpus
 from .synthetic import GroundTruthEmbeddings as GroundTruthEmbeddings
@@ -19,6 +17,7 @@ from .table import HubDataset as HubDataset
 from .table import SavedDataset as SavedDataset
 from .table import Table as Table
 from .table import TableColumns as TableColumns
+from .text_corpora import CNN as CNN
 from .text_corpora import IMDB as IMDB
 from .text_corpora import MLQE as MLQE
 from .text_corpora import MNLI as MNLI
@@ -26,6 +25,7 @@ from .text_corpora import QQP as QQP
 from .text_corpora import SNLI as SNLI
 from .text_corpora import SST as SST
 from .text_corpora import AGNews as AGNews
+from .text_corpora import Babi as Babi
 from .text_corpora import EraserMovies as EraserMovies
 from .text_corpora import IMDBRaw as IMDBRaw
 from .text_corpora import RottenTomatoes as RottenTomatoes

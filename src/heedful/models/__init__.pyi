@@ -5,7 +5,7 @@ from .attentive import Entmax as Entmax
 from .attentive import Softmax as Softmax
 from .attentive import Sparsemax as Sparsemax
 from .attentive import UniformWeights as UniformWeights
-from .bag_of_words import WordWeightSum as WordWeightSum
+from .attentive import WordWeightSum as WordWeightSum
 from .encoders import GRU as GRU
 from .encoders import Average as Average
 from .encoders import BiLSTM as BiLSTM

@@ -17,12 +17,7 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Tensor, nn
 
-from heedful.models.encoders import (
-    BidirectionalEncoder,
-    ConvolutionalEncoder,
-    TokenwiseEncoder,
-    gather_vectors,
-)
+from heedful.models.encoders import BidirectionalEncoder, ConvolutionalEncoder, TokenwiseEncoder, gather_vectors
 from heedful.models.input_forms import DecoderInput, encode_part, left_order
 from heedful.types import Batch, Trace
 

@@ -29,22 +29,12 @@ from heedful.data.synthetic import GROUND_TRUTH_CORPORA, GroundTruthCorpus, Grou
 from heedful.data.tokenization import Subwords, Words
 from heedful.figures import Axis, Bars, Figure, Matrix, Series
 from heedful.measures.erasure import FAITHFULNESS_MEASURES
-from heedful.models.attentive import Additive, Attentive
-from heedful.models.bag_of_words import WordWeightSum
+from heedful.models.attentive import Additive, Attentive, WordWeightSum
 from heedful.models.encoders import BiLSTM
 from heedful.models.input_forms import PairInput, SingleInput
 from heedful.models.transformer import Transformer
 from heedful.papers import published
-from heedful.papers._chapter import (
-    Band,
-    Cell,
-    Check,
-    Result,
-    TableView,
-    check_table,
-    sort_by_corpus,
-    subtract,
-)
+from heedful.papers._chapter import Band, Cell, Check, Result, TableView, check_table, sort_by_corpus, subtract
 from heedful.papers._options import EmbeddingOptions, extend_seeds, resolve_names
 from heedful.store.recipe import Recipe
 from heedful.training.objectives import Supervised

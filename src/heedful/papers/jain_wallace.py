@@ -21,15 +21,7 @@ from heedful.models.attentive import Attentive
 from heedful.models.encoders import Average, BiLSTM, Convolution, Encoder
 from heedful.models.input_forms import QuestionAnswering, SingleInput
 from heedful.papers import published
-from heedful.papers._chapter import (
-    Cell,
-    Comparison,
-    Result,
-    SectionExtras,
-    TableView,
-    sort_by_corpus,
-    subtract,
-)
+from heedful.papers._chapter import Cell, Comparison, Result, SectionExtras, TableView, sort_by_corpus, subtract
 from heedful.papers._options import EmbeddingOptions, resolve_names
 from heedful.store.recipe import Recipe
 from heedful.store.workspace import IndexEntry

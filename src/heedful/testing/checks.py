@@ -23,8 +23,7 @@ from torch import Generator, Tensor, nn
 
 from heedful.measures.bootstrap import bootstrap_interval
 from heedful.measures.erasure import Direction, FaithfulnessMeasure
-from heedful.models.attentive import Additive, Attentive
-from heedful.models.bag_of_words import VOCAB_SIZE, LinearBagOfWords, random_texts
+from heedful.models.attentive import VOCAB_SIZE, Additive, Attentive, LinearBagOfWords, random_texts
 from heedful.models.encoders import BiLSTM
 from heedful.models.transformer import TinyTransformer
 from heedful.tasks import BinaryClassification, Regression

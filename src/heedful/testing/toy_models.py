@@ -17,18 +17,7 @@ from torch import Generator, Tensor, nn
 from heedful.data.synthetic import GeneratedCorpus
 from heedful.data.tokenization import Words
 from heedful.tasks import BinaryClassification
-from heedful.types import (
-    SPLITS,
-    Architecture,
-    Batch,
-    Example,
-    Model,
-    Split,
-    Splits,
-    Task,
-    Trace,
-    UserError,
-)
+from heedful.types import SPLITS, Architecture, Batch, Example, Model, Split, Splits, Task, Trace, UserError
 
 
 class PlantedHeadsModel(Model):

@@ -16,8 +16,13 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from heedful.measures.attention_distance import MATCHING_BATCH_SIZE, AttentionDistance, attention_distance, scaled_jsd
-from heedful.measures.divergence import total_variation
+from heedful.measures.divergence import (
+    MATCHING_BATCH_SIZE,
+    AttentionDistance,
+    attention_distance,
+    scaled_jsd,
+    total_variation,
+)
 from heedful.models.attentive import AttentiveModel
 from heedful.store.workspace import Workspace
 from heedful.tasks import BinaryClassification, Regression

@@ -14,13 +14,13 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from heedful.measures.attention_distance import (
+from heedful.measures.divergence import (
     attention_distance,
     attention_jsd_bound,
     head_matching_costs,
     match_heads,
+    total_variation,
 )
-from heedful.measures.divergence import total_variation
 from heedful.models.attentive import Attentive, AttentiveModel
 from heedful.store.recipe import Artefact, Json, Recipe
 from heedful.store.workspace import Workspace

@@ -20,8 +20,7 @@ from torch import Tensor
 
 from heedful.figures import Axis, Figure, Histogram, Series
 from heedful.measures.divergence import jensen_shannon, jensen_shannon_bound, total_variation
-from heedful.models.attentive import Attentive, AttentiveModel
-from heedful.models.bag_of_words import LinearBagOfWords, WordWeightSum
+from heedful.models.attentive import Attentive, AttentiveModel, LinearBagOfWords, WordWeightSum
 from heedful.models.input_forms import LinearReadout
 from heedful.store.recipe import Artefact, derive_seed
 from heedful.store.workspace import Workspace

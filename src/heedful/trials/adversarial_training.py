@@ -21,8 +21,8 @@ import torch
 from torch import Tensor
 
 from heedful.figures import Axis, Bars, Figure, Scatter, Series
-from heedful.measures.attention_distance import scaled_jsd
 from heedful.measures.classification import accuracy, f1
+from heedful.measures.divergence import scaled_jsd
 from heedful.models.attentive import Attentive
 from heedful.store.recipe import Artefact, Recipe
 from heedful.store.workspace import Workspace

@@ -31,9 +31,13 @@ from heedful.measures.rationale_agreement import (
 from heedful.models.attentive import Attentive
 from heedful.store.recipe import Artefact, Json, Recipe, derive_seed
 from heedful.store.workspace import Workspace
-from heedful.training.attribution_tables import AttributionTable
+from heedful.training.attribution_tables import (
+    RATIONALE_STATUS,
+    AttributionTable,
+    HeadPlausibility,
+    Rationales,
+)
 from heedful.training.model_recipe import ModelRecipe
-from heedful.training.rationales import RATIONALE_STATUS, HeadPlausibility, Rationales
 from heedful.trials._trial import (
     MIN_TEXTS,
     Finding,

@@ -13,8 +13,7 @@ import pandas as pd
 import torch
 
 from heedful.figures import Axis, Figure, Scatter, Series
-from heedful.measures.attention_distance import MATCHING_BATCH_SIZE, attention_distance, attention_jsd_bound
-from heedful.measures.divergence import total_variation
+from heedful.measures.divergence import MATCHING_BATCH_SIZE, attention_distance, attention_jsd_bound, total_variation
 from heedful.models.attentive import Attentive, AttentiveModel
 from heedful.store.recipe import Artefact, Recipe
 from heedful.store.workspace import Workspace

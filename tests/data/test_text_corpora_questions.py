@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from heedful.data.io import write_rows
-from heedful.data.question_corpora import CNN, Babi
+from heedful.data.text_corpora import CNN, Babi
 from heedful.types import UserError
 from tests.invented_corpora import clozes, written
 

@@ -11,7 +11,7 @@ from scipy.spatial.distance import jensenshannon
 from scipy.special import rel_entr
 from torch import Generator, Tensor
 
-from heedful.measures.attention_distance import (
+from heedful.measures.divergence import (
     attention_distance,
     attention_jsd_bound,
     head_matching_costs,
