@@ -26,8 +26,9 @@ from typing import TYPE_CHECKING
 import pandas
 import torch
 
+from heedful.progress import StepCallback
 from heedful.store.recipe import Artefact, Recipe, canonical_json, derive_seed, json_digest
-from heedful.store.workspace import CorruptArtefactWarning, StepCallback, Workspace
+from heedful.store.workspace import CorruptArtefactWarning, Workspace
 from heedful.tasks import MulticlassClassification
 
 if TYPE_CHECKING:

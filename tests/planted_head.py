@@ -29,7 +29,6 @@ from heedful.data.embeddings import RandomEmbeddings
 from heedful.data.tokenization import Words
 from heedful.measures.bootstrap import bootstrap_interval
 from heedful.store.workspace import Workspace
-from heedful.testing.toy_models import DominantWord, PlantedHeads
 from heedful.training.smat import SMaT
 from heedful.training.student import Student, StudentRecipe
 from heedful.training.teacher import (
@@ -41,6 +40,7 @@ from heedful.training.teacher import (
 )
 from heedful.training.trained_model import TrainedModel
 from heedful.training.trainer import SGD, Adam, EpochSelection, Training
+from tests.planted_heads import DominantWord, PlantedHeads
 
 PLANTED = 1
 TEACHER = TrainedModel(

@@ -14,13 +14,14 @@ from torch import Tensor
 
 from heedful.data.embeddings import RandomEmbeddings
 from heedful.data.tokenization import Words
-from heedful.store.workspace import StepCallback, Workspace
+from heedful.progress import StepCallback
+from heedful.store.workspace import Workspace
 from heedful.tasks import MulticlassClassification, Regression
-from heedful.testing.toy_models import DominantWord, PlantedHeads
 from heedful.training.teacher import StudentData
 from heedful.training.trained_model import TrainedModel
 from heedful.training.trainer import SGD, Adam, EpochSelection, Training
 from heedful.types import SPLITS, Corpus, Example, Splits
+from tests.planted_heads import DominantWord, PlantedHeads
 
 torch.set_num_threads(1)
 

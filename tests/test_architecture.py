@@ -16,7 +16,7 @@ from heedful.types import Corpus
 SOURCE = Path(__file__).parents[1] / "src" / "heedful"
 FILES = sorted(SOURCE.rglob("*.py"))
 FLOORS = {
-    "types": 0, "tasks": 0, "figures": 0, "seeding": 0, "measures": 0, "store": 0,
+    "types": 0, "tasks": 0, "figures": 0, "seeding": 0, "progress": 0, "measures": 0, "store": 0,
     "data": 1, "models": 1, "attributions": 1,
     "training": 2,
     "trials": 3,

@@ -19,9 +19,10 @@ import pandas as pd
 import pytest
 import torch
 
+from heedful.progress import StepCallback
 from heedful.runner import WORKER_DIED, Outcome, recipes_from_file, run, topological_order
 from heedful.store.recipe import Artefact, Recipe
-from heedful.store.workspace import StepCallback, Workspace
+from heedful.store.workspace import Workspace
 from heedful.training.model_recipe import MAX_CACHED_MODELS, LoadedModel
 from heedful.training.trained_model import TrainedModel
 from heedful.trials.performance import Performance

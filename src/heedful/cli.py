@@ -24,7 +24,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColu
 from rich.progress import Progress as Bars
 
 from heedful import __version__
-from heedful.store.workspace import Progress, SilentProgress, StepCallback
+from heedful.progress import Progress, SilentProgress, StepCallback
 
 if TYPE_CHECKING:
     from heedful.papers._options import PaperOptions

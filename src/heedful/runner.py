@@ -24,8 +24,9 @@ from types import TracebackType
 import torch
 from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
+from heedful.progress import StepCallback
 from heedful.store.recipe import Recipe
-from heedful.store.workspace import StepCallback, Workspace
+from heedful.store.workspace import Workspace
 from heedful.types import UserError
 
 MAX_ATTEMPTS = 2

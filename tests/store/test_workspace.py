@@ -16,9 +16,10 @@ import torch
 from filelock import FileLock
 
 from heedful.data.tokenization import Words
+from heedful.progress import SilentProgress
 from heedful.store import workspace as module
 from heedful.store.recipe import Artefact, Recipe, code_digest
-from heedful.store.workspace import CorruptArtefactWarning, SilentProgress, Workspace
+from heedful.store.workspace import CorruptArtefactWarning, Workspace
 from heedful.types import Corpus, Splits, UserError
 
 FILES = ("tensors.safetensors", "table.parquet", "notes.json", "recipe.json", "index.json", "manifest.json")

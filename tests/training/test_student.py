@@ -19,7 +19,8 @@ from heedful.data.splitting import SubsampledCorpus
 from heedful.data.tokenization import Words
 from heedful.models.attentive import Additive, Attentive
 from heedful.models.encoders import BiLSTM
-from heedful.store.workspace import SilentProgress, Workspace
+from heedful.progress import SilentProgress
+from heedful.store.workspace import Workspace
 from heedful.tasks import BinaryClassification, MulticlassClassification, Regression
 from heedful.training.student import STUDENT_TRAINING, Student, StudentTraining, build_student_loss, simulation_loss
 from heedful.training.teacher import (

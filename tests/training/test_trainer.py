@@ -13,7 +13,8 @@ from torch import Generator, Tensor
 from heedful.data.tokenization import Words
 from heedful.models.attentive import Additive, Attentive, AttentiveModel
 from heedful.models.encoders import Average, BiLSTM
-from heedful.store.workspace import SilentProgress, Workspace
+from heedful.progress import SilentProgress
+from heedful.store.workspace import Workspace
 from heedful.tasks import BinaryClassification, Regression
 from heedful.training.attention_sources import UniformAttention
 from heedful.training.objectives import ImposedAttention, Supervised, class_weights

@@ -3,8 +3,7 @@
 An artefact is a folder of small files (`tensors.safetensors`, `table.parquet`, `summary.parquet`, `notes.json`,
 `recipe.json`, `index.json`) and a manifest with their sizes and SHA-256. It is written to `.staging` and renamed into
 place, so it is complete if and only if it exists; `.partial` holds unfinished work to resume from. Locks prevent two
-processes from doing the same work; correctness does not depend on them. No file format here can hold code. `Progress`
-is how recipes report on long work.
+processes from doing the same work; correctness does not depend on them. No file format here can hold code.
 """
 
 from __future__ import annotations
@@ -18,11 +17,10 @@ import secrets
 import shutil
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
 
 import numpy
 import pandas
@@ -33,6 +31,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from heedful.progress import Progress, SilentProgress
 from heedful.store.recipe import (
     Artefact,
     Json,
@@ -45,29 +44,6 @@ from heedful.store.recipe import (
     seed_group,
 )
 from heedful.types import UserError
-
-
-class StepCallback(Protocol):
-    """Reports that `advance` more parts of a task are done; `note` is a short remark, such as the loss."""
-
-    def __call__(self, advance: int = 1, note: str = "") -> None: ...
-
-
-class Progress(Protocol):
-    """Displays the progress of tasks."""
-
-    def task(self, title: str, total: int) -> AbstractContextManager[StepCallback]:
-        """A context for a task of `total` parts; it gives the callback to call after each."""
-        ...
-
-
-class SilentProgress:
-    """A progress display that shows nothing."""
-
-    @contextmanager
-    def task(self, title: str, total: int) -> Iterator[StepCallback]:
-        """A context whose callback does nothing."""
-        yield _do_nothing
 
 
 def _do_nothing(advance: int = 1, note: str = "") -> None:

@@ -1,4 +1,4 @@
-"""Checks for your own methods, measures, models and corpora, and toy models with known attributions."""
+"""Checks for your own methods, measures, models and corpora."""
 
 import lazy_loader
 

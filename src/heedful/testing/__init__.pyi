@@ -2,5 +2,3 @@ from .checks import check_corpus as check_corpus
 from .checks import check_explainer as check_explainer
 from .checks import check_measure as check_measure
 from .checks import check_model as check_model
-from .toy_models import DominantWord as DominantWord
-from .toy_models import PlantedHeads as PlantedHeads

@@ -22,8 +22,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Generator, Tensor, nn
 
+from heedful.progress import Progress, StepCallback
 from heedful.store.recipe import derive_seed
-from heedful.store.workspace import Progress, StepCallback
 from heedful.types import Batch, Model, UserError, check_choice
 
 SelectionSplit = Literal["dev", "test"]

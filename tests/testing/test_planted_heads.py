@@ -10,9 +10,9 @@ from torch import Generator
 
 from heedful.tasks import BinaryClassification
 from heedful.testing.checks import check_corpus, check_model
-from heedful.testing.toy_models import DominantWord, PlantedHeads
 from heedful.types import Example, Model, UserError
 from tests.networks import texts
+from tests.planted_heads import DominantWord, PlantedHeads
 from tests.tiny import SHORTCUT_WORDS, Sentences, Shortcut
 
 NOWHERE = Path("nowhere")

@@ -1,0 +1,34 @@
+"""Progress of long work: a recipe opens a task and steps through it; the command line shows a bar."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol
+
+
+class StepCallback(Protocol):
+    """Reports that `advance` more parts of a task are done; `note` is a short remark, such as the loss."""
+
+    def __call__(self, advance: int = 1, note: str = "") -> None: ...
+
+
+class Progress(Protocol):
+    """Displays the progress of tasks."""
+
+    def task(self, title: str, total: int) -> AbstractContextManager[StepCallback]:
+        """A context for a task of `total` parts; it gives the callback to call after each."""
+        ...
+
+
+class SilentProgress:
+    """A progress display that shows nothing."""
+
+    @contextmanager
+    def task(self, title: str, total: int) -> Iterator[StepCallback]:
+        """A context whose callback does nothing."""
+        yield _do_nothing
+
+
+def _do_nothing(advance: int = 1, note: str = "") -> None:
+    """No-op."""
