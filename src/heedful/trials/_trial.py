@@ -137,7 +137,7 @@ def paired_excess(
 
     The interval is from bootstrap resamples of the texts; NaN for fewer than `MIN_TEXTS`.
     """
-    differences = torch.from_numpy(values) - torch.from_numpy(control)
+    differences = torch.from_numpy(values - control)
     differences = differences[differences.isfinite()]
     if len(differences) < MIN_TEXTS:
         return float(differences.mean()), math.nan, math.nan, len(differences)
