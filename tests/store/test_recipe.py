@@ -272,3 +272,17 @@ def test_derived_seeds_fit_a_generator_and_differ_with_any_part(one: list[int | 
 
 def test_derived_seed_is_the_head_of_a_hash_written_out_here() -> None:
     assert derive_seed(3, "r-1") == int.from_bytes(hashlib.sha256(b'[3,"r-1"]').digest()[:8], "big") // 2
+
+
+def test_a_closure_over_an_unbound_name_has_a_digest() -> None:
+    def make() -> type:
+        class Lazy:
+            def call(self) -> object:
+                return later  # type: ignore[used-before-def]
+
+        digest = code_digest(Lazy)
+        later = 1
+        assert (len(digest), later) == (64, 1)
+        return Lazy
+
+    assert make().__name__ == "Lazy"

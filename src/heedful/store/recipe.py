@@ -14,6 +14,7 @@ import sys
 import sysconfig
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum
 from functools import lru_cache
@@ -277,7 +278,8 @@ def code_digest(kind: type) -> str:
             found.append(_code_text(thing.__code__))
             found.append(repr([each for each in thing.__defaults__ or () if _is_constant(each)]))
             for cell in thing.__closure__ or ():
-                follow("closure", cell.cell_contents)
+                with suppress(ValueError):  # an empty cell: a name that is not bound yet
+                    follow("closure", cell.cell_contents)
             for name in sorted(_global_names(thing.__code__)):
                 if name in thing.__globals__:
                     follow(name, thing.__globals__[name])
