@@ -278,7 +278,7 @@ def test_a_closure_over_an_unbound_name_has_a_digest() -> None:
     def make() -> type:
         class Lazy:
             def call(self) -> object:
-                return later  # type: ignore[used-before-def]
+                return later
 
         digest = code_digest(Lazy)
         later = 1
