@@ -33,7 +33,7 @@ def agreement(corpus: str = "sst", encoder: str = "bilstm", **changed: float) ->
 
 
 def uniform_baseline(learned: float, uniform: float, corpus: str = "sst") -> Result:
-    return ours("necessity", named("accuracy", {"learned": learned, "uniform": uniform}), corpus)
+    return ours("uniform-baseline", named("accuracy", {"learned": learned, "uniform": uniform}), corpus)
 
 
 def verdicts(*results: Result) -> list[Cell]:
@@ -86,7 +86,7 @@ def test_all_claims_hold_on_the_published_numbers() -> None:
     corpora = ("qqp", "snli", "imdb", "sst", "mnli")
     given = [agreement(corpus, encoder) for encoder in ("bilstm", "model") for corpus in corpora]
     for corpus in corpora:
-        cells = ours("necessity", {}, corpus).published
+        cells = ours("uniform-baseline", {}, corpus).published
         given.append(uniform_baseline(cells["accuracy", "learned", ""], cells["accuracy", "uniform", ""], corpus))
     found = table(PAPER, "What the paper claims", *given)
     assert [row[2] for row in found.rows] == ["true"] * 5
@@ -179,7 +179,7 @@ def truth(corpus: str, suffix: str = "", random: float = 0.2, **found: float) ->
     numbers: dict[Key, Number] = plain({"texts": 40.0, "used": 40.0})
     for name, value in ({f"{name}{suffix}": value for name, value in found.items()} | {"random": random}).items():
         numbers |= {("precision", name, ""): (value, value - 0.1, value + 0.1), ("auc", name, ""): value}
-    return ours("truth", numbers, corpus)
+    return ours("ground-truth", numbers, corpus)
 
 
 def faithfulness(corpus: str, **means: float) -> Result:
@@ -203,7 +203,7 @@ def test_methods_are_ranked_by_what_they_find_beyond_chance() -> None:
 
 
 def test_a_model_that_uses_no_deciding_word_tests_nothing() -> None:
-    unused = ours("truth", {**plain({"used": 0.0}), ("precision", "lime", ""): 0.6}, "known-xor")
+    unused = ours("ground-truth", {**plain({"used": 0.0}), ("precision", "lime", ""): 0.6}, "known-xor")
     assert CHAPTER.tables([unused]) == ()
     assert CHAPTER.figures([unused]) == ()
 

@@ -158,10 +158,10 @@ def test_trained_adversaries_of_the_same_model_are_shown_beside_free_weights() -
         }
     )
     tradeoff = entry(
-        "curve", artefact=Artefact(summary=curve), facts={"trial": "tradeoff"}, links={"subject": ["model"]}
+        "curve", artefact=Artefact(summary=curve), facts={"trial": "adversarial-tradeoff"}, links={"subject": ["model"]}
     )
     elsewhere = replace(tradeoff, links={"subject": ["other model"]})
-    trial = replace(ours("adversary", "bilstm", {}), entries=(free,), settings={"solver": "exact"})
+    trial = replace(ours("adversarial-attention", "bilstm", {}), entries=(free,), settings={"solver": "exact"})
     (found,) = CHAPTER.section(trial, [free, tradeoff, elsewhere]).tables
     assert [row[1:] for row in found.rows] == [pytest.approx((0.6, 0.02)), pytest.approx((0.4, 0.06))]
     assert CHAPTER.section(trial, [free, elsewhere]).tables == ()

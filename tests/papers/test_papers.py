@@ -169,9 +169,9 @@ def test_shared_trials_are_shown_with_the_last_paper_that_examines_the_same_mode
         trial("agreement", "jain-wallace", "one"),
         trial("permutation", "jain-wallace", "one"),
         trial("performance", "jain-wallace", "two"),
-        trial("necessity", "wiegreffe-pinter", "two"),
+        trial("uniform-baseline", "wiegreffe-pinter", "two"),
         trial("faithfulness", "disagreement", "two"),
-        trial("necessity", "wiegreffe-pinter", "three"),
+        trial("uniform-baseline", "wiegreffe-pinter", "three"),
         trial("agreement", "jain-wallace", "three"),
     ]
     assert list(papers.assign_papers(trials).values()) == [

@@ -60,7 +60,7 @@ def test_differences_are_those_recomputed_from_the_released_rows() -> None:
 
 
 def test_adversaries_are_those_of_figures_4_and_5() -> None:
-    found = published_numbers("adversary", SST)
+    found = published_numbers("adversarial-attention", SST)
     assert found["epsilon_max", "", "class 0, attention 0.00 to 0.25"] == 0.4992
     assert found["epsilon_max", "", "class 1, attention 0.50 to 0.75"] == 0.3862
     shares = raw("jw_online_figures")["sst+lstm+tanh"]["fig4_emaxjsd_hist"][0]["frac"]
@@ -76,14 +76,14 @@ def test_an_empty_cell_of_the_authors_stays_empty() -> None:
 
 
 def test_the_second_paper_is_found_under_the_names_of_our_summaries() -> None:
-    assert published_numbers("necessity", SST) == {("f1", "learned", ""): 0.831, ("f1", "uniform", ""): 0.822}
-    guided = published_numbers("guided", {**SST, "corpus": "imdb", "encoder": "average"})
+    assert published_numbers("uniform-baseline", SST) == {("f1", "learned", ""): 0.831, ("f1", "uniform", ""): 0.822}
+    guided = published_numbers("guided-model", {**SST, "corpus": "imdb", "encoder": "average"})
     assert guided == named("f1", {"uniform": 0.863, "trained": 0.888, "base": 0.905, "adversary": 0.7})
-    tradeoff = published_numbers("tradeoff", SST)
+    tradeoff = published_numbers("adversarial-tradeoff", SST)
     assert [tradeoff[name, "lambda 0.000525", ""] for name in ("f1", "tvd", "jsd")] == [0.823, 0.036, 0.514]
     assert tradeoff["jsd", "lambda 1e-05", ""] == 0.042
     assert tradeoff["chosen_lambda", "", ""] == 0.000525
-    assert published_numbers("tradeoff", {**SST, "corpus": "agnews"}) == {("f1", "uniform", ""): 0.96}
+    assert published_numbers("adversarial-tradeoff", {**SST, "corpus": "agnews"}) == {("f1", "uniform", ""): 0.96}
 
 
 def test_the_third_paper_is_found_under_the_names_of_our_summaries() -> None:
@@ -96,10 +96,10 @@ def test_the_third_paper_is_found_under_the_names_of_our_summaries() -> None:
 
 
 def test_other_models_and_variants_of_planted_corpora_have_no_published_number() -> None:
-    for trial in ("necessity", "guided", "tradeoff", "attefa"):
+    for trial in ("uniform-baseline", "guided-model", "adversarial-tradeoff", "attefa"):
         for about in ({"encoder": "gru"}, {"attention": "dot"}, {"corpus": "cnn"}, {"corpus": "mock-5-fillers-10"}):
             assert published_numbers(trial, {**SST, **about}) == {}, (trial, about)
-    assert published_numbers("seeds", SST) == {}
+    assert published_numbers("seed-variance", SST) == {}
 
 
 def test_bases_on_planted_corpora_have_the_scores_of_attefa_and_others_keep_those_of_jain_and_wallace() -> None:
@@ -110,7 +110,7 @@ def test_bases_on_planted_corpora_have_the_scores_of_attefa_and_others_keep_thos
 
 def test_the_sentence_about_published_numbers_is_that_of_their_paper() -> None:
     assert "nine adversaries" in provenance("attefa")
-    assert "test split" in provenance("tradeoff")
+    assert "test split" in provenance("adversarial-tradeoff")
     assert "no seed" in provenance("agreement")
 
 
@@ -123,7 +123,7 @@ def test_the_song_is_found_where_a_trial_is_told_under_it_and_the_first_paper_el
     assert ("mean", "attention~lime", "") not in first
     assert first[gradient] == published_numbers("agreement", SST, "jain-wallace")[gradient]
     assert published_numbers("performance", SST, "disagreement") == plain({"accuracy": 0.826})
-    arms = published_numbers("necessity", SST, "disagreement")
+    arms = published_numbers("uniform-baseline", SST, "disagreement")
     assert arms == named("accuracy", {"learned": 0.826, "uniform": 0.823})
     assert published_numbers("faithfulness", SST, "disagreement") == {}
 
@@ -278,7 +278,7 @@ def test_table_4_is_what_its_rule_chooses_from_table_5(corpus: str) -> None:
 @pytest.mark.parametrize("corpus", ["diabetes", "anemia", "sst", "imdb"])
 def test_the_published_curve_bears_the_names_of_our_summary(corpus: str) -> None:
     summary = AdversarialTradeoff.summary(curve_as_instances(corpus))
-    found = published_numbers("tradeoff", {"corpus": corpus, "encoder": "bilstm", "attention": "additive"})
+    found = published_numbers("adversarial-tradeoff", {"corpus": corpus, "encoder": "bilstm", "attention": "additive"})
     found = {key: value for key, value in found.items() if key[1] != "uniform"}
     assert len(found) == 3 * len(published_tradeoff(corpus)) + 1
     assert {key: value_of(summary, *key) for key in found} == pytest.approx(found)

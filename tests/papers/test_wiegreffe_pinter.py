@@ -78,7 +78,7 @@ def ours(trial: str, numbers: dict[Key, Number], encoder: str = "bilstm") -> Res
 
 def uniform_baseline(learned: float, uniform: float) -> Result:
     scores = named("f1", {"learned": learned, "uniform": uniform})
-    return ours("necessity", {**scores, ("difference", "learned", ""): (0.04, 0.0, 0.1)})
+    return ours("uniform-baseline", {**scores, ("difference", "learned", ""): (0.04, 0.0, 0.1)})
 
 
 def tradeoff(jsd: dict[float, float], tvd: float = 0.04, f1: float = 0.82) -> Result:
@@ -86,7 +86,7 @@ def tradeoff(jsd: dict[float, float], tvd: float = 0.04, f1: float = 0.82) -> Re
     for strength, value in jsd.items():
         metrics = {"lambda": strength, "jsd": value, "tvd": tvd, "f1": f1}
         numbers |= {(metric, f"lambda {strength:g}", ""): number for metric, number in metrics.items()}
-    return ours("tradeoff", {**numbers, ("jsd", "seed 50", ""): 0.1, ("tvd", "seed 50", ""): 0.03})
+    return ours("adversarial-tradeoff", {**numbers, ("jsd", "seed 50", ""): 0.1, ("tvd", "seed 50", ""): 0.03})
 
 
 def test_table_1_has_the_sizes_of_the_base_beside_those_of_the_paper() -> None:
@@ -105,7 +105,7 @@ def test_tables_2_and_3_judge_all_arms_but_the_adversary() -> None:
     assert second.rows[0] == ("sst", "learned", Comparison(0.83, 0.831, 0.025), 0.81, 0.04, 0.0, 0.1)
     assert second.rows[1][:3] == ("sst", "uniform", Comparison(0.79, 0.822, 0.025))
     scores = {"random": 0.80, "adversary": 0.6, "base": 0.82, "uniform": 0.81, "trained": 0.81}
-    third = table(PAPER, "Table 3", ours("guided", named("f1", scores), "average"))
+    third = table(PAPER, "Table 3", ours("guided-model", named("f1", scores), "average"))
     assert [(row[1], row[2]) for row in third.rows] == [
         ("uniform", Comparison(0.81, 0.812, 0.025)),
         ("trained", Comparison(0.81, 0.817, 0.025)),
@@ -145,9 +145,9 @@ def test_check_13_is_judged_as_the_specification_says() -> None:
         PAPER,
         "What was expected",
         uniform_baseline(0.84, 0.82),
-        ours("guided", named("f1", scores), "average"),
+        ours("guided-model", named("f1", scores), "average"),
         tradeoff({1e-4: 0.21, 5e-4: 0.3, 1e-3: 0.5}, tvd=0.05, f1=0.80),
-        ours("seeds", plain({"median_jsd": 0.49})),
+        ours("seed-variance", plain({"median_jsd": 0.49})),
     ).rows
     found: dict[Cell, Cell] = {row[0]: row[3] for row in rows}
     assert found == {
@@ -203,9 +203,9 @@ def stored(workspace: Workspace) -> tuple[Result, list[IndexEntry]]:
     workspace.get(TRIAL)
     workspace.get(AttributionTable(TRIAL.subject, RawAttention()))
     entries = workspace.entries()
-    (trial,) = [each for each in entries if each.facts.get("trial") == "tradeoff"]
+    (trial,) = [each for each in entries if each.facts.get("trial") == "adversarial-tradeoff"]
     frame = combine_seeds([trial.load().summary])
-    return replace(ours("tradeoff", {}), summary=frame, entries=(trial,), settings=trial.settings), entries
+    return replace(ours("adversarial-tradeoff", {}), summary=frame, entries=(trial,), settings=trial.settings), entries
 
 
 @pytest.mark.slow

@@ -84,7 +84,7 @@ def report(workspace: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Pa
 def test_seeds_of_one_model_share_a_section_with_mean_and_deviation(
     workspace: Workspace, sections: dict[str, Section]
 ) -> None:
-    trials = ("performance", "agreement", "permutation", "adversary")
+    trials = ("performance", "agreement", "permutation", "adversarial-attention")
     assert list(sections) == [
         f"{trial}-{corpus}-bilstm-additive" for corpus in ("sentences", "sst") for trial in trials
     ]
@@ -198,7 +198,7 @@ def test_without_attributions_a_section_says_that_there_is_no_explorer(workspace
     shutil.copytree(workspace.root, tmp_path / "w", ignore=shutil.ignore_patterns("AttributionTable-*"))
     [chapter] = build_page(Workspace(tmp_path / "w")).papers
     assert all(section.texts == () for section in chapter.sections)
-    assert {section.experiment for section in chapter.sections if section.texts_note} >= {"permutation", "adversary"}
+    assert {section.experiment for section in chapter.sections if section.texts_note} >= {"permutation", "adversarial-attention"}
 
 
 def test_trials_outside_the_catalogue_have_sections_too(tmp_path: Path) -> None:

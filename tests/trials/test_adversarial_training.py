@@ -42,7 +42,7 @@ SHORT_TRADEOFF = Training(8, 8, Adam(lr=0.02), EpochSelection(metric="deception"
 
 @pytest.fixture(scope="module")
 def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
-    return Workspace(tmp_path_factory.mktemp("tradeoff"))
+    return Workspace(tmp_path_factory.mktemp("adversarial_tradeoff"))
 
 
 @pytest.fixture(scope="module")

@@ -61,21 +61,21 @@ TRIALS: Mapping[str, Trial] = {
     "performance": Performance(subject()),
     "agreement": Agreement(subject(), (RawAttention(), Gradient(), LeaveOneOut())),
     "permutation": Permutation(subject()),
-    "adversary": AdversarialAttention(subject()),
-    "necessity": UniformBaseline(subject(), (0, 1)),
-    "seeds": SeedVariance(subject(), (1, 2)),
-    "tradeoff": AdversarialTradeoff(subject(), (0.0, 0.1), (1,), adversary_training=SHORT),
-    "guided": GuidedModel(LEARNER, (("base", FromModel(subject())),), (0, 1)),
+    "adversarial-attention": AdversarialAttention(subject()),
+    "uniform-baseline": UniformBaseline(subject(), (0, 1)),
+    "seed-variance": SeedVariance(subject(), (1, 2)),
+    "adversarial-tradeoff": AdversarialTradeoff(subject(), (0.0, 0.1), (1,), adversary_training=SHORT),
+    "guided-model": GuidedModel(LEARNER, (("base", FromModel(subject())),), (0, 1)),
     "attefa": AtteFa(subject(), (1, 2), (1,), adversary_training=SHORT),
     "faithfulness": Faithfulness(subject(), (RawAttention(), Gradient())),
-    "truth": GroundTruth(replace(subject(), corpus=Shortcut(Sentences())), (RawAttention(), Gradient())),
+    "ground-truth": GroundTruth(replace(subject(), corpus=Shortcut(Sentences())), (RawAttention(), Gradient())),
     "simulability": Simulability(
         subject(), ((NO_EXPLANATION, students(NoExplanation())), ("attention", students(AttentionExplanation())))
     ),
     "plausibility": Plausibility(replace(subject(), corpus=Shortcut(Sentences())), (RawAttention(), Gradient())),
 }
 """One of each kind on a tiny subject; a new trial needs a line here."""
-OVER_SEEDS = {"necessity": 4, "guided": 6, "attefa": 4, "simulability": 4}
+OVER_SEEDS = {"uniform-baseline": 4, "guided-model": 6, "attefa": 4, "simulability": 4}
 """Trials whose rows are trainings, not instances, and how many rows they have here."""
 
 

@@ -141,7 +141,7 @@ PAPERS: Mapping[str, Paper] = {
             disagreement.tables,
             disagreement.figures,
             sources=disagreement.SOURCES,
-            shown_trials=_SHARED_TRIALS | {"necessity"},
+            shown_trials=_SHARED_TRIALS | {"uniform-baseline"},
             has_own_models=True,
         ),
         Paper(

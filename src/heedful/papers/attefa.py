@@ -332,7 +332,7 @@ def _divergence_scatter(each: Result, results: Sequence[Result]) -> Scatter:
     curves: dict[str, list[tuple[float | None, float | None]]] = {}
     for other in results:
         same = (other.corpus, other.encoder, other.quick) == (each.corpus, each.encoder, each.quick)
-        if other.trial == "tradeoff" and same:
+        if other.trial == "adversarial-tradeoff" and same:
             curves["lambdas, ours"] = tradeoff_points(other, tradeoff_lambdas(other))
     curves["lambdas, published"] = [(jsd, tvd) for _, _, tvd, jsd in published.published_tradeoff(each.corpus)]
     rows = _adversary_rows(each)

@@ -247,7 +247,7 @@ SHOWN_MEASURES = ("aopc_comprehensiveness", "aopc_sufficiency")
 SOURCES = {
     "agreement": "Neely et al. 2022, sections 3.3 and 5, tables 1, 2 and 4 to 6, figure 1",
     "performance": "Neely et al. 2022, tables 3 and 9",
-    "necessity": "Neely et al. 2022, appendix, table 3",
+    "uniform-baseline": "Neely et al. 2022, appendix, table 3",
 }
 """Where the paper has trials of earlier papers."""
 _IG_PAIR, _DEEPLIFT_PAIR = "integrated-gradients~gradient-shap", "deep-lift~deep-shap"
@@ -364,7 +364,7 @@ def _pair_table(results: Sequence[Result], attention: str, caption: str, note: s
 
 def _accuracy_table(results: Sequence[Result]) -> TableView:
     rows: list[tuple[Cell, ...]] = []
-    compared = [each for each in results if each.trial == "necessity"]
+    compared = [each for each in results if each.trial == "uniform-baseline"]
     for each in compared:
         for arm in ("learned", "uniform"):
             rows.append((each.short_label, arm, each.compare("accuracy", arm, tolerance=ACCURACY_TOLERANCE)))
@@ -502,7 +502,7 @@ def _uniform_costs_little(results: Sequence[Result]) -> _Claim:
     costs = {
         each.short_label: cost
         for each in results
-        if (each.trial, each.encoder) == ("necessity", "bilstm")
+        if (each.trial, each.encoder) == ("uniform-baseline", "bilstm")
         and (cost := subtract(each.value("accuracy", "learned"), each.value("accuracy", "uniform"))) is not None
     }
     if not costs:
@@ -529,7 +529,7 @@ def _band_around(center: float, width: float) -> Band:
 
 
 def _sst_checks(sst: Mapping[str, Result]) -> Iterable[Check]:
-    if each := sst.get("necessity"):
+    if each := sst.get("uniform-baseline"):
         learned, uniform = (each.value("accuracy", arm) for arm in ("learned", "uniform"))
         yield "accuracy", learned, _band_around(SST_ACCURACY, ACCURACY_TOLERANCE)
         what = "accuracy with uniform attention minus that with learned"
@@ -563,7 +563,7 @@ def _mean_tau_bars(results: Sequence[Result]) -> tuple[Bars, ...]:
 
 def _ground_truth_results(results: Sequence[Result]) -> list[Result]:
     """Ground-truth trials on models that use the deciding words at all."""
-    return [each for each in results if each.trial == "truth" and each.value("used")]
+    return [each for each in results if each.trial == "ground-truth" and each.value("used")]
 
 
 def _base_name(method: str) -> str:

@@ -279,7 +279,7 @@ def _difference_bars(title: str, ours: Mapping[str, float | None], figure: str) 
 
 def section(result: Result, entries: Sequence[IndexEntry]) -> SectionExtras:
     """Trained adversaries beside the free weights of an adversary trial."""
-    if result.trial != "adversary" or not result.entries:
+    if result.trial != "adversarial-attention" or not result.entries:
         return SectionExtras()
     return SectionExtras(tables=_trained_adversary_table(result, entries))
 
@@ -290,10 +290,10 @@ def _trained_adversary_table(result: Result, entries: Sequence[IndexEntry]) -> t
     rows: list[tuple[Cell, ...]] = []
     for each in entries:
         trial = each.facts.get("trial")
-        if each.kind != "trial" or each.link("subject") != subject or trial not in ("tradeoff", "attefa"):
+        if each.kind != "trial" or each.link("subject") != subject or trial not in ("adversarial-tradeoff", "attefa"):
             continue
         summary = each.load().summary
-        methods = summary.loc[summary["metric"] == "lambda", "method"] if trial == "tradeoff" else [""]
+        methods = summary.loc[summary["metric"] == "lambda", "method"] if trial == "adversarial-tradeoff" else [""]
         for method in methods:
             name = f"trained adversary, {method}" if method else "trained adversaries of AtteFa, mean"
             # The papers' TVD is half the total variation.

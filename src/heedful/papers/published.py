@@ -66,7 +66,7 @@ def published_numbers(trial: str, about: Mapping[str, str], paper: str = "") -> 
         return _keyed(_select(tables.get("evaluate", {}), _SCORES)) or _keyed(_attefa_base_f1(about))
     if trial == "permutation":
         return _violin_medians(figures.get("fig3_permutation_violin", {}), "median_change")
-    if trial == "adversary":
+    if trial == "adversarial-attention":
         histograms = figures.get("fig4_emaxjsd_hist", [])
         return _violin_medians(figures.get("fig5_emaxjsd_violin", {}), "epsilon_max") | _histogram_means(histograms)
     return _jain_agreement(tables) if trial == "agreement" else {}
@@ -249,9 +249,9 @@ def _attefa_base_f1(about: Mapping[str, str]) -> dict[str, float]:
 
 
 _ADVERSARY_TRIALS: Mapping[str, Callable[[Mapping[str, str]], dict[Key, float]]] = {
-    "necessity": _uniform_baseline,
-    "guided": _guided_model,
-    "tradeoff": _tradeoff,
+    "uniform-baseline": _uniform_baseline,
+    "guided-model": _guided_model,
+    "adversarial-tradeoff": _tradeoff,
     "attefa": _attefa,
 }
 """The trials of the second and third paper."""
@@ -275,7 +275,8 @@ def _disagreement_numbers(trial: str, about: Mapping[str, str]) -> dict[Key, flo
         return {}
     if trial == "agreement":
         return _disagreement_taus(corpus, is_bilstm=is_bilstm)
-    arms = {"performance": {"": "softmax"}, "necessity": {"learned": "softmax", "uniform": "uniform"}}.get(trial, {})
+    by_arm = {"learned": "softmax", "uniform": "uniform"}
+    arms = {"performance": {"": "softmax"}, "uniform-baseline": by_arm}.get(trial, {})
     cells = published_cells("disagreement_table3").get(corpus, {})
     found = {arm: cells.get(f"{'BiLSTM' if is_bilstm else 'DistilBERT'}/{name}") for arm, name in arms.items()}
     return {("accuracy", arm, ""): float(cell["mean"]) for arm, cell in found.items() if cell is not None}

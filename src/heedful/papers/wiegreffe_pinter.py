@@ -204,7 +204,7 @@ def tables(results: Sequence[Result]) -> tuple[TableView, ...]:
     note = (
         "The paper counts IMDb's training texts before filtering by length, and does not say whose mean length it has."
     )
-    chosen = [*_select(results, "tradeoff"), *_select(results, "necessity")]
+    chosen = [*_select(results, "adversarial-tradeoff"), *_select(results, "uniform-baseline")]
     sizes = corpus_size_table(results, chosen, "wp_table1", note)
     return sizes, _table_2(results), _table_3(results), _table_4(results), _table_5(results), _band_table(results)
 
@@ -221,7 +221,7 @@ def _interval(each: Result, metric: str, method: str) -> tuple[Cell, Cell, Cell]
 
 def _table_2(results: Sequence[Result]) -> TableView:
     rows: list[tuple[Cell, ...]] = []
-    for each in _select(results, "necessity"):
+    for each in _select(results, "uniform-baseline"):
         reported = published.corpus_row("wp_table2", each.corpus).get("reported") if each.encoder == "bilstm" else None
         learned, uniform = (each.compare("f1", arm, tolerance=F1_TOLERANCE) for arm in ("learned", "uniform"))
         before = "" if reported is None else float(reported)
@@ -234,7 +234,7 @@ def _table_2(results: Sequence[Result]) -> TableView:
 
 def _table_3(results: Sequence[Result]) -> TableView:
     rows: list[tuple[Cell, ...]] = []
-    for each in _select(results, "guided"):
+    for each in _select(results, "guided-model"):
         for guide in sorted(each.methods("f1"), key=lambda name: (*_GUIDES, name).index(name)):
             # The adversary's guide depends on where its training ended: published are .59 on SST and .93 on Anemia.
             score = each.compare("f1", guide, tolerance=None if guide == "adversary" else F1_TOLERANCE)
@@ -246,7 +246,7 @@ def _table_3(results: Sequence[Result]) -> TableView:
 
 def _table_4(results: Sequence[Result]) -> TableView:
     rows: list[tuple[Cell, ...]] = []
-    for each in _select(results, "tradeoff"):
+    for each in _select(results, "adversarial-tradeoff"):
         row = published.corpus_row("wp_table4", each.corpus) if each.encoder == "bilstm" else {}
         chosen = each.value("chosen_lambda")
         method = next((name for name, strength in tradeoff_lambdas(each).items() if strength == chosen), "none")
@@ -268,7 +268,7 @@ def tradeoff_lambdas(each: Result) -> dict[str, float]:
 
 def _table_5(results: Sequence[Result]) -> TableView:
     rows: list[tuple[Cell, ...]] = []
-    for each in _select(results, "tradeoff"):
+    for each in _select(results, "adversarial-tradeoff"):
         for method, strength in tradeoff_lambdas(each).items():
             jsd = each.compare("jsd", method)
             band = SMALL_LAMBDA_JSD_BAND if strength <= SMALL_LAMBDA else LARGE_LAMBDA_JSD_BAND
@@ -289,7 +289,8 @@ def _table_5(results: Sequence[Result]) -> TableView:
 
 def _band_table(results: Sequence[Result]) -> TableView:
     """Check 13 of our specification."""
-    encoders = {"necessity": "bilstm", "guided": "average", "tradeoff": "bilstm", "seeds": "bilstm"}
+    bilstm = dict.fromkeys(("uniform-baseline", "adversarial-tradeoff", "seed-variance"), "bilstm")
+    encoders = {**bilstm, "guided-model": "average"}
     sst = {
         trial: each
         for trial, encoder in encoders.items()
@@ -302,19 +303,19 @@ def _band_table(results: Sequence[Result]) -> TableView:
 
 def _sst_checks(sst: Mapping[str, Result]) -> Iterable[Check]:
     learned = None
-    if each := sst.get("necessity"):
+    if each := sst.get("uniform-baseline"):
         learned = each.value("f1", "learned")
         yield "F1 with learned attention", learned, F1_BAND
         difference = subtract(each.value("f1", "uniform"), learned)
         yield "F1 with uniform attention minus that with learned", difference, Band(-0.02, 0.02)
-    if each := sst.get("guided"):
+    if each := sst.get("guided-model"):
         scores = {guide: each.value("f1", guide) for guide in _GUIDES}
         for guide in ("uniform", "trained", "base"):
             yield f"F1 under the guide {guide}", scores[guide], GUIDED_BAND
         for guide, band in (("base", Band(-0.005)), ("adversary", Band(high=-MIN_ADVERSARY_F1_DROP))):
             difference = subtract(scores[guide], scores["uniform"])
             yield f"F1 under the guide {guide} minus that under uniform", difference, band
-    if each := sst.get("tradeoff"):
+    if each := sst.get("adversarial-tradeoff"):
         lambdas = tradeoff_lambdas(each)
         for method, strength in lambdas.items():
             if strength <= SMALL_LAMBDA:
@@ -322,17 +323,17 @@ def _sst_checks(sst: Mapping[str, Result]) -> Iterable[Check]:
             if strength >= LARGE_LAMBDA:
                 yield f"JSD at {method}", each.value("jsd", method), LARGE_LAMBDA_JSD_BAND
                 yield f"TVD at {method}", each.value("tvd", method), LARGE_LAMBDA_TVD_BAND
-                if "necessity" in sst:
+                if "uniform-baseline" in sst:
                     yield f"F1 lost at {method}", subtract(learned, each.value("f1", method)), Band(high=0.03)
         beyond = [each.value("jsd", method) for method, strength in lambdas.items() if strength >= LARGE_LAMBDA]
-        if "seeds" in sst and beyond and beyond[0] is not None:
+        if "seed-variance" in sst and beyond and beyond[0] is not None:
             what = "median JSD of other seeds, compared with the first adversary beyond the jump"
-            yield what, sst["seeds"].value("median_jsd"), Band(high=beyond[0])
+            yield what, sst["seed-variance"].value("median_jsd"), Band(high=beyond[0])
 
 
 def figures(results: Sequence[Result]) -> tuple[Figure, ...]:
     """Figure 5 for each corpus: our curve, the published one, and other seeds of the base model."""
-    return tuple(_tradeoff_scatter(each) for each in _select(results, "tradeoff"))
+    return tuple(_tradeoff_scatter(each) for each in _select(results, "adversarial-tradeoff"))
 
 
 def tradeoff_points(each: Result, methods: Iterable[str]) -> list[tuple[float | None, float | None]]:
@@ -352,7 +353,7 @@ def _tradeoff_scatter(each: Result) -> Scatter:
 
 def section(result: Result, entries: Sequence[IndexEntry]) -> SectionExtras:
     """Figure 2 for trade-offs: texts with the attention of the base model, of an adversary, and free weights."""
-    if result.trial != "tradeoff" or not result.entries:
+    if result.trial != "adversarial-tradeoff" or not result.entries:
         return SectionExtras()
     return SectionExtras(heatmaps=_adversary_heatmaps(result, entries))
 
@@ -370,10 +371,11 @@ def _adversary_heatmaps(result: Result, entries: Sequence[IndexEntry]) -> tuple[
     adversary_attention = dict(
         zip(predictions.table["uid"], predictions.tensors["attention"].sum((1, 2, 3)).tolist(), strict=True)
     )
+    wanted = ("adversarial-attention", base, "search")
     searches = [
         each.load().table.set_index("uid")
         for each in entries
-        if (each.facts.get("trial"), each.link("subject"), each.settings.get("solver")) == ("adversary", base, "search")
+        if (each.facts.get("trial"), each.link("subject"), each.settings.get("solver")) == wanted
     ]
     rows = trial.load().table
     rows = rows[(rows["kind"] == "lambda") & (rows["setting"] == lambdas[method])]

@@ -74,7 +74,7 @@ class AdversarialAttention(Trial):
         limit: at most this many test examples.
     """
 
-    name: ClassVar[str] = "adversary"
+    name: ClassVar[str] = "adversarial-attention"
     paper: ClassVar[str] = "jain-wallace"
     title: ClassVar[str] = "Could a very different attention have given the same prediction?"
     claim: ClassVar[str] = (

@@ -99,7 +99,7 @@ class AdversarialTradeoff(Trial):
             attentive models.
     """
 
-    name: ClassVar[str] = "tradeoff"
+    name: ClassVar[str] = "adversarial-tradeoff"
     paper: ClassVar[str] = "wiegreffe-pinter"
     title: ClassVar[str] = "What does a trained model pay for attending elsewhere?"
     claim: ClassVar[str] = (
@@ -159,7 +159,7 @@ class AdversarialTradeoff(Trial):
     def make(self, workspace: Workspace) -> Artefact:
         """A row per text and compared model."""
         parts: list[pd.DataFrame] = []
-        with workspace.progress.task(f"trade-off {self.subject.about['corpus']}", len(self.dependencies)) as step:
+        with workspace.progress.task(f"{self.name} {self.subject.about['corpus']}", len(self.dependencies)) as step:
             for kind, setting, other in self.compared_models:
                 table = compare_predictions(other, self.subject, workspace).drop(columns="probabilities")
                 parts.append(
@@ -312,7 +312,7 @@ class AtteFa(Trial):
     def make(self, workspace: Workspace) -> Artefact:
         """A row per pair, from means over the test examples."""
         rows: list[dict[str, object]] = []
-        with workspace.progress.task(f"attefa {self.subject.about['corpus']}", len(self.model_pairs)) as step:
+        with workspace.progress.task(f"{self.name} {self.subject.about['corpus']}", len(self.model_pairs)) as step:
             for base, other, kind in self.model_pairs:
                 table = compare_predictions(other, base, workspace)
                 epoch = workspace.get(other).notes["best_epoch"]

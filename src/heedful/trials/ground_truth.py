@@ -83,7 +83,7 @@ class GroundTruth(Trial):
 
     revision: ClassVar[int] = 2
 
-    name: ClassVar[str] = "truth"
+    name: ClassVar[str] = "ground-truth"
     paper: ClassVar[str] = "disagreement"
     title: ClassVar[str] = "Which methods find the words that are known to decide?"
     claim: ClassVar[str] = (

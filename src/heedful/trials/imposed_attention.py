@@ -60,7 +60,7 @@ class UniformBaseline(Trial):
         margin: the smallest gain that matters.
     """
 
-    name: ClassVar[str] = "necessity"
+    name: ClassVar[str] = "uniform-baseline"
     paper: ClassVar[str] = "wiegreffe-pinter"
     title: ClassVar[str] = "Does the model need its attention at all?"
     claim: ClassVar[str] = (
@@ -157,7 +157,7 @@ class GuidedModel(Trial):
         guides: sources of attention weights by name; "uniform", which all others are compared with, is always added.
     """
 
-    name: ClassVar[str] = "guided"
+    name: ClassVar[str] = "guided-model"
     paper: ClassVar[str] = "wiegreffe-pinter"
     title: ClassVar[str] = "Do these weights help a model without context?"
     claim: ClassVar[str] = (

@@ -48,7 +48,7 @@ class SeedVariance(Trial):
         limit: at most this many test examples.
     """
 
-    name: ClassVar[str] = "seeds"
+    name: ClassVar[str] = "seed-variance"
     paper: ClassVar[str] = "wiegreffe-pinter"
     title: ClassVar[str] = "How much does attention change when the same model is trained again?"
     claim: ClassVar[str] = (
