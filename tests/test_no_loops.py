@@ -19,7 +19,7 @@ from heedful.models.attentive import Additive, Attentive, AttentiveModel
 from heedful.models.encoders import Average, BiLSTM, Convolution, Encoder
 from heedful.tasks import BinaryClassification
 from heedful.trials.adversarial_attention import AdversarialAttention
-from heedful.trials.permutation import AttentionShuffler, permutation_rows
+from heedful.trials.permutation import Permutation
 from heedful.types import Batch
 from tests.tiny import subject
 
@@ -84,7 +84,7 @@ def work_of(name: str, units: int) -> Callable[[], object]:
     target = torch.zeros(len(batch), dtype=torch.int64)
     scores = torch.rand(3, len(batch), units, generator=Generator().manual_seed(2), dtype=torch.float64)
     works: dict[str, Callable[[], object]] = {
-        "permutation": lambda: permutation_rows(model, batch, AttentionShuffler()),
+        "permutation": lambda: Permutation(subject()).rows(model, batch),
         "exact adversary": lambda: AdversarialAttention(subject()).rows(model, batch),
         "gradient": lambda: Gradient()(model, batch, target),
         "leave-one-out, average": lambda: LeaveOneOut()(model, batch, target),

@@ -10,7 +10,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import linprog
 from torch import Generator, Tensor
 
 from heedful.measures.divergence import jensen_shannon, jensen_shannon_bound
@@ -165,7 +164,6 @@ def test_a_single_unit_has_no_other_attention() -> None:
     within = problem((1.3,), (1.0,), 0.01)
     assert find_exact_adversary(within).tolist() == [[1.0]]
     assert divergence(within).item() == 0
-    assert within.num_feasible_pairs.tolist() == [0]
 
 
 def test_attention_itself_is_given_back_where_rounding_leaves_no_vertex() -> None:
@@ -241,38 +239,6 @@ def test_a_larger_epsilon_never_gives_less(seed: int, scale: float) -> None:
     found = [divergence(random_problem(seed, 8, 7, epsilon, scale=scale)) for epsilon in (0.001, 0.01, 0.05, 0.3, 1.0)]
     for smaller, larger in itertools.pairwise(found):
         assert (larger >= smaller - 1e-12).all()
-
-
-def test_reach_is_the_largest_weight_that_a_linear_programme_finds() -> None:
-    within = random_problem(11, 12, 7, 0.05)
-    reach, scores = within.max_weights, within.scores
-    assert (reach[scores.isnan()] == 0).all()
-    for row in range(12):
-        real = ~scores[row].isnan()
-        values = scores[row][real].numpy()
-        limits = [bound for bound in ((values, within.high[row]), (-values, -within.low[row])) if bound[1].isfinite()]
-        for unit, found in enumerate(reach[row][real].tolist()):
-            solved = linprog(
-                -np.eye(len(values))[unit],
-                A_ub=np.array([bound[0] for bound in limits]) if limits else None,
-                b_ub=np.array([float(bound[1]) for bound in limits]) if limits else None,
-                A_eq=np.ones((1, len(values))),
-                b_eq=[1.0],
-            )
-            assert found == pytest.approx(-solved.fun, abs=1e-9)
-
-
-def test_pairs_are_counted_as_by_trying_mixes_of_every_pair() -> None:
-    within = random_problem(13, 30, 7, 0.05)
-    for row in range(30):
-        values = within.scores[row][~within.scores[row].isnan()].tolist()
-        low, high = within.low[row].item(), within.high[row].item()
-        found = sum(
-            min(values[i], values[j]) <= high and max(values[i], values[j]) >= low
-            for i in range(len(values))
-            for j in range(i)
-        )
-        assert within.num_feasible_pairs[row].item() == found
 
 
 def logits(weights: Tensor, scores: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ from heedful.store.workspace import Workspace
 from heedful.tasks import BinaryClassification
 from heedful.training.attribution_tables import AttributionTable, sample_rows
 from heedful.trials._trial import Verdict
-from heedful.trials.permutation import AttentionShuffler, Permutation, permutation_rows, shuffle_attention
+from heedful.trials.permutation import Permutation, output_changes, shuffle_attention
 from heedful.types import Batch, Model, UserError
 from tests.tiny import subject
 from tests.trials.summaries import values
@@ -90,15 +90,13 @@ def planted(scores: tuple[float, ...], weights: tuple[float, ...]) -> tuple[Atte
 
 def test_uniform_attention_gives_no_change() -> None:
     model, batch = planted((2.0, 1.0, 0.0, -1.0, -3.0), (0.2,) * 5)
-    assert permutation_rows(model, batch, AttentionShuffler(100, 0))["median_change"].tolist() == pytest.approx(
-        [0.0], abs=1e-7
-    )
+    assert Permutation(subject(), 100, 0).rows(model, batch)["median_change"].tolist() == pytest.approx([0.0], abs=1e-7)
 
 
 def test_one_hot_attention_gives_the_known_median() -> None:
     """Spec check 7: the change takes 0, .1497, .3808, .6119, .8334 with probability 1/5 each."""
     model, batch = planted((2.0, 1.0, 0.0, -1.0, -3.0), (1.0, 0.0, 0.0, 0.0, 0.0))
-    assert permutation_rows(model, batch, AttentionShuffler(10_001, 0))["median_change"].tolist() == pytest.approx(
+    assert Permutation(subject(), 10_001, 0).rows(model, batch)["median_change"].tolist() == pytest.approx(
         [0.3808], abs=1e-4
     )
 
@@ -107,13 +105,13 @@ def test_a_decoder_that_ignores_attention_gives_exactly_zero() -> None:
     model = some_model()
     with torch.no_grad():
         model.decoder.output_layer.weight.zero_()  # type: ignore[union-attr, operator]
-    found = permutation_rows(model, some_batch((6, 4, 9)), AttentionShuffler(100, 0))
+    found = Permutation(subject(), 100, 0).rows(model, some_batch((6, 4, 9)))
     assert found["median_change"].tolist() == [0.0, 0.0, 0.0]
 
 
 def test_the_median_equals_a_loop_through_the_whole_model() -> None:
     model, batch = some_model(), some_batch((6, 4))
-    found = permutation_rows(model, batch, AttentionShuffler(31, 5))
+    found = Permutation(subject(), 31, 5).rows(model, batch)
     with torch.no_grad():
         trace = model(batch)
         seeds = torch.tensor([derive_seed("permutation", 5, uid) for uid in batch.uids])
@@ -130,8 +128,8 @@ def test_the_median_equals_a_loop_through_the_whole_model() -> None:
 
 def test_company_in_the_batch_changes_no_row() -> None:
     model, batch = some_model(), some_batch((6, 4, 11))
-    alone = permutation_rows(model, batch.rows(torch.tensor([1])), AttentionShuffler(50, 0))
-    together = permutation_rows(model, batch, AttentionShuffler(50, 0))
+    alone = Permutation(subject(), 50, 0).rows(model, batch.rows(torch.tensor([1])))
+    together = Permutation(subject(), 50, 0).rows(model, batch)
     assert alone["median_change"].iloc[0] == pytest.approx(together["median_change"].iloc[1], abs=1e-6)
 
 
@@ -147,7 +145,7 @@ def test_both_texts_of_a_compared_pair_are_permuted_within_themselves() -> None:
     shuffled = shuffle_attention(attention, model.input_format.support(batch), torch.tensor([1]), 20)
     assert torch.allclose(shuffled[0, :, 0, 4:], torch.zeros(20, 5))
     assert torch.allclose(shuffled.sum(-1), torch.ones(1, 20, 2))
-    assert permutation_rows(model, batch, AttentionShuffler(20, 0))["median_change"].iloc[0] > 0
+    assert Permutation(subject(), 20, 0).rows(model, batch)["median_change"].iloc[0] > 0
 
 
 def test_the_summary_is_by_class_and_by_bin() -> None:
@@ -208,13 +206,12 @@ def transformer() -> Model:
     return plan.build(BinaryClassification(), None, Generator().manual_seed(0)).eval().double()
 
 
-def test_a_transformers_attention_is_shuffled_through_the_door() -> None:
+def test_the_attention_of_a_transformer_is_shuffled_by_forward_passes() -> None:
     """One layer and one head, against a loop that shuffles that head row by row and sends it through the network."""
     model, batch = transformer(), some_batch((5, 3))
-    shuffling = AttentionShuffler(7, seed=3, layer=1, head=0)
     with torch.no_grad():
         trace = model(batch)
-        found = shuffling.output_changes(model, batch, trace)
+        found = output_changes(model, batch, trace, 7, seed=3, layer=1, head=0)
         seeds = torch.tensor([derive_seed("permutation", 3, uid) for uid in batch.uids])
         rows = trace.attention[:, 1, 0]
         shuffled = shuffle_attention(rows, batch.mask.unsqueeze(1).expand_as(rows), seeds, 7)
@@ -231,8 +228,8 @@ def test_every_head_of_every_layer_is_shuffled_where_none_is_chosen() -> None:
     model, batch = transformer(), some_batch((6, 4))
     with torch.no_grad():
         trace = model(batch)
-        everything = AttentionShuffler(20).output_changes(model, batch, trace)
-        one_head = AttentionShuffler(20, layer=0, head=1).output_changes(model, batch, trace)
+        everything = output_changes(model, batch, trace, 20)
+        one_head = output_changes(model, batch, trace, 20, layer=0, head=1)
     assert everything.mean() > one_head.mean() > 0
 
 
@@ -241,14 +238,14 @@ def test_chunks_of_a_transformers_permutations_are_all_different(monkeypatch: py
     with torch.no_grad():
         trace = model(batch)
         monkeypatch.setattr("heedful.trials.permutation.MAX_WEIGHTS_AT_ONCE", 1)
-        found = AttentionShuffler(6).output_changes(model, batch, trace)
+        found = output_changes(model, batch, trace, 6)
     assert len(set(found[0].tolist())) == 6
 
 
 def test_a_head_that_is_not_there_is_refused() -> None:
     model, batch = transformer(), some_batch((3,))
     with pytest.raises(UserError, match="head 7 does not exist: this model has 2"):
-        permutation_rows(model, batch, AttentionShuffler(2, head=7))
+        Permutation(subject(), 2, head=7).rows(model, batch)
 
 
 @pytest.mark.parametrize("limit", [0, -3])

@@ -47,28 +47,6 @@ class Slab:
         """The units that keep the output with all the weight `[batch unit]`."""
         return (self.scores >= self.low[:, None]) & (self.scores <= self.high[:, None])
 
-    @property
-    def num_feasible_pairs(self) -> Tensor:
-        """Number of pairs of units with a mixture that keeps the output `[batch]`: not both on one side of the slab."""
-        sides = (self.scores < self.low[:, None], self.scores > self.high[:, None])
-        below, above = (_num_pairs(side.sum(-1)) for side in sides)
-        return _num_pairs((~self.scores.isnan()).sum(-1)) - below - above
-
-    @property
-    def max_weights(self) -> Tensor:
-        """The largest weight that any attention of the slab gives to each unit `[batch unit]`, zero off the support.
-
-        A unit beyond a bound gets most when the rest is on the unit at the other end; no maximum is 0, because the mean
-        of all scores is inside.
-        """
-        known = ~self.scores.isnan()
-        least = self.scores.masked_fill(~known, math.inf).amin(-1, keepdim=True)
-        most = self.scores.masked_fill(~known, -math.inf).amax(-1, keepdim=True)
-        low, high = self.low[:, None], self.high[:, None]
-        found = torch.where(self.scores < low, (most - low) / (most - self.scores), torch.ones_like(self.scores))
-        found = torch.where(self.scores > high, (high - least) / (self.scores - least), found)
-        return torch.where(known, found, 0.0)
-
 
 def build_slab(scores: Tensor, attention: Tensor, support: Tensor, epsilon: float) -> Slab:
     """The attentions that change `p = sigmoid(Σ a·scores)` by at most `epsilon`; a bias belongs to every score.
@@ -160,10 +138,6 @@ def _jsd_gain(weight: Tensor, attention: Tensor) -> Tensor:
 
 def _x_log_x(value: Tensor) -> Tensor:
     return value * value.clamp(min=_TINY).log()
-
-
-def _num_pairs(count: Tensor) -> Tensor:
-    return count * (count - 1) // 2
 
 
 def walk_to_vertex(weights: Tensor, scores: Tensor, attention: Tensor) -> Tensor:

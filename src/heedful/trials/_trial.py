@@ -7,6 +7,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -22,7 +23,7 @@ from heedful.store.workspace import Workspace
 from heedful.training.attribution_tables import sample_rows
 from heedful.training.model_recipe import ModelRecipe
 from heedful.training.trainer import inference_batches
-from heedful.types import Batch, Task, Trace
+from heedful.types import Batch, Model, Split, Task, Trace
 
 SUMMARY_COLUMNS = ("metric", "method", "subset", "value", "low", "high", "n")
 MIN_TEXTS = 10
@@ -258,16 +259,23 @@ class Trial(Recipe):
 
     def tabulate_texts(
         self,
-        whole: Batch,
+        workspace: Workspace,
+        rows: Callable[[Model, Batch], pd.DataFrame],
         limit: int | None,
         batch_size: int,
-        workspace: Workspace,
-        rows: Callable[[Batch], pd.DataFrame],
+        split: Split = "test",
     ) -> Artefact:
         """The rows of at most `limit` texts of a split, computed in batches."""
+        trained = self.subject.restore(workspace)
+        whole = trained.batch(split)
         batch = sample_rows(whole, limit)
-        table = rows_by_batch(batch, batch_size, workspace, f"{self.name} {self.subject.about['corpus']}", rows)
-        return Artefact(table=table, notes={"about": dict(self.subject.about), "n": len(batch), "of": len(whole)})
+        title = f"{self.name} {self.subject.about['corpus']}"
+        table = rows_by_batch(batch, batch_size, workspace, title, partial(rows, trained.model))
+        return self.artefact(table, len(batch), len(whole))
+
+    def artefact(self, table: pd.DataFrame, n: int, of: int | None = None) -> Artefact:
+        """The table of `n` texts out of `of`, by default all, with the facts of the subject."""
+        return Artefact(table=table, notes={"about": dict(self.subject.about), "n": n, "of": n if of is None else of})
 
     def summarize(self, artefact: Artefact) -> pd.DataFrame:
         """The tidy summary that the workspace stores with the artefact."""

@@ -105,20 +105,15 @@ class AdversarialAttention(Trial):
 
     def make(self, workspace: Workspace) -> Artefact:
         """A row per text, with both attentions over the units that can be attended to."""
-        trained = self.subject.restore(workspace)
         # Small batches stay in the processor's cache during the search.
-        size = min(64, workspace.batch_size)
-        return self.tabulate_texts(
-            trained.batch("test"), self.limit, size, workspace, lambda batch: self.rows(trained.model, batch)
-        )
+        return self.tabulate_texts(workspace, self.rows, self.limit, min(64, workspace.batch_size))
 
     def rows(self, model: Model, batch: Batch) -> pd.DataFrame:
         """The trial's rows for one batch.
 
         `epsilon_max` is the divergence, `bound` the largest one that any attention on these units can have, `share`
         their ratio (NaN for a single unit). `alone` lists the units that keep the output with all the weight, `singles`
-        is their number; `pairs` counts the pairs of units with a mixture that does, and `reach` is the largest weight
-        that an equivalent attention gives each unit (both NaN or empty where the exact solver does not apply).
+        is their number.
         """
         if not isinstance(model, AttentiveModel):
             raise UserError("adversarial attention needs an attentive model; choose another trial for a transformer")
@@ -213,23 +208,19 @@ def _result_columns(
         "change": problem.output_change(found.adversary[:, None])[:, 0].tolist(),
         "certified": found.certified.tolist(),
         "singles": (undefined if found.sufficient_units is None else found.sufficient_units.sum(-1).double()).tolist(),
-        "pairs": (undefined if found.slab is None else found.slab.num_feasible_pairs.double()).tolist(),
         "units": _indices_on_support(support, torch.ones_like(support)),
         "attention": _values_on_support(problem.attention.sum(1), support),
         "adversary": _values_on_support(found.adversary.sum(1), support),
-        "reach": _values_on_support(None if found.slab is None else found.slab.max_weights, support),
         "alone": _indices_on_support(found.sufficient_units, support),
     }
 
 
-def _values_on_support(values: Tensor | None, support: Tensor) -> list[list[float]]:
-    """The values of each row on its supported units; empty lists where there are no values."""
-    if values is None:
-        return [[] for _ in support]
+def _values_on_support(values: Tensor, support: Tensor) -> list[list[float]]:
     return [row[real].tolist() for row, real in zip(values, support, strict=True)]
 
 
 def _indices_on_support(selected: Tensor | None, support: Tensor) -> list[list[int]]:
+    """The selected units of each row, counted among its supported ones; empty lists where nothing is known."""
     if selected is None:
         return [[] for _ in support]
     return [row[real].nonzero().squeeze(1).tolist() for row, real in zip(selected, support, strict=True)]
@@ -265,14 +256,12 @@ class AdversarySolution:
         adversary: `[batch query unit]`.
         certified: proven to be the most distant `[batch]`; False means a lower bound.
         sufficient_units: units that keep the output with all the weight `[batch unit]`; None for several queries.
-        slab: all equivalent attentions, where the exact solver applies.
     """
 
     problem: AdversaryProblem
     adversary: Tensor
     certified: Tensor
     sufficient_units: Tensor | None
-    slab: Slab | None
 
 
 @torch.no_grad()
@@ -285,13 +274,13 @@ def find_adversary(
     if exact and within is not None:
         adversary = find_exact_adversary(within).unsqueeze(1)
         certified = problem.output_change(adversary.unsqueeze(1))[:, 0] <= epsilon + EPSILON_TOLERANCE
-        return AdversarySolution(problem, adversary, certified, alone, within)
+        return AdversarySolution(problem, adversary, certified, alone)
     change = OutputChange(problem.outputs, problem.original_probabilities, problem.hinge_scale)
     found = search_adversaries(problem.attention, change, initial_logits(problem.support, seeds, descent), descent)
     adversary = select_best_candidate(found, problem.attention, problem.output_change(found), epsilon)
     if exact:
         adversary = _improve_adversary(problem, found, alone, epsilon)
-    return AdversarySolution(problem, adversary, torch.zeros_like(seeds, dtype=torch.bool), alone, within)
+    return AdversarySolution(problem, adversary, torch.zeros_like(seeds, dtype=torch.bool), alone)
 
 
 def build_adversary_problem(model: AttentiveModel, batch: Batch, trace: Trace) -> AdversaryProblem:

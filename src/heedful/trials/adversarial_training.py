@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import pairwise, permutations
 from typing import ClassVar
 
 import pandas as pd
@@ -95,8 +95,6 @@ class AdversarialTradeoff(Trial):
         adversary_seed: the seed of every adversary.
         adversary_training: hyper-parameters of the adversaries.
         rescale_class_weights: follow the class weights of the released code, see `AdversarialTraining`.
-        include_free_weights: add the free weights of Jain & Wallace at epsilon .05, by both solvers; only for
-            attentive models.
     """
 
     name: ClassVar[str] = "adversarial-tradeoff"
@@ -119,7 +117,6 @@ class AdversarialTradeoff(Trial):
     adversary_training: Training = TRADEOFF_TRAINING
     start: Initialization = "fresh"
     rescale_class_weights: bool = False
-    include_free_weights: bool = True
 
     def __post_init__(self) -> None:
         check_trained_here(self.subject)
@@ -147,9 +144,10 @@ class AdversarialTradeoff(Trial):
 
     @property
     def free_adversaries(self) -> tuple[AdversarialAttention, ...]:
-        """The adversarial attention of each text, by search and exact."""
-        free = self.include_free_weights and isinstance(self.subject.architecture, Attentive)
-        return (AdversarialAttention(self.subject, solver="search"), AdversarialAttention(self.subject)) if free else ()
+        """The adversarial attention of each text at epsilon .05, by search and exact; none for a transformer."""
+        if not isinstance(self.subject.architecture, Attentive):
+            return ()
+        return AdversarialAttention(self.subject, solver="search"), AdversarialAttention(self.subject)
 
     @property
     def dependencies(self) -> tuple[Recipe, ...]:
@@ -162,16 +160,11 @@ class AdversarialTradeoff(Trial):
         with workspace.progress.task(f"{self.name} {self.subject.about['corpus']}", len(self.dependencies)) as step:
             for kind, setting, other in self.compared_models:
                 table = compare_predictions(other, self.subject, workspace).drop(columns="probabilities")
-                parts.append(
-                    table.assign(
-                        kind=kind, setting=setting, best_epoch=int(str(workspace.get(other).notes["best_epoch"]))
-                    )
-                )
+                epoch = int(str(workspace.get(other).notes["best_epoch"]))
+                parts.append(table.assign(kind=kind, setting=setting, best_epoch=epoch))
                 step()
-        n = len(table)
         parts += [_free_weight_rows(trial, workspace) for trial in self.free_adversaries]
-        rows = pd.concat(parts, ignore_index=True)
-        return Artefact(table=rows, notes={"about": dict(self.subject.about), "n": n, "of": n})
+        return self.artefact(pd.concat(parts, ignore_index=True), len(table))
 
     @classmethod
     def summary(cls, table: pd.DataFrame) -> pd.DataFrame:
@@ -249,7 +242,6 @@ class AtteFa(Trial):
         subject: the base.
         adversary_seeds: one adversary is trained from each.
         base_seeds: further trainings of the base; their AtteFa against each other is the noise floor.
-        attack_all_bases: train every adversary against every base; the paper attacks one.
         adversary_training: hyper-parameters of the adversaries.
     """
 
@@ -270,7 +262,6 @@ class AtteFa(Trial):
     subject: TrainedModel
     adversary_seeds: tuple[int, ...] = PAPER_SEEDS
     base_seeds: tuple[int, ...] = ()
-    attack_all_bases: bool = False
     adversary_training: Training = ATTEFA_TRAINING
     start: Initialization = "fresh"
 
@@ -288,26 +279,24 @@ class AtteFa(Trial):
         seeds = (self.subject.seed, *(seed for seed in self.base_seeds if seed != self.subject.seed))
         return tuple(replace(self.subject, seed=seed) for seed in seeds)
 
-    def adversary(self, base: TrainedModel, seed: int) -> TrainedModel:
-        """The adversary of a base: the same architecture, trained against it."""
-        return replace(base, seed=seed, objective=TrainedAdversary(base, self.start), training=self.adversary_training)
+    @property
+    def adversaries(self) -> tuple[TrainedModel, ...]:
+        """Models of the base's architecture that are trained against it, from each seed."""
+        against = replace(
+            self.subject, objective=TrainedAdversary(self.subject, self.start), training=self.adversary_training
+        )
+        return tuple(replace(against, seed=seed) for seed in self.adversary_seeds)
 
     @property
     def model_pairs(self) -> tuple[tuple[TrainedModel, TrainedModel, str], ...]:
         """Base, other model, and whether that is an "adversary" or an "honest" training of the base."""
-        attacked = self.base_models if self.attack_all_bases else self.base_models[:1]
-        fought = tuple(
-            (base, self.adversary(base, seed), "adversary") for base in attacked for seed in self.adversary_seeds
-        )
-        floor = tuple(
-            (base, other, "honest") for base in self.base_models for other in self.base_models if base != other
-        )
-        return fought + floor
+        fought = tuple((self.subject, other, "adversary") for other in self.adversaries)
+        return fought + tuple((base, other, "honest") for base, other in permutations(self.base_models, 2))
 
     @property
     def dependencies(self) -> tuple[Recipe, ...]:
         """All bases and adversaries."""
-        return (*self.base_models, *(other for _, other, kind in self.model_pairs if kind == "adversary"))
+        return self.base_models + self.adversaries
 
     def make(self, workspace: Workspace) -> Artefact:
         """A row per pair, from means over the test examples."""
@@ -315,13 +304,11 @@ class AtteFa(Trial):
         with workspace.progress.task(f"{self.name} {self.subject.about['corpus']}", len(self.model_pairs)) as step:
             for base, other, kind in self.model_pairs:
                 table = compare_predictions(other, base, workspace)
+                facts = {"kind": kind, "base": base.seed, "seed": other.seed}
                 epoch = workspace.get(other).notes["best_epoch"]
-                rows.append(
-                    {"kind": kind, "base": base.seed, "seed": other.seed, "epoch": epoch, **_pair_numbers(table)}
-                )
+                rows.append({**facts, "epoch": epoch, **_pair_numbers(table)})
                 step()
-        n = len(table)
-        return Artefact(table=pd.DataFrame(rows), notes={"about": dict(self.subject.about), "n": n, "of": n})
+        return self.artefact(pd.DataFrame(rows), len(table))
 
     @classmethod
     def summary(cls, table: pd.DataFrame) -> pd.DataFrame:
@@ -343,7 +330,6 @@ class AtteFa(Trial):
             [
                 *(Statistic(name, value=float(value), n=len(fought)) for name, value in numbers.items()),
                 *(Statistic(name, value=float(honest[column].mean()), n=len(honest)) for name, column in floor.items()),
-                Statistic("bases", value=float(fought["base"].nunique())),
             ]
         )
 

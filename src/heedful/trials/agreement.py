@@ -34,7 +34,7 @@ from heedful.measures.rank_correlation import (
     top_k_kendall_matrix,
     weighted_kendall_matrix,
 )
-from heedful.store.recipe import Artefact, Json, Recipe
+from heedful.store.recipe import Artefact, Recipe
 from heedful.store.workspace import Workspace
 from heedful.training.attribution_tables import AttributionTable
 from heedful.training.model_recipe import ModelRecipe
@@ -174,8 +174,7 @@ class Agreement(Trial):
         # Controls come after all methods, so a pair has a control if its second one is.
         table["control"] = ~table["second"].isin(methods)
         table["measure"], table["level"], table["special_tokens"] = self.measure, self.level, self.special_tokens
-        counts: dict[str, Json] = {"n": int(table["uid"].nunique()), "of": made[methods[0]].notes["of"]}
-        return Artefact(table=table, notes={"about": dict(self.subject.about), **counts})
+        return self.artefact(table, table["uid"].nunique(), int(str(made[methods[0]].notes["of"])))
 
     @classmethod
     def summary(cls, table: pd.DataFrame) -> pd.DataFrame:

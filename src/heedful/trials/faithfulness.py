@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -144,17 +145,10 @@ class Faithfulness(Trial):
         """A row per text and method: all measures, the output changes by bin, and both curves on a common grid."""
         recipes = zip(self._methods_by_name, self.dependencies, strict=True)
         tables = {name: workspace.get(recipe).table.set_index("uid") for name, recipe in recipes}
-        trained = self.subject.restore(workspace)
         size = min(_MAX_BATCH_SIZE, workspace.batch_size)
-        return self.tabulate_texts(
-            trained.batch(self.split),
-            self.limit,
-            size,
-            workspace,
-            lambda batch: self._rows(trained.model, batch, tables),
-        )
+        return self.tabulate_texts(workspace, partial(self._rows, tables), self.limit, size, self.split)
 
-    def _rows(self, model: Model, batch: Batch, tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    def _rows(self, tables: Mapping[str, pd.DataFrame], model: Model, batch: Batch) -> pd.DataFrame:
         names, uids = list(tables), list(batch.uids)
         predicted = tables[names[0]].loc[uids, "predicted"].tolist()
         target, scores = torch.tensor(predicted, device=batch.mask.device), scores_from_tables(tables, batch)

@@ -141,8 +141,7 @@ class GroundTruth(Trial):
             _agreement_rows(explanations, methods), on=["uid", "method"], how="left"
         )
         table = pd.DataFrame(rows).merge(measured, on=["uid", "method"], how="left")
-        n = int(table["uid"].nunique())
-        return Artefact(table=table, notes={"about": dict(self.subject.about), "n": n, "of": len(known)})
+        return self.artefact(table, table["uid"].nunique(), len(known))
 
     @classmethod
     def summary(cls, table: pd.DataFrame) -> pd.DataFrame:

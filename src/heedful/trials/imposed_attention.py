@@ -102,7 +102,7 @@ class UniformBaseline(Trial):
             for model in models
         ]
         count = count_test_examples(workspace, self.arms[LEARNED][0])
-        return Artefact(table=pd.DataFrame(rows), notes={"about": dict(self.subject.about), "n": count, "of": count})
+        return self.artefact(pd.DataFrame(rows), count)
 
     @classmethod
     def summary(cls, table: pd.DataFrame) -> pd.DataFrame:
@@ -213,7 +213,7 @@ class GuidedModel(Trial):
                 settings = {"arm": name, "seed": seed, "control": control, "uniform_fallbacks": fallbacks}
                 rows.append({**settings, **scores})
         count = count_test_examples(workspace, self._arm_model(None, self.seeds[0]))
-        return Artefact(table=pd.DataFrame(rows), notes={"about": dict(self.subject.about), "n": count, "of": count})
+        return self.artefact(pd.DataFrame(rows), count)
 
     @classmethod
     def summary(cls, table: pd.DataFrame) -> pd.DataFrame:

@@ -47,7 +47,7 @@ class Performance(Trial):
                 "outputs": trained.model.task.num_outputs,
             }
         )
-        return Artefact(table=table, notes={"about": dict(self.subject.about), "n": len(table), "of": len(table)})
+        return self.artefact(table, len(table))
 
     @classmethod
     def summary(cls, table: pd.DataFrame) -> pd.DataFrame:

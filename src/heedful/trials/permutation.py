@@ -49,8 +49,8 @@ class Permutation(Trial):
     Args:
         permutations: permutations per text (100 in the paper).
         limit: at most this many test examples.
-        layer: permute only this layer of a transformer; None permutes all.
-        head: permute only this head of each chosen layer.
+        layer: permute only this layer of a transformer, counted from 0; None permutes all.
+        head: permute only this head of each chosen layer; None permutes all.
     """
 
     name: ClassVar[str] = "permutation"
@@ -76,16 +76,16 @@ class Permutation(Trial):
 
     def make(self, workspace: Workspace) -> Artefact:
         """A row per text: uid, length, predicted class, maximum attention, median change."""
-        trained = self.subject.restore(workspace)
-        shuffler = AttentionShuffler(self.permutations, self.seed, self.layer, self.head)
         size = max(1, min(workspace.batch_size, 6400 // max(1, self.permutations)))
-        return self.tabulate_texts(
-            trained.batch("test"),
-            self.limit,
-            size,
-            workspace,
-            lambda batch: permutation_rows(trained.model, batch, shuffler),
-        )
+        return self.tabulate_texts(workspace, self.rows, self.limit, size)
+
+    def rows(self, model: Model, batch: Batch) -> pd.DataFrame:
+        """The trial's rows for one batch."""
+        with torch.no_grad():
+            trace = model(batch)
+        changes = output_changes(model, batch, trace, self.permutations, self.seed, self.layer, self.head)
+        median = changes.double().quantile(0.5, dim=1).tolist()
+        return pd.DataFrame({**text_columns(model.task, batch, trace), "median_change": median})
 
     @classmethod
     def summary(cls, table: pd.DataFrame) -> pd.DataFrame:
@@ -142,65 +142,54 @@ def _concentration_finding(summary: pd.DataFrame) -> Finding:
     return Finding(Verdict.SUPPORTED if rises else Verdict.NOT_SUPPORTED, "", tuple(evidence))
 
 
-def permutation_rows(model: Model, batch: Batch, shuffler: AttentionShuffler) -> pd.DataFrame:
-    """The trial's rows for one batch."""
+def output_changes(
+    model: Model,
+    batch: Batch,
+    trace: Trace,
+    permutations: int,
+    seed: int = 0,
+    layer: int | None = None,
+    head: int | None = None,
+) -> Tensor:
+    """Total variation between the output and the output under each permutation, `[batch permutation]`."""
+    seeds = torch.tensor([derive_seed("permutation", seed, uid) for uid in batch.uids])
     with torch.no_grad():
-        trace = model(batch)
-    change = shuffler.output_changes(model, batch, trace).double().quantile(0.5, dim=1)
-    return pd.DataFrame({**text_columns(model.task, batch, trace), "median_change": change.tolist()})
+        before = model.task.probabilities(trace.logits)[:, None]
+        if isinstance(model, AttentiveModel):
+            support = model.input_format.support(batch)
+            shuffled = shuffle_attention(trace.attention[:, 0, 0], support, seeds, permutations)
+            logits = model.readout(batch, trace.hidden)(shuffled)
+        else:
+            chosen = _layer_head_slice(trace.attention, layer, head)
+            logits = _logits_by_forward_pass(model, batch, trace.attention, chosen, seeds, permutations)
+        return total_variation(model.task.probabilities(logits), before)
 
 
-@dataclass(frozen=True)
-class AttentionShuffler:
-    """Random permutations of the attention weights of each text.
+def _layer_head_slice(attention: Tensor, layer: int | None, head: int | None) -> tuple[slice, slice, slice]:
+    layers, heads = attention.shape[1:3]
+    for name, wanted, count in (("layer", layer, layers), ("head", head, heads)):
+        if wanted is not None and not 0 <= wanted < count:
+            raise UserError(f"{name} {wanted} does not exist: this model has {count}, counted from 0")
+    layer_slice, head_slice = (slice(None) if each is None else slice(each, each + 1) for each in (layer, head))
+    return slice(None), layer_slice, head_slice
 
-    Args:
-        layer: permute only this layer of a transformer, counted from 0; None permutes all.
-        head: permute only this head of each chosen layer; None permutes all.
-    """
 
-    permutations: int = 100
-    seed: int = 0
-    layer: int | None = None
-    head: int | None = None
-
-    def output_changes(self, model: Model, batch: Batch, trace: Trace) -> Tensor:
-        """Total variation between the output and the output under each permutation, `[batch permutation]`."""
-        seeds = torch.tensor([derive_seed("permutation", self.seed, uid) for uid in batch.uids])
-        with torch.no_grad():
-            before = model.task.probabilities(trace.logits)[:, None]
-            if isinstance(model, AttentiveModel):
-                shuffled = shuffle_attention(
-                    trace.attention[:, 0, 0], model.input_format.support(batch), seeds, self.permutations
-                )
-                logits = model.readout(batch, trace.hidden)(shuffled)
-            else:
-                logits = self._logits_by_forward_pass(model, batch, trace.attention, seeds)
-            return total_variation(model.task.probabilities(logits), before)
-
-    def _logits_by_forward_pass(self, model: Model, batch: Batch, attention: Tensor, seeds: Tensor) -> Tensor:
-        """Logits `[batch permutation output]`; other layers and heads keep their attention."""
-        chosen = self._layer_head_slice(attention)
-        at_once = max(1, MAX_WEIGHTS_AT_ONCE // attention.numel())
-        found = []
-        for first in range(0, self.permutations, at_once):
-            count = min(at_once, self.permutations - first)
-            rows = attention[chosen].flatten(1, -2)
-            support = batch.mask.unsqueeze(1).expand_as(rows)
-            shuffled = shuffle_attention(rows, support, seeds + (first << 20), count)
-            given = attention.unsqueeze(1).repeat(1, count, *([1] * (attention.dim() - 1)))
-            given[:, :, *chosen[1:]] = shuffled.reshape(len(batch), count, *attention[chosen].shape[1:])
-            logits = model(batch.repeat(count), attention=given.flatten(0, 1)).logits
-            found.append(logits.reshape(len(batch), count, -1))
-        return torch.cat(found, dim=1)
-
-    def _layer_head_slice(self, attention: Tensor) -> tuple[slice, slice, slice]:
-        layers, heads = attention.shape[1:3]
-        for name, wanted, count in (("layer", self.layer, layers), ("head", self.head, heads)):
-            if wanted is not None and not 0 <= wanted < count:
-                raise UserError(f"{name} {wanted} does not exist: this model has {count}, counted from 0")
-        layer, head = (slice(None) if each is None else slice(each, each + 1) for each in (self.layer, self.head))
-        return slice(None), layer, head
+def _logits_by_forward_pass(
+    model: Model, batch: Batch, attention: Tensor, chosen: tuple[slice, ...], seeds: Tensor, permutations: int
+) -> Tensor:
+    """Logits `[batch permutation output]`; other layers and heads than the chosen ones keep their attention."""
+    at_once = max(1, MAX_WEIGHTS_AT_ONCE // attention.numel())
+    rows = attention[chosen].flatten(1, -2)
+    support = batch.mask.unsqueeze(1).expand_as(rows)
+    found = []
+    for first in range(0, permutations, at_once):
+        count = min(at_once, permutations - first)
+        shuffled = shuffle_attention(rows, support, seeds + (first << 20), count)
+        given = attention.unsqueeze(1).repeat(1, count, *([1] * (attention.dim() - 1)))
+        given[:, :, *chosen[1:]] = shuffled.reshape(len(batch), count, *attention[chosen].shape[1:])
+        logits = model(batch.repeat(count), attention=given.flatten(0, 1)).logits
+        found.append(logits.reshape(len(batch), count, -1))
+    return torch.cat(found, dim=1)
 
 
 def shuffle_attention(attention: Tensor, support: Tensor, seeds: Tensor, count: int) -> Tensor:

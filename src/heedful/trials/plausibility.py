@@ -168,8 +168,7 @@ class Plausibility(Trial):
             table = pd.concat([table, *added], ignore_index=True)
         if self.rank != "score":
             table["rank"] = self.rank
-        n = int(table["uid"].nunique())
-        return Artefact(table=table, notes={"about": dict(self.subject.about), "n": n, "of": len(examples)})
+        return self.artefact(table, table["uid"].nunique(), len(examples))
 
     @classmethod
     def summary(cls, table: pd.DataFrame) -> pd.DataFrame:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar
 
 import pandas as pd
@@ -85,18 +86,12 @@ class SeedVariance(Trial):
 
     def make(self, workspace: Workspace) -> Artefact:
         """A row per text with its divergence from each seed."""
-        trained = self.subject.restore(workspace)
-        base, *others = (load_predictor(model, "test", workspace) for model in (self.subject, *self.other_seed_models))
-        return self.tabulate_texts(
-            trained.batch("test"),
-            self.limit,
-            MATCHING_BATCH_SIZE,
-            workspace,
-            lambda batch: self._rows(trained.model, batch, base, others),
-        )
+        predictors = [load_predictor(model, "test", workspace) for model in (self.subject, *self.other_seed_models)]
+        return self.tabulate_texts(workspace, partial(self._rows, predictors), self.limit, MATCHING_BATCH_SIZE)
 
-    def _rows(self, model: Model, batch: Batch, base: Predictor, others: list[Predictor]) -> pd.DataFrame:
+    def _rows(self, predictors: list[Predictor], model: Model, batch: Batch) -> pd.DataFrame:
         """The trial's rows for one batch: `jsd` is the median over seeds, `bound` the largest one possible."""
+        base, *others = predictors
         own = base(batch)
         attention, probabilities = own.attention.double(), own.probabilities.double()
         jsd, tvd = [], []

@@ -127,7 +127,7 @@ class Simulability(Trial):
             float(simulability(torch.tensor(row["teacher"]), torch.tensor([row["student"]]), row["measure"])[0])
             for _, row in table.iterrows()
         ]
-        return Artefact(table=table, notes={"about": dict(self.subject.about), "n": count, "of": count})
+        return self.artefact(table, count)
 
     @classmethod
     def summary(cls, table: pd.DataFrame) -> pd.DataFrame:
