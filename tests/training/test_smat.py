@@ -223,10 +223,8 @@ def test_regression_pairs_images_and_recurrent_students(tmp_path: Path) -> None:
         SMaT(teacher, ARCHITECTURE, LearnedExplanation(lr=0.02), StudentData(train_size=10), training=fit)
     )
     assert number.notes["measure"] == "pearson"
-    softly = replace(
-        SMAT, teacher=replace(TEACHER, corpus=Pairs()), data=StudentData(train_size=10), labels="soft", training=fit
-    )
-    assert workspace.get(softly).tensors["phi"].tolist() != [0.25] * 4
+    pairs = replace(SMAT, teacher=replace(TEACHER, corpus=Pairs()), data=StudentData(train_size=10), training=fit)
+    assert workspace.get(pairs).tensors["phi"].tolist() != [0.25] * 4
     vit = TinyTransformer("vit", patch_size=2)
     seeing = replace(
         TEACHER,
@@ -235,9 +233,7 @@ def test_regression_pairs_images_and_recurrent_students(tmp_path: Path) -> None:
         architecture=vit,
         embeddings=None,
     )
-    image = workspace.get(
-        SMaT(seeing, vit, LearnedExplanation(lr=0.02, special_tokens=True), StudentData(train_size=16), training=fit)
-    )
+    image = workspace.get(SMaT(seeing, vit, LearnedExplanation(lr=0.02), StudentData(train_size=16), training=fit))
     assert image.notes["hypergradient"] == "exact"
     assert image.tensors["phi"].tolist() != [0.25] * 4
     recurrent = workspace.get(replace(SMAT, architecture=RECURRENT, training=fit))

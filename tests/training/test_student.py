@@ -47,36 +47,15 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     return Workspace(tmp_path_factory.mktemp("students"), batch_size=16)
 
 
-def test_hard_soft_and_squared_simulation_loss_by_hand() -> None:
+def test_simulation_loss_by_hand() -> None:
     student, teacher = torch.tensor([[0.3], [-1.2]]), torch.tensor([[2.0], [0.5]])
-    p_student, p_teacher = (1 / (1 + np.exp(-values.numpy()[:, 0].astype(float))) for values in (student, teacher))
-    hard, soft = (
-        simulation_loss(BinaryClassification(), student, teacher, "hard"),
-        simulation_loss(BinaryClassification(), student, teacher, "soft"),
-    )
-    np.testing.assert_allclose(hard, -np.log(p_student), rtol=1e-5)
-    cross = -p_teacher * np.log(p_student) - (1 - p_teacher) * np.log(1 - p_student)
-    np.testing.assert_allclose(soft, cross, rtol=1e-5)
+    probability = 1 / (1 + np.exp(-student.numpy()[:, 0].astype(float)))
+    loss = simulation_loss(BinaryClassification(), student, teacher)
+    np.testing.assert_allclose(loss, -np.log(probability), rtol=1e-5)
     three, answer = torch.tensor([[1.0, 0.0, -1.0]]), torch.tensor([[0.0, 2.0, 1.0]])
     logs = three.double().numpy()[0] - np.log(np.exp(three.double().numpy()).sum())
-    shares = np.exp(answer.numpy()[0]) / np.exp(answer.numpy()).sum()
-    np.testing.assert_allclose(
-        simulation_loss(MulticlassClassification(3), three, answer, "hard"), [-logs[1]], rtol=1e-5
-    )
-    np.testing.assert_allclose(
-        simulation_loss(MulticlassClassification(3), three, answer, "soft"), [-(shares * logs).sum()], rtol=1e-5
-    )
-    for labels in ("hard", "soft"):
-        assert simulation_loss(Regression(), student, teacher, labels).tolist() == pytest.approx([1.7**2, 1.7**2])
-
-
-def test_an_excluded_class_costs_a_soft_student_nothing() -> None:
-    barred = torch.tensor([[1.0, -torch.inf, 0.0]], requires_grad=True)
-    found = simulation_loss(MulticlassClassification(3), barred, barred.detach(), "soft")
-    p = 1 / (1 + np.exp(-1.0))
-    assert found.item() == pytest.approx(-p * np.log(p) - (1 - p) * np.log(1 - p))
-    (slope,) = torch.autograd.grad(found.sum(), barred)
-    assert torch.isfinite(slope).all()
+    np.testing.assert_allclose(simulation_loss(MulticlassClassification(3), three, answer), [-logs[1]], rtol=1e-5)
+    assert simulation_loss(Regression(), student, teacher).tolist() == pytest.approx([1.7**2, 1.7**2])
 
 
 def kl(teacher: Tensor, student: Tensor) -> float:
@@ -88,9 +67,8 @@ def test_the_loss_is_simulation_plus_beta_times_the_divergence_of_explanations(w
     training = StudentTraining(replace(STUDENT, explanation=AttentionExplanation()), workspace)
     batch = training.batches["train"].rows(torch.arange(6))
     assert training.explainer is not None
-    found = build_student_loss(training.teacher_train.logits, "hard", training.explainer, 3.0)(
-        training.model, batch
-    ).detach()
+    loss = build_student_loss(training.teacher_train.logits, training.explainer, 3.0)
+    found = loss(training.model, batch).detach()
     with torch.no_grad():
         trace = training.model.network(batch)
         teacher = training.teacher.model(batch)
@@ -167,7 +145,6 @@ def test_a_killed_student_resumes_bit_for_bit(step: int, workspace: Workspace, t
     "explanation",
     [
         AttentionExplanation(HeadMaps(-1)),
-        AttentionExplanation(special_tokens=True),
         RidgeExplanation(),
         MethodExplanation(Random()),
         MethodExplanation(InputXGradient(), 0.1),
@@ -183,16 +160,15 @@ def test_students_learn_from_every_kind_of_explanation(explanation: TeacherExpla
     assert artefact.tensors["student/phi"].tolist() != [1 / heads] * heads
 
 
-def test_two_texts_soft_labels_and_a_shared_dev_split(tmp_path: Path) -> None:
+def test_two_texts_and_a_shared_dev_split(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     teacher = replace(TEACHER, corpus=Pairs())
     data = StudentData(train_size=10, sampling="fixed", share_dev=True)
-    soft = Student(teacher, ARCHITECTURE, AttentionExplanation(), data, labels="soft", training=TRAINING)
-    artefact, hard = workspace.get(soft), workspace.get(replace(soft, labels="hard"))
+    shared = Student(teacher, ARCHITECTURE, AttentionExplanation(), data, training=TRAINING)
+    artefact = workspace.get(shared)
     assert artefact.notes["sizes"] == {"train": 10, "outer": 24, "judge": 24, "test": 24}
     assert artefact.notes["measure"] == "accuracy"
-    assert not same(artefact.tensors, hard.tensors), "a distribution teaches otherwise than its likeliest class"
-    apart = workspace.get(replace(soft, data=replace(data, share_dev=False)))
+    apart = workspace.get(replace(shared, data=replace(data, share_dev=False)))
     assert apart.notes["sizes"] == {"train": 10, "outer": 12, "judge": 12, "test": 24}
     assert artefact.notes["simulability"] == pytest.approx(
         float((artefact.table["teacher"] == artefact.table["student"]).mean())
@@ -285,8 +261,6 @@ def test_a_student_with_another_vocabulary_is_refused(workspace: Workspace) -> N
 def test_invalid_students_are_refused(workspace: Workspace) -> None:
     with pytest.raises(UserError, match="use SMaT"):
         replace(STUDENT, explanation=LearnedExplanation())
-    with pytest.raises(UserError, match="hard"):
-        replace(STUDENT, labels="firm")  # type: ignore[arg-type]
     for wrong in (-1.0, float("nan"), float("inf")):
         with pytest.raises(UserError, match=f"beta must be 0 or more, not {wrong}"):
             replace(STUDENT, beta=wrong)

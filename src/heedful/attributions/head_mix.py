@@ -209,18 +209,12 @@ class HeadMix:
         check_finite_phi(self.phi)
 
     @staticmethod
-    def from_phi(
-        phi: Tensor,
-        model: Model | None = None,
-        normalizer: MixNormalizer = "sparsemax",
-        *,
-        special_tokens: bool = False,
-    ) -> HeadMix:
+    def from_phi(phi: Tensor, model: Model | None = None, normalizer: MixNormalizer = "sparsemax") -> HeadMix:
         """The mix with this phi `[layer head]`, bound to the architecture of the model if one is given."""
         layers, heads = phi.shape
         values = tuple(phi.detach().double().flatten().tolist())
         architecture = "" if model is None else architecture_summary(model)
-        return HeadMix(values, layers, heads, normalizer, special_tokens=special_tokens, architecture=architecture)
+        return HeadMix(values, layers, heads, normalizer, architecture=architecture)
 
     @property
     def coefficients(self) -> Tensor:

@@ -36,6 +36,7 @@ from heedful.training.trained_model import OnOtherData
 from heedful.training.trainer import LENGTH_JITTER, evaluation_mode, length_sorted_batches, tensors_with_prefix
 from heedful.types import Batch, Model, Split, UserError, read_heads
 
+MAX_HYPERGRADIENT_NORM = 5.0
 _EXACT_STEPS = "exact_hypergradient"
 """In the history: the share of steps whose hypergradient was exact."""
 
@@ -55,9 +56,7 @@ class SMaT(StudentRecipe):
         """The artefact of a student, with phi at the best epoch, its coefficients, and phi after each epoch."""
         training = StudentTraining(self, workspace)
         optimizer = ExplainerOptimizer(self, training)
-        loss = build_student_loss(
-            training.teacher_train.logits, self.labels, optimizer.explainer, self.explanation_weight
-        )
+        loss = build_student_loss(training.teacher_train.logits, optimizer.explainer, self.explanation_weight)
         state = training.train_student(loss, optimizer)
         artefact = training.artefact(state)
         phi = state.best_outer["phi"].cpu()
@@ -89,9 +88,7 @@ class SMaT(StudentRecipe):
             raise UserError("only a mix of all heads without a temperature, or of layers, can be used as a method")
         layers = artefact.notes["layers"]
         assert isinstance(layers, int)
-        return HeadMix.from_phi(
-            phi.reshape(layers, -1), model, learned.normalizer, special_tokens=learned.special_tokens
-        )
+        return HeadMix.from_phi(phi.reshape(layers, -1), model, learned.normalizer)
 
 
 @dataclass(frozen=True)
@@ -156,8 +153,7 @@ class ExplainerOptimizer:
         theta = {f"student.{name}": value.detach() for name, value in model.named_parameters() if value.requires_grad}
         result = hypergradient(self.bilevel_problem(self.training.model, batch, lr), theta, self.phi)
         self.phi.grad = result.gradient
-        if self.explanation.max_grad_norm is not None:
-            torch.nn.utils.clip_grad_norm_([self.phi], self.explanation.max_grad_norm)
+        torch.nn.utils.clip_grad_norm_([self.phi], MAX_HYPERGRADIENT_NORM)
         self.optimizer.step()
         self.steps += 1
         self._epoch_steps.append(result)
@@ -165,25 +161,25 @@ class ExplainerOptimizer:
     def bilevel_problem(self, model: StudentModel, batch: Batch, lr: float) -> BilevelProblem:
         """The pilot step of the student on this batch, and its loss on the next held-out batch."""
         student, held_out = _ExplainingStudent(model), self.held_out.batch_at(self.steps)
-        support, task, labels = self.explainer.support(batch), model.task, self.recipe.labels
+        task, words = model.task, batch.content_mask
         teacher_logits = self.training.teacher_train.logits(batch)
         held_out_logits = self.training.teacher_dev.logits(held_out)
 
         def inner(theta: Parameters) -> tuple[Tensor, Tensor]:
-            logits, log_student = torch.func.functional_call(student, dict(theta), (batch, support))
-            return simulation_loss(task, logits, teacher_logits, labels).mean(), log_student
+            logits, log_student = torch.func.functional_call(student, dict(theta), (batch,))
+            return simulation_loss(task, logits, teacher_logits).mean(), log_student
 
         def outer(theta: Parameters) -> Tensor:
             # Without dropout, as in the paper: the held-out loss is of the student as it would be used.
             with evaluation_mode(model):
-                logits, _ = torch.func.functional_call(student, dict(theta), (held_out, held_out.content_mask))
-            return simulation_loss(task, logits, held_out_logits, labels).mean()
+                logits, _ = torch.func.functional_call(student, dict(theta), (held_out,))
+            return simulation_loss(task, logits, held_out_logits).mean()
 
         return BilevelProblem(
             inner=inner,
             outer=outer,
             teacher_explanation=lambda phi: self.explainer.distribution_at(phi, batch),
-            divergence=lambda teacher, student: head_mix.clamped_kl_divergence(teacher, student, support).mean(),
+            divergence=lambda teacher, student: head_mix.clamped_kl_divergence(teacher, student, words).mean(),
             lr=lr if self.explanation.pilot_lr is None else self.explanation.pilot_lr,
             beta=self.recipe.explanation_weight,
             max_grad_norm=self.recipe.training.max_grad_norm,
@@ -223,8 +219,8 @@ class _ExplainingStudent(nn.Module):
         super().__init__()
         self.student = student
 
-    def forward(self, batch: Batch, support: Tensor) -> tuple[Tensor, Tensor]:
-        return self.student.logits_and_explanation(batch, support)
+    def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        return self.student.logits_and_explanation(batch)
 
 
 class _HeldOutBatches:

@@ -1,7 +1,7 @@
 """Students: models trained to simulate a teacher from few examples, with or without its explanations.
 
 A student's own explainer mixes its heads with a phi that is trained with its weights. The loss of an example is the
-simulation loss (cross-entropy with the teacher's prediction or distribution, squared error for a number) plus
+simulation loss (cross-entropy with the teacher's prediction, squared error for a number) plus
 beta KL(e_T || e_S). Simulability is agreement with the teacher on test examples (Fernandes et al. 2022).
 """
 
@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import pandas as pd
 import torch
 from torch import Generator, Tensor, nn
 
 from heedful.attributions import head_mix
-from heedful.attributions.head_mix import MixNormalizer
 from heedful.measures.classification import accuracy
 from heedful.measures.rank_correlation import pearson
 from heedful.store.recipe import Artefact, Json, Recipe, derive_seed
@@ -47,9 +46,7 @@ from heedful.training.trainer import (
     tensors_with_prefix,
     train,
 )
-from heedful.types import SPLITS, Architecture, Batch, Model, Task, Trace, UserError, check_choice, read_heads
-
-Labels = Literal["hard", "soft"]
+from heedful.types import SPLITS, Architecture, Batch, Model, Task, Trace, UserError, read_heads
 
 SIMULABILITY = "simulability"
 
@@ -75,7 +72,6 @@ class StudentRecipe(Recipe):
         architecture: uses the teacher's tokenization; may have fewer layers or heads than the teacher.
         beta: weight of explanations beside the simulation loss; None takes the paper's: 5 for attention, .2 for other
             methods.
-        labels: whether the teacher's prediction ("hard") or its distribution ("soft") is simulated.
         seed: decides weights, batches, dropout and, where they are redrawn, the training examples.
     """
 
@@ -86,12 +82,10 @@ class StudentRecipe(Recipe):
     explanation: TeacherExplanation = NoExplanation()
     data: StudentData = StudentData()
     beta: float | None = None
-    labels: Labels = "hard"
     training: Training = STUDENT_TRAINING
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_choice("labels", self.labels, Labels)
         check_positive("beta", self.beta, or_zero=True)
         if self.training.selection.split != "dev":
             raise UserError("the epoch of a student is selected on the dev split: use EpochSelection(split='dev')")
@@ -161,7 +155,7 @@ class Student(StudentRecipe):
         training = StudentTraining(self, workspace)
         beta = self.explanation_weight
         explainer = training.explainer if beta else None
-        loss = build_student_loss(training.teacher_train.logits, self.labels, explainer, beta)
+        loss = build_student_loss(training.teacher_train.logits, explainer, beta)
         return training.artefact(training.train_student(loss))
 
 
@@ -182,7 +176,7 @@ class StudentTraining:
         # A student of a teacher that explains by its last layer mixes the heads of its own last layer.
         head_maps = HeadMaps(-1) if recipe.explanation.map_sources == (HeadMaps(-1),) else HeadMaps()
         probe = self.batches["train"].rows(torch.arange(min(2, len(self.batches["train"]))))
-        self.model = StudentModel(network, head_maps, "sparsemax", probe)
+        self.model = StudentModel(network, head_maps, probe)
 
     def train_student(self, loss: Loss, outer: OuterOptimizer | None = None) -> TrainingState:
         """Trains the student; the epoch with the best simulability on dev is kept unless the recipe says otherwise."""
@@ -208,7 +202,7 @@ class StudentTraining:
         student = predict_student_logits(self.model, batch, batch_size)
         return {
             SIMULABILITY: simulability(task, point_predictions(task, teacher), point_predictions(task, student)),
-            "simulation_loss": float(simulation_loss(task, student, teacher, self.recipe.labels).mean()),
+            "simulation_loss": float(simulation_loss(task, student, teacher).mean()),
         }
 
     def artefact(self, state: TrainingState) -> Artefact:
@@ -235,7 +229,6 @@ class StudentTraining:
             "epochs": state.epoch,
             "history": to_json(state.history),
             "beta": recipe.explanation_weight,
-            "labels": recipe.labels,
             "sizes": to_json({name: len(batch) for name, batch in self.batches.items()}),
             "parameters": sum(parameter.numel() for parameter in self.model.parameters()),
             "model": to_json(self.model.notes),
@@ -267,10 +260,9 @@ class StudentModel(Model):
         probe: a few examples, to check that the network accepts the teacher's tokens and to count its heads.
     """
 
-    def __init__(self, network: Model, head_maps: HeadMaps, normalizer: MixNormalizer, probe: Batch) -> None:
+    def __init__(self, network: Model, head_maps: HeadMaps, probe: Batch) -> None:
         super().__init__()
-        self.network, self.task, self.notes = network, network.task, network.notes
-        self.head_maps, self.normalizer = head_maps, normalizer
+        self.network, self.task, self.notes, self.head_maps = network, network.task, network.notes, head_maps
         device = next(network.parameters()).device
         try:
             with evaluation_mode(network):
@@ -289,11 +281,11 @@ class StudentModel(Model):
         """Logits `[batch output]`."""
         return read_heads(self.network, batch).logits
 
-    def logits_and_explanation(self, batch: Batch, support: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits and log e_S `[batch unit]` on the support, from one pass."""
+    def logits_and_explanation(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Logits and log e_S `[batch unit]`, from one pass."""
         heads = read_heads(self.network, batch)
-        mix = head_mix.mix_maps(self.head_maps.select_maps(heads), self.phi, self.normalizer)
-        return heads.logits, head_mix.masked_log_softmax(mix, support)
+        mix = head_mix.mix_maps(self.head_maps.select_maps(heads), self.phi, "sparsemax")
+        return heads.logits, head_mix.masked_log_softmax(mix, batch.content_mask)
 
 
 @torch.no_grad()
@@ -306,37 +298,24 @@ def predict_student_logits(model: StudentModel, batch: Batch, batch_size: int) -
     return logits
 
 
-def simulation_loss(task: Task, logits: Tensor, teacher_logits: Tensor, labels: Labels) -> Tensor:
-    """The loss of each example `[batch]` of a student with these logits.
-
-    Hard: the task's loss with the teacher's prediction as the label. Soft: - sum_c p_T(c) log p_S(c). For a number both
-    are the squared error.
-    """
-    if labels == "hard" or task.num_classes == 1:
-        return task.losses(logits, point_predictions(task, teacher_logits))
-    # A single logit is that of class 1; the logit of class 0 is 0.
-    whole = torch.cat((torch.zeros_like(logits), logits), -1) if task.num_outputs == 1 else logits
-    teacher = task.probabilities(teacher_logits).to(logits.dtype)
-    # An excluded class has probability 0 and log-probability minus infinity: it costs nothing.
-    return -(teacher * whole.log_softmax(-1).masked_fill(teacher == 0, 0.0)).sum(-1)
+def simulation_loss(task: Task, logits: Tensor, teacher_logits: Tensor) -> Tensor:
+    """The task's loss of each example `[batch]` with the teacher's prediction as the label."""
+    return task.losses(logits, point_predictions(task, teacher_logits))
 
 
 def build_student_loss(
-    teacher_logits: Callable[[Batch], Tensor],
-    labels: Labels,
-    explainer: TeacherExplainer | None = None,
-    beta: float = 0.0,
+    teacher_logits: Callable[[Batch], Tensor], explainer: TeacherExplainer | None, beta: float
 ) -> Loss:
     """Simulation loss + beta KL(e_T || e_S); without an explainer no explanation is computed."""
 
     def losses(model: Model, batch: Batch) -> Tensor:
         assert isinstance(model, StudentModel)
         if explainer is None:
-            return simulation_loss(model.task, model.student_logits(batch), teacher_logits(batch), labels)
-        support = explainer.support(batch)
-        logits, log_student = model.logits_and_explanation(batch, support)
-        divergence = head_mix.clamped_kl_divergence(explainer(batch).to(log_student.dtype), log_student, support)
-        return simulation_loss(model.task, logits, teacher_logits(batch), labels) + beta * divergence
+            return simulation_loss(model.task, model.student_logits(batch), teacher_logits(batch))
+        logits, log_student = model.logits_and_explanation(batch)
+        teacher = explainer(batch).to(log_student.dtype)
+        divergence = head_mix.clamped_kl_divergence(teacher, log_student, batch.content_mask)
+        return simulation_loss(model.task, logits, teacher_logits(batch)) + beta * divergence
 
     return losses
 

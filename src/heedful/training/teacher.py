@@ -2,8 +2,8 @@
 
 Students simulate a teacher on few examples. The teacher is frozen: its logits and its maps (unmixed scores of the
 units, `[batch map unit]`) are computed once for each example and looked up afterwards. An explanation of the teacher is
-a distribution e_T over the units, softmax(sum_h lambda_h map_h / temperature) on a support: the words, or all real
-units as in Fernandes et al. (2022).
+a distribution e_T over the units of words, softmax(sum_h lambda_h map_h / temperature); in Fernandes et al. (2022)
+special tokens may have weight too.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import ClassVar, Literal
 
@@ -308,26 +308,20 @@ class TeacherExplainer:
 
     Args:
         phi: `[map]`, before normalising; with `learn_temperature` one entry more, the log of a second temperature.
-        special_tokens: whether special tokens are in the support.
     """
 
     teacher_lookup: TeacherLookup
     phi: Tensor
     normalizer: MixNormalizer = "sparsemax"
     temperature: float = 1.0
-    special_tokens: bool = False
     learn_temperature: bool = False
-
-    def support(self, batch: Batch) -> Tensor:
-        """The units that may have weight `[batch unit]`."""
-        return batch.mask if self.special_tokens else batch.content_mask
 
     def distribution_at(self, phi: Tensor, batch: Batch) -> Tensor:
         """e_T `[batch unit]` at another phi, differentiable in phi."""
         phi = phi.to(batch.mask.device)
         weights, extra = (phi[:-1], phi[-1].exp()) if self.learn_temperature else (phi, 1.0)
         mix = head_mix.mix_maps(self.teacher_lookup.maps(batch), weights, self.normalizer)
-        return head_mix.masked_softmax(mix / (self.temperature * extra), self.support(batch))
+        return head_mix.masked_softmax(mix / (self.temperature * extra), batch.content_mask)
 
     def __call__(self, batch: Batch) -> Tensor:
         """e_T `[batch unit]`."""
@@ -399,14 +393,9 @@ class MethodExplanation(TeacherExplanation):
 
 @dataclass(frozen=True)
 class AttentionExplanation(TeacherExplanation):
-    """Static attention: the mean of the heads' scores.
-
-    Args:
-        special_tokens: special tokens may have weight too, as in the paper.
-    """
+    """Static attention: the mean of the heads' scores."""
 
     map_source: HeadMaps = HeadMaps()
-    special_tokens: bool = False
     beta: ClassVar[float] = 5.0
 
     @property
@@ -414,8 +403,7 @@ class AttentionExplanation(TeacherExplanation):
         return (self.map_source,)
 
     def build_explainer(self, lookups: tuple[TeacherLookup, ...]) -> TeacherExplainer:
-        phi = head_mix.uniform_phi(lookups[0].map_count)
-        return TeacherExplainer(lookups[0], phi, special_tokens=self.special_tokens)
+        return TeacherExplainer(lookups[0], head_mix.uniform_phi(lookups[0].map_count))
 
     @property
     def display_name(self) -> str:
@@ -426,38 +414,23 @@ class AttentionExplanation(TeacherExplanation):
 class RidgeExplanation(TeacherExplanation):
     """Heads mixed by ridge regression on leave-one-out effects of the student's examples: a cheap baseline for SMaT.
 
-    Args:
-        ridge: penalty of large coefficients.
-        temperature: None takes the one that makes the mix as peaked as static attention on these examples. Effects
-            are mostly small: at temperature 1 the mix would be nearly uniform and carry no information.
-        effects: the signed drop of the predicted logit tells words for the prediction from words against it.
+    The effect is the signed drop of the predicted logit, which tells words for the prediction from words against it.
+    The temperature makes the mix as peaked as static attention on these examples: effects are mostly small, and at
+    temperature 1 the mix would be nearly uniform and carry no information.
     """
 
-    ridge: float = 1.0
-    temperature: float | None = None
-    effects: LeaveOneOut = LeaveOneOut("logit")
     beta: ClassVar[float] = 5.0
     display_name: ClassVar[str] = "attention, ridge on leave-one-out"
-
-    def __post_init__(self) -> None:
-        check_positive("ridge", self.ridge, or_zero=True)
-        check_positive("temperature", self.temperature)
-
-    @property
-    def map_sources(self) -> tuple[MapSource, ...]:
-        return (HeadMaps(), MethodMaps(self.effects))
+    map_sources: ClassVar[tuple[MapSource, ...]] = (HeadMaps(), MethodMaps(LeaveOneOut("logit")))
 
     def build_explainer(self, lookups: tuple[TeacherLookup, ...]) -> TeacherExplainer:
         """The closed-form mix; it needs no student."""
         maps, scored = lookups[0].all_maps()
-        effects = lookups[1].all_maps()[0].squeeze(1)
-        phi = fit_ridge_mix(maps, effects, scored, self.ridge)
-        temperature = self.temperature
-        if temperature is None:
-            uniform, own = (
-                head_mix.mix_maps(maps.double(), weights, "none") for weights in (head_mix.uniform_phi(len(phi)), phi)
-            )
-            temperature = head_mix.temperature_for_peak(own, scored, head_mix.mean_peak_ratio(uniform, scored))
+        phi = fit_ridge_mix(maps, lookups[1].all_maps()[0].squeeze(1), scored, strength=1.0)
+        uniform, own = (
+            head_mix.mix_maps(maps.double(), weights, "none") for weights in (head_mix.uniform_phi(len(phi)), phi)
+        )
+        temperature = head_mix.temperature_for_peak(own, scored, head_mix.mean_peak_ratio(uniform, scored))
         return TeacherExplainer(lookups[0], phi, "none", temperature)
 
 
@@ -467,21 +440,17 @@ class LearnedExplanation(TeacherExplanation):
 
     Args:
         lr: of AdamW, which takes one step after each step of the student.
-        max_grad_norm: largest norm of the hypergradient; None does not clip.
         batch_size: held-out examples of a step; None takes as many as the student's batches have.
         pilot_lr: learning rate of the pilot step; None takes that of the student's own step, as the paper.
-        special_tokens: special tokens may have weight too, as in the paper.
         learn_temperature: a temperature is learned beside the mix.
     """
 
     map_source: MapSource = HeadMaps()
     normalizer: MixNormalizer = "sparsemax"
     lr: float = 5e-4
-    max_grad_norm: float | None = 5.0
     batch_size: int | None = None
     pilot_lr: float | None = None
     temperature: float = 1.0
-    special_tokens: bool = False
     learn_temperature: bool = False
     beta: ClassVar[float] = 5.0
 
@@ -489,13 +458,10 @@ class LearnedExplanation(TeacherExplanation):
         check_choice("normalizer", self.normalizer, MixNormalizer)
         check_positive("temperature", self.temperature)
         check_positive("lr", self.lr, or_zero=True)
-        check_positive("max_grad_norm", self.max_grad_norm)
         check_positive("pilot_lr", self.pilot_lr)
         check_positive("batch_size", self.batch_size)
-        if self.special_tokens and isinstance(self.map_source, MethodMaps):
-            raise UserError(f"{self.map_source.display_name} does not score special tokens: omit special_tokens=True")
-        if isinstance(self.map_source, LayerMaps) and self.map_source.mix.special_tokens != self.special_tokens:
-            raise UserError("give LayerMix and LearnedExplanation the same special_tokens")
+        if isinstance(self.map_source, LayerMaps) and self.map_source.mix.special_tokens:
+            raise UserError("only words are explained to students: omit special_tokens=True of LayerMix")
 
     @property
     def map_sources(self) -> tuple[MapSource, ...]:
@@ -503,11 +469,10 @@ class LearnedExplanation(TeacherExplanation):
 
     def build_explainer(self, lookups: tuple[TeacherLookup, ...]) -> TeacherExplainer:
         phi = head_mix.uniform_phi(lookups[0].map_count)
-        explainer = TeacherExplainer(lookups[0], phi, self.normalizer, self.temperature, self.special_tokens)
-        if not self.learn_temperature:
-            return explainer
-        # The logarithm of temperature 1: the mix starts as without one.
-        return replace(explainer, phi=torch.cat((phi, torch.zeros(1))), learn_temperature=True)
+        if self.learn_temperature:
+            # The logarithm of temperature 1: the mix starts as without one.
+            phi = torch.cat((phi, torch.zeros(1)))
+        return TeacherExplainer(lookups[0], phi, self.normalizer, self.temperature, self.learn_temperature)
 
     @property
     def display_name(self) -> str:
