@@ -1,9 +1,8 @@
-"""Word vectors: all kinds of files give the same table, gaps are filled as said, damage is named by line."""
+"""Word vectors: all kinds of files give the same table, unknown words are zero, damage is named by line."""
 
 from __future__ import annotations
 
 import gzip
-from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from heedful.data.embeddings import (
     FileEmbeddings,
     PackagedGloveEmbeddings,
     RandomEmbeddings,
-    UnknownWordInit,
 )
 from heedful.data.tokenization import SPECIAL_TOKENS
 from heedful.types import UserError
@@ -37,8 +35,8 @@ def generator(seed: int = 0) -> Generator:
     return Generator().manual_seed(seed)
 
 
-def looked_up(file: Path, missing: UnknownWordInit = "zero", words: Sequence[str] = VOCABULARY) -> EmbeddingTable:
-    return FileEmbeddings(str(file), missing).look_up(words, file.parent, generator())
+def looked_up(file: Path) -> EmbeddingTable:
+    return FileEmbeddings(str(file)).look_up(VOCABULARY, file.parent, generator())
 
 
 def as_text(end: str = "\n", header: str = "") -> str:
@@ -93,25 +91,6 @@ def test_a_bare_name_is_found_in_the_data_folder(tmp_path: Path) -> None:
         FileEmbeddings("other").digest(tmp_path)
 
 
-def test_missing_words_are_normal_where_wanted_and_padding_is_zero_all_the_same(tmp_path: Path) -> None:
-    file = written(tmp_path / "glove.txt", as_text())
-    words = (*VOCABULARY, *(f"unknown{i}" for i in range(4000)))
-    result = looked_up(file, "normal", words)
-    assert result.matrix[4:7].tolist() == EXPECTED[4:7]
-    assert bool((result.matrix[0] == 0).all())
-    drawn = result.matrix[7:]
-    # 12 003 draws: standard errors .009 and .0065
-    assert abs(float(drawn.mean())) < 0.04
-    assert abs(float(drawn.std()) - 1) < 0.03
-    assert torch.equal(looked_up(file, "normal", words).matrix, result.matrix)
-
-
-def test_a_word_draws_the_same_numbers_whatever_the_file_knows(tmp_path: Path) -> None:
-    full = looked_up(written(tmp_path / "full.txt", as_text()), "normal")
-    poor = looked_up(written(tmp_path / "poor.txt", "pear 1.0 2.0 3.0\n"), "normal")
-    assert torch.equal(full.matrix[7], poor.matrix[7])
-
-
 def test_the_first_of_two_lines_for_a_word_counts_and_words_with_blanks_are_passed_over(
     tmp_path: Path,
 ) -> None:
@@ -121,7 +100,7 @@ def test_the_first_of_two_lines_for_a_word_counts_and_words_with_blanks_are_pass
     assert result.coverage == 0.25
 
 
-def test_bytes_that_are_not_utf8_in_a_word_nobody_wants_do_no_harm(tmp_path: Path) -> None:
+def test_bytes_that_are_not_utf8_in_a_word_outside_the_vocabulary_do_no_harm(tmp_path: Path) -> None:
     file = tmp_path / "latin.txt"
     file.write_bytes(b"pear 1 2 3\ncaf\xe9 4 5 6\n")
     assert looked_up(file).matrix[5].tolist() == [1.0, 2.0, 3.0]
@@ -224,6 +203,6 @@ def test_a_missing_or_changed_package_names_the_remedy(tmp_path: Path, monkeypat
             with pytest.raises(UserError, match="does not look as expected"):
                 PackagedGloveEmbeddings().look_up(VOCABULARY, tmp_path, generator())
             numbers.write_text(broken)
-    monkeypatch.setattr(embeddings, "_GLOVE_PACKAGE", "a-package-that-nobody-has")
+    monkeypatch.setattr(embeddings, "_GLOVE_PACKAGE", "no-such-package-at-all")
     with pytest.raises(UserError, match=r"pip install 'heedful\[demo\]'"):
         PackagedGloveEmbeddings().digest(tmp_path)

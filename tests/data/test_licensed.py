@@ -29,7 +29,7 @@ def _mimic(data: Path, codes: dict[int, list[str]]) -> Path:
         (min(codes), "2101-03-01", "Discharge summary", "Addendum", "second addendum"),
         (min(codes), "2101-02-01", "Discharge summary", "Addendum", "first addendum"),
         (min(codes), "2101-01-01", "Nursing", "Report", "not a summary"),
-        (None, "2101-01-01", "Discharge summary", "Report", "nobody's"),
+        (None, "2101-01-01", "Discharge summary", "Report", "no admission"),
     ]
     columns = ["HADM_ID", "CHARTDATE", "CATEGORY", "DESCRIPTION", "TEXT"]
     # The addenda come first in the file: the report must nevertheless open the text.
@@ -97,11 +97,11 @@ def _tweets(data: Path, rows: list[str]) -> None:
     (data / "adr" / "tweets.csv").write_text("text,label,split\n" + "\n".join(rows), encoding="utf-8")
 
 
-def test_tweets_hide_drug_names_and_keep_their_test_rows(tmp_path: Path) -> None:
+def test_tweets_keep_their_test_rows_and_dev_is_held_out_from_train(tmp_path: Path) -> None:
     rows = [f"Zolaxin made me dizzy {n},{n % 2},{'test' if n < 4 else 'train'}" for n in range(24)]
     _tweets(tmp_path, rows)
-    splits = ADRTweets(drug_names=("zolaxin",)).read(tmp_path)
-    assert splits.test[1].parts == ("DRUG made me dizzy 1",)
+    splits = ADRTweets().read(tmp_path)
+    assert splits.test[1].parts == ("Zolaxin made me dizzy 1",)
     assert splits.test[1].label == 1
     assert [len(splits[split]) for split in SPLITS] == [17, 3, 4]
 
@@ -111,9 +111,9 @@ def test_tweets_hide_drug_names_and_keep_their_test_rows(tmp_path: Path) -> None
     [
         (
             ["fine,1,train", "fine,1,valid"],
-            r"tweets\.csv, line 3: column 'split' has 'valid'; it must be train or test",
+            r"tweets\.csv, line 3: split 'valid' is not one of train, test",
         ),
-        (["fine,yes,train"], r"line 2: column 'label' has 'yes'; it must be 0 or 1"),
+        (["fine,yes,train"], r"line 2: label 'yes' is not one of 0, 1"),
         (["fine,1,train", "also,0,train"], r"at least two train and two test rows"),
     ],
 )

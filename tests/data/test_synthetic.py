@@ -222,8 +222,8 @@ def test_a_majority_of_signs_decides() -> None:
     for example in small("majority").read(NOWHERE).train:
         assert example.ground_truth is not None
         assert (sum(example.ground_truth) > 0) == bool(example.label)
-        told = [word for word, value in zip(text_of(example).split(), example.ground_truth, strict=True) if value]
-        assert all(word.startswith(("plus", "minus")) for word in told)
+        decisive = [word for word, value in zip(text_of(example).split(), example.ground_truth, strict=True) if value]
+        assert all(word.startswith(("plus", "minus")) for word in decisive)
 
 
 def test_neither_word_of_an_exclusive_or_tells_anything_alone() -> None:

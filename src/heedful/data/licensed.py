@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import pandas as pd
 
-from heedful.data.io import FileCorpus, Row, read_rows
+from heedful.data.io import FileCorpus, read_rows
 from heedful.data.splitting import Notes, finalize_splits
 from heedful.data.tokenization import Words
 from heedful.tasks import BinaryClassification
@@ -29,11 +29,7 @@ _REPEATED_PUNCTUATION = re.compile(r"([^\w\s])\1+")
 
 @dataclass(frozen=True)
 class Admission:
-    """One hospital stay: all its discharge summaries as one text, and its diagnoses.
-
-    Args:
-        codes: ICD-9 codes as MIMIC writes them, without the dot: 25000 is 250.00.
-    """
+    """A hospital stay: its discharge summaries as one text, and its ICD-9 codes without the dot (25000 is 250.00)."""
 
     admission_id: int
     text: str
@@ -195,14 +191,12 @@ class ADRTweets(FileCorpus):
     Args:
         path: a table (CSV, TSV, JSONL or Parquet) with one tweet per row.
         split_column: column that says train or test; dev is 15 % of train.
-        drug_names: names to be replaced by DRUG, as in the heat-maps of Jain & Wallace.
     """
 
     path: str = "adr/tweets.csv"
     text_column: str = "text"
     label_column: str = "label"
     split_column: str = "split"
-    drug_names: tuple[str, ...] = ()
     name: ClassVar[str] = "adr"
     tokenization: ClassVar[Words] = Words(lowercase=True, min_documents=2, longer_than=5, shorter_than=100)
 
@@ -214,25 +208,12 @@ class ADRTweets(FileCorpus):
         (path,) = self.files(data)
         examples: dict[str, list[Example]] = {"train": [], "test": []}
         for row in read_rows(path):
-            split = self._choice(row, self.split_column, ("train", "test"))
-            label = self._choice(row, self.label_column, ("0", "1"))
-            examples[split].append(Example(f"adr-{row.line}", (self._text(row),), int(label)))
+            split = ("train", "test")[row.class_index(self.split_column, ("train", "test"))]
+            label = row.class_index(self.label_column, ("0", "1"))
+            examples[split].append(Example(f"adr-{row.line}", (row.text(self.text_column).strip(),), label))
         if min(len(some) for some in examples.values()) < 2:
             raise UserError(f"{path}: column '{self.split_column}' needs at least two train and two test rows")
         train, dev = _random_split(examples["train"], 0.15, 16377)
         classes = ("no reaction", "reaction")
         splits = Splits(BinaryClassification(), classes, train, dev, tuple(examples["test"]))
         return finalize_splits(self.name, splits)
-
-    def _choice(self, row: Row, column: str, choices: tuple[str, str]) -> str:
-        value = str(row.value(column)).strip()
-        if value not in choices:
-            raise UserError(f"{row.location}: column '{column}' has {value!r}; it must be {' or '.join(choices)}")
-        return value
-
-    def _text(self, row: Row) -> str:
-        text = row.text(self.text_column).strip()
-        if not self.drug_names:
-            return text
-        names = "|".join(re.escape(name) for name in sorted(self.drug_names, key=len, reverse=True))
-        return re.sub(rf"\b({names})\b", "DRUG", text, flags=re.IGNORECASE)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from heedful.data.io import FileCorpus, Row, SplitRows, find_path, is_table, read_rows
-from heedful.data.splitting import Notes, finalize_splits, hold_out, normalized_content
+from heedful.data.splitting import DEV_SHARE, Notes, finalize_splits, hold_out, normalized_content
 from heedful.data.tokenization import Words
 from heedful.tasks import BinaryClassification, MulticlassClassification, Regression
 from heedful.types import SPLITS, Corpus, Example, Number, Split, Splits, Task, UserError, check_choice
@@ -43,9 +43,7 @@ class TableColumns:
         uid: column of an id; None numbers the rows.
         task: "auto" reads real numbers as regression and everything else as classes.
         classes: class names in the order of their indices; empty takes the labels of train, sorted.
-        dev_share: share of the training rows that becomes dev where no dev split is given.
-        test_share: share of the training rows that becomes test where no test split is given.
-        seed: chooses which rows are held out.
+        seed: chooses which 15 % of the training rows become dev, and which test, where these are not given.
     """
 
     text: str = "text"
@@ -54,16 +52,10 @@ class TableColumns:
     uid: str | None = None
     task: TaskName = "auto"
     classes: tuple[str, ...] = ()
-    dev_share: float = 0.15
-    test_share: float = 0.15
     seed: int = 0
 
     def __post_init__(self) -> None:
         check_choice("task", self.task, TaskName)
-        if not (0 < self.dev_share < 1 and 0 < self.test_share < 1 and self.dev_share + self.test_share < 1):
-            raise UserError(
-                f"shares of dev ({self.dev_share}) and test ({self.test_share}) must be positive and sum to less than 1"
-            )
 
 
 def splits_from_rows(name: str, columns: TableColumns, rows: SplitRows) -> Splits:
@@ -224,10 +216,10 @@ def _hold_out_missing(name: str, columns: TableColumns, splits: Splits) -> Split
     train, dev, test = splits.train, splits.dev, splits.test
     size = len(train)
     if not test:
-        train, test = hold_out(train, columns.test_share, columns.seed)
+        train, test = hold_out(train, DEV_SHARE, columns.seed)
         notes["test held out from train"] = len(test)
     if not dev:
-        train, dev = hold_out(train, min(columns.dev_share * size / len(train), 0.5), columns.seed + 1)
+        train, dev = hold_out(train, min(DEV_SHARE * size / len(train), 0.5), columns.seed + 1)
         notes["dev held out from train"] = len(dev)
     labelled = {(normalized_content(example), example.label) for example in (*train, *dev, *test)}
     conflicting = sum(count > 1 for count in Counter(text for text, _ in labelled).values())

