@@ -12,8 +12,8 @@ import pytest
 from heedful.figures import Bars, Matrix
 from heedful.papers import PAPERS
 from heedful.papers._chapter import Cell, Comparison, Result
-from heedful.papers.disagreement import pair_order_agreement
-from heedful.papers.published import DISAGREEMENT_METHODS, Key
+from heedful.papers.disagreement import PAPER_METHODS, pair_order_agreement
+from heedful.papers.published import Key
 from heedful.trials._trial import excess_metric
 from tests.papers.results import Number, named, plain, result, summary, table
 
@@ -102,7 +102,7 @@ def test_each_claim_is_false_if_one_number_contradicts_it() -> None:
     both = (agreement(), agreement("snli"), agreement(encoder="model"), uniform_baseline(0.83, 0.825))
     assert verdicts(*both) == ["true"] * 5
     assert verdicts(agreement(attention__deep_shap=0.33), *both[1:])[0] == "false"
-    pairs = [f"{one}~{other}" for one, other in combinations(("attention", *DISAGREEMENT_METHODS), 2)]
+    pairs = [f"{one}~{other}" for one, other in combinations(("attention", *PAPER_METHODS), 2)]
     low = ours("agreement", named("mean", dict.fromkeys(pairs, 0.1)))
     assert verdicts(low, *both[1:]) == ["true", "false", "false", "true", "true"]
     assert verdicts(*both[:2], agreement(encoder="model", lime__deep_lift=0.34), both[3])[3] == "false"
@@ -134,7 +134,7 @@ def test_check_11_is_judged_as_the_specification_says() -> None:
         "tau of integrated-gradients and deep-lift": "outside",
         "tau of lime and integrated-gradients": "outside",
         "tau of attention and lime": "outside",
-        **{f"tau of attention and {method}": "inside" for method in DISAGREEMENT_METHODS[1:]},
+        **{f"tau of attention and {method}": "inside" for method in PAPER_METHODS[1:]},
     }
     alone = table(PAPER, "What was expected", ours("performance", plain({"accuracy": 0.8})))
     assert [row[3] for row in alone.rows] == ["outside"]

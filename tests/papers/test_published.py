@@ -2,37 +2,46 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 from importlib.resources import files
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from heedful.papers.jain_wallace import DATASET_NAMES
+from heedful.papers.attefa import AttefaOptions
+from heedful.papers.disagreement import PAPER_METHODS
 from heedful.papers.published import (
-    ATTEFA_TABLE_CORPORA,
-    DISAGREEMENT_LABELS,
-    DISAGREEMENT_METHODS,
+    Key,
     attefa_seed_rows,
-    corpus_row,
-    provenance,
-    published_numbers,
-    published_table,
+    find_published,
+    published_sizes,
     published_tradeoff,
-    recomputed_figure,
 )
 from heedful.trials._trial import value_of
 from heedful.trials.adversarial_training import DIFFERENT_JSD, PAPER_SEEDS, AdversarialTradeoff, AtteFa, attefa
+from tests.papers import derive_published
+from tests.papers.derive_published import (
+    DATASET_NAMES,
+    DISAGREEMENT_LABELS,
+    corpus_row,
+    published_table,
+    recomputed_figure,
+)
 from tests.papers.results import named, plain
 
 
 def raw(name: str) -> dict:
-    text = files("heedful.papers").joinpath("published_tables", f"{name}.json").read_text(encoding="utf-8")
-    content: dict = json.loads(text)
+    content: dict = json.loads((Path(__file__).parent / "published_tables" / f"{name}.json").read_text("utf-8"))
     return content
+
+
+def published_numbers(trial: str, about: dict[str, str], paper: str = "") -> dict[Key, float]:
+    return dict(find_published(trial, about, paper)[1])
 
 
 SST = {"corpus": "sst", "encoder": "bilstm", "attention": "additive"}
@@ -109,9 +118,25 @@ def test_bases_on_planted_corpora_have_the_scores_of_attefa_and_others_keep_thos
 
 
 def test_the_sentence_about_published_numbers_is_that_of_their_paper() -> None:
-    assert "nine adversaries" in provenance("attefa")
-    assert "test split" in provenance("adversarial-tradeoff")
-    assert "no seed" in provenance("agreement")
+    assert "nine adversaries" in find_published("attefa", SST)[0]
+    assert "test split" in find_published("adversarial-tradeoff", SST)[0]
+    assert "no seed" in find_published("agreement", SST)[0]
+    assert "three seeds" in find_published("agreement", SST, "disagreement")[0]
+    assert find_published("agreement", {**SST, "corpus": "mine"}) == ("", {})
+
+
+def test_every_row_of_the_file_follows_from_the_printed_tables_and_released_files() -> None:
+    text = files("heedful.papers").joinpath("published_tables", "numbers.csv").read_text(encoding="utf-8")
+    header, *rows = csv.reader(text.splitlines())
+    assert tuple(header) == derive_published.COLUMNS
+    assert [(*about, float(value)) for *about, value in rows] == list(derive_published.rows())
+
+
+def test_sizes_are_those_of_each_papers_table_1() -> None:
+    assert published_sizes("jain-wallace", "sst")["train", "", ""] == 3034 + 3321
+    assert published_sizes("wiegreffe-pinter", "sst")["train", "", "class 1"] == 3321
+    assert published_sizes("attefa", "mock-5") == published_sizes("attefa", "mock-5-fillers-7") != {}
+    assert published_sizes("attefa", "mine") == published_sizes("wiegreffe-pinter", "mock-5") == {}
 
 
 def test_the_song_is_found_where_a_trial_is_told_under_it_and_the_first_paper_elsewhere() -> None:
@@ -146,7 +171,7 @@ def test_every_pair_of_tables_1_and_2_has_our_name(attention: str) -> None:
     for corpus, theirs in DISAGREEMENT_LABELS.items():
         about = {"corpus": corpus, "encoder": encoder, "attention": attention}
         found = published_numbers("agreement", about, "disagreement")
-        pairs = [f"{one}~{other}" for one, other in combinations((called, *DISAGREEMENT_METHODS), 2)]
+        pairs = [f"{one}~{other}" for one, other in combinations((called, *PAPER_METHODS), 2)]
         assert [found["mean", pair, ""] for pair in pairs] == list(printed[theirs].values())
 
 
@@ -155,7 +180,6 @@ def test_print_says_nothing_about_other_measures_models_and_corpora() -> None:
         assert published_numbers("agreement", {**SST, **change}, "disagreement") == {}, change
     assert published_numbers("agreement", {**SST, "measure": "spearman"}) == {}
     assert published_numbers("agreement", {**SST, "measure": "kendall"}) == published_numbers("agreement", SST)
-    assert "three seeds" in provenance("agreement", "disagreement")
 
 
 def test_published_scores_are_those_behind_table_2() -> None:
@@ -186,7 +210,7 @@ FACTOR = 0.6931
 UNITS = {"epoch": 1.0, "f1": 0.001, "tvd": 0.001, "jsd": 0.001, "attefa": 0.0001}
 """The last printed digit of table 3's cells."""
 EXACT = 1e-9
-MODELS = [(corpus, encoder) for corpus in ATTEFA_TABLE_CORPORA for encoder in ("bilstm", "average")]
+MODELS = [(corpus, encoder) for corpus in AttefaOptions.known_corpora for encoder in ("bilstm", "average")]
 
 
 def adversaries(corpus: str, encoder: str) -> pd.DataFrame:

@@ -128,13 +128,17 @@ class Result:
     @cached_property
     def published(self) -> Mapping[Key, float]:
         """The published numbers of this trial on this corpus and model by (metric, method, subset)."""
-        about = {"corpus": self.corpus, "encoder": self.encoder, "attention": self.attention, "measure": self.measure}
-        return published.published_numbers(self.trial, about, self.paper)
+        return self.find_published(self.trial)[1]
 
     @property
     def published_note(self) -> str:
         """How the published numbers were made; empty where there are none."""
-        return published.provenance(self.trial, self.paper) if self.published else ""
+        return self.find_published(self.trial)[0]
+
+    def find_published(self, trial: str) -> tuple[str, Mapping[Key, float]]:
+        """How the numbers of a trial were made, and what is published about this corpus and model."""
+        about = {"corpus": self.corpus, "encoder": self.encoder, "attention": self.attention, "measure": self.measure}
+        return published.find_published(trial, about, self.paper)
 
     @property
     def model_label(self) -> str:
@@ -246,36 +250,28 @@ def sort_by_corpus(results: Iterable[Result], corpora: Sequence[str]) -> list[Re
     return sorted(results, key=lambda each: order.get(each.corpus, len(order)))
 
 
-def corpus_size_table(results: Sequence[Result], chosen: Sequence[Result], table: str, note: str) -> TableView:
+def corpus_size_table(results: Sequence[Result], chosen: Sequence[Result], paper: str, note: str) -> TableView:
     """Table 1 of Wiegreffe & Pinter or AtteFa: examples by split and class, and the mean length of test texts.
 
     Args:
         results: all results; performance trials have the lengths of texts.
         chosen: those whose corpora are shown.
-        table: name of the published table.
     """
     known = [each for each in results if each.corpus_statistics.mean_length is not None]
     lengths = {(each.corpus, each.quick): each.corpus_statistics.mean_length for each in known}
-    rows: dict[str, list[tuple[Cell, ...]]] = {}
+    rows: dict[tuple[str, str], tuple[Cell, ...]] = {}
     for each in chosen:
-        theirs, sizes = published.corpus_row(table, each.corpus), each.corpus_statistics.sizes
-        length = each.corpus_statistics.mean_length or lengths.get((each.corpus, each.quick))
-        if not sizes or each.label in rows:
-            continue
-        rows[each.label] = [
-            (
-                each.label,
-                f"{split}, class {place}",
-                Comparison(sizes[split][place], theirs[split][place] if theirs else None),
-            )
+        theirs, statistics = published.published_sizes(paper, each.corpus), each.corpus_statistics
+        length = statistics.mean_length or lengths.get((each.corpus, each.quick))
+        numbers: dict[Key, float | None] = {
+            (split, "", f"class {place}"): count
             for split in ("train", "test")
-            for place in (0, 1)
-            if place < len(sizes[split])
-        ]
-        published_length = theirs.get("avg_len", theirs.get("test_len"))
-        rows[each.label].append((each.label, "mean length, test", Comparison(length, published_length)))
-    cells = tuple(row for several in rows.values() for row in several)
-    return TableView("Table 1: corpora", ("corpus", "what", "number"), cells, note)
+            for place, count in enumerate(statistics.sizes.get(split, ())[:2])
+        }
+        for key, ours in {**numbers, ("mean_length", "", ""): length}.items() if numbers else ():
+            what = ", ".join(filter(None, key)) if key in numbers else "mean length, test"
+            rows.setdefault((each.label, what), (each.label, what, Comparison(ours, theirs.get(key))))
+    return TableView("Table 1: corpora", ("corpus", "what", "number"), tuple(rows.values()), note)
 
 
 def scatter_series(
@@ -288,6 +284,14 @@ def scatter_series(
         for name, points in defined.items()
         if points
     )
+
+
+def beside_published(
+    ours: Iterable[float | None], theirs: Iterable[float | None], name: str = ""
+) -> tuple[Series, Series]:
+    """Our numbers and the published ones as two series; what is undefined is not drawn."""
+    mine, printed = (tuple(math.nan if value is None else value for value in values) for values in (ours, theirs))
+    return Series(f"{name}ours", mine), Series(f"{name}published", printed)
 
 
 def subtract(one: float | None, other: float | None) -> float | None:

@@ -201,7 +201,7 @@ def tables(results: Sequence[Result]) -> tuple[TableView, ...]:
         f"F1 of class 1. Inside: within {F1_TOLERANCE}, half the width of the band expected of SST's base model."
     )
     return (
-        corpus_size_table(results, chosen, "attefa_table1", note),
+        corpus_size_table(results, chosen, "attefa", note),
         TableView("Table 2: the base models", ("corpus and encoder", "F1"), base_rows, base_note),
         _table_3(chosen),
         _seed_table("Table 4: synthetic corpora, seed by seed", [each for each in chosen if _is_synthetic(each)]),
@@ -215,7 +215,7 @@ def _select(results: Sequence[Result]) -> list[Result]:
     order = list(ENCODER_NAMES)
     chosen = [each for each in results if (each.trial, each.attention) == ("attefa", "additive")]
     chosen.sort(key=lambda each: order.index(each.encoder) if each.encoder in order else len(order))
-    return sort_by_corpus(chosen, published.ATTEFA_TABLE_CORPORA)
+    return sort_by_corpus(chosen, tuple(AttefaOptions.known_corpora))
 
 
 def _is_synthetic(each: Result) -> bool:

@@ -33,7 +33,6 @@ from heedful.models.attentive import Additive, Attentive, WordWeightSum
 from heedful.models.encoders import BiLSTM
 from heedful.models.input_forms import PairInput, SingleInput
 from heedful.models.transformer import Transformer
-from heedful.papers import published
 from heedful.papers._chapter import Band, Cell, Check, Result, TableView, check_table, sort_by_corpus, subtract
 from heedful.papers._options import EmbeddingOptions, extend_seeds, resolve_names
 from heedful.store.recipe import Recipe
@@ -250,6 +249,8 @@ SOURCES = {
     "uniform-baseline": "Neely et al. 2022, appendix, table 3",
 }
 """Where the paper has trials of earlier papers."""
+PAPER_METHODS = ("lime", "integrated-gradients", "deep-lift", "gradient-shap", "deep-shap")
+"""Methods of the paper beside attention, in the order of its tables."""
 _IG_PAIR, _DEEPLIFT_PAIR = "integrated-gradients~gradient-shap", "deep-lift~deep-shap"
 _Claim = tuple[str, str, bool | None]
 """A claim, our numbers, and whether it holds; None if it cannot be tested."""
@@ -295,7 +296,7 @@ def _largest_runs(results: Sequence[Result]) -> list[Result]:
         key = (each.trial, each.label, each.encoder, each.attention)
         if key not in found or _run_size(each) > _run_size(found[key]):
             found[key] = each
-    return sort_by_corpus(found.values(), tuple(published.DISAGREEMENT_LABELS))
+    return sort_by_corpus(found.values(), (*SINGLE_TEXT_CORPORA, *PAIR_CORPORA))
 
 
 def _run_size(each: Result) -> tuple[float, int]:
@@ -304,7 +305,7 @@ def _run_size(each: Result) -> tuple[float, int]:
 
 def _select_agreement(results: Sequence[Result], attention: str) -> list[Result]:
     """Agreement trials with this kind of attention: "attention" of BiLSTMs, "rollout" or "flow" of transformers."""
-    pairs = {f"{attention}~{method}" for method in published.DISAGREEMENT_METHODS}
+    pairs = {f"{attention}~{method}" for method in PAPER_METHODS}
     return [
         each
         for each in results
@@ -316,7 +317,7 @@ def _select_agreement(results: Sequence[Result], attention: str) -> list[Result]
 
 def _pairs(attention: str) -> list[str]:
     """The fifteen pairs of the paper's six methods."""
-    return [f"{one}~{other}" for one, other in combinations((attention, *published.DISAGREEMENT_METHODS), 2)]
+    return [f"{one}~{other}" for one, other in combinations((attention, *PAPER_METHODS), 2)]
 
 
 def _pair_text(pair: str) -> str:
@@ -370,7 +371,7 @@ def _accuracy_table(results: Sequence[Result]) -> TableView:
             rows.append((each.short_label, arm, each.compare("accuracy", arm, tolerance=ACCURACY_TOLERANCE)))
     models = {(each.label, each.encoder) for each in compared}
     for each in results:
-        is_known = each.trial == "performance" and each.corpus in published.DISAGREEMENT_LABELS
+        is_known = each.trial == "performance" and each.corpus in (*SINGLE_TEXT_CORPORA, *PAIR_CORPORA)
         if is_known and (each.label, each.encoder) not in models:
             tolerance = ACCURACY_TOLERANCE if each.encoder == "bilstm" else None
             rows.append((each.short_label, "learned", each.compare("accuracy", tolerance=tolerance)))
@@ -386,7 +387,7 @@ def _flow_table(results: Sequence[Result]) -> TableView:
     rows = tuple(
         (each.short_label, method, each.compare("mean", f"flow~{method}"))
         for each in _select_agreement(results, "flow")
-        for method in published.DISAGREEMENT_METHODS
+        for method in PAPER_METHODS
     )
     note = (
         "Not judged, for the reasons of table 1. The paper's row of Quora most likely has Int-Grad and DeepLIFT "
@@ -429,7 +430,7 @@ def _attention_disagrees(results: Sequence[Result]) -> _Claim:
         f"{each.short_label}, {attention} and {method}": value
         for attention in ("attention", "rollout", "flow")
         for each in _select_agreement(results, attention)
-        for method in published.DISAGREEMENT_METHODS
+        for method in PAPER_METHODS
         if (value := each.value("mean", f"{attention}~{method}")) is not None
     }
     if not taus:
@@ -541,7 +542,7 @@ def _sst_checks(sst: Mapping[str, Result]) -> Iterable[Check]:
             (_IG_PAIR, _band_around(0.97, PATH_TOLERANCE)),
             ("integrated-gradients~deep-lift", _band_around(0.87, DEEPLIFT_TOLERANCE)),
             ("lime~integrated-gradients", _band_around(0.50, LIME_TOLERANCE)),
-            *((f"attention~{method}", ATTENTION_BAND) for method in published.DISAGREEMENT_METHODS),
+            *((f"attention~{method}", ATTENTION_BAND) for method in PAPER_METHODS),
         ):
             yield f"tau of {_pair_text(pair)}", each.value("mean", pair), band
 

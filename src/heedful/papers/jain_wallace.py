@@ -6,7 +6,6 @@ comment names the difference.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -16,12 +15,21 @@ from heedful.attributions.attention import RawAttention
 from heedful.attributions.gradient import Gradient
 from heedful.attributions.perturbation import LeaveOneOut
 from heedful.data.embeddings import RandomEmbeddings
-from heedful.figures import Axis, Bars, Figure, Series
+from heedful.figures import Axis, Bars, Figure
 from heedful.models.attentive import Attentive
 from heedful.models.encoders import Average, BiLSTM, Convolution, Encoder
 from heedful.models.input_forms import QuestionAnswering, SingleInput
 from heedful.papers import published
-from heedful.papers._chapter import Cell, Comparison, Result, SectionExtras, TableView, sort_by_corpus, subtract
+from heedful.papers._chapter import (
+    Cell,
+    Comparison,
+    Result,
+    SectionExtras,
+    TableView,
+    beside_published,
+    sort_by_corpus,
+    subtract,
+)
 from heedful.papers._options import EmbeddingOptions, resolve_names
 from heedful.store.recipe import Recipe
 from heedful.store.workspace import IndexEntry
@@ -153,31 +161,11 @@ def jain_wallace_trials(subject: ModelRecipe, other_seed_model: ModelRecipe, lim
 TAU_TOLERANCE, SHARE_TOLERANCE, SCORE_TOLERANCE = 0.1, 0.13, 0.02
 """Acceptable differences from the published numbers: three runs of the authors differ by .02 in F1; the bands of our
 specification are about .1 wide on either side for tau, and .13 for shares of significant taus."""
-DATASET_NAMES = {
-    "sst": "SST",
-    "imdb": "IMDB",
-    "adr": "ADR Tweets",
-    "agnews": "AG News",
-    "20news": "20News",
-    "diabetes": "Diabetes",
-    "anemia": "Anemia",
-    "cnn": "CNN",
-    "babi-1": "bAbI 1",
-    "babi-2": "bAbI 2",
-    "babi-3": "bAbI 3",
-    "snli": "SNLI",
-}
-"""The paper's names of corpora, in the order of figures 6 to 8."""
-_TABLE_2_COLUMNS = {
-    "grad_bilstm": ("bilstm", "attention~gradient", "gradient, BiLSTM"),
-    "grad_average": ("average", "attention~gradient", "gradient, average"),
-    "loo_bilstm": ("bilstm", "attention~leave-one-out", "leave-one-out, BiLSTM"),
-}
-_TABLE_2_METRICS = {
-    "mean": ("mean", TAU_TOLERANCE),
-    "std": ("std", TAU_TOLERANCE),
-    "sig": ("significant", SHARE_TOLERANCE),
-}
+CORPORA = (
+    *("sst", "imdb", "adr", "agnews", "20news", "diabetes", "anemia"),
+    *("cnn", "babi-1", "babi-2", "babi-3", "snli"),
+)
+"""Corpora in the order of figures 6 to 8."""
 
 
 def tables(results: Sequence[Result]) -> tuple[TableView, ...]:
@@ -188,30 +176,23 @@ def tables(results: Sequence[Result]) -> tuple[TableView, ...]:
 def _select(results: Sequence[Result], trial: str, encoder: str) -> list[Result]:
     wanted = (trial, encoder, "additive", "kendall")
     chosen = (each for each in results if (each.trial, each.encoder, each.attention, each.measure) == wanted)
-    return sort_by_corpus(chosen, tuple(DATASET_NAMES))
+    return sort_by_corpus(chosen, CORPORA)
 
 
 def _table_1(results: Sequence[Result]) -> TableView:
-    published_rows = {
-        row["dataset"].replace("20 Newsgroups", "20News").removesuffix(" (MIMIC)"): row
-        for row in published.published_table("jw_table1")
-    }
     rows: list[tuple[Cell, ...]] = []
     for each in _select(results, "performance", "bilstm"):
-        row, statistics = published_rows.get(DATASET_NAMES.get(each.corpus, ""), {}), each.corpus_statistics
+        theirs, statistics = published.published_sizes("jain-wallace", each.corpus), each.corpus_statistics
         score = each.value("f1") if each.value("f1") is not None else each.value("accuracy")
-        sizes = [
-            Comparison(statistics.total(split), sum(row[split]) if split in row else None)
-            for split in ("train", "test")
-        ]
+        ours = {
+            "vocabulary": statistics.vocabulary,
+            "mean_length": statistics.mean_length,
+            "train": statistics.total("train"),
+            "test": statistics.total("test"),
+        }
+        sizes = [Comparison(number, theirs.get((metric, "", ""))) for metric, number in ours.items()]
         rows.append(
-            (
-                each.label,
-                Comparison(statistics.vocabulary, row.get("vocab")),
-                Comparison(statistics.mean_length, row.get("avg_len")),
-                *sizes,
-                Comparison(score, row.get("perf"), each.tolerance(SCORE_TOLERANCE)),
-            )
+            (each.label, *sizes, Comparison(score, theirs.get(("score", "", "")), each.tolerance(SCORE_TOLERANCE)))
         )
     columns = ("corpus", "vocabulary", "mean length", "training examples", "test examples", "F1 or accuracy")
     note = (
@@ -224,17 +205,13 @@ def _table_1(results: Sequence[Result]) -> TableView:
 def _table_2(results: Sequence[Result]) -> TableView:
     """Every cell of the paper's table 2 that we have, one per row."""
     rows: list[tuple[Cell, ...]] = []
-    for row in published.published_table("jw_table2"):
-        group = str(row["class"])
-        subset = "" if group == "Overall" else f"class {group}"
-        for column, (encoder, pair, label) in _TABLE_2_COLUMNS.items():
-            for each in _select(results, "agreement", encoder):
-                if DATASET_NAMES.get(each.corpus) != row["dataset"]:
-                    continue
-                for name, (metric, tolerance) in _TABLE_2_METRICS.items():
-                    ours, cell = each.value(metric, pair, subset), float(row[column][name])
-                    comparison = Comparison(ours, cell, each.tolerance(tolerance))
-                    rows.append((f"{each.label}: {label}, {metric}", group, comparison))
+    for each in (*_select(results, "agreement", "bilstm"), *_select(results, "agreement", "average")):
+        for (metric, pair, subset), theirs in each.find_published("agreement-table-2")[1].items():
+            tolerance = SHARE_TOLERANCE if metric == "significant" else TAU_TOLERANCE
+            number = Comparison(each.value(metric, pair, subset), theirs, each.tolerance(tolerance))
+            method, group = pair.removeprefix("attention~"), subset.removeprefix("class ") or "Overall"
+            encoder = "BiLSTM" if each.encoder == "bilstm" else each.encoder
+            rows.append((f"{each.label}: {method}, {encoder}, {metric}", group, number))
     note = (
         f"Kendall's tau-b with attention, by predicted class. Inside: within {TAU_TOLERANCE} (means and standard "
         f"deviations) or {SHARE_TOLERANCE} (shares of significant taus) of the published number."
@@ -247,34 +224,27 @@ def figures(results: Sequence[Result]) -> tuple[Figure, ...]:
     comparable = [each for each in results if not each.quick]
     bilstm = {each.corpus: each for each in _select(comparable, "agreement", "bilstm")}
     average = {each.corpus: each for each in _select(comparable, "agreement", "average")}
-    bars: list[tuple[str, dict[str, float | None], str]] = []
-    for title, method, name in (
-        ("Figure 6: leave-one-out agrees more with gradients than with attention", "leave-one-out", "loo"),
-        ("Figure 7: gradients agree more with leave-one-out than with attention", "gradient", "grad"),
+    found: list[Bars] = []
+    for title, method in (
+        ("Figure 6: leave-one-out agrees more with gradients than with attention", "leave-one-out"),
+        ("Figure 7: gradients agree more with leave-one-out than with attention", "gradient"),
     ):
         pair = f"gradient~leave-one-out over attention~{method}"
-        ours = {corpus: each.value("excess", pair) for corpus, each in bilstm.items()}
-        bars.append((title, ours, f"grad_loo_minus_attn_{name}"))
-    taus = [
-        {corpus: each.value("mean", "attention~leave-one-out") for corpus, each in several.items()}
-        for several in (average, bilstm)
-    ]
-    differences = {corpus: subtract(tau, taus[1].get(corpus)) for corpus, tau in taus[0].items()}
+        found += _difference_bars(title, {corpus: each.compare("excess", pair) for corpus, each in bilstm.items()})
+    differences = {}
+    for corpus in average.keys() & bilstm.keys():
+        one, other = (each[corpus].compare("mean", "attention~leave-one-out") for each in (average, bilstm))
+        differences[corpus] = Comparison(subtract(one.ours, other.ours), subtract(one.published, other.published))
     title = "Figure 8: attention agrees more with leave-one-out where the encoder is token-wise"
-    bars.append((title, differences, "attn_loo_average_minus_bilstm"))
-    return tuple(figure for each in bars for figure in _difference_bars(*each))
+    return (*found, *_difference_bars(title, differences))
 
 
-def _difference_bars(title: str, ours: Mapping[str, float | None], figure: str) -> tuple[Bars, ...]:
-    defined = {corpus: value for corpus in DATASET_NAMES if (value := ours.get(corpus)) is not None}
-    if not defined:
+def _difference_bars(title: str, numbers: Mapping[str, Comparison]) -> tuple[Bars, ...]:
+    shown = {name: numbers[name] for name in CORPORA if name in numbers and numbers[name].ours is not None}
+    if not shown:
         return ()
-    theirs = published.recomputed_figure(figure)
-    series = (
-        Series("ours", tuple(defined.values())),
-        Series("published", tuple(theirs.get(DATASET_NAMES[corpus], math.nan) for corpus in defined)),
-    )
-    return (Bars(title, Axis("mean difference of tau"), tuple(defined), series),)
+    ours, theirs = ([each.ours for each in shown.values()], [each.published for each in shown.values()])
+    return (Bars(title, Axis("mean difference of tau"), tuple(shown), beside_published(ours, theirs)),)
 
 
 def section(result: Result, entries: Sequence[IndexEntry]) -> SectionExtras:

@@ -176,7 +176,7 @@ def base_model(corpus: Corpus, encoder: str, options: AdversaryOptions, tokeniza
 
 def _lambda_grid(corpus: str) -> tuple[float, ...]:
     """The lambdas of table 5 and that of table 3; the default grid for a corpus that is not in it."""
-    return tuple(sorted({*(published.published_lambdas(corpus) or LAMBDAS), GUIDING_LAMBDA}))
+    return tuple(sorted({*([row[0] for row in published.published_tradeoff(corpus)] or LAMBDAS), GUIDING_LAMBDA}))
 
 
 F1_BAND, GUIDED_BAND = Band(0.80, 0.85), Band(0.79, 0.84)
@@ -205,13 +205,13 @@ def tables(results: Sequence[Result]) -> tuple[TableView, ...]:
         "The paper counts IMDb's training texts before filtering by length, and does not say whose mean length it has."
     )
     chosen = [*_select(results, "adversarial-tradeoff"), *_select(results, "uniform-baseline")]
-    sizes = corpus_size_table(results, chosen, "wp_table1", note)
+    sizes = corpus_size_table(results, chosen, "wiegreffe-pinter", note)
     return sizes, _table_2(results), _table_3(results), _table_4(results), _table_5(results), _band_table(results)
 
 
 def _select(results: Sequence[Result], trial: str) -> list[Result]:
     chosen = (each for each in results if (each.trial, each.attention) == (trial, "additive"))
-    return sort_by_corpus(chosen, published.ATTEFA_TABLE_CORPORA)
+    return sort_by_corpus(chosen, CORPORA)
 
 
 def _interval(each: Result, metric: str, method: str) -> tuple[Cell, Cell, Cell]:
@@ -222,9 +222,9 @@ def _interval(each: Result, metric: str, method: str) -> tuple[Cell, Cell, Cell]
 def _table_2(results: Sequence[Result]) -> TableView:
     rows: list[tuple[Cell, ...]] = []
     for each in _select(results, "uniform-baseline"):
-        reported = published.corpus_row("wp_table2", each.corpus).get("reported") if each.encoder == "bilstm" else None
         learned, uniform = (each.compare("f1", arm, tolerance=F1_TOLERANCE) for arm in ("learned", "uniform"))
-        before = "" if reported is None else float(reported)
+        reported = published.published_sizes("jain-wallace", each.corpus) if each.encoder == "bilstm" else {}
+        before = reported.get(("score", "", ""), "")
         rows.append((each.short_label, "learned", learned, before, *_interval(each, "difference", "learned")))
         rows.append((each.short_label, "uniform", uniform, "", "", "", ""))
     columns = ("corpus", "attention", "F1", "in Jain & Wallace", "gain", "from", "to")
@@ -247,13 +247,13 @@ def _table_3(results: Sequence[Result]) -> TableView:
 def _table_4(results: Sequence[Result]) -> TableView:
     rows: list[tuple[Cell, ...]] = []
     for each in _select(results, "adversarial-tradeoff"):
-        row = published.corpus_row("wp_table4", each.corpus) if each.encoder == "bilstm" else {}
-        chosen = each.value("chosen_lambda")
-        method = next((name for name, strength in tradeoff_lambdas(each).items() if strength == chosen), "none")
-        rows.append((each.short_label, "lambda", Comparison(chosen, row.get("lambda"))))
+        chosen = each.compare("chosen_lambda")
+        method = next((name for name, strength in tradeoff_lambdas(each).items() if strength == chosen.ours), "none")
+        rows.append((each.short_label, "lambda", chosen))
         for metric, tolerance in (("f1", F1_TOLERANCE), ("tvd", TVD_TOLERANCE), ("jsd", None)):
-            comparison = Comparison(each.value(metric, method), row.get(metric), each.tolerance(tolerance))
-            rows.append((each.short_label, metric.upper(), comparison))
+            theirs = each.published.get((metric, f"lambda {chosen.published:g}", "")) if chosen.published else None
+            number = Comparison(each.value(metric, method), theirs, each.tolerance(tolerance))
+            rows.append((each.short_label, metric.upper(), number))
     note = "The highest F1 among lambdas whose mean JSD is above .4; undefined if there is no such lambda."
     caption = "Table 4: the best adversary with different attention"
     return TableView(caption, ("corpus", "number", "value"), tuple(rows), f"{note} {_TOLERANCE_NOTE}")
