@@ -379,14 +379,14 @@ def test_long_texts_are_cut_longest_part_first_and_counted() -> None:
     assert row(batcher([pair])) == ([-1, 0, 1, 2, -1, 6, 7, -1], [0] * 5 + [1] * 3)
     exact = Example("2", ("the film the film the film",))
     longer = Example("3", ("the film the film the film dull",))
-    assert batcher.count_truncated([pair, exact, longer]) == 2
-    assert batcher.truncation_note.startswith("truncated at the end to 8 tokens")
+    ((note, count),) = batcher.preprocessing_notes([pair, exact, longer]).items()
+    assert (note[:39], count) == ("texts truncated at the end to 8 tokens ", 2)
 
 
 def test_the_limit_comes_from_the_recipe_the_tokenizer_or_the_configuration(tmp_path: Path) -> None:
     bert().save_pretrained(tmp_path / "bare")
     assert Subwords(str(tmp_path / "bare")).fit([]).max_length is None
-    assert Subwords(str(tmp_path / "bare")).fit([]).count_truncated([Example("1", ("the " * 5000,))]) == 0
+    assert Subwords(str(tmp_path / "bare")).fit([]).preprocessing_notes([Example("1", ("the " * 5000,))]) == {}
     BertConfig(max_position_embeddings=40).save_pretrained(tmp_path / "bare")
     assert Subwords(str(tmp_path / "bare")).fit([]).max_length == 40
     assert Subwords(str(tmp_path / "bare"), 12).fit([]).max_length == 12

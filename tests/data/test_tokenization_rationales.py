@@ -119,25 +119,19 @@ def test_words_of_a_rationale_that_are_cut_off_are_counted() -> None:
         Example("3", ("the unforget film",), 1, None),
         Example("4", ("film is the film is the film",), 1, (True,) + (False,) * 6),
     )
-    assert SubwordTokenizer(bert()).count_lost_rationale_words(texts) == (0, 7)
+    assert SubwordTokenizer(bert()).preprocessing_notes(texts) == {}
     # With six units four words are read: the last mark of the first text is lost, and the fourth loses none.
     batcher = SubwordTokenizer(bert(), 6)
-    assert batcher.count_lost_rationale_words(texts) == (1, 7)
     assert list(batcher.preprocessing_notes(texts).values()) == [3, "1 of 7"]
     assert batcher.preprocessing_notes(texts[1:2]) == {}
 
 
-def test_of_a_word_that_is_cut_in_two_nothing_is_lost() -> None:
+def test_a_word_that_keeps_its_first_token_is_not_lost() -> None:
     # <cls> the un <sep>: of three pieces one is left, and the word with it.
-    assert SubwordTokenizer(bert(), 5).count_lost_rationale_words(
-        [Example("1", ("the film unforget",), 0, (False, False, True))]
-    ) == (0, 1)
-    assert SubwordTokenizer(bert(), 5).count_lost_rationale_words(
-        [Example("1", ("the film is dull",), 0, (False, False, True, True))]
-    ) == (
-        1,
-        2,
-    )
+    whole = Example("1", ("the film unforget",), 0, (False, False, True))
+    assert list(SubwordTokenizer(bert(), 5).preprocessing_notes([whole]).values()) == [1]
+    lost = Example("1", ("the film is dull",), 0, (False, False, True, True))
+    assert list(SubwordTokenizer(bert(), 5).preprocessing_notes([lost]).values()) == [1, "1 of 2"]
 
 
 def test_every_word_of_a_real_translation_has_a_unit_and_marks_find_it() -> None:
@@ -165,5 +159,5 @@ def test_real_reviews_cut_at_256_pieces_lose_the_marks_that_a_slow_count_finds()
     # Texts are cut at the end, so that all words up to the last one read have a unit.
     lost = sum(sum((example.rationale or ())[last + 1 :]) for example, last in zip(examples, read, strict=True))
     marked = sum(sum(example.rationale or ()) for example in examples)
-    assert batcher.count_lost_rationale_words(examples) == (lost, marked)
+    assert batcher.preprocessing_notes(examples)["rationale words without a token"] == f"{lost} of {marked}"
     assert 0 < lost < marked

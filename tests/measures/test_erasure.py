@@ -15,10 +15,10 @@ from torch import Generator, Tensor
 
 from heedful.measures.erasure import (
     AOPC_FRACTIONS,
+    FAITHFULNESS_MEASURES,
     ErasureOutputs,
-    area_under_curve,
     bin_counts,
-    decision_flip_fraction,
+    decision_flip,
     monotonicity,
     relative_infidelity,
     score_ranks,
@@ -59,17 +59,21 @@ def test_ties_are_broken_at_random_independently_of_the_batch() -> None:
 
 def test_the_area_is_that_of_scikit_learn_and_steps_that_take_nothing_add_nothing() -> None:
     shares, outputs = [0.0, 0.0, 0.25, 0.25, 0.75, 1.0], [0.9, 0.9, 0.7, 0.7, 0.1, 0.4]
-    found = area_under_curve(
-        torch.tensor(shares, dtype=torch.float64), torch.tensor(outputs, dtype=torch.float64)
-    ).item()
-    assert found == pytest.approx(auc(shares, outputs))
-    assert found == pytest.approx(auc([0, 0.25, 0.75, 1], [0.9, 0.7, 0.1, 0.4]))
+    fractions = torch.tensor([shares], dtype=torch.float64)
+    erased = replace(outputs_of(outputs, [0.0] * 5), fractions=fractions)
+    for name in ("deletion_auc", "insertion_auc"):
+        found = FAITHFULNESS_MEASURES[name].compute(erased).item()
+        assert found == pytest.approx(auc(shares, outputs))
+        assert found == pytest.approx(auc([0, 0.25, 0.75, 1], [0.9, 0.7, 0.1, 0.4]))
 
 
 def test_the_decision_flips_at_the_first_step_that_changes_it_and_at_one_if_none_does() -> None:
     fractions = torch.tensor([[0.0, 0.2, 0.6, 1.0]]).expand(3, 4)
     changed = torch.tensor([[False, True, False, True], [False, False, False, True], [False] * 4])
-    assert decision_flip_fraction(fractions, changed).tolist() == pytest.approx([0.2, 1.0, 1.0])
+    outputs = outputs_of([0.5] * 4, [0.0] * 3)
+    flips = decision_flip(replace(outputs, fractions=fractions, decision_changed=changed))
+    assert flips.tolist() == pytest.approx([0.2, 1.0, 1.0])
+    assert decision_flip(outputs).isnan().all()
 
 
 def test_relative_infidelity_is_captums_on_the_best_scale_over_that_of_zero_scores() -> None:
@@ -120,8 +124,11 @@ def test_sensitivity_is_that_of_captum() -> None:
 
     expected = sensitivity_max(explained, inputs, lambda x: x + moves, n_perturb_samples=6)
     perturbed = (inputs.unsqueeze(1) + moves.reshape(3, 6, 5)).pow(3)
-    assert torch.allclose(sensitivity(inputs.pow(3), perturbed), expected, rtol=1e-4)
-    assert math.isnan(sensitivity(torch.zeros(1, 2), torch.ones(1, 1, 2)).item())
+    outputs = outputs_of([0.5] * 4, [0.0] * 3)
+    found = sensitivity(replace(outputs, scores=inputs.pow(3), perturbed_scores=perturbed))
+    assert torch.allclose(found.float(), expected, rtol=1e-4)
+    assert sensitivity(replace(outputs, perturbed_scores=torch.ones(1, 1, 3))).isnan().all()
+    assert sensitivity(outputs).isnan().all()
 
 
 def outputs_of(deleted: list[float], scores: list[float]) -> ErasureOutputs:

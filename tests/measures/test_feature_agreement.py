@@ -12,6 +12,7 @@ from torch import Generator, Tensor
 
 from heedful.measures.feature_agreement import TopKAgreement, pairwise_rank_agreement_matrix, top_k_agreement_matrix
 from heedful.measures.rank_correlation import k_from_fraction, k_from_nonzero
+from heedful.types import UserError
 
 KINDS: tuple[TopKAgreement, ...] = ("feature", "rank", "sign", "signed-rank")
 
@@ -119,7 +120,7 @@ def test_a_row_without_units_is_undefined_and_a_single_unit_agrees() -> None:
 
 
 def test_wrong_kinds_and_numbers_are_refused() -> None:
-    with pytest.raises(ValueError, match="signed-rank"):
+    with pytest.raises(UserError, match="signed-rank"):
         top_k_agreement_matrix("order", torch.ones(2, 3), 1)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="NaN"):
         top_k_agreement_matrix("rank", torch.tensor([[1.0, math.nan], [1.0, 2.0]]), 1)

@@ -18,10 +18,10 @@ from torch import Generator, Tensor
 from heedful.measures import rank_correlation
 from heedful.measures.rank_correlation import (
     Correlation,
+    dense_ranks,
     k_from_fraction,
     k_from_nonzero,
     kendall_matrix,
-    midranks,
     pearson,
     pearson_matrix,
     spearman,
@@ -143,12 +143,14 @@ def test_no_units_at_all_is_undefined() -> None:
 @given(st.lists(st.sampled_from([-2.0, 0.0, -0.0, 0.5, 0.5, 9.0, math.inf]), max_size=12))
 def test_midranks_equal_scipy(values: list[float]) -> None:
     expected = stats.rankdata(np.array(values)) if values else []
-    assert midranks(torch.tensor(values)).tolist() == list(expected)
+    everywhere = torch.ones(len(values), dtype=torch.bool)
+    assert dense_ranks(torch.tensor(values), everywhere).midranks().tolist() == list(expected)
 
 
-def test_midranks_off_the_mask_are_zero_and_shift_no_other() -> None:
-    ranks = midranks(torch.tensor([5.0, -9.0, 5.0, 1.0]), torch.tensor([True, False, True, True]))
-    assert ranks.tolist() == [2.5, 0.0, 2.5, 1.0]
+def test_units_off_the_mask_shift_no_midrank() -> None:
+    mask = torch.tensor([True, False, True, True])
+    ranks = dense_ranks(torch.tensor([5.0, -9.0, 5.0, 1.0]), mask).midranks()
+    assert ranks[mask].tolist() == [2.5, 2.5, 1.0]
 
 
 TOLERANCE = 1e-9

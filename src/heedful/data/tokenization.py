@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from importlib import import_module
@@ -186,11 +186,20 @@ def text_parts(example: Example) -> tuple[str, ...]:
 def _drop_empty(examples: Sequence[Example]) -> Selection:
     """The examples of which every part has words."""
     kept = tuple(example for example in examples if all(text.strip() for text in text_parts(example)))
-    return Selection(kept, _nonzero({EMPTY_TEXT_REASON: len(examples) - len(kept)}))
+    dropped = len(examples) - len(kept)
+    return Selection(kept, {EMPTY_TEXT_REASON: dropped} if dropped else {})
 
 
-def _nonzero(counts: Mapping[str, int]) -> dict[str, int]:
-    return {reason: count for reason, count in counts.items() if count}
+def _drop_by_length(texts: Selection, lengths: Sequence[int], lower: int | None, upper: int | None) -> Selection:
+    """The examples of more than `lower` and fewer than `upper` words."""
+    short = [lower is not None and length <= lower for length in lengths]
+    long = [upper is not None and length >= upper for length in lengths]
+    kept = tuple(e for e, s, g in zip(texts.examples, short, long, strict=True) if not s and not g)
+    reasons = {
+        f"{lower} words or fewer": sum(short),
+        f"{upper} words or more": sum(g and not s for s, g in zip(short, long, strict=True)),
+    }
+    return Selection(kept, {**texts.num_dropped, **{reason: count for reason, count in reasons.items() if count}})
 
 
 def label_tensor(examples: Sequence[Example]) -> Tensor | None:
@@ -306,12 +315,7 @@ class Words(Tokenization):
         lengths = [len(split(text_parts(example)[0])) for example in texts.examples]
         lower = min(lengths, default=0) if self.longer_than == "shortest" else self.longer_than
         upper = max(lengths, default=0) if self.shorter_than == "longest" else self.shorter_than
-        short = [lower is not None and length <= lower for length in lengths]
-        long = [upper is not None and length >= upper for length in lengths]
-        kept = tuple(e for e, s, g in zip(texts.examples, short, long, strict=True) if not s and not g)
-        reasons = {f"{lower} words or fewer": sum(short)}
-        reasons[f"{upper} words or more"] = sum(g and not s for s, g in zip(short, long, strict=True))
-        return Selection(kept, {**texts.num_dropped, **_nonzero(reasons)})
+        return _drop_by_length(texts, lengths, lower, upper)
 
 
 class WordTokenizer(Tokenizer):
@@ -401,15 +405,8 @@ class Subwords(Tokenization, DiskResource):
 
     def select(self, examples: Sequence[Example]) -> Selection:
         texts = _drop_empty(examples)
-        if self.shorter_than is None:
-            return texts
-        kept = tuple(
-            example
-            for example in texts.examples
-            if max(len(text.split()) for text in text_parts(example)) < self.shorter_than
-        )
-        reason = {f"{self.shorter_than} words or more": len(texts.examples) - len(kept)}
-        return Selection(kept, {**texts.num_dropped, **_nonzero(reason)})
+        lengths = [max(len(text.split()) for text in text_parts(example)) for example in texts.examples]
+        return _drop_by_length(texts, lengths, None, self.shorter_than)
 
     def digest(self, data: Path) -> str:
         """A hash of the tokenizer's files in a folder, or the name of a hub model."""
@@ -457,38 +454,24 @@ class SubwordTokenizer(Tokenizer):
         batch = pad_batch(rows, examples, pad_id=self._pad_id, num_answers=self._num_answers)
         return replace(batch, unk_id=self._tokenizer.unk_token_id, mask_id=self._tokenizer.mask_token_id)
 
-    def count_truncated(self, examples: Sequence[Example]) -> int:
-        """Number of examples that exceed `max_length`; `truncation_note` says what happens to them."""
-        if self.max_length is None:
-            return 0
-        return sum(
-            len(encoded["input_ids"][number]) > self.max_length
-            for chunk in _chunks(examples)
-            for encoded, number, _ in self._encode(chunk, limit=None)
-        )
-
-    def count_lost_rationale_words(self, examples: Sequence[Example]) -> tuple[int, int]:
-        """Number of rationale words without a token, and of all rationale words."""
-        lost = marked = 0
-        for chunk in _chunks([example for example in examples if any(example.rationale or ())]):
-            for example, encoded in zip(chunk, self._encode(chunk, limit=self.max_length), strict=True):
-                evidence = {word for word, mark in enumerate(example.rationale or ()) if mark}
-                marked += len(evidence)
-                lost += len(evidence.difference(_tokenized_example(*encoded).words))
-        return lost, marked
-
     def preprocessing_notes(self, examples: Sequence[Example]) -> dict[str, int | float | str]:
-        count, (lost, marked) = self.count_truncated(examples), self.count_lost_rationale_words(examples)
-        notes: dict[str, int | float | str] = {f"texts {self.truncation_note}": count} if count else {}
-        return notes | ({"rationale words without a token": f"{lost} of {marked}"} if lost else {})
-
-    @property
-    def truncation_note(self) -> str:
-        """How texts beyond the limit are truncated, for the report."""
-        if self.max_length is None:
-            return "not truncated: the tokenizer has no limit"
+        truncated = lost = marked = 0
+        # A thousand examples at a time: encodings with offsets of a whole corpus would fill the memory.
+        for chunk in (examples[start : start + 1000] for start in range(0, len(examples), 1000)):
+            for example, encoded in zip(chunk, self._encode(chunk, limit=None), strict=True):
+                exceeds = self.max_length is not None and len(encoded[0]["input_ids"][encoded[1]]) > self.max_length
+                truncated += exceeds
+                evidence = {word for word, mark in enumerate(example.rationale or ()) if mark}
+                if evidence:
+                    kept = self._encode([example], limit=self.max_length)[0] if exceeds else encoded
+                    marked += len(evidence)
+                    lost += len(evidence.difference(_tokenized_example(*kept).words))
         end = "beginning" if self._tokenizer.truncation_side == "left" else "end"
-        return f"truncated at the {end} to {self.max_length} tokens with special tokens, the longer part first"
+        limit = f"{self.max_length} tokens with special tokens, the longer part first"
+        notes: dict[str, int | float | str] = (
+            {f"texts truncated at the {end} to {limit}": truncated} if truncated else {}
+        )
+        return notes | ({"rationale words without a token": f"{lost} of {marked}"} if lost else {})
 
     def unit_texts(self, batch: Batch) -> list[list[str]]:
         names = {number: self._unit_names(number) for number in set(batch.inputs.flatten().tolist())}
@@ -533,11 +516,6 @@ class SubwordTokenizer(Tokenizer):
         token = str(self._tokenizer.convert_ids_to_tokens(number))
         special = token if token.startswith("<") else f"<{token.strip('[]').lower()}>"
         return str(self._tokenizer.decode([number])).strip() or token, special
-
-
-def _chunks(examples: Sequence[Example]) -> Iterator[Sequence[Example]]:
-    """A thousand examples at a time: encodings with offsets of a whole corpus would fill the memory."""
-    return (examples[start : start + 1000] for start in range(0, len(examples), 1000))
 
 
 def _tokenized_example(encoded: BatchEncoding, number: int, texts: tuple[str, ...]) -> TokenizedExample:

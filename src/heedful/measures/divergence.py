@@ -128,7 +128,7 @@ def attention_distance(
     """
     if attention.shape[2] > 1:
         matching = match_heads(head_matching_costs(attention, base, mask)) if matching is None else matching
-        base = permute_heads(base, matching)
+        base = base[:, torch.arange(base.shape[1]).unsqueeze(1), matching]
     divergences = kullback_leibler(attention.clamp(min=MIN_WEIGHT), base.clamp(min=MIN_WEIGHT))
     return AttentionDistance(
         _mean_per_example(divergences, mask), _mean_per_example(jensen_shannon(attention, base), mask)
@@ -150,12 +150,6 @@ def head_matching_costs(attention: Tensor, base: Tensor, mask: Tensor) -> Tensor
 def match_heads(costs: Tensor) -> Tensor:
     """For each layer and head the matched head of the base, `[layer head]`, at the least total cost."""
     return torch.stack([torch.from_numpy(linear_sum_assignment(cost)[1]) for cost in costs.cpu().numpy()])
-
-
-def permute_heads(attention: Tensor, matching: Tensor) -> Tensor:
-    """Attention with the heads of each layer in the order `[layer head]`."""
-    layers = torch.arange(attention.shape[1]).unsqueeze(1)
-    return attention[:, layers, matching]
 
 
 def attention_jsd_bound(attention: Tensor, support: Tensor, mask: Tensor) -> Tensor:

@@ -63,7 +63,6 @@ class FaithfulnessMeasure:
 
     Args:
         direction: which values are better.
-        value_range: least and greatest value where outputs are probabilities.
         description: the measure in one sentence.
         compute: the values `[row]`; NaN where undefined.
         has_random_control: whether random scores are a meaningful control.
@@ -71,7 +70,6 @@ class FaithfulnessMeasure:
 
     name: str
     direction: Direction
-    value_range: tuple[float, float]
     description: str
     compute: Callable[[ErasureOutputs], Tensor]
     has_random_control: bool = True
@@ -120,23 +118,11 @@ def step_counts(units: Tensor, steps: int) -> Tensor:
     return (2 * numbers * units.unsqueeze(1) + steps - 1) // (2 * steps)
 
 
-def area_under_curve(fractions: Tensor, outputs: Tensor) -> Tensor:
-    """The area under outputs over fractions `[... step]`, by the trapezoidal rule.
-
-    >>> area_under_curve(torch.tensor([0.0, 0.5, 1.0]), torch.tensor([1.0, 0.5, 0.5]))
-    tensor(0.6250)
-    """
-    return torch.trapezoid(outputs, fractions, dim=-1)
-
-
-def decision_flip_fraction(fractions: Tensor, decision_changed: Tensor) -> Tensor:
-    """The least share `[...]` whose removal changes the decision; 1 where none does.
-
-    >>> fractions = torch.tensor([0.0, 0.25, 0.5, 1.0])
-    >>> decision_flip_fraction(fractions, torch.tensor([False, False, True, False]))
-    tensor(0.5000)
-    """
-    return fractions.masked_fill(~decision_changed, 1.0).amin(-1)
+def decision_flip(outputs: ErasureOutputs) -> Tensor:
+    """Least share of the units whose removal changes the decision, 1 where none does `[row]`; NaN for regression."""
+    if outputs.decision_changed is None:
+        return torch.full_like(outputs.full_output, math.nan)
+    return outputs.fractions.masked_fill(~outputs.decision_changed, 1.0).amin(-1)
 
 
 def monotonicity(outputs: ErasureOutputs) -> Tensor:
@@ -178,38 +164,22 @@ def relative_infidelity(sums: Tensor, changes: Tensor) -> Tensor:
     return torch.where(size > 0, (1 - explained / size).clamp(0.0, 1.0), math.nan)
 
 
-def sensitivity(scores: Tensor, perturbed_scores: Tensor) -> Tensor:
+def sensitivity(outputs: ErasureOutputs) -> Tensor:
     """Max-sensitivity (Yeh et al. 2019): the largest `|perturbed scores - scores| / |scores|`, `[row]`.
 
-    NaN where all scores are zero.
-
-    Args:
-        scores: `[row unit]`, zero off the mask.
-        perturbed_scores: `[row change unit]`.
-
-    >>> sensitivity(torch.tensor([[3.0, 4.0]]), torch.tensor([[[3.0, 4.0], [3.0, 3.0]]]))
-    tensor([0.2000])
+    NaN where all scores are zero or no perturbed ones are given.
     """
-    size = scores.norm(dim=-1)
-    moved = (perturbed_scores - scores.unsqueeze(1)).norm(dim=-1).amax(1)
-    return torch.where(size > 0, moved / size, math.nan)
-
-
-def _decision_flip(outputs: ErasureOutputs) -> Tensor:
-    if outputs.decision_changed is None:
+    if outputs.perturbed_scores is None:
         return torch.full_like(outputs.full_output, math.nan)
-    return decision_flip_fraction(outputs.fractions, outputs.decision_changed)
+    scores, perturbed = outputs.scores.double(), outputs.perturbed_scores.double()
+    size = scores.norm(dim=-1)
+    moved = (perturbed - scores.unsqueeze(1)).norm(dim=-1).amax(1)
+    return torch.where(size > 0, moved / size, math.nan)
 
 
 def _infidelity(outputs: ErasureOutputs) -> Tensor:
     sums = torch.einsum("ru,rsu->rs", outputs.scores.double(), outputs.removal_masks.double())
     return relative_infidelity(sums, outputs.full_output.unsqueeze(1) - outputs.removal_outputs)
-
-
-def _sensitivity(outputs: ErasureOutputs) -> Tensor:
-    if outputs.perturbed_scores is None:
-        return torch.full_like(outputs.full_output, math.nan)
-    return sensitivity(outputs.scores.double(), outputs.perturbed_scores.double())
 
 
 FAITHFULNESS_MEASURES: Mapping[str, FaithfulnessMeasure] = {
@@ -218,58 +188,50 @@ FAITHFULNESS_MEASURES: Mapping[str, FaithfulnessMeasure] = {
         FaithfulnessMeasure(
             "aopc_comprehensiveness",
             "higher",
-            (-1.0, 1.0),
             "Mean drop of the output when the top 1, 5, 10, 20 and 50 % of the units are removed.",
             lambda outputs: (outputs.full_output.unsqueeze(1) - outputs.comprehensiveness_outputs).mean(1),
         ),
         FaithfulnessMeasure(
             "aopc_sufficiency",
             "lower",
-            (-1.0, 1.0),
             "Mean drop of the output when only the top 1, 5, 10, 20 and 50 % of the units are kept.",
             lambda outputs: (outputs.full_output.unsqueeze(1) - outputs.sufficiency_outputs).mean(1),
         ),
         FaithfulnessMeasure(
             "decision_flip",
             "lower",
-            (0.0, 1.0),
             "Share of the units, highest first, that must be removed to change the decision; 1 if it never changes.",
-            _decision_flip,
+            decision_flip,
         ),
         FaithfulnessMeasure(
             "deletion_auc",
             "lower",
-            (0.0, 1.0),
             "Mean output while the units are removed one by one, highest first.",
-            lambda outputs: area_under_curve(outputs.fractions, outputs.deletion_outputs),
+            lambda outputs: torch.trapezoid(outputs.deletion_outputs, outputs.fractions),
         ),
         FaithfulnessMeasure(
             "insertion_auc",
             "higher",
-            (0.0, 1.0),
             "Mean output while the units are added to an empty text one by one, highest first.",
-            lambda outputs: area_under_curve(outputs.fractions, outputs.insertion_outputs),
+            lambda outputs: torch.trapezoid(outputs.insertion_outputs, outputs.fractions),
         ),
         FaithfulnessMeasure(
             "monotonicity",
             "higher",
-            (-1.0, 1.0),
             "Rank correlation between the scores of units and the drop of the output when they are removed.",
             monotonicity,
         ),
         FaithfulnessMeasure(
             "infidelity",
             "lower",
-            (0.0, 1.0),
             "Share of the output changes under random removals that the scores of the removed units do not explain.",
             _infidelity,
         ),
         FaithfulnessMeasure(
             "sensitivity",
             "lower",
-            (0.0, math.inf),
             "Largest relative change of the scores under very small changes of the input.",
-            _sensitivity,
+            sensitivity,
             has_random_control=False,
         ),
     )

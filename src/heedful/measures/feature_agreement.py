@@ -9,12 +9,13 @@ method has ties. There are no p-values. Only a row without units is undefined.
 from __future__ import annotations
 
 import math
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from heedful.measures.rank_correlation import Correlation, chunk_slices, dense_ranks, kendall_matrix, validate_mask
+from heedful.types import check_choice
 
 TopKAgreement = Literal["feature", "rank", "sign", "signed-rank"]
 
@@ -41,18 +42,17 @@ def top_k_agreement_matrix(
     sign 0.5
     signed-rank 0.0
     """
-    if kind not in get_args(TopKAgreement):
-        raise ValueError(f"unknown agreement {kind!r}; choose one of {', '.join(get_args(TopKAgreement))}")
+    check_choice("agreement", kind, TopKAgreement)
     real = validate_mask(scores, mask)
     methods, width = scores.shape[-2:]
     inside = real.unsqueeze(-2)
     counts = torch.as_tensor(k, device=scores.device).expand(*scores.shape[:-1], methods)
     counts = torch.minimum(counts, real.sum(-1)[..., None, None]).clamp(min=1).double()
     # Each unit lies in a block of `size` tied units with `offset` units before it; off the mask in no top at all.
-    ranks, sizes = dense_ranks((-scores.double().abs()).masked_fill(~inside, math.inf), inside)
-    slot = ranks.clamp(max=max(width - 1, 0))
-    offset = (sizes.cumsum(-1) - sizes).gather(-1, slot).double().masked_fill(~inside, math.inf)
-    size = sizes.gather(-1, slot).double().masked_fill(~inside, 1.0)
+    ranks = dense_ranks((-scores.double().abs()).masked_fill(~inside, math.inf), inside)
+    before = ranks.tie_sizes.cumsum(-1) - ranks.tie_sizes
+    offset = before.gather(-1, ranks.slots).double().masked_fill(~inside, math.inf)
+    size = ranks.tie_sizes.gather(-1, ranks.slots).double().masked_fill(~inside, 1.0)
     sign = scores.double().sign().masked_fill(~inside, 2.0)
     offset, size, sign = (each.reshape(-1, methods, width) for each in (offset, size, sign))
     flat_k = counts.reshape(-1, methods, methods)

@@ -49,11 +49,7 @@ def chunk_slices(count: int, item_size: int) -> Iterator[slice]:
 
 
 def validate_mask(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """The mask `[... unit]` of scores `[... method unit]`; raises ValueError on wrong shapes and on NaN.
-
-    >>> validate_mask(torch.tensor([[1.0, 2.0], [3.0, math.nan]]), torch.tensor([True, False]))
-    tensor([ True, False])
-    """
+    """The mask `[... unit]` of scores `[... method unit]`; raises ValueError on wrong shapes and on NaN."""
     shape = scores.shape[:-2] + scores.shape[-1:]
     if mask is None:
         mask = torch.ones(shape, dtype=torch.bool, device=scores.device)
@@ -66,9 +62,6 @@ def validate_mask(scores: Tensor, mask: Tensor | None) -> Tensor:
     return mask
 
 
-# Ranks
-
-
 class DenseRanks(NamedTuple):
     """Ascending ranks from 0 in which ties share one rank.
 
@@ -79,6 +72,16 @@ class DenseRanks(NamedTuple):
 
     ranks: Tensor
     tie_sizes: Tensor
+
+    @property
+    def slots(self) -> Tensor:
+        """The rank of each unit as an index; units off the mask get an unused rank."""
+        return self.ranks.clamp(max=max(self.tie_sizes.shape[-1] - 1, 0))
+
+    def midranks(self) -> Tensor:
+        """Ranks from 1 in float64 `[... unit]`, ties sharing the mean of their ranks; meaningless off the mask."""
+        middle = self.tie_sizes.cumsum(-1).double() - (self.tie_sizes - 1).double() / 2
+        return middle.gather(-1, self.slots)
 
 
 def dense_ranks(values: Tensor, mask: Tensor) -> DenseRanks:
@@ -95,22 +98,6 @@ def dense_ranks(values: Tensor, mask: Tensor) -> DenseRanks:
     weight = mask.to(torch.int64).expand(ranks.shape)
     sizes = torch.zeros_like(ranks).scatter_add_(-1, ranks, weight)
     return DenseRanks(ranks.masked_fill_(~mask, values.shape[-1]), sizes)
-
-
-def midranks(values: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Ranks from 1 in float64, ties sharing the mean of their ranks; 0 off the mask.
-
-    >>> midranks(torch.tensor([20, 10, 30, 20]))
-    tensor([2.5000, 1.0000, 4.0000, 2.5000], dtype=torch.float64)
-    """
-    real = torch.ones_like(values, dtype=torch.bool) if mask is None else mask
-    ranks, sizes = dense_ranks(values, real)
-    middle = sizes.cumsum(-1).double() - (sizes - 1).double() / 2
-    last = max(values.shape[-1] - 1, 0)
-    return middle.gather(-1, ranks.clamp(max=last)).masked_fill(~real, 0.0)
-
-
-# Pearson and Spearman
 
 
 def pearson(x: Tensor, y: Tensor, mask: Tensor | None = None) -> Correlation:
@@ -133,11 +120,7 @@ def spearman(x: Tensor, y: Tensor, mask: Tensor | None = None) -> Correlation:
 
 
 def stack_pair(x: Tensor, y: Tensor) -> Tensor:
-    """x and y as two methods, `[... 2 unit]`.
-
-    >>> stack_pair(torch.tensor([1, 2]), torch.tensor([0.5, 0.0])).shape
-    torch.Size([2, 2])
-    """
+    """x and y as two methods, `[... 2 unit]`."""
     if x.shape != y.shape:
         raise ValueError(f"x {tuple(x.shape)} and y {tuple(y.shape)} differ in shape")
     dtype = torch.promote_types(x.dtype, y.dtype)
@@ -167,7 +150,7 @@ def spearman_matrix(scores: Tensor, mask: Tensor | None = None) -> Correlation:
             [-0.5000,  1.0000]], dtype=torch.float64)
     """
     real = validate_mask(scores, mask)
-    return _product_moment(midranks(scores, real.unsqueeze(-2)), real)
+    return _product_moment(dense_ranks(scores, real.unsqueeze(-2)).midranks(), real)
 
 
 def _product_moment(scores: Tensor, real: Tensor) -> Correlation:
@@ -199,9 +182,6 @@ def _t_test_p_value(value: Tensor, count: Tensor) -> Tensor:
     p_value = torch.as_tensor(special.betainc(freedom / 2, 0.5, rest), dtype=torch.float64, device=value.device)
     # Two points always lie on a line: p = 1, as in SciPy's pearsonr (its spearmanr gives NaN).
     return torch.where((count == 2) & ~value.isnan(), torch.ones_like(p_value), p_value)
-
-
-# Kendall's tau-b
 
 
 def kendall_matrix(scores: Tensor, mask: Tensor | None = None) -> Correlation:
@@ -312,9 +292,6 @@ def _exact_p_value_table() -> Tensor:
     return table
 
 
-# Top-k Kendall
-
-
 def top_k_kendall_matrix(scores: Tensor, k: int | Tensor, mask: Tensor | None = None) -> Correlation:
     """Agreement on the k highest scores of all pairs of methods, in the bucket form of Neely et al. (2022).
 
@@ -407,9 +384,6 @@ def _top_units(ranks: Tensor, k: Tensor) -> Tensor:
 
 def _pairwise_signs(left: Tensor, right: Tensor) -> Tensor:
     return (left[:, :, None] - right[:, None]).sign().float()
-
-
-# Weighted Kendall
 
 
 def weighted_kendall_matrix(scores: Tensor, mask: Tensor | None = None) -> Correlation:

@@ -96,15 +96,14 @@ def num_top_words(mask: Tensor, top: int | float) -> Tensor:
 
 def _roc_auc(ranks: DenseRanks, marked: Tensor, mask: Tensor) -> Tensor:
     """`(Σ midranks of marked words - P (P + 1) / 2) / (P N)`, `[...]`: ties count one half."""
-    middle = ranks.tie_sizes.cumsum(-1).double() - (ranks.tie_sizes - 1).double() / 2
     positives, words = marked.sum(-1).double(), mask.sum(-1).double()
-    ranked = (middle.gather(-1, _rank_slots(ranks)) * marked).sum(-1)
+    ranked = (ranks.midranks() * marked).sum(-1)
     return (ranked - positives * (positives + 1) / 2) / (positives * (words - positives))
 
 
 def _average_precision(ranks: DenseRanks, marked: Tensor) -> Tensor:
     """`Σ (R_k - R_{k-1}) P_k` over the distinct scores, `[...]`: ties enter together."""
-    slots, hits = _rank_slots(ranks), marked.long()
+    slots, hits = ranks.slots, marked.long()
     hits_by_rank = torch.zeros_like(ranks.tie_sizes).scatter_add_(-1, slots, hits)
     as_high, hits_as_high = (_cumulative_from_top(each).gather(-1, slots) for each in (ranks.tie_sizes, hits_by_rank))
     return (hits * hits_as_high.double() / as_high.clamp(min=1)).sum(-1) / hits.sum(-1)
@@ -112,16 +111,10 @@ def _average_precision(ranks: DenseRanks, marked: Tensor) -> Tensor:
 
 def _top_membership(ranks: DenseRanks, mask: Tensor, count: Tensor) -> Tensor:
     """The share `[... word]` of each word in the `count` `[...]` highest: 1, 0, or a fraction for ties at the edge."""
-    slots = _rank_slots(ranks)
-    own = ranks.tie_sizes.gather(-1, slots)
-    higher = _cumulative_from_top(ranks.tie_sizes).gather(-1, slots) - own
+    own = ranks.tie_sizes.gather(-1, ranks.slots)
+    higher = _cumulative_from_top(ranks.tie_sizes).gather(-1, ranks.slots) - own
     left = (count.unsqueeze(-1) - higher).clamp(min=0).double()
     return (left / own.clamp(min=1)).clamp(max=1.0).masked_fill(~mask, 0.0)
-
-
-def _rank_slots(ranks: DenseRanks) -> Tensor:
-    """The rank of each word as an index; words off the mask get an unused rank."""
-    return ranks.ranks.clamp(max=max(ranks.tie_sizes.shape[-1] - 1, 0))
 
 
 def _cumulative_from_top(sizes: Tensor) -> Tensor:
