@@ -27,11 +27,14 @@ $(VENV)/dev.stamp: requirements/dev.lock pyproject.toml | $(BIN)/python
 demo: $(VENV)/demo.stamp ## train a model, examine it, write a report (about three minutes after the install)
 	$(BIN)/heedful demo
 
+# Bytecode of rewritten tests is kept between runs even where PYTHONDONTWRITEBYTECODE is set: it halves the collection.
+PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist worksteal
+
 test: $(VENV)/dev.stamp ## the whole test suite
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+	$(PYTEST)
 
 test-fast: $(VENV)/dev.stamp ## the tests without trainings, processes and the browser
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not browser"
+	$(PYTEST) -m "not slow and not browser"
 
 check: $(VENV)/dev.stamp ## formatting, lint and types
 	$(BIN)/ruff format --check .

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-import torch
+import os
 
-torch.set_num_threads(1)
+# By the environment, because the controller of pytest-xdist needs no torch.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
