@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 
 from heedful.data.splitting import SubsampledCorpus
-from heedful.data.synthetic import MOCK_CORPORA
 from heedful.data.tokenization import Words
 from heedful.figures import Bars, Scatter, Violin
 from heedful.models.attentive import Attentive, Softmax
@@ -57,18 +56,16 @@ def test_quick_versions_look_at_a_part_of_the_corpus(paper: type[PaperOptions]) 
 
 
 def test_what_attefa_depends_on_can_be_swept() -> None:
-    temperatures = attefa.attefa_by_temperature(MOCK_CORPORA["mock-1"], (0.5, 2.0))
-    plans = [trial.subject.architecture for trial in temperatures]
-    assert [plan.normalizer for plan in plans if isinstance(plan, Attentive)] == [Softmax(0.5), Softmax(2.0)]
-    swept = [
-        *attefa.attefa_by_position(("start", "end")),
-        *attefa.attefa_by_strength((3.0,)),
-        *attefa.attefa_by_filler_count((7,)),
+    plans = [Attentive(BiLSTM(), Additive(), Softmax(value)) for value in (0.5, 2.0)]
+    temperatures = attefa.attefa_sweep([MOCK_CORPORA["mock-1"]], [*plans, SmallTransformer()])
+    assert [trial.subject.architecture for trial in temperatures] == [*plans, SmallTransformer()]
+    swept = attefa.attefa_sweep([Mock(informative=5, position="start"), Mock(informative=5, fillers=7)])
+    assert [(trial.subject.about["corpus"], trial.subject.about["encoder"]) for trial in swept] == [
+        (corpus, encoder)
+        for corpus in ("mock-5-position-start", "mock-5-fillers-7")
+        for encoder in ("bilstm", "average")
     ]
-    models = [trial.subject.about["encoder"] for trial in attefa.attefa_by_architecture(MOCK_CORPORA["mock-1"])]
-    assert models == ["bilstm", "gru", "convolution", "average", "smalltransformer"]
-    names = {str(trial.subject.about["corpus"]) for trial in swept}
-    assert names == {"mock-5-position-start", "mock-5-position-end", "mock-5-strength-3.0", "mock-5-fillers-7"}
+    assert {(trial.adversary_seeds, trial.base_seeds) for trial in swept} == {((10, 50, 257), (50,))}
 
 
 def test_a_reader_is_warned_about_few_texts_and_a_base_model_that_learned_nothing() -> None:

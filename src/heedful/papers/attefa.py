@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import ClassVar
 
 import pandas as pd
@@ -12,13 +13,12 @@ import torch
 
 from heedful import catalogue
 from heedful.data.embeddings import RandomEmbeddings
-from heedful.data.synthetic import MOCK_CORPORA, Mock, Position
+from heedful.data.synthetic import MOCK_CORPORA
 from heedful.data.tokenization import Words
 from heedful.figures import Axis, Bars, Figure, Scatter, Series, Violin
 from heedful.measures.rank_correlation import spearman
-from heedful.models.attentive import Additive, Attentive, Softmax
-from heedful.models.encoders import GRU, Average, BiLSTM, Convolution
-from heedful.models.transformer import SmallTransformer
+from heedful.models.attentive import Additive, Attentive
+from heedful.models.encoders import Average, BiLSTM
 from heedful.papers import published
 from heedful.papers._chapter import (
     ENCODER_NAMES,
@@ -54,11 +54,6 @@ from heedful.types import Architecture, Corpus, Splits, Tokenization
 
 N_BASES = 3
 """Base models that give the noise floor, the attacked one among them."""
-BASE_TRAINING = Training(8, selection=EpochSelection())
-TEMPERATURES = (0.25, 0.5, 1.0, 2.0, 4.0)
-POSITIONS: tuple[Position, ...] = ("uniform", "start", "middle", "end", "clustered")
-WORD_STRENGTHS = (0.0, 1.0, 2.0, 3.0)
-FILLER_COUNTS = (1, 10, 100, 1000)
 SMALL_TEST_SET = 200
 """With fewer test texts the number is called rough."""
 
@@ -118,56 +113,32 @@ def data_warnings(splits: Splits, accuracy: float) -> tuple[str, ...]:
     return tuple(found)
 
 
-ARCHITECTURES: tuple[Architecture, ...] = (
-    *(Attentive(encoder, Additive()) for encoder in (BiLSTM(), GRU(), Convolution(), Average())),
-    SmallTransformer(),
-)
-"""Models whose AtteFa can be compared: recurrent, convolutional, token-wise, and a small transformer."""
-
-
-def attefa_by_architecture(
-    corpus: Corpus, architectures: Sequence[Architecture] = ARCHITECTURES, seeds: Sequence[int] = PAPER_SEEDS[:3]
+def attefa_sweep(
+    corpora: Sequence[Corpus],
+    architectures: Sequence[Architecture] = (Attentive(BiLSTM(), Additive()), Attentive(Average(), Additive())),
+    seeds: Sequence[int] = PAPER_SEEDS[:3],
 ) -> list[AtteFa]:
-    """AtteFa of one corpus for several models."""
-    return [_attefa_trial(corpus, architecture, seeds) for architecture in architectures]
+    """AtteFa of every corpus with every model, for what it depends on.
 
-
-def attefa_by_temperature(
-    corpus: Corpus, values: Sequence[float] = TEMPERATURES, seeds: Sequence[int] = PAPER_SEEDS[:3]
-) -> list[AtteFa]:
-    """AtteFa by the temperature of the attention softmax, in base model and adversary."""
-    return [_attefa_trial(corpus, Attentive(BiLSTM(), Additive(), Softmax(value)), seeds) for value in values]
-
-
-def attefa_by_position(values: Sequence[Position] = POSITIONS, seeds: Sequence[int] = PAPER_SEEDS[:3]) -> list[AtteFa]:
-    """AtteFa by the position of the informative words."""
-    return _synthetic_trials([Mock(informative=5, position=value) for value in values], seeds)
-
-
-def attefa_by_strength(
-    values: Sequence[float] = WORD_STRENGTHS, seeds: Sequence[int] = PAPER_SEEDS[:3]
-) -> list[AtteFa]:
-    """AtteFa by the minimum strength of the informative words."""
-    return _synthetic_trials([Mock(informative=5, strength=value) for value in values], seeds)
-
-
-def attefa_by_filler_count(
-    values: Sequence[int] = FILLER_COUNTS, seeds: Sequence[int] = PAPER_SEEDS[:3]
-) -> list[AtteFa]:
-    """AtteFa by the number of different uninformative words."""
-    return _synthetic_trials([Mock(informative=5, fillers=value) for value in values], seeds)
-
-
-def _synthetic_trials(corpora: Sequence[Corpus], seeds: Sequence[int]) -> list[AtteFa]:
-    architectures = (Attentive(BiLSTM(), Additive()), Attentive(Average(), Additive()))
-    return [_attefa_trial(corpus, architecture, seeds) for corpus in corpora for architecture in architectures]
-
-
-def _attefa_trial(corpus: Corpus, architecture: Architecture, seeds: Sequence[int]) -> AtteFa:
-    tokenization = without_length_limits(corpus.tokenization)
-    embeddings = RandomEmbeddings(100)
-    base = TrainedModel(corpus, tokenization, architecture, BASE_TRAINING, PAPER_SEEDS[0], embeddings=embeddings)
-    return AtteFa(base, tuple(seeds), PAPER_SEEDS[1:2], adversary_training=ATTEFA_TRAINING)
+    For instance, `[Mock(informative=5, position=each) for each in ("start", "end")]` for the position of informative
+    words, or `[Attentive(BiLSTM(), Additive(), Softmax(each)) for each in (0.5, 2.0)]` for the temperature of attention.
+    """
+    return [
+        AtteFa(
+            TrainedModel(
+                corpus,
+                without_length_limits(corpus.tokenization),
+                architecture,
+                Training(8, selection=EpochSelection()),
+                PAPER_SEEDS[0],
+                embeddings=RandomEmbeddings(100),
+            ),
+            tuple(seeds),
+            PAPER_SEEDS[1:2],
+            adversary_training=ATTEFA_TRAINING,
+        )
+        for corpus, architecture in product(corpora, architectures)
+    ]
 
 
 SST_ATTEFA_BANDS = {"bilstm": Band(0.05, 0.11), "average": Band(0.30, 0.42)}
