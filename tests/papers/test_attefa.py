@@ -8,9 +8,12 @@ import pandas as pd
 import pytest
 
 from heedful.data.splitting import SubsampledCorpus
+from heedful.data.synthetic import MOCK_CORPORA, Mock
 from heedful.data.tokenization import Words
 from heedful.figures import Bars, Scatter, Violin
-from heedful.models.attentive import Attentive, Softmax
+from heedful.models.attentive import Additive, Attentive, Softmax
+from heedful.models.encoders import BiLSTM
+from heedful.models.transformer import SmallTransformer
 from heedful.papers import PAPERS, attefa
 from heedful.papers._chapter import Comparison, CorpusStatistics, Result
 from heedful.papers._options import PaperOptions

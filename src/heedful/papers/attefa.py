@@ -120,8 +120,8 @@ def attefa_sweep(
 ) -> list[AtteFa]:
     """AtteFa of every corpus with every model, for what it depends on.
 
-    For instance, `[Mock(informative=5, position=each) for each in ("start", "end")]` for the position of informative
-    words, or `[Attentive(BiLSTM(), Additive(), Softmax(each)) for each in (0.5, 2.0)]` for the temperature of attention.
+    For instance, corpora `Mock(informative=5, position=each)` for the position of informative words, or models
+    `Attentive(BiLSTM(), Additive(), Softmax(each))` for the temperature of attention.
     """
     return [
         AtteFa(
