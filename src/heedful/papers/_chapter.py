@@ -332,10 +332,27 @@ Check = tuple[str, float | None, Band]
 """What was expected, our number, and its band."""
 
 
-def check_table(caption: str, checks: Iterable[Check], note: str) -> TableView:
-    """The checks with their verdicts, and how many numbers are inside their bands."""
-    rows: list[tuple[Cell, ...]] = [(what, value, str(band), band.verdict(value)) for what, value, band in checks]
+def additive_results(results: Iterable[Result]) -> dict[tuple[str, str, str], Result]:
+    """The first result of each corpus, trial and encoder with additive attention, without quick versions."""
+    return {
+        (each.corpus, each.trial, each.encoder): each
+        for each in reversed(list(results))
+        if each.attention == "additive" and not each.quick
+    }
+
+
+def check_table(
+    caption: str, paper: str, results: Sequence[Result], note: str, further: Iterable[Check] = ()
+) -> TableView:
+    """The paper's checks in `expected.json` and further ones, and how many numbers are inside their bands."""
+    found, checks = additive_results(results), dict[str, tuple[float | None, Band]]()
+    for row in published.expected_bands(paper):
+        if each := found.get((row["corpus"], row["trial"], row["encoder"])):
+            value = each.value(row["metric"], row.get("method", ""))
+            if "minus" in row:
+                value = subtract(value, each.value(row["metric"], row["minus"]))
+            checks.setdefault(row["what"], (value, Band(row.get("low", -math.inf), row.get("high", math.inf))))
+    every: list[Check] = [*((what, *check) for what, check in checks.items()), *further]
+    rows = tuple((what, value, str(band), band.verdict(value)) for what, value, band in every)
     met = sum(row[-1] == "inside" for row in rows)
-    return TableView(
-        caption, ("check", "ours", "band", "verdict"), tuple(rows), f"Inside: {met} of {len(rows)}. {note}"
-    )
+    return TableView(caption, ("check", "ours", "band", "verdict"), rows, f"Inside: {met} of {len(rows)}. {note}")

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from itertools import chain, combinations
+from itertools import chain
 
 import pandas as pd
 import torch
@@ -90,8 +90,6 @@ _RANK_MEANINGS = {
     "against": "has a lower score than another",
 }
 _VERDICTS = {Verdict.SUPPORTED: "helps", Verdict.NOT_SUPPORTED: "does not help", Verdict.UNDECIDED: "undecided"}
-LAST_DIGIT = 0.000101
-"""One in the last published digit (of percentages and of correlations), and the rounding error of binary numbers."""
 
 
 def simulability_table_number(corpus: str) -> int | None:
@@ -113,61 +111,19 @@ def nearest_column(number: int, size: int) -> str:
     return min(columns, key=lambda column: max(int(column) / size, size / int(column)))
 
 
-@dataclass(frozen=True)
-class Doubt:
-    """Why published cells are not reliable.
-
-    Args:
-        cells: rows and columns; an empty column is the whole row, no cells at all the whole table.
-    """
-
-    cells: tuple[tuple[str, str], ...]
-    reason: str
-
-
 @cache
-def table_doubts(number: int) -> tuple[Doubt, ...]:
-    """What is wrong with a table, from the published numbers, the text and the code."""
-    found = list(_inconsistent_cells(number)) if number in (1, 3, 5, 7) else []
-    if number in (1, 2, 3, 5, 6):
-        why = "not integrated gradients: the code took gradients on the first 2 to 9 % of the path only"
-        found.append(Doubt(((_IG_ROW, ""),), why))
-    return (*found, *(Doubt(((row, ""),) if row else (), why) for row, why in _KNOWN_DOUBTS.get(number, ())))
+def table_doubts(number: int) -> tuple[tuple[tuple[tuple[str, str], ...], str], ...]:
+    """Cells of a table that are not reliable, and why, from the published numbers, the text and the code.
 
-
-def _inconsistent_cells(number: int) -> Iterator[Doubt]:
-    """Medians outside their quartiles, and different rows with the same three numbers but for the last digit."""
-    table = published.published_simulability(number)
-    cells = {(row, column): cell for row, columns in table.items() for column, cell in columns.items()}
-    for place, cell in cells.items():
-        if not cell.q25 <= cell.median <= cell.q75:
-            yield Doubt((place,), "the median is outside its own quartiles, which is impossible")
-    for (one, first), (other, second) in combinations(cells.items(), 2):
-        pairs = ((first.median, second.median), (first.q25, second.q25), (first.q75, second.q75))
-        if one[0] != other[0] and all(abs(a - b) <= LAST_DIGIT for a, b in pairs):
-            yield Doubt((one, other), "the same three numbers but for the last digit: most likely one is a copy")
-
-
-_KNOWN_DOUBTS: Mapping[int, tuple[tuple[str, str], ...]] = {
-    1: ((_NORM_ROW, "medians half-way between possible values: this row seems to have an even number of seeds"),),
-    2: (("", "reviews were cut after 256 tokens, and evidence after the cut was dropped"),),
-    5: (
-        (_NORM_ROW, "its script had half the batch size of the others at the same learning rate"),
-        ("", "the text says that gradients always harm students; the row of Gradient L2 says otherwise"),
-    ),
-    6: (
-        ("", "the text says that SMaT is on par or better on all pairs; it is not on RU-EN and NE-EN"),
-        ("", "best layer and best head were chosen in each column on the test labels"),
-    ),
-    7: (("", "the caption says accuracy; the numbers are correlations"),),
-}
-"""Known from text and code, by row; without a row it is about the whole table."""
+    Cells are rows and columns; an empty column is the whole row, no cells at all the whole table.
+    """
+    rows = [row for row in published.scaffold_doubts() if row["table"] == number]
+    return tuple((tuple((row, column) for row, column in each["cells"]), each["reason"]) for each in rows)
 
 
 def find_doubt(number: int, row: str, column: str = "") -> str:
     """Why a published cell is not reliable; empty if nothing is known against it."""
-    doubts = table_doubts(number)
-    return next((doubt.reason for doubt in doubts if {(row, column), (row, "")} & set(doubt.cells)), "")
+    return next((why for cells, why in table_doubts(number) if {(row, column), (row, "")} & set(cells)), "")
 
 
 def tables(results: Sequence[Result]) -> tuple[TableView, ...]:
@@ -409,9 +365,9 @@ def _doubt_table(taught: Sequence[Result], rated: Sequence[Result]) -> TableView
     }
     rows: list[tuple[Cell, ...]] = []
     for number in sorted(shown - {0}):
-        for doubt in table_doubts(number):
-            cells = "; ".join(f"{row}, {column} examples" if column else row for row, column in doubt.cells)
-            rows.append((f"table {number}", cells or "the table", doubt.reason))
+        for cells, reason in table_doubts(number):
+            names = "; ".join(f"{row}, {column} examples" if column else row for row, column in cells)
+            rows.append((f"table {number}", names or "the table", reason))
     note = "Found by us in the published numbers, the text and the released code; our numbers do not depend on it."
     return TableView(f"{DOUBT_MARK} Doubtful published numbers", ("table", "cells", "why"), tuple(rows), note)
 

@@ -33,7 +33,7 @@ from heedful.models.attentive import Additive, Attentive, WordWeightSum
 from heedful.models.encoders import BiLSTM
 from heedful.models.input_forms import PairInput, SingleInput
 from heedful.models.transformer import Transformer
-from heedful.papers._chapter import Band, Cell, Check, Result, TableView, check_table, sort_by_corpus, subtract
+from heedful.papers._chapter import Band, Cell, Result, TableView, check_table, sort_by_corpus, subtract
 from heedful.papers._options import EmbeddingOptions, extend_seeds, resolve_names
 from heedful.store.recipe import Recipe
 from heedful.training.objectives import Supervised
@@ -229,12 +229,10 @@ def _ground_truth_trials(corpus: GroundTruthCorpus, options: DisagreementOptions
     ]
 
 
-SST_ACCURACY, ACCURACY_TOLERANCE, UNIFORM_TOLERANCE = 0.826, 0.02, 0.015
-ATTENTION_BAND = Band(0.05, 0.25)
-ATTENTION_TOLERANCE, PATH_TOLERANCE, DEEPLIFT_TOLERANCE, LIME_TOLERANCE = 0.1, 0.03, 0.07, 0.12
-"""Check 11 of our specification, set from the paper for the BiLSTM on SST before our runs: accuracy .826 within .02,
-and with uniform attention within .015 of that; tau of the two path methods .97 within .03, of DeepLIFT with them .87
-within .07, of LIME .50 within .12, of attention .05 to .25. Other corpora only borrow these tolerances."""
+ACCURACY_TOLERANCE, ATTENTION_TOLERANCE = 0.02, 0.1
+PATH_TOLERANCE, DEEPLIFT_TOLERANCE, LIME_TOLERANCE = 0.03, 0.07, 0.12
+"""Half the widths of the bands in check 11 of our specification, set for the BiLSTM on SST; other corpora only borrow
+them."""
 UNTRUSTED_METHOD = "deep-shap"
 """Its published taus most likely come from a fault of captum at that time and are not judged."""
 MAX_ATTENTION_TAU, STRONG_TAU, MAX_UNIFORM_COST = 0.33, 0.33, 0.008
@@ -265,7 +263,7 @@ def tables(results: Sequence[Result]) -> tuple[TableView, ...]:
         _accuracy_table(chosen),
         _flow_table(chosen),
         _claim_table([each for each in chosen if not each.quick]),
-        _band_table(chosen),
+        check_table("What was expected on SST with a BiLSTM", "disagreement", chosen, _BAND_NOTE),
         _method_table(chosen),
         _truth_above_controls_table(chosen),
         _measure_ranking_table(chosen),
@@ -337,6 +335,10 @@ def tau_tolerance(pair: str) -> float | None:
     return LIME_TOLERANCE if "lime" in pair else PATH_TOLERANCE if pair == _IG_PAIR else DEEPLIFT_TOLERANCE
 
 
+_BAND_NOTE = (
+    "Bands of our specification (check 11), set from the paper before our runs and for three seeds, and not adjusted "
+    "since. That of DeepLIFT was set from the paper's, which was gradient times input."
+)
 _TABLE_1_NOTE = (
     "Not judged: the paper has DistilBERT, whose attention output was projected by the transposed weights, special "
     "tokens in every ranking, and a Deep-SHAP that a fault of captum disturbed; ours is another transformer without "
@@ -509,42 +511,6 @@ def _uniform_costs_little(results: Sequence[Result]) -> _Claim:
     if not costs:
         return claim, "no uniform attention", None
     return claim, _format_all(costs), Band(high=MAX_UNIFORM_COST).verdict(max(costs.values())) == "inside"
-
-
-def _band_table(results: Sequence[Result]) -> TableView:
-    """Check 11 of our specification."""
-    sst = {
-        each.trial: each
-        for each in reversed(results)
-        if (each.corpus, each.encoder, each.attention, each.quick) == ("sst", "bilstm", "additive", False)
-    }
-    note = (
-        "Bands of our specification (check 11), set from the paper before our runs and for three seeds, and not "
-        "adjusted since. That of DeepLIFT was set from the paper's, which was gradient times input."
-    )
-    return check_table("What was expected on SST with a BiLSTM", _sst_checks(sst), note)
-
-
-def _band_around(center: float, width: float) -> Band:
-    return Band(center - width, min(1.0, center + width))
-
-
-def _sst_checks(sst: Mapping[str, Result]) -> Iterable[Check]:
-    if each := sst.get("uniform-baseline"):
-        learned, uniform = (each.value("accuracy", arm) for arm in ("learned", "uniform"))
-        yield "accuracy", learned, _band_around(SST_ACCURACY, ACCURACY_TOLERANCE)
-        what = "accuracy with uniform attention minus that with learned"
-        yield what, subtract(uniform, learned), Band(-UNIFORM_TOLERANCE, UNIFORM_TOLERANCE)
-    elif each := sst.get("performance"):
-        yield "accuracy", each.value("accuracy"), _band_around(SST_ACCURACY, ACCURACY_TOLERANCE)
-    if each := sst.get("agreement"):
-        for pair, band in (
-            (_IG_PAIR, _band_around(0.97, PATH_TOLERANCE)),
-            ("integrated-gradients~deep-lift", _band_around(0.87, DEEPLIFT_TOLERANCE)),
-            ("lime~integrated-gradients", _band_around(0.50, LIME_TOLERANCE)),
-            *((f"attention~{method}", ATTENTION_BAND) for method in PAPER_METHODS),
-        ):
-            yield f"tau of {_pair_text(pair)}", each.value("mean", pair), band
 
 
 def _mean_tau_bars(results: Sequence[Result]) -> tuple[Bars, ...]:

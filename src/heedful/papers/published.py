@@ -82,6 +82,18 @@ def attefa_seed_rows(corpus: str, encoder: str) -> list[dict[str, float]]:
     return list(rows.values())
 
 
+def expected_bands(paper: str) -> list[dict]:  # type: ignore[type-arg]
+    """What our specification expected of a paper: corpus, trial, encoder, metric, method and band of each number."""
+    bands: list[dict] = json.loads(_read("expected.json"))[paper]  # type: ignore[type-arg]
+    return bands
+
+
+def scaffold_doubts() -> list[dict]:  # type: ignore[type-arg]
+    """Tables and cells of Fernandes et al. that are not reliable, with the reason."""
+    doubts: list[dict] = json.loads(_read("scaffold_doubts.json"))["doubts"]  # type: ignore[type-arg]
+    return doubts
+
+
 @dataclass(frozen=True)
 class Spread:
     """Median and quartiles over five seeds."""
