@@ -236,6 +236,11 @@ class Model(nn.Module, ABC):
     @abstractmethod
     def forward(self, batch: Batch, *, embeddings: Tensor | None = None, attention: Tensor | None = None) -> Trace: ...
 
+    @property
+    def architecture_summary(self) -> str:
+        """A description of the architecture; two models have equal ones if and only if their heads match."""
+        return type(self).__name__
+
     if TYPE_CHECKING:
 
         def __call__(
@@ -483,21 +488,6 @@ class SupportsLeaveOneOut(Protocol):
         All other units have the logits of the unchanged text.
         """
         ...
-
-
-@runtime_checkable
-class ExposesArchitecture(Protocol):
-    """A model that describes its architecture; two models have equal descriptions if and only if their heads match."""
-
-    @property
-    def architecture_summary(self) -> str:
-        """For instance "bert, 12 layers, 12 heads, width 768"."""
-        ...
-
-
-def architecture_summary(model: Model) -> str:
-    """The model's own description of its architecture, or the name of its class."""
-    return model.architecture_summary if isinstance(model, ExposesArchitecture) else type(model).__name__
 
 
 @dataclass(frozen=True)

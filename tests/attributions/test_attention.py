@@ -123,14 +123,6 @@ def test_rollout_without_a_class_token_averages_all_rows() -> None:
     assert found.sum() == pytest.approx(1)
 
 
-def test_start_layer_leaves_out_the_layers_below_it() -> None:
-    model, batch = tiny("bert"), texts()
-    last = residual_attention(model(batch).attention.detach())[:, 1, 0].masked_fill(~batch.content_mask, 0)
-    torch.testing.assert_close(Rollout(start_layer=1)(model, batch, targets(batch)).scores, last)
-    with pytest.raises(UserError, match="no layer 2"):
-        Rollout(start_layer=2)(model, batch, targets(batch))
-
-
 def test_rollout_without_a_residual_is_the_product_of_attention_and_a_share_must_be_one() -> None:
     model, batch = tiny("bert"), texts()
     mean = model(batch).attention.detach()[0].mean(1)
@@ -411,10 +403,8 @@ def test_layers_can_be_chosen() -> None:
     target = targets(batch)
     both = [AttentionXGradient(layer=layer)(model, batch, target).scores for layer in (0, 1)]
     torch.testing.assert_close((both[0] + both[1]) / 2, AttentionXGradient()(model, batch, target).scores)
-    last = AttentionXGradient(layer=-1, row="class")(model, batch, target).scores
-    torch.testing.assert_close(Relevance(start_layer=-1)(model, batch, target).scores, last)
     with pytest.raises(UserError, match="no layer 5"):
-        Relevance(start_layer=5)(model, batch, target)
+        AttentionXGradient(layer=5)(model, batch, target)
 
 
 def test_an_output_or_row_that_is_not_there_is_named() -> None:

@@ -34,7 +34,7 @@ OPTIONS: tuple[Method, ...] = (
     StaticAttention(layer=-1, score_type="logits"),
     HeadMix((1.0,), 1, 1),
     HeadMix((0.6, -0.2, 0.5, 0.4), 2, 2),
-    Gradient("logit", keep_attention_factor=False),
+    Gradient("logit"),
     GradientNorm(1, special_tokens=True),
     InputXGradient("logit", special_tokens=True),
     GradientShap(output="logit", special_tokens=True),

@@ -11,7 +11,7 @@ import torch
 from captum.attr import DeepLift as CaptumDeepLift
 from torch import Generator, Tensor, nn
 
-from heedful.attributions import deeplift
+from heedful.attributions import _base, deeplift
 from heedful.attributions._base import CompleteAttribution, target_output
 from heedful.attributions.deeplift import DeepLift, DeepShap, multipliers
 from heedful.models.attentive import Attentive, Sparsemax
@@ -341,8 +341,6 @@ def test_impossible_settings_are_refused() -> None:
         DeepShap(n_baselines=0)
     with pytest.raises(UserError, match=r"'blank'.*pad, mask, unk, zero"):
         DeepLift(baselines="blank")  # type: ignore[arg-type]
-    with pytest.raises(UserError, match="internal_batch_size=0"):
-        DeepLift(internal_batch_size=0)
     with pytest.raises(UserError, match="delete"):
         DeepLift(baselines="delete")  # type: ignore[arg-type]
 
@@ -352,11 +350,12 @@ def test_texts_of_pairs_keep_their_segments_in_the_baseline() -> None:
     assert (found.scores[texts().content_mask] != 0).all()
 
 
-def test_the_size_of_chunks_changes_nothing() -> None:
-    for method in (DeepLift(), DeepShap(stdevs=0.1)):
-        expected = method(pooled(), BATCH, TARGET).scores
-        found = replace(method, internal_batch_size=2)(pooled(), BATCH, TARGET).scores
-        assert torch.allclose(found, expected, atol=1e-12)
+def test_the_size_of_chunks_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    methods: tuple[DeepLift | DeepShap, ...] = (DeepLift(), DeepShap(stdevs=0.1))
+    expected = [method(pooled(), BATCH, TARGET).scores for method in methods]
+    monkeypatch.setattr(_base, "CHUNK_CELLS", 2 * BATCH.mask.shape[1] * 128)
+    for method, whole in zip(methods, expected, strict=True):
+        assert torch.allclose(method(pooled(), BATCH, TARGET).scores, whole, atol=1e-12)
 
 
 def test_functions_of_torch_are_as_before_after_an_error_under_the_rules() -> None:

@@ -13,9 +13,9 @@ from torch import Generator, Tensor, nn
 from heedful.attributions._base import target_output
 from heedful.attributions.gradient import Gradient, GradientNorm, GradientSum, InputXGradient
 from heedful.measures.rank_correlation import kendall_matrix
-from heedful.models.attentive import Additive, Attentive, AttentiveModel, Normalizer, Softmax, Sparsemax
-from heedful.models.encoders import Average, BiLSTM, Encoder
-from heedful.models.input_forms import InputFormat, PairInput, QuestionAnswering, SingleInput
+from heedful.models.attentive import Additive, Attentive, AttentiveModel, Normalizer, Softmax
+from heedful.models.encoders import BiLSTM, Encoder
+from heedful.models.input_forms import InputFormat, QuestionAnswering, SingleInput
 from heedful.models.transformer import TinyTransformer
 from heedful.tasks import BinaryClassification, MulticlassClassification
 from heedful.types import Batch, Model, Trace, UserError
@@ -149,44 +149,10 @@ def test_each_row_is_explained_for_its_own_target() -> None:
     assert torch.allclose(sum(by_class, torch.zeros(())), torch.zeros(()).double(), atol=1e-12)
 
 
-def test_without_the_attention_factor_a_token_wise_gradient_is_that_of_the_unit_alone() -> None:
-    model = pooled(Average(4))
-    trace = model(BATCH)
-    jacobian = (1 - trace.hidden.square()) * model.decoder.output_layer.weight[0]  # type: ignore[union-attr, index]
-    alone = (trace.embeddings * (jacobian @ model.encoders[0].projection.weight)).sum(-1)  # type: ignore[union-attr, operator]
-    expected = (alone * BATCH.content_mask).detach()
-    found = Gradient(output="logit", keep_attention_factor=False)(model, BATCH, torch.ones(3, dtype=torch.int64)).scores
-    assert torch.allclose(found, expected)
-
-
-def test_a_unit_without_weight_has_no_gradient_to_be_divided() -> None:
-    model = pooled(Average(4), normaliser=Sparsemax())
-    weights = model(BATCH).attention[:, 0, 0, 0]
-    none = BATCH.content_mask & (weights == 0)
-    assert none.any()
-    found = Gradient(keep_attention_factor=False)(model, BATCH, TARGET).scores
-    assert (found[none] == 0).all()
-    assert (found[BATCH.content_mask & ~none] != 0).all()
-
-
-def test_each_text_of_a_pair_is_divided_by_its_own_weights() -> None:
-    model, batch = pooled(shape=PairInput()), batch_for(PairInput())
-    target = torch.ones(4, dtype=torch.int64)
-    attention = model(batch).attention[:, 0, 0].detach()
-    own = torch.where(batch.segments == 0, attention[:, 0], attention[:, 1])
-    plain, divided = (Gradient(keep_attention_factor=factor)(model, batch, target).scores for factor in (True, False))
-    assert torch.allclose(divided * own, plain)
-
-
 def test_the_units_of_a_question_have_gradients_too() -> None:
     model, batch = pooled(shape=QuestionAnswering()), replace(batch_for(QuestionAnswering()), candidates=None)
     found = Gradient()(model, batch, torch.ones(4, dtype=torch.int64)).scores
     assert (found[batch.content_mask & (batch.segments == 1)] != 0).all()
-
-
-def test_a_transformer_has_no_single_weight_to_divide_by() -> None:
-    with pytest.raises(UserError, match="transformer"):
-        Gradient(keep_attention_factor=False)(tiny("bert"), texts(), TARGET)
 
 
 def test_an_unknown_output_is_refused() -> None:

@@ -12,6 +12,7 @@ from captum.attr import GradientShap as CaptumGradientShap
 from captum.attr import IntegratedGradients as CaptumIntegratedGradients
 from torch import Tensor, nn
 
+from heedful.attributions import _base
 from heedful.attributions._base import baseline_trace, run_copies, target_output
 from heedful.attributions.deeplift import DeepLift
 from heedful.attributions.integrated_gradients import GradientShap, IntegratedGradients
@@ -297,17 +298,21 @@ def test_pytorchs_own_error_is_understood_and_every_row_is_done_once() -> None:
             raise torch.OutOfMemoryError
         done.extend((7 * row + copy).tolist())
 
-    run_copies(work, BATCH, 7, None)
+    run_copies(work, BATCH, 7)
     assert done == list(range(21))
 
 
 @pytest.mark.parametrize("method", [IntegratedGradients(6), GradientShap(output="logit", special_tokens=True)])
-def test_chunks_and_padding_change_nothing(method: IntegratedGradients | GradientShap) -> None:
+def test_chunks_and_padding_change_nothing(
+    method: IntegratedGradients | GradientShap, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = pooled()
     found = method(model, BATCH, TARGET)
     assert found.scores.dtype == torch.float64
     for size in (1, 4, 1000):
-        chunked = replace(method, internal_batch_size=size)(model, BATCH, TARGET)
+        with monkeypatch.context() as patched:
+            patched.setattr(_base, "CHUNK_CELLS", size * 9 * 128)
+            chunked = method(model, BATCH, TARGET)
         assert torch.allclose(chunked.scores, found.scores, atol=1e-12)
     wide = method(model, pad_batch(BATCH, 3), TARGET)
     assert torch.allclose(wide.scores[:, :9], found.scores, atol=1e-12)

@@ -87,7 +87,7 @@ def test_a_head_over_all_layers_sees_the_replaced_input_too() -> None:
 
 def test_a_layer_mix_weighs_layers_and_divides_by_its_temperature() -> None:
     model, batch = tiny("bert"), texts()
-    start = LayerMix(n_steps=3, internal_batch_size=4)
+    start = LayerMix(n_steps=3)
     maps, _ = start.maps(model, batch, TARGET)
     torch.testing.assert_close(start(model, batch, TARGET).scores, maps.mean(1))
     learned = start.with_parameters(torch.tensor([1.0, 0.0, np.log(0.5)]), model)

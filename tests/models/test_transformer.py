@@ -38,7 +38,6 @@ from heedful.types import (
     Task,
     Trace,
     UserError,
-    architecture_summary,
     mean_over_queries,
     read_heads,
     requires_unfused_attention,
@@ -689,7 +688,7 @@ def test_a_row_without_a_real_unit_has_maps_of_zero() -> None:
 
 
 def test_a_model_describes_its_architecture() -> None:
-    assert architecture_summary(tiny("bert")) == "bert, 2 layers, 2 heads, width 16"
-    assert architecture_summary(tiny("distilbert")) == "distilbert, 2 layers, 2 heads, width 16"
-    assert architecture_summary(tiny("vit")) == "vit, 2 layers, 2 heads, width 16"
-    assert architecture_summary(pooled()) == "AttentiveModel"
+    assert tiny("bert").architecture_summary == "bert, 2 layers, 2 heads, width 16"
+    assert tiny("distilbert").architecture_summary == "distilbert, 2 layers, 2 heads, width 16"
+    assert tiny("vit").architecture_summary == "vit, 2 layers, 2 heads, width 16"
+    assert pooled().architecture_summary == "AttentiveModel"

@@ -97,7 +97,7 @@ def _attribute(method: DeepLift, model: Model, batch: Batch, target: Tensor, *, 
         share = _captum_attributions(module, inputs, reference, host).double().sum(-1) * own
         scores.index_add_(0, row, torch.zeros_like(share).scatter_add_(1, position, share) / copies)
 
-    run_copies(work, batch, copies, method.internal_batch_size)
+    run_copies(work, batch, copies)
     outputs = [target_output(model.task, trace.logits, target, method.output) for trace in (text, baseline)]
     return complete_attribution(scores, units, outputs[0] - outputs[1])
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from heedful.attributions.attention import RawAttention
-from heedful.attributions.controls import PermutedAttention, Random
+from heedful.attributions.controls import PermutedAttention, Random, RandomizedModel
 from heedful.attributions.gradient import GradientNorm, InputXGradient
 from heedful.attributions.perturbation import LeaveOneOut
 from heedful.data.tokenization import Subwords
@@ -421,9 +421,7 @@ def test_names_tell_the_class_and_what_is_not_usual() -> None:
         cut: bool = True
 
     assert method_name(LeaveOneOut("logit", cut=False)) == "leave-one-out(logit,no-cut)"
-    assert (
-        method_name(PermutedAttention(2, RawAttention(0))) == "permuted-attention(seed-2,attention-attention(layer-0))"
-    )
+    assert method_name(RandomizedModel(RawAttention(0), 2)) == "randomised(method-attention(layer-0),seed-2)"
 
 
 def known() -> pd.DataFrame:

@@ -84,9 +84,6 @@ def check_options(method: object) -> None:
             check_choice(name, value, types[name])
     if values.get("baselines") == "delete" and values.get("special_tokens"):
         raise UserError("baselines='delete' cannot remove special tokens: choose 'pad', 'mask', 'unk' or 'zero'")
-    size = values.get("internal_batch_size")
-    if size is not None and size < 1:
-        raise UserError(f"internal_batch_size={size}: give at least 1, or None to choose automatically")
 
 
 def example_seeds(purpose: str, seed: int, batch: Batch) -> Tensor:
@@ -166,16 +163,10 @@ def _fits(work: Callable[[Tensor], None], chunk: Tensor) -> bool:
     return True
 
 
-def run_copies(
-    work: Callable[[Tensor, Tensor], None], batch: Batch, copies: int, internal_batch_size: int | None
-) -> None:
-    """Call `work(row, copy)` for `copies` copies of each row of the batch, in chunks that fit into memory.
-
-    Args:
-        internal_batch_size: copies per chunk; None chooses by the length of the texts.
-    """
+def run_copies(work: Callable[[Tensor, Tensor], None], batch: Batch, copies: int) -> None:
+    """Call `work(row, copy)` for `copies` copies of each row of the batch, in chunks that fit into memory."""
     units = batch.mask.shape[1]
-    size = internal_batch_size or CHUNK_CELLS // max(1, units * max(units, 128))
+    size = CHUNK_CELLS // max(1, units * max(units, 128))
     device = batch.mask.device
     run_in_chunks(lambda chunk: work(chunk // copies, chunk % copies), len(batch) * copies, lambda _: size, device)
 

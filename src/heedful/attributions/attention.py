@@ -230,11 +230,9 @@ class Relevance:
 
     Args:
         output: "logit" as in the paper, or "probability".
-        start_layer: leave out the layers below this one; -1 keeps only the last.
     """
 
     output: Output = "logit"
-    start_layer: int = 0
     special_tokens: bool = False
 
     def __post_init__(self) -> None:
@@ -245,7 +243,7 @@ class Relevance:
         products = attention_times_gradient(model, batch, target, self.output)
         layers, rows = products.clamp(min=0).mean(2), row_weights(batch, "class", products.shape[3])
         if is_self_attention(products, batch):
-            scores = propagate_relevance(_layers_from(self.start_layer, layers), rows)
+            scores = propagate_relevance(layers, rows)
         else:
             scores = torch.einsum("bq,bqu->bu", rows, layers[:, 0])
         return masked_attribution(scores, batch, special_tokens=self.special_tokens)
@@ -286,11 +284,6 @@ def _differentiable_attention(model: Model, batch: Batch) -> tuple[tuple[Tensor,
     return (weights,), model(batch, attention=weights.unsqueeze(1)).logits
 
 
-def _layers_from(start: int, layers: Tensor) -> Tensor:
-    """The layers `[batch layer ...]` from this one upwards."""
-    return layers[:, index_slice(start, layers.shape[1], "layer").start :]
-
-
 @dataclass(frozen=True)
 class Rollout:
     """Attention rollout: the class token's row of B_L ... B_1 (Abnar & Zuidema 2020).
@@ -300,11 +293,9 @@ class Rollout:
 
     Args:
         residual: weight of the residual connection; one half in the paper.
-        start_layer: leave out the layers below this one; -1 keeps only the last.
     """
 
     residual: float = 0.5
-    start_layer: int = 0
     special_tokens: bool = False
 
     def __post_init__(self) -> None:
@@ -316,8 +307,7 @@ class Rollout:
             attention = model(batch).attention
         if not is_self_attention(attention, batch):
             return RawAttention(special_tokens=self.special_tokens)(model, batch, target)
-        layers = _layers_from(self.start_layer, residual_attention(attention, self.residual))
-        shares = roll_out(layers, row_weights(batch, "class", attention.shape[3]))
+        shares = roll_out(residual_attention(attention, self.residual), row_weights(batch, "class", attention.shape[3]))
         return masked_attribution(shares, batch, special_tokens=self.special_tokens)
 
 

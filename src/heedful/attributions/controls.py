@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Generator, Tensor
@@ -39,16 +39,15 @@ class PermutedAttention:
     Weights are permuted within each text of a pair; the permutation is drawn from (seed, uid).
 
     Args:
-        special_tokens: permute and score special tokens too, whatever `attention` says.
+        special_tokens: permute and score special tokens too.
     """
 
     seed: int = 0
-    attention: RawAttention = RawAttention()
     special_tokens: bool = False
 
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
-        """The weights of `attention`, permuted within each text."""
-        own = replace(self.attention, special_tokens=self.special_tokens)(model, batch, target)
+        """The weights of `RawAttention`, permuted within each text."""
+        own = RawAttention(special_tokens=self.special_tokens)(model, batch, target)
         scores = own.scores
         seeds = example_seeds("permuted", self.seed, batch)
         for segment in range(int(batch.segments.max()) + 1):

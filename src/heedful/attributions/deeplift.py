@@ -416,7 +416,6 @@ class DeepLift:
     """
 
     baselines: FixedLengthBaseline = "pad"
-    internal_batch_size: int | None = None
     output: Output = "probability"
     special_tokens: bool = False
 
@@ -458,7 +457,7 @@ class DeepLift:
             scores[:, :width].index_add_(0, row, share / n_baselines)
             differences.index_add_(0, row, difference / n_baselines)
 
-        run_copies(work, batch, n_baselines, self.internal_batch_size)
+        run_copies(work, batch, n_baselines)
         return complete_attribution(scores, units, differences)
 
 
@@ -477,7 +476,6 @@ class DeepShap:
     stdevs: float = 0.0
     seed: int = 0
     baselines: FixedLengthBaseline = "pad"
-    internal_batch_size: int | None = None
     output: Output = "probability"
     special_tokens: bool = False
 
@@ -491,12 +489,10 @@ class DeepShap:
 
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> CompleteAttribution:
         """Signed scores of the tokens, in float64."""
+        deeplift = DeepLift(self.baselines, self.output, self.special_tokens)
         if not self.stdevs:
-            return self._deeplift()(model, batch, target)
-        return self._deeplift().mean_over_baselines(model, batch, target, self.n_baselines, self._noise)
-
-    def _deeplift(self) -> DeepLift:
-        return DeepLift(self.baselines, self.internal_batch_size, self.output, self.special_tokens)
+            return deeplift(model, batch, target)
+        return deeplift.mean_over_baselines(model, batch, target, self.n_baselines, self._noise)
 
     def _noise(self, batch: Batch, number: Tensor, width: int) -> Tensor:
         keys = zip(batch.uids, number.tolist(), strict=True)

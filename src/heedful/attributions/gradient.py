@@ -21,12 +21,9 @@ class Gradient:
 
     Args:
         output: "probability" as in the paper, or "logit", which does not saturate where the model is confident.
-        keep_attention_factor: False divides by the attention weight of the token (0 where the weight is 0), a factor
-            of every such gradient behind a token-wise encoder; only for models with one attention layer.
     """
 
     output: Output = "probability"
-    keep_attention_factor: bool = True
 
     def __post_init__(self) -> None:
         check_options(self)
@@ -35,16 +32,6 @@ class Gradient:
         """Signed products of the content tokens, in float64."""
         trace, gradients = _input_gradients(model, batch, target, self.output, detach_attention=True)
         scores = (trace.embeddings.double() * gradients).sum(-1)
-        if not self.keep_attention_factor:
-            layers, heads, queries = trace.attention.shape[1:4]
-            if layers > 1 or heads > 1 or queries > 2:
-                raise UserError(
-                    "Gradient(keep_attention_factor=False) divides by the one attention weight of a token, "
-                    "which a transformer does not have: use keep_attention_factor=True"
-                )
-            # Each text of a pair has its own row.
-            weights = trace.attention[:, 0, 0].sum(1).double()
-            scores = torch.where(weights > 0, scores / weights, 0.0)
         return masked_attribution(scores, batch, special_tokens=False)
 
 

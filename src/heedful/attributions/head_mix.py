@@ -25,7 +25,7 @@ from torch import Tensor
 from heedful.attributions._base import check_options, scored_units
 from heedful.attributions.attention import index_slice
 from heedful.attributions.lime import centered_moments, solve_ridge
-from heedful.types import Attribution, Batch, Model, UserError, architecture_summary, check_choice, read_heads
+from heedful.types import Attribution, Batch, Model, UserError, check_choice, read_heads
 
 MixNormalizer = Literal["sparsemax", "softmax", "entmax15", "none"]
 ScoreType = Literal["distribution", "logits"]
@@ -213,7 +213,7 @@ class HeadMix:
         """The mix with this phi `[layer head]`, bound to the architecture of the model if one is given."""
         layers, heads = phi.shape
         values = tuple(phi.detach().double().flatten().tolist())
-        architecture = "" if model is None else architecture_summary(model)
+        architecture = "" if model is None else model.architecture_summary
         return HeadMix(values, layers, heads, normalizer, architecture=architecture)
 
     @property
@@ -263,10 +263,10 @@ def check_finite_phi(phi: tuple[float, ...]) -> None:
 
 def check_architecture(explainer: object, architecture: str, model: Model) -> None:
     """Raise a `UserError` if an explainer was learned for another architecture; empty fits every model."""
-    if architecture and architecture_summary(model) != architecture:
+    if architecture and model.architecture_summary != architecture:
         raise UserError(
             f"this {type(explainer).__name__} was learned for {architecture}, but the model is "
-            f"{architecture_summary(model)}: learn one for this model"
+            f"{model.architecture_summary}: learn one for this model"
         )
 
 

@@ -42,7 +42,6 @@ class IntegratedGradients:
 
     n_steps: int = 50
     baselines: FixedLengthBaseline = "pad"
-    internal_batch_size: int | None = None
     output: Output = "probability"
     special_tokens: bool = False
 
@@ -67,7 +66,7 @@ class IntegratedGradients:
             return target_output(model.task, logits, target[row], self.output)
 
         ends = baseline.embeddings.detach(), text.embeddings.detach()
-        scores = integrate_path(output_at, batch, ends, points, weights, self.internal_batch_size)
+        scores = integrate_path(output_at, batch, ends, points, weights)
         outputs = [target_output(model.task, trace.logits, target, self.output) for trace in (text, baseline)]
         return complete_attribution(scores, units, outputs[0] - outputs[1])
 
@@ -85,7 +84,6 @@ class GradientShap:
     n_samples: int = 5
     seed: int = 0
     baselines: FixedLengthBaseline = "pad"
-    internal_batch_size: int | None = None
     output: Output = "probability"
     special_tokens: bool = False
 
@@ -98,12 +96,7 @@ class GradientShap:
         """Signed scores of the tokens, in float64."""
         points = sample_uniform(example_seeds("gradient-shap", self.seed, batch), self.n_samples, 1).squeeze(-1)
         weights = torch.full((self.n_samples,), 1 / self.n_samples, dtype=torch.float64)
-        path = IntegratedGradients(
-            baselines=self.baselines,
-            internal_batch_size=self.internal_batch_size,
-            output=self.output,
-            special_tokens=self.special_tokens,
-        )
+        path = IntegratedGradients(baselines=self.baselines, output=self.output, special_tokens=self.special_tokens)
         return path.along(model, batch, target, points, weights)
 
 
@@ -119,7 +112,6 @@ def integrate_path(
     ends: tuple[Tensor, Tensor],
     points: Tensor,
     weights: Tensor,
-    internal_batch_size: int | None,
 ) -> Tensor:
     """(end_t - start_t) . sum_k w_k d output / d states_t at start + a_k (end - start), `[batch unit]` in float64.
 
@@ -141,5 +133,5 @@ def integrate_path(
         gradients = embedding_gradients(lambda at: output_at(row, at), states)
         scores[:, :width].index_add_(0, row, (gradients.double() * path).sum(-1) * weights[point, None])
 
-    run_copies(work, batch, points.shape[1], internal_batch_size)
+    run_copies(work, batch, points.shape[1])
     return scores

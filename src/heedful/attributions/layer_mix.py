@@ -35,7 +35,7 @@ from heedful.attributions.head_mix import (
     uniform_phi,
 )
 from heedful.attributions.integrated_gradients import gauss_legendre, integrate_path
-from heedful.types import Attribution, Batch, LayerInput, Model, UserError, architecture_summary, read_layers
+from heedful.types import Attribution, Batch, LayerInput, Model, UserError, read_layers
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,6 @@ class LayerMix:
     output: Output = "logit"
     score_type: ScoreType = "logits"
     special_tokens: bool = False
-    internal_batch_size: int | None = None
     architecture: str = ""
 
     def __post_init__(self) -> None:
@@ -77,7 +76,7 @@ class LayerMix:
     def with_parameters(self, parameters: Tensor, model: Model) -> LayerMix:
         """The same with parameters learned for a model: phi and, last, the log of the temperature, `[layer + 1]`."""
         *phi, log_temperature = parameters.detach().double().tolist()
-        architecture = architecture_summary(model)
+        architecture = model.architecture_summary
         return replace(self, phi=tuple(phi), temperature=math.exp(log_temperature), architecture=architecture)
 
     @property
@@ -124,8 +123,7 @@ class LayerMix:
                 logits = read_layers(model, part, embeddings[row, :width], replacement).logits
                 return target_output(model.task, logits, target[row], self.output)
 
-            ends = reference, text
-            scores.append(integrate_path(output_at, batch, ends, points, weights, self.internal_batch_size))
+            scores.append(integrate_path(output_at, batch, (reference, text), points, weights))
             with torch.no_grad():
                 errors.append(scores[-1].sum(1) - (output_at(every, text) - output_at(every, reference)))
         return torch.stack(scores, 1).masked_fill(~units.unsqueeze(1), 0.0), torch.stack(errors, 1)

@@ -384,7 +384,7 @@ class TransformerModel(Model):
 
     @property
     def architecture_summary(self) -> str:
-        """Family, layers, heads and width: equal for networks whose heads correspond one to one."""
+        """Family, layers, heads and width, for instance "bert, 12 layers, 12 heads, width 768"."""
         config = self.network.config
         heads, width = config.num_attention_heads, config.hidden_size
         return f"{config.model_type}, {config.num_hidden_layers} layers, {heads} heads, width {width}"
