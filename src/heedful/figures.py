@@ -1,7 +1,7 @@
-"""Figures as data: each type holds its numbers, draws itself on matplotlib axes, and gives the same numbers as a table.
+"""Figures as data: each type holds its numbers, says what is drawn of them, and gives the same numbers as a table.
 
-Trials and papers return these; `report.charts` renders them. A new chart is one class here with `draw`, `to_table` and
-`numbers`. Matplotlib is not imported: the axes are passed in.
+Trials and papers return these; `report.charts` writes the drawings as SVG. A new chart is one class here with `draw`,
+`to_table` and `numbers`.
 """
 
 from __future__ import annotations
@@ -11,15 +11,12 @@ import re
 import textwrap
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 INK = "#010203"
 """Text, axes and outlines; the report replaces it by the text colour of the page."""
@@ -29,8 +26,9 @@ POSITIVE, NEGATIVE = "#ff9a47", "#7fa8ff"
 """The two ends of the colour scale of matrices and images; the report replaces them by theme."""
 NO_NUMBERS = "no numbers to draw"
 
-_MARKERS = "os^DvPX*"
-_DASHES = ((0, ()), (0, (5, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1.5, 2)))
+DOT = -1
+DOTTED = (1.5, 1.5)
+_DASHES = ((), (5.0, 2.0), DOTTED, (6.0, 2.0, 1.5, 2.0))
 _WIDTH = 5.6
 _MAX_LABEL = 26
 _MAX_MARKERS, _MAX_POINTS = 400, 4000
@@ -38,6 +36,7 @@ _MAX_LISTED_POINTS = 60
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 Values: TypeAlias = Sequence[float | None]
+Array: TypeAlias = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -56,14 +55,86 @@ class Series:
     values: tuple[float, ...]
 
 
+@dataclass(frozen=True)
+class Shape:
+    """A path in data coordinates, or markers at its points; NaN starts a new part.
+
+    Args:
+        marker: number of a marker that is drawn at each point in the colour of `fill`, or `DOT`, which is drawn by the
+            stroke and small in bytes; None draws the path.
+        is_closed: whether the end of each part is joined to its start.
+        dashes: lengths of strokes and gaps as multiples of the width.
+    """
+
+    xs: Array
+    ys: Array
+    fill: str = "none"
+    stroke: str = "none"
+    width: float = 1.2
+    dashes: tuple[float, ...] = ()
+    opacity: float = 1.0
+    marker: int | None = None
+    is_closed: bool = False
+
+
+@dataclass(frozen=True)
+class Note:
+    """Text at a point in data coordinates; without `x` it stands in the right margin."""
+
+    text: str
+    x: float | None
+    y: float
+    size: float = 9.5
+
+
+@dataclass(frozen=True)
+class Picture:
+    """Red, green, blue and perhaps opacity of pixels, from one corner in data coordinates to the opposite one."""
+
+    pixels: NDArray[np.uint8]
+    left: float
+    top: float
+    side: float
+
+
+Ticks: TypeAlias = Sequence[tuple[float, str]]
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """What a chart draws, in data coordinates.
+
+    Args:
+        legend: names with the shapes that explain them; it is shown if there are at least two.
+        x_ticks: places and labels; None for round numbers.
+        grid: the axes, of "x" and "y", whose ticks have lines across the drawing.
+        is_table: whether columns are labelled above and there are no axes.
+        corner: a remark above the drawing.
+        is_square: whether both axes have the same scale.
+    """
+
+    shapes: tuple[Shape, ...]
+    x: Axis
+    y: Axis
+    legend: tuple[tuple[str, tuple[Shape, ...]], ...] = ()
+    notes: tuple[Note, ...] = ()
+    pictures: tuple[Picture, ...] = ()
+    x_ticks: Ticks | None = None
+    y_ticks: Ticks | None = None
+    grid: str = "xy"
+    is_table: bool = False
+    corner: str = ""
+    is_square: bool = False
+
+
 class Chart(ABC):
     """A figure that is drawn on axes. Concrete charts are frozen dataclasses with a field `title`."""
 
     title: str
 
     @abstractmethod
-    def draw(self, axes: Axes) -> None:
-        """Draw on empty matplotlib axes; artists with a label appear in the legend."""
+    def draw(self) -> Drawing:
+        """The shapes and labels."""
 
     @abstractmethod
     def to_table(self) -> pd.DataFrame:
@@ -93,10 +164,10 @@ class Chart(ABC):
         return tuple(f"{count} value{'s' * (count > 1)} {what}" for count, what in counted if count)
 
 
-def finite(values: Iterable[float | None]) -> NDArray[np.float64]:
+def finite(values: Iterable[float | None]) -> Array:
     """The values that are neither missing nor infinite."""
     numbers = np.asarray([np.nan if value is None else value for value in values], dtype=float)
-    drawn: NDArray[np.float64] = numbers[np.isfinite(numbers)]
+    drawn: Array = numbers[np.isfinite(numbers)]
     return drawn
 
 
@@ -126,18 +197,19 @@ class Violin(Chart):
     bins: tuple[str, ...]
     groups: tuple[tuple[Series, ...], ...]
 
-    def draw(self, axes: Axes) -> None:
+    def draw(self) -> Drawing:
         """Violins where there are three different values, else dots or a stroke."""
+        shapes: list[Shape] = []
+        notes = []
         for row, group in enumerate(self.groups):
             height = 0.84 / max(1, len(group))
             for place, series in enumerate(group):
                 middle, numbers = row + 0.42 - height * (place + 0.5), finite(series.values)
-                _draw_violin(axes, numbers, middle, height, color=_series_color(place))
-                _write_in_margin(axes, middle, f"n={len(numbers)}")
-        _add_legend_patches(axes, self.groups[0] if self.groups else ())
-        _label_rows(axes, self.bins)
-        _label_axes(axes, self.x, self.y)
-        axes.grid(visible=True, axis="x")
+                shapes += _violin(numbers, middle, height, _series_color(place))
+                notes.append(Note(f"n={len(numbers)}", None, middle))
+        legend = _legend_boxes(self.groups[0] if self.groups else ())
+        y, ticks = _rows(self.bins, self.y.label)
+        return Drawing(tuple(shapes), self.x, y, legend, tuple(notes), y_ticks=ticks, grid="x")
 
     def to_table(self) -> pd.DataFrame:
         """Number of values and quartiles by bin and series."""
@@ -166,17 +238,19 @@ class Histogram(Chart):
     bins: int = 30
     y: Axis = Axis("share of instances")
 
-    def draw(self, axes: Axes) -> None:
+    def draw(self) -> Drawing:
         """Filled steps."""
         numbers = [finite(series.values) for series in self.series]
         edges = np.linspace(*(self.x.limits or _bin_range(np.concatenate(numbers))), self.bins + 1)
-        for place, (series, values) in enumerate(zip(self.series, numbers, strict=True)):
+        areas, outlines = [], []
+        for place, values in enumerate(numbers):
             counts = np.histogram(values, bins=edges)[0]
-            shares, color = counts / max(1, counts.sum()), _series_color(place)
-            axes.stairs(shares, edges, fill=True, color=color, alpha=0.5, label=_legend_label(series.name))
-            axes.stairs(shares, edges, color=color, linewidth=1.0)
-        _label_axes(axes, self.x, self.y)
-        axes.grid(visible=True, axis="y")
+            shares = (counts / max(1, counts.sum())).repeat(2)
+            xs, ys = edges.repeat(2), np.concatenate([[0.0], shares, [0.0]])
+            areas.append(Shape(xs, ys, fill=_series_color(place), opacity=0.5, is_closed=True))
+            outlines.append(Shape(xs, ys, stroke=_series_color(place), width=1.0))
+        shapes = tuple(shape for pair in zip(areas, outlines, strict=True) for shape in pair)
+        return Drawing(shapes, self.x, self.y, _legend_boxes(self.series), grid="y")
 
     def to_table(self) -> pd.DataFrame:
         """Number of values and quartiles by series."""
@@ -197,25 +271,23 @@ class Scatter(Chart):
     points: tuple[tuple[Series, Series], ...]
     connected: frozenset[str] = frozenset()
 
-    def draw(self, axes: Axes) -> None:
+    def draw(self) -> Drawing:
         """Markers; many points as one path of round dots, which is a tenth of the size."""
+        series: list[tuple[str, tuple[Shape, ...]]] = []
+        corner = ""
         for place, (across, up) in enumerate(self.points):
             xs, ys = _finite_points(across, up)
-            color, marker = _series_color(place), _MARKERS[place % len(_MARKERS)]
-            label = _legend_label(up.name or across.name)
             if len(xs) > _MAX_MARKERS:
                 step = -(-len(xs) // _MAX_POINTS)
                 if step > 1:
-                    axes.set_title(f"one point in {step} is drawn", fontsize=9, loc="right")
-                gaps = np.full(len(xs[::step]), np.nan)
-                dots = [np.stack([each[::step], each[::step], gaps], 1).ravel() for each in (xs, ys)]
-                axes.plot(*dots, color=color, linewidth=3.5, solid_capstyle="round", alpha=0.55, label=label)
+                    corner = f"one point in {step} is drawn"
+                dots = Shape(xs[::step], ys[::step], stroke=_series_color(place), width=3.5, opacity=0.55, marker=DOT)
+                shapes: tuple[Shape, ...] = (dots,)
             else:
-                joined = bool({across.name, up.name} & self.connected)
-                style = (0, (1.5, 1.5)) if joined else "none"
-                axes.plot(xs, ys, color=color, marker=marker, markersize=5, linestyle=style, linewidth=1.4, label=label)
-        _label_axes(axes, self.x, self.y)
-        axes.grid(visible=True)
+                is_joined = bool({across.name, up.name} & self.connected)
+                shapes = _curve(xs, ys, place, line=DOTTED if is_joined else None, width=1.4)
+            series.append((up.name or across.name, shapes))
+        return Drawing(_all_shapes(series), self.x, self.y, tuple(series), corner=corner)
 
     def to_table(self) -> pd.DataFrame:
         """The points; above 60 of them, their number and range by series."""
@@ -241,22 +313,23 @@ class Lines(Chart):
     y: Axis
     curves: tuple[tuple[Series, Series], ...]
 
-    def draw(self, axes: Axes) -> None:
+    def draw(self) -> Drawing:
         """One line per curve, with markers where there are at most 30 points; undefined values leave gaps."""
-        for place, (across, up) in enumerate(self.curves):
-            xs, ys = _with_gaps(across), _with_gaps(up)
-            style, marker = _DASHES[place % len(_DASHES)], _MARKERS[place % len(_MARKERS)] if len(xs) <= 30 else ""
-            axes.plot(
-                *(xs, ys),
-                color=_series_color(place),
-                linestyle=style,
-                linewidth=1.8,
-                marker=marker,
-                markersize=4,
-                label=_legend_label(up.name or across.name),
+        series = [
+            (
+                up.name or across.name,
+                _curve(
+                    _with_gaps(across),
+                    _with_gaps(up),
+                    place,
+                    line=_DASHES[place % len(_DASHES)],
+                    width=1.8,
+                    has_markers=len(across.values) <= 30,
+                ),
             )
-        _label_axes(axes, self.x, self.y)
-        axes.grid(visible=True)
+            for place, (across, up) in enumerate(self.curves)
+        ]
+        return Drawing(_all_shapes(series), self.x, self.y, tuple(series))
 
     def to_table(self) -> pd.DataFrame:
         """One row per x, one column per curve."""
@@ -280,23 +353,24 @@ class Bars(Chart):
     series: tuple[Series, ...]
     errors: tuple[Series, ...] = ()
 
-    def draw(self, axes: Axes) -> None:
+    def draw(self) -> Drawing:
         """Bars with their values in the right margin."""
         height = 0.8 / max(1, len(self.series))
+        shapes, notes = [_line((0.0, 0.0), (-9.0, len(self.labels) + 9.0), INK, 0.8)], []
         for place, series in enumerate(self.series):
             errors = self._errors(series.name)
             for row, (value, error) in enumerate(zip(series.values, errors, strict=True)):
                 middle = len(self.labels) - 1 - row + 0.4 - height * (place + 0.5)
-                _write_in_margin(axes, middle, _short_number(value))
+                notes.append(Note(_short_number(value), None, middle))
                 if math.isfinite(value):
-                    axes.barh(middle, value, height * 0.86, color=_series_color(place), alpha=0.85)
+                    half = 0.43 * height
+                    shapes.append(_box(0.0, middle - half, value, middle + half, _series_color(place), 0.85))
                     if error and math.isfinite(error):
-                        axes.errorbar(value, middle, xerr=error, ecolor=INK, elinewidth=1.2, capsize=2.5)
-        _add_legend_patches(axes, self.series)
-        _label_rows(axes, self.labels[::-1])
-        axes.axvline(0, color=INK, linewidth=0.8)
-        _label_axes(axes, self.x, Axis(""))
-        axes.grid(visible=True, axis="x")
+                        ends = (value - error, value + error)
+                        shapes.append(_line(ends, (middle, middle), INK, 1.2))
+                        shapes += [_line((x, x), (middle - 0.06, middle + 0.06), INK, 1.1) for x in ends]
+        y, ticks = _rows(self.labels[::-1], "")
+        return Drawing(tuple(shapes), self.x, y, _legend_boxes(self.series), tuple(notes), y_ticks=ticks, grid="x")
 
     def to_table(self) -> pd.DataFrame:
         """One row per label; a column per series, and one for its error."""
@@ -331,24 +405,19 @@ class Matrix(Chart):
     values: tuple[tuple[float | None, ...], ...]
     limits: tuple[float, float] = (-1.0, 1.0)
 
-    def draw(self, axes: Axes) -> None:
+    def draw(self) -> Drawing:
         """Orange for positive and blue for negative cells, as strong as their share of the limits."""
         size = 9.5 if len(self.columns) <= 14 else 8
+        shapes, notes = [], []
         for row, values in enumerate(self.values):
             for column, value in enumerate(values):
-                shade = self._shade(value)
-                color = NEGATIVE if shade < 0 else POSITIVE
-                axes.bar(column, 0.92, 0.96, row - 0.46, color=color, alpha=abs(shade), linewidth=0)
-                axes.text(column, row, _two_decimals(value), ha="center", va="center", fontsize=size)
-        labels = [short_label(name) for name in self.columns]
-        steep = max(map(len, labels), default=0) * len(labels) > 60
-        axes.set(xlim=(-0.5, len(self.columns) - 0.5), ylim=(len(self.rows) - 0.5, -0.5))
-        axes.tick_params(length=0, top=False, labeltop=True, bottom=False, labelbottom=False)
-        axes.set_xticks(range(len(labels)), labels)
-        for label in axes.get_xticklabels() if steep else ():
-            label.set(rotation=40, ha="left", rotation_mode="anchor")
-        axes.set_yticks(range(len(self.rows)), [short_label(name) for name in self.rows])
-        axes.spines[:].set_visible(False)
+                if shade := self._shade(value):
+                    color = NEGATIVE if shade < 0 else POSITIVE
+                    shapes.append(_box(column - 0.48, row - 0.46, column + 0.48, row + 0.46, color, abs(shade)))
+                notes.append(Note(_two_decimals(value), column, row, size))
+        across, down = ([*enumerate(map(short_label, names))] for names in (self.columns, self.rows))
+        x, y = Axis("", (-0.5, len(across) - 0.5)), Axis("", (len(down) - 0.5, -0.5))
+        return Drawing(tuple(shapes), x, y, (), tuple(notes), x_ticks=across, y_ticks=down, grid="", is_table=True)
 
     def to_table(self) -> pd.DataFrame:
         """The cells."""
@@ -394,23 +463,33 @@ class ImageGrid(Chart):
     columns: tuple[str, ...]
     tiles: tuple[tuple[Pixels | PatchScores, ...], ...]
 
-    def draw(self, axes: Axes) -> None:
+    def draw(self) -> Drawing:
         """Every tile as an image; scores orange where positive and blue where negative."""
-        for row, tiles in enumerate(self.tiles):
-            for column, tile in enumerate(tiles):
-                pixels = _image_pixels(tile) if isinstance(tile, Pixels) else _patch_colors(tile)
-                axes.imshow(pixels, extent=(column, column + 0.9, row + 0.9, row), interpolation="none")
-        lefts = [column for tiles in self.tiles for column in range(len(tiles))]
-        tops = [row for row, tiles in enumerate(self.tiles) for _ in tiles]
-        axes.bar(lefts, 0.9, 0.9, tops, align="edge", fill=False, edgecolor=INK, linewidth=0.5)
-        few = len(self.columns) <= 8
-        across = [textwrap.fill(printable(name), 14, max_lines=3, placeholder="…") for name in self.columns]
-        down = [textwrap.fill(printable(name), 14, max_lines=3, placeholder="…") for name in self.rows]
-        axes.set_xticks(np.arange(len(across)) + 0.45, across, fontsize=9.5 if few else 8)
-        axes.set_yticks(np.arange(len(down)) + 0.45, down, fontsize=9.5 if few else 8)
-        axes.set(xlim=(-0.05, len(across)), ylim=(len(down), -0.05), aspect="equal")
-        axes.tick_params(length=0, top=False, labeltop=True, bottom=False, labelbottom=False)
-        axes.spines[:].set_visible(False)
+        pictures = [
+            Picture(_image_pixels(tile) if isinstance(tile, Pixels) else _patch_colors(tile), column, row, 0.9)
+            for row, tiles in enumerate(self.tiles)
+            for column, tile in enumerate(tiles)
+        ]
+        frames = (_box(each.left, each.top, each.left + 0.9, each.top + 0.9, "none") for each in pictures)
+        shapes = tuple(replace(frame, stroke=INK, width=0.5) for frame in frames)
+        across, down = (
+            [
+                (place + 0.45, textwrap.fill(printable(name), 14, max_lines=3, placeholder="…"))
+                for place, name in enumerate(names)
+            ]
+            for names in (self.columns, self.rows)
+        )
+        return Drawing(
+            shapes,
+            Axis("", (-0.05, max(1, len(across)))),
+            Axis("", (max(1, len(down)), -0.05)),
+            pictures=tuple(pictures),
+            x_ticks=across,
+            y_ticks=down,
+            grid="",
+            is_table=True,
+            is_square=True,
+        )
 
     def to_table(self) -> pd.DataFrame:
         """The patch with the largest score of each grid of scores."""
@@ -470,7 +549,7 @@ def _quartiles(series: Series) -> tuple[float, ...]:
     return (len(numbers), *map(float, quartiles))
 
 
-def _span(values: NDArray[np.float64]) -> tuple[float, float]:
+def _span(values: Array) -> tuple[float, float]:
     return (float(values.min()), float(values.max())) if len(values) else (math.nan, math.nan)
 
 
@@ -478,38 +557,56 @@ def _series_color(place: int) -> str:
     return SERIES_COLORS[place % len(SERIES_COLORS)]
 
 
-def _legend_label(name: str) -> str:
-    """The short label; matplotlib leaves labels with an underscore in front out of the legend."""
-    return re.sub("^(?=_|$)", "\u200b", short_label(name))
+def _line(xs: tuple[float, float], ys: tuple[float, float], color: str, width: float) -> Shape:
+    return Shape(np.asarray(xs, float), np.asarray(ys, float), stroke=color, width=width)
 
 
-def _add_legend_patches(axes: Axes, series: Iterable[Series]) -> None:
-    for place, each in enumerate(series):
-        axes.fill([], [], color=_series_color(place), alpha=0.7, label=_legend_label(each.name))
+def _box(left: float, bottom: float, right: float, top: float, color: str, opacity: float = 1.0) -> Shape:
+    xs, ys = np.asarray([left, right, right, left], float), np.asarray([bottom, bottom, top, top], float)
+    return Shape(xs, ys, fill=color, opacity=opacity, is_closed=True)
 
 
-def _draw_violin(axes: Axes, numbers: NDArray[np.float64], middle: float, height: float, *, color: str) -> None:
+def _curve(
+    xs: Array, ys: Array, place: int, *, line: tuple[float, ...] | None, width: float, has_markers: bool = True
+) -> tuple[Shape, ...]:
+    """A line with these dashes unless it is None, and markers at its points."""
+    color = _series_color(place)
+    path = () if line is None else (Shape(xs, ys, stroke=color, width=width, dashes=line),)
+    return (*path, Shape(xs, ys, fill=color, marker=place)) if has_markers else path
+
+
+def _all_shapes(series: Iterable[tuple[str, tuple[Shape, ...]]]) -> tuple[Shape, ...]:
+    return tuple(shape for _, shapes in series for shape in shapes)
+
+
+def _legend_boxes(series: Iterable[Series]) -> tuple[tuple[str, tuple[Shape, ...]], ...]:
+    return tuple(
+        (each.name, (_box(0.0, 0.0, 1.0, 1.0, _series_color(place), 0.7),)) for place, each in enumerate(series)
+    )
+
+
+def _violin(numbers: Array, middle: float, height: float, color: str) -> Iterator[Shape]:
+    """Gaussian kernel density with Scott's bandwidth, mirrored, and lines at the quartiles."""
     if len(numbers) < 3:
-        axes.plot(numbers, np.full(len(numbers), middle), "o", color=color, markersize=5)
+        yield Shape(numbers, np.full(len(numbers), middle), fill=color, marker=0)
         return
     low, high = _span(numbers)
     if not high - low > 1e-9 * max(abs(low), abs(high)):
-        axes.vlines(low, middle - 0.44 * height, middle + 0.44 * height, colors=color, linewidth=3)
+        yield _line((low, low), (middle - 0.44 * height, middle + 0.44 * height), color, 3)
         return
-    parts = axes.violinplot(
-        *([numbers], [middle]),
-        orientation="horizontal",
-        widths=0.88 * height,
-        points=48,
-        showextrema=False,
-        quantiles=[[0.25, 0.5, 0.75]],
-    )
-    for body in parts["bodies"]:  # type: ignore[attr-defined]
-        body.set(facecolor=color, edgecolor=color, linewidth=1.2, alpha=0.65)
-    parts["cquantiles"].set(color=INK, linewidth=1.3, linestyle=[_DASHES[2], _DASHES[0], _DASHES[2]])
+    shares = (numbers - low) / (high - low)
+    places = np.linspace(0.0, 1.0, 48)
+    distances = (places[:, None] - shares) / (shares.std(ddof=1) * len(shares) ** -0.2)
+    density = np.exp(-0.5 * distances**2).sum(1)
+    half = 0.44 * height * density / density.max()
+    xs, ys = low + (high - low) * places, np.concatenate([middle - half, (middle + half)[::-1]])
+    yield Shape(np.concatenate([xs, xs[::-1]]), ys, color, color, opacity=0.65, is_closed=True)
+    for quartile, dashes in zip(np.percentile(numbers, (25, 50, 75)), (DOTTED, (), DOTTED), strict=True):
+        ends = (middle - 0.22 * height, middle + 0.22 * height)
+        yield replace(_line((quartile, quartile), ends, INK, 1.3), dashes=dashes)
 
 
-def _bin_range(values: NDArray[np.float64]) -> tuple[float, float]:
+def _bin_range(values: Array) -> tuple[float, float]:
     """The range of the values, widened if it is too narrow to be divided into bins."""
     low, high = _span(values)
     size = max(abs(low), abs(high))
@@ -517,12 +614,12 @@ def _bin_range(values: NDArray[np.float64]) -> tuple[float, float]:
     return low - margin, high + margin
 
 
-def _with_gaps(series: Series) -> NDArray[np.float64]:
+def _with_gaps(series: Series) -> Array:
     numbers = np.asarray([np.nan if value is None else value for value in series.values], dtype=float)
     return np.where(np.isfinite(numbers), numbers, np.nan)
 
 
-def _finite_points(across: Series, up: Series) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _finite_points(across: Series, up: Series) -> tuple[Array, Array]:
     xs, ys = _with_gaps(across), _with_gaps(up)
     defined = np.isfinite(xs) & np.isfinite(ys)
     return xs[defined], ys[defined]
@@ -544,25 +641,9 @@ def _patch_colors(tile: PatchScores) -> NDArray[np.uint8]:
     return colors
 
 
-def _label_rows(axes: Axes, names: Sequence[str]) -> None:
-    axes.set_yticks(range(len(names)), [short_label(name) for name in names])
-    axes.set_ylim(-0.55, max(0, len(names) - 1) + 0.55)
-    axes.tick_params(axis="y", length=0)
-
-
-def _write_in_margin(axes: Axes, height: float, text: str) -> None:
-    axes.text(1.012, height, text, transform=axes.get_yaxis_transform(), va="center", fontsize=9.5)
-
-
-def _label_axes(axes: Axes, x: Axis, y: Axis) -> None:
-    for axis, width, set_label, set_limits in (
-        (x, 56, axes.set_xlabel, axes.set_xlim),
-        (y, 24, axes.set_ylabel, axes.set_ylim),
-    ):
-        label = textwrap.fill(printable(axis.label), width, max_lines=2, placeholder="…", break_on_hyphens=False)
-        set_label(label)
-        if axis.limits and axis.limits[0] < axis.limits[1]:
-            set_limits(*axis.limits)
+def _rows(names: Sequence[str], label: str) -> tuple[Axis, Ticks]:
+    """The axis and the ticks of rows that are labelled from the bottom."""
+    return Axis(label, (-0.55, max(0, len(names) - 1) + 0.55)), [*enumerate(map(short_label, names))]
 
 
 def _short_number(value: float) -> str:
