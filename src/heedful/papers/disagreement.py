@@ -10,9 +10,9 @@ from __future__ import annotations
 import importlib.util
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations, permutations
+from itertools import combinations, permutations, product
 from pathlib import Path
 from typing import ClassVar
 
@@ -27,19 +27,28 @@ from heedful.attributions.shapley import KernelShap
 from heedful.data.embeddings import RandomEmbeddings
 from heedful.data.synthetic import GROUND_TRUTH_CORPORA, GroundTruthCorpus, GroundTruthEmbeddings
 from heedful.data.tokenization import Subwords, Words
-from heedful.figures import Axis, Bars, Figure, Matrix, Series
+from heedful.figures import Axis, Bars, Figure, Matrix
 from heedful.measures.erasure import FAITHFULNESS_MEASURES
 from heedful.models.attentive import Additive, Attentive, WordWeightSum
 from heedful.models.encoders import BiLSTM
 from heedful.models.input_forms import PairInput, SingleInput
 from heedful.models.transformer import Transformer
-from heedful.papers._chapter import Band, Cell, Result, TableView, check_table, sort_by_corpus, subtract
+from heedful.papers._chapter import (
+    Band,
+    Cell,
+    Result,
+    TableView,
+    beside_published,
+    check_table,
+    sort_by_corpus,
+    subtract,
+)
 from heedful.papers._options import EmbeddingOptions, extend_seeds, resolve_names
 from heedful.store.recipe import Recipe
 from heedful.training.objectives import Supervised
 from heedful.training.trained_model import TrainedModel
 from heedful.training.trainer import Adam, AdamW, EpochSelection, Training
-from heedful.trials._trial import Statistic, Verdict, excess_metric
+from heedful.trials._trial import Verdict, excess_metric
 from heedful.trials.agreement import Agreement
 from heedful.trials.faithfulness import Faithfulness, signed_methods
 from heedful.trials.ground_truth import ALL_MEASURES, CHANCE, CONTROL_LABELS, CONTROLS, GroundTruth, measure_verdicts
@@ -49,6 +58,7 @@ from heedful.types import Corpus, Method, UserError
 
 SINGLE_TEXT_CORPORA = ("sst", "imdb")
 PAIR_CORPORA = ("snli", "mnli", "qqp")
+PAPER_CORPORA = (*SINGLE_TEXT_CORPORA, *PAIR_CORPORA)
 SEEDS = (87, 2134, 5555)
 N_EXPLAINED = 500
 """Test examples that are explained."""
@@ -91,7 +101,7 @@ class DisagreementOptions(EmbeddingOptions):
     """
 
     known_corpora: ClassVar = {
-        **{name: catalogue.CORPORA[name] for name in (*SINGLE_TEXT_CORPORA, *PAIR_CORPORA)},
+        **{name: catalogue.CORPORA[name] for name in PAPER_CORPORA},
         **GROUND_TRUTH_CORPORA,
     }
 
@@ -250,13 +260,12 @@ SOURCES = {
 PAPER_METHODS = ("lime", "integrated-gradients", "deep-lift", "gradient-shap", "deep-shap")
 """Methods of the paper beside attention, in the order of its tables."""
 _IG_PAIR, _DEEPLIFT_PAIR = "integrated-gradients~gradient-shap", "deep-lift~deep-shap"
-_Claim = tuple[str, str, bool | None]
-"""A claim, our numbers, and whether it holds; None if it cannot be tested."""
 
 
 def tables(results: Sequence[Result]) -> tuple[TableView, ...]:
     """Tables 1 to 4, the claims, the bands of our specification, and the ground-truth evaluation."""
     chosen = _largest_runs(results)
+    evaluated, faithful = _ground_truth_results(chosen), [each for each in chosen if each.trial == "faithfulness"]
     return (
         _pair_table(chosen, "rollout", "Table 1: transformers, attention by rollout", _TABLE_1_NOTE),
         _pair_table(chosen, "attention", "Table 2: BiLSTM", _TABLE_2_NOTE),
@@ -264,22 +273,26 @@ def tables(results: Sequence[Result]) -> tuple[TableView, ...]:
         _flow_table(chosen),
         _claim_table([each for each in chosen if not each.quick]),
         check_table("What was expected on SST with a BiLSTM", "disagreement", chosen, _BAND_NOTE),
-        _method_table(chosen),
-        _truth_above_controls_table(chosen),
-        _measure_ranking_table(chosen),
+        _method_table(evaluated, faithful),
+        _truth_above_controls_table(evaluated),
+        _measure_ranking_table(evaluated, faithful),
     )
 
 
 def figures(results: Sequence[Result]) -> tuple[Figure, ...]:
     """Mean agreement over all pairs of methods by corpus and model, and the precision of methods on ground truth."""
     chosen = _largest_runs(results)
-    return (*_mean_tau_bars([each for each in chosen if not each.quick]), *_precision_matrix(chosen))
+    return (
+        *_mean_tau_bars([each for each in chosen if not each.quick]),
+        *_precision_matrix(_ground_truth_results(chosen)),
+    )
 
 
 def _largest_runs(results: Sequence[Result]) -> list[Result]:
     """Of runs that differ in the number of texts or seeds only, the largest; corpora in the paper's order.
 
-    Agreement by word or with special tokens has sections, but no row in these tables.
+    Agreement by word or with special tokens has sections, but no row in these tables. Methods that explain the logit,
+    as on the additive model, are shown with those that explain the probability.
     """
     kinds: dict[tuple[object, ...], set[str]] = {}
     for each in results:
@@ -289,16 +302,12 @@ def _largest_runs(results: Sequence[Result]) -> list[Result]:
         if each.trial == "agreement" and each.measure != "kendall":
             continue
         # Labels name the embeddings only where a model has several kinds.
-        if len(kinds[each.corpus, each.encoder, each.attention, each.quick]) == 1:
-            each = replace(each, embeddings="")
-        key = (each.trial, each.label, each.encoder, each.attention)
-        if key not in found or _run_size(each) > _run_size(found[key]):
-            found[key] = each
-    return sort_by_corpus(found.values(), (*SINGLE_TEXT_CORPORA, *PAIR_CORPORA))
-
-
-def _run_size(each: Result) -> tuple[float, int]:
-    return float(each.summary["n"].max()), len(each.summary)
+        several = len(kinds[each.corpus, each.encoder, each.attention, each.quick]) > 1
+        summary = each.summary.assign(method=each.summary["method"].str.removesuffix("(logit)"))
+        each = replace(each, embeddings=each.embeddings if several else "", summary=summary)
+        found.setdefault(key := (each.trial, each.label, each.encoder, each.attention), each)
+        found[key] = max(found[key], each, key=lambda run: (float(run.summary["n"].max()), len(run.summary)))
+    return sort_by_corpus(found.values(), PAPER_CORPORA)
 
 
 def _select_agreement(results: Sequence[Result], attention: str) -> list[Result]:
@@ -316,10 +325,6 @@ def _select_agreement(results: Sequence[Result], attention: str) -> list[Result]
 def _pairs(attention: str) -> list[str]:
     """The fifteen pairs of the paper's six methods."""
     return [f"{one}~{other}" for one, other in combinations((attention, *PAPER_METHODS), 2)]
-
-
-def _pair_text(pair: str) -> str:
-    return pair.replace("~", " and ")
 
 
 def tau_tolerance(pair: str) -> float | None:
@@ -361,7 +366,7 @@ def _pair_table(results: Sequence[Result], attention: str, caption: str, note: s
     for each in _select_agreement(results, attention):
         for pair in _pairs(attention):
             mean = each.compare("mean", pair, tolerance=tau_tolerance(pair) if attention == "attention" else None)
-            rows.append((each.short_label, _pair_text(pair), mean, each.compare("std", pair)))
+            rows.append((each.short_label, pair.replace("~", " and "), mean, each.compare("std", pair)))
     return TableView(caption, ("corpus", "pair", "mean tau", "standard deviation over texts"), tuple(rows), note)
 
 
@@ -373,7 +378,7 @@ def _accuracy_table(results: Sequence[Result]) -> TableView:
             rows.append((each.short_label, arm, each.compare("accuracy", arm, tolerance=ACCURACY_TOLERANCE)))
     models = {(each.label, each.encoder) for each in compared}
     for each in results:
-        is_known = each.trial == "performance" and each.corpus in (*SINGLE_TEXT_CORPORA, *PAIR_CORPORA)
+        is_known = each.trial == "performance" and each.corpus in PAPER_CORPORA
         if is_known and (each.label, each.encoder) not in models:
             tolerance = ACCURACY_TOLERANCE if each.encoder == "bilstm" else None
             rows.append((each.short_label, "learned", each.compare("accuracy", tolerance=tolerance)))
@@ -399,23 +404,68 @@ def _flow_table(results: Sequence[Result]) -> TableView:
 
 
 def _claim_table(results: Sequence[Result]) -> TableView:
-    """The paper's claims, and whether they hold on our numbers."""
-    claims = [
-        _attention_disagrees(results),
-        _bilstms_agree_more(results),
-        _single_texts_agree_more(results),
-        _only_variants_agree(results),
-        _uniform_costs_little(results),
-    ]
+    claims = list(_claims(results))
     verdicts = {None: "not tested", True: "true", False: "false"}
-    rows = tuple((claim, numbers, verdicts[holds]) for claim, numbers, holds in claims)
+    rows = tuple((claim, numbers or "none", verdicts[holds if numbers else None]) for claim, numbers, holds in claims)
     note = (
         "Tested on the corpora that were run, with the paper's methods; attention is rollout or flow in transformers. "
         "Means are over the fifteen pairs of its six methods. A claim is false if one corpus or model contradicts it, "
         "by however little."
     )
-    is_tested = any(holds is not None for _, _, holds in claims)
+    is_tested = any(verdict != "not tested" for _, _, verdict in rows)
     return TableView("What the paper claims", ("claim", "our numbers", "verdict"), rows if is_tested else (), note)
+
+
+def _claims(results: Sequence[Result]) -> Iterator[tuple[str, str, bool | None]]:
+    """The paper's claims, our numbers, and whether they hold; without numbers a claim cannot be tested."""
+    taus = {
+        f"{each.short_label}, {attention} and {method}": value
+        for attention in ("attention", "rollout", "flow")
+        for each in _select_agreement(results, attention)
+        for method in PAPER_METHODS
+        if (value := each.value("mean", f"{attention}~{method}")) is not None
+    }
+    where, most = max(taus.items(), key=lambda item: item[1], default=("", 0.0))
+    numbers = f"at most {_format(most)} of {len(taus)} ({where})" if taus else ""
+    yield f"(i) attention agrees with no method at {MAX_ATTENTION_TAU} or more", numbers, most < MAX_ATTENTION_TAU
+
+    recurrent, transformers = (_mean_taus(results, attention) for attention in ("attention", "rollout"))
+    both = [
+        (f"{each.short_label}: {_format(mean)} and {_format(value)}", mean > value)
+        for other, mean, _ in recurrent
+        for each, value, _ in transformers
+        if each.corpus == other.corpus
+    ]
+    claim = "(ii) methods agree more on BiLSTMs than on transformers"
+    yield claim, "; ".join(numbers for numbers, _ in both), all(more for _, more in both)
+
+    single, pairs = (
+        {each.short_label: mean for each, mean, _ in recurrent if (each.corpus in PAIR_CORPORA) == kind}
+        for kind in (False, True)
+    )
+    claim = "(iii) on BiLSTMs they agree more on single texts than on pairs"
+    holds = min(single.values()) > max(pairs.values()) if single and pairs else None
+    yield claim, "; pairs: ".join(filter(None, map(_format_all, (single, pairs)))), holds
+
+    strong, holds = [], True
+    for each, _, _ in transformers:
+        others = {pair: each.value("mean", pair) or 0.0 for pair in _pairs("rollout")}
+        weakest = min(others.pop(_IG_PAIR), others.pop(_DEEPLIFT_PAIR))
+        pair, strongest = max(others.items(), key=lambda item: item[1])
+        bounds = f"these at least {_format(weakest)}, others at most {_format(strongest)}"
+        strong.append(f"{each.short_label}: {bounds} ({pair.replace('~', ' and ')})")
+        holds = holds and weakest >= STRONG_TAU > strongest
+    claim = "(iv) on transformers only integrated gradients with gradient SHAP, and DeepLIFT with Deep-SHAP, agree "
+    yield f"{claim}strongly ({STRONG_TAU} or more)", "; ".join(strong), holds
+
+    costs = {
+        each.short_label: cost
+        for each in results
+        if (each.trial, each.encoder) == ("uniform-baseline", "bilstm")
+        and (cost := subtract(each.value("accuracy", "learned"), each.value("accuracy", "uniform"))) is not None
+    }
+    holds = Band(high=MAX_UNIFORM_COST).verdict(max(costs.values(), default=0.0)) == "inside"
+    yield f"(v) uniform attention costs a BiLSTM at most {MAX_UNIFORM_COST} of its accuracy", _format_all(costs), holds
 
 
 def _format(value: float) -> str:
@@ -426,106 +476,25 @@ def _format_all(numbers: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {_format(value)}" for name, value in numbers.items())
 
 
-def _attention_disagrees(results: Sequence[Result]) -> _Claim:
-    claim = f"(i) attention agrees with no method at {MAX_ATTENTION_TAU} or more"
-    taus = {
-        f"{each.short_label}, {attention} and {method}": value
-        for attention in ("attention", "rollout", "flow")
-        for each in _select_agreement(results, attention)
-        for method in PAPER_METHODS
-        if (value := each.value("mean", f"{attention}~{method}")) is not None
-    }
-    if not taus:
-        return claim, "no agreement", None
-    where = max(taus, key=lambda name: taus[name])
-    return claim, f"at most {_format(taus[where])} of {len(taus)} ({where})", taus[where] < MAX_ATTENTION_TAU
-
-
-def _mean_tau(taus: Sequence[float | None]) -> float | None:
-    """The mean over the fifteen pairs; None unless all are defined."""
-    defined = [tau for tau in taus if tau is not None]
-    return statistics.fmean(defined) if len(defined) == len(taus) else None
-
-
-def _mean_taus(results: Sequence[Result], attention: str) -> dict[str, tuple[str, float]]:
-    """Corpus and mean over all pairs of each model, by its label."""
-    return {
-        each.short_label: (each.corpus, mean)
-        for each in _select_agreement(results, attention)
-        if (mean := _mean_tau([each.value("mean", pair) for pair in _pairs(attention)])) is not None
-    }
-
-
-def _bilstms_agree_more(results: Sequence[Result]) -> _Claim:
-    claim = "(ii) methods agree more on BiLSTMs than on transformers"
-    both = [
-        (f"{label}: {_format(mean)} and {_format(value)}", mean > value)
-        for corpus, mean in _mean_taus(results, "attention").values()
-        for label, (same, value) in _mean_taus(results, "rollout").items()
-        if same == corpus
-    ]
-    if not both:
-        return claim, "no corpus with both", None
-    return claim, "; ".join(numbers for numbers, _ in both), all(more for _, more in both)
-
-
-def _single_texts_agree_more(results: Sequence[Result]) -> _Claim:
-    claim = "(iii) on BiLSTMs they agree more on single texts than on pairs"
-    means = _mean_taus(results, "attention")
-    single, pairs = (
-        {name: mean for name, (corpus, mean) in means.items() if (corpus in PAIR_CORPORA) == kind}
-        for kind in (False, True)
-    )
-    if not single or not pairs:
-        return claim, _format_all(single | pairs) or "no agreement", None
-    numbers = f"{_format_all(single)}; pairs: {_format_all(pairs)}"
-    return claim, numbers, min(single.values()) > max(pairs.values())
-
-
-def _only_variants_agree(results: Sequence[Result]) -> _Claim:
-    claim = (
-        "(iv) on transformers only integrated gradients with gradient SHAP, and DeepLIFT with Deep-SHAP, agree "
-        f"strongly ({STRONG_TAU} or more)"
-    )
-    numbers, holds = [], True
-    for each in _select_agreement(results, "rollout"):
-        taus = {pair: tau for pair in _pairs("rollout") if (tau := each.value("mean", pair)) is not None}
-        if len(taus) < len(_pairs("rollout")):
-            continue
-        weakest = min(taus.pop(_IG_PAIR), taus.pop(_DEEPLIFT_PAIR))
-        strongest = max(taus, key=lambda pair: taus[pair])
-        others = f"others at most {_format(taus[strongest])} ({_pair_text(strongest)})"
-        numbers.append(f"{each.short_label}: these at least {_format(weakest)}, {others}")
-        holds = holds and weakest >= STRONG_TAU > taus[strongest]
-    return (claim, "; ".join(numbers), holds) if numbers else (claim, "no transformer", None)
-
-
-def _uniform_costs_little(results: Sequence[Result]) -> _Claim:
-    claim = f"(v) uniform attention costs a BiLSTM at most {MAX_UNIFORM_COST} of its accuracy"
-    costs = {
-        each.short_label: cost
-        for each in results
-        if (each.trial, each.encoder) == ("uniform-baseline", "bilstm")
-        and (cost := subtract(each.value("accuracy", "learned"), each.value("accuracy", "uniform"))) is not None
-    }
-    if not costs:
-        return claim, "no uniform attention", None
-    return claim, _format_all(costs), Band(high=MAX_UNIFORM_COST).verdict(max(costs.values())) == "inside"
+def _mean_taus(results: Sequence[Result], attention: str) -> list[tuple[Result, float, float]]:
+    """Each model with its mean over the fifteen pairs, ours (if all are defined) and the published one."""
+    found = []
+    for each in _select_agreement(results, attention):
+        cells = [each.compare("mean", pair) for pair in _pairs(attention)]
+        ours = [math.nan if cell.ours is None else cell.ours for cell in cells]
+        theirs = [math.nan if cell.published is None else cell.published for cell in cells]
+        if not any(map(math.isnan, ours)):
+            found.append((each, statistics.fmean(ours), statistics.fmean(theirs)))
+    return found
 
 
 def _mean_tau_bars(results: Sequence[Result]) -> tuple[Bars, ...]:
-    found = [
-        (each.short_label, ours, _mean_tau([each.published.get(("mean", pair, "")) for pair in _pairs(attention)]))
-        for attention in ("attention", "rollout")
-        for each in _select_agreement(results, attention)
-        if (ours := _mean_tau([each.value("mean", pair) for pair in _pairs(attention)])) is not None
-    ]
+    found = [*_mean_taus(results, "attention"), *_mean_taus(results, "rollout")]
     if not found:
         return ()
-    published_taus = tuple(math.nan if tau is None else tau for _, _, tau in found)
-    series = Series("ours", tuple(tau for _, tau, _ in found)), Series("published", published_taus)
     title = "How far methods agree: mean over all pairs of the paper's methods"
-    return (Bars(title, Axis("mean tau of 15 pairs"), tuple(label for label, _, _ in found), series),)
+    series = beside_published([ours for _, ours, _ in found], [theirs for _, _, theirs in found])
+    return (Bars(title, Axis("mean tau of 15 pairs"), tuple(each.short_label for each, _, _ in found), series),)
 
 
 def _ground_truth_results(results: Sequence[Result]) -> list[Result]:
@@ -533,36 +502,20 @@ def _ground_truth_results(results: Sequence[Result]) -> list[Result]:
     return [each for each in results if each.trial == "ground-truth" and each.value("used")]
 
 
-def _base_name(method: str) -> str:
-    """The name of a method, whichever output it explains: on the additive model methods explain the logit."""
-    return method.removesuffix("(logit)")
-
-
-def _method_row(each: Result, metric: str, method: str) -> Statistic | None:
-    """The row of a method, whichever output it explains."""
-    names = [name for name in each.methods(metric) if _base_name(name) == method]
-    return each.statistic(metric, names[0]) if names else None
-
-
-def _method_value(each: Result, metric: str, method: str) -> float | None:
-    row = _method_row(each, metric, method)
-    return None if row is None or math.isnan(row.value) else row.value
-
-
 def _rank_methods(results: Sequence[Result]) -> tuple[str, ...]:
     """All methods with ground truth, those that find most beyond chance first, and the controls last."""
-    names = dict.fromkeys(_base_name(name) for each in results for name in each.methods("precision"))
-    gains = {name: _mean_defined(_gains_over_chance(results, name)) for name in names if name not in CONTROLS}
+    names = dict.fromkeys(name for each in results for name in each.methods("precision"))
+    gains = {name: _gain_over_chance(results, name) for name in names if name not in CONTROLS}
     ranked = sorted(gains, key=lambda name: -math.inf if (gain := gains[name]) is None else gain, reverse=True)
     return (*ranked, *(name for name in CONTROLS if name in names))
 
 
-def _gains_over_chance(results: Sequence[Result], method: str) -> list[float]:
-    """The share of what chance misses that the method finds, by corpus: 0 as random scores, 1 all deciding words."""
-    both = [(_method_value(each, "precision", method), each.value("precision", CHANCE)) for each in results]
-    return [
+def _gain_over_chance(results: Sequence[Result], method: str) -> float | None:
+    """The share of what chance misses that the method finds, mean over corpora: 0 as random scores, 1 everything."""
+    both = [(each.value("precision", method), each.value("precision", CHANCE)) for each in results]
+    return _mean_defined(
         (value - chance) / (1 - chance) for value, chance in both if value is not None and chance not in (None, 1.0)
-    ]
+    )
 
 
 def _mean_defined(values: Iterable[float | None]) -> float | None:
@@ -570,35 +523,29 @@ def _mean_defined(values: Iterable[float | None]) -> float | None:
     return statistics.fmean(defined) if defined else None
 
 
-def _precision_matrix(results: Sequence[Result]) -> tuple[Matrix, ...]:
-    evaluated = _ground_truth_results(results)
+def _precision_matrix(evaluated: Sequence[Result]) -> tuple[Matrix, ...]:
     methods = _rank_methods(evaluated)
     if not methods:
         return ()
-    values = tuple(tuple(_method_value(each, "precision", method) for each in evaluated) for method in methods)
+    values = tuple(tuple(each.value("precision", method) for each in evaluated) for method in methods)
     labels = tuple(each.label for each in evaluated)
     return (Matrix("Precision: share of deciding words among the first", methods, labels, values, (0.0, 1.0)),)
 
 
-def _method_table(results: Sequence[Result]) -> TableView:
+def _method_table(evaluated: Sequence[Result], faithful: Sequence[Result]) -> TableView:
     """Each method by ground truth and by faithfulness."""
-    evaluated, faithful = _ground_truth_results(results), [each for each in results if each.trial == "faithfulness"]
     rows: list[tuple[Cell, ...]] = []
     for method in _rank_methods(evaluated):
-        is_control = method in CONTROLS
-        tried = [each for each in evaluated if _method_value(each, "precision", method) is not None]
-        means = [
-            _mean_defined(_method_value(each, name, method) for each in tried) for name in ("precision", "auc", "tau")
+        tried = [each for each in evaluated if each.value("precision", method) is not None]
+        numbers = [
+            *(_mean_defined(each.value(name, method) for each in tried) for name in ("precision", "auc", "tau")),
+            None if method in CONTROLS else _gain_over_chance(evaluated, method),
+            *(_mean_defined(each.value(excess_metric(name), method) for each in faithful) for name in SHOWN_MEASURES),
         ]
-        gain = None if is_control else _mean_defined(_gains_over_chance(evaluated, method))
-        failed = [each.corpus for each in tried if not _beats_chance(each, method)]
-        excesses = [
-            _mean_defined(_method_value(each, excess_metric(measure), method) for each in faithful)
-            for measure in SHOWN_MEASURES
-        ]
-        numbers = ["" if value is None else value for value in (*means, gain, *excesses)]
-        failures = "" if is_control else ", ".join(failed) or "none"
-        row = (method, f"{len(tried)} of {len(evaluated)}", *numbers[:4], failures, *numbers[4:])
+        cells = ["" if value is None else value for value in numbers]
+        failed = ", ".join(each.corpus for each in tried if not _is_above(each, method, CHANCE)) or "none"
+        failures = "" if method in CONTROLS else failed
+        row = (method, f"{len(tried)} of {len(evaluated)}", *cells[:4], failures, *cells[4:])
         rows.append((*row, _faithfulness_wins(faithful, method)))
     columns = ("method", "corpora", "precision", "AUC", "tau", "found beyond chance", "no better than chance on")
     measures = tuple(f"{name.replace('_', ' ').removeprefix('aopc ')} over random" for name in SHOWN_MEASURES)
@@ -611,15 +558,15 @@ def _method_table(results: Sequence[Result]) -> TableView:
     return TableView("Methods by ground truth", (*columns, *measures, "faithfulness above random"), tuple(rows), note)
 
 
-def _beats_chance(each: Result, method: str) -> bool:
-    """Whether the intervals of the precision of a method and of random scores are apart."""
-    row, chance = _method_row(each, "precision", method), each.statistic("precision", CHANCE)
-    return row is not None and chance is not None and row.low > chance.high
+def _is_above(each: Result, method: str, other: str) -> bool:
+    """Whether the precision of a method is above that of another with intervals apart."""
+    row, lower = each.statistic("precision", method), each.statistic("precision", other)
+    return row is not None and lower is not None and row.low > lower.high
 
 
 def _faithfulness_wins(faithful: Sequence[Result], method: str) -> str:
     rows = [
-        _method_row(each, excess_metric(name), method)
+        each.statistic(excess_metric(name), method)
         for each in faithful
         for name, measure in FAITHFULNESS_MEASURES.items()
         if measure.has_random_control
@@ -628,9 +575,8 @@ def _faithfulness_wins(faithful: Sequence[Result], method: str) -> str:
     return f"{sum(low > 0 for low in lows)} of {len(lows)}" if lows else ""
 
 
-def _truth_above_controls_table(results: Sequence[Result]) -> TableView:
+def _truth_above_controls_table(evaluated: Sequence[Result]) -> TableView:
     """Whether each measure ranks the ground truth above random scores and above adversarial attention."""
-    evaluated = _ground_truth_results(results)
     verdicts = {each.label: measure_verdicts(each.summary) for each in evaluated}
     rows: list[tuple[Cell, ...]] = []
     for measure in ALL_MEASURES:
@@ -645,15 +591,11 @@ def _truth_above_controls_table(results: Sequence[Result]) -> TableView:
         if not any(above.values()):
             continue
         cells: list[Cell] = []
-        for control, by_corpus in above.items():
-            cells.append(f"{sum(by_corpus.values())} of {len(by_corpus)}" if by_corpus else "")
+        failed: list[str] = []
+        for control, found in above.items():
+            cells.append(f"{sum(found.values())} of {len(found)}" if found else "")
             cells.append(_count_texts(evaluated, control, measure))
-        failed = [
-            f"{label} ({control})"
-            for control, found in above.items()
-            for label, is_above in found.items()
-            if not is_above
-        ]
+            failed += [f"{label} ({control})" for label, is_above in found.items() if not is_above]
         rows.append((measure.replace("_", " "), *cells, ", ".join(failed) or "none", _measure_verdict(above)))
     columns = ("measure", "truth above random", "texts", "truth above adversarial attention", "texts")
     note = (
@@ -684,14 +626,12 @@ def _measure_verdict(above: Mapping[str, Mapping[str, bool]]) -> str:
     return "fails"
 
 
-def _measure_ranking_table(results: Sequence[Result]) -> TableView:
+def _measure_ranking_table(evaluated: Sequence[Result], faithful: Sequence[Result]) -> TableView:
     """Whether each faithfulness measure orders methods as the ground truth does, on the same models."""
     both = [
         (each, other)
-        for each in _ground_truth_results(results)
-        for other in results
-        if other.trial == "faithfulness"
-        and (each.label, each.encoder, each.attention) == (other.label, other.encoder, other.attention)
+        for each, other in product(evaluated, faithful)
+        if (each.label, each.encoder, each.attention) == (other.label, other.encoder, other.attention)
     ]
     rows: list[tuple[Cell, ...]] = []
     for measure in FAITHFULNESS_MEASURES:
@@ -701,40 +641,28 @@ def _measure_ranking_table(results: Sequence[Result]) -> TableView:
         everything = [(pair, right) for pairs in found.values() for pair, right in pairs.items()]
         share = statistics.fmean(right for _, right in everything)
         with_random = _mean_defined(right for pair, right in everything if CHANCE in pair)
-        shares = {label: statistics.fmean(pairs.values()) for label, pairs in found.items()}
-        worst = min(shares, key=lambda label: shares[label])
+        least, worst = min((statistics.fmean(pairs.values()), label) for label, pairs in found.items())
         verdict = "in part" if share >= PARTLY_FOLLOWS_SHARE else "fails"
-        verdict = "follows the ground truth" if shares[worst] >= FOLLOWS_TRUTH_SHARE else verdict
-        random_cell = "" if with_random is None else with_random
-        cells = (len(found), len(everything), share, random_cell, shares[worst], worst, verdict)
+        verdict = "follows the ground truth" if least >= FOLLOWS_TRUTH_SHARE else verdict
+        cells = (len(found), len(everything), share, "" if with_random is None else with_random, least, worst, verdict)
         rows.append((measure.replace("_", " "), *cells))
-    columns = (
-        "measure",
-        "corpora",
-        "pairs",
-        "in the right order",
-        "method above random",
-        "worst",
-        "worst on",
-        "verdict",
-    )
+    columns = ("measure", "corpora", "pairs", "in the right order", "method above random", "worst", "worst on")
     note = (
         "Pairs of methods, random scores among them, whose intervals of precision do not overlap: the share that the "
         "mean of the measure puts in the same order, ties counting half; chance is .5. A measure follows the ground "
         f"truth if it has at least {FOLLOWS_TRUTH_SHARE} right on every corpus, in part if it has "
         f"{PARTLY_FOLLOWS_SHARE} overall, and otherwise fails."
     )
-    return TableView("Faithfulness measures by ground truth", columns, tuple(rows), note)
+    return TableView("Faithfulness measures by ground truth", (*columns, "verdict"), tuple(rows), note)
 
 
 def pair_order_agreement(measure: str, truth: Result, faithful: Result) -> dict[tuple[str, str], float]:
     """1 for each pair (better, worse) by ground truth that the measure orders the same way, 0 if not, .5 if tied."""
-    names = [_base_name(name) for name in truth.methods("precision")]
-    values = {name: value for name in names if (value := _method_value(faithful, measure, name)) is not None}
+    names = truth.methods("precision")
+    values = {name: value for name in names if (value := faithful.value(measure, name)) is not None}
     found: dict[tuple[str, str], float] = {}
     for better, worse in permutations(values, 2):
-        row, other = _method_row(truth, "precision", better), _method_row(truth, "precision", worse)
-        if row is not None and other is not None and row.low > other.high:
+        if _is_above(truth, better, worse):
             difference = FAITHFULNESS_MEASURES[measure].sign * (values[better] - values[worse])
             found[better, worse] = 0.5 if difference == 0 else float(difference > 0)
     return found
