@@ -19,10 +19,11 @@ from torch import Generator, Tensor, nn
 from torch.func import functional_call
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from transformers import AutoConfig
 
 from benchmarks.timing import Row, compared
 from heedful.attributions import head_mix
-from heedful.models.transformer import TinyTransformer
+from heedful.models.transformer import TransformerModel, build_network
 from heedful.store.recipe import Artefact
 from heedful.tasks import MulticlassClassification
 from heedful.training.hypergradient import CLIP_EPSILON, BilevelProblem, Parameters, hypergradient, unfused_kernels
@@ -240,8 +241,19 @@ def _labels(batch: Batch) -> Tensor:
 
 
 def _model(seed: int) -> Model:
-    plan = TinyTransformer("bert", LAYERS, HEADS, WIDTH, VOCABULARY, LONG, initializer_range=0.05)
-    return plan.build(MulticlassClassification(2), None, Generator().manual_seed(seed))
+    config = AutoConfig.for_model(
+        "bert",
+        num_labels=2,
+        vocab_size=VOCABULARY,
+        max_position_embeddings=LONG,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=HEADS,
+        hidden_size=WIDTH,
+        intermediate_size=2 * WIDTH,
+        initializer_range=0.05,
+    )
+    network = build_network(config, Generator().manual_seed(seed))
+    return TransformerModel.wrap(network, MulticlassClassification(2)).eval()
 
 
 def _sentences(count: int, units: int, seed: int) -> Batch:

@@ -1,8 +1,9 @@
-"""Tiny transformers and batches for tests: every family with random weights, texts of random ids, images."""
+"""Tiny transformers and batches for tests: each family with random weights, texts of random ids, images."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import cast
 
 import torch
@@ -15,12 +16,60 @@ from transformers import (
 )
 
 from heedful.data.tokenization import unfold
-from heedful.models._attention_hooks import set_attention_implementation
-from heedful.models.transformer import FAMILIES, TinyTransformer, TransformerModel, fold_images
+from heedful.models._attention_hooks import NetworkConfig, set_attention_implementation
+from heedful.models.transformer import FAMILIES, TransformerModel, build_network, fold_images
 from heedful.tasks import MulticlassClassification
-from heedful.types import Batch
+from heedful.types import Architecture, Batch, Task
 
 TEXT_FAMILIES = tuple(family for family in FAMILIES if family != "vit")
+
+
+@dataclass(frozen=True)
+class TinyTransformer(Architecture):
+    """A tiny transformer with random weights, for tests and demonstrations.
+
+    Args:
+        max_positions: longest text in tokens, for text families.
+        image_shape: channels, height and width of the images, for ViT, read in patches of `patch_size` x `patch_size`.
+        initializer_range: standard deviation of the weights; the usual 0.02 would give nearly uniform attention.
+    """
+
+    family: str = "bert"
+    layers: int = 2
+    heads: int = 2
+    width: int = 16
+    vocab_size: int = 50
+    max_positions: int = 32
+    image_shape: tuple[int, int, int] = (1, 8, 8)
+    patch_size: int = 4
+    initializer_range: float = 0.2
+
+    def build(self, task: Task, embeddings: Tensor | None, generator: Generator) -> TransformerModel:
+        """A model with weights drawn from the generator, in eval mode."""
+        return TransformerModel.wrap(build_network(self.config(task), generator), task).eval()
+
+    def config(self, task: Task) -> NetworkConfig:
+        """The configuration of the network."""
+        settings: dict[str, int | float | tuple[int, int]] = {
+            "num_labels": task.num_outputs,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": self.heads,
+            "hidden_size": self.width,
+            "hidden_dim" if self.family == "distilbert" else "intermediate_size": 2 * self.width,
+            "initializer_range": self.initializer_range,
+        }
+        if self.family == "vit":
+            settings |= {
+                "num_channels": self.image_shape[0],
+                "image_size": self.image_shape[1:],
+                "patch_size": self.patch_size,
+            }
+        else:
+            reserved = 2 if "roberta" in self.family else 0
+            settings |= {"vocab_size": self.vocab_size, "max_position_embeddings": self.max_positions + reserved}
+        if self.family == "electra":
+            settings["embedding_size"] = 2 * self.width
+        return AutoConfig.for_model(self.family, **settings)
 
 
 def assert_close(actual: Tensor, expected: Tensor) -> None:

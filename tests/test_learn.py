@@ -18,7 +18,7 @@ from heedful.data.splitting import normalized_content
 from heedful.data.table import Table, TableColumns
 from heedful.data.tokenization import Subwords
 from heedful.learn import explainer_trial, open_teacher
-from heedful.models.transformer import TinyTransformer, Transformer
+from heedful.models.transformer import Transformer
 from heedful.store.workspace import Workspace
 from heedful.tasks import MulticlassClassification, Regression
 from heedful.training.checkpoint import Checkpoint
@@ -26,7 +26,7 @@ from heedful.training.smat import SMaT
 from heedful.trials._trial import Statistic, summary_frame
 from heedful.trials.simulability import NO_EXPLANATION
 from heedful.types import Example, UserError
-from tests.networks import network
+from tests.networks import TinyTransformer, network
 from tests.tiny import Sentences
 from tests.training.test_checkpoint import fine_tuned, tokenizer
 

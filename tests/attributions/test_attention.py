@@ -28,10 +28,10 @@ from heedful.attributions.attention import (
 from heedful.models.attentive import Additive, Attentive
 from heedful.models.encoders import BiLSTM
 from heedful.models.input_forms import PairInput
-from heedful.models.transformer import FAMILIES, TinyTransformer, find_output_projection
+from heedful.models.transformer import FAMILIES, find_output_projection
 from heedful.tasks import BinaryClassification
 from heedful.types import Batch, ExposesValues, Method, Model, UserError, ValueTrace
-from tests.networks import batch_of, eager, library_inputs, texts, tiny
+from tests.networks import TinyTransformer, batch_of, eager, library_inputs, texts, tiny
 from tests.small_models import pooled, subject, targets
 from tests.trials.test_permutation import some_batch
 

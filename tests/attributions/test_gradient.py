@@ -16,11 +16,10 @@ from heedful.measures.rank_correlation import kendall_matrix
 from heedful.models.attentive import Additive, Attentive, AttentiveModel, Normalizer, Softmax
 from heedful.models.encoders import BiLSTM, Encoder
 from heedful.models.input_forms import InputFormat, QuestionAnswering, SingleInput
-from heedful.models.transformer import TinyTransformer
 from heedful.tasks import BinaryClassification, MulticlassClassification
 from heedful.types import Batch, Model, Trace, UserError
 from tests.models.test_attentive import batch_for
-from tests.networks import images, texts, tiny
+from tests.networks import TinyTransformer, images, texts, tiny
 from tests.trials.test_permutation import some_batch
 
 BATCH = some_batch((5, 3, 7))

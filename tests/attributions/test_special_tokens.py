@@ -29,7 +29,6 @@ from heedful.attributions.lime import Lime
 from heedful.attributions.perturbation import LeaveOneOut, Occlusion
 from heedful.attributions.shapley import KernelShap, Shapley
 from heedful.data.tokenization import Words
-from heedful.models.transformer import TinyTransformer
 from heedful.papers.disagreement import TRANSFORMER_METHODS
 from heedful.store.recipe import derive_seed
 from heedful.store.workspace import Workspace
@@ -39,7 +38,7 @@ from heedful.training.trained_model import TrainedModel
 from heedful.trials.agreement import Agreement, check_special_tokens, with_special_tokens
 from heedful.types import Attribution, Batch, Method, Model, Trace, UserError
 from tests.games import Game
-from tests.networks import texts, tiny
+from tests.networks import TinyTransformer, texts, tiny
 from tests.small_models import MODELS, targets
 from tests.small_models import subject as model_and_batch
 from tests.tiny import subject

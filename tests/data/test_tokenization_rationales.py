@@ -13,7 +13,6 @@ from heedful.attributions.attention import RawAttention
 from heedful.data.io import read_rows, write_rows
 from heedful.data.text_corpora import MLQE, EraserMovies
 from heedful.data.tokenization import Subwords, SubwordTokenizer
-from heedful.models.transformer import TinyTransformer
 from heedful.store.workspace import Workspace
 from heedful.tasks import Regression
 from heedful.training.attribution_tables import AttributionTable
@@ -21,6 +20,7 @@ from heedful.training.trained_model import TrainedModel
 from heedful.training.trainer import AdamW, EpochSelection, Training
 from heedful.types import Attribution, Example, UserError
 from tests.invented_corpora import written
+from tests.networks import TinyTransformer
 from tests.subword_tokenizers import bert, roberta, xlmr
 
 REAL = Path(os.environ.get("HEEDFUL_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data")

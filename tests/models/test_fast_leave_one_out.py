@@ -17,12 +17,11 @@ from heedful.models.attentive import Additive, Attentive, AttentiveModel, Dot, S
 from heedful.models.encoders import Average, BiLSTM, Convolution, Encoder, EncoderModule
 from heedful.models.fast_leave_one_out import neighbor_offsets
 from heedful.models.input_forms import InputFormat, PairInput, QuestionAnswering, SingleInput
-from heedful.models.transformer import TinyTransformer
 from heedful.tasks import BinaryClassification, MulticlassClassification, Regression
 from heedful.testing.checks import pad_batch
 from heedful.types import Batch, Model, SupportsLeaveOneOut, UserError
 from tests.models.test_attentive import ENCODERS, NORMALISERS, PLANS, SHAPES, batch_of, built, vectors
-from tests.networks import images, texts, tiny
+from tests.networks import TinyTransformer, images, texts, tiny
 from tests.trials.test_permutation import some_batch
 
 Rows = tuple[tuple[tuple[int, ...], ...], ...]

@@ -20,7 +20,6 @@ from heedful.data.tokenization import Subwords, Words
 from heedful.models.attentive import Additive, Attentive, Sparsemax
 from heedful.models.encoders import Perceptron
 from heedful.models.input_forms import PairInput
-from heedful.models.transformer import TinyTransformer
 from heedful.store.recipe import derive_seed
 from heedful.store.workspace import Workspace
 from heedful.tasks import BinaryClassification
@@ -39,6 +38,7 @@ from heedful.training.objectives import ImposedAttention
 from heedful.training.predictions import Predictions
 from heedful.training.trained_model import TrainedModel
 from heedful.types import SPLITS, Attribution, Batch, Example, Model, UserError
+from tests.networks import TinyTransformer
 from tests.tiny import WORDS, Sentences, subject
 
 PERCEPTRON = Attentive(Perceptron(4), Additive())

@@ -16,7 +16,7 @@ from transformers import BertForSequenceClassification, PreTrainedTokenizerFast
 
 from heedful.attributions.attention import RawAttention
 from heedful.data.tokenization import Subwords, SubwordTokenizer, Words
-from heedful.models.transformer import OutputLabels, TinyTransformer, Transformer, read_output_labels
+from heedful.models.transformer import OutputLabels, Transformer, read_output_labels
 from heedful.store.workspace import Workspace
 from heedful.tasks import MulticlassClassification, Regression
 from heedful.training.attribution_tables import AttributionTable
@@ -27,7 +27,7 @@ from heedful.trials.performance import Performance
 from heedful.trials.permutation import Permutation
 from heedful.trials.seed_variance import SeedVariance
 from heedful.types import SPLITS, Corpus, Example, Splits, UserError
-from tests.networks import network
+from tests.networks import TinyTransformer, network
 from tests.tiny import WORDS, Sentences
 
 NOWHERE = Path("nowhere")

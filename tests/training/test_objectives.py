@@ -13,7 +13,6 @@ from heedful.data.tokenization import Words
 from heedful.measures.divergence import AttentionDistance, jensen_shannon, kullback_leibler, total_variation
 from heedful.models.attentive import Additive, Attentive, AttentiveModel
 from heedful.models.encoders import GRU, Average, BiLSTM, Encoder
-from heedful.models.transformer import TinyTransformer
 from heedful.store.workspace import Workspace
 from heedful.tasks import Regression
 from heedful.training.objectives import (
@@ -27,6 +26,7 @@ from heedful.training.predictions import BatchPredictions, Predictions, load_pre
 from heedful.training.trained_model import TrainedModel
 from heedful.training.trainer import Adam, EpochSelection, Training
 from heedful.types import Batch, UserError
+from tests.networks import TinyTransformer
 from tests.tiny import Sentences, subject
 
 BY_DECEPTION = Training(3, 8, Adam(lr=0.02), EpochSelection(metric="deception"))

@@ -146,7 +146,7 @@ def test_a_killed_training_resumes_bit_for_bit_with_phi_and_its_optimiser(
 
 @pytest.mark.slow
 def test_a_transformer_with_dropout_resumes_bit_for_bit(tmp_path: Path) -> None:
-    from heedful.models.transformer import TinyTransformer
+    from tests.networks import TinyTransformer
 
     teacher = replace(TEACHER, embeddings=None, architecture=TinyTransformer(vocab_size=30, layers=2))
     recipe = SMaT(teacher, TinyTransformer(vocab_size=30, layers=1), SMAT.explanation, DATA, training=TRAINING)
@@ -187,7 +187,7 @@ def test_the_learned_mix_can_be_saved_and_applied(workspace: Workspace, tmp_path
 
 
 def test_layers_of_integrated_gradients_are_mixed_with_a_learned_temperature(tmp_path: Path) -> None:
-    from heedful.models.transformer import TinyTransformer
+    from tests.networks import TinyTransformer
 
     workspace = Workspace(tmp_path)
     teacher = replace(TEACHER, embeddings=None, architecture=TinyTransformer(vocab_size=30))
@@ -214,7 +214,7 @@ RECURRENT = Attentive(BiLSTM(4), Additive())
 
 @pytest.mark.slow
 def test_regression_pairs_images_and_recurrent_students(tmp_path: Path) -> None:
-    from heedful.models.transformer import TinyTransformer
+    from tests.networks import TinyTransformer
 
     workspace = Workspace(tmp_path)
     fit = replace(TRAINING, epochs=2, optimizer=SGD(0.02))

@@ -194,7 +194,7 @@ def test_regression_is_simulated_by_squared_error_and_judged_by_pearson(tmp_path
 
 @pytest.mark.slow
 def test_patches_of_images_are_simulated_by_a_student_with_fewer_layers(tmp_path: Path) -> None:
-    from heedful.models.transformer import TinyTransformer
+    from tests.networks import TinyTransformer
 
     workspace = Workspace(tmp_path, batch_size=64)
     vit = TinyTransformer("vit", patch_size=2)
@@ -251,7 +251,7 @@ def test_the_defaults_are_those_of_the_paper() -> None:
 
 
 def test_a_student_with_another_vocabulary_is_refused(workspace: Workspace) -> None:
-    from heedful.models.transformer import TinyTransformer
+    from tests.networks import TinyTransformer
 
     teacher = replace(TEACHER, embeddings=None, architecture=TinyTransformer(vocab_size=30))
     with pytest.raises(UserError, match="tokens of its teacher"):

@@ -19,13 +19,12 @@ from heedful.measures.divergence import jensen_shannon, jensen_shannon_bound, to
 from heedful.models.attentive import Additive, Attentive, AttentiveModel, LinearBagOfWords, WordWeightSum, random_texts
 from heedful.models.encoders import Average, initialize_weights
 from heedful.models.input_forms import InputFormat, PairInput, QuestionAnswering
-from heedful.models.transformer import TinyTransformer
 from heedful.store.workspace import Workspace
 from heedful.tasks import BinaryClassification, MulticlassClassification, Regression
 from heedful.trials._trial import Verdict, find_statistic, value_of
 from heedful.trials.adversarial_attention import AdversarialAttention, AdversarialWeights, adversarial_methods
 from heedful.types import Batch, Model, Task, Trace, UserError
-from tests.networks import batch_of, tiny
+from tests.networks import TinyTransformer, batch_of, tiny
 from tests.tiny import subject
 from tests.trials.summaries import values
 

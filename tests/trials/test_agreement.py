@@ -25,7 +25,6 @@ from heedful.data.tokenization import Subwords
 from heedful.figures import Bars, Histogram, Matrix
 from heedful.measures.rank_correlation import k_from_fraction, kendall_matrix, top_k_kendall_matrix
 from heedful.models.input_forms import QuestionAnswering
-from heedful.models.transformer import TinyTransformer
 from heedful.report.charts import svg
 from heedful.store.workspace import Workspace
 from heedful.training.attribution_tables import AttributionTable
@@ -41,6 +40,7 @@ from heedful.trials.agreement import (
     correlate_attributions,
 )
 from heedful.types import Attribution, Batch, Example, Model, Splits, UserError, method_name
+from tests.networks import TinyTransformer
 from tests.tiny import WORDS, Sentences, subject
 from tests.trials.summaries import values
 

@@ -22,7 +22,6 @@ from heedful.figures import Bars, Lines
 from heedful.measures.erasure import AOPC_FRACTIONS, FAITHFULNESS_MEASURES, step_counts
 from heedful.models.attentive import Additive, Attentive, LinearBagOfWords, random_texts
 from heedful.models.encoders import BiLSTM
-from heedful.models.transformer import TinyTransformer
 from heedful.store.workspace import Workspace
 from heedful.tasks import BinaryClassification, Regression
 from heedful.training.attribution_tables import AttributionTable
@@ -38,7 +37,7 @@ from heedful.trials.faithfulness import (
     signed_methods,
 )
 from heedful.types import Attribution, Batch, Method, Model, UserError
-from tests.networks import batch_of, tiny
+from tests.networks import TinyTransformer, batch_of, tiny
 from tests.small_models import subject as model_and_batch
 from tests.small_models import targets
 from tests.tiny import subject

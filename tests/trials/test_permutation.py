@@ -17,7 +17,6 @@ from heedful.figures import Violin
 from heedful.models.attentive import Additive, Attentive, AttentiveModel
 from heedful.models.encoders import Average, BiLSTM
 from heedful.models.input_forms import PairInput
-from heedful.models.transformer import TinyTransformer
 from heedful.store.recipe import derive_seed
 from heedful.store.workspace import Workspace
 from heedful.tasks import BinaryClassification
@@ -25,6 +24,7 @@ from heedful.training.attribution_tables import AttributionTable, sample_rows
 from heedful.trials._trial import Verdict
 from heedful.trials.permutation import Permutation, output_changes, shuffle_attention
 from heedful.types import Batch, Model, UserError
+from tests.networks import TinyTransformer
 from tests.tiny import subject
 from tests.trials.summaries import values
 

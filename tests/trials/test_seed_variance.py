@@ -16,7 +16,6 @@ from heedful.data.tokenization import Words
 from heedful.figures import Scatter, Violin
 from heedful.models.attentive import Additive, Attentive, UniformWeights
 from heedful.models.encoders import Perceptron
-from heedful.models.transformer import TinyTransformer
 from heedful.report.charts import svg
 from heedful.runner import topological_order
 from heedful.store.workspace import Workspace
@@ -24,6 +23,7 @@ from heedful.training.predictions import Predictions
 from heedful.trials._trial import Verdict, find_statistic, value_of
 from heedful.trials.seed_variance import SeedVariance
 from heedful.types import UserError
+from tests.networks import TinyTransformer
 from tests.tiny import subject
 from tests.trials.summaries import values
 

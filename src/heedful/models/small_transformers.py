@@ -9,10 +9,11 @@ from types import MethodType
 
 import torch
 from torch import Generator, Tensor, nn
+from transformers import AutoConfig
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from heedful.models._attention_hooks import Network
-from heedful.models.transformer import TinyTransformer, TransformerModel, build_network, find_layers, reads_images
+from heedful.models.transformer import TransformerModel, build_network, find_layers, reads_images
 from heedful.types import Architecture, Task, UserError
 
 
@@ -44,16 +45,20 @@ class SmallViT(Architecture):
 
     def build(self, task: Task, embeddings: Tensor | None, generator: Generator) -> TransformerModel:
         """A model with weights drawn from the generator, in eval mode."""
-        config = TinyTransformer(
+        config = AutoConfig.for_model(
             "vit",
-            self.layers,
-            self.heads,
-            self.width,
-            image_shape=self.image_shape,
+            num_labels=task.num_outputs,
+            num_channels=self.image_shape[0],
+            image_size=self.image_shape[1:],
             patch_size=self.patch_size,
+            num_hidden_layers=self.layers,
+            num_attention_heads=self.heads,
+            hidden_size=self.width,
+            intermediate_size=2 * self.width,
             initializer_range=self.initializer_range,
-        ).config(task)
-        config.hidden_dropout_prob = config.attention_probs_dropout_prob = self.dropout
+            hidden_dropout_prob=self.dropout,
+            attention_probs_dropout_prob=self.dropout,
+        )
         return TransformerModel.wrap(build_network(config, generator), task).eval()
 
 

@@ -1,8 +1,8 @@
 """Hugging Face text and image classifiers whose attention and embeddings can be read and replaced.
 
 `TransformerModel.wrap` wraps a network of the user, which stays unchanged; `Transformer` loads one from a folder or the
-hub, never by unpickling; `TinyTransformer` and `SmallTransformer` build one with random weights. Every network is
-tested on wrapping: one that does not reproduce its own logits through our attention function is refused by name.
+hub, never by unpickling; `SmallTransformer` builds one with random weights. Every network is tested on wrapping: one
+that does not reproduce its own logits through our attention function is refused by name.
 """
 
 from __future__ import annotations
@@ -470,7 +470,8 @@ class Transformer(Architecture, DiskResource):
 
     def build(self, task: Task, embeddings: Tensor | None, generator: Generator) -> TransformerModel:
         """The pretrained model, in eval mode."""
-        _refuse_embeddings(embeddings)
+        if embeddings is not None and len(embeddings):
+            raise UserError("a transformer has its own word vectors: leave the word vectors out (embeddings=None)")
         folder = Path(self.source).expanduser()
         files = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
         if "adapter_config.json" in files:
@@ -483,57 +484,6 @@ class Transformer(Architecture, DiskResource):
         model = TransformerModel.wrap(network, task).eval()
         model.notes = notes
         return model
-
-
-@dataclass(frozen=True)
-class TinyTransformer(Architecture):
-    """A tiny transformer with random weights, for tests and demonstrations.
-
-    Args:
-        max_positions: longest text in tokens, for text families.
-        image_shape: channels, height and width of the images, for ViT, read in patches of `patch_size` x `patch_size`.
-        initializer_range: standard deviation of the weights; the usual 0.02 would give nearly uniform attention.
-    """
-
-    family: str = "bert"
-    layers: int = 2
-    heads: int = 2
-    width: int = 16
-    vocab_size: int = 50
-    max_positions: int = 32
-    image_shape: tuple[int, int, int] = (1, 8, 8)
-    patch_size: int = 4
-    initializer_range: float = 0.2
-
-    def build(self, task: Task, embeddings: Tensor | None, generator: Generator) -> TransformerModel:
-        """A model with weights drawn from the generator, in eval mode."""
-        _refuse_embeddings(embeddings)
-        return TransformerModel.wrap(build_network(self.config(task), generator), task).eval()
-
-    def config(self, task: Task) -> NetworkConfig:
-        """The configuration of the network."""
-        if self.family not in FAMILIES:
-            raise UserError(f"unknown family {self.family!r}; choose one of {', '.join(FAMILIES)}")
-        settings: dict[str, int | float | tuple[int, int]] = {
-            "num_labels": task.num_outputs,
-            "num_hidden_layers": self.layers,
-            "num_attention_heads": self.heads,
-            "hidden_size": self.width,
-            "hidden_dim" if self.family == "distilbert" else "intermediate_size": 2 * self.width,
-            "initializer_range": self.initializer_range,
-        }
-        if self.family == "vit":
-            settings |= {
-                "num_channels": self.image_shape[0],
-                "image_size": self.image_shape[1:],
-                "patch_size": self.patch_size,
-            }
-        else:
-            reserved = 2 if "roberta" in self.family else 0
-            settings |= {"vocab_size": self.vocab_size, "max_position_embeddings": self.max_positions + reserved}
-        if self.family == "electra":
-            settings["embedding_size"] = 2 * self.width
-        return AutoConfig.for_model(self.family, **settings)
 
 
 @dataclass(frozen=True)
@@ -586,11 +536,6 @@ def build_network(config: NetworkConfig, generator: Generator) -> Network:
     """A classifier with this configuration and weights drawn from the generator."""
     with _seed_global_generator(generator):
         return _classifier_class(config, config.model_type)(config)
-
-
-def _refuse_embeddings(embeddings: Tensor | None) -> None:
-    if embeddings is not None and len(embeddings):
-        raise UserError("a transformer has its own word vectors: leave the word vectors out (embeddings=None)")
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from heedful.measures.bootstrap import bootstrap_interval
 from heedful.measures.erasure import Direction, FaithfulnessMeasure
 from heedful.models.attentive import VOCAB_SIZE, Additive, Attentive, LinearBagOfWords, random_texts
 from heedful.models.encoders import BiLSTM
-from heedful.models.transformer import TinyTransformer
+from heedful.models.transformer import SmallTransformer
 from heedful.tasks import BinaryClassification, Regression
 from heedful.trials.faithfulness import FaithfulnessMetric
 from heedful.types import SPLITS, Attribution, Batch, Corpus, Method, Model, Splits, Trace, UserError
@@ -97,11 +97,10 @@ ExplainerLaw = Callable[[Method, Model, Batch, Tensor], Iterator[str]]
 def _toy_cases() -> dict[str, tuple[Model, Batch]]:
     task, generator = BinaryClassification(), Generator().manual_seed(0)
     table = torch.randn(VOCAB_SIZE, 5, generator=generator)
-    transformer = TinyTransformer("bert", vocab_size=VOCAB_SIZE)
     models: dict[str, Model] = {
         "bag of words": LinearBagOfWords.random(task),
         "BiLSTM": Attentive(BiLSTM(3), Additive()).build(task, table, generator),
-        "transformer": transformer.build(task, None, Generator().manual_seed(0)),
+        "transformer": SmallTransformer(2, 2, 16).build(task, table, Generator().manual_seed(0)),
     }
     return {name: (model.eval(), random_texts((5, 3, 7))) for name, model in models.items()}
 
