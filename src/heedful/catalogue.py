@@ -142,11 +142,6 @@ TRIALS: Mapping[str, type[Trial]] = {
 }
 
 
-def find_trial(class_name: str) -> type[Trial] | None:
-    """The trial with this class name; None for other recipes."""
-    return next((trial for trial in TRIALS.values() if trial.__name__ == class_name), None)
-
-
 def descriptions() -> dict[str, dict[str, str]]:
     """Names and first sentences of everything in the catalogue, by kind."""
     kinds: Mapping[str, Mapping[str, object]] = {

@@ -27,7 +27,6 @@ RowValues = Mapping[str, object]
 RowConverter = Callable[[RowValues], list[dict[str, object]]]
 """The rows that one row of the hub becomes, often none or one."""
 PARQUET_REVISION = "refs/convert/parquet"
-_NON_WORDS = re.compile(r"\W+")
 SENTIMENT_LABELS = {"neg": 0, "pos": 1, "NEG": 0, "POS": 1, "negative": 0, "positive": 1, "0": 0, "1": 1}
 
 
@@ -51,20 +50,15 @@ class ImageSource:
     label_column: str
 
 
-def _text_converter(classes: Mapping[str, int], clean: Callable[[str], str] | None = None) -> RowConverter:
-    """Single texts with one of these classes."""
+def _text_converter(classes: Mapping[str, int], *, words_only: bool = False) -> RowConverter:
+    """Single texts with one of these classes; lower case and words only, as Jain & Wallace clean SST, on request."""
 
     def convert(values: RowValues) -> list[dict[str, object]]:
         label, text = classes.get(str(values["label"])), str(values["text"])
-        text = text if clean is None else clean(text)
+        text = re.sub(r"\W+", " ", text).strip().lower() if words_only else text
         return [{"text": text, "label": label}] if label is not None and text.strip() else []
 
     return convert
-
-
-def _clean_sst(text: str) -> str:
-    """Lower case, words only, as Jain & Wallace clean SST."""
-    return _NON_WORDS.sub(" ", text).strip().lower()
 
 
 def _convert_newsgroup(values: RowValues) -> list[dict[str, object]]:
@@ -181,7 +175,7 @@ _MNLI_FILES = {"train": "train", "dev": "validation_matched"}
 _QQP_FILES = {"train": "train", "test": "validation"}
 _MLQE_PAIRS = ("en-de", "en-zh", "et-en", "ne-en", "ro-en", "ru-en", "si-en")
 TEXT_SOURCES: Mapping[str, tuple[TextSource, ...]] = {
-    "sst": _sources("sst", "SetFit/sst2", _TRAIN_DEV_TEST, _text_converter(SENTIMENT_LABELS, _clean_sst)),
+    "sst": _sources("sst", "SetFit/sst2", _TRAIN_DEV_TEST, _text_converter(SENTIMENT_LABELS, words_only=True)),
     "imdb-raw": _IMDB,
     "imdb": _IMDB,
     "20news": _sources("20news_sports", "SetFit/20_newsgroups", _TRAIN_TEST, _convert_newsgroup),

