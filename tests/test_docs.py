@@ -270,6 +270,7 @@ def new_session(document: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
     return session
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("document", DOCUMENTS, ids=named)
 def test_every_block_of_a_document_does_what_it_says(
     document: Path, apart: Path, monkeypatch: pytest.MonkeyPatch

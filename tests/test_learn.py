@@ -71,6 +71,7 @@ def heedful(folder: Path, *words: str) -> Result:
         )
 
 
+@pytest.mark.slow
 def test_the_command_says_what_was_tested_learned_and_not_meant(learned: Result, folder: Path) -> None:
     assert learned.exit_code == 0, learned.output
     told = json.loads((folder / "out.json").read_text(encoding="utf-8"))["results"]
@@ -85,6 +86,7 @@ def test_the_command_says_what_was_tested_learned_and_not_meant(learned: Result,
     assert all(f"{mean:.1%}" in learned.output for mean in means)
 
 
+@pytest.mark.slow
 def test_the_saved_explainer_explains_the_users_model_and_refuses_another(
     learned: Result, folder: Path, tmp_path: Path
 ) -> None:
@@ -98,6 +100,7 @@ def test_the_saved_explainer_explains_the_users_model_and_refuses_another(
         mix(other, batch, torch.zeros(2, dtype=torch.long))
 
 
+@pytest.mark.slow
 def test_a_second_time_nothing_is_made(learned: Result, folder: Path) -> None:
     def made() -> dict[str, int]:
         return {path.name: path.stat().st_mtime_ns for path in (folder / "work").iterdir()}
@@ -108,6 +111,7 @@ def test_a_second_time_nothing_is_made(learned: Result, folder: Path) -> None:
     assert made() == before
 
 
+@pytest.mark.slow
 def test_the_teacher_is_never_changed(learned: Result, folder: Path) -> None:
     fine_tuned(folder / "twin")
     for path in sorted((folder / "twin").iterdir()):

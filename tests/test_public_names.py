@@ -72,8 +72,11 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
     ("code", "absent"),
     [
         ("import heedful, heedful.attributions, heedful.trials", ("torch", "pandas", "transformers")),
-        ("from heedful.models import BiLSTM; from heedful.attributions import Lime", ("transformers",)),
-        ("from heedful.training import TrainedModel; from heedful.trials import Permutation", ("transformers",)),
+        (
+            "from heedful.models import BiLSTM; from heedful.attributions import Lime; "
+            "from heedful.training import TrainedModel; from heedful.trials import Permutation",
+            ("transformers",),
+        ),
     ],
 )
 def test_importing_light_names_imports_nothing_heavy(code: str, absent: tuple[str, ...]) -> None:

@@ -83,12 +83,14 @@ def test_every_method_obeys_the_laws_on_every_input_format_and_family(name: str)
         assert any(bool((method_of(name)(model, batch, target).scores != 0).any()) for target in targets)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", OPTIONS, ids=repr)
 def test_options_obey_the_laws(method: Method) -> None:
     report = check_explainer(method)
     assert report, report
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["raw-attention", "relevance", "flow", "lime", "occlusion", "permuted-attention"])
 def test_the_laws_hold_with_special_tokens(name: str) -> None:
     (method,) = with_special_tokens((method_of(name),))

@@ -154,6 +154,7 @@ def test_grad_shap_is_captums_arithmetic_at_points_of_our_own(monkeypatch: pytes
     assert len(set(share.flatten().tolist())) == 4
 
 
+@pytest.mark.slow
 def test_grad_shap_comes_closer_to_integrated_gradients_with_the_root_of_its_samples() -> None:
     model = pooled()
     expected = IntegratedGradients()(model, BATCH, TARGET).scores

@@ -136,6 +136,7 @@ def test_sampled_values_are_the_least_squares_of_their_samples_and_sum_exactly(s
     assert np.abs(found.numpy() - fitted.coef_).max() < 1e-5
 
 
+@pytest.mark.slow
 def test_more_samples_come_closer() -> None:
     model, batch = tiny("bert"), words(*(tuple(range(4 + row, 16 + row)) for row in range(4)))
     target = torch.zeros(4).long()

@@ -40,6 +40,7 @@ def head_of(model: TransformerModel) -> ScalarMixHead:
     return head
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["electra", "distilbert", "xlm-roberta", "vit"])
 def test_the_model_laws_hold_under_a_scalar_mix(family: str) -> None:
     report = check_model(lambda seed: mixed(family, seed), batch_of(family))

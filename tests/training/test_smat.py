@@ -44,6 +44,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     return Workspace(tmp_path_factory.mktemp("scaffolded"), batch_size=16)
 
 
+@pytest.mark.slow
 def test_learning_rate_0_gives_the_student_of_static_attention(workspace: Workspace) -> None:
     still = workspace.get(replace(SMAT, explanation=LearnedExplanation(lr=0.0)))
     static = workspace.get(Student(TEACHER, ARCHITECTURE, AttentionExplanation(), DATA, training=TRAINING))
@@ -132,6 +133,7 @@ def test_the_same_recipe_gives_the_same_numbers_and_the_teacher_stays(workspace:
     assert not same(first.tensors, workspace.get(replace(SMAT, seed=1)).tensors)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [1, 3, 5, 8])
 def test_a_killed_training_resumes_bit_for_bit_with_phi_and_its_optimiser(
     step: int, workspace: Workspace, tmp_path: Path
@@ -186,6 +188,7 @@ def test_the_learned_mix_can_be_saved_and_applied(workspace: Workspace, tmp_path
     torch.testing.assert_close(found.float(), training.explainer.distribution_at(phi, batch), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_layers_of_integrated_gradients_are_mixed_with_a_learned_temperature(tmp_path: Path) -> None:
     from tests.networks import TinyTransformer
 

@@ -304,6 +304,7 @@ def test_one_decisive_word_costs_what_a_constant_prediction_costs(workspace: Wor
     assert "gave up" in AtteFa.findings(summary)[0].reason
 
 
+@pytest.mark.slow
 def test_on_one_informative_word_the_divergence_is_that_of_two_bins(workspace: Workspace) -> None:
     base, other = token_wise(), token_wise(seed=1)
     trained = base.restore(workspace)
@@ -359,6 +360,7 @@ def test_a_seed_that_is_given_twice_is_refused(adversaries: tuple[int, ...], bas
         AtteFa(subject(), adversaries, bases)
 
 
+@pytest.mark.slow
 def test_equal_seeds_give_bit_identical_rows(tmp_path: Path) -> None:
     trial = AtteFa(subject(), (1,), adversary_training=replace(SHORT, epochs=2))
     one, again = (Workspace(tmp_path / name).get(trial).table for name in "ab")

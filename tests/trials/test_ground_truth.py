@@ -81,6 +81,7 @@ def test_the_tally_is_the_sum_of_the_words_own_weights(workspace: Workspace) -> 
     torch.testing.assert_close(logits.detach(), truth, atol=1e-5, rtol=0)
 
 
+@pytest.mark.slow
 def test_slopes_and_deletions_recover_what_each_word_adds_and_random_scores_do_not(workspace: Workspace) -> None:
     methods = (Gradient(), LeaveOneOut(output="logit"), RawAttention())
     table = workspace.get(GroundTruth(adding(), methods)).table
@@ -95,6 +96,7 @@ def test_slopes_and_deletions_recover_what_each_word_adds_and_random_scores_do_n
     assert "random" not in verdicts
 
 
+@pytest.mark.slow
 def test_texts_whose_telling_word_is_not_used_do_not_count(workspace: Workspace) -> None:
     corpus = Shortcut(Sentences(80))
     base = replace(

@@ -186,6 +186,7 @@ def test_the_figure_has_both_arms_with_their_deviations() -> None:
     assert svg(figure).startswith("<svg")
 
 
+@pytest.mark.slow
 def test_equal_recipes_give_equal_tables(workspace: Workspace, tmp_path: Path) -> None:
     again = Workspace(tmp_path, batch_size=7).get(quick()).table
     pd.testing.assert_frame_equal(workspace.get(quick()).table, again)
@@ -279,6 +280,7 @@ def test_what_guides_need_is_made_before_the_trainings_under_them() -> None:
     assert plan.index(subject()) < last < plan.index(under) < plan.index(guided())
 
 
+@pytest.mark.slow
 def test_the_guided_table_has_the_scores_of_the_trainings(workspace: Workspace) -> None:
     artefact = workspace.get(guided())
     assert len(artefact.table) == 12
@@ -351,6 +353,7 @@ def test_the_figure_has_a_bar_for_each_guide_with_its_deviation() -> None:
     assert svg(figure).startswith("<svg")
 
 
+@pytest.mark.slow
 def test_weights_that_tell_help_and_weights_that_know_nothing_do_not(workspace: Workspace) -> None:
     # Three epochs: with all words alike the model has not yet found all the telling ones.
     learner = replace(LEARNER, corpus=Sentences(200), training=Training(3, 16, Adam(lr=0.01)))
@@ -365,6 +368,7 @@ def test_weights_that_tell_help_and_weights_that_know_nothing_do_not(workspace: 
     assert value_of(summary, "difference", "scattered") <= 0.01
 
 
+@pytest.mark.slow
 def test_equal_guided_recipes_give_equal_tables(workspace: Workspace, tmp_path: Path) -> None:
     again = Workspace(tmp_path, batch_size=7).get(guided()).table
     found = workspace.get(guided()).table

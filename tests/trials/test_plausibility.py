@@ -134,6 +134,7 @@ def knowing(workspace: Workspace, of: TrainedModel, strength: float = 1.0) -> Kn
     return Knowing(strength, tuple(vocabulary.index(word) for word in ("good", "bad", "oops") if word in vocabulary))
 
 
+@pytest.mark.slow
 def test_scores_that_are_the_marks_score_one_and_their_reverse_zero_beside_random_ones(workspace: Workspace) -> None:
     of = pairs()
     good, bad = knowing(workspace, of), knowing(workspace, of, -1.0)
@@ -334,6 +335,7 @@ def test_few_texts_give_no_interval_and_no_verdict(workspace: Workspace) -> None
     assert [each.verdict for each in Plausibility.findings(summary)] == [Verdict.UNDECIDED]
 
 
+@pytest.mark.slow
 def test_learned_scores_are_those_of_the_median_students_explainer(workspace: Workspace) -> None:
     of = pairs()
     fit = Training(1, 8, SGD(lr=0.05), EpochSelection(first_epoch=1), reduction="mean")

@@ -150,6 +150,7 @@ def test_texts_of_one_word_decide_nothing() -> None:
     assert SeedVariance.findings(SeedVariance.summary(single))[0].verdict is Verdict.UNDECIDED
 
 
+@pytest.mark.slow
 def test_numbers_do_not_depend_on_the_batch_size_and_a_limit_takes_fewer(workspace: Workspace, tmp_path: Path) -> None:
     other = Workspace(tmp_path, batch_size=7)
     one, two = workspace.get(TRIAL).table, other.get(TRIAL).table

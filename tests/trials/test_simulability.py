@@ -224,6 +224,7 @@ def test_numbers_are_compared_by_their_correlation(workspace: Workspace) -> None
     assert "correlate" in Simulability.interpretation(found)
 
 
+@pytest.mark.slow
 def test_classes_of_several_sizes_stand_side_by_side(workspace: Workspace) -> None:
     arms = (arm(NO_EXPLANATION, 0.4, sizes=(8, 16)), arm("good", 0.1, sizes=(8, 16)))
     table = workspace.get(Simulability(TEACHER, arms)).table

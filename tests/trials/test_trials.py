@@ -137,6 +137,7 @@ def test_a_trial_names_its_claim_its_source_its_paper_and_its_limits(name: str) 
     assert all(len(words) > 10 for words in (trial.title, trial.claim, trial.source, trial.limits))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TRIALS)
 def test_equal_recipes_give_equal_numbers_at_any_batch_size(name: str, workspace: Workspace, tmp_path: Path) -> None:
     one, other = (place.get(TRIALS[name]).summary for place in (workspace, Workspace(tmp_path, batch_size=7)))

@@ -262,7 +262,10 @@ def _model_state(model: Model) -> dict[str, object]:
         "requires_grad": [each.requires_grad for each in model.parameters()],
         "torch's random state": {"state": torch.get_rng_state()},
         "Python's random state": random.getstate(),
-        "NumPy's random state": str(np.random.get_state()),  # noqa: NPY002 - read, not drawn from
+        "NumPy's random state": [
+            np.asarray(part).tobytes()
+            for part in np.random.get_state()  # noqa: NPY002 - read, not drawn from
+        ],
         "grad mode": (torch.is_grad_enabled(), torch.is_inference_mode_enabled()),
     }
 
