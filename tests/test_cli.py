@@ -171,6 +171,7 @@ def test_a_failed_recipe_is_listed_at_the_end_and_the_others_are_done(tmp_path: 
         (["attefa", "--data", "absent.csv", "--start", "warm"], "'warm'"),
         (["run", "attefa", "--select", "best"], "'best'"),
         (["fetch", "nothing"], "nothing"),
+        (["report", "--workspace", "absent"], "there is no finished trial in the workspace absent"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(

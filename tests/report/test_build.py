@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
+import pandas as pd
 import pytest
 
 from heedful import catalogue
@@ -17,6 +18,7 @@ from heedful.attributions.deeplift import DeepLift
 from heedful.attributions.integrated_gradients import GradientShap, IntegratedGradients
 from heedful.data.splitting import SubsampledCorpus
 from heedful.data.tokenization import Words
+from heedful.figures import Figure
 from heedful.papers._chapter import Comparison, Result, TableView
 from heedful.papers.jain_wallace import single_model_trials
 from heedful.report.build import build_page, summary_tables, write_report
@@ -27,12 +29,13 @@ from heedful.store.recipe import Artefact
 from heedful.store.workspace import Workspace
 from heedful.training.attribution_tables import AttributionTable
 from heedful.training.trainer import Adam, EpochSelection, Training
-from heedful.trials._trial import Statistic, Verdict, combine_seeds, summary_frame
+from heedful.training.model_recipe import ModelRecipe
+from heedful.trials._trial import Finding, Statistic, Trial, Verdict, combine_seeds, summary_frame
 from heedful.trials.agreement import Agreement
 from heedful.trials.performance import Performance
 from heedful.trials.permutation import Permutation
-from heedful.types import Corpus, Splits
-from tests.stored import films
+from heedful.types import Corpus, Splits, UserError
+from tests.stored import FilmModel, films, stored
 from tests.tiny import Sentences, subject
 
 HOSTILE = "<script>document.title='taken'</script> <img src=x onerror=alert(1)> \"'><b>bold</b> $x_1$ &amp; café"
@@ -148,10 +151,15 @@ def test_the_data_of_a_model_are_beside_its_performance(sections: dict[str, Sect
     assert "vocabulary: 16" in data.note
 
 
-def test_an_empty_workspace_gives_a_page_with_the_next_command(tmp_path: Path) -> None:
-    written = write_report(Workspace(tmp_path / "nothing"), tmp_path / "report")
-    assert "heedful demo" in written.read_text(encoding="utf-8")
-    assert not (tmp_path / "report" / "texts").exists()
+def test_a_workspace_without_trials_is_refused_and_an_existing_report_stays(tmp_path: Path) -> None:
+    stored(tmp_path / "model only", FilmModel())
+    (tmp_path / "empty").mkdir()
+    report = write_report(films(tmp_path / "films"), tmp_path / "report")
+    before = {path: path.read_bytes() for path in report.parent.rglob("*.html")}
+    for name in ("absent", "empty", "model only"):
+        with pytest.raises(UserError, match="no finished trial"):
+            write_report(Workspace(tmp_path / name), tmp_path / "report")
+    assert {path: path.read_bytes() for path in report.parent.rglob("*.html")} == before
 
 
 def test_every_artefact_is_loaded_once_and_no_summary_is_computed(
@@ -204,6 +212,50 @@ def test_without_attributions_a_section_says_that_there_is_no_explorer(workspace
 def test_trials_outside_the_catalogue_have_sections_too(tmp_path: Path) -> None:
     [chapter] = build_page(films(tmp_path)).papers
     assert {section.experiment for section in chapter.sections} == {"film-adversary", "film-permutation"}
+
+
+@dataclass(frozen=True)
+class Length(Trial):
+    """A trial of a user's own file."""
+
+    subject: ModelRecipe
+    name: ClassVar[str] = "length"
+    paper: ClassVar[str] = "mine"
+    title: ClassVar[str] = "Lengths of texts:"
+    claim: ClassVar[str] = "Texts are <short>."
+    source: ClassVar[str] = "Own work"
+    limits: ClassVar[str] = "Nothing about attention."
+
+    def make(self, workspace: Workspace) -> Artefact:
+        return Artefact(table=pd.DataFrame({"length": [3, 4 + len(self.subject.describe())]}), notes={"n": 2, "of": 2})
+
+    @classmethod
+    def summary(cls, table: pd.DataFrame) -> pd.DataFrame:
+        return summary_frame([Statistic("mean_length", value=float(table["length"].mean()))])
+
+    @classmethod
+    def findings(cls, summary: pd.DataFrame) -> tuple[Finding, ...]:
+        return (Finding(Verdict.NOT_SUPPORTED, "mean", reason="too long"),)
+
+    @classmethod
+    def interpretation(cls, summary: pd.DataFrame) -> str:
+        return f"The mean length is {summary['value'][0]:.1f}."
+
+    @staticmethod
+    def figures(table: pd.DataFrame) -> tuple[Figure, ...]:
+        return ()
+
+
+def test_a_trial_of_the_users_own_is_told_as_it_was_stored(tmp_path: Path) -> None:
+    trials = [Length(subject(seed=seed)) for seed in (0, 1)]
+    place = Workspace(tmp_path)
+    [chapter] = build_page(stored(tmp_path, *trials)).papers
+    [section] = chapter.sections
+    assert section.title.startswith(Length.title)
+    assert (section.claim, section.source, section.limits) == (Length.claim, Length.source, Length.limits)
+    assert section.interpretation == Length.interpretation(place.get(trials[0]).summary)
+    assert section.findings == Length.findings(place.get(trials[0]).summary) * 2
+    assert "explanation" not in place.get(Performance(subject())).notes
 
 
 def test_a_quick_version_is_warned_of(tmp_path: Path) -> None:

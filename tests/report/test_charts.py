@@ -15,6 +15,7 @@ import pytest
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
+from heedful import figures
 from heedful.figures import NO_NUMBERS, SERIES_COLORS, Axis, Bars, Chart, Histogram, ImageGrid, Lines, Matrix, PatchScores, Pixels, Scatter, Series, Violin
 from heedful.report.charts import svg
 

@@ -211,12 +211,6 @@ def test_a_page_that_cannot_be_written_leaves_the_old_one_and_says_so(tmp_path: 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "index.html"]
 
 
-def test_an_empty_workspace_gets_the_next_command_to_type() -> None:
-    reader = Reader(page_html(Page("Report", next_command="heedful demo --planted")))
-    assert "heedful demo --planted" in reader.texts
-    assert reader.named("nav") == []
-
-
 def test_characters_that_no_file_can_carry_are_replaced(tmp_path: Path) -> None:
     path = write_page(tmp_path, Page("a\x00b\ud800c"))
     assert "<title>a\ufffdb\ufffdc</title>" in path.read_text(encoding="utf-8")

@@ -24,9 +24,9 @@ from heedful.report.page import Chapter, Link, Page, Section, page_html
 from heedful.store.recipe import Artefact, Json
 from heedful.store.workspace import IndexEntry, Workspace
 from heedful.training.attribution_tables import COMPLETENESS_NOTE
-from heedful.trials._trial import SUMMARY_COLUMNS, combine_seeds, summary_frame
+from heedful.trials._trial import EXPLANATION, SUMMARY_COLUMNS, Finding, Verdict, combine_seeds, summary_frame
 from heedful.trials.performance import Performance
-from heedful.types import SPLITS
+from heedful.types import SPLITS, UserError
 
 OTHER_CHAPTER = "other"
 COMPLETENESS_TOLERANCES = {"deep-lift": 1e-4, "deep-shap": 1e-4, "integrated-gradients": 1e-3}
@@ -40,10 +40,17 @@ _CACHED_ARTEFACTS = 40
 
 
 def write_report(workspace: Workspace, folder: Path) -> Path:
-    """Write `folder/index.html` about all finished work and an explorer per model beside it; returns its path."""
-    return write_atomically(
-        page_html(_Builder(workspace.entries(), folder).page(workspace.root.name)), folder / "index.html"
-    )
+    """Write `folder/index.html` about all finished work and an explorer per model beside it; returns its path.
+
+    UserError if there is no finished trial; an existing report stays as it is.
+    """
+    entries = workspace.entries()
+    if not any(entry.kind == "trial" for entry in entries):
+        raise UserError(
+            f"there is no finished trial in the workspace {workspace.root}: run `heedful demo` or a paper first, or "
+            "choose the folder with --workspace"
+        )
+    return write_atomically(page_html(_Builder(entries, folder).page(workspace.root.name)), folder / "index.html")
 
 
 def build_page(workspace: Workspace) -> Page:
@@ -209,7 +216,8 @@ class _Builder:
 
     def _section(self, group: str, result: Result) -> Section:
         runs = [self.runs[entry.name] for entry in self.groups[group]]
-        first, trial, paper = runs[0], catalogue.TRIALS.get(result.trial), PAPERS.get(result.paper)
+        first, paper = runs[0], PAPERS.get(result.paper)
+        texts = _trial_texts(runs, result)
         only = f", seed {first.seed} only" if len(runs) > 1 else ""
         extras = SectionExtras() if paper is None else paper.section(result, self.entries)
         tables = (*summary_tables(result), *extras.tables)
@@ -218,7 +226,6 @@ class _Builder:
             tables, figures = (*tables, *_data_table(first.model)), (*figures, *_training_curves(first.model))
         names = {"corpus": result.corpus, "encoder": result.encoder, "attention": result.attention}
         model = ", ".join(filter(None, [result.encoder, result.attention, *self._variant(group)]))
-        source = "" if trial is None else trial.source
         links = tuple(
             Link(f"seed {run.seed}", self.texts[name].address)
             for run in runs
@@ -226,13 +233,13 @@ class _Builder:
         )
         return Section(
             anchor="-".join([result.trial, *names.values()]),
-            title=f"{result.trial if trial is None else trial.title} {result.corpus}: {model}",
-            claim="" if trial is None else trial.claim,
-            source=source if paper is None else paper.sources.get(result.trial, source),
+            title=f"{texts.title} {result.corpus}: {model}",
+            claim=texts.claim,
+            source=texts.source if paper is None else paper.sources.get(result.trial, texts.source),
             about={**{name: value for name, value in names.items() if value}, **_settings(runs)},
-            findings=() if trial is None else trial.findings(result.summary),
-            interpretation="" if trial is None else trial.interpretation(result.summary),
-            limits="" if trial is None else trial.limits,
+            findings=texts.findings,
+            interpretation=texts.interpretation,
+            limits=texts.limits,
             tables=tables,
             figures=tuple(replace(figure, title=figure.title + only) for figure in figures),  # type: ignore[type-var]
             heatmaps=tuple(replace(figure, title=figure.title + only) for figure in heatmaps),
@@ -251,6 +258,37 @@ class _Builder:
             for name, value in first.settings.items()
             if len({str(each.settings.get(name)) for each in rivals}) > 1
         ]
+
+
+@dataclass(frozen=True)
+class _TrialTexts:
+    """What the class of a trial says about it, and its verdicts."""
+
+    title: str
+    claim: str = ""
+    source: str = ""
+    limits: str = ""
+    interpretation: str = ""
+    findings: tuple[Finding, ...] = ()
+
+
+def _trial_texts(runs: Sequence[_Run], result: Result) -> _TrialTexts:
+    """From the class in the catalogue, else from what the trial stored when it ran: no code is looked for and run."""
+    trial = catalogue.TRIALS.get(result.trial)
+    if trial is not None:
+        told = (trial.title, trial.claim, trial.source, trial.limits, trial.interpretation(result.summary))
+        return _TrialTexts(*told, findings=trial.findings(result.summary))
+    stored = [_as_dict(run.notes.get(EXPLANATION)) for run in runs]
+    first = {name: str(text) for name, text in stored[0].items() if name != "findings"}
+    meanings = dict.fromkeys(str(each.get("interpretation", "")) for each in stored)
+    findings = [
+        Finding(Verdict[str(verdict)], str(method), reason=str(reason))
+        for each in stored
+        for verdict, method, reason in map(_as_list, _as_list(each.get("findings")))
+    ]
+    return _TrialTexts(
+        **{"title": result.trial, **first, "interpretation": "\n".join(meanings)}, findings=tuple(findings)
+    )
 
 
 def _model_key(entry: IndexEntry) -> tuple[str, ...]:

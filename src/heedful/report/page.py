@@ -81,18 +81,12 @@ class Chapter:
 
 @dataclass(frozen=True)
 class Page:
-    """A report.
-
-    Args:
-        provenance: workspace, version and counts.
-        next_command: shown if there is no result.
-    """
+    """A report; `provenance` holds workspace, version and counts."""
 
     title: str
     lead: str = ""
     provenance: Mapping[str, str | float] = field(default_factory=dict)
     papers: tuple[Chapter, ...] = ()
-    next_command: str = "heedful demo"
 
 
 @dataclass(frozen=True)

@@ -85,6 +85,10 @@ class Recipe(ABC):
         """The summary stored with the artefact; computed once, when it is made."""
         return pandas.DataFrame()
 
+    def explain(self, summary: pandas.DataFrame) -> Mapping[str, Json]:
+        """Notes stored with the artefact for readers that do not have this class."""
+        return {}
+
 
 def _field_values(value: object) -> list[object]:
     if not is_dataclass(value) or isinstance(value, type):

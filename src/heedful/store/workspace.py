@@ -191,7 +191,8 @@ class Workspace:
         artefact = recipe.make(self)
         if not isinstance(artefact, Artefact):
             raise TypeError(f"{type(recipe).__name__}.make gave a {type(artefact).__name__}, not an Artefact")
-        artefact = replace(artefact, summary=recipe.summarize(artefact))
+        summary = recipe.summarize(artefact)
+        artefact = replace(artefact, summary=summary, notes={**artefact.notes, **recipe.explain(summary)})
         if self.artefact_name(recipe) != name:
             raise UserError(f"the data in {self.data_dir} changed while {name} was being made; run it again")
         staging = self.root / ".staging" / f"{name}.{secrets.token_hex(8)}"

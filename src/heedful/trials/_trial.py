@@ -26,6 +26,8 @@ from heedful.training.trainer import inference_batches
 from heedful.types import Batch, Model, Split, Task, Trace
 
 SUMMARY_COLUMNS = ("metric", "method", "subset", "value", "low", "high", "n")
+EXPLANATION = "explanation"
+"""The note under which a trial that is not part of the package stores its texts and verdicts."""
 MIN_TEXTS = 10
 """With fewer texts than this there is no interval and no comparison of bins."""
 SMALL_SHARE, LARGE_SHARE = 0.1, 0.4
@@ -280,6 +282,14 @@ class Trial(Recipe):
     def summarize(self, artefact: Artefact) -> pd.DataFrame:
         """The tidy summary that the workspace stores with the artefact."""
         return self.summary(artefact.table)
+
+    def explain(self, summary: pd.DataFrame) -> Mapping[str, Json]:
+        """The texts and verdicts of a class outside the package, which the report cannot import."""
+        if type(self).__module__.startswith("heedful."):
+            return {}
+        texts: dict[str, Json] = {name: str(getattr(self, name, "")) for name in ("title", "claim", "source", "limits")}
+        findings: list[Json] = [[each.verdict.name, each.method, each.reason] for each in self.findings(summary)]
+        return {EXPLANATION: {**texts, "interpretation": self.interpretation(summary), "findings": findings}}
 
     @classmethod
     @abstractmethod
