@@ -15,6 +15,7 @@ import pytest
 
 from heedful.catalogue import CORPORA
 from heedful.data import text_corpora
+from heedful.data.download import FETCHABLE
 from heedful.data.images import CIFAR10, Digits, FashionMNIST
 from heedful.data.io import write_rows
 from heedful.data.splitting import normalized_content
@@ -68,7 +69,7 @@ def test_a_missing_corpus_names_the_folder_and_the_remedy(name: str, tmp_path: P
         CORPORA[name].read(tmp_path)
     assert str(tmp_path) in str(complaint.value)
     assert "HEEDFUL_DATA" in str(complaint.value)
-    assert ("heedful fetch" in str(complaint.value)) == (name not in ("cnn", "babi-3-v11"))
+    assert ("heedful fetch" in str(complaint.value)) == (name in FETCHABLE)
     assert "\n" not in str(complaint.value)
 
 

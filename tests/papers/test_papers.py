@@ -27,6 +27,7 @@ from heedful.training.model_recipe import ModelRecipe
 from heedful.training.trained_model import TrainedModel
 from heedful.trials._trial import Trial
 from heedful.trials.adversarial_training import AtteFa
+from heedful.trials.imposed_attention import UniformBaseline
 from heedful.trials.simulability import Simulability
 from heedful.types import UserError
 from tests.papers.results import StoredEntry, entry
@@ -59,6 +60,15 @@ def test_a_paper_runs_on_the_corpora_that_are_there_and_says_when_there_are_none
     monkeypatch.setattr(_options, "_is_available", lambda corpus, data: False)
     with pytest.raises(UserError, match="none of the paper's corpora"):
         papers.paper_recipes(JainWallaceOptions(data_dir=tmp_path))
+
+
+def test_a_paper_takes_other_corpora_of_the_catalogue_if_they_have_one_text_per_example_and_classes() -> None:
+    found = WiegreffePinterOptions(("mock-1", "sst")).recipes()
+    assert [trial.subject.corpus.name for trial in found if isinstance(trial, UniformBaseline)] == ["mock-1", "sst"]
+    with pytest.raises(UserError, match="no corpus 'digits', and another"):
+        WiegreffePinterOptions(("digits",)).recipes()
+    with pytest.raises(UserError, match="no corpus 'mock-0'; choose from diabetes"):
+        WiegreffePinterOptions(("mock-0",)).recipes()
 
 
 def test_vectors_have_names() -> None:

@@ -256,9 +256,9 @@ def test_normalisers_of_heads_are_arms_of_table_7(encoder: str) -> None:
 
 def test_every_corpus_of_the_paper_is_known_and_others_are_refused(encoder: str, tmp_path: Path) -> None:
     assert [corpus.name for corpus in CORPORA.values()] == list(CORPORA)
-    assert papers.PAPERS["scaffold"].corpora == tuple(CORPORA)[:8]
-    with pytest.raises(UserError, match="no corpus 'snli'"):
-        ScaffoldOptions(("snli",), checkpoints=(encoder,)).recipes()
+    assert ScaffoldOptions.default_corpora() == tuple(CORPORA)[:8]
+    with pytest.raises(UserError, match="no corpus 'snail'"):
+        ScaffoldOptions(("snail",), checkpoints=(encoder,)).recipes()
     with pytest.raises(UserError, match=r"mlqe-et-en: no file train\.jsonl\.gz"):
         papers.paper_recipes(ScaffoldOptions(("mlqe-et-en",), checkpoints=(encoder,), data_dir=tmp_path))
     found = papers.paper_recipes(ScaffoldOptions(checkpoints=(encoder,), data_dir=tmp_path))

@@ -75,11 +75,6 @@ class Paper:
     has_own_models: bool = False
     labels_embeddings: bool = False
 
-    @property
-    def corpora(self) -> tuple[str, ...]:
-        """Names of the corpora that the paper runs by default."""
-        return tuple(name for name in self.options.known_corpora if name not in self.options.optional_corpora)
-
     def tables(self, results: Sequence[Result]) -> tuple[TableView, ...]:
         """Tables of the chapter, from the results of the whole workspace."""
         selected, embeddings = self._select(results)

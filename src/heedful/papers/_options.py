@@ -67,7 +67,7 @@ class PaperOptions(ABC):
     """Which part of a paper to run; empty tuples and None stand for what the paper has.
 
     Args:
-        corpora: names of corpora; empty runs all but the `optional_corpora`.
+        corpora: names of corpora, of the paper or others in the catalogue; empty runs all but the `optional_corpora`.
         user_data: a table of the user in place of the paper's corpora.
         data_dir: the folder of corpora and word embeddings.
     """
@@ -94,14 +94,28 @@ class PaperOptions(ABC):
         """The user's data, the named corpora, or those that the paper runs by default."""
         if self.user_data is not None:
             return [self.user_data.corpus]
-        default = [name for name in self.known_corpora if name not in self.optional_corpora]
-        names = resolve_names("corpus", self.corpora or default, tuple(self.known_corpora))
-        return [self.known_corpora[name] for name in names]
+        names = self.corpora or self.default_corpora()
+        resolve_names("corpus", names, list({**self.known_corpora, **catalogue.CORPORA}))
+        return [self.known_corpora[name] if name in self.known_corpora else self._other_corpus(name) for name in names]
+
+    def _other_corpus(self, name: str) -> Corpus:
+        """A corpus of the catalogue that the paper lacks; UserError unless it has single texts and classes."""
+        splits = catalogue.CORPORA[name].read(self.data_dir or Path())
+        if isinstance(splits.task, Regression) or [type(part) for part in splits.train[0].parts] != [str]:
+            raise UserError(
+                f"this paper has no corpus {name!r}, and another must have one text per example and classes"
+            )
+        return catalogue.CORPORA[name]
+
+    @classmethod
+    def default_corpora(cls) -> tuple[str, ...]:
+        """Names of the corpora that the paper runs by default."""
+        return tuple(name for name in cls.known_corpora if name not in cls.optional_corpora)
 
     def available_corpora(self) -> list[str]:
         """The paper's default corpora that are in the data folder."""
-        default = [name for name in self.known_corpora if name not in self.optional_corpora]
-        return [name for name in default if _is_available(self.known_corpora[name], self.data_dir or Path())]
+        corpora = self.known_corpora
+        return [name for name in self.default_corpora() if _is_available(corpora[name], self.data_dir or Path())]
 
     def training_corpus(self, corpus: Corpus) -> Corpus:
         """The corpus; in a quick version, a random part of it."""
