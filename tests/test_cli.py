@@ -155,7 +155,7 @@ def test_a_failed_recipe_is_listed_at_the_end_and_the_others_are_done(tmp_path: 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["run", "nobody"], "there is no paper 'nobody'; choose one of jain-wallace"),
+        (["run", "unknown"], "there is no paper 'unknown'; choose one of jain-wallace"),
         (["run", "absent.py"], "there is no file absent.py"),
         (["run", "jain-wallace", "--only", "sst2"], "no corpus 'sst2'; choose from sst"),
         (["run", "jain-wallace", "--only", "sst", "--encoder", "rnn"], "no encoder 'rnn'"),
@@ -192,7 +192,7 @@ def test_an_unknown_option_is_exit_code_2() -> None:
 
 
 def test_debug_shows_the_traceback() -> None:
-    result = heedful("run", "nobody", "--debug")
+    result = heedful("run", "unknown", "--debug")
     assert result.exit_code == 2
     assert "Traceback" in result.output
 

@@ -111,8 +111,8 @@ class Session:
 
     def _expect(self, block: Block) -> None:
         assert self.output is not None, f"line {block.line}: this output follows no block"
-        told = f"line {block.line}: the document shows\n{block.text}but the block before it prints\n{self.output}"
-        assert doctest.OutputChecker().check_output(block.text, self.output, LOOSE), told
+        message = f"line {block.line}: the document shows\n{block.text}but the block before it prints\n{self.output}"
+        assert doctest.OutputChecker().check_output(block.text, self.output, LOOSE), message
         self.output = None
 
 
@@ -275,7 +275,7 @@ def new_session(document: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
 def test_every_block_of_a_document_does_what_it_says(
     document: Path, apart: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The reviews that readers are told to bring.
+    # The table of reviews that the documents use.
     rows = [f"{'fine' if number % 2 else 'dull'} film number {number},{number % 2}" for number in range(60)]
     Path("reviews.csv").write_text("\n".join(["text,label", *rows]), encoding="utf-8")
     run_document(document.read_text(encoding="utf-8"), new_session(document, monkeypatch))
@@ -325,7 +325,7 @@ def test_the_readme_claims_no_name_that_heedful_has_not() -> None:
         ("```bash\nheedful run jain-wallace --sedes 3\n```", "No such option"),
         ("```bash\nheedful run jain-wallace --seeds three\n```", "three"),
         ("```bash\nheedful run jain-wallace --only sst2\n```", "no corpus 'sst2'"),
-        ("```bash\nheedful run nobody\n```", "no paper 'nobody'"),
+        ("```bash\nheedful run unknown\n```", "no paper 'unknown'"),
         ("```bash\nheedful run absent.py\n```", "no file absent.py"),
         ("```bash\nheedful audit\n```", "No such command"),
         ("```bash\nheedful fetch nothing\n```", "cannot fetch 'nothing'"),

@@ -74,14 +74,16 @@ def heedful(folder: Path, *words: str) -> Result:
 @pytest.mark.slow
 def test_the_command_says_what_was_tested_learned_and_not_meant(learned: Result, folder: Path) -> None:
     assert learned.exit_code == 0, learned.output
-    told = json.loads((folder / "out.json").read_text(encoding="utf-8"))["results"]
-    assert [(each["trial"], each["n"]) for each in told] == [("simulability", 9)]
+    results = json.loads((folder / "out.json").read_text(encoding="utf-8"))["results"]
+    assert [(each["trial"], each["n"]) for each in results] == [("simulability", 9)]
     assert "2 students of each kind" in learned.output
     assert "42 texts" in learned.output
     assert " of 4 heads have weight" in learned.output
     assert "Only 9 texts were tested" in learned.output
     assert "What it does not mean" in learned.output
-    means = [row["value"] for row in told[0]["summary"] if row["metric"] == "mean" and row["method"] != NO_EXPLANATION]
+    means = [
+        row["value"] for row in results[0]["summary"] if row["metric"] == "mean" and row["method"] != NO_EXPLANATION
+    ]
     assert len(means) == 2
     assert all(f"{mean:.1%}" in learned.output for mean in means)
 
@@ -123,7 +125,7 @@ def test_the_teacher_is_never_changed(learned: Result, folder: Path) -> None:
     [
         (("--teacher", "none"), "none: no such folder; --teacher is a folder with config.json"),
         (("--data", "none.csv"), "none.csv: no such file"),
-        (("--text-column", "told"), "said.csv, line 2: no column 'told'; the columns are said, again"),
+        (("--text-column", "text"), "said.csv, line 2: no column 'text'; the columns are said, again"),
         (("--size", "43"), "has 42 training texts; choose 1 to 42"),
         (("--label-column", "mood"), "said.csv, line 2: no column 'mood'"),
         (("--where", "cloud"), "--where is pool or here"),

@@ -168,7 +168,7 @@ def test_readers_are_distributions_over_real_rows() -> None:
 
 
 @pytest.mark.parametrize("name", ["SingleInput", "PairInput", "QuestionAnswering"])
-def test_a_pooled_model_is_answered_by_its_attention(name: str) -> None:
+def test_a_pooled_model_is_explained_by_its_attention(name: str) -> None:
     model, batch = subject(name)
     expected = RawAttention()(model, batch, targets(batch)).scores
     for method in (Rollout(), HeadAttention()):

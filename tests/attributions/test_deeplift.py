@@ -217,7 +217,7 @@ def test_a_saturated_transformer_in_float32_is_complete_too(family: str) -> None
     assert missing(found, model, batch_of(family), TARGET) < 1e-4
 
 
-def test_admitted_answers_do_not_disturb_the_shares() -> None:
+def test_deeplift_is_complete_with_candidate_answers() -> None:
     plan = next(plan for plan in PLANS if plan.input_format.has_question)
     model, batch = built(plan).eval(), batch_for(plan.input_format)
     found = DeepLift()(model, batch, torch.tensor([0, 0, 1, 2]))

@@ -135,7 +135,7 @@ def test_an_equal_mix_is_the_plain_mean() -> None:
     torch.testing.assert_close(mix_maps(maps, uniform_phi(144).double(), "sparsemax"), maps.mean(1))
 
 
-def test_a_map_that_is_left_out_has_no_part_whatever_it_says() -> None:
+def test_a_map_that_is_left_out_has_no_influence() -> None:
     phi = torch.tensor([0.3, -1e10, 0.3])
     for normaliser in SIMPLEX:
         assert mixing_weights(phi, normaliser).tolist() == [0.5, 0.0, 0.5]
@@ -404,7 +404,7 @@ def test_a_folder_that_does_not_exist_or_cannot_be_written_is_named(tmp_path: Pa
         HeadMix.from_phi(PHI).save(tmp_path / "file")
 
 
-@pytest.mark.skipif(not Path("/proc/self/mem").is_file(), reason="needs a file that nobody can read")
+@pytest.mark.skipif(not Path("/proc/self/mem").is_file(), reason="needs an unreadable file")
 def test_settings_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     HeadMix.from_phi(PHI).save(tmp_path)
     (tmp_path / "explainer.json").unlink()

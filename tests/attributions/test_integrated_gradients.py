@@ -286,7 +286,7 @@ def test_where_not_one_row_fits_the_error_says_so() -> None:
         IntegratedGradients(10)(Cramped(pooled(), 0), BATCH, TARGET)
 
 
-def test_other_errors_are_not_taken_for_want_of_memory() -> None:
+def test_other_errors_are_not_reported_as_out_of_memory() -> None:
     with pytest.raises(RuntimeError, match="shapes do not match"):
         IntegratedGradients(10)(Cramped(pooled(), 5, "shapes do not match"), BATCH, TARGET)
 

@@ -117,7 +117,7 @@ def test_every_known_cut_is_a_cut() -> None:
 
 def test_a_small_graph_where_no_known_cut_is_the_smallest_is_solved() -> None:
     layers = layered([np.full((4, 4), 0.25)] * 3)
-    # Units 2 and 3 hold one door together: 0 -> 2 -> 3 -> sink 1 is narrow between layers, wide inside.
+    # Units 2 and 3 form one cut: 0 -> 2 -> 3 -> sink 1 has little capacity between layers, much within them.
     layers[2] = np.array([[0, 0, 0.5, 0.5], [0] * 4, [0] * 4, [0] * 4])
     layers[1] = np.array([[0] * 4, [0] * 4, [0, 0, 0.1, 0.1], [0, 0, 0.1, 0.1]])
     layers[0] = np.array([[0] * 4, [0] * 4, [0, 1, 0, 0], [0, 1, 0, 0]])

@@ -74,7 +74,7 @@ def test_anemia_is_acute_or_chronic_never_both_and_acute_is_one(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("corpus", [Diabetes(), Anemia(), ADRTweets()], ids=lambda c: c.name)
-def test_a_copy_that_is_not_there_is_asked_for(corpus: Diabetes, tmp_path: Path) -> None:
+def test_a_missing_copy_is_named(corpus: Diabetes, tmp_path: Path) -> None:
     with pytest.raises(UserError) as complaint:
         corpus.read(tmp_path)
     assert str(tmp_path) in str(complaint.value)

@@ -111,9 +111,7 @@ def test_the_lexicon_holds_known_words_and_no_emoticons() -> None:
     seed=st.integers(0, 1000),
 )
 @settings(max_examples=40, deadline=None)
-def test_informative_words_stand_where_the_position_says(
-    position: Position, count: int, length: int, seed: int
-) -> None:
+def test_informative_words_are_at_the_given_position(position: Position, count: int, length: int, seed: int) -> None:
     corpus = Mock(informative=count, shortest=length, longest=length, train=3, dev=2, test=2, seed=seed)
     for example in replace(corpus, position=position).read(NOWHERE).train:
         places = marked_places(example)
@@ -226,7 +224,7 @@ def test_a_majority_of_signs_decides() -> None:
         assert all(word.startswith(("plus", "minus")) for word in decisive)
 
 
-def test_neither_word_of_an_exclusive_or_tells_anything_alone() -> None:
+def test_neither_word_of_an_exclusive_or_is_informative_alone() -> None:
     examples = small("xor").read(NOWHERE).train
     for side in ("left", "right"):
         for kind in "01":
@@ -245,7 +243,7 @@ def test_the_same_words_stand_in_texts_of_both_orders() -> None:
         assert (found.index("before") < found.index("after")) == bool(example.label)
 
 
-def test_hints_are_right_more_often_than_not_and_the_telling_word_always() -> None:
+def test_hints_are_right_more_often_than_not_and_the_deciding_word_always() -> None:
     right = []
     for example in small("hint").read(NOWHERE).train:
         assert f"tell{example.label}" in text_of(example).split()

@@ -350,7 +350,7 @@ def test_sentence_pieces_begin_on_the_blank_and_yet_belong_to_the_word_behind_it
 
 
 @pytest.mark.parametrize("tokenizer", [bert(), roberta(), xlmr()], ids=["bert", "roberta", "xlmr"])
-def test_every_word_has_a_unit_and_company_changes_nothing_but_padding(
+def test_every_word_has_a_unit_and_other_rows_change_only_padding(
     tokenizer: PreTrainedTokenizerFast,
 ) -> None:
     batcher = SubwordTokenizer(tokenizer)

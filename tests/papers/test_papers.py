@@ -164,7 +164,7 @@ def test_jain_wallace_runs_on_a_users_table(table: Path, tmp_path: Path, monkeyp
         assert {outcome.error for outcome in outcomes} == {None}
 
 
-def test_chapters_say_nothing_about_nothing() -> None:
+def test_chapters_without_results_are_empty() -> None:
     for paper in papers.PAPERS.values():
         assert paper.tables([]) == ()
         assert paper.figures([]) == ()

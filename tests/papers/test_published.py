@@ -175,7 +175,7 @@ def test_every_pair_of_tables_1_and_2_has_our_name(attention: str) -> None:
         assert [found["mean", pair, ""] for pair in pairs] == list(printed[theirs].values())
 
 
-def test_print_says_nothing_about_other_measures_models_and_corpora() -> None:
+def test_the_paper_prints_nothing_for_other_measures_models_and_corpora() -> None:
     for change in ({"measure": "feature"}, {"attention": "dot"}, {"encoder": "gru"}, {"corpus": "known-xor"}):
         assert published_numbers("agreement", {**SST, **change}, "disagreement") == {}, change
     assert published_numbers("agreement", {**SST, "measure": "spearman"}) == {}

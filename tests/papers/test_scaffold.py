@@ -142,7 +142,7 @@ def test_only_students_of_the_raw_reviews_learn_from_texts_that_their_teacher_ha
     assert "ridge on leave-one-out" not in long
 
 
-def test_film_reviews_with_marks_are_visited_by_the_teachers_of_the_other_texts(encoder: str) -> None:
+def test_teachers_of_the_other_texts_are_applied_to_film_reviews_with_marks(encoder: str) -> None:
     both = ScaffoldOptions(("sst", "imdb-raw", "eraser-movies"), checkpoints=(encoder,)).recipes()
     visits = [
         (
@@ -320,7 +320,7 @@ def area(workspace: Workspace, trial: Plausibility) -> float:
 
 
 @pytest.mark.slow
-def test_a_little_run_of_all_of_it_finishes_and_says_what_came_out(
+def test_a_small_run_finishes_and_prints_its_results(
     encoder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scaffold, "QUICK_EPOCHS", 3)

@@ -208,7 +208,7 @@ def test_two_values_are_dots_and_equal_values_a_stroke() -> None:
     assert np.ptp(points(stroke[0])[:, 0]) == 0
 
 
-def test_each_violin_tells_how_many_values_it_has() -> None:
+def test_each_violin_shows_its_number_of_values() -> None:
     root = parsed(violin((series("a", 0.1, 0.2, 0.3), EMPTY)))
     assert [text for text in texts(root) if text.startswith("n=")] == ["n=3", "n=0"]
 

@@ -176,7 +176,7 @@ def test_the_page_has_no_style_attribute_no_handler_and_no_address(reader: Reade
 @pytest.mark.parametrize(
     "text", ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "</style>", "{{ 7*7 }}"]
 )
-def test_markup_in_data_is_text_wherever_it_stands(text: str) -> None:
+def test_markup_in_data_is_escaped_everywhere(text: str) -> None:
     def elements(word: str) -> list[str]:
         table = TableView(word, (word, "n", "x"), ((word, 1, word), (word, 2, Comparison(1.5, 2.0))), word)
         heatmap = Heatmap(word, (word, "b"), (Series(word, (0.5, 0.1)),), word)

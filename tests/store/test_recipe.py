@@ -132,7 +132,7 @@ def unrelated():
 
 
 def load_method(folder: Path, **changes: object) -> type:
-    """The class Mine of a module written anew, with its helper module."""
+    """The class Mine of a freshly written module, with its helper module."""
     values = {"scale": 3, "double": 2, "comment": "", "unrelated": 1, "shift": 1, **changes}
     (folder / "helper.py").write_text(f"def shift(x):\n    return x + {values.pop('shift')}\n")
     (folder / "mine.py").write_text(METHOD.format(**values))

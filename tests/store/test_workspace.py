@@ -79,7 +79,7 @@ def test_make_may_get_what_it_needs_and_each_is_made_once(workspace: Workspace) 
     assert made == [dinner, Bake(1), Bake(2)]
 
 
-def test_recipe_that_asks_for_itself_fails_instead_of_waiting_for_ever(workspace: Workspace) -> None:
+def test_a_recipe_that_depends_on_itself_fails_instead_of_waiting_forever(workspace: Workspace) -> None:
     @dataclass(frozen=True)
     class Snake(Recipe):
         def make(self, workspace: Workspace) -> Artefact:
@@ -130,13 +130,13 @@ def spoil(path: Path, way: str) -> None:
 
 @pytest.mark.parametrize("way", ["flipped", "truncated", "missing", "emptied", "garbled"])
 @pytest.mark.parametrize("file", FILES)
-def test_damage_is_noticed_moved_away_and_mended(workspace: Workspace, file: str, way: str) -> None:
+def test_a_damaged_artefact_is_moved_away_and_made_again(workspace: Workspace, file: str, way: str) -> None:
     whole = workspace.get(Bake())
     folder = workspace.root / workspace.artefact_name(Bake())
     spoil(folder / file, way)
     with pytest.warns(CorruptArtefactWarning, match=f"{folder} is damaged: "):
-        mended = workspace.get(Bake())
-    assert same(mended, whole)
+        repaired = workspace.get(Bake())
+    assert same(repaired, whole)
     assert made == [Bake(), Bake()]
     assert [each.name[:-9] for each in (workspace.root / ".damaged").iterdir()] == [folder.name]
     assert same(workspace.get(Bake()), whole)
@@ -153,7 +153,7 @@ def test_folder_under_a_wrong_name_is_damage(workspace: Workspace) -> None:
     assert made == [Bake(1), Bake(2)]
 
 
-def test_finished_lists_what_is_whole_and_warns_of_the_rest(workspace: Workspace) -> None:
+def test_finished_lists_complete_artefacts_and_warns_about_the_rest(workspace: Workspace) -> None:
     assert workspace.entries() == []
     dinner = Dinner((Bake(1),))
     workspace.get(dinner)
@@ -176,7 +176,7 @@ def test_finished_lists_what_is_whole_and_warns_of_the_rest(workspace: Workspace
     assert "holiday" in said[1]
 
 
-def test_has_is_true_only_for_whole_work(workspace: Workspace) -> None:
+def test_has_is_true_only_for_complete_artefacts(workspace: Workspace) -> None:
     assert not workspace.has(Bake())
     workspace.get(Bake())
     assert workspace.has(Bake())

@@ -134,7 +134,7 @@ def test_make_that_gives_no_artefact_is_refused(workspace: Workspace, monkeypatc
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_no_flipped_bit_escapes(workspace: Workspace, monkeypatch: pytest.MonkeyPatch, file: str) -> None:
+def test_every_flipped_bit_is_detected(workspace: Workspace, monkeypatch: pytest.MonkeyPatch, file: str) -> None:
     table = pandas.DataFrame({"uid": ["a", "b"], "score": [0.5, 1.5]})
     serve(workspace, Artefact({"w": torch.arange(9.0)}, table, {"note": "kept"}), monkeypatch)
     [found] = workspace.entries()

@@ -198,7 +198,7 @@ def test_a_check_draws_nothing_from_the_generators_of_the_process() -> None:
 @pytest.mark.parametrize(
     "name", [name for name, measure in FAITHFULNESS_MEASURES.items() if measure.has_random_control]
 )
-def test_measures_of_faithfulness_know_the_truth_from_chance_and_from_its_reverse(name: str) -> None:
+def test_measures_of_faithfulness_separate_the_truth_from_chance_and_from_its_reverse(name: str) -> None:
     findings = check_measure(FAITHFULNESS_MEASURES[name])
     assert findings, findings
     assert len(findings.results) == 3

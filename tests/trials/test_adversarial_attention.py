@@ -210,7 +210,7 @@ def test_a_unit_alone_keeps_the_output_if_and_only_if_the_model_says_so(
             assert found["singles"][row] == len(expected)
 
 
-def test_answers_that_are_not_admitted_stay_out() -> None:
+def test_an_adversary_is_found_under_candidate_answers() -> None:
     batch = some_batch((6, 4))
     batch = replace(batch, candidates=torch.tensor([[True, True, False], [True, False, True]]))
     found = trial().rows(some_model(MulticlassClassification(3)), batch)
@@ -235,7 +235,7 @@ def test_a_smaller_epsilon_gives_less_on_every_text() -> None:
     assert small["epsilon_max"].sum() < large["epsilon_max"].sum()
 
 
-def test_the_search_depends_on_its_seed_and_not_on_the_company() -> None:
+def test_the_search_depends_on_its_seed_and_not_on_other_rows() -> None:
     model, batch = some_model(), some_batch((6, 3, 8))
     one, two = (replace(trial(search=True), seed=seed).rows(model, batch) for seed in (0, 1))
     assert not one["epsilon_max"].equals(two["epsilon_max"])
@@ -368,9 +368,9 @@ def test_its_scores_are_the_adversary_of_the_trial_and_keep_the_prediction(works
     model, batch = trained.model.eval(), trained.batch("test")
     found = AdversarialWeights()(model, batch, torch.zeros(len(batch), dtype=torch.int64))
     table = workspace.get(AdversarialAttention(subject(epochs=6))).table
-    told = dict(zip(table["uid"], table["adversary"], strict=True))
+    adversary = dict(zip(table["uid"], table["adversary"], strict=True))
     for row, uid in enumerate(batch.uids):
-        assert found.scores[row, batch.content_mask[row]].tolist() == pytest.approx(list(told[uid]), abs=1e-6)
+        assert found.scores[row, batch.content_mask[row]].tolist() == pytest.approx(list(adversary[uid]), abs=1e-6)
     weights = found.scores[:, None, None, None].float()
     before, after = (model.task.probabilities(model(batch, **given).logits) for given in ({}, {"attention": weights}))
     assert float((before - after).abs().amax().detach()) <= 0.05 + 1e-5

@@ -120,7 +120,7 @@ def verdict_of(points: dict[float, tuple[float, float]]) -> Verdict:
     return finding.verdict
 
 
-def test_the_convexity_tells_a_sagging_from_a_bulging_curve() -> None:
+def test_the_convexity_separates_curves_below_and_above_the_straight_line() -> None:
     sagging, bulging = {0.0: (0.0, 0.0), 1e-3: (0.6, 0.01), 1.0: (0.69, 0.4)}, {0.0: (0.0, 0.0), 1e-3: (0.1, 0.35)}
     bulging[1.0] = (0.69, 0.4)
     assert value_of(AdversarialTradeoff.summary(made_up(sagging)), "convexity") < 0.3

@@ -177,7 +177,7 @@ def test_no_instances_give_no_adversaries() -> None:
     assert find_exact_adversary(build_slab(empty, empty, empty.bool(), 0.05)).shape == (0, 4)
 
 
-def test_neither_padding_nor_company_nor_chunks_change_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_padding_other_rows_and_chunks_do_not_change_the_solution(monkeypatch: pytest.MonkeyPatch) -> None:
     within = random_problem(5, 30, 12, 0.05)
     together = find_exact_adversary(within)
     monkeypatch.setattr(_adversary_exact, "_CHUNK", 7)
@@ -262,7 +262,7 @@ def test_a_walk_keeps_the_output_ends_on_few_units_and_is_never_nearer(classes: 
     assert (jensen_shannon(found, attention) > jensen_shannon(points, attention) + 1e-3).double().mean() > 0.95
 
 
-def test_a_walk_leaves_units_without_weight_alone_and_stands_still_on_few_units() -> None:
+def test_a_walk_keeps_zero_weights_and_does_not_move_on_few_units() -> None:
     scores = torch.randn(1, 6, 3, generator=Generator().manual_seed(0), dtype=torch.float64)
     attention = torch.full((1, 6), 1 / 6, dtype=torch.float64)
     few = torch.tensor([[0.0, 0.5, 0.0, 0.3, 0.2, 0.0]], dtype=torch.float64)

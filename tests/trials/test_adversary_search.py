@@ -116,7 +116,7 @@ def test_starts_are_normal_with_the_wanted_spread_and_absent_units_have_no_weigh
     assert (torch.softmax(found, -1)[..., 150:] == 0).all()
 
 
-def test_the_company_in_a_batch_changes_neither_start_nor_result() -> None:
+def test_other_rows_change_neither_start_nor_result() -> None:
     attention, support = some_attention(4, 6)
     scores, outputs = linear(4, 6, 2)
     before = outputs(attention[:, None])[:, 0]

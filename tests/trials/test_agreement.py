@@ -254,7 +254,7 @@ SHARES: tuple[AgreementMeasure, ...] = ("feature", "rank", "sign", "signed-rank"
 
 
 @pytest.mark.parametrize("measure", SHARES)
-def test_shares_go_by_sizes_and_signs_whatever_is_said_of_signs(
+def test_shares_are_those_of_sizes_and_of_signs_whatever_the_option(
     measure: AgreementMeasure, workspace: Workspace
 ) -> None:
     methods = (RawAttention(), Swaying())
@@ -407,7 +407,7 @@ def test_a_trial_that_makes_no_sense_is_refused(trial: Callable[[], Agreement], 
         trial()
 
 
-def test_names_tell_the_class_and_what_is_not_usual() -> None:
+def test_names_have_the_class_and_the_options_that_are_not_default() -> None:
     assert [method_name(each) for each in (RawAttention(), RawAttention(layer=1, head=0), Flat(), Flat(7))] == [
         "attention",
         "attention(layer-1,head-0)",
@@ -476,7 +476,7 @@ def test_a_share_of_the_top_with_itself_is_not_drawn_as_1() -> None:
     assert svg(matrix).startswith("<svg")
 
 
-def test_four_predicted_classes_are_not_told_apart() -> None:
+def test_four_predicted_classes_are_counted_together() -> None:
     copies = [known().replace({"uid": {"x": f"x{i}", "y": f"y{i}"}}).assign(predicted=i) for i in range(4)]
     three, four = pd.concat(copies[:3]), pd.concat(copies)
     assert ("mean", "attention~gradient", "class 2") in values(Agreement.summary(three))
@@ -508,7 +508,7 @@ def test_figures_show_the_classes_the_controls_and_every_pair() -> None:
     assert all(svg(figure).startswith("<svg") for figure in (gradient, loo, controls, bars, matrix))
 
 
-def test_attention_of_another_seed_stands_beside_the_controls_but_is_not_called_one(table: pd.DataFrame) -> None:
+def test_attention_of_another_seed_is_shown_with_the_controls_but_is_not_one(table: pd.DataFrame) -> None:
     *_, controls, bars, matrix = Agreement.figures(table)
     assert isinstance(controls, Histogram)
     expected = ["random (control)", "permuted-attention (control)", "attention-of-another-seed"]
@@ -623,9 +623,7 @@ def test_by_word_the_sums_over_pieces_are_correlated(
         assert table.loc[uid, "value"] == pytest.approx(stats.kendalltau(x, y).statistic, abs=1e-9)
 
 
-def test_special_symbols_stand_in_the_ranking_of_units_where_they_are_asked_for(
-    pieced: TrainedModel, workspace: Workspace
-) -> None:
+def test_special_tokens_are_ranked_only_on_request(pieced: TrainedModel, workspace: Workspace) -> None:
     without, with_them = (workspace.get(Agreement(pieced, SIGNED, (), special_tokens=s)).table for s in (False, True))
     assert (with_them["length"] == without["length"] + 2).all()
     one, other = (workspace.get(AttributionTable(pieced, method)).table for method in SIGNED)

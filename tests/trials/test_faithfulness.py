@@ -67,7 +67,7 @@ def read(model: Model, batch: Batch, row: int, kept: set[int]) -> list[float]:
     return found
 
 
-def test_evidence_is_what_a_model_says_of_each_changed_text_read_by_itself() -> None:
+def test_evidence_equals_the_models_output_on_each_changed_text_alone() -> None:
     model, batch = recurrent(), random_texts((4, 7, 1, 12))
     target = torch.tensor([0, 1, 1, 0])
     scores = torch.randn(2, *batch.mask.shape, generator=Generator().manual_seed(3), dtype=torch.float64)
@@ -104,7 +104,7 @@ def test_evidence_is_what_a_model_says_of_each_changed_text_read_by_itself() -> 
                 assert evidence.removal_outputs[place, sample].item() == pytest.approx(left[label])
 
 
-def test_company_changes_no_measure() -> None:
+def test_other_rows_change_no_measure() -> None:
     model, batch = recurrent(), random_texts((4, 7, 12))
     target, scores = torch.tensor([0, 1, 0]), Random()(recurrent(), batch, torch.zeros(3)).scores
     judges = [FaithfulnessMetric(measure) for measure in FAITHFULNESS_MEASURES.values() if measure.has_random_control]
@@ -118,7 +118,7 @@ def test_company_changes_no_measure() -> None:
 
 
 @pytest.mark.parametrize("family", ["bert", "vit"])
-def test_pairs_and_images_are_asked_too_and_company_changes_nothing(family: str) -> None:
+def test_pairs_and_images_are_measured_and_other_rows_change_nothing(family: str) -> None:
     model, batch = tiny(family), batch_of(family)
     target = model(batch).logits.argmax(1)
     scores = Random()(model, batch, target).scores
@@ -379,7 +379,7 @@ def test_methods_without_signs_are_named_and_the_signed_form_of_leaving_one_out_
     assert unsigned(workspace.get(replace(trial, absolute=True)).table) == []
 
 
-def test_methods_in_their_form_with_signs_put_what_speaks_against_the_prediction_last(workspace: Workspace) -> None:
+def test_methods_with_signs_rank_evidence_against_the_prediction_last(workspace: Workspace) -> None:
     assert signed_methods((RawAttention(), LeaveOneOut(), LeaveOneOut("logit"))) == (
         RawAttention(),
         LeaveOneOut("logit"),
@@ -408,7 +408,7 @@ def test_sizes_without_signs_rank_the_reverse_as_the_method_itself(workspace: Wo
     assert wide["opposite"].to_numpy() == pytest.approx(wide["leave-one-out(logit)"].to_numpy())
 
 
-def test_mistakes_are_told_in_plain_words(tmp_path: Path) -> None:
+def test_mistakes_are_refused_with_a_reason(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="choose one of"):
         Faithfulness(SUBJECT, METHODS, baseline="hide")  # type: ignore[arg-type]
     with pytest.raises(UserError, match="twice"):
@@ -426,7 +426,7 @@ LAYERED: tuple[Method, ...] = (Relevance(), AttentionXGradient(), ValueNorm(), K
 
 @pytest.mark.parametrize("method", [name for name in catalogue.METHODS if name != "randomised"])
 @pytest.mark.parametrize("name", ["SingleInput", "bert", "vit"])
-def test_a_model_shaken_by_nothing_is_explained_as_the_model_itself(name: str, method: str) -> None:
+def test_a_model_with_noise_of_size_zero_is_explained_as_the_model_itself(name: str, method: str) -> None:
     model, batch = model_and_batch(name)
     explain = catalogue.METHODS[method]()
     expected = explain(model, batch, targets(batch)).scores.double()
@@ -434,7 +434,7 @@ def test_a_model_shaken_by_nothing_is_explained_as_the_model_itself(name: str, m
     assert torch.allclose(found, expected, rtol=0, atol=1e-9)
 
 
-def test_the_model_with_redrawn_weights_is_shaken_not_drawn_again() -> None:
+def test_noise_is_added_to_the_randomised_model_without_drawing_its_weights_again() -> None:
     model, batch = model_and_batch("bert")
     found = scores_under_noise(RandomizedModel(RawAttention(), seed=3), model, batch, targets(batch), (1, 2))
     expected = scores_under_noise(RawAttention(), randomize_weights(model, 3), batch, targets(batch), (1, 2))
@@ -453,7 +453,7 @@ def test_what_layers_carry_is_what_they_carry_under_the_noise(name: str) -> None
     assert not torch.allclose(carried.logits, model(batch).logits, atol=1e-6)
 
 
-def test_methods_that_read_layers_are_shaken_by_the_trial(tmp_path: Path) -> None:
+def test_methods_that_read_layers_have_a_sensitivity_to_noise(tmp_path: Path) -> None:
     plain = subject(count=12, epochs=2)
     layered = replace(plain, architecture=TinyTransformer("bert", vocab_size=40), embeddings=None)
     trial = Faithfulness(layered, LAYERED, limit=4, steps=2, samples=2, sensitivity_samples=1)

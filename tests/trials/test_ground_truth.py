@@ -1,4 +1,4 @@
-"""The court that knows the truth: its numbers by hand, and methods on a model whose workings are known in full."""
+"""The ground-truth trial: its numbers by hand, and methods on models whose ground truth is known."""
 
 from __future__ import annotations
 
@@ -97,14 +97,14 @@ def test_slopes_and_deletions_recover_what_each_word_adds_and_random_scores_do_n
 
 
 @pytest.mark.slow
-def test_texts_whose_telling_word_is_not_used_do_not_count(workspace: Workspace) -> None:
+def test_texts_whose_deciding_word_is_not_used_do_not_count(workspace: Workspace) -> None:
     corpus = Shortcut(Sentences(80))
     base = replace(
         subject(epochs=6), corpus=corpus, architecture=Attentive(Average(8), Additive()), embeddings=RandomEmbeddings(8)
     )
     table = workspace.get(GroundTruth(base, (Gradient(),))).table
     summary = GroundTruth.summary(table)
-    # The sentences have two telling words of their own, so that some texts are decided by those.
+    # The sentences have two deciding words of their own, so that some texts are decided by those.
     assert 0 < value_of(summary, "used") <= value_of(summary, "texts") == 80
     assert value_of(summary, "precision", "gradient") > value_of(summary, "precision", "random") + 0.3
 
@@ -146,7 +146,7 @@ def test_the_truth_speaks_for_what_is_predicted_and_a_word_shares_it_among_its_p
     assert found["scores"].tolist() == [[0.0, 1.0, 1.0, -1.0], [0.0, -1.0, -1.0, 1.0]]
 
 
-def test_a_truth_without_signs_speaks_for_whatever_is_predicted() -> None:
+def test_a_truth_without_signs_supports_the_predicted_class() -> None:
     table = attributed([[0.0] * 2] * 2, [[0, 1]] * 2, [1, 0])
     assert ground_truth_table(table, known((1.0, 0.0), (0.0, 1.0)))["scores"].tolist() == [[1.0, 0.0], [0.0, 1.0]]
 
@@ -220,7 +220,7 @@ def test_what_each_measure_says_of_the_truth_is_what_the_trial_of_faithfulness_w
             assert ours[measure].tolist() == pytest.approx(theirs[measure].tolist(), abs=1e-6, nan_ok=True)
 
 
-def test_a_measure_that_cannot_tell_the_truth_from_a_control_is_not_supported() -> None:
+def test_a_measure_that_does_not_separate_the_truth_from_a_control_is_not_supported() -> None:
     rows = [Statistic("texts", value=40), Statistic("used", value=40)]
     rows.append(Statistic("precision", "random", "", 0.2, 0.1, 0.3))
     bounds = {"agreement": (0.2, -0.1), "deletion_auc": (-0.2, -0.1), "infidelity": (0.2, 0.1)}

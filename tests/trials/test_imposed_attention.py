@@ -214,19 +214,19 @@ LEARNER = replace(subject(), architecture=Attentive(Perceptron(4), Additive()))
 
 
 @dataclass(frozen=True)
-class Telling(AttentionSource):
+class DecidingWord(AttentionSource):
     """Planted truth: all the weight on the word that decides the class."""
 
     def attention_function(self, model: Model, workspace: Workspace) -> AttentionFunction:
         """One on good and bad."""
         splits = Sentences(200).read(Path("unused"))
         vocabulary = Words().fit(splits.train).vocabulary
-        telling = torch.tensor([vocabulary.index("good"), vocabulary.index("bad")])
+        deciding = torch.tensor([vocabulary.index("good"), vocabulary.index("bad")])
 
-        def told(batch: Batch) -> Tensor:
-            return torch.isin(batch.inputs, telling).float()[:, None, None, None]
+        def attention(batch: Batch) -> Tensor:
+            return torch.isin(batch.inputs, deciding).float()[:, None, None, None]
 
-        return told
+        return attention
 
 
 def guided() -> GuidedModel:
@@ -312,7 +312,7 @@ def test_gains_are_paired_with_uniform_by_seed() -> None:
     assert values(shuffled) == pytest.approx(values(summary))
 
 
-def test_each_guide_gets_a_verdict_and_controls_come_last() -> None:
+def test_each_attention_source_gets_a_verdict_and_controls_come_last() -> None:
     summary = GuidedModel.summary(guided_table())
     assert [(each.method, each.verdict) for each in GuidedModel.findings(summary)] == [
         ("trained", Verdict.NOT_SUPPORTED),
@@ -354,10 +354,14 @@ def test_the_figure_has_a_bar_for_each_guide_with_its_deviation() -> None:
 
 
 @pytest.mark.slow
-def test_weights_that_tell_help_and_weights_that_know_nothing_do_not(workspace: Workspace) -> None:
-    # Three epochs: with all words alike the model has not yet found all the telling ones.
+def test_informative_weights_help_and_uninformative_weights_do_not(workspace: Workspace) -> None:
+    # Three epochs: with all words alike the model has not yet found all the deciding ones.
     learner = replace(LEARNER, corpus=Sentences(200), training=Training(3, 16, Adam(lr=0.01)))
-    guides = (("telling", Telling()), ("shuffled", ShuffledAttention(Telling())), ("scattered", RandomAttention()))
+    guides = (
+        ("telling", DecidingWord()),
+        ("shuffled", ShuffledAttention(DecidingWord())),
+        ("scattered", RandomAttention()),
+    )
     found = workspace.get(GuidedModel(learner, guides, seeds=(0, 1, 2))).table
     by_seed = found.pivot(index="seed", columns="arm", values="f1")
     assert by_seed["telling"].tolist() == [1.0, 1.0, 1.0]
@@ -399,7 +403,7 @@ def test_equal_guided_recipes_give_equal_tables(workspace: Workspace, tmp_path: 
         ),
     ],
 )
-def test_nonsense_is_refused_before_anything_is_trained(trial: object, message: str) -> None:
+def test_invalid_options_are_refused_before_anything_is_trained(trial: object, message: str) -> None:
     assert callable(trial)
     with pytest.raises(UserError, match=message):
         trial()

@@ -126,7 +126,7 @@ def test_the_median_equals_a_loop_through_the_whole_model() -> None:
     assert found["maximum_attention"].tolist() == pytest.approx(trace.attention.amax((1, 2, 3, 4)).tolist())
 
 
-def test_company_in_the_batch_changes_no_row() -> None:
+def test_other_rows_of_the_batch_change_no_row() -> None:
     model, batch = some_model(), some_batch((6, 4, 11))
     alone = Permutation(subject(), 50, 0).rows(model, batch.rows(torch.tensor([1])))
     together = Permutation(subject(), 50, 0).rows(model, batch)

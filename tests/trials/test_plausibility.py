@@ -46,7 +46,7 @@ MARKS = (
 SEEN = torch.tensor([[0, 1, 2, -1, 3, 4], [0, 1, -1, 2, 3, 4], [0, 1, -1, 4, -1, -1], [0, 1, -1, 2, 3, -1]])
 
 
-def test_marks_are_read_in_each_part_and_what_is_left_out_is_told_apart() -> None:
+def test_marks_are_read_in_each_part_and_each_reason_for_leaving_out_is_kept() -> None:
     marked = Rationales(MARKS, ("source", "target"), "pairs").select([each.uid for each in MARKS], SEEN)
     status = [[RATIONALE_STATUS[place] for place in row] for row in marked.status.tolist()]
     assert status == [
@@ -67,7 +67,7 @@ def test_a_part_that_people_never_mark_is_no_part_of_the_whole_text() -> None:
     assert marked.mask[:, 0].tolist() == [[True, True, False, False, False], [True, True, True, True, False]]
     assert [RATIONALE_STATUS[place] for place in marked.status[:, 0].tolist()] == ["all rationale", "judged"]
     with pytest.raises(UserError, match="no word"):
-        Rationales((MARKS[3],), (), "nobody")
+        Rationales((MARKS[3],), (), "no rationale")
     with pytest.raises(UserError, match="2 parts"):
         Rationales(MARKS, ("source", "middle", "target"), "pairs")
 
@@ -273,7 +273,7 @@ def test_marks_that_are_cut_off_with_the_end_of_a_text_are_counted(workspace: Wo
     assert 0 < sum(lost) < len(lost)
 
 
-def test_a_visiting_subject_is_its_home_among_other_texts_and_trains_nothing(workspace: Workspace) -> None:
+def test_a_model_on_other_data_has_the_same_weights_and_trains_nothing(workspace: Workspace) -> None:
     home = pairs()
     workspace.get(home)
     there_now = OnOtherData(home, Pairs(10), merge_splits=True)

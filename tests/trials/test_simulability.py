@@ -188,7 +188,7 @@ class Noisy(Planted):
         return Planted.make(replace(self, seed=self.seed + 100), workspace)
 
 
-def test_a_control_that_helps_is_named_as_a_warning_and_gains_over_it_are_told(workspace: Workspace) -> None:
+def test_a_control_that_helps_is_named_in_a_warning_and_gains_over_it_are_given(workspace: Workspace) -> None:
     arms = (arm(NO_EXPLANATION, 0.4), arm("good", 0.05), arm("random", 0.05))
     found = Simulability.summary(workspace.get(Simulability(TEACHER, arms)).table)
     assert verdict(found, "random") is Verdict.SUPPORTED
@@ -225,7 +225,7 @@ def test_numbers_are_compared_by_their_correlation(workspace: Workspace) -> None
 
 
 @pytest.mark.slow
-def test_classes_of_several_sizes_stand_side_by_side(workspace: Workspace) -> None:
+def test_classes_of_several_sizes_are_shown_together(workspace: Workspace) -> None:
     arms = (arm(NO_EXPLANATION, 0.4, sizes=(8, 16)), arm("good", 0.1, sizes=(8, 16)))
     table = workspace.get(Simulability(TEACHER, arms)).table
     found = Simulability.summary(table)

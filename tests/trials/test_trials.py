@@ -90,7 +90,7 @@ def test_every_trial_of_the_catalogue_is_under_these_laws() -> None:
 
 
 @pytest.mark.parametrize("name", TRIALS)
-def test_a_trial_tells_what_it_was_about_and_how_many_it_saw(name: str, workspace: Workspace) -> None:
+def test_a_trial_records_its_subject_and_its_number_of_texts(name: str, workspace: Workspace) -> None:
     artefact = workspace.get(TRIALS[name])
     trial = TRIALS[name]
     assert artefact.notes["about"] == vars(trial)["subject"].about
