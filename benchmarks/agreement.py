@@ -22,7 +22,7 @@ def rows() -> Iterator[Row]:
     tables = {f"method {number}": _attributed(number) for number in range(METHODS)}
 
     def ours() -> object:
-        return agreement.correlate_attributions(tables, kendall_matrix, absolute=True, resolution=1e-9)
+        return agreement.correlate_attributions(tables, kendall_matrix, absolute=True)
 
     def peer() -> list[tuple[float, float]]:
         return [

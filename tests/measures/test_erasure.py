@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 import torch
 from captum.metrics import infidelity as captum_infidelity
-from captum.metrics import sensitivity_max
 from scipy import stats
 from sklearn.metrics import auc
 from torch import Generator, Tensor
@@ -22,7 +21,6 @@ from heedful.measures.erasure import (
     monotonicity,
     relative_infidelity,
     score_ranks,
-    sensitivity,
     step_counts,
 )
 
@@ -112,23 +110,6 @@ def test_relative_infidelity_is_the_best_of_all_scales_and_keeps_the_sign() -> N
     assert relative_infidelity(torch.zeros(2, 3), torch.tensor([[1.0, 0, 0], [0, 0, 0]])).tolist() == pytest.approx(
         [1.0, NAN], nan_ok=True
     )
-
-
-def test_sensitivity_is_that_of_captum() -> None:
-    generator = Generator().manual_seed(2)
-    inputs = torch.randn(3, 5, generator=generator)
-    moves = 0.1 * torch.randn(3 * 6, 5, generator=generator)
-
-    def explained(x: tuple[Tensor, ...] | Tensor) -> tuple[Tensor, ...]:
-        return ((x if isinstance(x, Tensor) else x[0]).pow(3),)
-
-    expected = sensitivity_max(explained, inputs, lambda x: x + moves, n_perturb_samples=6)
-    perturbed = (inputs.unsqueeze(1) + moves.reshape(3, 6, 5)).pow(3)
-    outputs = outputs_of([0.5] * 4, [0.0] * 3)
-    found = sensitivity(replace(outputs, scores=inputs.pow(3), perturbed_scores=perturbed))
-    assert torch.allclose(found.float(), expected, rtol=1e-4)
-    assert sensitivity(replace(outputs, perturbed_scores=torch.ones(1, 1, 3))).isnan().all()
-    assert sensitivity(outputs).isnan().all()
 
 
 def outputs_of(deleted: list[float], scores: list[float]) -> ErasureOutputs:

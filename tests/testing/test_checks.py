@@ -195,9 +195,7 @@ def test_a_check_draws_nothing_from_the_generators_of_the_process() -> None:
     assert random.getstate() == python_state
 
 
-@pytest.mark.parametrize(
-    "name", [name for name, measure in FAITHFULNESS_MEASURES.items() if measure.has_random_control]
-)
+@pytest.mark.parametrize("name", FAITHFULNESS_MEASURES)
 def test_measures_of_faithfulness_separate_the_truth_from_chance_and_from_its_reverse(name: str) -> None:
     findings = check_measure(FAITHFULNESS_MEASURES[name])
     assert findings, findings
@@ -211,11 +209,6 @@ def test_a_measure_that_points_the_wrong_way_is_found() -> None:
         "ranks the true attribution above random scores",
         "ranks the true attribution above reversed scores",
     }
-
-
-def test_sensitivity_alone_says_nothing_about_truth() -> None:
-    assert "0 of 40 texts" in str(check_measure(FAITHFULNESS_MEASURES["sensitivity"]))
-    assert not check_measure(FAITHFULNESS_MEASURES["sensitivity"])
 
 
 @dataclass(frozen=True)

@@ -352,14 +352,14 @@ def test_a_sparse_attention_keeps_the_zeros_of_a_part_that_it_can_reach() -> Non
     unreachable = made([[0.5, 0.5, 0.0], [0.2, 0.8, 0.0]], parts=parts)
     other = made([[1.0, 2.0, 3.0], [1.0, 2.0, 3.0]])
     for first, lengths in ((reachable, [3, 3]), (unreachable, [2, 2])):
-        found = correlate_attributions({"a": first, "b": other}, kendall_matrix, absolute=True, resolution=1e-9)
+        found = correlate_attributions({"a": first, "b": other}, kendall_matrix, absolute=True)
         assert found["length"].tolist() == lengths
 
 
 def test_noise_below_the_resolution_is_a_tie() -> None:
     noisy = made([[0.1, 0.2, 0.2 + 1e-12, 0.2 - 1e-12], [0.1, 0.2, 0.2 + 1e-6, 0.4]])
     other = made([[1.0, 2.0, 3.0, 4.0], [1.0, 2.0, 3.0, 4.0]])
-    found = correlate_attributions({"a": noisy, "b": other}, kendall_matrix, absolute=True, resolution=1e-9)
+    found = correlate_attributions({"a": noisy, "b": other}, kendall_matrix, absolute=True)
     assert found["value"].tolist() == pytest.approx([stats.kendalltau([1, 2, 2, 2], [1, 2, 3, 4]).statistic, 1.0])
     assert found["tied"].tolist() == [0.75, 0.0]
 
@@ -370,7 +370,7 @@ def test_instances_come_back_in_their_order_whatever_their_length(rows: int, mon
     numbers = torch.rand(2, 5, 12, generator=torch.Generator().manual_seed(0)).tolist()
     one, other = ([row[:length] for row, length in zip(each, (9, 3, 12, 5, 4), strict=True)] for each in numbers)
     tables = {"a": made(one, uids="abcde"), "b": made(other, uids="abcde")}
-    found = correlate_attributions(tables, kendall_matrix, absolute=True, resolution=1e-9)
+    found = correlate_attributions(tables, kendall_matrix, absolute=True)
     assert found["length"].tolist() == [9, 3, 12, 5, 4]
     expected = [oracle("kendall", x, y)[0] for x, y in zip(one, other, strict=True)]
     assert found["value"].tolist() == pytest.approx(expected)
@@ -378,7 +378,7 @@ def test_instances_come_back_in_their_order_whatever_their_length(rows: int, mon
 
 def test_tables_are_lined_up_by_uid_and_strangers_are_refused() -> None:
     first, turned = made([[1.0, 2.0], [3.0, 2.0, 1.0]]), made([[1.0, 2.0, 3.0], [1.0, 2.0]], uids="ba")
-    found = correlate_attributions({"a": first, "b": turned}, kendall_matrix, absolute=True, resolution=1e-9)
+    found = correlate_attributions({"a": first, "b": turned}, kendall_matrix, absolute=True)
     assert found["value"].tolist() == [1.0, -1.0]
     for stranger, words in (
         (made([[1.0, 2.0], [1.0, 2.0, 3.0]], uids="ax"), "other texts"),
@@ -386,7 +386,7 @@ def test_tables_are_lined_up_by_uid_and_strangers_are_refused() -> None:
         (made([[1.0, math.nan], [1.0, 2.0, 3.0]]), "not finite"),
     ):
         with pytest.raises(UserError, match=words):
-            correlate_attributions({"a": first, "b": stranger}, kendall_matrix, absolute=True, resolution=1e-9)
+            correlate_attributions({"a": first, "b": stranger}, kendall_matrix, absolute=True)
 
 
 @pytest.mark.parametrize(
@@ -398,7 +398,6 @@ def test_tables_are_lined_up_by_uid_and_strangers_are_refused() -> None:
         (lambda: Agreement(SUBJECT, METHODS, k=2.5), "k is 2.5"),
         (lambda: Agreement(SUBJECT, METHODS, k=True), "k is True"),
         (lambda: Agreement(SUBJECT, METHODS, k="non-zero"), "k is 'non-zero'"),  # type: ignore[arg-type]
-        (lambda: Agreement(SUBJECT, METHODS, resolution=0.0), "resolution is 0.0"),
         (lambda: Agreement(SUBJECT, METHODS, measure="cosine"), "measure 'cosine'"),  # type: ignore[arg-type]
     ],
 )

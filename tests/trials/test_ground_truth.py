@@ -17,6 +17,7 @@ from heedful.attributions.perturbation import LeaveOneOut
 from heedful.data.embeddings import RandomEmbeddings
 from heedful.data.synthetic import GroundTruthCorpus, GroundTruthEmbeddings
 from heedful.figures import Bars
+from heedful.measures.erasure import FAITHFULNESS_MEASURES
 from heedful.models.attentive import Additive, Attentive, WordWeightSum
 from heedful.models.encoders import Average
 from heedful.store.workspace import Workspace
@@ -26,7 +27,6 @@ from heedful.trials._trial import Statistic, Verdict, find_statistic, summary_fr
 from heedful.trials.adversarial_attention import AdversarialWeights
 from heedful.trials.faithfulness import Faithfulness
 from heedful.trials.ground_truth import (
-    ERASURE_MEASURES,
     GroundTruth,
     compare_with_control,
     compare_with_controls,
@@ -198,7 +198,7 @@ def test_on_a_model_that_adds_every_measure_of_faithfulness_puts_the_truth_first
     assert value_of(summary, "precision", "adversarial-attention") < 0.5
     found = measure_verdicts(summary)
     above_both = dict.fromkeys(("random", "adversarial"), Verdict.SUPPORTED)
-    assert all(found[name] == above_both for name in (*ERASURE_MEASURES, "agreement"))
+    assert all(found[name] == above_both for name in (*FAITHFULNESS_MEASURES, "agreement"))
     # Attention is uniform here: nothing can agree with it.
     assert set(found["agreement_with_attention"].values()) == {Verdict.UNDECIDED}
     verdicts = {each.method: each.verdict for each in GroundTruth.findings(summary)}
@@ -216,7 +216,7 @@ def test_what_each_measure_says_of_the_truth_is_what_the_trial_of_faithfulness_w
     faithful = workspace.get(Faithfulness(adding(), (AdversarialWeights(),))).table
     for name in ("adversarial-attention", "random"):
         ours, theirs = (each[each["method"] == name].set_index("uid").sort_index() for each in (table, faithful))
-        for measure in ERASURE_MEASURES:
+        for measure in FAITHFULNESS_MEASURES:
             assert ours[measure].tolist() == pytest.approx(theirs[measure].tolist(), abs=1e-6, nan_ok=True)
 
 

@@ -40,7 +40,6 @@ class ErasureOutputs:
         sufficiency_outputs: output with only the highest-ranked units of each bin `[row bin]`.
         removal_masks: units removed together at random `[row sample unit]`.
         removal_outputs: output without these `[row sample]`.
-        perturbed_scores: scores under small changes of the input `[row change unit]`; None if not computed.
     """
 
     scores: Tensor
@@ -54,7 +53,6 @@ class ErasureOutputs:
     sufficiency_outputs: Tensor
     removal_masks: Tensor
     removal_outputs: Tensor
-    perturbed_scores: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -65,14 +63,12 @@ class FaithfulnessMeasure:
         direction: which values are better.
         description: the measure in one sentence.
         compute: the values `[row]`; NaN where undefined.
-        has_random_control: whether random scores are a meaningful control.
     """
 
     name: str
     direction: Direction
     description: str
     compute: Callable[[ErasureOutputs], Tensor]
-    has_random_control: bool = True
 
     @property
     def sign(self) -> int:
@@ -164,19 +160,6 @@ def relative_infidelity(sums: Tensor, changes: Tensor) -> Tensor:
     return torch.where(size > 0, (1 - explained / size).clamp(0.0, 1.0), math.nan)
 
 
-def sensitivity(outputs: ErasureOutputs) -> Tensor:
-    """Max-sensitivity (Yeh et al. 2019): the largest `|perturbed scores - scores| / |scores|`, `[row]`.
-
-    NaN where all scores are zero or no perturbed ones are given.
-    """
-    if outputs.perturbed_scores is None:
-        return torch.full_like(outputs.full_output, math.nan)
-    scores, perturbed = outputs.scores.double(), outputs.perturbed_scores.double()
-    size = scores.norm(dim=-1)
-    moved = (perturbed - scores.unsqueeze(1)).norm(dim=-1).amax(1)
-    return torch.where(size > 0, moved / size, math.nan)
-
-
 def _infidelity(outputs: ErasureOutputs) -> Tensor:
     sums = torch.einsum("ru,rsu->rs", outputs.scores.double(), outputs.removal_masks.double())
     return relative_infidelity(sums, outputs.full_output.unsqueeze(1) - outputs.removal_outputs)
@@ -227,13 +210,6 @@ FAITHFULNESS_MEASURES: Mapping[str, FaithfulnessMeasure] = {
             "Share of the output changes under random removals that the scores of the removed units do not explain.",
             _infidelity,
         ),
-        FaithfulnessMeasure(
-            "sensitivity",
-            "lower",
-            "Largest relative change of the scores under very small changes of the input.",
-            sensitivity,
-            has_random_control=False,
-        ),
     )
 }
-"""Every faithfulness measure by name; `sensitivity` is about robustness and reruns the method on perturbed inputs."""
+"""Every faithfulness measure by name."""

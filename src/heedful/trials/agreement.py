@@ -51,6 +51,8 @@ Level = Literal["unit", "word"]
 
 OTHER_SEED_SUFFIX = "-of-another-seed"
 """Ends the name of the attention of another training of the same model."""
+RESOLUTION = 1e-9
+"""Scores closer than this fraction of the largest are ties, so that noise is not ranked."""
 SIGNIFICANCE_LEVEL = 0.05
 SMALL_DIFFERENCE = 0.1
 """Mean agreements that differ by less than this count as equal."""
@@ -95,7 +97,6 @@ class Agreement(Trial):
         absolute: compare magnitudes, as both papers do; "sign" and "signed-rank" always use the signed scores.
         k: for "top-k" and the shares of the top: a whole number of units, a fraction of the units, or "nonzero" for
             the units with a nonzero score (for sparse attention).
-        resolution: scores closer than this fraction of the largest are ties, so that noise is not ranked.
         level: "unit" compares tokens, as the papers do; "word" the sums over the tokens of each word.
         special_tokens: rank special tokens too, as in Neely et al.; every method and control must score them.
     """
@@ -121,7 +122,6 @@ class Agreement(Trial):
     measure: AgreementMeasure = "kendall"
     absolute: bool = True
     k: TopK = 10
-    resolution: float = 1e-9
     limit: int | None = None
     split: Split = "test"
     level: Level = "unit"
@@ -140,8 +140,6 @@ class Agreement(Trial):
         whole = isinstance(self.k, int) and not isinstance(self.k, bool) and self.k >= 1
         if not (whole or (isinstance(self.k, float) and 0 < self.k <= 1) or self.k == "nonzero"):
             raise UserError(f"k is {self.k!r}: give a whole number from 1 on, a fraction up to 1.0, or 'nonzero'")
-        if not 0 < self.resolution < math.inf:
-            raise UserError(f"resolution is {self.resolution}: give a fraction above 0")
 
     @property
     def _attribution_tables(self) -> dict[str, AttributionTable]:
@@ -169,7 +167,7 @@ class Agreement(Trial):
         }
         correlate = _correlation_function(self.measure, self.k)
         absolute = self.absolute and self.measure not in _SIGNED_MEASURES
-        table = correlate_attributions(tables, correlate, absolute=absolute, resolution=self.resolution)
+        table = correlate_attributions(tables, correlate, absolute=absolute)
         methods = [method_name(method) for method in self.methods]
         # Controls come after all methods, so a pair has a control if its second one is.
         table["control"] = ~table["second"].isin(methods)
@@ -326,7 +324,7 @@ def _flatten_scores(name: str, table: pd.DataFrame, uids: list[str], lengths: ND
 
 
 def correlate_attributions(
-    tables: Mapping[str, pd.DataFrame], correlate: CorrelationFunction, *, absolute: bool, resolution: float
+    tables: Mapping[str, pd.DataFrame], correlate: CorrelationFunction, *, absolute: bool
 ) -> pd.DataFrame:
     """A row for each text and each unordered pair of methods, in the order of `tables`, with their correlation.
 
@@ -342,7 +340,7 @@ def correlate_attributions(
     chunks = list(aligned.chunks())
     for rows in chunks:
         scores, mask = aligned.pad(aligned.scores, rows), aligned.mask(rows)
-        scores = quantize_scores(scores.abs() if absolute else scores, mask, resolution)
+        scores = quantize_scores(scores.abs() if absolute else scores, mask)
         result = correlate(scores, mask)
         numbers = (result.value, result.p_value, tied_share(scores, mask).float(), result.defined)
         for column, matrix in zip(found, numbers, strict=True):
@@ -364,7 +362,7 @@ def correlate_attributions(
     )
 
 
-def quantize_scores(scores: Tensor, mask: Tensor, resolution: float) -> Tensor:
+def quantize_scores(scores: Tensor, mask: Tensor, resolution: float = RESOLUTION) -> Tensor:
     """Scores `[batch method unit]` in whole steps of `resolution` times the largest of their row; zero off the mask.
 
     >>> import torch

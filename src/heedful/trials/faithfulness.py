@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from heedful.attributions._base import Baseline
-from heedful.attributions.controls import Random, RandomizedModel, randomize_weights
+from heedful.attributions.controls import Random
 from heedful.attributions.perturbation import LeaveOneOut, logits_keeping
 from heedful.figures import Axis, Bars, Figure, Lines, Series
 from heedful.measures.erasure import (
@@ -50,27 +50,8 @@ from heedful.trials._trial import (
     summary_frame,
 )
 from heedful.trials.agreement import quantize_scores
-from heedful.types import (
-    Attribution,
-    Batch,
-    ExposesValues,
-    LayerInput,
-    LayerTrace,
-    Method,
-    Model,
-    Split,
-    Trace,
-    UserError,
-    ValueTrace,
-    check_choice,
-    method_name,
-    read_layers,
-)
+from heedful.types import Attribution, Batch, Method, Model, Split, UserError, check_choice, method_name
 
-RESOLUTION = 1e-9
-"""Scores closer than this fraction of the largest are ties, as in agreement."""
-NOISE_RADIUS = 0.02
-"""Largest change of an embedding's components (captum's default)."""
 _MAX_BATCH_SIZE = 32
 _GRID = np.linspace(0.0, 1.0, 21)
 _FIGURE_MEASURES = (("aopc_comprehensiveness", "aopc_sufficiency"), ("deletion_auc", "insertion_auc", "decision_flip"))
@@ -85,11 +66,8 @@ class Faithfulness(Trial):
             "unk" and "mask" put that token there, "zero" the zero vector.
         seed: of the control, the random removals, and the order of tied units.
         limit: at most this many examples.
-        absolute: rank units by magnitude instead of signed score. Methods without signs (attention, `LeaveOneOut` on
-            the probability) cannot put evidence against the prediction last; `signed_methods` gives those that can.
         steps: points of the deletion and insertion curves; a shorter text has a point per unit.
         samples: random removals for infidelity.
-        sensitivity_samples: perturbations of the embeddings for sensitivity, each with a run of every method; 0: none.
     """
 
     name: ClassVar[str] = "faithfulness"
@@ -111,10 +89,8 @@ class Faithfulness(Trial):
     baseline: Baseline = "delete"
     seed: int = 0
     limit: int | None = None
-    absolute: bool = False
     steps: int = 20
     samples: int = 32
-    sensitivity_samples: int = 0
     split: Split = "test"
 
     def __post_init__(self) -> None:
@@ -123,8 +99,8 @@ class Faithfulness(Trial):
             raise UserError("give faithfulness at least one method")
         if len({method_name(method) for method in self.methods}) < len(self.methods):
             raise UserError("a method is given twice to faithfulness: leave one out, or give it another seed")
-        if self.steps < 1 or self.samples < 1 or self.sensitivity_samples < 0:
-            raise UserError("give at least one step and one sample, and no negative number of perturbations")
+        if self.steps < 1 or self.samples < 1:
+            raise UserError("give at least one step and one sample")
 
     @property
     def _methods_by_name(self) -> dict[str, Method]:
@@ -153,13 +129,6 @@ class Faithfulness(Trial):
         predicted = tables[names[0]].loc[uids, "predicted"].tolist()
         target, scores = torch.tensor(predicted, device=batch.mask.device), scores_from_tables(tables, batch)
         evaluate = ErasureEvaluator(self.baseline, self.steps, self.samples, self.seed)
-        outputs = evaluate(model, batch, target, scores.abs() if self.absolute else scores)
-        if self.sensitivity_samples:
-            seeds = tuple(derive_seed("change", self.seed, number) for number in range(self.sensitivity_samples))
-            perturbed = torch.cat(
-                [scores_under_noise(each, model, batch, target, seeds) for each in self._methods_by_name.values()]
-            )
-            outputs = replace(outputs, perturbed_scores=perturbed.abs() if self.absolute else perturbed)
         columns = {
             "uid": uids * len(names),
             "length": batch.content_mask.sum(1).tolist() * len(names),
@@ -168,28 +137,25 @@ class Faithfulness(Trial):
             "place": np.repeat(np.arange(len(names)), len(batch)),
             "control": np.repeat(np.array(names) == names[-1], len(batch)),
             # Whether no score of a text is negative.
-            "unsigned": ((scores >= 0).all(-1) & (not self.absolute)).flatten().tolist(),
+            "unsigned": (scores >= 0).all(-1).flatten().tolist(),
         }
-        return pd.DataFrame({**columns, **_measure_columns(outputs)})
+        return pd.DataFrame({**columns, **_measure_columns(evaluate(model, batch, target, scores))})
 
     @classmethod
     def summary(cls, table: pd.DataFrame) -> pd.DataFrame:
-        """Mean of each measure by method, and how much better than random: above 0 whatever the measure's direction.
-
-        Sensitivity is not compared: random scores do not depend on the input at all.
-        """
+        """Mean of each measure by method, and how much better than random: above 0 whatever the measure's direction."""
         rows = [Statistic("texts", value=float(table["uid"].nunique()))]
         ordered = table.sort_values(["place", "uid"])
         methods = [(str(part["method"].iloc[0]), part) for _, part in ordered.groupby("place")]
         control, random = next((name, part) for name, part in methods if bool(part["control"].iloc[0]))
         rows.append(Statistic("control", control, value=1.0))
-        for measure in (each for each in FAITHFULNESS_MEASURES.values() if each.name in table.columns):
+        for measure in FAITHFULNESS_MEASURES.values():
             chance = measure.sign * random[measure.name].to_numpy(np.float64)
             for method, part in methods:
                 values = part[measure.name].to_numpy(np.float64)
                 mean, n = float(part[measure.name].mean()), int(np.isfinite(values).sum())
                 rows.append(Statistic(measure.name, method, value=mean, n=n))
-                if measure.has_random_control and method != control:
+                if method != control:
                     seed = derive_seed("faithfulness", measure.name, method)
                     excess = paired_excess(measure.sign * values, chance, seed)
                     rows.append(Statistic(excess_metric(measure.name), method, "", *excess))
@@ -307,7 +273,7 @@ class ErasureEvaluator:
     def _ranks(self, batch: Batch, scores: Tensor) -> Tensor:
         """Ranks `[method batch unit]`, 0 for the highest score; ties are broken alike for every method."""
         seeds = _seeds_by_text("ties", self.seed, batch)
-        quantized = quantize_scores(scores.transpose(0, 1), batch.content_mask, RESOLUTION).transpose(0, 1)
+        quantized = quantize_scores(scores.transpose(0, 1), batch.content_mask).transpose(0, 1)
         return torch.stack([score_ranks(each, batch.content_mask, seeds) for each in quantized])
 
 
@@ -357,76 +323,15 @@ def signed_methods(methods: Iterable[Method]) -> tuple[Method, ...]:
     return tuple(dict.fromkeys(found))
 
 
-class NoisyModel(Model):
-    """The same model with uniform noise within `radius` on its own embeddings; embeddings that are passed in get none.
-
-    The noise depends on the token, not on its position or batch.
-    """
-
-    def __init__(self, model: Model, seed: int, radius: float = NOISE_RADIUS) -> None:
-        super().__init__()
-        self.model, self.seed, self.radius = model, seed, radius
-        self.task, self.notes, self.has_imposed_attention = model.task, model.notes, model.has_imposed_attention
-        self.training = model.training
-
-    def forward(self, batch: Batch, *, embeddings: Tensor | None = None, attention: Tensor | None = None) -> Trace:
-        """The trace under noise."""
-        embeddings = self.noisy_embeddings(batch) if embeddings is None else embeddings
-        return self.model(batch, embeddings=embeddings, attention=attention)
-
-    def noisy_embeddings(self, batch: Batch) -> Tensor:
-        """The embeddings with noise."""
-        plain, images = self.model(batch).embeddings, batch.inputs.dim() > 2
-        # The noise of an image patch depends on its position.
-        names = torch.arange(batch.mask.shape[1]).expand_as(batch.mask) if images else batch.inputs
-        drawn = sample_uniform(names.flatten().to(batch.mask.device) + (self.seed >> 1), 1, plain.shape[-1])
-        noise = self.radius * (2 * drawn.reshape(plain.shape) - 1)
-        return plain + (noise * batch.mask.unsqueeze(-1)).to(plain)
-
-
-class NoisyTransformer(NoisyModel):
-    """A noisy model that exposes its layers, as the model itself does."""
-
-    def read_values(self, batch: Batch, *, embeddings: Tensor | None = None) -> ValueTrace:
-        """The value vectors of each layer under noise."""
-        assert isinstance(self.model, ExposesValues)
-        return self.model.read_values(
-            batch, embeddings=self.noisy_embeddings(batch) if embeddings is None else embeddings
-        )
-
-    def read_layers(self, batch: Batch, embeddings: Tensor, replacement: LayerInput | None = None) -> LayerTrace:
-        """The input of each layer for these embeddings, without further noise."""
-        return read_layers(self.model, batch, embeddings, replacement)
-
-
-def add_embedding_noise(model: Model, seed: int, radius: float = NOISE_RADIUS) -> NoisyModel:
-    """The model with noise on its embeddings; it exposes its layers if the model does."""
-    return (NoisyTransformer if isinstance(model, ExposesValues) else NoisyModel)(model, seed, radius)
-
-
-def scores_under_noise(method: Method, model: Model, batch: Batch, target: Tensor, seeds: tuple[int, ...]) -> Tensor:
-    """The method's scores `[batch seed unit]` under the noise of each seed."""
-    if isinstance(method, RandomizedModel):
-        # Randomize first: weights are drawn by name, and the parameters of a noisy model have other names.
-        model, method = randomize_weights(model, method.seed), method.method
-    noisy = (add_embedding_noise(model, derive_seed("shaken", seed)) for seed in seeds)
-    return torch.stack([method(each, batch, target).scores.double() for each in noisy], dim=1)
-
-
 def _seeds_by_text(kind: str, seed: int, batch: Batch) -> Tensor:
     return torch.tensor([derive_seed(kind, seed, uid) for uid in batch.uids], device=batch.mask.device)
 
 
 def _measure_columns(outputs: ErasureOutputs) -> dict[str, list[float] | list[list[float]]]:
     """Every measure; the changes in each bin; the curves on a common grid."""
-    measures = [
-        each
-        for each in FAITHFULNESS_MEASURES.values()
-        if each.name != "sensitivity" or outputs.perturbed_scores is not None
-    ]
     whole = outputs.full_output.unsqueeze(1)
     return {
-        **{measure.name: measure.compute(outputs).tolist() for measure in measures},
+        **{name: measure.compute(outputs).tolist() for name, measure in FAITHFULNESS_MEASURES.items()},
         "comprehensiveness": (whole - outputs.comprehensiveness_outputs).tolist(),
         "sufficiency": (whole - outputs.sufficiency_outputs).tolist(),
         "deletion": _interpolate_on_grid(outputs.fractions, outputs.deletion_outputs),

@@ -47,16 +47,15 @@ from heedful.trials._trial import (
 )
 from heedful.trials.adversarial_attention import adversarial_methods
 from heedful.trials.agreement import correlate_attributions
-from heedful.trials.faithfulness import RESOLUTION, ErasureEvaluator, scores_from_tables
+from heedful.trials.faithfulness import ErasureEvaluator, scores_from_tables
 from heedful.types import Batch, Example, Method, UserError, method_name
 
 TRUTH, CHANCE = "truth", "random"
 CONTROL_LABELS = {CHANCE: "random", "adversarial-attention": "adversarial"}
 """Attributions that are wrong on purpose, and their labels in metrics."""
 CONTROLS = tuple(CONTROL_LABELS)
-ERASURE_MEASURES = tuple(name for name, measure in FAITHFULNESS_MEASURES.items() if measure.has_random_control)
-ALL_MEASURES = (*ERASURE_MEASURES, "agreement", "agreement_with_attention")
-"""The measures that are evaluated; sensitivity is not, because the ground truth does not depend on the input."""
+ALL_MEASURES = (*FAITHFULNESS_MEASURES, "agreement", "agreement_with_attention")
+"""The measures that are evaluated."""
 RECOVERY_MEASURES = {
     "precision": "share of the relevant words among the first",
     "auc": "chance that a relevant word is scored above another",
@@ -305,7 +304,7 @@ def _erasure_rows(loaded: LoadedModel, explanations: Mapping[str, pd.DataFrame],
         target = torch.tensor(predicted.loc[uids].tolist(), device=batch.mask.device)
         outputs = ErasureEvaluator()(loaded.model, batch, target, scores_from_tables(tables, batch))
         known = {"uid": uids * len(tables), "method": np.repeat(np.array(list(tables), dtype=object), len(batch))}
-        measured = {name: FAITHFULNESS_MEASURES[name].compute(outputs).tolist() for name in ERASURE_MEASURES}
+        measured = {name: measure.compute(outputs).tolist() for name, measure in FAITHFULNESS_MEASURES.items()}
         return pd.DataFrame({**known, **measured})
 
     batch = sample_rows(loaded.batch("test"), len(predicted))
@@ -315,7 +314,7 @@ def _erasure_rows(loaded: LoadedModel, explanations: Mapping[str, pd.DataFrame],
 def _agreement_rows(explanations: Mapping[str, pd.DataFrame], methods: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """Mean Kendall's tau of magnitudes between each explanation and the methods, and that with attention."""
     tables = {f"explanation {name}": table for name, table in explanations.items()}
-    table = correlate_attributions({**tables, **methods}, kendall_matrix, absolute=True, resolution=RESOLUTION)
+    table = correlate_attributions({**tables, **methods}, kendall_matrix, absolute=True)
     across = table[table["first"].isin(list(tables)) & table["second"].isin(list(methods)) & table["defined"]]
     across = across.assign(method=across["first"].str.removeprefix("explanation "))
     attention = across[across["second"] == "attention"]
