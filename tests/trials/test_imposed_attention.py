@@ -259,8 +259,8 @@ def guided_table() -> pd.DataFrame:
 def test_uniform_and_the_models_own_attention_are_always_there() -> None:
     arms = guided().arms
     assert list(arms) == ["uniform", "trained", "base", "scores", "shuffled", "scattered"]
-    assert arms["uniform"] == UniformAttention()
-    assert arms["trained"] is None
+    assert arms["uniform"][0].objective == ImposedAttention(UniformAttention())
+    assert arms["trained"] == (LEARNER, replace(LEARNER, seed=1))
     assert list(replace(guided(), guides=(("uniform", UniformAttention()),)).arms) == ["uniform", "trained"]
 
 

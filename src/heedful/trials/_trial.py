@@ -76,10 +76,14 @@ def find_statistic(summary: pd.DataFrame, metric: str, method: str = "", subset:
     return rows[0] if rows else None
 
 
+def get_statistic(summary: pd.DataFrame, metric: str, method: str = "", subset: str = "") -> Statistic:
+    """The row of a summary with this metric, method and subset; its numbers are NaN if there is none."""
+    return find_statistic(summary, metric, method, subset) or Statistic(metric, method, subset)
+
+
 def value_of(summary: pd.DataFrame, metric: str, method: str = "", subset: str = "") -> float:
     """The value of one statistic; NaN if the summary has no such row."""
-    found = find_statistic(summary, metric, method, subset)
-    return math.nan if found is None else found.value
+    return get_statistic(summary, metric, method, subset).value
 
 
 def excess_metric(measure: str) -> str:
@@ -106,7 +110,8 @@ def split_by_attention(table: pd.DataFrame) -> list[pd.DataFrame]:
 
 
 def split_by_class_and_attention(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Subset names and rows: of each predicted class, and of each class in each bin of maximum attention."""
+    """Subset names and rows: all, of each predicted class, and of each class in each bin of maximum attention."""
+    yield "", table
     for predicted, rows in table.groupby("predicted"):
         yield f"class {predicted}", rows
         for label, inside in zip(attention_bin_labels(), split_by_attention(rows), strict=True):
@@ -123,14 +128,11 @@ def attention_violins(title: str, axis: Axis, table: pd.DataFrame, column: str) 
     return Violin(title, axis, Axis("maximum attention"), attention_bin_labels(), groups)
 
 
-def interval_bars(title: str, axis: Axis, names: Sequence[str], rows: Mapping[str, Sequence[Statistic | None]]) -> Bars:
+def interval_bars(title: str, axis: Axis, names: Sequence[str], rows: Mapping[str, Sequence[Statistic]]) -> Bars:
     """Bars with half the width of their intervals: the rows of each series, one for each of the names."""
-    series, errors = [], []
-    for label, found in rows.items():
-        each = [Statistic(label) if row is None else row for row in found]
-        series.append(Series(label, tuple(row.value for row in each)))
-        errors.append(Series(label, tuple((row.high - row.low) / 2 for row in each)))
-    return Bars(title, axis, tuple(names), tuple(series), tuple(errors))
+    series = tuple(Series(label, tuple(row.value for row in found)) for label, found in rows.items())
+    errors = tuple(Series(label, tuple((row.high - row.low) / 2 for row in found)) for label, found in rows.items())
+    return Bars(title, axis, tuple(names), series, errors)
 
 
 def paired_excess(
@@ -292,9 +294,14 @@ class Trial(Recipe):
         return {EXPLANATION: {**texts, "interpretation": self.interpretation(summary), "findings": findings}}
 
     @classmethod
-    @abstractmethod
     def summary(cls, table: pd.DataFrame) -> pd.DataFrame:
-        """What the paper reports, as tidy rows with the columns of `SUMMARY_COLUMNS`."""
+        """What the paper reports, as a tidy table with the columns of `SUMMARY_COLUMNS`."""
+        return summary_frame(cls.statistics(table))
+
+    @classmethod
+    @abstractmethod
+    def statistics(cls, table: pd.DataFrame) -> Iterable[Statistic]:
+        """The rows of the summary."""
 
     @classmethod
     def findings(cls, summary: pd.DataFrame) -> tuple[Finding, ...]:

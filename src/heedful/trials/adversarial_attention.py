@@ -10,7 +10,7 @@ them is tested by `adversarial_training`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -43,9 +43,8 @@ from heedful.trials._trial import (
     Trial,
     Verdict,
     attention_violins,
-    find_statistic,
+    get_statistic,
     split_by_class_and_attention,
-    summary_frame,
     text_columns,
     value_of,
 )
@@ -127,7 +126,7 @@ class AdversarialAttention(Trial):
         return pd.DataFrame({**columns, **_result_columns(solution)})
 
     @classmethod
-    def summary(cls, table: pd.DataFrame) -> pd.DataFrame:
+    def statistics(cls, table: pd.DataFrame) -> Iterable[Statistic]:
         """Median, mean and share of far divergences, overall and by predicted class; medians by maximum attention."""
         overall = {
             "epsilon": table["epsilon"].max(),
@@ -137,14 +136,14 @@ class AdversarialAttention(Trial):
             "with_single": (table["singles"].dropna() > 0).mean(),
             "single_share": (table["singles"] / table["attention"].map(len)).mean(),
         }
-        rows = [Statistic(name, value=float(value), n=len(table)) for name, value in overall.items()]
-        for subset, part in [("", table), *split_by_class_and_attention(table)]:
+        for name, value in overall.items():
+            yield Statistic(name, value=float(value), n=len(table))
+        for subset, part in split_by_class_and_attention(table):
             values = part["epsilon_max"]
-            rows.append(Statistic("epsilon_max", subset=subset, value=float(values.median()), n=len(part)))
+            yield Statistic("epsilon_max", subset=subset, value=float(values.median()), n=len(part))
             if "," not in subset:
-                rows.append(Statistic("mean_epsilon_max", subset=subset, value=float(values.mean()), n=len(part)))
-                rows.append(Statistic("far", subset=subset, value=float((values >= FAR_JSD).mean()), n=len(part)))
-        return summary_frame(rows)
+                yield Statistic("mean_epsilon_max", subset=subset, value=float(values.mean()), n=len(part))
+                yield Statistic("far", subset=subset, value=float((values >= FAR_JSD).mean()), n=len(part))
 
     @staticmethod
     def figures(table: pd.DataFrame) -> tuple[Figure, ...]:
@@ -160,10 +159,7 @@ class AdversarialAttention(Trial):
     @classmethod
     def findings(cls, summary: pd.DataFrame) -> tuple[Finding, ...]:
         """Not supported where a distant attention exists; supported only where a certificate excludes one."""
-        share, certified = find_statistic(summary, "share_of_bound"), find_statistic(summary, "certified")
-        assert share is not None
-        assert certified is not None
-        evidence = (share, certified)
+        evidence = share, certified = get_statistic(summary, "share_of_bound"), get_statistic(summary, "certified")
         if math.isnan(share.value):
             return (Finding(Verdict.UNDECIDED, "", evidence, "no text has more than one word"),)
         if share.value >= LARGE_SHARE:

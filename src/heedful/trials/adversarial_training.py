@@ -37,16 +37,7 @@ from heedful.training.objectives import (
 from heedful.training.predictions import compare_predictions
 from heedful.training.trained_model import TrainedModel, check_trained_here
 from heedful.training.trainer import EpochSelection, Training
-from heedful.trials._trial import (
-    Finding,
-    Statistic,
-    Trial,
-    Verdict,
-    find_statistic,
-    select_statistics,
-    summary_frame,
-    value_of,
-)
+from heedful.trials._trial import Finding, Statistic, Trial, Verdict, get_statistic, select_statistics, value_of
 from heedful.trials.adversarial_attention import AdversarialAttention
 from heedful.trials.imposed_attention import check_seeds
 from heedful.types import UserError
@@ -167,18 +158,19 @@ class AdversarialTradeoff(Trial):
         return self.artefact(pd.concat(parts, ignore_index=True), len(table))
 
     @classmethod
-    def summary(cls, table: pd.DataFrame) -> pd.DataFrame:
+    def statistics(cls, table: pd.DataFrame) -> Iterable[Statistic]:
         """Scores, TVD (the paper's scale) and JSD of every point, also by class; numbers of the whole curve."""
-        rows = [Statistic(name, value=value) for name, value in _curve_numbers(table).items()]
+        for name, value in _curve_numbers(table).items():
+            yield Statistic(name, value=value)
         for (kind, setting), part in _group_by_point(table):
             method = {"lambda": f"lambda {setting:g}", "seed": f"seed {setting:.0f}"}.get(kind, kind)
             if kind == "lambda":
-                rows.append(Statistic("lambda", method, value=setting))
-            rows += [Statistic(name, method, value=value, n=len(part)) for name, value in _point_numbers(part).items()]
+                yield Statistic("lambda", method, value=setting)
+            for name, value in _point_numbers(part).items():
+                yield Statistic(name, method, value=value, n=len(part))
             for predicted, of_class in part.groupby("predicted"):
                 for name, value in (("jsd", of_class["jsd"].mean()), ("tvd", of_class["stvd"].mean() / 2)):
-                    rows.append(Statistic(name, method, f"class {predicted}", float(value), n=len(of_class)))
-        return summary_frame(rows)
+                    yield Statistic(name, method, f"class {predicted}", float(value), n=len(of_class))
 
     @staticmethod
     def figures(table: pd.DataFrame) -> tuple[Figure, ...]:
@@ -192,10 +184,8 @@ class AdversarialTradeoff(Trial):
     @classmethod
     def findings(cls, summary: pd.DataFrame) -> tuple[Finding, ...]:
         """Supported where an adversary attends far from the base at nearly no change of predictions."""
-        evidence = tuple(
-            Statistic(name, value=value_of(summary, name))
-            for name in ("reached_jsd", "reached_tvd", "least_tvd", "convexity")
-        )
+        names = ("reached_jsd", "reached_tvd", "least_tvd", "convexity")
+        evidence = tuple(get_statistic(summary, name) for name in names)
         jsd, tvd, least, convexity = (each.value for each in evidence)
         lambdas = [each.method for each in select_statistics(summary, "lambda")]
         points = {(value_of(summary, "jsd", each), value_of(summary, "tvd", each)) for each in lambdas}
@@ -311,7 +301,7 @@ class AtteFa(Trial):
         return self.artefact(pd.DataFrame(rows), len(table))
 
     @classmethod
-    def summary(cls, table: pd.DataFrame) -> pd.DataFrame:
+    def statistics(cls, table: pd.DataFrame) -> Iterable[Statistic]:
         """Means over adversaries with population (as the paper prints) and sample deviation, floor and collapse.
 
         `share_of_mean_bound` is a ratio of means, as AtteFa is; other trials take the mean of each text's share.
@@ -326,12 +316,10 @@ class AtteFa(Trial):
             numbers[name] = fought[name].mean()
         numbers["share_of_mean_bound"] = fought["share_of_bound"].mean()
         floor = {"floor": "attefa", "floor_jsd": "jsd", "floor_tvd": "tvd"}
-        return summary_frame(
-            [
-                *(Statistic(name, value=float(value), n=len(fought)) for name, value in numbers.items()),
-                *(Statistic(name, value=float(honest[column].mean()), n=len(honest)) for name, column in floor.items()),
-            ]
-        )
+        for name, value in numbers.items():
+            yield Statistic(name, value=float(value), n=len(fought))
+        for name, column in floor.items():
+            yield Statistic(name, value=float(honest[column].mean()), n=len(honest))
 
     @staticmethod
     def figures(table: pd.DataFrame) -> tuple[Figure, ...]:
@@ -355,8 +343,7 @@ class AtteFa(Trial):
     @classmethod
     def findings(cls, summary: pd.DataFrame) -> tuple[Finding, ...]:
         """Supported where other attention costs most of the predictions of adversaries that still predict."""
-        found = [find_statistic(summary, name) for name in ("attefa", "collapse", "constant")]
-        evidence = tuple(each for each in found if each is not None)
+        evidence = tuple(get_statistic(summary, name) for name in ("attefa", "collapse", "constant"))
         value, collapse, constant = (each.value for each in evidence)
         if constant < CONSTANT_THRESHOLD:
             reason = "the base predicts almost the same for every text: train a better base"

@@ -38,7 +38,7 @@ from heedful.store.recipe import Artefact, Recipe
 from heedful.store.workspace import Workspace
 from heedful.training.attribution_tables import AttributionTable
 from heedful.training.model_recipe import ModelRecipe
-from heedful.trials._trial import Finding, Statistic, Trial, Verdict, find_statistic, select_statistics, summary_frame
+from heedful.trials._trial import Finding, Statistic, Trial, Verdict, find_statistic, select_statistics
 from heedful.types import Method, Split, UserError, check_choice, method_name
 
 CorrelationFunction = Callable[[Tensor, Tensor], Correlation]
@@ -175,25 +175,26 @@ class Agreement(Trial):
         return self.artefact(table, table["uid"].nunique(), int(str(made[methods[0]].notes["of"])))
 
     @classmethod
-    def summary(cls, table: pd.DataFrame) -> pd.DataFrame:
+    def statistics(cls, table: pd.DataFrame) -> Iterable[Statistic]:
         """Mean, deviation, significance, ties and undefined values of each pair, also by predicted class.
 
         `excess` is the mean over texts of how much more one pair agrees than another.
         """
         groups = list(_group_by_pair(table))
         attention = groups[0][0].first
-        rows = [Statistic("texts", value=float(table["uid"].nunique()))]
-        rows += [Statistic(name, value=value) for name, value in _SHARE_SCALES.get(_measure_name(table), {}).items()]
-        rows += [Statistic(name, value=1.0) for name in _comparison_settings(table)]
-        controls = dict.fromkeys(pair.second for pair, _ in groups if pair.has_control)
-        rows += [Statistic("control", name, value=1.0) for name in controls]
+        yield Statistic("texts", value=float(table["uid"].nunique()))
+        settings = dict.fromkeys(_comparison_settings(table), 1.0)
+        for name, value in {**_SHARE_SCALES.get(_measure_name(table), {}), **settings}.items():
+            yield Statistic(name, value=value)
+        for name in dict.fromkeys(pair.second for pair, _ in groups if pair.has_control):
+            yield Statistic("control", name, value=1.0)
         by_class = table["predicted"].nunique() < MANY_CLASSES
         for pair, part in groups:
-            rows += _pair_statistics(part, pair.name, "")
+            yield from _pair_statistics(part, pair.name, "")
             if by_class and (pair.first == attention or not pair.has_control):
                 for predicted, of_class in part.groupby("predicted"):
-                    rows += _pair_statistics(of_class, pair.name, f"class {predicted}")
-        return summary_frame([*rows, *_excesses(table)])
+                    yield from _pair_statistics(of_class, pair.name, f"class {predicted}")
+        yield from _excesses(table)
 
     @staticmethod
     def figures(table: pd.DataFrame) -> tuple[Figure, ...]:
@@ -533,7 +534,7 @@ def _pair_statistics(rows: pd.DataFrame, pair: str, subset: str) -> list[Statist
     return [Statistic(name, pair, subset, value=float(number), n=n) for name, (number, n) in numbers.items()]
 
 
-def _excesses(table: pd.DataFrame) -> list[Statistic]:
+def _excesses(table: pd.DataFrame) -> Iterator[Statistic]:
     """How much more other methods agree than attention does (figures 6 and 7), and attention than each control."""
     pairs = [pair for pair, _ in _group_by_pair(table)]
     attention = pairs[0].first
@@ -552,12 +553,10 @@ def _excesses(table: pd.DataFrame) -> list[Statistic]:
         for control in beside
         if control.has_control and not pair.has_control
     ]
-    rows = []
     for one, other in compared:
         gap, name = values[one] - values[other], f"{one} over {other}"
-        rows.append(Statistic("excess", name, value=float(gap.mean()), n=int(gap.count())))
-        rows.append(Statistic("excess_std", name, value=float(gap.std(ddof=0)), n=int(gap.count())))
-    return rows
+        yield Statistic("excess", name, value=float(gap.mean()), n=int(gap.count()))
+        yield Statistic("excess_std", name, value=float(gap.std(ddof=0)), n=int(gap.count()))
 
 
 def _group_means(summary: pd.DataFrame) -> dict[str, dict[str, Statistic]]:

@@ -41,13 +41,12 @@ from heedful.trials._trial import (
     Trial,
     Verdict,
     excess_metric,
-    find_statistic,
+    get_statistic,
     group_by_verdict,
     interval_bars,
     interval_verdict,
     paired_excess,
     select_statistics,
-    summary_frame,
 )
 from heedful.trials.agreement import quantize_scores
 from heedful.types import Attribution, Batch, Method, Model, Split, UserError, check_choice, method_name
@@ -142,25 +141,26 @@ class Faithfulness(Trial):
         return pd.DataFrame({**columns, **_measure_columns(evaluate(model, batch, target, scores))})
 
     @classmethod
-    def summary(cls, table: pd.DataFrame) -> pd.DataFrame:
+    def statistics(cls, table: pd.DataFrame) -> Iterable[Statistic]:
         """Mean of each measure by method, and how much better than random: above 0 whatever the measure's direction."""
-        rows = [Statistic("texts", value=float(table["uid"].nunique()))]
+        yield Statistic("texts", value=float(table["uid"].nunique()))
         ordered = table.sort_values(["place", "uid"])
         methods = [(str(part["method"].iloc[0]), part) for _, part in ordered.groupby("place")]
         control, random = next((name, part) for name, part in methods if bool(part["control"].iloc[0]))
-        rows.append(Statistic("control", control, value=1.0))
+        yield Statistic("control", control, value=1.0)
         for measure in FAITHFULNESS_MEASURES.values():
             chance = measure.sign * random[measure.name].to_numpy(np.float64)
             for method, part in methods:
                 values = part[measure.name].to_numpy(np.float64)
                 mean, n = float(part[measure.name].mean()), int(np.isfinite(values).sum())
-                rows.append(Statistic(measure.name, method, value=mean, n=n))
+                yield Statistic(measure.name, method, value=mean, n=n)
                 if method != control:
                     seed = derive_seed("faithfulness", measure.name, method)
                     excess = paired_excess(measure.sign * values, chance, seed)
-                    rows.append(Statistic(excess_metric(measure.name), method, "", *excess))
-        unsigned = [method for method, part in methods if method != control and part["unsigned"].all()]
-        return summary_frame([*rows, *(Statistic("unsigned", method, value=1.0) for method in unsigned)])
+                    yield Statistic(excess_metric(measure.name), method, "", *excess)
+        for method, part in methods:
+            if method != control and part["unsigned"].all():
+                yield Statistic("unsigned", method, value=1.0)
 
     @staticmethod
     def figures(table: pd.DataFrame) -> tuple[Figure, ...]:
@@ -356,7 +356,7 @@ def _mean_curves(table: pd.DataFrame, column: str) -> tuple[tuple[Series, Series
 def _excess_bars(summary: pd.DataFrame, measures: Sequence[str]) -> Bars:
     methods = [finding.method for finding in Faithfulness.findings(summary)]
     rows = {
-        measure.replace("_", " "): [find_statistic(summary, excess_metric(measure), method) for method in methods]
+        measure.replace("_", " "): [get_statistic(summary, excess_metric(measure), method) for method in methods]
         for measure in measures
     }
     axis = Axis("better than random by, with 95 % interval")

@@ -42,7 +42,6 @@ from heedful.trials._trial import (
     paired_excess,
     rows_by_batch,
     select_statistics,
-    summary_frame,
     value_of,
 )
 from heedful.trials.adversarial_attention import adversarial_methods
@@ -143,7 +142,7 @@ class GroundTruth(Trial):
         return self.artefact(table, table["uid"].nunique(), len(known))
 
     @classmethod
-    def summary(cls, table: pd.DataFrame) -> pd.DataFrame:
+    def statistics(cls, table: pd.DataFrame) -> Iterable[Statistic]:
         """Recovery of each method over the texts whose relevant words are used, and each measure's rating of the truth.
 
         `above_random` and `above_adversarial` say how much better a measure rates the ground truth than these controls
@@ -151,10 +150,8 @@ class GroundTruth(Trial):
         """
         judged = table[table["used"]]
         texts = table["uid"].nunique()
-        rows = [
-            Statistic("texts", value=float(texts)),
-            Statistic("used", value=float(judged["uid"].nunique()), n=texts),
-        ]
+        yield Statistic("texts", value=float(texts))
+        yield Statistic("used", value=float(judged["uid"].nunique()), n=texts)
         for method, part in judged[judged["method"] != TRUTH].groupby("method", sort=False):
             for measure in RECOVERY_MEASURES:
                 values = torch.tensor(part[measure].dropna().to_numpy(np.float64))
@@ -162,9 +159,10 @@ class GroundTruth(Trial):
                 if measure == "precision" and len(values) > 1:
                     interval = bootstrap_interval(values, generator=Generator().manual_seed(0))
                     low, high = interval.low, interval.high
-                rows.append(Statistic(measure, str(method), "", float(values.mean()), low, high, len(values)))
-            rows += [Statistic("control", str(method), value=1.0)] if method in CONTROLS else []
-        return summary_frame([*rows, *compare_with_controls(judged)])
+                yield Statistic(measure, str(method), "", float(values.mean()), low, high, len(values))
+            if method in CONTROLS:
+                yield Statistic("control", str(method), value=1.0)
+        yield from compare_with_controls(judged)
 
     @staticmethod
     def figures(table: pd.DataFrame) -> tuple[Figure, ...]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import ClassVar
 
 import pandas as pd
@@ -28,7 +29,6 @@ from heedful.training.attention_sources import (
     ShuffledAttention,
     UniformAttention,
 )
-from heedful.training.model_recipe import ModelRecipe
 from heedful.training.objectives import ImposedAttention, Supervised
 from heedful.training.trained_model import TrainedModel, check_trained_here
 from heedful.trials._trial import (
@@ -36,10 +36,9 @@ from heedful.trials._trial import (
     Statistic,
     Trial,
     Verdict,
-    find_statistic,
+    get_statistic,
     interval_finding,
     select_statistics,
-    summary_frame,
     value_of,
 )
 from heedful.types import UserError
@@ -92,22 +91,18 @@ class UniformBaseline(Trial):
     @property
     def dependencies(self) -> tuple[Recipe, ...]:
         """Every training of both arms."""
-        return tuple(model for models in self.arms.values() for model in models)
+        return tuple(chain.from_iterable(self.arms.values()))
 
     def make(self, workspace: Workspace) -> Artefact:
         """A row per arm and seed with all test scores."""
-        rows = [
-            {"arm": arm, "seed": model.seed, "margin": self.margin, **read_test_scores(workspace, model)}
-            for arm, models in self.arms.items()
-            for model in models
-        ]
-        count = count_test_examples(workspace, self.arms[LEARNED][0])
-        return self.artefact(pd.DataFrame(rows), count)
+        table = _score_table(workspace, self.arms).assign(margin=self.margin)
+        return self.artefact(table, _count_test_examples(workspace, self.arms[LEARNED][0]))
 
     @classmethod
-    def summary(cls, table: pd.DataFrame) -> pd.DataFrame:
+    def statistics(cls, table: pd.DataFrame) -> Iterable[Statistic]:
         """Mean test scores of both arms over seeds, and the paired `difference` of the score that decides."""
-        return summary_frame([*_arm_statistics(table), Statistic("margin", value=float(table["margin"].max()))])
+        yield from _arm_statistics(table)
+        yield Statistic("margin", value=float(table["margin"].max()))
 
     @staticmethod
     def figures(table: pd.DataFrame) -> tuple[Figure, ...]:
@@ -122,8 +117,7 @@ class UniformBaseline(Trial):
     @classmethod
     def findings(cls, summary: pd.DataFrame) -> tuple[Finding, ...]:
         """Whether learned attention gains more than 0, or less than the margin."""
-        gain = find_statistic(summary, "difference", LEARNED)
-        assert gain is not None
+        gain = get_statistic(summary, "difference", LEARNED)
         finding = interval_finding(gain, value_of(summary, "margin"), no_interval=_TOO_FEW_SEEDS)
         if finding.verdict is Verdict.UNDECIDED and not finding.reason:
             finding = replace(finding, reason="no gain is possible, and so is one above the margin")
@@ -188,42 +182,35 @@ class GuidedModel(Trial):
             _check_guide(name, guide, self.subject)
 
     @property
-    def arms(self) -> dict[str, AttentionSource | None]:
-        """Each guide by name; None is the model's own attention."""
-        return {UNIFORM: UniformAttention(), TRAINED: None, **dict(self.guides)}
+    def arms(self) -> dict[str, tuple[TrainedModel, ...]]:
+        """The models under each guide and with their own attention, in the order of the seeds."""
+        own = tuple(replace(self.subject, seed=seed) for seed in self.seeds)
+        guides: dict[str, AttentionSource] = {UNIFORM: UniformAttention(), **dict(self.guides)}
+        guided = {name: tuple(impose_attention(model, guide) for model in own) for name, guide in guides.items()}
+        return {UNIFORM: guided[UNIFORM], TRAINED: own, **guided}
 
     @property
     def dependencies(self) -> tuple[Recipe, ...]:
         """Every training."""
-        return tuple(self._arm_model(guide, seed) for guide in self.arms.values() for seed in self.seeds)
-
-    def _arm_model(self, guide: AttentionSource | None, seed: int) -> TrainedModel:
-        own = replace(self.subject, seed=seed)
-        return own if guide is None else impose_attention(own, guide)
+        return tuple(chain.from_iterable(self.arms.values()))
 
     def make(self, workspace: Workspace) -> Artefact:
         """A row per guide and seed with all test scores; `uniform_fallbacks` counts texts without guide scores."""
-        rows: list[dict[str, object]] = []
-        for name, guide in self.arms.items():
-            control, fallbacks = False, 0
-            if guide is not None:
-                control, fallbacks = guide.is_control, guide.count_uniform_fallbacks(workspace)
-            for seed in self.seeds:
-                scores = read_test_scores(workspace, self._arm_model(guide, seed))
-                settings = {"arm": name, "seed": seed, "control": control, "uniform_fallbacks": fallbacks}
-                rows.append({**settings, **scores})
-        count = count_test_examples(workspace, self._arm_model(None, self.seeds[0]))
-        return self.artefact(pd.DataFrame(rows), count)
+        table = _score_table(workspace, self.arms)
+        controls = [name for name, guide in self.guides if guide.is_control]
+        fallbacks = {name: guide.count_uniform_fallbacks(workspace) for name, guide in self.guides}
+        table["control"] = table["arm"].isin(controls)
+        table["uniform_fallbacks"] = [fallbacks.get(arm, 0) for arm in table["arm"]]
+        return self.artefact(table, _count_test_examples(workspace, self.arms[TRAINED][0]))
 
     @classmethod
-    def summary(cls, table: pd.DataFrame) -> pd.DataFrame:
+    def statistics(cls, table: pd.DataFrame) -> Iterable[Statistic]:
         """Mean test scores of each guide over seeds, and the paired `difference` from uniform weights."""
-        rows = _arm_statistics(table)
+        yield from _arm_statistics(table)
         for arm, part in table.groupby("arm", sort=False):
-            fallbacks = float(part["uniform_fallbacks"].max())
-            rows.append(Statistic("uniform_fallbacks", str(arm), value=fallbacks, n=len(part)))
-            rows += [Statistic("control", str(arm), value=1.0)] if bool(part["control"].max()) else []
-        return summary_frame(rows)
+            yield Statistic("uniform_fallbacks", str(arm), value=float(part["uniform_fallbacks"].max()), n=len(part))
+            if part["control"].any():
+                yield Statistic("control", str(arm), value=1.0)
 
     @staticmethod
     def figures(table: pd.DataFrame) -> tuple[Figure, ...]:
@@ -304,23 +291,27 @@ def check_seeds(seeds: Sequence[int]) -> None:
         raise UserError(f"duplicate seed in {tuple(seeds)}: give each seed once")
 
 
-def read_test_scores(workspace: Workspace, model: ModelRecipe) -> dict[str, float]:
-    """The test scores in the notes of a training; NaN where one is undefined."""
-    scores = _test_notes(workspace.get(model), "scores")
-    return {name: math.nan if value is None else float(str(value)) for name, value in scores.items()}
+def _score_table(workspace: Workspace, arms: Mapping[str, Sequence[TrainedModel]]) -> pd.DataFrame:
+    """A row per arm and seed with all test scores; NaN where one is undefined."""
+    return pd.DataFrame(
+        [
+            {"arm": arm, "seed": model.seed, **_test_notes(workspace, model, "scores")}
+            for arm, models in arms.items()
+            for model in models
+        ]
+    )
 
 
-def count_test_examples(workspace: Workspace, model: ModelRecipe) -> int:
-    """The number of test examples in the notes of a training."""
-    return sum(int(str(count)) for count in _test_notes(workspace.get(model), "sizes").values())
+def _count_test_examples(workspace: Workspace, model: TrainedModel) -> int:
+    return int(sum(_test_notes(workspace, model, "sizes").values()))
 
 
-def _test_notes(artefact: Artefact, key: str) -> Mapping[str, object]:
-    splits = artefact.notes[key]
-    assert isinstance(splits, dict)
-    notes = splits["test"]
+def _test_notes(workspace: Workspace, model: TrainedModel, key: str) -> dict[str, float]:
+    """The numbers about the test split in the notes of a training."""
+    splits = workspace.get(model).notes[key]
+    notes = splits["test"] if isinstance(splits, dict) else None
     assert isinstance(notes, dict)
-    return notes
+    return {name: math.nan if value is None else float(str(value)) for name, value in notes.items()}
 
 
 def _score_names(table: pd.DataFrame) -> list[str]:
@@ -335,19 +326,18 @@ def _score_label(score: str) -> str:
     return _DECISIVE_SCORES.get(score, score.replace("_", " "))
 
 
-def _arm_statistics(table: pd.DataFrame) -> list[Statistic]:
+def _arm_statistics(table: pd.DataFrame) -> Iterator[Statistic]:
     """Mean scores over seeds of each arm, and of the decisive one the deviation and the difference from uniform."""
     names = _score_names(table)
     score = _decisive_score(names)
     arms = {str(arm): rows.sort_values("seed") for arm, rows in table.groupby("arm", sort=False)}
-    rows = []
     for arm, part in arms.items():
-        rows += [Statistic(name, arm, value=float(part[name].mean()), n=len(part)) for name in names]
-        rows.append(Statistic("std", arm, value=float(part[score].std()), n=len(part)))
+        for name in names:
+            yield Statistic(name, arm, value=float(part[name].mean()), n=len(part))
+        yield Statistic("std", arm, value=float(part[score].std()), n=len(part))
         if arm != UNIFORM:
-            mean, low, high = paired_seed_difference(part[score].tolist(), arms[UNIFORM][score].tolist())
-            rows.append(Statistic("difference", arm, "", mean, low, high, len(part)))
-    return rows
+            difference = paired_seed_difference(part[score].tolist(), arms[UNIFORM][score].tolist())
+            yield Statistic("difference", arm, "", *difference, len(part))
 
 
 def _format_interval(gain: Statistic) -> str:

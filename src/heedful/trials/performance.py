@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,7 +15,7 @@ from heedful.store.workspace import Workspace
 from heedful.tasks import BinaryClassification, MulticlassClassification, Regression
 from heedful.training.model_recipe import ModelRecipe
 from heedful.training.trainer import predict
-from heedful.trials._trial import Statistic, Trial, find_statistic, summary_frame, value_of
+from heedful.trials._trial import Statistic, Trial, find_statistic, value_of
 from heedful.types import Task
 
 
@@ -50,11 +51,11 @@ class Performance(Trial):
         return self.artefact(table, len(table))
 
     @classmethod
-    def summary(cls, table: pd.DataFrame) -> pd.DataFrame:
+    def statistics(cls, table: pd.DataFrame) -> Iterable[Statistic]:
         """All metrics of the task."""
         probabilities = torch.tensor(table["probabilities"].tolist(), dtype=torch.float64)
         scores = _infer_task(table).compute_metrics(probabilities, torch.tensor(table["label"].tolist()))
-        return summary_frame(Statistic(name, value=value, n=len(table)) for name, value in scores.items())
+        return [Statistic(name, value=value, n=len(table)) for name, value in scores.items()]
 
     @staticmethod
     def figures(table: pd.DataFrame) -> tuple[Figure, ...]:

@@ -6,6 +6,7 @@ product. Those of a transformer do: every permuted attention needs a forward pas
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -28,10 +29,9 @@ from heedful.trials._trial import (
     Verdict,
     attention_bin_labels,
     attention_violins,
-    find_statistic,
+    get_statistic,
     select_statistics,
     split_by_class_and_attention,
-    summary_frame,
     text_columns,
 )
 from heedful.types import Batch, Model, Trace, UserError
@@ -88,13 +88,10 @@ class Permutation(Trial):
         return pd.DataFrame({**text_columns(model.task, batch, trace), "median_change": median})
 
     @classmethod
-    def summary(cls, table: pd.DataFrame) -> pd.DataFrame:
+    def statistics(cls, table: pd.DataFrame) -> Iterable[Statistic]:
         """Median over texts of the median change: overall, by predicted class, and by class and maximum attention."""
-        parts = [("", table), *split_by_class_and_attention(table)]
-        return summary_frame(
-            Statistic("median_change", subset=subset, value=float(rows["median_change"].median()), n=len(rows))
-            for subset, rows in parts
-        )
+        for subset, rows in split_by_class_and_attention(table):
+            yield Statistic("median_change", subset=subset, value=float(rows["median_change"].median()), n=len(rows))
 
     @staticmethod
     def figures(table: pd.DataFrame) -> tuple[Figure, ...]:
@@ -105,8 +102,7 @@ class Permutation(Trial):
     @classmethod
     def findings(cls, summary: pd.DataFrame) -> tuple[Finding, ...]:
         """First the size of the change, then whether it grows with the maximum attention weight."""
-        overall = find_statistic(summary, "median_change")
-        assert overall is not None
+        overall = get_statistic(summary, "median_change")
         verdict, reason = Verdict.UNDECIDED, "the change is moderate"
         if not SMALL_CHANGE <= overall.value < LARGE_CHANGE:
             verdict, reason = (Verdict.SUPPORTED if overall.value >= LARGE_CHANGE else Verdict.NOT_SUPPORTED), ""

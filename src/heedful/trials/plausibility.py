@@ -7,7 +7,7 @@ same texts (an oracle), and chosen on one half of the texts and tested on the ot
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -46,11 +46,11 @@ from heedful.trials._trial import (
     Verdict,
     excess_metric,
     find_statistic,
+    get_statistic,
     group_by_verdict,
     interval_bars,
     interval_finding,
     select_statistics,
-    summary_frame,
     value_of,
 )
 from heedful.trials.agreement import align_scores, flatten, format_number
@@ -171,27 +171,24 @@ class Plausibility(Trial):
         return self.artefact(table, table["uid"].nunique(), len(examples))
 
     @classmethod
-    def summary(cls, table: pd.DataFrame) -> pd.DataFrame:
+    def statistics(cls, table: pd.DataFrame) -> Iterable[Statistic]:
         """Mean of each measure by method and part, and its excess over random scores, with 95 % intervals.
 
         `judged` texts count; `no_rationale` (no word marked), `all_rationale` (every word marked) and `cut_off` (the
         marks were truncated with the text) do not. Intervals are over resampled texts, the same ones for all methods.
         """
-        rows = [Statistic("texts", value=float(table["uid"].nunique()))]
+        yield Statistic("texts", value=float(table["uid"].nunique()))
         if "rank" in table:
-            rows.append(Statistic(f"ranked_by_{table['rank'].iloc[0]}", value=1.0))
+            yield Statistic(f"ranked_by_{table['rank'].iloc[0]}", value=1.0)
         ordered = table.sort_values(["place", "uid"])
         for _, first in ordered.drop_duplicates("place").iterrows():
-            metric = _KIND_METRICS.get(str(first["kind"]))
-            rows += [Statistic(metric, str(first["method"]), value=1.0)] if metric else []
+            if first["kind"] in _KIND_METRICS:
+                yield Statistic(_KIND_METRICS[first["kind"]], str(first["method"]), value=1.0)
         for name, part in ordered.groupby("part"):
             counts = part.loc[part["place"] == part["place"].min(), "status"].value_counts()
-            rows += [
-                Statistic(status.replace(" ", "_"), subset=str(name), value=float(counts.get(status, 0)))
-                for status in RATIONALE_STATUS
-            ]
-            rows += _part_statistics(part[part["status"] == "judged"], str(name))
-        return summary_frame(rows)
+            for status in RATIONALE_STATUS:
+                yield Statistic(status.replace(" ", "_"), subset=str(name), value=float(counts.get(status, 0)))
+            yield from _part_statistics(part[part["status"] == "judged"], str(name))
 
     @staticmethod
     def figures(table: pd.DataFrame) -> tuple[Figure, ...]:
@@ -335,7 +332,7 @@ def _method_label(rows: pd.DataFrame) -> str:
 def _bars(title: str, measures: Sequence[str], rows: pd.DataFrame, summary: pd.DataFrame, part: str) -> Bars:
     labels = {str(each["method"].iloc[0]): _method_label(each) for _, each in rows.groupby("place")}
     found = {
-        measure.replace("_", " "): [find_statistic(summary, measure, method, part) for method in labels]
+        measure.replace("_", " "): [get_statistic(summary, measure, method, part) for method in labels]
         for measure in measures
     }
     return interval_bars(title, Axis("mean over texts, with 95 % interval", (0.0, 1.0)), tuple(labels.values()), found)

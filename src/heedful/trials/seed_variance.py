@@ -6,6 +6,7 @@ Such trainings differ by chance alone, so their divergence is the noise floor fo
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
@@ -28,9 +29,8 @@ from heedful.trials._trial import (
     Trial,
     Verdict,
     attention_violins,
-    find_statistic,
+    get_statistic,
     split_by_class_and_attention,
-    summary_frame,
     value_of,
 )
 from heedful.trials.imposed_attention import check_seeds
@@ -120,7 +120,7 @@ class SeedVariance(Trial):
         )
 
     @classmethod
-    def summary(cls, table: pd.DataFrame) -> pd.DataFrame:
+    def statistics(cls, table: pd.DataFrame) -> Iterable[Statistic]:
         """Mean (`jsd`) and median (`median_jsd`) over texts: overall, by class, by class and maximum attention.
 
         A text counts with its median over seeds. `tvd` is half the total variation, as the paper prints it.
@@ -132,14 +132,14 @@ class SeedVariance(Trial):
             "bound": float(table["bound"].mean()),
             "share_of_bound": float(shares.mean()),
         }
-        rows = [Statistic(name, value=value, n=len(table)) for name, value in overall.items()]
+        for name, value in overall.items():
+            yield Statistic(name, value=value, n=len(table))
         for seed in jsd:
-            rows.append(Statistic("jsd", f"seed {seed}", value=jsd[seed], n=len(table)))
-            rows.append(Statistic("tvd", f"seed {seed}", value=tvd[seed], n=len(table)))
-        for subset, part in [("", table), *split_by_class_and_attention(table)]:
-            rows.append(Statistic("jsd", subset=subset, value=float(part["jsd"].mean()), n=len(part)))
-            rows.append(Statistic("median_jsd", subset=subset, value=float(part["jsd"].median()), n=len(part)))
-        return summary_frame(rows)
+            yield Statistic("jsd", f"seed {seed}", value=jsd[seed], n=len(table))
+            yield Statistic("tvd", f"seed {seed}", value=tvd[seed], n=len(table))
+        for subset, part in split_by_class_and_attention(table):
+            yield Statistic("jsd", subset=subset, value=float(part["jsd"].mean()), n=len(part))
+            yield Statistic("median_jsd", subset=subset, value=float(part["jsd"].median()), n=len(part))
 
     @staticmethod
     def figures(table: pd.DataFrame) -> tuple[Figure, ...]:
@@ -159,8 +159,7 @@ class SeedVariance(Trial):
     @classmethod
     def findings(cls, summary: pd.DataFrame) -> tuple[Finding, ...]:
         """Whether the divergence is a small or a large share of the largest possible one."""
-        share = find_statistic(summary, "share_of_bound")
-        assert share is not None
+        share = get_statistic(summary, "share_of_bound")
         if math.isnan(share.value):
             return (Finding(Verdict.UNDECIDED, "", (share,), "no text has more than one word"),)
         if SMALL_SHARE <= share.value < LARGE_SHARE:

@@ -8,7 +8,7 @@ as much. Simulability is the share of equal predictions, or Pearson's correlatio
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -29,11 +29,10 @@ from heedful.trials._trial import (
     Statistic,
     Trial,
     Verdict,
-    find_statistic,
+    get_statistic,
     interval_bars,
     interval_finding,
     select_statistics,
-    summary_frame,
     value_of,
 )
 from heedful.types import UserError
@@ -130,7 +129,7 @@ class Simulability(Trial):
         return self.artefact(table, count)
 
     @classmethod
-    def summary(cls, table: pd.DataFrame) -> pd.DataFrame:
+    def statistics(cls, table: pd.DataFrame) -> Iterable[Statistic]:
         """Statistics over seeds by arm and training size, and gains over no explanation and over the first control.
 
         The intervals of `mean`, `difference` and `over_control` are over resampled seeds and examples. `paper_helps`
@@ -138,20 +137,17 @@ class Simulability(Trial):
         `commonest` is what a student reaches that always predicts the teacher's most frequent class.
         """
         pearson = table["measure"].iloc[0] == "pearson"
-        rows = [
-            Statistic("seeds", value=float(table["seed"].nunique())),
-            Statistic("margin", value=float(table["margin"].max())),
-            Statistic("pearson", value=float(pearson)),
-            Statistic("commonest", value=math.nan if pearson else _majority_share(table["teacher"].iloc[0])),
-        ]
+        yield Statistic("seeds", value=float(table["seed"].nunique()))
+        yield Statistic("margin", value=float(table["margin"].max()))
+        yield Statistic("pearson", value=float(pearson))
+        yield Statistic("commonest", value=math.nan if pearson else _majority_share(table["teacher"].iloc[0]))
         ordered = table.sort_values(["size", "place", "seed"])
-        controls = ordered[ordered["control"]].sort_values("place")["arm"].unique()
-        rows += [Statistic("control", str(arm), value=1.0) for arm in controls]
+        for arm in ordered[ordered["control"]].sort_values("place")["arm"].unique():
+            yield Statistic("control", str(arm), value=1.0)
         for size, part in ordered.groupby("size"):
-            rows.append(Statistic("size", subset=size_label(int(str(size))), value=float(str(size))))
+            yield Statistic("size", subset=size_label(int(str(size))), value=float(str(size)))
             arms = {str(arm): each for arm, each in part.groupby("arm", sort=False)}
-            rows += _arm_statistics(arms, size_label(int(str(size))))
-        return summary_frame(rows)
+            yield from _arm_statistics(arms, size_label(int(str(size))))
 
     @staticmethod
     def figures(table: pd.DataFrame) -> tuple[Figure, ...]:
@@ -355,5 +351,5 @@ def _student_scatter(title: str, label: str, rows: pd.DataFrame) -> Scatter:
 def _arm_bars(title: str, label: str, summary: pd.DataFrame, metric: str, arms: Sequence[str]) -> Bars:
     """A bar per arm and training size."""
     sizes = [each.subset for each in select_statistics(summary, "size")]
-    rows = {size: [find_statistic(summary, metric, arm, size) for arm in arms] for size in sizes}
+    rows = {size: [get_statistic(summary, metric, arm, size) for arm in arms] for size in sizes}
     return interval_bars(title, Axis(label), arms, rows)
