@@ -93,7 +93,7 @@ def test_options_obey_the_laws(method: Method) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["raw-attention", "relevance", "flow", "lime", "occlusion", "permuted-attention"])
 def test_the_laws_hold_with_special_tokens(name: str) -> None:
-    (method,) = with_special_tokens((method_of(name),))
+    method = with_special_tokens(method_of(name))
     assert method != method_of(name)
     models = {each: cases()[each] for each in ("PairInput", "bert")}
     report = check_explainer(method, models)

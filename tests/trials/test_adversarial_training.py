@@ -29,7 +29,6 @@ from heedful.trials.adversarial_training import (
     AdversarialTradeoff,
     AtteFa,
     accuracy_and_f1,
-    area_under_curve,
     attefa,
     distance_to_best_constant,
     pareto_frontier,
@@ -99,11 +98,6 @@ def test_the_frontier_leaves_out_what_is_beaten_and_begins_at_the_least_change()
     assert pareto_frontier(points) == [(0.0, 0.05), (0.2, 0.05), (0.5, 0.2), (0.9, 0.6)]
 
 
-def test_area_and_shape_by_hand() -> None:
-    assert area_under_curve([(0.0, 0.0), (0.5, 0.0), (1.0, 1.0)]) == pytest.approx(0.25)
-    assert area_under_curve([(0.0, 0.0), (1.0, 1.0)]) == pytest.approx(0.5)
-
-
 def made_up(points: dict[float, tuple[float, float]]) -> pd.DataFrame:
     """A table with one row per class and lambda: mean divergence and total variation as given."""
     rows = [
@@ -125,6 +119,10 @@ def test_the_convexity_separates_curves_below_and_above_the_straight_line() -> N
     bulging[1.0] = (0.69, 0.4)
     assert value_of(AdversarialTradeoff.summary(made_up(sagging)), "convexity") < 0.3
     assert value_of(AdversarialTradeoff.summary(made_up(bulging)), "convexity") > 1.5
+    # Divergence in units of ln 2, change on the scale from 0 to 1: two trapezoids.
+    widths, heights = (0.6 / math.log(2), 0.09 / math.log(2)), (0.02, 0.82)
+    area = sum(width * height / 2 for width, height in zip(widths, heights, strict=True))
+    assert value_of(AdversarialTradeoff.summary(made_up(sagging)), "area") == pytest.approx(area)
     assert verdict_of(sagging) is verdict_of(bulging) is Verdict.NOT_SUPPORTED
     assert math.isnan(value_of(AdversarialTradeoff.summary(made_up(sagging)), "seed_jsd"))
 

@@ -11,11 +11,12 @@ min(mean sTVD / mean sJSD, 1). References are the value of a constant prediction
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from itertools import pairwise, permutations
+from itertools import permutations
 from typing import ClassVar
 
+import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
@@ -405,17 +406,9 @@ def pareto_frontier(points: Iterable[tuple[float, float]]) -> list[tuple[float, 
     return [(0.0, kept[-1][1]), *(point for point in reversed(kept) if point[0] > 0)]
 
 
-def area_under_curve(points: Sequence[tuple[float, float]]) -> float:
-    """The area under the straight lines through the points."""
-    return sum((x - before) * (y + height) / 2 for (before, height), (x, y) in pairwise(points))
-
-
 def _group_by_point(table: pd.DataFrame) -> list[tuple[tuple[str, float], pd.DataFrame]]:
     order = list(POINT_LABELS)
-    groups = [
-        ((str(rows["kind"].iloc[0]), float(rows["setting"].iloc[0])), rows)
-        for _, rows in table.groupby(["kind", "setting"])
-    ]
+    groups = (((str(kind), float(str(setting))), rows) for (kind, setting), rows in table.groupby(["kind", "setting"]))
     return sorted(groups, key=lambda group: (order.index(group[0][0]), group[0][1]))
 
 
@@ -436,13 +429,13 @@ def _curve_numbers(table: pd.DataFrame) -> dict[str, float]:
     seeds = pd.DataFrame([numbers for (kind, _), numbers in points.items() if kind == "seed"], columns=["jsd", "tvd"])
     edge = pareto_frontier((numbers["jsd"] / math.log(2), 2 * numbers["tvd"]) for numbers in curve.values())
     (far, high), least = edge[-1], edge[0][1]
-    triangle = far * (high - least) / 2
+    area, triangle = float(np.trapezoid([y for _, y in edge], [x for x, _ in edge])), far * (high - least) / 2
     farthest = max(curve.values(), key=lambda numbers: numbers["jsd"])
     different = [strength for strength, numbers in curve.items() if numbers["jsd"] > DIFFERENT_JSD]
     score = "f1" if all(not math.isnan(numbers["f1"]) for numbers in curve.values()) else "accuracy"
     return {
-        "area": area_under_curve(edge),
-        "convexity": (area_under_curve(edge) - far * least) / triangle if triangle > 0 else math.nan,
+        "area": area,
+        "convexity": (area - far * least) / triangle if triangle > 0 else math.nan,
         "least_tvd": least / 2,
         "reached_jsd": farthest["jsd"],
         "reached_tvd": farthest["tvd"],
@@ -453,12 +446,11 @@ def _curve_numbers(table: pd.DataFrame) -> dict[str, float]:
 
 
 def _jsd_tvd_scatter(title: str, table: pd.DataFrame) -> Scatter:
-    series: dict[str, list[tuple[float, float]]] = {}
-    for (kind, _), rows in _group_by_point(table):
-        series.setdefault(POINT_LABELS[kind], []).append((float(rows["jsd"].mean()), float(rows["stvd"].mean() / 2)))
+    means = table.assign(tvd=table["stvd"] / 2).groupby(["kind", "setting"])[["jsd", "tvd"]].mean().reset_index()
     points = tuple(
-        (Series(name, tuple(jsd for jsd, _ in found)), Series(name, tuple(tvd for _, tvd in found)))
-        for name, found in series.items()
+        (Series(label, tuple(rows["jsd"])), Series(label, tuple(rows["tvd"])))
+        for kind, label in POINT_LABELS.items()
+        if len(rows := means[means["kind"] == kind])
     )
     return Scatter(title, _JSD_AXIS, _TVD_AXIS, points, frozenset({POINT_LABELS["lambda"]}))
 

@@ -131,8 +131,7 @@ class Agreement(Trial):
         check_choice("level", self.level, Level)
         check_choice("measure", self.measure, AgreementMeasure)
         if self.special_tokens:
-            methods = (*self.methods, *self.controls)
-            check_special_tokens([method_name(method) for method in methods], with_special_tokens(methods))
+            check_special_tokens((*self.methods, *self.controls))
         if len(self.methods) < 2:
             raise UserError("agreement needs at least two methods: attention first, then others")
         if len(self._attribution_tables) < len(self.methods) + len(self.controls) + (self.other_seed_model is not None):
@@ -148,10 +147,9 @@ class Agreement(Trial):
         if self.other_seed_model is not None:
             name = method_name(self.methods[0]) + OTHER_SEED_SUFFIX
             named.append((name, self.other_seed_model, self.methods[0]))
-        adapt = with_special_tokens if self.special_tokens else tuple
-        return {
-            name: AttributionTable(model, adapt((method,))[0], self.split, self.limit) for name, model, method in named
-        }
+        if self.special_tokens:
+            named = [(name, model, with_special_tokens(method)) for name, model, method in named]
+        return {name: AttributionTable(model, method, self.split, self.limit) for name, model, method in named}
 
     @property
     def dependencies(self) -> tuple[Recipe, ...]:
@@ -216,7 +214,7 @@ class Agreement(Trial):
             if not pair.has_control
         )
         beside = (Histogram(f"{attention} against controls", axis, controls),) if controls else ()
-        return (*histograms, *beside, _bars(label, groups), replace(_matrix(label, table), limits=limits))
+        return (*histograms, *beside, _bars(label, groups), _matrix(axis, pairs))
 
     @classmethod
     def findings(cls, summary: pd.DataFrame) -> tuple[Finding, ...]:
@@ -433,30 +431,26 @@ def aggregate_to_level(table: pd.DataFrame, level: Level, *, special_tokens: boo
     return pd.DataFrame({**known, "scores": sums, "scored": scored_words, "segments": parts})
 
 
-def with_special_tokens(methods: Sequence[Method]) -> tuple[Method, ...]:
-    """The methods with `special_tokens=True` where they have the option; others unchanged.
+def with_special_tokens(method: Method) -> Method:
+    """The method with `special_tokens=True` if it has the option, else unchanged.
 
-    >>> with_special_tokens((RandomizedModel(), LeaveOneOut()))
-    (RandomizedModel(method=RawAttention(layer=None, head=None, special_tokens=True), seed=0),
-     LeaveOneOut(output='probability'))
+    >>> with_special_tokens(RandomizedModel())
+    RandomizedModel(method=RawAttention(layer=None, head=None, special_tokens=True), seed=0)
     """
-    return tuple(_enable_special_tokens(method) for method in methods)
-
-
-def _enable_special_tokens(method: Method) -> Method:
     if isinstance(method, RandomizedModel):
-        return replace(method, method=_enable_special_tokens(method.method))
+        return replace(method, method=with_special_tokens(method.method))
     if is_dataclass(method) and "special_tokens" in {each.name for each in fields(method)}:
         return replace(method, special_tokens=True)
     return method
 
 
-def check_special_tokens(names: Sequence[str], methods: Sequence[Method]) -> None:
-    """Raise `UserError` for methods that give special tokens no score: zeros would rank them last."""
-    inner = [method.method if isinstance(method, RandomizedModel) else method for method in methods]
-    silent = [name for name, each in zip(names, inner, strict=True) if not getattr(each, "special_tokens", False)]
+def check_special_tokens(methods: Sequence[Method]) -> None:
+    """Raise `UserError` for methods that cannot score special tokens: zeros would rank them last."""
+    adapted = [with_special_tokens(each.method if isinstance(each, RandomizedModel) else each) for each in methods]
+    scores = [getattr(each, "special_tokens", False) for each in adapted]
+    silent = [method_name(each) for each, scored in zip(methods, scores, strict=True) if not scored]
     if silent:
-        deletes = any(isinstance(method, LeaveOneOut) for method in inner)
+        deletes = any(isinstance(method, LeaveOneOut) for method in adapted)
         hint = "; instead of LeaveOneOut, which cannot delete them, use Occlusion(special_tokens=True)"
         raise UserError(
             f"{', '.join(silent)}: no scores for special tokens; leave these methods out, give them "
@@ -612,14 +606,11 @@ def _bars(label: str, groups: Sequence[tuple[_MethodPair, pd.DataFrame]]) -> Bar
     return Bars("Agreement with attention, beside controls", axis, names, (means,), (deviations,))
 
 
-def _matrix(label: str, table: pd.DataFrame) -> Matrix:
-    groups = list(_group_by_pair(table))
-    means = {frozenset((pair.first, pair.second)): float(rows["value"].mean()) for pair, rows in groups}
-    attention = groups[0][0].first
-    names = (attention, *(pair.second for pair, _ in groups if pair.first == attention))
+def _matrix(axis: Axis, pairs: Sequence[tuple[_MethodPair, pd.DataFrame]]) -> Matrix:
+    names = tuple(dict.fromkeys(name for pair, _ in pairs for name in (pair.first, pair.second)))
+    limits = axis.limits or (-1.0, 1.0)
     # A correlation with itself is 1; a share of the top is not where a method has ties.
-    diagonal = None if _measure_name(table) in _SHARE_SCALES else 1.0
-    values = tuple(
-        tuple(diagonal if row == column else means[frozenset((row, column))] for column in names) for row in names
-    )
-    return Matrix(f"{label}, mean over texts", names, names, values)
+    means: dict[frozenset[str], float | None] = {frozenset((name,)): 1.0 if limits[0] else None for name in names}
+    means |= {frozenset((pair.first, pair.second)): float(rows["value"].mean()) for pair, rows in pairs}
+    values = tuple(tuple(means[frozenset((row, column))] for column in names) for row in names)
+    return Matrix(f"{axis.label}, mean over texts", names, names, values, limits)
