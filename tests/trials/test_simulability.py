@@ -12,7 +12,7 @@ import torch
 from scipy.stats import pearsonr
 from torch import Generator
 
-from heedful.figures import Bars, Heatmap, Lines, Scatter
+from heedful.figures import Bars, Heatmap, Lines
 from heedful.measures.bootstrap import bootstrap_means, percentile_bounds, resample_counts
 from heedful.report.charts import svg
 from heedful.store.recipe import Artefact
@@ -231,7 +231,7 @@ def test_classes_of_several_sizes_are_shown_together(workspace: Workspace) -> No
     found = Simulability.summary(table)
     assert at(found, "median", "good", 16) > at(found, "median", "good") > at(found, "median", NO_EXPLANATION)
     figures = Simulability.figures(table)
-    assert [type(figure) for figure in figures] == [Scatter, Scatter, Bars, Bars, Lines]
+    assert [type(figure) for figure in figures] == [Bars, Bars, Lines]
     assert all(svg(figure).startswith("<svg") for figure in figures if not isinstance(figure, Heatmap))
     curves = figures[-1]
     assert isinstance(curves, Lines)
@@ -239,7 +239,7 @@ def test_classes_of_several_sizes_are_shown_together(workspace: Workspace) -> No
         at(found, "median", "good"),
         at(found, "median", "good", 16),
     )
-    gains = figures[3]
+    gains = figures[1]
     assert isinstance(gains, Bars)
     assert gains.labels == ("good",)
     words = Simulability.interpretation(found)

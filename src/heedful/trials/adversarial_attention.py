@@ -171,7 +171,6 @@ class AdversarialAttention(Trial):
 
     @classmethod
     def interpretation(cls, summary: pd.DataFrame) -> str:
-        """How far attention can move, and how certain that is."""
         (finding,) = cls.findings(summary)
         share, certified = finding.evidence
         if math.isnan(share.value):

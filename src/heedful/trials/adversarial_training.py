@@ -143,7 +143,6 @@ class AdversarialTradeoff(Trial):
 
     @property
     def dependencies(self) -> tuple[Recipe, ...]:
-        """The base, all models that are compared with it, and the free weights."""
         return (self.subject, *(other for _, _, other in self.compared_models), *self.free_adversaries)
 
     def make(self, workspace: Workspace) -> Artefact:
@@ -201,7 +200,6 @@ class AdversarialTradeoff(Trial):
 
     @classmethod
     def interpretation(cls, summary: pd.DataFrame) -> str:
-        """How far the adversaries go, what they pay, and how other seeds compare."""
         (finding,) = cls.findings(summary)
         jsd, tvd, least, convexity = (each.value for each in finding.evidence)
         shape = (
@@ -286,7 +284,6 @@ class AtteFa(Trial):
 
     @property
     def dependencies(self) -> tuple[Recipe, ...]:
-        """All bases and adversaries."""
         return self.base_models + self.adversaries
 
     def make(self, workspace: Workspace) -> Artefact:
@@ -362,7 +359,6 @@ class AtteFa(Trial):
 
     @classmethod
     def interpretation(cls, summary: pd.DataFrame) -> str:
-        """The value, its references and the verdict."""
         (finding,) = cls.findings(summary)
         value, collapse, _ = (each.value for each in finding.evidence)
         verdict = {

@@ -153,7 +153,6 @@ class Agreement(Trial):
 
     @property
     def dependencies(self) -> tuple[Recipe, ...]:
-        """The attributions, which other trials and the report share."""
         return tuple(self._attribution_tables.values())
 
     def make(self, workspace: Workspace) -> Artefact:
@@ -238,7 +237,6 @@ class Agreement(Trial):
 
     @classmethod
     def interpretation(cls, summary: pd.DataFrame) -> str:
-        """How strongly attention agrees with each method, beside chance, another seed and the methods themselves."""
         groups = _group_means(summary)
         lowest, no_relation = find_statistic(summary, "lowest"), find_statistic(summary, "no_relation")
         scale = "1: same order of words, 0: no relation, -1: reverse order"

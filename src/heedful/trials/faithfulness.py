@@ -111,7 +111,6 @@ class Faithfulness(Trial):
 
     @property
     def dependencies(self) -> tuple[Recipe, ...]:
-        """The attributions, which other trials and the report share."""
         return tuple(
             AttributionTable(self.subject, each, self.split, self.limit) for each in self._methods_by_name.values()
         )
@@ -196,7 +195,6 @@ class Faithfulness(Trial):
 
     @classmethod
     def interpretation(cls, summary: pd.DataFrame) -> str:
-        """The measures on which each method is better than random scores, not clearly better, or worse."""
         findings = cls.findings(summary)
         if not findings:
             return "Only random scores were measured, so nothing can be compared."

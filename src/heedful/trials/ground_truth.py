@@ -116,7 +116,6 @@ class GroundTruth(Trial):
 
     @property
     def dependencies(self) -> tuple[Recipe, ...]:
-        """The attributions, which other trials share."""
         return tuple(self.attribution_tables.values())
 
     def make(self, workspace: Workspace) -> Artefact:
@@ -182,14 +181,8 @@ class GroundTruth(Trial):
         bars = tuple(Series(f"above {label}", each) for label, each in shares.items() if any(map(math.isfinite, each)))
         if bars:
             title = "How often each measure rates the ground truth above a control"
-            found.append(
-                Bars(
-                    title,
-                    Axis("share of texts", (0.0, 1.0)),
-                    tuple(measure.replace("_", " ") for measure in measures),
-                    bars,
-                )
-            )
+            labels = tuple(measure.replace("_", " ") for measure in measures)
+            found.append(Bars(title, Axis("share of texts", (0.0, 1.0)), labels, bars))
         return tuple(found)
 
     @classmethod
@@ -212,7 +205,6 @@ class GroundTruth(Trial):
 
     @classmethod
     def interpretation(cls, summary: pd.DataFrame) -> str:
-        """Which methods find the words better than chance, and which measures rate the ground truth highest."""
         used, texts = value_of(summary, "used"), value_of(summary, "texts")
         if not used:
             return "The model uses the relevant words of no text, so nothing can be said about any method."

@@ -90,7 +90,6 @@ class UniformBaseline(Trial):
 
     @property
     def dependencies(self) -> tuple[Recipe, ...]:
-        """Every training of both arms."""
         return tuple(chain.from_iterable(self.arms.values()))
 
     def make(self, workspace: Workspace) -> Artefact:
@@ -125,7 +124,6 @@ class UniformBaseline(Trial):
 
     @classmethod
     def interpretation(cls, summary: pd.DataFrame) -> str:
-        """Both scores, the interval of their difference, and the verdict."""
         (finding,) = cls.findings(summary)
         gain, margin = finding.evidence[0], value_of(summary, "margin")
         score = _decisive_score(summary["metric"].tolist())
@@ -191,7 +189,6 @@ class GuidedModel(Trial):
 
     @property
     def dependencies(self) -> tuple[Recipe, ...]:
-        """Every training."""
         return tuple(chain.from_iterable(self.arms.values()))
 
     def make(self, workspace: Workspace) -> Artefact:
@@ -231,7 +228,6 @@ class GuidedModel(Trial):
 
     @classmethod
     def interpretation(cls, summary: pd.DataFrame) -> str:
-        """The gain of each guide over uniform weights, and whether a control gains too."""
         controls = {each.method for each in select_statistics(summary, "control")}
         score = _decisive_score(summary["metric"].tolist())
         verbs = {

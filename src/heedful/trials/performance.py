@@ -75,7 +75,6 @@ class Performance(Trial):
 
     @classmethod
     def interpretation(cls, summary: pd.DataFrame) -> str:
-        """The main scores in a sentence."""
         pearson, f1 = find_statistic(summary, "pearson"), find_statistic(summary, "f1")
         if pearson is not None:
             return f"Predictions on the test split correlate with the labels at {pearson.value:.3f}."

@@ -110,7 +110,6 @@ class Permutation(Trial):
 
     @classmethod
     def interpretation(cls, summary: pd.DataFrame) -> str:
-        """How much the output changes, and whether it changes more where attention is concentrated."""
         size, concentration = cls.findings(summary)
         words = {Verdict.SUPPORTED: "strongly", Verdict.NOT_SUPPORTED: "only slightly", Verdict.UNDECIDED: "moderately"}
         trend = {

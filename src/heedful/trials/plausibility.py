@@ -23,8 +23,6 @@ from heedful.measures.bootstrap import bootstrap_means, percentile_bounds
 from heedful.measures.rationale_agreement import (
     PLAUSIBILITY_MEASURES,
     RankBy,
-    TopK,
-    check_top_k,
     plausibility_metrics,
     ranking_key,
 )
@@ -81,7 +79,6 @@ class Plausibility(Trial):
         pooling: how the score of a word follows from its tokens; the sum in the paper.
         rank: rank words by score, by magnitude ("size"), or those first that count most "against" the prediction.
             Where people marked errors and the model predicts quality, a correct signed score is negative.
-        top: words that are selected for F1 and IOU: a number, a fraction, or as many as people marked.
         oracles: whether to search for the best layer and head of a transformer.
     """
 
@@ -105,7 +102,6 @@ class Plausibility(Trial):
     parts: tuple[str, ...] = ()
     pooling: Pooling = "sum"
     rank: RankBy = "score"
-    top: TopK = "rationale"
     oracles: bool = True
     limit: int | None = None
     split: Split = "test"
@@ -113,7 +109,6 @@ class Plausibility(Trial):
     def __post_init__(self) -> None:
         check_choice("pooling", self.pooling, Pooling)
         check_choice("rank", self.rank, RankBy)
-        check_top_k(self.top)
         names = [*(method_name(method) for method in self.methods), *(name for name, _ in self.learned_explainers)]
         if not names:
             raise UserError("give plausibility at least one method")
@@ -140,11 +135,10 @@ class Plausibility(Trial):
         if not self.oracles or isinstance(self.subject.architecture, Attentive):
             return None
         rank: RankBy = "against" if self.rank == "against" else "score"
-        return HeadPlausibility(self.subject, self.split, self.limit, self.parts, self.pooling, self.top, rank)
+        return HeadPlausibility(self.subject, self.split, self.limit, self.parts, self.pooling, rank=rank)
 
     @property
     def dependencies(self) -> tuple[Recipe, ...]:
-        """The attributions, which other trials share, and the plausibility of heads."""
         return (*self.score_recipes.values(), *(() if self.head_scores is None else (self.head_scores,)))
 
     def describe(self) -> Mapping[str, Json]:
@@ -157,7 +151,7 @@ class Plausibility(Trial):
         tables = {name: workspace.get(recipe).table for name, recipe in self.score_recipes.items()}
         examples = self.subject.restore(workspace).examples(self.split)
         rationales = Rationales(examples, self.parts, self.subject.corpus.name)
-        table = compare_with_rationales(tables, rationales, self.pooling, self.rank, self.top)
+        table = compare_with_rationales(tables, rationales, self.pooling, self.rank)
         control = method_name(Random())
         table["kind"] = table["method"].map(lambda name: "control" if name == control else "method")
         table["which"] = ""
@@ -221,13 +215,12 @@ class Plausibility(Trial):
 
     @classmethod
     def interpretation(cls, summary: pd.DataFrame) -> str:
-        """The methods by their area, which of them are better than random, and the best layers and heads."""
         parts = [each.subset for each in select_statistics(summary, "judged")]
         return " ".join(_part_sentences(summary, part, cls.findings(summary)) for part in parts)
 
 
 def compare_with_rationales(
-    tables: Mapping[str, pd.DataFrame], rationales: Rationales, pooling: Pooling, rank: RankBy, top: TopK
+    tables: Mapping[str, pd.DataFrame], rationales: Rationales, pooling: Pooling, rank: RankBy
 ) -> pd.DataFrame:
     """A row per text, part and method, in the order of `tables`: numbers of words, status and every measure."""
     first = next(iter(tables.values()))
@@ -249,7 +242,7 @@ def compare_with_rationales(
         )
         pooled, _ = pool_by_word(aligned.pad(aligned.scores, rows), word, pooling, marked.mask.shape[-1])
         keys = ranking_key(pooled, rank).unsqueeze(1).expand(-1, marked.mask.shape[1], -1, -1)
-        metrics = plausibility_metrics(keys, marked.rationale.unsqueeze(2), marked.mask.unsqueeze(2), top)
+        metrics = plausibility_metrics(keys, marked.rationale.unsqueeze(2), marked.mask.unsqueeze(2))
         for place, name in enumerate(tables):
             columns = {measure: metrics[measure][:, :, place].flatten().numpy() for measure in PLAUSIBILITY_MEASURES}
             found.append(texts.assign(method=name, place=place, **columns))

@@ -79,7 +79,6 @@ class SeedVariance(Trial):
 
     @property
     def dependencies(self) -> tuple[Recipe, ...]:
-        """All trainings, and the predictions of attentive models on the test split."""
         models = (self.subject, *self.other_seed_models)
         stored = isinstance(self.subject.architecture, Attentive)
         return (*models, *(Predictions(model, "test") for model in models if stored))
@@ -168,7 +167,6 @@ class SeedVariance(Trial):
 
     @classmethod
     def interpretation(cls, summary: pd.DataFrame) -> str:
-        """The size of the noise floor."""
         (finding,) = cls.findings(summary)
         share = finding.evidence[0].value
         if math.isnan(share):

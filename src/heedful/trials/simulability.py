@@ -17,7 +17,7 @@ import pandas as pd
 import torch
 from torch import Generator, Tensor
 
-from heedful.figures import Axis, Bars, Figure, Lines, Scatter, Series
+from heedful.figures import Axis, Bars, Figure, Lines, Series
 from heedful.measures.bootstrap import bootstrap_means, percentile_bounds, resample_counts
 from heedful.store.recipe import Artefact, Json, derive_seed
 from heedful.store.workspace import Workspace
@@ -151,32 +151,24 @@ class Simulability(Trial):
 
     @staticmethod
     def figures(table: pd.DataFrame) -> tuple[Figure, ...]:
-        """Every student as a point beside its arm's median, means with intervals, gains, and medians by size."""
+        """Means with intervals, gains, and medians by size."""
         summary = Simulability.summary(table)
-        ordered = table.sort_values(["size", "place", "seed"])
-        sizes = [int(size) for size in ordered["size"].unique()]
-        arms = [str(arm) for arm in ordered.sort_values("place")["arm"].unique()]
+        sizes = sorted(int(size) for size in table["size"].unique())
+        arms = [str(arm) for arm in table.sort_values("place")["arm"].unique()]
         pearson = value_of(summary, "pearson")
         axis = "correlation with the teacher" if pearson else "share of predictions that are the teacher's"
-        figures: list[Figure] = [
-            _student_scatter(f"Every student, {size_label(int(str(size)))}", axis, rows)
-            for size, rows in ordered.groupby("size")
-        ]
-        figures.append(_arm_bars("Students by explanation", f"{axis}, mean with 95 % interval", summary, "mean", arms))
         gained = [arm for arm in arms if arm != NO_EXPLANATION]
         label = "gain within seeds, with 95 % interval"
-        figures.append(_arm_bars(f"Better than {NO_EXPLANATION}", label, summary, "difference", gained))
-        if len(sizes) > 1:
-            across = tuple(float(size) for size in sizes)
-            curves = tuple(
-                (
-                    Series(arm, across),
-                    Series(arm, tuple(value_of(summary, "median", arm, size_label(size)) for size in sizes)),
-                )
-                for arm in arms
-            )
-            figures.append(Lines("Students by training size", Axis("examples"), Axis(f"{axis}, median"), curves))
-        return tuple(figures)
+        bars = (
+            _arm_bars("Students by explanation", f"{axis}, mean with 95 % interval", summary, "mean", arms),
+            _arm_bars(f"Better than {NO_EXPLANATION}", label, summary, "difference", gained),
+        )
+        if len(sizes) == 1:
+            return bars
+        medians = {arm: tuple(value_of(summary, "median", arm, size_label(size)) for size in sizes) for arm in arms}
+        across = tuple(float(size) for size in sizes)
+        curves = tuple((Series(arm, across), Series(arm, values)) for arm, values in medians.items())
+        return (*bars, Lines("Students by training size", Axis("examples"), Axis(f"{axis}, median"), curves))
 
     @classmethod
     def findings(cls, summary: pd.DataFrame) -> tuple[Finding, ...]:
@@ -191,7 +183,6 @@ class Simulability(Trial):
 
     @classmethod
     def interpretation(cls, summary: pd.DataFrame) -> str:
-        """What students reach without and with each kind of explanation, and whether it helps."""
         pearson = bool(value_of(summary, "pearson"))
         controls = {each.method for each in select_statistics(summary, "control")}
         verbs = {
@@ -333,19 +324,6 @@ def _format_gain(gain: Statistic, *, pearson: bool) -> str:
     values = (gain.value, gain.low, gain.high)
     mean, low, high = (f"{each + 0.0:+.3f}" if pearson else f"{100 * each + 0.0:+.1f} points" for each in values)
     return mean if math.isnan(gain.low) else f"{mean} (95 % interval {low} to {high})"
-
-
-def _student_scatter(title: str, label: str, rows: pd.DataFrame) -> Scatter:
-    """A row of points for each arm, in the order of the legend from above, and the medians."""
-    arms = [(str(arm), each["simulability"].astype(float)) for arm, each in rows.groupby("arm", sort=False)]
-    places = [float(-place) for place in range(1, len(arms) + 1)]
-    points = [
-        (Series(arm, tuple(values)), Series(arm, (place,) * len(values)))
-        for (arm, values), place in zip(arms, places, strict=True)
-    ]
-    medians = (Series("median", tuple(float(each.median()) for _, each in arms)), Series("median", tuple(places)))
-    limits = (-len(arms) - 0.5, -0.5)
-    return Scatter(title, Axis(label), Axis("explanations, in the order of the legend", limits), (*points, medians))
 
 
 def _arm_bars(title: str, label: str, summary: pd.DataFrame, metric: str, arms: Sequence[str]) -> Bars:
