@@ -84,39 +84,21 @@ def _find_exact_adversary_chunk(slab: Slab) -> Tensor:
     best, unit = value.max(-1)
     alone = torch.zeros_like(value).scatter(1, unit[:, None], 1.0)
     found = torch.where(best[:, None] > -math.inf, alone, attention)
-    for pairs in torch.split(torch.triu_indices(units, units, 1, device=attention.device), _CHUNK, dim=1):
-        mixes = _pair_vertices(slab, *pairs)
-        i, j = (mixes.row, mixes.first), (mixes.row, mixes.second)
-        value = _jsd_gain(1 - mixes.share, attention[i]) + own[i] + _jsd_gain(mixes.share, attention[j]) + own[j]
-        found = mixes.replace_rows(found, _argmax_per_row(value, mixes.row, best))
-        best = best.scatter_reduce(0, mixes.row, value, "amax")
-    return found
-
-
-@dataclass(frozen=True)
-class _PairVertices:
-    """Pairs of units on a bound of the slab when `second` has the weight `share`, as a flat list by row."""
-
-    row: Tensor
-    first: Tensor
-    second: Tensor
-    share: Tensor
-
-    def replace_rows(self, found: Tensor, chosen: Tensor) -> Tensor:
-        """`found` with its rows replaced by the chosen mixtures."""
-        share = self.share[chosen][:, None]
-        mixed = found.new_zeros(len(chosen), found.shape[-1])
-        mixed = mixed.scatter(1, self.first[chosen][:, None], 1 - share).scatter(1, self.second[chosen][:, None], share)
-        return found.index_copy(0, self.row[chosen], mixed)
-
-
-def _pair_vertices(slab: Slab, first: Tensor, second: Tensor) -> _PairVertices:
-    """The vertices of the given pairs: share = (bound - s_i) / (s_j - s_i), NaN or outside [0, 1] where none exists."""
-    start, end = slab.scores[:, None, first], slab.scores[:, None, second]
     bounds = torch.stack([slab.low, slab.high], 1)[:, :, None]
-    share = (bounds - start) / (end - start)
-    row, side, pair = ((share >= 0) & (share <= 1)).nonzero(as_tuple=True)
-    return _PairVertices(row, first[pair], second[pair], share[row, side, pair])
+    for i, j in torch.split(torch.triu_indices(units, units, 1, device=attention.device), _CHUNK, dim=1):
+        # A pair is on a bound where j has the share (bound - s_i) / (s_j - s_i): NaN or outside [0, 1] if it never is.
+        start, end = slab.scores[:, None, i], slab.scores[:, None, j]
+        shares = (bounds - start) / (end - start)
+        row, side, pair = ((shares >= 0) & (shares <= 1)).nonzero(as_tuple=True)
+        share, first, second = shares[row, side, pair], (row, i[pair]), (row, j[pair])
+        value = _jsd_gain(1 - share, attention[first]) + own[first] + _jsd_gain(share, attention[second]) + own[second]
+        chosen = _argmax_per_row(value, row, best)
+        mixed = found.new_zeros(len(chosen), units)
+        for (_, places), weight in ((first, 1 - share), (second, share)):
+            mixed = mixed.scatter(1, places[chosen][:, None], weight[chosen][:, None])
+        found = found.index_copy(0, row[chosen], mixed)
+        best = best.scatter_reduce(0, row, value, "amax")
+    return found
 
 
 def _argmax_per_row(value: Tensor, row: Tensor, best: Tensor) -> Tensor:
