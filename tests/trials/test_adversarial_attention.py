@@ -21,8 +21,9 @@ from heedful.models.encoders import Average, initialize_weights
 from heedful.models.input_forms import InputFormat, PairInput, QuestionAnswering
 from heedful.store.workspace import Workspace
 from heedful.tasks import BinaryClassification, MulticlassClassification, Regression
+from heedful.trials._adversary_search import AdversarySearchSettings
 from heedful.trials._trial import Verdict, find_statistic, value_of
-from heedful.trials.adversarial_attention import AdversarialAttention, AdversarialWeights, adversarial_methods
+from heedful.trials.adversarial_attention import AdversarialAttention, AdversarialWeights, Solver, adversarial_methods
 from heedful.types import Batch, Model, Task, Trace, UserError
 from tests.networks import TinyTransformer, batch_of, tiny
 from tests.tiny import subject
@@ -33,7 +34,8 @@ STEEP = (2.0, 1.0, -1.0, -3.0)
 
 
 def trial(epsilon: float = 0.05, *, search: bool = False, steps: int = 150) -> AdversarialAttention:
-    return AdversarialAttention(subject(), epsilon, solver="search" if search else "exact", steps=steps)
+    solver: Solver = "search" if search else "exact"
+    return AdversarialAttention(subject(), epsilon, solver, AdversarySearchSettings(steps=steps))
 
 
 def some_batch(lengths: Sequence[int], *, parts: int = 1) -> Batch:
@@ -263,7 +265,7 @@ def test_what_cannot_be_done_is_said() -> None:
     with pytest.raises(UserError, match="exact, search"):
         AdversarialAttention(subject(), solver="guess")  # type: ignore[arg-type]
     with pytest.raises(UserError, match="at least one adversary"):
-        AdversarialAttention(subject(), adversaries=0)
+        AdversarialAttention(subject(), search=AdversarySearchSettings(0))
 
 
 def test_the_trial_has_a_row_for_each_test_instance_and_survives_the_disk(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ SMALL_SHARE, LARGE_SHARE = 0.1, 0.4
 """Mean divergence of attention as a share of the largest possible one: small below the first, large from the second."""
 ATTENTION_BINS = ((0.0, 0.25), (0.25, 0.5), (0.5, 0.75), (0.75, 1.0))
 """Bins of the maximum attention weight of a text (Jain & Wallace, figure 3): open above, except the last."""
+ATTENTION_BIN_LABELS = tuple(f"{low:.2f} to {high:.2f}" for low, high in ATTENTION_BINS)
 
 
 @dataclass(frozen=True)
@@ -97,11 +98,6 @@ def select_statistics(summary: pd.DataFrame, metric: str) -> list[Statistic]:
     return [Statistic(*row) for row in rows.itertuples(index=False, name=None)]
 
 
-def attention_bin_labels() -> tuple[str, ...]:
-    """The bins as a figure shows them: `0.25 to 0.50`."""
-    return tuple(f"{low:.2f} to {high:.2f}" for low, high in ATTENTION_BINS)
-
-
 def split_by_attention(table: pd.DataFrame) -> list[pd.DataFrame]:
     """The rows in each bin of `maximum_attention`; rounding may put a maximum slightly above 1."""
     maximum = table["maximum_attention"]
@@ -114,7 +110,7 @@ def split_by_class_and_attention(table: pd.DataFrame) -> Iterator[tuple[str, pd.
     yield "", table
     for predicted, rows in table.groupby("predicted"):
         yield f"class {predicted}", rows
-        for label, inside in zip(attention_bin_labels(), split_by_attention(rows), strict=True):
+        for label, inside in zip(ATTENTION_BIN_LABELS, split_by_attention(rows), strict=True):
             yield f"class {predicted}, attention {label}", inside
 
 
@@ -125,7 +121,7 @@ def attention_violins(title: str, axis: Axis, table: pd.DataFrame, column: str) 
         tuple(Series(name, tuple(bins[place][column])) for name, bins in classes)
         for place in range(len(ATTENTION_BINS))
     )
-    return Violin(title, axis, Axis("maximum attention"), attention_bin_labels(), groups)
+    return Violin(title, axis, Axis("maximum attention"), ATTENTION_BIN_LABELS, groups)
 
 
 def interval_bars(title: str, axis: Axis, names: Sequence[str], rows: Mapping[str, Sequence[Statistic]]) -> Bars:

@@ -66,10 +66,8 @@ class AdversarialAttention(Trial):
     Args:
         epsilon: total variation of the output up to which a prediction counts as the same (.05 in the released code,
             which made the figures; .01 in the paper's text).
-        hinge: change that the search does not penalise (.01 in the released code).
         solver: "exact" is certified for two classes behind a linear decoder; for other models it improves the result
             of the search, without a certificate. "search" is the paper's algorithm alone.
-        adversaries: how many the search optimises at once for each text.
         limit: at most this many test examples.
     """
 
@@ -88,10 +86,8 @@ class AdversarialAttention(Trial):
 
     subject: ModelRecipe
     epsilon: float = 0.05
-    hinge: float = 0.01
     solver: Solver = "exact"
-    adversaries: int = 5
-    steps: int = 500
+    search: AdversarySearchSettings = AdversarySearchSettings()
     seed: int = 0
     limit: int | None = None
 
@@ -99,7 +95,7 @@ class AdversarialAttention(Trial):
         check_choice("solver", self.solver, Solver)
         if not 0 < self.epsilon <= 1:
             raise UserError(f"epsilon is {self.epsilon}: choose a change of probability above 0 and up to 1")
-        if self.adversaries < 1 or self.steps < 0:
+        if self.search.num_adversaries < 1 or self.search.steps < 0:
             raise UserError("the search needs at least one adversary and no negative number of steps")
 
     def make(self, workspace: Workspace) -> Artefact:
@@ -119,9 +115,8 @@ class AdversarialAttention(Trial):
         with torch.no_grad():
             trace = model(batch)
             problem = build_adversary_problem(model, batch, trace)
-        settings = AdversarySearchSettings(self.adversaries, self.steps, self.hinge)
         seeds = _seeds_by_text(self.seed, batch)
-        solution = find_adversary(problem, self.epsilon, settings, seeds, exact=self.solver == "exact")
+        solution = find_adversary(problem, self.epsilon, self.search, seeds, exact=self.solver == "exact")
         columns = {**text_columns(model.task, batch, trace), "epsilon": self.epsilon}
         return pd.DataFrame({**columns, **_result_columns(solution)})
 

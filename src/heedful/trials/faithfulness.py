@@ -102,23 +102,20 @@ class Faithfulness(Trial):
             raise UserError("give at least one step and one sample")
 
     @property
-    def _methods_by_name(self) -> dict[str, Method]:
-        """All methods by name, the control last."""
+    def _attribution_tables(self) -> dict[str, AttributionTable]:
+        """The attributions by the method's name, the control last."""
         control = Random(self.seed)
-        return {
-            method_name(method): method for method in (*(each for each in self.methods if each != control), control)
-        }
+        methods = (*(each for each in self.methods if each != control), control)
+        return {method_name(each): AttributionTable(self.subject, each, self.split, self.limit) for each in methods}
 
     @property
     def dependencies(self) -> tuple[Recipe, ...]:
-        return tuple(
-            AttributionTable(self.subject, each, self.split, self.limit) for each in self._methods_by_name.values()
-        )
+        return tuple(self._attribution_tables.values())
 
     def make(self, workspace: Workspace) -> Artefact:
         """A row per text and method: all measures, the output changes by bin, and both curves on a common grid."""
-        recipes = zip(self._methods_by_name, self.dependencies, strict=True)
-        tables = {name: workspace.get(recipe).table.set_index("uid") for name, recipe in recipes}
+        recipes = self._attribution_tables
+        tables = {name: workspace.get(recipe).table.set_index("uid") for name, recipe in recipes.items()}
         size = min(_MAX_BATCH_SIZE, workspace.batch_size)
         return self.tabulate_texts(workspace, partial(self._rows, tables), self.limit, size, self.split)
 

@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.stats import kendalltau, rankdata
 from torch import Generator
+from torch.nn.utils.rnn import pad_sequence
 
 from heedful.attributions.controls import Random
 from heedful.figures import Axis, Bars, Figure, Series
@@ -371,9 +372,6 @@ def _uses_relevant_words(
 
 def _relevant_units(batch: Batch, examples: Sequence[Example]) -> torch.Tensor:
     """The units of relevant words, `[batch unit]`."""
-    width = max(len(example.ground_truth or ()) for example in examples)
-    truth = torch.zeros(len(batch), max(1, width), device=batch.mask.device)
-    for row, example in enumerate(examples):
-        values = torch.tensor(example.ground_truth or ())
-        truth[row, : len(values)] = values
+    values = [torch.tensor(example.ground_truth or (0.0,)) for example in examples]
+    truth = pad_sequence(values, batch_first=True).to(batch.mask.device)
     return (truth.gather(1, batch.words.clamp(min=0)) != 0) & batch.content_mask

@@ -22,12 +22,12 @@ from heedful.store.recipe import Artefact, derive_seed
 from heedful.store.workspace import Workspace
 from heedful.training.model_recipe import ModelRecipe
 from heedful.trials._trial import (
+    ATTENTION_BIN_LABELS,
     MIN_TEXTS,
     Finding,
     Statistic,
     Trial,
     Verdict,
-    attention_bin_labels,
     attention_violins,
     get_statistic,
     select_statistics,
@@ -128,7 +128,7 @@ def _concentration_finding(summary: pd.DataFrame) -> Finding:
     rows = {each.subset: each for each in select_statistics(summary, "median_change")}
     evidence: list[Statistic] = []
     for predicted in (subset for subset in rows if subset and "," not in subset):
-        bins = [rows[f"{predicted}, attention {label}"] for label in attention_bin_labels()]
+        bins = [rows[f"{predicted}, attention {label}"] for label in ATTENTION_BIN_LABELS]
         filled = [each for each in bins if each.n >= MIN_TEXTS]
         evidence += [filled[0], filled[-1]] if len(filled) > 1 else []
     if not evidence:
