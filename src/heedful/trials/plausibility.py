@@ -20,21 +20,11 @@ from torch import Generator, Tensor
 from heedful.attributions.controls import Random
 from heedful.figures import Axis, Bars, Figure, Histogram, Series
 from heedful.measures.bootstrap import bootstrap_means, percentile_bounds
-from heedful.measures.rationale_agreement import (
-    PLAUSIBILITY_MEASURES,
-    RankBy,
-    plausibility_metrics,
-    ranking_key,
-)
+from heedful.measures.rationale_agreement import PLAUSIBILITY_MEASURES, RankBy, plausibility_metrics, ranking_key
 from heedful.models.attentive import Attentive
 from heedful.store.recipe import Artefact, Json, Recipe, derive_seed
 from heedful.store.workspace import Workspace
-from heedful.training.attribution_tables import (
-    RATIONALE_STATUS,
-    AttributionTable,
-    HeadPlausibility,
-    Rationales,
-)
+from heedful.training.attribution_tables import RATIONALE_STATUS, AttributionTable, HeadPlausibility, Rationales
 from heedful.training.model_recipe import ModelRecipe
 from heedful.trials._trial import (
     MIN_TEXTS,

@@ -185,11 +185,7 @@ class Simulability(Trial):
     def interpretation(cls, summary: pd.DataFrame) -> str:
         pearson = bool(value_of(summary, "pearson"))
         controls = {each.method for each in select_statistics(summary, "control")}
-        verbs = {
-            Verdict.SUPPORTED: "helps",
-            Verdict.NOT_SUPPORTED: "does not help",
-            Verdict.UNDECIDED: "undecided",
-        }
+        verbs = {Verdict.SUPPORTED: "helps", Verdict.NOT_SUPPORTED: "does not help", Verdict.UNDECIDED: "undecided"}
         findings = cls.findings(summary)
         words = []
         for size in (each.subset for each in select_statistics(summary, "size")):
