@@ -15,7 +15,7 @@ from heedful import catalogue
 from heedful.data.embeddings import RandomEmbeddings
 from heedful.data.synthetic import MOCK_CORPORA
 from heedful.data.tokenization import Words
-from heedful.figures import Axis, Bars, Figure, Scatter, Series, Violin
+from heedful.figures import Axis, Figure, Scatter, Series, Violin
 from heedful.measures.rank_correlation import spearman
 from heedful.models.attentive import Additive, Attentive
 from heedful.models.encoders import Average, BiLSTM
@@ -29,6 +29,7 @@ from heedful.papers._chapter import (
     Result,
     TableView,
     additive_results,
+    beside_published,
     check_table,
     corpus_size_table,
     scatter_series,
@@ -242,57 +243,25 @@ def figures(results: Sequence[Result]) -> tuple[Figure, ...]:
     """Figure 1 for real corpora, the same for synthetic ones, and figure 2 for each of its corpora."""
     chosen = _select(results)
     real, synthetic = ([each for each in chosen if _is_synthetic(each) == kind] for kind in (False, True))
-    found: list[Figure] = [_attefa_violin(real)] if real else []
-    found += [_synthetic_bars(synthetic)] if synthetic else []
+    titles = {"Figure 1: AtteFa over adversaries": real, "Synthetic corpora: AtteFa over adversaries": synthetic}
+    violins = [_attefa_violin(title, several) for title, several in titles.items() if several]
     bilstm = [each for each in real if each.encoder == "bilstm" and each.corpus in FIGURE_2_CORPORA]
-    return (*found, *(_divergence_scatter(each, results) for each in bilstm))
+    return (*violins, *(_divergence_scatter(each, results) for each in bilstm))
 
 
-def _group_by_label(chosen: Sequence[Result]) -> dict[str, dict[str, Result]]:
-    """One result for each label and each encoder of the paper."""
-    found: dict[str, dict[str, Result]] = {}
+def _attefa_violin(title: str, chosen: Sequence[Result]) -> Violin:
+    """AtteFa of every adversary of the paper's encoders, ours and published."""
+    groups: dict[str, dict[str, Series]] = {}
     for each in chosen:
         if each.encoder in ATTEFA_TOLERANCES:
-            found.setdefault(each.label, {}).setdefault(each.encoder, each)
-    return found
-
-
-def _attefa_violin(chosen: Sequence[Result]) -> Violin:
-    """AtteFa of every adversary, ours and published."""
-    groups = []
-    labels = _group_by_label(chosen)
-    for by_encoder in labels.values():
-        series = []
-        for encoder in ATTEFA_TOLERANCES:
-            each, name = by_encoder.get(encoder), ENCODER_NAMES[encoder]
-            ours = () if each is None else tuple(_adversary_rows(each)["attefa"].astype(float))
-            theirs = (
-                () if each is None else tuple(row["attefa"] for row in published.attefa_seed_rows(each.corpus, encoder))
-            )
-            series += [Series(f"{name}, ours", ours), Series(f"{name}, published", theirs)]
-        groups.append(tuple(series))
+            theirs = [row["attefa"] for row in published.attefa_seed_rows(each.corpus, each.encoder)]
+            ours = _adversary_rows(each)["attefa"].astype(float)
+            for series in beside_published(ours, theirs, f"{ENCODER_NAMES[each.encoder]}, "):
+                groups.setdefault(each.label, {}).setdefault(series.name, series)
+    names = [f"{ENCODER_NAMES[encoder]}, {whose}" for encoder in ATTEFA_TOLERANCES for whose in ("ours", "published")]
+    rows = [tuple(group.get(name, Series(name, ())) for name in names) for group in groups.values()]
     # Rows of violins go up.
-    title = "Figure 1: AtteFa over adversaries"
-    return Violin(title, Axis("AtteFa", (0.0, 1.0)), Axis("corpus"), tuple(labels)[::-1], tuple(groups)[::-1])
-
-
-def _synthetic_bars(chosen: Sequence[Result]) -> Bars:
-    """Means over adversaries with their population standard deviations."""
-    labels = _group_by_label(chosen)
-    means: list[Series] = []
-    deviations: list[Series] = []
-    for encoder in ATTEFA_TOLERANCES:
-        cells = [of.get(encoder) for of in labels.values()]
-        if not any(cells):
-            continue
-        for metric, several in (("attefa", means), ("population_std_attefa", deviations)):
-            pairs = [Comparison(None, None) if each is None else each.compare(metric) for each in cells]
-            ours, theirs = [pair.ours for pair in pairs], [pair.published for pair in pairs]
-            for whose, values in (("ours", ours), ("published", theirs)):
-                name = f"{ENCODER_NAMES[encoder]}, {whose}"
-                several.append(Series(name, tuple(math.nan if value is None else value for value in values)))
-    title = "Synthetic corpora: AtteFa, with its standard deviation over adversaries"
-    return Bars(title, Axis("AtteFa", (0.0, 1.0)), tuple(labels), tuple(means), tuple(deviations))
+    return Violin(title, Axis("AtteFa", (0.0, 1.0)), Axis("corpus"), tuple(groups)[::-1], tuple(rows)[::-1])
 
 
 def _divergence_scatter(each: Result, results: Sequence[Result]) -> Scatter:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import ClassVar
 
@@ -54,7 +55,7 @@ from heedful.training.trainer import Adam, AdamW, EpochSelection, Training
 from heedful.trials.performance import Performance
 from heedful.trials.plausibility import Plausibility
 from heedful.trials.simulability import NO_EXPLANATION, Simulability
-from heedful.types import Architecture, Corpus, Method, Tokenization, UserError, check_choice
+from heedful.types import Architecture, Corpus, Method, UserError, check_choice
 
 TEXT_CORPORA = ("sst", "imdb-raw", "imdb")
 IMAGE_CORPORA = ("cifar10", "cifar100", "fashion-mnist", "digits")
@@ -133,10 +134,25 @@ def scaffold_setting(corpus: Corpus, source: str | None, options: ScaffoldOption
     """
     is_image, is_quality = source is None, options.is_quality(corpus)
     training_corpus = SubsampledCorpus(corpus, *QUICK_SPLIT_SIZES) if options.quick else corpus
-    if source is None:
-        teacher, student = _image_models(training_corpus, options)
-    else:
-        teacher, student = _text_models(training_corpus, source, options)
+    # The learning rate is the paper's for texts (1e-5 in print for quality); its warm-up of 500 steps, and of 4000 for
+    # quality, is a tenth of all steps here, where training is shorter.
+    teacher_training = Training(
+        epochs=(QUICK_VISION_EPOCHS if is_image else 1) if options.quick else _TEACHER_EPOCHS.get(corpus.name, 1),
+        batch_size=16 if is_quality else 32,
+        optimizer=AdamW(lr=1e-3 if is_image else 5e-5),
+        selection=EpochSelection(),
+        max_grad_norm=5.0 if is_image else 1.0,
+        reduction="mean",
+    )
+    teacher = TrainedModel(
+        training_corpus,
+        corpus.tokenization if source is None else Subwords(source, MAX_TOKENS),
+        ScalarMix(_VISION_TRANSFORMERS[corpus.name] if source is None else Transformer(source)),
+        options.adapt_training(teacher_training, training_corpus),
+        objective=Supervised(balance_classes=False),
+        embeddings=None,
+    )
+    student = teacher.architecture if source is None else shortened_student(source, STUDENT_LAYERS)
     training = IMAGE_TRAINING if is_image else QUALITY_TRAINING if is_quality else TEXT_TRAINING
     if options.quick:
         epochs = QUICK_VISION_EPOCHS if is_image else QUICK_EPOCHS
@@ -144,22 +160,6 @@ def scaffold_setting(corpus: Corpus, source: str | None, options: ScaffoldOption
     # In the paper students learn from the half of IMDB's test split that the teacher has not seen.
     data = StudentData(source_split="test" if corpus.name == "imdb-raw" else "train", eval_limit=options.limit)
     return ScaffoldSetting(teacher, student, data, options.sizes_for(corpus), training, 1e-3 if is_quality else 2e-3)
-
-
-def _text_models(corpus: Corpus, source: str, options: ScaffoldOptions) -> tuple[TrainedModel, Architecture]:
-    # The learning rate is the paper's for texts (1e-5 in print for quality); its warm-up of 500 steps, and of 4000 for
-    # quality, is a tenth of all steps here, where training is shorter.
-    training = Training(
-        epochs=1 if options.quick else _TEACHER_EPOCHS.get(corpus.name, 1),
-        batch_size=16 if options.is_quality(corpus) else 32,
-        optimizer=AdamW(lr=5e-5),
-        selection=EpochSelection(),
-        max_grad_norm=1.0,
-        reduction="mean",
-    )
-    architecture, training = ScalarMix(Transformer(source)), options.adapt_training(training, corpus)
-    teacher = _teacher(corpus, Subwords(source, MAX_TOKENS), architecture, training)
-    return teacher, shortened_student(source, STUDENT_LAYERS)
 
 
 def shortened_student(source: str, layers: int) -> ScalarMix:
@@ -182,27 +182,6 @@ def count_layers(source: str) -> int:
             f"{source} has no config.json with a number of layers: give a folder that save_pretrained wrote"
         )
     return count
-
-
-def _image_models(corpus: Corpus, options: ScaffoldOptions) -> tuple[TrainedModel, Architecture]:
-    architecture = ScalarMix(_VISION_TRANSFORMERS[corpus.name])
-    training = Training(
-        epochs=QUICK_VISION_EPOCHS if options.quick else _TEACHER_EPOCHS[corpus.name],
-        batch_size=32,
-        optimizer=AdamW(lr=1e-3),
-        selection=EpochSelection(),
-        max_grad_norm=5.0,
-        reduction="mean",
-    )
-    return _teacher(corpus, corpus.tokenization, architecture, training), architecture
-
-
-def _teacher(
-    corpus: Corpus, tokenization: Tokenization, architecture: Architecture, training: Training
-) -> TrainedModel:
-    return TrainedModel(
-        corpus, tokenization, architecture, training, objective=Supervised(balance_classes=False), embeddings=None
-    )
 
 
 MOVIES = "eraser-movies"
@@ -252,15 +231,16 @@ class ExplanationArm:
 
     def students(self, setting: ScaffoldSetting, seeds: Sequence[int]) -> tuple[StudentRecipe, ...]:
         """A student for each training size and seed."""
-        return tuple(self._student(setting, size, seed) for size in setting.student_sizes for seed in seeds)
-
-    def _student(self, setting: ScaffoldSetting, size: int, seed: int) -> StudentRecipe:
-        data, architecture = replace(setting.student_data, train_size=size), setting.student_architecture
-        teacher, training = setting.teacher, setting.training
-        if isinstance(self.explanation, LearnedExplanation):
-            learned = replace(self.explanation, lr=setting.explainer_lr, pilot_lr=PILOT_LR)
-            return SMaT(teacher, architecture, learned, data, self.beta, training=training, seed=seed)
-        return Student(teacher, architecture, self.explanation, data, self.beta, training=training, seed=seed)
+        shared = setting.teacher, setting.student_architecture
+        found: list[StudentRecipe] = []
+        for size, seed in product(setting.student_sizes, seeds):
+            data = replace(setting.student_data, train_size=size)
+            if isinstance(self.explanation, LearnedExplanation):
+                learned = replace(self.explanation, lr=setting.explainer_lr, pilot_lr=PILOT_LR)
+                found.append(SMaT(*shared, learned, data, self.beta, training=setting.training, seed=seed))
+            else:
+                found.append(Student(*shared, self.explanation, data, self.beta, training=setting.training, seed=seed))
+        return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -317,7 +297,10 @@ class ScaffoldOptions(PaperOptions):
         if corpus.name in chosen:
             found += [Performance(setting.teacher), Simulability(setting.teacher, tuple(students.items()))]
         if corpus.name in IMAGE_CORPORA:
-            found += _image_recipes(setting.teacher)
+            # A few images with the scores of their patches, for figures 4, 7 and 8.
+            methods = (INPUT_X_GRADIENT, IMAGE_INTEGRATED_GRADIENTS)
+            scores = (AttributionTable(setting.teacher, method, limit=N_IMAGES_SHOWN) for method in methods)
+            found += [ImageSample(setting.teacher), *scores]
         plausibility = [
             _plausibility_trial(subject, smat, self)
             for subject in _models_with_rationales(corpus.name, setting.teacher, chosen, self)
@@ -343,17 +326,6 @@ class ScaffoldOptions(PaperOptions):
             return sizes
         available = len(corpus.read(self.data_dir or Path()).train)
         return tuple(sorted({min(size, available) for size in sizes}))
-
-
-def _image_recipes(teacher: ModelRecipe) -> list[Recipe]:
-    """A few images with the scores of their patches, for figures 4, 7 and 8."""
-    return [
-        ImageSample(teacher),
-        *(
-            AttributionTable(teacher, method, limit=N_IMAGES_SHOWN)
-            for method in (INPUT_X_GRADIENT, IMAGE_INTEGRATED_GRADIENTS)
-        ),
-    ]
 
 
 def smat_arm_name(normalizer: MixNormalizer, normalizers: Sequence[MixNormalizer]) -> str:
