@@ -69,7 +69,11 @@ def without_one(model: AttentiveModel, batch: Batch, row: int, unit: int) -> Ten
 
 
 @pytest.mark.parametrize("guide", GUIDES, ids=lambda guide: type(guide).__name__)
-@pytest.mark.parametrize("encoder", ENCODERS, ids=lambda encoder: type(encoder).__name__)
+@pytest.mark.parametrize(
+    "encoder",
+    [ENCODERS[0], *(pytest.param(encoder, marks=pytest.mark.slow) for encoder in ENCODERS[1:])],
+    ids=lambda encoder: type(encoder).__name__,
+)
 def test_leaving_one_out_reads_each_shortened_text_under_its_imposed_attention(
     encoder: Encoder, guide: AttentionSource | None, workspace: Workspace, batch: Batch
 ) -> None:

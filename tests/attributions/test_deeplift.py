@@ -184,7 +184,13 @@ def missing(found: CompleteAttribution, model: Model, batch: Batch, target: Tens
     return float((found.scores.sum(1) - difference).abs().max())
 
 
-@pytest.mark.parametrize("plan", PLANS, ids=repr)
+@pytest.mark.parametrize(
+    "plan",
+    [
+        pytest.param(plan, marks=pytest.mark.slow if number % 2 else (), id=repr(plan))
+        for number, plan in enumerate(PLANS)
+    ],
+)
 def test_deeplift_is_complete_on_pooled_models(plan: Attentive) -> None:
     model, batch = built(plan).eval(), replace(batch_for(plan.input_format), candidates=None)
     target = torch.arange(len(batch)) % 3

@@ -85,7 +85,7 @@ def test_scores_are_scikit_learns_on_the_samples_drawn(distance: str) -> None:
         assert np.abs(scores[row][batch.content_mask[row]].numpy() - fitted.coef_[:count]).max() < 1e-8
 
 
-@pytest.mark.parametrize("kind", ["pooled", "transformer"])
+@pytest.mark.parametrize("kind", ["pooled", pytest.param("transformer", marks=pytest.mark.slow)])
 def test_coefficients_are_captums_on_the_same_samples(kind: str) -> None:
     model: Model = pooled(PairInput()) if kind == "pooled" else tiny("bert")
     whole = pairs()

@@ -64,7 +64,7 @@ def test_on_words_that_add_up_the_values_are_the_weights(baselines: str) -> None
         assert torch.allclose(found, WORTH.double()[batch.inputs] * batch.mask, atol=1e-10)
 
 
-@pytest.mark.parametrize("shape", [SingleInput(), PairInput()])
+@pytest.mark.parametrize("shape", [SingleInput(), pytest.param(PairInput(), marks=pytest.mark.slow)])
 def test_values_are_those_of_captums_permutations(shape: SingleInput | PairInput) -> None:
     model, whole = pooled(shape), pairs()
     found = Shapley()(model, whole, TARGET).scores

@@ -278,6 +278,7 @@ def quicker(method: Method) -> Method:
     return replace(method, **less)  # type: ignore[type-var]
 
 
+@pytest.mark.slow
 def test_all_methods_of_neely_et_al_but_leave_one_out_are_ranked_with_special_tokens(
     layered: TrainedModel, tmp_path: Path
 ) -> None:

@@ -87,7 +87,9 @@ def test_deletions_from_pooled_models_equal_texts_written_without_the_word(plan:
 
 
 @pytest.mark.parametrize("normaliser", NORMALISERS)
-@pytest.mark.parametrize("encoder", ENCODERS)
+@pytest.mark.parametrize(
+    "encoder", [ENCODERS[0], *(pytest.param(encoder, marks=pytest.mark.slow) for encoder in ENCODERS[1:])]
+)
 @torch.no_grad()
 def test_weights_are_renormalised_by_every_normaliser(encoder: Encoder, normaliser: Softmax) -> None:
     for shape in SHAPES:

@@ -58,7 +58,9 @@ from tests.networks import (
 from tests.small_models import pooled, subject
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    "family", [pytest.param(family, marks=() if family in ("bert", "vit") else pytest.mark.slow) for family in FAMILIES]
+)
 def test_the_model_laws_hold_for_every_family(family: str) -> None:
     report = check_model(lambda seed: tiny(family, seed), batch_of(family))
     assert report, str(report)

@@ -294,6 +294,7 @@ def test_images_are_embedded_with_their_pixels_and_scores_with_their_signs() -> 
 values = st.lists(st.floats(width=32) | st.sampled_from([0.0, 0.5, NAN]), max_size=6).map(tuple)
 
 
+@pytest.mark.slow
 @settings(max_examples=5, deadline=None, phases=[Phase.explicit, Phase.generate])
 @example("a", "b", (281474976710656.0,))
 @example("", "", (3e38, -3e38, 1e-30))

@@ -37,9 +37,8 @@ def failed(findings: CheckReport) -> set[str]:
     return {finding.law for finding in findings.results if not finding.passed}
 
 
-@pytest.mark.parametrize("name", ["raw-attention", "gradient", "leave-one-out"])
-def test_our_methods_obey_all_laws(name: str) -> None:
-    findings = check_explainer(catalogue.METHODS[name]())
+def test_a_method_is_checked_for_every_law() -> None:
+    findings = check_explainer(catalogue.METHODS["gradient"]())
     assert findings, findings
     assert [finding.law for finding in findings.results] == [RUNS, FINITE, OFF, AGAIN, COMPANY, MODEL, FAILING, SIGN]
 

@@ -330,6 +330,7 @@ def transformer(tmp_path_factory: pytest.TempPathFactory) -> TrainedModel:
     )
 
 
+@pytest.mark.slow
 def test_scores_of_a_transformer_become_attention_of_a_word_level_model(
     transformer: TrainedModel, workspace: Workspace
 ) -> None:

@@ -192,6 +192,7 @@ def test_adversaries_of_one_seed_are_bit_identical_and_of_two_seeds_differ(tmp_p
     assert any(not torch.equal(one.tensors[name], other.tensors[name]) for name in one.tensors)
 
 
+@pytest.mark.slow
 def test_a_transformer_with_several_heads_has_an_adversary(workspace: Workspace) -> None:
     plan = TinyTransformer(layers=1, heads=2, width=8, vocab_size=40, max_positions=16)
     base = replace(subject(count=24), architecture=plan, embeddings=None)

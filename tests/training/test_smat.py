@@ -124,6 +124,7 @@ def test_the_first_step_goes_down_the_loss_after_the_pilot_step(workspace: Works
     torch.testing.assert_close(optimizer.phi.detach(), start - 0.02 * optimizer.phi.grad.sign(), rtol=1e-2, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_the_same_recipe_gives_the_same_numbers_and_the_teacher_stays(workspace: Workspace, tmp_path: Path) -> None:
     before = weights(workspace)
     first, again = workspace.get(SMAT), Workspace(tmp_path, batch_size=16).get(SMAT)

@@ -93,6 +93,7 @@ def test_without_explanations_no_maps_are_computed(workspace: Workspace) -> None
     assert not same(plain.tensors, workspace.get(replace(STUDENT, explanation=AttentionExplanation())).tensors)
 
 
+@pytest.mark.slow
 def test_the_same_recipe_gives_the_same_numbers_and_another_seed_others(workspace: Workspace, tmp_path: Path) -> None:
     recipe = replace(STUDENT, explanation=AttentionExplanation())
     first, again = workspace.get(recipe), Workspace(tmp_path, batch_size=16).get(recipe)
@@ -131,6 +132,7 @@ def test_simulability_is_agreement_with_the_teacher_and_not_with_the_gold_labels
     assert artefact.notes["dev"] == max(row["simulability"] for row in history)  # type: ignore[index,call-overload,type-var]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [2, 5])
 def test_a_killed_student_resumes_bit_for_bit(step: int, workspace: Workspace, tmp_path: Path) -> None:
     recipe = replace(STUDENT, explanation=AttentionExplanation())

@@ -93,7 +93,7 @@ class Killed(Exception):
     """Stands for a kill between two steps."""
 
 
-@pytest.mark.parametrize("moment", [0, 4, 5, 9, 14])
+@pytest.mark.parametrize("moment", [5, *(pytest.param(moment, marks=pytest.mark.slow) for moment in (0, 4, 9, 14))])
 def test_a_training_that_stopped_at_any_step_ends_with_bit_identical_weights(tmp_path: Path, moment: int) -> None:
     whole = run_of_sentences()
     state = train(whole, tmp_path, SilentProgress(), 16)

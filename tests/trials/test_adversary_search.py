@@ -63,7 +63,9 @@ def literal(
     return torch.softmax(free.masked_fill(~real, -math.inf), -1).detach()
 
 
-@pytest.mark.parametrize(("classes", "scale", "adversaries"), [(2, 0.5, 5), (3, 1.0, 3), (2, 0.5, 1)])
+@pytest.mark.parametrize(
+    ("classes", "scale", "adversaries"), [pytest.param(2, 0.5, 5, marks=pytest.mark.slow), (3, 1.0, 3), (2, 0.5, 1)]
+)
 def test_the_search_equals_its_literal_twin(classes: int, scale: float, adversaries: int) -> None:
     attention, support = some_attention(3, 6)
     scores, outputs = linear(3, 6, classes)

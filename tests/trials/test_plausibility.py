@@ -206,6 +206,7 @@ def test_an_undefined_area_is_called_so_and_ranked_last(workspace: Workspace) ->
     assert "nan" not in words
 
 
+@pytest.mark.slow
 def test_the_best_head_and_layer_are_those_of_a_literal_search(workspace: Workspace) -> None:
     of = pairs()
     made = workspace.get(HeadPlausibility(of, parts=("source", "target")))

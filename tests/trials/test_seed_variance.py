@@ -168,6 +168,7 @@ def test_regression_has_divergent_attention_but_no_total_variation() -> None:
     assert len(SeedVariance.figures(numbers)) == 1
 
 
+@pytest.mark.slow
 def test_a_transformer_is_compared_head_by_head(workspace: Workspace) -> None:
     # Words as ids do for a transformer too; its layers, heads and query rows are what matters here.
     tiny = replace(subject(epochs=2, count=8), tokenization=Words(), architecture=TinyTransformer(), embeddings=None)

@@ -168,6 +168,7 @@ def test_a_control_whose_students_are_the_same_does_not_help(workspace: Workspac
     assert value_of(found, "control", "random") == 1.0
 
 
+@pytest.mark.slow
 def test_students_that_differ_by_chance_alone_are_undecided_and_worse_ones_do_not_help(workspace: Workspace) -> None:
     other = tuple(replace(each, seed=each.seed, beta=1.0) for each in arm("", 0.3)[1])
     shifted = tuple(Noisy(TEACHER, TEACHER.architecture, data=StudentData(8), seed=seed, wrong=0.3) for seed in SEEDS)
