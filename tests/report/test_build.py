@@ -230,8 +230,8 @@ class Length(Trial):
         return Artefact(table=pd.DataFrame({"length": [3, 4 + len(self.subject.describe())]}), notes={"n": 2, "of": 2})
 
     @classmethod
-    def summary(cls, table: pd.DataFrame) -> pd.DataFrame:
-        return summary_frame([Statistic("mean_length", value=float(table["length"].mean()))])
+    def statistics(cls, table: pd.DataFrame) -> tuple[Statistic, ...]:
+        return (Statistic("mean_length", value=float(table["length"].mean())),)
 
     @classmethod
     def findings(cls, summary: pd.DataFrame) -> tuple[Finding, ...]:
