@@ -279,9 +279,9 @@ class Tokenizer(ABC):
         """What `Tokenization.restore` needs, as plain JSON values."""
 
     @property
-    @abstractmethod
     def vocabulary(self) -> tuple[str, ...]:
         """The word of each id; empty for pretrained tokenizers and for pixels."""
+        return ()
 
     def preprocessing_notes(self, examples: Sequence[Example]) -> dict[str, int | float | str]:
         """Effects of preprocessing on these examples for the report: truncated texts, unknown words."""

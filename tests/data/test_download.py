@@ -310,7 +310,7 @@ def test_a_changed_column_is_named_with_those_that_are_there(tmp_path: Path) -> 
         fetch("sst", tmp_path / "data", source=str(tmp_path / "source"))
 
 
-def test_unknown_names_are_answered_with_the_known_ones(tmp_path: Path) -> None:
+def test_an_unknown_name_gives_the_known_ones(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"'mimic' cannot be fetched; .* sst, imdb-raw"):
         fetch("mimic", tmp_path)
 

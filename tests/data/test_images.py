@@ -13,7 +13,7 @@ from heedful.types import UserError
 from tests.invented_corpora import prepared
 
 
-def test_pixels_lie_between_nought_and_one_with_channels_first(tmp_path: Path) -> None:
+def test_pixels_lie_between_0_and_1_with_channels_first(tmp_path: Path) -> None:
     for corpus, shape in ((CIFAR10(), (3, 32, 32)), (FashionMNIST(), (1, 28, 28)), (Digits(), (1, 8, 8))):
         data = tmp_path / corpus.name
         data.mkdir()

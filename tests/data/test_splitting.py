@@ -15,7 +15,7 @@ from tests.tiny import Sentences
 NOWHERE = Path("nowhere")
 
 
-def test_carving_ignores_the_order_of_rows_and_keeps_equal_texts_together() -> None:
+def test_the_order_of_rows_does_not_change_a_split_and_equal_texts_stay_together() -> None:
     heap = [Example(str(n), (text,), n % 2) for n, text in enumerate(SENTENCES)]
     heap += [Example(f"{n}, again", (f" {text.upper()}",), n % 2) for n, text in enumerate(SENTENCES[:8])]
     rest, part = hold_out(heap, 0.25)
@@ -27,7 +27,7 @@ def test_carving_ignores_the_order_of_rows_and_keeps_equal_texts_together() -> N
     assert set(hold_out(heap, 0.25, seed=1)[1]) != set(part)
 
 
-def test_carving_never_empties_a_class_and_takes_from_each() -> None:
+def test_every_class_gives_and_keeps_an_example() -> None:
     heap = [Example("a", ("one",), 0), Example("b", ("two",), 0), Example("c", ("three",), 1)]
     rest, part = hold_out(heap, 0.01)
     assert [example.label for example in part] == [0]
@@ -35,7 +35,7 @@ def test_carving_never_empties_a_class_and_takes_from_each() -> None:
     assert hold_out(heap, 0.0)[1] == ()
 
 
-def test_a_text_with_two_labels_does_not_straddle_either() -> None:
+def test_a_text_with_two_labels_is_in_one_split() -> None:
     heap = [Example(f"{n}{label}", (f"text {n}",), label) for n in range(40) for label in (0, 1)]
     rest, part = hold_out(heap, 0.5)
     assert not {normalized_content(example) for example in rest} & {normalized_content(example) for example in part}

@@ -132,11 +132,6 @@ COMPLAINTS: dict[str, tuple[str, TableColumns, str]] = {
         TableColumns(),
         r"class 'yes' has 1 different texts, but at least 3 are needed",
     ),
-    "continuous classes": (
-        lines("0.5", "1.5", "2.5"),
-        TableColumns(task="classes"),
-        r"look continuous \(3 different numbers in 3 rows\)",
-    ),
     "words for regression": (
         lines("0.5", "good"),
         TableColumns(task="regression"),
@@ -301,7 +296,7 @@ def test_a_folder_that_is_no_dataset_is_refused(tmp_path: Path) -> None:
         SavedDataset(str(tmp_path / "plain")).read(tmp_path)
 
 
-def test_a_word_is_a_table_a_folder_or_a_hub_id(tmp_path: Path) -> None:
+def test_a_source_is_a_table_a_folder_or_a_hub_id(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     assert isinstance(corpus_from_source("reviews.csv"), Table)
     assert isinstance(corpus_from_source(str(tmp_path / "folder")), SavedDataset)

@@ -112,7 +112,7 @@ def test_a_translation_with_marks_in_one_part_only_is_refused(tmp_path: Path) ->
         MLQE(("ro-en",)).read(tmp_path)
 
 
-def test_words_of_a_rationale_that_are_cut_off_are_counted() -> None:
+def test_truncated_words_of_a_rationale_are_counted() -> None:
     texts = (
         Example("1", ("the film is dull the film",), 0, (True, False, True, True, False, True)),
         Example("2", ("the film",), 1, (True, True)),
@@ -149,7 +149,7 @@ def test_every_word_of_a_real_translation_has_a_unit_and_marks_find_it() -> None
             assert (found.scores[row, :count] > 0).tolist() == list(example.rationale or ())
 
 
-def test_real_reviews_cut_at_256_pieces_lose_the_marks_that_a_slow_count_finds() -> None:
+def test_real_reviews_truncated_at_256_tokens_lose_the_marks_that_a_slow_count_finds() -> None:
     if not (REAL / "eraser_movies").is_dir():
         pytest.skip(f"no eraser_movies at {REAL}: set HEEDFUL_DATA to run on the real corpus")
     examples = EraserMovies().make_splits({"dev": read_rows(REAL / "eraser_movies" / "dev.jsonl.gz")}, REAL).dev[:20]

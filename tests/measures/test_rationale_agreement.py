@@ -115,6 +115,6 @@ def test_padding_other_rows_and_further_axes_change_nothing() -> None:
         lambda: plausibility_metrics(torch.tensor([[NAN, 1.0]]), torch.tensor([[True, False]]), there(1, 2)),
     ],
 )
-def test_what_cannot_be_judged_is_refused_in_a_line(wrong: Callable[[], object]) -> None:
+def test_scores_that_cannot_be_ranked_are_refused(wrong: Callable[[], object]) -> None:
     with pytest.raises(UserError):
         wrong()

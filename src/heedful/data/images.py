@@ -71,7 +71,6 @@ def _image_examples(prefix: str, pixels: Pixels, labels: Pixels, *, max_value: f
     )
 
 
-@dataclass(frozen=True)
 class CIFAR10(ImageCorpus):
     """Photographs of ten classes, 32 x 32 pixels in colour."""
 
@@ -79,7 +78,6 @@ class CIFAR10(ImageCorpus):
     num_classes: ClassVar[int] = 10
 
 
-@dataclass(frozen=True)
 class CIFAR100(ImageCorpus):
     """Photographs of a hundred classes, 32 x 32 pixels in colour; used by SMaT."""
 
@@ -87,7 +85,6 @@ class CIFAR100(ImageCorpus):
     num_classes: ClassVar[int] = 100
 
 
-@dataclass(frozen=True)
 class FashionMNIST(ImageCorpus):
     """Ten classes of clothes, 28 x 28 pixels in grey."""
 

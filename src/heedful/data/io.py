@@ -230,8 +230,12 @@ def packaged_file(package: str, name: str, remedy: str) -> Path:
     raise UserError(f"the package {package} has no file {name}: {remedy}")
 
 
+@dataclass(frozen=True)
 class FileCorpus(Corpus):
-    """A corpus in files: loaded once per process unless a file changes; its digest is a hash of the files."""
+    """A corpus in files: loaded once per process unless a file changes; its digest is a hash of the files.
+
+    A subclass with fields of its own is a frozen dataclass, too.
+    """
 
     @abstractmethod
     def files(self, data: Path) -> tuple[Path, ...]:

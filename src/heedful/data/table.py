@@ -25,7 +25,7 @@ from heedful.types import SPLITS, Corpus, Example, Number, Split, Splits, Task, 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
 
-TaskName = Literal["auto", "classes", "regression"]
+TaskName = Literal["auto", "regression"]
 MAX_NUMERIC_CLASSES = 20
 MIN_UNLABELLED_TEXTS = 40
 """With fewer different texts the dev and test splits would be too small to say anything."""
@@ -148,15 +148,8 @@ def _is_regression(columns: TableColumns, train: Sequence[Row], words: Sequence[
     if columns.classes or None in numbers:
         return False
     distinct = {number for number in numbers if number is not None}
-    continuous = any(not number.is_integer() for number in distinct) or len(distinct) > max(
-        MAX_NUMERIC_CLASSES, len(words) / 3
-    )
-    if continuous and columns.task == "classes":
-        raise UserError(
-            f"{train[0].source}: the labels in column '{columns.label}' look continuous "
-            f"({len(distinct)} different numbers in {len(words)} rows); choose regression or another column"
-        )
-    return continuous
+    most = max(MAX_NUMERIC_CLASSES, len(words) / 3)
+    return len(distinct) > most or any(not number.is_integer() for number in distinct)
 
 
 def _class_names(columns: TableColumns, rows: SplitRows, words: Mapping[Split, Sequence[str]]) -> tuple[str, ...]:

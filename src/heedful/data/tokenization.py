@@ -481,10 +481,6 @@ class SubwordTokenizer(Tokenizer):
     def state(self) -> dict[str, object]:
         return {"answers": self._num_answers}
 
-    @property
-    def vocabulary(self) -> tuple[str, ...]:
-        return ()
-
     def _encode(self, examples: Sequence[Example], *, limit: int | None) -> list[Encoding]:
         """The encodings in the order of the examples; a tokenizer takes single texts or pairs, not both at once."""
         texts = [text_parts(example) for example in examples]
@@ -639,10 +635,6 @@ class PatchTokenizer(Tokenizer):
 
     def state(self) -> dict[str, object]:
         return dict(zip(("channels", "height", "width"), self._shape, strict=True))
-
-    @property
-    def vocabulary(self) -> tuple[str, ...]:
-        return ()
 
     def _stack(self, examples: Sequence[Example]) -> Tensor:
         """The images `[batch channel height width]`, resized if the tokenization says so."""
