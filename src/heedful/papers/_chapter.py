@@ -346,7 +346,7 @@ def check_table(
 ) -> TableView:
     """The paper's checks in `expected.json` and further ones, and how many numbers are inside their bands."""
     found, checks = additive_results(results), dict[str, tuple[float | None, Band]]()
-    for row in published.expected_bands(paper):
+    for row in published.published_json("expected")[paper]:
         if each := found.get((row["corpus"], row["trial"], row["encoder"])):
             value = each.value(row["metric"], row.get("method", ""))
             if "minus" in row:

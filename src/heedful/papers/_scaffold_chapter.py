@@ -33,7 +33,6 @@ from heedful.papers._chapter import (
     rows_by_uid,
     token_heatmap,
 )
-from heedful.papers.published import Spread
 from heedful.papers.scaffold import (
     GRADIENT_NORM,
     IMAGE_INTEGRATED_GRADIENTS,
@@ -117,7 +116,7 @@ def table_doubts(number: int) -> tuple[tuple[tuple[tuple[str, str], ...], str], 
 
     Cells are rows and columns; an empty column is the whole row, no cells at all the whole table.
     """
-    rows = [row for row in published.scaffold_doubts() if row["table"] == number]
+    rows = [row for row in published.published_json("scaffold_doubts")["doubts"] if row["table"] == number]
     return tuple((tuple((row, column) for row, column in each["cells"]), each["reason"]) for each in rows)
 
 
@@ -200,11 +199,9 @@ def _comparison_note(each: Result, number: int | None) -> str:
 
 
 def _spread_cell(each: Result, arm: str, subset: str) -> str:
-    median, low, high = (each.value(metric, arm, subset) for metric in ("median", "q25", "q75"))
-    is_correlation = bool(each.value("pearson"))
-    if each.value("seeds") == 1 or low is None or high is None:
-        return _format(median, is_correlation=is_correlation)
-    return _format_spread(Spread(math.nan if median is None else median, low, high), is_correlation=is_correlation)
+    numbers = [each.value(metric, arm, subset) for metric in ("median", "q25", "q75")]
+    has_quartiles = each.value("seeds") != 1 and None not in numbers[1:]
+    return _format(numbers if has_quartiles else numbers[:1], is_correlation=bool(each.value("pearson")))
 
 
 def _published_cell(number: int, row: str, column: str) -> str:
@@ -212,19 +209,17 @@ def _published_cell(number: int, row: str, column: str) -> str:
     if cell is None:
         return "–"
     mark = f" {DOUBT_MARK}" if find_doubt(number, row, column) else ""
-    return _format_spread(cell, is_correlation=number in (5, 7)) + mark
+    return _format(cell, is_correlation=number in (5, 7)) + mark
 
 
-def _format_spread(cell: Spread, *, is_correlation: bool) -> str:
-    median, low, high = (_format(value, is_correlation=is_correlation) for value in (cell.median, cell.q25, cell.q75))
-    return f"{median} [{low}, {high}]"
-
-
-def _format(value: float | None, *, is_correlation: bool, sign: str = "") -> str:
-    """Correlations with three digits, shares in percent as in the paper."""
-    if value is None or math.isnan(value):
-        return "undefined"
-    text = f"{value + 0.0:{sign}.3f}" if is_correlation else f"{100 * value + 0.0:{sign}.2f}"
+def _format(numbers: Sequence[float | None], *, is_correlation: bool, sign: str = "") -> str:
+    """A number, with quartiles or an interval if given; correlations with three digits, shares in percent."""
+    scale, digits = (1, 3) if is_correlation else (100, 2)
+    texts = [
+        "undefined" if each is None or math.isnan(each) else f"{scale * each + 0.0:{sign}.{digits}f}"
+        for each in numbers
+    ]
+    text = texts[0] if len(texts) == 1 else f"{texts[0]} [{texts[1]}, {texts[2]}]"
     return text.replace("-", "\N{MINUS SIGN}")
 
 
@@ -239,10 +234,9 @@ def _verdict_table(each: Result) -> TableView:
 
     def interval(metric: str, arm: str, subset: str, sign: str = "+") -> str:
         row = each.statistic(metric, arm, subset) or Statistic(metric)
-        value, low, high = (
-            _format(v, is_correlation=is_correlation, sign=sign) for v in (row.value, row.low, row.high)
-        )
-        return f"{value} (no interval)" if math.isnan(row.low) else f"{value} [{low}, {high}]"
+        numbers = (row.value,) if math.isnan(row.low) else (row.value, row.low, row.high)
+        text = _format(numbers, is_correlation=is_correlation, sign=sign)
+        return f"{text} (no interval)" if math.isnan(row.low) else text
 
     rows: list[tuple[Cell, ...]] = []
     for subset, size in _sizes(each).items():
@@ -255,7 +249,7 @@ def _verdict_table(each: Result) -> TableView:
             paper = "–" if is_baseline or helps is None else "better" if helps else "worse" if harms else "no"
             ours = "–" if is_baseline else verdicts.get((arm, subset), "undecided")
             rows.append((_arm_label(each, arm), size, interval("mean", arm, subset, sign=""), *gains, ours, paper))
-    margin = _format(each.value("margin"), is_correlation=is_correlation)
+    margin = _format([each.value("margin")], is_correlation=is_correlation)
     columns = ["explanation", "examples", "mean [95 % interval]", "gain over no explanation"]
     columns += [*(["gain over random"] if has_control else []), "verdict", "quartiles apart (the paper's rule)"]
     note = (

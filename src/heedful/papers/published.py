@@ -11,9 +11,9 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from typing import NamedTuple
 
 Key = tuple[str, str, str]
 """Metric, method and subset of a number, as in a summary."""
@@ -27,7 +27,6 @@ _PROVENANCE = {
 }
 
 
-@cache
 def _read(name: str) -> str:
     return files("heedful.papers").joinpath("published_tables", name).read_text(encoding="utf-8")
 
@@ -82,20 +81,14 @@ def attefa_seed_rows(corpus: str, encoder: str) -> list[dict[str, float]]:
     return list(rows.values())
 
 
-def expected_bands(paper: str) -> list[dict]:  # type: ignore[type-arg]
-    """What our specification expected of a paper: corpus, trial, encoder, metric, method and band of each number."""
-    bands: list[dict] = json.loads(_read("expected.json"))[paper]  # type: ignore[type-arg]
-    return bands
+@cache
+def published_json(name: str) -> dict:  # type: ignore[type-arg]
+    """A JSON file beside the numbers."""
+    content: dict = json.loads(_read(f"{name}.json"))  # type: ignore[type-arg]
+    return content
 
 
-def scaffold_doubts() -> list[dict]:  # type: ignore[type-arg]
-    """Tables and cells of Fernandes et al. that are not reliable, with the reason."""
-    doubts: list[dict] = json.loads(_read("scaffold_doubts.json"))["doubts"]  # type: ignore[type-arg]
-    return doubts
-
-
-@dataclass(frozen=True)
-class Spread:
+class Spread(NamedTuple):
     """Median and quartiles over five seeds."""
 
     median: float
@@ -106,7 +99,7 @@ class Spread:
 @cache
 def published_simulability(number: int) -> Mapping[str, Mapping[str, Spread]]:
     """Table 1, 3, 5 or 7 of Fernandes et al. by row and training size (or normalizer); percentages as shares."""
-    table = json.loads(_read(f"scaffold_table{number}.json"))
+    table = published_json(f"scaffold_table{number}")
     scale = 100.0 if "%" in table["metric"] else 1.0
     return {
         row: {
@@ -120,11 +113,11 @@ def published_simulability(number: int) -> Mapping[str, Mapping[str, Spread]]:
 def published_plausibility(corpus: str, part: str) -> dict[str, float]:
     """AUC by row of Fernandes et al.: table 2 for film reviews, table 6 for translations; else empty."""
     if corpus == "eraser-movies" and not part:
-        cells: dict[str, float] = json.loads(_read("scaffold_table2.json"))["values"]
+        cells: dict[str, float] = published_json("scaffold_table2")["values"]
         return cells
     side = {"source": "src", "target": "tgt"}.get(part)
     if side is None or not corpus.startswith("mlqe"):
         return {}
     pair = corpus.removeprefix("mlqe").lstrip("-").upper() or "OVERALL"
-    rows = json.loads(_read("scaffold_table6.json"))["values"]
+    rows = published_json("scaffold_table6")["values"]
     return {row: by_pair[pair][side] for row, by_pair in rows.items() if pair in by_pair}
