@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from heedful import papers
-from heedful.data.embeddings import FileEmbeddings, PackagedGloveEmbeddings
+from heedful.data.embeddings import FileEmbeddings, PackagedGloveEmbeddings, RandomEmbeddings
 from heedful.data.table import TableColumns
 from heedful.models.attentive import Attentive
 from heedful.models.input_forms import PairInput, QuestionAnswering
 from heedful.papers import _options
 from heedful.papers._chapter import Band
-from heedful.papers._options import PaperOptions, UserData, embeddings_by_name
+from heedful.papers._options import PaperOptions, UserData
 from heedful.papers.attefa import AttefaOptions
 from heedful.papers.disagreement import DisagreementOptions
 from heedful.papers.jain_wallace import JainWallaceOptions
@@ -72,8 +72,10 @@ def test_a_paper_takes_other_corpora_of_the_catalogue_if_they_have_one_text_per_
 
 
 def test_vectors_have_names() -> None:
-    assert embeddings_by_name("packaged", 300) == PackagedGloveEmbeddings()
-    assert embeddings_by_name("glove.txt", 300) == FileEmbeddings("glove.txt")
+    sst = JainWallaceOptions.known_corpora["sst"]
+    assert JainWallaceOptions(embeddings="packaged").word_embeddings(sst) == PackagedGloveEmbeddings()
+    assert JainWallaceOptions(embeddings="glove.txt").word_embeddings(sst) == FileEmbeddings("glove.txt")
+    assert JainWallaceOptions().word_embeddings(sst) == RandomEmbeddings(300)
 
 
 @pytest.fixture(scope="module")

@@ -45,10 +45,6 @@ _SHARED_TRIALS = frozenset({"performance", "agreement"})
 """Trials that several papers have; they are shown with whatever else examines the same model."""
 
 
-def _no_extras(result: Result, entries: Sequence[IndexEntry]) -> SectionExtras:
-    return SectionExtras()
-
-
 @dataclass(frozen=True)
 class Paper:
     """A publication: its question, its options and recipes, and its chapter in the report.
@@ -69,7 +65,7 @@ class Paper:
     options: type[PaperOptions]
     build_tables: Callable[[Sequence[Result]], tuple[TableView, ...]]
     build_figures: Callable[[Sequence[Result]], tuple[Figure, ...]]
-    section: Callable[[Result, Sequence[IndexEntry]], SectionExtras] = _no_extras
+    section: Callable[[Result, Sequence[IndexEntry]], SectionExtras] = lambda result, entries: SectionExtras()
     sources: Mapping[str, str] = field(default_factory=dict)
     shown_trials: frozenset[str] = _SHARED_TRIALS
     has_own_models: bool = False

@@ -155,13 +155,15 @@ class EmbeddingOptions(PaperOptions):
         """The embeddings of a corpus, with "auto" resolved."""
         if self.embeddings != "auto":
             return self.embeddings
-        if corpus.name.startswith("babi") or self.data_dir is None:
-            return "random"
-        return find_embeddings(self.data_dir)
+        is_random = corpus.name.startswith("babi") or self.data_dir is None
+        return "random" if is_random else find_embeddings(self.data_dir or Path())
 
     def word_embeddings(self, corpus: Corpus) -> WordEmbeddings:
         """The embeddings of a corpus, in the width of the paper where they are random."""
-        return embeddings_by_name(self.embeddings_name(corpus), corpus.embedding_dim)
+        name = self.embeddings_name(corpus)
+        if name == "random":
+            return RandomEmbeddings(corpus.embedding_dim)
+        return PackagedGloveEmbeddings() if name == "packaged" else FileEmbeddings(name)
 
 
 def scale_epochs(training: Training, n_texts: int) -> Training:
@@ -194,13 +196,6 @@ def resolve_names(kind: str, requested: Sequence[str], available: Sequence[str])
         if name not in available:
             raise UserError(f"this paper has no {kind} {name!r}; choose from {', '.join(available)}")
     return tuple(requested) or tuple(available)
-
-
-def embeddings_by_name(name: str, width: int) -> WordEmbeddings:
-    """Word embeddings by name: "random", "packaged", a name in the data folder, or a file."""
-    if name == "random":
-        return RandomEmbeddings(width)
-    return PackagedGloveEmbeddings() if name == "packaged" else FileEmbeddings(name)
 
 
 def find_embeddings(data_dir: Path) -> str:

@@ -24,7 +24,7 @@ from heedful.attributions.integrated_gradients import GradientShap, IntegratedGr
 from heedful.attributions.lime import Lime
 from heedful.attributions.perturbation import LeaveOneOut
 from heedful.attributions.shapley import KernelShap
-from heedful.data.embeddings import RandomEmbeddings
+from heedful.data.embeddings import RandomEmbeddings, WordEmbeddings
 from heedful.data.synthetic import GROUND_TRUTH_CORPORA, GroundTruthCorpus, GroundTruthEmbeddings
 from heedful.data.tokenization import Subwords, Words
 from heedful.figures import Axis, Bars, Figure, Matrix
@@ -54,7 +54,7 @@ from heedful.trials.faithfulness import Faithfulness, signed_methods
 from heedful.trials.ground_truth import ALL_MEASURES, CHANCE, CONTROL_LABELS, CONTROLS, GroundTruth, measure_verdicts
 from heedful.trials.imposed_attention import UniformBaseline
 from heedful.trials.performance import Performance
-from heedful.types import Corpus, Method, UserError
+from heedful.types import Architecture, Corpus, Method, Tokenization, UserError
 
 SINGLE_TEXT_CORPORA = ("sst", "imdb")
 PAIR_CORPORA = ("snli", "mnli", "qqp")
@@ -156,50 +156,37 @@ def bilstm_model(corpus: Corpus, options: DisagreementOptions) -> TrainedModel:
         limit = MAX_WORDS + 1 if corpus.name == "imdb" else None
         tokenization = replace(tokenization, longer_than=None, shorter_than=limit)
     batch_size = {"mnli": 512, "qqp": 1024}.get(corpus.name, 64)
-    metric = "roc_auc" if corpus.name in SINGLE_TEXT_CORPORA else "accuracy"
-    training = Training(
-        4 if options.quick else 40,
-        batch_size,
-        Adam(no_decay=()),
-        EpochSelection(metric=metric),
-        patience=5,
-        reduction="mean",
-    )
-    return TrainedModel(
-        corpus=options.training_corpus(corpus),
-        tokenization=tokenization,
-        architecture=Attentive(
-            BiLSTM(128), Additive(), input_format=PairInput() if options.has_two_texts(corpus) else SingleInput()
-        ),
-        training=options.adapt_training(training, options.training_corpus(corpus)),
-        seed=SEEDS[0],
-        objective=Supervised(balance_classes=False),
-        embeddings=options.word_embeddings(corpus),
-    )
+    selection = EpochSelection(metric="roc_auc" if corpus.name in SINGLE_TEXT_CORPORA else "accuracy")
+    epochs = 4 if options.quick else 40
+    training = Training(epochs, batch_size, Adam(no_decay=()), selection, patience=5, reduction="mean")
+    input_format = PairInput() if options.has_two_texts(corpus) else SingleInput()
+    architecture = Attentive(BiLSTM(128), Additive(), input_format=input_format)
+    return _model(corpus, tokenization, architecture, training, options.word_embeddings(corpus), options)
 
 
 def transformer_model(corpus: Corpus, source: str, options: DisagreementOptions) -> TrainedModel:
     """A checkpoint, fine-tuned as in the paper but shorter."""
     lr = 2e-5 if options.has_two_texts(corpus) else 1e-5
     # The paper trains up to 40 epochs with a patience of 5 on a GPU; two cores train two.
-    training = Training(
-        1 if options.quick else 2,
-        32,
-        AdamW(lr=5 * lr, weight_decay=0.0),
-        EpochSelection(metric="accuracy"),
-        reduction="mean",
-    )
+    optimizer, selection = AdamW(lr=5 * lr, weight_decay=0.0), EpochSelection(metric="accuracy")
+    training = Training(1 if options.quick else 2, 32, optimizer, selection, reduction="mean")
     # Reviews are left out by their words, not cut at a number of tokens: all models read the same ones.
     is_imdb = corpus.name == "imdb"
-    return TrainedModel(
-        corpus=options.training_corpus(corpus),
-        tokenization=Subwords(source, shorter_than=MAX_WORDS + 1) if is_imdb else Subwords(source, MAX_WORDS),
-        architecture=Transformer(source),
-        training=options.adapt_training(training, options.training_corpus(corpus)),
-        seed=SEEDS[0],
-        objective=Supervised(balance_classes=False),
-        embeddings=None,
-    )
+    tokenization = Subwords(source, shorter_than=MAX_WORDS + 1) if is_imdb else Subwords(source, MAX_WORDS)
+    return _model(corpus, tokenization, Transformer(source), training, None, options)
+
+
+def _model(
+    corpus: Corpus,
+    tokenization: Tokenization,
+    architecture: Architecture,
+    training: Training,
+    embeddings: WordEmbeddings | None,
+    options: DisagreementOptions,
+) -> TrainedModel:
+    used = options.training_corpus(corpus)
+    training, objective = options.adapt_training(training, used), Supervised(balance_classes=False)
+    return TrainedModel(used, tokenization, architecture, training, SEEDS[0], objective, embeddings)
 
 
 def checkpoint_folder(name: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import ClassVar, Literal
 
 import pandas as pd
@@ -121,46 +122,36 @@ class WiegreffePinterOptions(AdversaryOptions):
         """Every trial of the paper on every chosen corpus and encoder."""
         self.require_classes()
         encoders = resolve_names("encoder", self.encoders or ("bilstm",), BASE_ENCODERS)
+        models = product(self.chosen_corpora(), encoders)
+        return [trial for corpus, encoder in models for trial in self._model_trials(corpus, encoder)]
+
+    def _model_trials(self, corpus: Corpus, encoder: str) -> list[Recipe]:
+        # The released code trains 80 epochs throughout, the text says 40 on all corpora but SST.
+        training = self.adversary_training(corpus, 80 if corpus.name == "sst" else 40)
+        base, seeds = base_model(corpus, encoder, self, corpus.tokenization), self.seeds()
+        # The lambdas of table 5 and that of table 3.
+        grid = {*([row[0] for row in published.published_tradeoff(corpus.name)] or LAMBDAS), GUIDING_LAMBDA}
+        lambdas = self.lambdas or (QUICK_LAMBDAS if self.quick else tuple(sorted(grid)))
+        tradeoff = AdversarialTradeoff(
+            base, lambdas, seeds[1:], PAPER_SEEDS[0], training, start=self.start, rescale_class_weights=True
+        )
+        # The token-wise model under the guides of table 3, and two controls that the paper lacks.
+        learner = replace(base, architecture=Attentive(Average(), Additive(), input_format=self.input_format))
+        guides = (
+            ("base", FromModel(base)),
+            ("adversary", FromModel(tradeoff.adversary(GUIDING_LAMBDA))),
+            ("shuffled base", ShuffledAttention(FromModel(base))),
+            ("random", RandomAttention()),
+        )
         return [
-            trial
-            for corpus in self.chosen_corpora()
-            for encoder in encoders
-            for trial in _model_trials(corpus, encoder, self)
+            Performance(base),
+            UniformBaseline(base, seeds),
+            *([SeedVariance(base, seeds[1:])] if len(seeds) > 1 else []),
+            tradeoff,
+            GuidedModel(learner, guides, seeds[:N_GUIDED_SEEDS]),
+            # The tokens themselves, for heat-maps.
+            AttributionTable(base, RawAttention()),
         ]
-
-
-def _model_trials(corpus: Corpus, encoder: str, options: WiegreffePinterOptions) -> list[Recipe]:
-    # The released code trains 80 epochs throughout, the text says 40 on all corpora but SST.
-    adversary_training = options.adversary_training(corpus, 80 if corpus.name == "sst" else 40)
-    base = base_model(corpus, encoder, options, corpus.tokenization)
-    seeds = options.seeds()
-    lambdas = options.lambdas or (QUICK_LAMBDAS if options.quick else _lambda_grid(corpus.name))
-    tradeoff = AdversarialTradeoff(
-        base, lambdas, seeds[1:], PAPER_SEEDS[0], adversary_training, start=options.start, rescale_class_weights=True
-    )
-    return [
-        Performance(base),
-        UniformBaseline(base, seeds),
-        *([SeedVariance(base, seeds[1:])] if len(seeds) > 1 else []),
-        tradeoff,
-        guided_trial(base, tradeoff.adversary(GUIDING_LAMBDA), seeds[:N_GUIDED_SEEDS], options.input_format),
-        # The tokens themselves, for heat-maps.
-        AttributionTable(base, RawAttention()),
-    ]
-
-
-def guided_trial(
-    base: TrainedModel, adversary: TrainedModel, seeds: tuple[int, ...], input_format: InputFormat
-) -> GuidedModel:
-    """The token-wise model under the guides of table 3, and two controls that the paper lacks."""
-    learner = replace(base, architecture=Attentive(Average(), Additive(), input_format=input_format))
-    guides = (
-        ("base", FromModel(base)),
-        ("adversary", FromModel(adversary)),
-        ("shuffled base", ShuffledAttention(FromModel(base))),
-        ("random", RandomAttention()),
-    )
-    return GuidedModel(learner, guides, seeds)
 
 
 def base_model(corpus: Corpus, encoder: str, options: AdversaryOptions, tokenization: Tokenization) -> TrainedModel:
@@ -173,11 +164,6 @@ def base_model(corpus: Corpus, encoder: str, options: AdversaryOptions, tokeniza
         seed=PAPER_SEEDS[0],
         embeddings=options.word_embeddings(corpus),
     )
-
-
-def _lambda_grid(corpus: str) -> tuple[float, ...]:
-    """The lambdas of table 5 and that of table 3; the default grid for a corpus that is not in it."""
-    return tuple(sorted({*([row[0] for row in published.published_tradeoff(corpus)] or LAMBDAS), GUIDING_LAMBDA}))
 
 
 SMALL_LAMBDA, LARGE_LAMBDA = 1e-4, 1e-3
