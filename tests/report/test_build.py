@@ -162,9 +162,9 @@ def test_a_workspace_without_trials_is_refused_and_an_existing_report_stays(tmp_
     assert {path: path.read_bytes() for path in report.parent.rglob("*.html")} == before
 
 
-def test_every_artefact_is_loaded_once_and_no_summary_is_computed(
-    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture(scope="module")
+def second(workspace: Workspace, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Counter[str]]:
+    """The report written again where no summary can be computed, and how often each artefact was loaded."""
     loads: Counter[str] = Counter()
     read = store._read_artefact
 
@@ -176,10 +176,17 @@ def test_every_artefact_is_loaded_once_and_no_summary_is_computed(
     def refuse(*_: object) -> None:
         raise AssertionError("a summary was computed")
 
-    monkeypatch.setattr(store, "_read_artefact", counted)
-    for trial in catalogue.TRIALS.values():
-        monkeypatch.setattr(trial, "summary", refuse)
-    write_report(workspace, tmp_path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store, "_read_artefact", counted)
+        for trial in catalogue.TRIALS.values():
+            patch.setattr(trial, "summary", refuse)
+        return write_report(workspace, tmp_path_factory.mktemp("second")).parent, loads
+
+
+def test_every_artefact_is_loaded_once_and_no_summary_is_computed(
+    workspace: Workspace, second: tuple[Path, Counter[str]]
+) -> None:
+    _, loads = second
     assert set(loads.values()) == {1}
     assert len(loads) == len(workspace.entries())
 
@@ -194,10 +201,9 @@ def test_every_section_links_the_texts_of_each_of_its_seeds(sections: dict[str, 
 
 
 def test_the_same_workspace_gives_the_same_bytes_in_every_file(
-    workspace: Workspace, report: Path, tmp_path: Path
+    report: Path, second: tuple[Path, Counter[str]]
 ) -> None:
-    folders = [report, write_report(workspace, tmp_path).parent]
-    files = [{path.relative_to(f): path.read_bytes() for path in f.rglob("*.html")} for f in folders]
+    files = [{path.relative_to(f): path.read_bytes() for path in f.rglob("*.html")} for f in (report, second[0])]
     assert files[0] == files[1]
     assert len(files[0]) == 4
 
@@ -246,7 +252,7 @@ class Length(Trial):
         return ()
 
 
-def test_a_trial_of_the_users_own_is_told_as_it_was_stored(tmp_path: Path) -> None:
+def test_a_users_own_trial_is_shown_as_it_was_stored(tmp_path: Path) -> None:
     trials = [Length(subject(seed=seed)) for seed in (0, 1)]
     place = Workspace(tmp_path)
     [chapter] = build_page(stored(tmp_path, *trials)).papers
