@@ -6,6 +6,8 @@ Nothing is computed: an explanation that is not stored for a text is missing the
 
 from __future__ import annotations
 
+import functools
+import itertools
 import json
 import math
 import re
@@ -15,8 +17,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
+import numpy as np
 import pandas as pd
 from markupsafe import Markup
+from numpy.typing import NDArray
 
 from heedful import __version__
 from heedful.figures import Heatmap, Series, printable
@@ -237,14 +241,13 @@ class _WeightSource:
 
     row: ExplanationRow
     rank: tuple[int, float, str]
-    records: Mapping[str, tuple[object, ...]]
+    records: Mapping[str, tuple[list[float | None], object, object, object, object, object]]
 
     def weights(self, uid: str, length: int, scored: Sequence[int]) -> TokenWeights | None:
         """The weights of the scored units; None if nothing is stored or it belongs to another text."""
         if uid not in self.records:
             return None
-        values, places, divergence, bound, change, certified = self.records[uid]
-        weights = _items(values)
+        weights, places, divergence, bound, change, certified = self.records[uid]
         if places is not None:
             found = dict(zip(_items(places), weights, strict=False))
             if len(found) != len(weights) or any(place not in range(length) for place in found):
@@ -252,7 +255,7 @@ class _WeightSource:
             weights = [found.get(place, 0.0) for place in range(length)]
         if len(weights) != length:
             return None
-        shown = tuple(_rounded(weights[place]) for place in scored)
+        shown = tuple([weights[place] for place in scored])
         return TokenWeights(shown, _rounded(divergence), _rounded(bound), _rounded(change), certified is True)
 
 
@@ -262,8 +265,7 @@ def _attribution_rows(attributions: Sequence[tuple[IndexEntry, Artefact]]) -> It
         base = name.partition("(")[0]
         row = ExplanationRow(name, _NOTES.get(base, ""), is_visible=base not in _CONTROLS)
         rank = _ORDER.index("random" if base in _CONTROLS else base if base in _ORDER else "")
-        values = _records(artefact.table, "uid", "scores")
-        yield _WeightSource(row, (rank, 0.0, name), {str(uid): (scores, *[None] * 5) for uid, scores in values})
+        yield _WeightSource(row, (rank, 0.0, name), _weight_records(artefact.table, "scores"))
 
 
 def _adversarial_rows(
@@ -279,17 +281,37 @@ def _adversarial_rows(
             -epsilon if isinstance(epsilon, float) else 0.0,
             label,
         )
-        records = _records(table, "uid", "adversary", "units", "epsilon_max", "bound", "change", "certified")
-        yield _WeightSource(row, rank, {str(uid): tuple(record) for uid, *record in records})
+        numbers = ("epsilon_max", "bound", "change", "certified")
+        yield _WeightSource(row, rank, _weight_records(table, "adversary", "units", *numbers))
     if not any(entry.facts["method"] == ATTENTION for entry, _ in attributions):
         for _, table in adversaries[:1]:
             row = ExplanationRow(ATTENTION, _NOTES[ATTENTION])
-            values = {
-                str(uid): (scores, places, *[None] * 4)
-                for uid, scores, places in _records(table, "uid", ATTENTION, "units")
-                if scores is not None
-            }
-            yield _WeightSource(row, (0, 0.0, ""), values)
+            if ATTENTION in table:
+                yield _WeightSource(row, (0, 0.0, ""), _weight_records(table, ATTENTION, "units"))
+
+
+def _weight_records(
+    table: pd.DataFrame, weights: str, places: str = "", *numbers: str
+) -> dict[str, tuple[list[float | None], object, object, object, object, object]]:
+    """By uid the weights with four significant digits, their places, and four numbers about them."""
+    rows = [_items(cell) for cell in table[weights]]
+    values = _round_digits(np.asarray([value for row in rows for value in row], dtype=float))
+    ends = itertools.accumulate(map(len, rows))
+    rounded = [values[end - len(row) : end] for row, end in zip(rows, ends, strict=True)]
+    columns = _records(table, "uid", places, *(numbers or ("",) * 4))
+    return {str(uid): (row, *rest) for row, (uid, *rest) in zip(rounded, columns, strict=True)}  # type: ignore[misc]
+
+
+def _round_digits(values: NDArray[np.float64]) -> list[float | None]:
+    """Four significant digits; None for everything that is not finite."""
+    is_finite = np.isfinite(values)
+    sizes = np.abs(np.where(is_finite & (values != 0), values, 1.0))
+    decimals = np.clip(3 - np.floor(np.log10(sizes)), -300, 300)
+    up, down = 10.0 ** np.maximum(decimals, 0), 10.0 ** np.maximum(-decimals, 0)
+    rounded: list[float | None] = (np.round(np.where(is_finite, values, 0.0) * up / down) / up * down).tolist()
+    return (
+        rounded if is_finite.all() else [v if ok else None for v, ok in zip(rounded, is_finite.tolist(), strict=True)]
+    )
 
 
 def _distinct_labels(entries: Sequence[IndexEntry]) -> list[str]:
@@ -316,8 +338,10 @@ def _metrics(
     found: dict[str, dict[str, float | None]] = {}
     for each in rows:
         if each.row.name == ATTENTION:
-            peaks = {uid: max(map(_number, _items(record[0])), default=0.0) for uid, record in each.records.items()}
-            found["largest attention weight"] = {uid: _rounded(peak) for uid, peak in peaks.items()}
+            found["largest attention weight"] = {
+                uid: max((weight for weight in weights if weight is not None), default=0.0)
+                for uid, (weights, *_) in each.records.items()
+            }
     permuted = [(entry, artefact.table) for entry, artefact in trials if "median_change" in artefact.table]
     for entry, table in permuted:
         label = "median change under permutation"
@@ -340,7 +364,7 @@ def _build_text(
     scored = [place for place in range(len(tokens)) if flags is None or _items(flags)[place]]
     parts = _items(segments)
     second = parts.index(1) if 1 in parts else 0
-    spaced = token_spacing([printable(tokens[place]) for place in scored])
+    spaced = _shown_tokens(tuple(tokens[place] for place in scored))
     chosen = _rounded(predicted)
     return ExplorerText(
         printable(uid),
@@ -353,6 +377,12 @@ def _build_text(
         tuple(column.get(uid) for column in metrics.values()),
         tuple(each.weights(uid, len(tokens), scored) for each in rows),
     )
+
+
+@functools.lru_cache(maxsize=4096)
+def _shown_tokens(tokens: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Spaces and printable tokens; kept, because many models read the same texts."""
+    return token_spacing([printable(token) for token in tokens])
 
 
 def _items(value: object) -> list[object]:

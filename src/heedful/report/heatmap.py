@@ -6,11 +6,13 @@ A shade is the share of the heaviest weight of its row in twentieths, given as a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+from markupsafe import Markup, escape
 
 from heedful.figures import Heatmap, Series, finite
 from heedful.papers._chapter import readable_texts
@@ -25,22 +27,12 @@ _WORD_STARTS = ("Ġ", "▁", " ")
 
 
 @dataclass(frozen=True)
-class HeatmapToken:
-    """A token as it is shown."""
-
-    gap: str
-    text: str
-    shade: str
-    weight: str
-
-
-@dataclass(frozen=True)
 class HeatmapRow:
     """The text under one row of weights, in a visible and a folded part."""
 
     name: str
-    head: tuple[HeatmapToken, ...]
-    rest: tuple[HeatmapToken, ...]
+    head: Markup
+    rest: Markup
     peak: str
     is_signed: bool
 
@@ -51,11 +43,8 @@ class HeatmapView:
 
     figure: Heatmap
     rows: tuple[HeatmapRow, ...]
-
-    @property
-    def folded(self) -> int:
-        """Number of tokens in the folded part."""
-        return max((len(row.rest) for row in self.rows), default=0)
+    folded: int
+    """Number of tokens in the folded part."""
 
     @property
     def layout(self) -> str:
@@ -73,13 +62,14 @@ def heatmap_view(figure: Heatmap) -> HeatmapView:
     for row in figure.rows:
         weights = finite(row.values)
         peak = float(np.abs(weights).max(initial=0.0))
-        tokens = tuple(
-            HeatmapToken(gap, text, shade_class(value, peak), format_number(value))
-            for (gap, text), value in zip(spaced, row.values, strict=True)
-        )
-        signed = bool((weights < 0).any())
-        rows.append(HeatmapRow(row.name, tokens[:cut], tokens[cut:], format_number(peak), signed))
-    return HeatmapView(figure, tuple(rows))
+        spans = []
+        for (gap, text), value in zip(spaced, row.values, strict=True):
+            shade = shade_class(value, peak)
+            style = f' class="{shade}"' if shade else ""
+            spans.append(f'{gap}<span{style} title="{format_number(value)}">{escape(text)}</span>')
+        head, rest = (Markup("".join(part)) for part in (spans[:cut], spans[cut:]))  # safe: the text is escaped
+        rows.append(HeatmapRow(row.name, head, rest, format_number(peak), bool((weights < 0).any())))
+    return HeatmapView(figure, tuple(rows), len(spaced) - cut)
 
 
 def token_spacing(units: Sequence[str]) -> list[tuple[str, str]]:
@@ -111,7 +101,7 @@ def shade_class(value: float, peak: float) -> str:
     >>> shade_class(0.5, 0.5), shade_class(-0.1, 0.5), shade_class(0.001, 0.5), shade_class(float("nan"), 0.5)
     ('p20', 'n04', '', 'u')
     """
-    if not len(finite((value,))):
+    if value is None or not math.isfinite(value):
         return "u"
     step = round(SHADES * abs(value) / peak) if peak else 0
     return f"{'n' if value < 0 else 'p'}{step:02d}" if step else ""

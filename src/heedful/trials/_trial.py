@@ -26,6 +26,7 @@ from heedful.training.trainer import inference_batches
 from heedful.types import Batch, Model, Split, Task, Trace
 
 SUMMARY_COLUMNS = ("metric", "method", "subset", "value", "low", "high", "n")
+_SUMMARY_PARTS = SUMMARY_COLUMNS[:3], SUMMARY_COLUMNS[3:]
 EXPLANATION = "explanation"
 """The note under which a trial that is not part of the package stores its texts and verdicts."""
 MIN_TEXTS = 10
@@ -73,8 +74,8 @@ def find_statistic(summary: pd.DataFrame, metric: str, method: str = "", subset:
     >>> found.value
     0.8
     """
-    rows = select_statistics(summary[(summary["method"] == method) & (summary["subset"] == subset)], metric)
-    return rows[0] if rows else None
+    rows = select_statistics(summary, metric)
+    return next((row for row in rows if (row.method, row.subset) == (method, subset)), None)
 
 
 def get_statistic(summary: pd.DataFrame, metric: str, method: str = "", subset: str = "") -> Statistic:
@@ -94,8 +95,8 @@ def excess_metric(measure: str) -> str:
 
 def select_statistics(summary: pd.DataFrame, metric: str) -> list[Statistic]:
     """All rows of a metric in the order of the summary, for every method and subset."""
-    rows = summary.loc[summary["metric"] == metric, list(SUMMARY_COLUMNS)]
-    return [Statistic(*row) for row in rows.itertuples(index=False, name=None)]
+    columns = (summary[name].tolist() for name in SUMMARY_COLUMNS)
+    return [Statistic(*row) for row in zip(*columns, strict=True) if row[0] == metric]
 
 
 def split_by_attention(table: pd.DataFrame) -> list[pd.DataFrame]:
@@ -174,16 +175,22 @@ def combine_seeds(summaries: Sequence[pd.DataFrame]) -> pd.DataFrame:
     A verdict that rests on a bound then holds on every seed. `n` is the mean number of observations, and the extra
     columns `std` and `seeds` hold the standard deviation over seeds and the number of seeds with a defined value.
     """
-    grouped = pd.concat(summaries, ignore_index=True).groupby(list(SUMMARY_COLUMNS[:3]), sort=False, dropna=False)
-    combined = grouped.agg(
-        value=("value", "mean"),
-        low=("low", "min"),
-        high=("high", "max"),
-        n=("n", "mean"),
-        std=("value", "std"),
-        seeds=("value", "count"),
-    )
-    return combined.reset_index()
+    grouped: dict[tuple[str, ...], list[tuple[float, ...]]] = {}
+    for summary in summaries:
+        keys, numbers = (zip(*(summary[name].tolist() for name in part), strict=True) for part in _SUMMARY_PARTS)
+        for key, row in zip(keys, numbers, strict=True):
+            grouped.setdefault(key, []).append(row)
+    rows = []
+    for key, found in grouped.items():
+        value, low, high, n = ([each for each in column if not math.isnan(each)] for column in zip(*found, strict=True))
+        deviation = float(np.std(value, ddof=1)) if len(value) > 1 else math.nan
+        bounds = min(low, default=math.nan), max(high, default=math.nan)
+        rows.append((*key, _mean(value), *bounds, _mean(n), deviation, len(value)))
+    return pd.DataFrame(rows, columns=[*SUMMARY_COLUMNS, "std", "seeds"])
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values) if values else math.nan
 
 
 class Verdict(Enum):
