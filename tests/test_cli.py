@@ -15,6 +15,7 @@ from typer.testing import CliRunner, Result
 from heedful import __version__, cli, papers, runner
 from heedful.data.synthetic import Mock
 from heedful.papers import _options
+from heedful.papers.jain_wallace import single_model_trials
 from heedful.training.trained_model import TrainedModel
 from heedful.training.trainer import Training
 from heedful.trials.adversarial_training import PAPER_SEEDS
@@ -226,7 +227,7 @@ def test_the_planted_demo_ends_with_a_report(tmp_path: Path, monkeypatch: pytest
     small = replace(
         performance.subject, corpus=Mock(informative=2, train=60, dev=20, test=20), training=Training(epochs=2)
     )
-    monkeypatch.setattr(papers, "demo", lambda *, synthetic: papers.single_model_trials(small) if synthetic else [])
+    monkeypatch.setattr(papers, "demo", lambda *, synthetic: single_model_trials(small) if synthetic else [])
     monkeypatch.setattr(os, "cpu_count", lambda: 1)
     result = heedful("demo", "--planted", "-w", tmp_path / "work", "--out", tmp_path / "report")
     assert result.exit_code == 0

@@ -29,17 +29,7 @@ from heedful.training.trained_model import TrainedModel
 from heedful.training.trainer import Adam, Training
 from heedful.types import UserError
 
-__all__ = [
-    "PAPERS",
-    "Paper",
-    "PaperOptions",
-    "UserData",
-    "assign_papers",
-    "demo",
-    "find_paper",
-    "paper_recipes",
-    "single_model_trials",
-]
+__all__ = ["PAPERS", "Paper", "PaperOptions", "UserData", "assign_papers", "demo", "find_paper", "paper_recipes"]
 
 _SHARED_TRIALS = frozenset({"performance", "agreement"})
 """Trials that several papers have; they are shown with whatever else examines the same model."""

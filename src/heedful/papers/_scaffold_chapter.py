@@ -38,12 +38,14 @@ from heedful.papers.scaffold import (
     IMAGE_INTEGRATED_GRADIENTS,
     INPUT_X_GRADIENT,
     INTEGRATED_GRADIENTS,
+    N_IMAGES_SHOWN,
     NORMALIZERS,
     SMAT,
 )
 from heedful.store.recipe import Artefact, Json
 from heedful.store.workspace import IndexEntry
 from heedful.trials._trial import Statistic, Verdict, excess_metric
+from heedful.trials.plausibility import RANK_CLAUSES
 from heedful.trials.simulability import NO_EXPLANATION, Simulability
 from heedful.types import method_name
 
@@ -84,10 +86,6 @@ PUBLISHED_MODELS = {
     5: "MLQE-PE, six language pairs, with XLM-R",
 }
 _RANK_CAPTIONS = {"size": ", ranked by the size of their scores", "against": ", lowest scores first"}
-_RANK_MEANINGS = {
-    "size": "has a larger score than another, whatever the sign",
-    "against": "has a lower score than another",
-}
 _VERDICTS = {Verdict.SUPPORTED: "helps", Verdict.NOT_SUPPORTED: "does not help", Verdict.UNDECIDED: "undecided"}
 
 
@@ -344,7 +342,7 @@ def _plausibility_note(each: Result, number: int, rank: str) -> str:
         else ""
     )
     return (
-        f"AUC: the probability that a marked word {_RANK_MEANINGS.get(rank, 'is scored above another')}; .5 is chance. "
+        f"AUC: the probability that a marked word {RANK_CLAUSES[rank]}; .5 is chance. "
         f"{pooling}{comparison} Oracles were chosen on the "
         "rationales of the same texts. Plausible is not faithful: people marked what convinces people, and a model may "
         "depend on other words."
@@ -392,7 +390,9 @@ def section(result: Result, entries: Sequence[IndexEntry]) -> SectionExtras:
     if result.trial != "simulability":
         return SectionExtras()
     students = _students_of_largest_size(result.entries[0], entries)
-    learned = [each for each in students if each.entry.facts["explanation"] == SMAT and each.has_coefficients]
+    learned = [
+        each for each in students if each.entry.facts["explanation"] == SMAT and "coefficients" in each.artefact.tensors
+    ]
     images = _image_grids(result.entries[0].link("subject"), _median_students(learned)[:1], entries)
     return SectionExtras(figures=(*_learning_curves(students, learned), *_coefficient_matrices(learned), *images))
 
@@ -410,10 +410,6 @@ class _StudentResult:
     def artefact(self) -> Artefact:
         """Read on demand: the weights may be large."""
         return self.entry.load()
-
-    @property
-    def has_coefficients(self) -> bool:
-        return "coefficients" in self.artefact.tensors
 
     @property
     def coefficients(self) -> Tensor:
@@ -489,10 +485,6 @@ def _coefficient_matrix(title: str, weights: Tensor) -> Matrix:
     return Matrix(title, rows, columns, tuple(map(tuple, weights.tolist())), limits)
 
 
-MAX_IMAGES = 4
-"""Images in figure 4."""
-
-
 def _image_grids(
     subject: str | None, smat: Sequence[_StudentResult], entries: Sequence[IndexEntry]
 ) -> tuple[ImageGrid, ...]:
@@ -501,17 +493,13 @@ def _image_grids(
     sample = samples[0].load() if samples else Artefact()
     if not len(sample.table):
         return ()
-    uids = sample.table["uid"].astype(str).tolist()[:MAX_IMAGES]
+    uids = sample.table["uid"].astype(str).tolist()[:N_IMAGES_SHOWN]
     maps: dict[str, list[Sequence[float]]] = {}
     for method in (INPUT_X_GRADIENT, IMAGE_INTEGRATED_GRADIENTS, INTEGRATED_GRADIENTS, GRADIENT_NORM):
         table = find_attributions(entries, subject, method_name(method))
-        if table is not None and set(uids) <= set(table["uid"].astype(str)):
-            rows = table.assign(uid=table["uid"].astype(str)).set_index("uid").loc[uids]
-            name = ROW_LABELS[PUBLISHED_ROWS[method_name(method)]]
-            maps[name] = [
-                [score for score, scored in zip(row["scores"], row["scored"], strict=True) if scored]
-                for _, row in rows.iterrows()
-            ]
+        stored = {} if table is None else rows_by_uid(table)
+        if set(uids) <= set(stored):
+            maps[ROW_LABELS[PUBLISHED_ROWS[method_name(method)]]] = [_scored(stored[uid]) for uid in uids]
     heads = sample.tensors["heads"].double()
     mixes = {"attention, all layers": heads.mean((1, 2)), "attention, last layer": heads[:, -1].mean(1)}
     for each in smat:
@@ -617,10 +605,14 @@ def _stored_scores(trial: IndexEntry, method: str, entries: Sequence[IndexEntry]
     return find_attributions(entries, trial.link("subject"), method)
 
 
+def _scored(row: pd.Series) -> list[float]:
+    """The scores of the tokens or patches that have one."""
+    return [float(score) for score, scored in zip(row["scores"], row["scored"], strict=True) if scored]
+
+
 def _shown_scores(label: str, text: pd.Series) -> tuple[str, Sequence[float]]:
     """The scores as they are; shares, which sum to 1, as their difference from uniform."""
-    values = [float(score) for score in text["scores"]]
-    scored = [value for value, is_scored in zip(values, text["scored"], strict=True) if is_scored]
+    values, scored = [float(score) for score in text["scores"]], _scored(text)
     if min(scored) < 0 or not math.isclose(sum(scored), 1.0, rel_tol=1e-3):
         return label, values
     return f"{label} (above uniform)", [value - 1 / len(scored) for value in values]

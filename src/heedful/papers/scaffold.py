@@ -74,25 +74,20 @@ QUICK_SIZES = (150,)
 QUICK_SPLIT_SIZES = (1200, 200, 400)
 QUICK_EPOCHS = 12
 
-_STUDENT_SIZES: Mapping[str, tuple[int, ...]] = {
-    **dict.fromkeys(TEXT_CORPORA, TEXT_SIZES),
-    **dict.fromkeys(IMAGE_CORPORA, (2250, 4500, 9000)),
-    **dict.fromkeys(QUALITY_CORPORA, (2100, 4200)),
-    "mlqe": (2100, 4200, 8400),
+_SIZES_AND_EPOCHS: Mapping[str, tuple[tuple[int, ...], int]] = {
+    **dict.fromkeys(TEXT_CORPORA, (TEXT_SIZES, 1)),
+    **dict.fromkeys(IMAGE_CORPORA, ((2250, 4500, 9000), 20)),
+    **dict.fromkeys(QUALITY_CORPORA, ((2100, 4200), 2)),
+    "mlqe": ((2100, 4200, 8400), 2),
     # Too few images for the paper's sizes.
-    "digits": (125, 250, 500),
+    "digits": ((125, 250, 500), 40),
 }
+"""Training sizes of students and epochs of their teacher, by corpus."""
 _VISION_TRANSFORMERS: Mapping[str, SmallViT] = {
     "cifar10": SmallViT((3, 32, 32), 4),
     "cifar100": SmallViT((3, 32, 32), 4),
     "fashion-mnist": SmallViT((1, 28, 28), 4),
     "digits": SmallViT((1, 8, 8), 2),
-}
-_TEACHER_EPOCHS: Mapping[str, int] = {
-    **dict.fromkeys(TEXT_CORPORA, 1),
-    **dict.fromkeys(QUALITY_CORPORA, 2),
-    **dict.fromkeys(IMAGE_CORPORA, 20),
-    "digits": 40,
 }
 QUICK_VISION_EPOCHS = 25
 """Epochs of a quick vision transformer, teacher or student, which is trained from scratch."""
@@ -136,8 +131,9 @@ def scaffold_setting(corpus: Corpus, source: str | None, options: ScaffoldOption
     training_corpus = SubsampledCorpus(corpus, *QUICK_SPLIT_SIZES) if options.quick else corpus
     # The learning rate is the paper's for texts (1e-5 in print for quality); its warm-up of 500 steps, and of 4000 for
     # quality, is a tenth of all steps here, where training is shorter.
+    _, teacher_epochs = _SIZES_AND_EPOCHS.get(corpus.name, (TEXT_SIZES, 1))
     teacher_training = Training(
-        epochs=(QUICK_VISION_EPOCHS if is_image else 1) if options.quick else _TEACHER_EPOCHS.get(corpus.name, 1),
+        epochs=(QUICK_VISION_EPOCHS if is_image else 1) if options.quick else teacher_epochs,
         batch_size=16 if is_quality else 32,
         optimizer=AdamW(lr=1e-3 if is_image else 5e-5),
         selection=EpochSelection(),
@@ -321,7 +317,7 @@ class ScaffoldOptions(PaperOptions):
         """Training sizes of students: the chosen ones, or the paper's as far as there are enough examples."""
         if self.student_sizes:
             return tuple(sorted(set(self.student_sizes)))
-        sizes = QUICK_SIZES if self.quick else _STUDENT_SIZES.get(corpus.name, TEXT_SIZES)
+        sizes = QUICK_SIZES if self.quick else _SIZES_AND_EPOCHS.get(corpus.name, (TEXT_SIZES, 1))[0]
         if self.user_data is None and (self.quick or corpus.name not in IMAGE_CORPORA or self.data_dir is None):
             return sizes
         available = len(corpus.read(self.data_dir or Path()).train)

@@ -16,7 +16,7 @@ import pandas as pd
 
 from heedful import catalogue
 from heedful.attributions.attention import RawAttention
-from heedful.figures import Axis, Figure, Heatmap, Scatter
+from heedful.figures import Axis, Figure, Scatter
 from heedful.models.attentive import Additive, Attentive
 from heedful.models.encoders import Average
 from heedful.models.input_forms import InputFormat, PairInput, SingleInput
@@ -322,18 +322,13 @@ def section(result: Result, entries: Sequence[IndexEntry]) -> SectionExtras:
     """Figure 2 for trade-offs: texts with the attention of the base model, of an adversary, and free weights."""
     if result.trial != "adversarial-tradeoff" or not result.entries:
         return SectionExtras()
-    return SectionExtras(heatmaps=_adversary_heatmaps(result, entries))
-
-
-def _adversary_heatmaps(result: Result, entries: Sequence[IndexEntry]) -> tuple[Heatmap, ...]:
-    """Two texts; none if the base's attention or the adversary's predictions are not stored."""
     trial, lambdas = result.entries[0], tradeoff_lambdas(result)
     base, chosen = trial.link("subject"), result.value("chosen_lambda")
     farthest = max(lambdas, key=lambda method: result.value("jsd", method) or 0.0, default="")
     method = next((name for name, strength in lambdas.items() if strength == chosen), farthest)
     attention, adversary = find_attributions(entries, base, "attention"), _find_predictions(trial, method, entries)
     if attention is None or adversary is None:
-        return ()
+        return SectionExtras()
     predictions = adversary.load()
     adversary_attention = dict(
         zip(predictions.table["uid"], predictions.tensors["attention"].sum((1, 2, 3)).tolist(), strict=True)
@@ -361,7 +356,7 @@ def _adversary_heatmaps(result: Result, entries: Sequence[IndexEntry]) -> tuple[
         scores[f"trained adversary, {method}"] = adversary_attention[row["uid"]]
         captions.append(f"trained adversary: divergence {row['jsd']:.3f}, change {row['stvd']:.3f}")
         found.append(token_heatmap(title, text, scores, "; ".join(captions)))
-    return tuple(found)
+    return SectionExtras(heatmaps=tuple(found))
 
 
 def _find_predictions(trial: IndexEntry, method: str, entries: Sequence[IndexEntry]) -> IndexEntry | None:

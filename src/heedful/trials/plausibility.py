@@ -47,7 +47,7 @@ from heedful.types import Method, Pooling, Split, UserError, check_choice, metho
 ORACLE, HELD_OUT = "oracle", "chosen on other texts"
 _KIND_METRICS = {"control": "control", ORACLE: "oracle", HELD_OUT: "held_out"}
 """Rows of a table that are no methods to choose from, and their metrics in summaries."""
-_RANK_CLAUSES: Mapping[str, str] = {
+RANK_CLAUSES: Mapping[str, str] = {
     "score": "is scored above another",
     "size": "has a larger magnitude than another",
     "against": "counts more against the prediction than another",
@@ -329,9 +329,9 @@ def _part_sentences(summary: pd.DataFrame, part: str, findings: Sequence[Finding
     if not areas:
         return f"{words[0]} So nothing can be said."
     areas.sort(key=lambda each: math.inf if math.isnan(each.value) else -each.value)
-    rank = next((rank for rank in _RANK_CLAUSES if find_statistic(summary, f"ranked_by_{rank}")), "score")
+    rank = next((rank for rank in RANK_CLAUSES if find_statistic(summary, f"ranked_by_{rank}")), "score")
     labels = {
-        "": f"Chance that a marked word {_RANK_CLAUSES[rank]} (0.5 for random scores)",
+        "": f"Chance that a marked word {RANK_CLAUSES[rank]} (0.5 for random scores)",
         "held_out": "Chosen with the marks of other texts",
         "oracle": "Chosen with the marks of the same texts (oracles)",
     }
