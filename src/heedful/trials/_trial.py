@@ -14,11 +14,11 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from torch import Generator
+from torch import Generator, Tensor
 
 from heedful.figures import Axis, Bars, Figure, Series, Violin
 from heedful.measures.bootstrap import bootstrap_interval
-from heedful.store.recipe import Artefact, Json, Recipe
+from heedful.store.recipe import Artefact, Json, Recipe, derive_seed
 from heedful.store.workspace import Workspace
 from heedful.training.attribution_tables import sample_rows
 from heedful.training.model_recipe import ModelRecipe
@@ -167,6 +167,11 @@ def text_columns(task: Task, batch: Batch, trace: Trace) -> dict[str, Sequence[o
         "predicted": task.probabilities(trace.logits).argmax(1).tolist(),
         "maximum_attention": trace.attention.amax((1, 2, 3, 4)).tolist(),
     }
+
+
+def seeds_by_text(kind: str, seed: int, batch: Batch) -> Tensor:
+    """A seed for each text from its uid, so that the rest of the batch changes nothing."""
+    return torch.tensor([derive_seed(kind, seed, uid) for uid in batch.uids], device=batch.mask.device)
 
 
 def combine_seeds(summaries: Sequence[pd.DataFrame]) -> pd.DataFrame:

@@ -22,7 +22,7 @@ from heedful.figures import Axis, Figure, Histogram, Series
 from heedful.measures.divergence import jensen_shannon, jensen_shannon_bound, total_variation
 from heedful.models.attentive import Attentive, AttentiveModel, LinearBagOfWords, WordWeightSum
 from heedful.models.input_forms import LinearReadout
-from heedful.store.recipe import Artefact, derive_seed
+from heedful.store.recipe import Artefact
 from heedful.store.workspace import Workspace
 from heedful.training.model_recipe import ModelRecipe
 from heedful.trials._adversary_exact import Slab, build_slab, find_exact_adversary, walk_to_vertex
@@ -44,6 +44,7 @@ from heedful.trials._trial import (
     Verdict,
     attention_violins,
     get_statistic,
+    seeds_by_text,
     split_by_class_and_attention,
     text_columns,
     value_of,
@@ -115,10 +116,28 @@ class AdversarialAttention(Trial):
         with torch.no_grad():
             trace = model(batch)
             problem = build_adversary_problem(model, batch, trace)
-        seeds = _seeds_by_text(self.seed, batch)
+        seeds = seeds_by_text("adversary", self.seed, batch)
         solution = find_adversary(problem, self.epsilon, self.search, seeds, exact=self.solver == "exact")
-        columns = {**text_columns(model.task, batch, trace), "epsilon": self.epsilon}
-        return pd.DataFrame({**columns, **_result_columns(solution)})
+        support = problem.support.any(1)
+        divergence = jensen_shannon(solution.adversary, problem.attention).mean(-1)
+        bound = jensen_shannon_bound(problem.attention, problem.support).mean(-1)
+        undefined, alone = torch.full_like(bound, torch.nan), solution.sufficient_units
+        return pd.DataFrame(
+            {
+                **text_columns(model.task, batch, trace),
+                "epsilon": self.epsilon,
+                "epsilon_max": divergence.tolist(),
+                "bound": bound.tolist(),
+                "share": torch.where(bound > 0, divergence / bound, undefined).tolist(),
+                "change": problem.output_change(solution.adversary[:, None])[:, 0].tolist(),
+                "certified": solution.certified.tolist(),
+                "singles": (undefined if alone is None else alone.sum(-1).double()).tolist(),
+                "units": _indices_on_support(support, torch.ones_like(support)),
+                "attention": _values_on_support(problem.attention.sum(1), support),
+                "adversary": _values_on_support(solution.adversary.sum(1), support),
+                "alone": _indices_on_support(alone, support),
+            }
+        )
 
     @classmethod
     def statistics(cls, table: pd.DataFrame) -> Iterable[Statistic]:
@@ -183,28 +202,6 @@ class AdversarialAttention(Trial):
         )
 
 
-def _result_columns(
-    found: AdversarySolution,
-) -> dict[str, list[float] | list[bool] | list[list[float]] | list[list[int]]]:
-    problem = found.problem
-    support = problem.support.any(1)
-    divergence = jensen_shannon(found.adversary, problem.attention).mean(-1)
-    bound = jensen_shannon_bound(problem.attention, problem.support).mean(-1)
-    undefined = torch.full_like(bound, torch.nan)
-    return {
-        "epsilon_max": divergence.tolist(),
-        "bound": bound.tolist(),
-        "share": torch.where(bound > 0, divergence / bound, undefined).tolist(),
-        "change": problem.output_change(found.adversary[:, None])[:, 0].tolist(),
-        "certified": found.certified.tolist(),
-        "singles": (undefined if found.sufficient_units is None else found.sufficient_units.sum(-1).double()).tolist(),
-        "units": _indices_on_support(support, torch.ones_like(support)),
-        "attention": _values_on_support(problem.attention.sum(1), support),
-        "adversary": _values_on_support(found.adversary.sum(1), support),
-        "alone": _indices_on_support(found.sufficient_units, support),
-    }
-
-
 def _values_on_support(values: Tensor, support: Tensor) -> list[list[float]]:
     return [row[real].tolist() for row, real in zip(values, support, strict=True)]
 
@@ -248,7 +245,6 @@ class AdversarySolution:
         sufficient_units: units that keep the output with all the weight `[batch unit]`; None for several queries.
     """
 
-    problem: AdversaryProblem
     adversary: Tensor
     certified: Tensor
     sufficient_units: Tensor | None
@@ -264,13 +260,13 @@ def find_adversary(
     if exact and within is not None:
         adversary = find_exact_adversary(within).unsqueeze(1)
         certified = problem.output_change(adversary.unsqueeze(1))[:, 0] <= epsilon + EPSILON_TOLERANCE
-        return AdversarySolution(problem, adversary, certified, alone)
+        return AdversarySolution(adversary, certified, alone)
     change = OutputChange(problem.outputs, problem.original_probabilities, problem.hinge_scale)
     found = search_adversaries(problem.attention, change, initial_logits(problem.support, seeds, descent), descent)
     adversary = select_best_candidate(found, problem.attention, problem.output_change(found), epsilon)
     if exact:
         adversary = _improve_adversary(problem, found, alone, epsilon)
-    return AdversarySolution(problem, adversary, torch.zeros_like(seeds, dtype=torch.bool), alone)
+    return AdversarySolution(adversary, torch.zeros_like(seeds, dtype=torch.bool), alone)
 
 
 def build_adversary_problem(model: AttentiveModel, batch: Batch, trace: Trace) -> AdversaryProblem:
@@ -329,7 +325,11 @@ def _improve_adversary(
     if isinstance(problem.outputs, LinearOutputs):
         candidates.append(_walk_to_vertices(problem, problem.outputs, torch.cat(candidates, 1)))
     if sufficient_units is not None:
-        candidates.append(_lightest_sufficient_unit(problem.attention, sufficient_units).unsqueeze(1))
+        # All weight on the least attended unit that keeps the output; attention itself if none does.
+        unit = problem.attention[:, 0].masked_fill(~sufficient_units, torch.inf).argmin(-1)
+        single = torch.zeros_like(problem.attention).scatter(2, unit[:, None, None], 1.0)
+        single = torch.where(sufficient_units.any(-1)[:, None, None], single, problem.attention)
+        candidates.append(single.unsqueeze(1))
     everything = torch.cat(candidates, 1)
     return select_best_candidate(
         everything, problem.attention, problem.output_change(everything), epsilon + EPSILON_TOLERANCE
@@ -343,13 +343,6 @@ def _lightest_unit_attention(problem: AdversaryProblem, count: int) -> Tensor:
     places = torch.minimum(torch.arange(count, device=ordered.device), last)
     units = ordered.gather(-1, places).transpose(1, 2)[..., None]
     return torch.zeros_like(problem.attention).unsqueeze(1).repeat(1, count, 1, 1).scatter(3, units, 1.0)
-
-
-def _lightest_sufficient_unit(attention: Tensor, sufficient_units: Tensor) -> Tensor:
-    """All weight on the least attended unit that keeps the output, `[batch 1 unit]`; attention itself if none does."""
-    unit = attention[:, 0].masked_fill(~sufficient_units, torch.inf).argmin(-1)
-    single = torch.zeros_like(attention).scatter(2, unit[:, None, None], 1.0)
-    return torch.where(sufficient_units.any(-1)[:, None, None], single, attention)
 
 
 def _walk_to_vertices(problem: AdversaryProblem, outputs: LinearOutputs, points: Tensor) -> Tensor:
@@ -392,15 +385,11 @@ class AdversarialWeights:
             weights = find_exact_adversary(build_slab(scores, attention, batch.content_mask, self.epsilon))
         elif isinstance(model, AttentiveModel):
             problem, settings = build_adversary_problem(model, batch, trace), AdversarySearchSettings()
-            seeds = _seeds_by_text(self.seed, batch)
+            seeds = seeds_by_text("adversary", self.seed, batch)
             weights = find_adversary(problem, self.epsilon, settings, seeds, exact=True).adversary.sum(1)
         else:
             raise UserError("adversarial attention needs an attentive model; choose another method for a transformer")
         return Attribution(weights.masked_fill(~batch.content_mask, 0.0), batch.content_mask)
-
-
-def _seeds_by_text(seed: int, batch: Batch) -> Tensor:
-    return torch.tensor([derive_seed("adversary", seed, uid) for uid in batch.uids], device=batch.mask.device)
 
 
 def adversarial_methods(architecture: Architecture) -> tuple[Method, ...]:

@@ -154,7 +154,10 @@ class AdversarialTradeoff(Trial):
                 epoch = int(str(workspace.get(other).notes["best_epoch"]))
                 parts.append(table.assign(kind=kind, setting=setting, best_epoch=epoch))
                 step()
-        parts += [_free_weight_rows(trial, workspace) for trial in self.free_adversaries]
+        for trial in self.free_adversaries:
+            free = workspace.get(trial).table.rename(columns={"epsilon_max": "jsd", "change": "stvd"})
+            kept = free[["uid", "length", "predicted", "maximum_attention", "bound", "jsd", "stvd"]]
+            parts.append(kept.assign(kind=trial.solver, setting=0.0))
         return self.artefact(pd.concat(parts, ignore_index=True), len(table))
 
     @classmethod
@@ -449,14 +452,6 @@ def _jsd_tvd_scatter(title: str, table: pd.DataFrame) -> Scatter:
         if len(rows := means[means["kind"] == kind])
     )
     return Scatter(title, _JSD_AXIS, _TVD_AXIS, points, frozenset({POINT_LABELS["lambda"]}))
-
-
-def _free_weight_rows(trial: AdversarialAttention, workspace: Workspace) -> pd.DataFrame:
-    """The rows of `AdversarialAttention` under the column names of this trial."""
-    table = workspace.get(trial).table
-    kept = table[["uid", "length", "predicted", "maximum_attention", "bound"]]
-    named = {"jsd": table["epsilon_max"], "stvd": table["change"], "kind": trial.solver, "setting": 0.0}
-    return kept.assign(**named)
 
 
 def attefa(stvd: float, sjsd: float) -> float:

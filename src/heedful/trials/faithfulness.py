@@ -46,6 +46,7 @@ from heedful.trials._trial import (
     interval_bars,
     interval_verdict,
     paired_excess,
+    seeds_by_text,
     select_statistics,
 )
 from heedful.trials.agreement import quantize_scores
@@ -124,17 +125,25 @@ class Faithfulness(Trial):
         predicted = tables[names[0]].loc[uids, "predicted"].tolist()
         target, scores = torch.tensor(predicted, device=batch.mask.device), scores_from_tables(tables, batch)
         evaluate = ErasureEvaluator(self.baseline, self.steps, self.samples, self.seed)
-        columns = {
-            "uid": uids * len(names),
-            "length": batch.content_mask.sum(1).tolist() * len(names),
-            "predicted": predicted * len(names),
-            "method": np.repeat(np.array(names, dtype=object), len(batch)),
-            "place": np.repeat(np.arange(len(names)), len(batch)),
-            "control": np.repeat(np.array(names) == names[-1], len(batch)),
-            # Whether no score of a text is negative.
-            "unsigned": (scores >= 0).all(-1).flatten().tolist(),
-        }
-        return pd.DataFrame({**columns, **_measure_columns(evaluate(model, batch, target, scores))})
+        outputs = evaluate(model, batch, target, scores)
+        whole = outputs.full_output.unsqueeze(1)
+        return pd.DataFrame(
+            {
+                "uid": uids * len(names),
+                "length": batch.content_mask.sum(1).tolist() * len(names),
+                "predicted": predicted * len(names),
+                "method": np.repeat(np.array(names, dtype=object), len(batch)),
+                "place": np.repeat(np.arange(len(names)), len(batch)),
+                "control": np.repeat(np.array(names) == names[-1], len(batch)),
+                # Whether no score of a text is negative.
+                "unsigned": (scores >= 0).all(-1).flatten().tolist(),
+                **{name: measure.compute(outputs).tolist() for name, measure in FAITHFULNESS_MEASURES.items()},
+                "comprehensiveness": (whole - outputs.comprehensiveness_outputs).tolist(),
+                "sufficiency": (whole - outputs.sufficiency_outputs).tolist(),
+                "deletion": _interpolate_on_grid(outputs.fractions, outputs.deletion_outputs),
+                "insertion": _interpolate_on_grid(outputs.fractions, outputs.insertion_outputs),
+            }
+        )
 
     @classmethod
     def statistics(cls, table: pd.DataFrame) -> Iterable[Statistic]:
@@ -232,8 +241,10 @@ class ErasureEvaluator:
         """Outputs of the classes `target` `[batch]` for scores `[method batch unit]`; rows method after method."""
         methods, mask, units = len(scores), batch.content_mask, batch.content_mask.sum(1)
         steps, bins = step_counts(units, self.steps), bin_counts(units)
-        ranks = self._ranks(batch, scores)
-        drawn = sample_uniform(_seeds_by_text("removed", self.seed, batch), self.samples, batch.mask.shape[1])
+        # Ties are broken alike for every method.
+        quantized, tie_seeds = quantize_scores(scores.transpose(0, 1), mask), seeds_by_text("ties", self.seed, batch)
+        ranks = torch.stack([score_ranks(each, mask, tie_seeds) for each in quantized.transpose(0, 1)])
+        drawn = sample_uniform(seeds_by_text("removed", self.seed, batch), self.samples, batch.mask.shape[1])
         removed = (drawn < 0.5) & mask.unsqueeze(1)
         top = ranks.unsqueeze(2) < torch.cat((steps, bins), dim=1).unsqueeze(-1)
         # All methods in one call, so that equal perturbations are computed once: without and with the top units of
@@ -264,12 +275,6 @@ class ErasureEvaluator:
             removal_masks=removed.repeat(methods, 1, 1),
             removal_outputs=values[:, erased.shape[1] : -1].repeat(methods, 1),
         )
-
-    def _ranks(self, batch: Batch, scores: Tensor) -> Tensor:
-        """Ranks `[method batch unit]`, 0 for the highest score; ties are broken alike for every method."""
-        seeds = _seeds_by_text("ties", self.seed, batch)
-        quantized = quantize_scores(scores.transpose(0, 1), batch.content_mask).transpose(0, 1)
-        return torch.stack([score_ranks(each, batch.content_mask, seeds) for each in quantized])
 
 
 @dataclass(frozen=True)
@@ -316,22 +321,6 @@ def signed_methods(methods: Iterable[Method]) -> tuple[Method, ...]:
     """
     found = (replace(each, output="logit") if isinstance(each, LeaveOneOut) else each for each in methods)
     return tuple(dict.fromkeys(found))
-
-
-def _seeds_by_text(kind: str, seed: int, batch: Batch) -> Tensor:
-    return torch.tensor([derive_seed(kind, seed, uid) for uid in batch.uids], device=batch.mask.device)
-
-
-def _measure_columns(outputs: ErasureOutputs) -> dict[str, list[float] | list[list[float]]]:
-    """Every measure; the changes in each bin; the curves on a common grid."""
-    whole = outputs.full_output.unsqueeze(1)
-    return {
-        **{name: measure.compute(outputs).tolist() for name, measure in FAITHFULNESS_MEASURES.items()},
-        "comprehensiveness": (whole - outputs.comprehensiveness_outputs).tolist(),
-        "sufficiency": (whole - outputs.sufficiency_outputs).tolist(),
-        "deletion": _interpolate_on_grid(outputs.fractions, outputs.deletion_outputs),
-        "insertion": _interpolate_on_grid(outputs.fractions, outputs.insertion_outputs),
-    }
 
 
 def _interpolate_on_grid(shares: Tensor, values: Tensor) -> list[list[float]]:

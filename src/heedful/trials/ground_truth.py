@@ -9,7 +9,7 @@ Neely et al. 2022).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -361,17 +361,12 @@ def _uses_relevant_words(
     found: dict[str, bool] = {}
     for _, part in inference_batches(sample_rows(loaded.batch("test"), limit), workspace.batch_size):
         batch = part.to(workspace.device)
-        relevant = _relevant_units(batch, [examples[uid] for uid in batch.uids])
+        values = [torch.tensor(examples[uid].ground_truth or (0.0,)) for uid in batch.uids]
+        truth = pad_sequence(values, batch_first=True).to(batch.mask.device)
+        relevant = (truth.gather(1, batch.words.clamp(min=0)) != 0) & batch.content_mask
         every = (relevant == batch.content_mask).all(1)
         left = batch.keep_units(batch.mask & ~(relevant & ~every.unsqueeze(1)))
         before, after = (loaded.model.task.probabilities(loaded.model(each).logits) for each in (batch, left))
         moved = 0.5 * (before - after).abs().sum(1) >= USED_THRESHOLD
         found |= dict(zip(batch.uids, (moved | every).tolist(), strict=True))
     return found
-
-
-def _relevant_units(batch: Batch, examples: Sequence[Example]) -> torch.Tensor:
-    """The units of relevant words, `[batch unit]`."""
-    values = [torch.tensor(example.ground_truth or (0.0,)) for example in examples]
-    truth = pad_sequence(values, batch_first=True).to(batch.mask.device)
-    return (truth.gather(1, batch.words.clamp(min=0)) != 0) & batch.content_mask

@@ -18,7 +18,7 @@ from heedful.figures import Axis, Figure
 from heedful.measures.divergence import total_variation
 from heedful.models.attentive import AttentiveModel
 from heedful.seeding import random_permutations
-from heedful.store.recipe import Artefact, derive_seed
+from heedful.store.recipe import Artefact
 from heedful.store.workspace import Workspace
 from heedful.training.model_recipe import ModelRecipe
 from heedful.trials._trial import (
@@ -30,6 +30,7 @@ from heedful.trials._trial import (
     Verdict,
     attention_violins,
     get_statistic,
+    seeds_by_text,
     select_statistics,
     split_by_class_and_attention,
     text_columns,
@@ -147,7 +148,7 @@ def output_changes(
     head: int | None = None,
 ) -> Tensor:
     """Total variation between the output and the output under each permutation, `[batch permutation]`."""
-    seeds = torch.tensor([derive_seed("permutation", seed, uid) for uid in batch.uids])
+    seeds = seeds_by_text("permutation", seed, batch)
     with torch.no_grad():
         before = model.task.probabilities(trace.logits)[:, None]
         if isinstance(model, AttentiveModel):

@@ -53,7 +53,6 @@ RANK_CLAUSES: Mapping[str, str] = {
     "against": "counts more against the prediction than another",
 }
 _AUC = list(PLAUSIBILITY_MEASURES).index("auc")
-_FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -266,7 +265,7 @@ def best_head_rows(artefact: Artefact, texts: pd.DataFrame) -> Iterator[pd.DataF
             yield texts.assign(method=f"{name} ({kind})", kind=kind, which=which, **columns)
 
 
-def _best_map(numbers: _FloatArray, selection: NDArray[np.bool_]) -> NDArray[np.int64]:
+def _best_map(numbers: NDArray[np.float64], selection: NDArray[np.bool_]) -> NDArray[np.int64]:
     """The map with the highest mean AUC on the selected texts, in each part `[text part]`; -1 where none is judged."""
     areas = numbers[selection][..., _AUC]
     known = np.isfinite(areas)

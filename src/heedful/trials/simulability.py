@@ -140,7 +140,8 @@ class Simulability(Trial):
         yield Statistic("seeds", value=float(table["seed"].nunique()))
         yield Statistic("margin", value=float(table["margin"].max()))
         yield Statistic("pearson", value=float(pearson))
-        yield Statistic("commonest", value=math.nan if pearson else _majority_share(table["teacher"].iloc[0]))
+        shares = pd.Series(table["teacher"].iloc[0]).value_counts(normalize=True)
+        yield Statistic("commonest", value=math.nan if pearson else float(shares.max()))
         ordered = table.sort_values(["size", "place", "seed"])
         for arm in ordered[ordered["control"]].sort_values("place")["arm"].unique():
             yield Statistic("control", str(arm), value=1.0)
@@ -263,10 +264,6 @@ def _simulability_from_means(means: Tensor, students: int, metric: SimulabilityM
     # Rounding can push a perfect correlation slightly above one; a constant has none.
     found = ((product - one * other) / spread.sqrt()).clamp(-1.0, 1.0)
     return found.masked_fill(spread == 0, torch.nan)
-
-
-def _majority_share(predictions: Sequence[float]) -> float:
-    return float(np.bincount(np.asarray(predictions, dtype=np.int64)).max() / len(predictions))
 
 
 def _arm_statistics(arms: dict[str, pd.DataFrame], subset: str) -> Iterator[Statistic]:
