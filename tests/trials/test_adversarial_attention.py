@@ -66,7 +66,7 @@ def some_model(task: Task | None = None, shape: InputFormat | None = None, *, sh
 
 
 class Planted(AttentiveModel):
-    """Identity hidden states and a decoder of the wanted scores, under the wanted attention."""
+    """Identity hidden states and a decoder with given scores, under a given attention."""
 
     def plant(self, scores: Tensor, weights: Sequence[float]) -> None:
         answer = self.decoder.output_layer
@@ -251,7 +251,7 @@ class Attentionless(Model):
     task = BinaryClassification()
 
     def forward(self, batch: Batch, *, embeddings: Tensor | None = None, attention: Tensor | None = None) -> Trace:
-        raise AssertionError("must not be asked")
+        raise AssertionError("must not be called")
 
 
 def test_what_cannot_be_done_is_said() -> None:

@@ -182,8 +182,8 @@ def token_wise(corpus: Mock = ONE_WORD, *, seed: int = 0) -> TrainedModel:
 
 
 @dataclass(frozen=True)
-class Deaf(Architecture):
-    """A pooled model whose decoder hears the same whatever the attention: all hidden states are equal."""
+class EqualStates(Architecture):
+    """A pooled model with equal hidden states, so that attention changes no output."""
 
     def build(self, task: Task, embeddings: Tensor | None, generator: Generator) -> AttentiveModel:
         model = Attentive(Average(4), Additive()).build(task, embeddings, generator)
@@ -212,7 +212,7 @@ class Ignoring(AttentiveModel):
 
 
 @dataclass(frozen=True)
-class Unheeded(Attentive):
+class IgnoredAttention(Attentive):
     """The plan of `Ignoring`."""
 
     def build(self, task: Task, embeddings: Tensor | None, generator: Generator) -> AttentiveModel:
@@ -267,7 +267,7 @@ def test_a_subject_does_not_differ_from_itself(workspace: Workspace) -> None:
 
 @pytest.mark.slow
 def test_where_the_decoder_ignores_attention_other_attention_is_free(workspace: Workspace) -> None:
-    base = replace(subject(epochs=8, count=400), architecture=Unheeded(BiLSTM(4), Additive()))
+    base = replace(subject(epochs=8, count=400), architecture=IgnoredAttention(BiLSTM(4), Additive()))
     trial = AtteFa(
         base, (1,), adversary_training=replace(SHORT, epochs=20, batch_size=32, optimizer=Adam(lr=0.01)), start="base"
     )
@@ -280,7 +280,7 @@ def test_where_the_decoder_ignores_attention_other_attention_is_free(workspace: 
 
 @pytest.mark.slow
 def test_where_all_states_are_alike_free_weights_reach_the_bound_and_none_can_be_learned(workspace: Workspace) -> None:
-    base = replace(subject(epochs=6), architecture=Deaf())
+    base = replace(subject(epochs=6), architecture=EqualStates())
     trial = AtteFa(base, (1,), adversary_training=replace(SHORT, epochs=30))
     summary = AtteFa.summary(workspace.get(trial).table)
     exact = workspace.get(AdversarialAttention(base)).table
@@ -308,15 +308,17 @@ def test_on_one_informative_word_the_divergence_is_that_of_two_bins(workspace: W
     trained = base.restore(workspace)
     batch = trained.batch("test")
     marked = {example.uid: example.rationale for example in trained.examples("test")}
-    said = [load_predictor(each, "test", workspace)(batch).attention[:, 0, 0, 0].double() for each in (base, other)]
+    attentions = [
+        load_predictor(each, "test", workspace)(batch).attention[:, 0, 0, 0].double() for each in (base, other)
+    ]
     table = compare_predictions(other, base, workspace).set_index("uid")
     for row, uid in enumerate(batch.uids):
         rationale = marked[uid]
         assert rationale is not None
         place = rationale.index(True) + 1
         filler = [unit for unit in range(1, len(rationale) + 1) if unit != place]
-        assert float(said[0][row, filler].max() - said[0][row, filler].min()) < 1e-6
-        bins = [torch.stack([each[row, place], each[row, filler].sum()]) for each in said]
+        assert float(attentions[0][row, filler].max() - attentions[0][row, filler].min()) < 1e-6
+        bins = [torch.stack([each[row, place], each[row, filler].sum()]) for each in attentions]
         assert table.loc[uid]["jsd"] == pytest.approx(float(jensen_shannon(bins[0], bins[1])), abs=1e-6)
 
 

@@ -380,13 +380,13 @@ def test_tables_are_lined_up_by_uid_and_strangers_are_refused() -> None:
     first, turned = made([[1.0, 2.0], [3.0, 2.0, 1.0]]), made([[1.0, 2.0, 3.0], [1.0, 2.0]], uids="ba")
     found = correlate_attributions({"a": first, "b": turned}, kendall_matrix, absolute=True)
     assert found["value"].tolist() == [1.0, -1.0]
-    for stranger, words in (
+    for other_table, words in (
         (made([[1.0, 2.0], [1.0, 2.0, 3.0]], uids="ax"), "other texts"),
         (made([[1.0, 2.0], [1.0, 2.0]]), "other tokens"),
         (made([[1.0, math.nan], [1.0, 2.0, 3.0]]), "not finite"),
     ):
         with pytest.raises(UserError, match=words):
-            correlate_attributions({"a": first, "b": stranger}, kendall_matrix, absolute=True)
+            correlate_attributions({"a": first, "b": other_table}, kendall_matrix, absolute=True)
 
 
 @pytest.mark.parametrize(

@@ -100,13 +100,13 @@ def test_evidence_equals_the_models_output_on_each_changed_text_alone() -> None:
 def test_other_rows_change_no_measure() -> None:
     model, batch = recurrent(), random_texts((4, 7, 12))
     target, scores = torch.tensor([0, 1, 0]), Random()(recurrent(), batch, torch.zeros(3)).scores
-    judges = [FaithfulnessMetric(measure) for measure in FAITHFULNESS_MEASURES.values()]
-    for judge in judges:
-        together = judge(model, batch, target, Attribution(scores, batch.content_mask))
+    metrics = [FaithfulnessMetric(measure) for measure in FAITHFULNESS_MEASURES.values()]
+    for metric in metrics:
+        together = metric(model, batch, target, Attribution(scores, batch.content_mask))
         for row in range(3):
             index = torch.tensor([row])
             one = batch.rows(index)
-            alone = judge(model, one, target[index], Attribution(scores[index, : one.mask.shape[1]], one.content_mask))
+            alone = metric(model, one, target[index], Attribution(scores[index, : one.mask.shape[1]], one.content_mask))
             assert alone.item() == pytest.approx(together[row].item(), abs=1e-9, nan_ok=True)
 
 
@@ -221,8 +221,8 @@ def test_rows_are_what_the_measures_say_of_the_stored_scores(table: pd.DataFrame
         scores = torch.tensor([stored.loc[uid, "scores"]], dtype=torch.float64)
         target = torch.tensor(rows.loc[[uid], "predicted"].tolist())
         for name in ("aopc_comprehensiveness", "aopc_sufficiency", "infidelity", "insertion_auc"):
-            judge = FaithfulnessMetric(FAITHFULNESS_MEASURES[name], ErasureEvaluator(steps=10, samples=8))
-            found = judge(trained.model, batch, target, Attribution(scores, batch.content_mask))
+            metric = FaithfulnessMetric(FAITHFULNESS_MEASURES[name], ErasureEvaluator(steps=10, samples=8))
+            found = metric(trained.model, batch, target, Attribution(scores, batch.content_mask))
             assert rows.loc[uid, name] == pytest.approx(found.item(), abs=1e-6)
 
 
@@ -365,13 +365,13 @@ def test_methods_with_signs_rank_evidence_against_the_prediction_last(workspace:
         left = trained.model.task.probabilities(leave_one_out_logits(trained.model, batch).double())
     target = whole.argmax(1)
     sizes, losses = (each(trained.model, batch, target).scores for each in (LeaveOneOut(), method))
-    falls = [whole[row, said] - left[row, :, said] for row, said in enumerate(target.tolist())]
+    falls = [whole[row, label] - left[row, :, label] for row, label in enumerate(target.tolist())]
     fall = torch.stack(falls).masked_fill(~batch.deletable_mask, 0.0)
     assert torch.allclose(sizes, fall.abs(), atol=1e-6)
-    felt = fall.abs() > 1e-5
-    assert torch.equal(losses.sign()[felt], fall.sign()[felt])
+    clear = fall.abs() > 1e-5
+    assert torch.equal(losses.sign()[clear], fall.sign()[clear])
     assert torch.equal(losses.argmax(1), fall.argmax(1))
-    # The size alone would take a word first that speaks against the prediction.
+    # By magnitude, a word that counts against the prediction would come first.
     assert (fall.gather(1, sizes.argmax(1, keepdim=True)) < 0).any()
 
 

@@ -46,7 +46,7 @@ T_4 = 2.7764451051977987
 
 @dataclass(frozen=True)
 class Otherwise(Sentences):
-    """The same sentences, asked for one of three classes or for a number."""
+    """The same sentences, labelled with one of three classes or a number."""
 
     task: Task = MulticlassClassification(3)
 

@@ -80,9 +80,9 @@ def planted(scores: tuple[float, ...], weights: tuple[float, ...]) -> tuple[Atte
     attention[0, 0, 0, 0, 1:-1] = torch.tensor(weights)
 
     def give(
-        module: torch.nn.Module, args: tuple[Batch], doors: dict[str, object]
+        module: torch.nn.Module, args: tuple[Batch], options: dict[str, object]
     ) -> tuple[tuple[Batch], dict[str, object]]:
-        return args, {**doors, "hidden": hidden, "attention": attention}
+        return args, {**options, "hidden": hidden, "attention": attention}
 
     model.register_forward_pre_hook(give, with_kwargs=True)
     return model, batch

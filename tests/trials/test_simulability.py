@@ -40,13 +40,13 @@ class Planted(StudentRecipe):
     def make(self, workspace: Workspace) -> Artefact:
         trained = self.teacher.restore(workspace)
         batch = trained.batch("test")
-        said = predict(trained.model, batch, 64)
+        predictions = predict(trained.model, batch, 64)
         random = np.random.default_rng(self.seed)
         if self.numbers:
-            teacher = said[:, 1].numpy().astype(float)
+            teacher = predictions[:, 1].numpy().astype(float)
             student, measure = teacher + self.wrong * random.normal(size=len(teacher)) * teacher.std(), "pearson"
         else:
-            teacher = said.argmax(1).numpy().astype(float)
+            teacher = predictions.argmax(1).numpy().astype(float)
             student, measure = np.where(random.random(len(teacher)) < self.wrong, 1 - teacher, teacher), "accuracy"
         table = pd.DataFrame({"uid": batch.uids, "teacher": teacher, "student": student})
         return Artefact(table=table.sample(frac=1, random_state=self.seed), notes={"measure": measure})
