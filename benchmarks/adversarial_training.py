@@ -75,7 +75,7 @@ def _ours(train: Batch) -> float:
         rows = order[index]
         batch = train.rows(rows)
         said = BatchPredictions(probabilities[rows], attention[rows, ..., : batch.mask.shape[1]])
-        _learn(adversary_distance(model.task, model(batch), said, batch.mask).total_variation, optimiser)
+        _learn(adversary_distance(model.task, model(batch), said, batch.mask)[0], optimiser)
 
     return _per_step(step)
 
@@ -98,7 +98,7 @@ def _peer(train: Batch) -> float:
         with torch.no_grad():
             trace = base(batch)
         said = BatchPredictions(base.task.probabilities(trace.logits), trace.attention)
-        _learn(adversary_distance(model.task, model(batch), said, batch.mask).total_variation, optimiser)
+        _learn(adversary_distance(model.task, model(batch), said, batch.mask)[0], optimiser)
 
     return _per_step(step)
 

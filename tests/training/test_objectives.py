@@ -17,7 +17,6 @@ from heedful.store.workspace import Workspace
 from heedful.tasks import Regression
 from heedful.training.objectives import (
     AdversarialTraining,
-    AdversaryDistance,
     TrainedAdversary,
     adversary_distance,
     class_weights,
@@ -58,14 +57,15 @@ def test_stored_predictions_are_those_of_the_model_in_any_batch(workspace: Works
 
 
 def test_losses_by_hand() -> None:
-    distance = AdversaryDistance(
-        torch.tensor([0.3, 0.0]), AttentionDistance(kl=torch.tensor([2.0, 1.0]), jsd=torch.tensor([0.384349, 0.0]))
+    distance = (
+        torch.tensor([0.3, 0.0]),
+        AttentionDistance(kl=torch.tensor([2.0, 1.0]), jsd=torch.tensor([0.384349, 0.0])),
     )
     base = subject()
-    assert AdversarialTraining(base, kl_weight=0.01).example_losses(distance).tolist() == pytest.approx(
+    assert AdversarialTraining(base, kl_weight=0.01).example_losses(*distance).tolist() == pytest.approx(
         [0.15 - 0.02, -0.01]
     )
-    assert TrainedAdversary(base).example_losses(distance).tolist() == pytest.approx(
+    assert TrainedAdversary(base).example_losses(*distance).tolist() == pytest.approx(
         [0.3 - 0.384349 / math.log(2), 0.0]
     )
 
@@ -104,7 +104,7 @@ def test_at_the_base_with_lambda_0_loss_and_gradient_are_zero(workspace: Workspa
     predictions = BatchPredictions(double.task.probabilities(trace.logits), trace.attention)
     exact = (
         AdversarialTraining(base, kl_weight=0.0)
-        .example_losses(adversary_distance(double.task, double(train), predictions, train.mask))
+        .example_losses(*adversary_distance(double.task, double(train), predictions, train.mask))
         .sum()
     )
     exact.backward()  # type: ignore[no-untyped-call]

@@ -165,9 +165,9 @@ def test_a_transformer_with_dropout_resumes_bit_for_bit(tmp_path: Path) -> None:
 
 def test_held_out_batches_are_not_those_of_early_stopping(workspace: Workspace) -> None:
     training = StudentTraining(SMAT, workspace)
-    held = ExplainerOptimizer(SMAT, training).held_out
+    optimizer = ExplainerOptimizer(SMAT, training)
     judged = set(training.batches["judge"].uids)
-    cycle = [uid for step in range(2) for uid in held.batch_at(step).uids]
+    cycle = [uid for step in range(2) for uid in optimizer.held_out_batch(step).uids]
     # Eight held-out examples in batches of eight: each step is a whole cycle.
     assert sorted(cycle) == sorted(2 * list(training.batches["outer"].uids))
     assert not judged & set(cycle)

@@ -246,7 +246,7 @@ def test_predictions_come_in_the_order_of_the_batch() -> None:
 
 
 def test_invalid_hyper_parameters_are_refused() -> None:
-    with pytest.raises(UserError, match="1 epochs end before"):
+    with pytest.raises(UserError, match="epochs=1, but the first epoch that may be kept is 2"):
         Training(1)
     with pytest.raises(UserError, match="unknown reduction 'men'"):
         Training(reduction="men")  # type: ignore[arg-type]

@@ -64,11 +64,11 @@ class FromModel(AttentionSource):
         """The other model's attention: looked up for known texts of pooled models, else computed."""
         other = self.subject.restore(workspace)
         pooled = isinstance(self.subject.architecture, Attentive)
-        cache = _AttentionCache(self.subject, other, workspace) if pooled else None
+        look_up = _attention_lookup(self.subject, other, workspace) if pooled else None
         layout = AttentionLayout(model)
 
         def attention(batch: Batch) -> Tensor:
-            weights = None if cache is None else cache.look_up(batch)
+            weights = None if look_up is None else look_up(batch)
             if weights is None:
                 with torch.no_grad():
                     weights = other.model(batch).attention
@@ -254,30 +254,29 @@ def impose_attention(model: Model, weights: AttentionFunction) -> None:
     model.has_imposed_attention = True
 
 
-class _AttentionCache:
-    """A pooled model's attention on its corpus, by the content of each text.
+def _attention_lookup(
+    subject: ModelRecipe, loaded: LoadedModel, workspace: Workspace
+) -> Callable[[Batch], Tensor | None]:
+    """A pooled model's stored attention on the texts of its corpus; None where one of a batch is another text.
 
     By content, since methods that delete or replace words call a model with the same uid and another text.
     """
+    known: dict[bytes, Tensor] = {}
+    for split in SPLITS:
+        attention = workspace.get(Predictions(subject, split)).tensors["attention"]
+        known |= zip(_text_digests(loaded.batch(split)), attention, strict=True)
 
-    def __init__(self, subject: ModelRecipe, loaded: LoadedModel, workspace: Workspace) -> None:
-        self.attention = [workspace.get(Predictions(subject, split)).tensors["attention"] for split in SPLITS]
-        self.positions: dict[bytes, tuple[int, int]] = {}
-        for number, split in enumerate(SPLITS):
-            digests = _text_digests(loaded.batch(split))
-            self.positions |= {digest: (number, row) for row, digest in enumerate(digests)}
-
-    def look_up(self, batch: Batch) -> Tensor | None:
-        """The attention on these texts; None where one of them is not of the corpus."""
-        positions = [self.positions.get(digest) for digest in _text_digests(batch)]
-        units = batch.mask.shape[1]
-        weights = torch.zeros(len(batch), *self.attention[0].shape[1:4], units)
-        for row, position in enumerate(positions):
-            if position is None:
-                return None
-            stored = self.attention[position[0]][position[1]][..., :units]
-            weights[row, ..., : stored.shape[-1]] = stored
+    def look_up(batch: Batch) -> Tensor | None:
+        stored = [known.get(digest) for digest in _text_digests(batch)]
+        found = [each[..., : batch.mask.shape[1]] for each in stored if each is not None]
+        if len(found) < len(batch):
+            return None
+        weights = torch.zeros(len(batch), *found[0].shape[:-1], batch.mask.shape[1])
+        for row, each in enumerate(found):
+            weights[row, ..., : each.shape[-1]] = each
         return weights.to(batch.mask.device)
+
+    return look_up
 
 
 def _text_digests(batch: Batch) -> list[bytes]:

@@ -109,18 +109,12 @@ class ImposedAttention(Objective):
         return Supervised(self.balance_classes).loss(train, task, workspace)
 
 
-@dataclass(frozen=True)
-class AdversaryDistance:
-    """How an adversary differs from its base on a batch, per example `[batch]`."""
-
-    total_variation: Tensor
-    attention_distance: AttentionDistance
-
-
-def adversary_distance(task: Task, trace: Trace, base: BatchPredictions, mask: Tensor) -> AdversaryDistance:
-    """The distance between an adversary's and its base's predictions and attention."""
+def adversary_distance(
+    task: Task, trace: Trace, base: BatchPredictions, mask: Tensor
+) -> tuple[Tensor, AttentionDistance]:
+    """Total variation `[batch]` of an adversary's predictions from its base's, and the distance of its attention."""
     variation = total_variation(task.probabilities(trace.logits), base.probabilities)
-    return AdversaryDistance(variation, attention_distance(trace.attention, base.attention, mask))
+    return variation, attention_distance(trace.attention, base.attention, mask)
 
 
 @dataclass(frozen=True)
@@ -150,8 +144,8 @@ class AdversarialObjective(Objective):
         return "adversary" if self.initialization == "fresh" else "adversary that starts from the base"
 
     @abstractmethod
-    def example_losses(self, distance: AdversaryDistance) -> Tensor:
-        """The loss of each example `[batch]`."""
+    def example_losses(self, variation: Tensor, attention: AttentionDistance) -> Tensor:
+        """The loss of each example `[batch]`, given its total variation and the distance of its attention."""
 
     def prepare_model(self, model: Model, workspace: Workspace) -> None:
         """Copies the base's weights, but for the attention module, for a warm start."""
@@ -177,7 +171,7 @@ class AdversarialObjective(Objective):
         base = load_predictor(self.base, "train", workspace)
 
         def losses(model: Model, batch: Batch) -> Tensor:
-            return self.example_losses(adversary_distance(model.task, model(batch), base(batch), batch.mask))
+            return self.example_losses(*adversary_distance(model.task, model(batch), base(batch), batch.mask))
 
         return losses
 
@@ -195,10 +189,9 @@ class AdversarialObjective(Objective):
                 for rows, part in inference_batches(batch, MATCHING_BATCH_SIZE):
                     part = part.to(device)
                     trace = model(part)
-                    distance = adversary_distance(model.task, trace, base(part), part.mask)
+                    variation, far = adversary_distance(model.task, trace, base(part), part.mask)
                     probabilities[rows] = model.task.probabilities(trace.logits).cpu().to(probabilities.dtype)
-                    far = distance.attention_distance
-                    values = (0.5 * distance.total_variation, far.jsd, far.kl, -self.example_losses(distance))
+                    values = (0.5 * variation, far.jsd, far.kl, -self.example_losses(variation, far))
                     sums += torch.stack([value.double().sum() for value in values]).cpu()
             assert batch.labels is not None
             means = dict(zip(("tvd", "jsd", "kl", "deception"), (sums / len(batch)).tolist(), strict=True))
@@ -229,8 +222,8 @@ class AdversarialTraining(AdversarialObjective):
     def display_name(self) -> str:
         return f"{super().display_name}, lambda {self.kl_weight:g}"
 
-    def example_losses(self, distance: AdversaryDistance) -> Tensor:
-        return 0.5 * distance.total_variation - self.kl_weight * distance.attention_distance.kl
+    def example_losses(self, variation: Tensor, attention: AttentionDistance) -> Tensor:
+        return 0.5 * variation - self.kl_weight * attention.kl
 
     def loss(self, train: Batch, task: Task, workspace: Workspace) -> Loss:
         plain = self.base_loss(task, workspace)
@@ -250,8 +243,8 @@ class AdversarialTraining(AdversarialObjective):
 class TrainedAdversary(AdversarialObjective):
     """sTVD - sJSD = TV - JSD / ln 2, both in [0, 1] and equally weighted (AtteFa)."""
 
-    def example_losses(self, distance: AdversaryDistance) -> Tensor:
-        return distance.total_variation - scaled_jsd(distance.attention_distance.jsd)
+    def example_losses(self, variation: Tensor, attention: AttentionDistance) -> Tensor:
+        return variation - scaled_jsd(attention.jsd)
 
     def loss(self, train: Batch, task: Task, workspace: Workspace) -> Loss:
         return self.base_loss(task, workspace)

@@ -142,8 +142,8 @@ class ExplainerOptimizer:
         # The explainer shares the tensor of phi, so that it always uses the current one.
         self.explainer = replace(training.explainer, phi=self.phi.detach())
         self.optimizer = torch.optim.AdamW([self.phi], lr=self.explanation.lr, weight_decay=0.0)
-        batch_size = self.explanation.batch_size or recipe.training.batch_size
-        self.held_out = _HeldOutBatches(training.batches["outer"].to(device), batch_size, recipe.seed)
+        self.batch_size = self.explanation.batch_size or recipe.training.batch_size
+        self.held_out = training.batches["outer"].to(device)
         self.steps = 0
         self.phi_history = torch.zeros(0, len(self.phi))
         self._epoch_steps: list[Hypergradient] = []
@@ -160,7 +160,7 @@ class ExplainerOptimizer:
 
     def bilevel_problem(self, model: StudentModel, batch: Batch, lr: float) -> BilevelProblem:
         """The pilot step of the student on this batch, and its loss on the next held-out batch."""
-        student, held_out = _ExplainingStudent(model), self.held_out.batch_at(self.steps)
+        student, held_out = _ExplainingStudent(model), self.held_out_batch(self.steps)
         task, words = model.task, batch.content_mask
         teacher_logits = self.training.teacher_train.logits(batch)
         held_out_logits = self.training.teacher_dev.logits(held_out)
@@ -184,6 +184,16 @@ class ExplainerOptimizer:
             beta=self.recipe.explanation_weight,
             max_grad_norm=self.recipe.training.max_grad_norm,
         )
+
+    def held_out_batch(self, step: int) -> Batch:
+        """The held-out batch of this step, reshuffled whenever all have been used.
+
+        It depends on seed and step alone, so that training can be resumed anywhere.
+        """
+        cycle, index = divmod(step, math.ceil(len(self.held_out) / self.batch_size))
+        generator = Generator().manual_seed(derive_seed("outer", self.recipe.seed, cycle))
+        lengths = self.held_out.lengths.cpu()
+        return self.held_out.rows(length_sorted_batches(lengths, self.batch_size, LENGTH_JITTER, generator)[index])
 
     def end_epoch(self) -> dict[str, float]:
         """Mean outer loss, shares of pilot steps clipped and of exact steps, maps in use, the largest weight."""
@@ -221,21 +231,3 @@ class _ExplainingStudent(nn.Module):
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
         return self.student.logits_and_explanation(batch)
-
-
-class _HeldOutBatches:
-    """Held-out batches one after the other, reshuffled whenever all have been used."""
-
-    def __init__(self, examples: Batch, batch_size: int, seed: int) -> None:
-        self.examples, self.batch_size, self.seed = examples, batch_size, seed
-        self._cycle = -1
-        self._order: list[Tensor] = []
-
-    def batch_at(self, step: int) -> Batch:
-        """The batch of this step; it depends on seed and step alone, so that training can be resumed anywhere."""
-        cycle, index = divmod(step, math.ceil(len(self.examples) / self.batch_size))
-        if cycle != self._cycle:
-            generator = Generator().manual_seed(derive_seed("outer", self.seed, cycle))
-            self._order = length_sorted_batches(self.examples.lengths.cpu(), self.batch_size, LENGTH_JITTER, generator)
-            self._cycle = cycle
-        return self.examples.rows(self._order[index])

@@ -42,7 +42,7 @@ from heedful.training.trainer import (
     TrainingRun,
     TrainingState,
     evaluation_mode,
-    inference_batches,
+    map_batches,
     tensors_with_prefix,
     train,
 )
@@ -199,7 +199,7 @@ class StudentTraining:
     def _evaluate_simulability(self, model: Model, batch: Batch, batch_size: int) -> dict[str, float]:
         """Simulability and the mean simulation loss on a batch of the dev split."""
         task, teacher = model.task, self.teacher_dev.logits(batch).cpu()
-        student = predict_student_logits(self.model, batch, batch_size)
+        student = map_batches(self.model.student_logits, model, batch, batch_size)
         return {
             SIMULABILITY: simulability(task, point_predictions(task, teacher), point_predictions(task, student)),
             "simulation_loss": float(simulation_loss(task, student, teacher).mean()),
@@ -208,10 +208,8 @@ class StudentTraining:
     def artefact(self, state: TrainingState) -> Artefact:
         """Weights of the best epoch, one row per test example, and what the report says about this student."""
         recipe, task, test = self.recipe, self.teacher.model.task, self.batches["test"]
-        logits = {
-            "teacher": self.teacher_test.logits(test),
-            "student": predict_student_logits(self.model, replace(test, labels=None), self.workspace.batch_size),
-        }
+        student_logits = map_batches(self.model.student_logits, self.model, test, self.workspace.batch_size)
+        logits = {"teacher": self.teacher_test.logits(test), "student": student_logits}
         teacher, student = (point_predictions(task, each) for each in logits.values())
         scores: dict[str, dict[str, float]] = {}
         gold: list[float | None] = [None] * len(test)
@@ -286,16 +284,6 @@ class StudentModel(Model):
         heads = read_heads(self.network, batch)
         mix = head_mix.mix_maps(self.head_maps.select_maps(heads), self.phi, "sparsemax")
         return heads.logits, head_mix.masked_log_softmax(mix, batch.content_mask)
-
-
-@torch.no_grad()
-def predict_student_logits(model: StudentModel, batch: Batch, batch_size: int) -> Tensor:
-    """A student's logits on a whole batch `[batch output]`, on the CPU."""
-    logits = torch.zeros(len(batch), model.task.num_outputs)
-    with evaluation_mode(model):
-        for rows, part in inference_batches(batch, batch_size):
-            logits[rows] = model.student_logits(part.to(model.phi.device)).cpu().float()
-    return logits
 
 
 def simulation_loss(task: Task, logits: Tensor, teacher_logits: Tensor) -> Tensor:

@@ -92,10 +92,9 @@ class SGD:
 
     lr: float = 5e-3
     weight_decay: float = 0.01
-    no_decay: tuple[str, ...] = ()
 
     def build(self, model: nn.Module) -> torch.optim.Optimizer:
-        return torch.optim.SGD(_parameter_groups(model, self.weight_decay, self.no_decay), lr=self.lr)
+        return torch.optim.SGD(_parameter_groups(model, self.weight_decay, ()), lr=self.lr)
 
     def lr_at(self, step: int, steps: int) -> float:
         return self.lr
@@ -150,8 +149,8 @@ class Training:
         check_choice("reduction", self.reduction, Reduction)
         if self.epochs < self.selection.first_epoch:
             raise UserError(
-                f"{self.epochs} epochs end before the first that may be kept, {self.selection.first_epoch}: "
-                "train longer, or give EpochSelection a smaller first_epoch"
+                f"epochs={self.epochs}, but the first epoch that may be kept is {self.selection.first_epoch}: train "
+                "longer, or give EpochSelection a smaller first_epoch"
             )
 
 
@@ -300,11 +299,11 @@ def _save_checkpoint(path: Path, state: TrainingState, run: TrainingRun, optimiz
         tensors |= {f"best_outer/{key}": value for key, value in state.best_outer.items()}
     for index, slots in optimizer.state_dict()["state"].items():
         tensors |= {f"optimiser/{index}/{key}": value for key, value in slots.items()}
-    numbers = {"epoch": state.epoch, "best_epoch": state.best_epoch, "history": state.history}
-    best = {"best_score": repr(state.best_score), "best_loss": repr(state.best_loss)}  # may be infinite
+    names = ("epoch", "best_epoch", "best_score", "best_loss", "history")
+    numbers = {name: vars(state)[name] for name in names}
     temporary = path.with_name(f"{path.name}.{os.getpid()}")
     contiguous = {key: value.detach().cpu().contiguous() for key, value in tensors.items()}
-    save_file(contiguous, temporary, metadata={"state": json.dumps(numbers), **best})
+    save_file(contiguous, temporary, metadata={"state": json.dumps(numbers)})
     os.replace(temporary, path)
 
 
@@ -313,7 +312,7 @@ def _resume_checkpoint(path: Path, run: TrainingRun, optimizer: torch.optim.Opti
         return TrainingState()
     try:
         with safe_open(path, framework="pt") as file:
-            metadata = file.metadata()
+            numbers = json.loads(file.metadata()["state"])
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - a file, not a dict
     except SafetensorError:
         warnings.warn(f"the checkpoint {path} is damaged; training starts again", stacklevel=2)
@@ -326,13 +325,8 @@ def _resume_checkpoint(path: Path, run: TrainingRun, optimizer: torch.optim.Opti
         index, slot = key.split("/")
         slots.setdefault(int(index), {})[slot] = value
     optimizer.load_state_dict({"state": slots, "param_groups": optimizer.state_dict()["param_groups"]})
-    return TrainingState(
-        best_score=float(metadata["best_score"]),
-        best_loss=float(metadata["best_loss"]),
-        best_weights=tensors_with_prefix("best/", tensors),
-        best_outer=tensors_with_prefix("best_outer/", tensors),
-        **json.loads(metadata["state"]),
-    )
+    best_weights, best_outer = (tensors_with_prefix(prefix, tensors) for prefix in ("best/", "best_outer/"))
+    return TrainingState(**numbers, best_weights=best_weights, best_outer=best_outer)
 
 
 def tensors_with_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -377,13 +371,19 @@ def evaluate(model: Model, batch: Batch, batch_size: int) -> dict[str, float]:
 
 
 def predict(model: Model, batch: Batch, batch_size: int) -> Tensor:
-    """Probabilities `[batch classes]` in evaluation mode, row by row as in the batch."""
-    device = next(model.parameters()).device
-    probabilities = torch.zeros(len(batch), model.task.num_classes)
-    with evaluation_mode(model), torch.no_grad():
+    """Probabilities `[batch classes]` in evaluation mode."""
+    return map_batches(lambda part: model.task.probabilities(model(part).logits), model, batch, batch_size)
+
+
+@torch.no_grad()
+def map_batches(function: Callable[[Batch], Tensor], model: Model, batch: Batch, batch_size: int) -> Tensor:
+    """The values `[batch ...]` of a function of the model in evaluation mode, on the CPU in single precision."""
+    device, order, values = next(model.parameters()).device, [], []
+    with evaluation_mode(model):
         for rows, part in inference_batches(batch, batch_size):
-            probabilities[rows] = model.task.probabilities(model(part.to(device)).logits).cpu().to(probabilities.dtype)
-    return probabilities
+            order.append(rows)
+            values.append(function(part.to(device)).cpu().float())
+    return torch.cat(values)[torch.cat(order).argsort()]
 
 
 @contextmanager
