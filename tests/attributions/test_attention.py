@@ -123,15 +123,6 @@ def test_rollout_without_a_class_token_averages_all_rows() -> None:
     assert found.sum() == pytest.approx(1)
 
 
-def test_rollout_without_a_residual_is_the_product_of_attention_and_a_share_must_be_one() -> None:
-    model, batch = tiny("bert"), texts()
-    mean = model(batch).attention.detach()[0].mean(1)
-    found = Rollout(residual=0)(model, batch, targets(batch)).scores[0]
-    torch.testing.assert_close(found, (mean[1] @ mean[0])[0] * batch.content_mask[0])
-    with pytest.raises(UserError, match="residual"):
-        Rollout(residual=1.0)
-
-
 def test_a_head_is_read_in_the_class_row_or_over_all_rows() -> None:
     model, batch = tiny("bert"), texts()
     attention = model(batch).attention.detach()

@@ -41,7 +41,7 @@ OPTIONS: tuple[Method, ...] = (
     DeepLift("zero", special_tokens=True),
     DeepShap(stdevs=0.1),
     LeaveOneOut("logit"),
-    Lime(60, "delete", distance="hamming"),
+    Lime(60, "delete"),
     Lime(60, "unk", feature="word"),
     KernelShap(24, "delete"),
     KernelShap(60, "zero", special_tokens=True),

@@ -1,4 +1,4 @@
-"""Explaining a model whose attention is imposed: what a guide says of a shortened text, read one text at a time."""
+"""Attributions of a model under imposed attention, compared with one shortened text at a time."""
 
 from __future__ import annotations
 

@@ -94,7 +94,6 @@ def test_a_layer_mix_weighs_layers_and_divides_by_its_temperature() -> None:
     weights = torch.tensor([1.0, 0.0], dtype=torch.float64).softmax(0)
     expected = 2 * torch.einsum("l,blu->bu", weights, maps)
     torch.testing.assert_close(learned(model, batch, TARGET).scores, expected)
-    torch.testing.assert_close(learned.coefficients, weights)
     shown = replace(learned, score_type="distribution")(model, batch, TARGET).scores
     for row in range(3):
         scored = batch.content_mask[row]

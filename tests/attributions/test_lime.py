@@ -69,9 +69,8 @@ def test_a_given_sum_is_kept_and_the_rest_is_least_squares() -> None:
         assert np.abs(found[row, : count - 1].numpy() - fitted.coef_).max() < 1e-8
 
 
-@pytest.mark.parametrize("distance", ["cosine", "hamming"])
-def test_scores_are_scikit_learns_on_the_samples_drawn(distance: str) -> None:
-    lime = Lime(200, distance=distance, kernel_width=0.3, ridge=0.5)  # type: ignore[arg-type]
+def test_scores_are_scikit_learns_on_the_samples_drawn() -> None:
+    lime = Lime(200, kernel_width=0.3, ridge=0.5)
     model, batch = pooled(PairInput()), pairs()
     scores = lime(model, batch, TARGET).scores
     index = feature_index(batch, "unit")
@@ -154,9 +153,6 @@ def test_the_kernel_is_that_of_the_distance_by_hand() -> None:
     assert Lime(baselines="delete").sample_weights(model, batch, index, kept)[0, 0].item() == pytest.approx(
         math.exp(-(away**2) / 2)
     )
-    hamming = Lime(distance="hamming", kernel_width=0.5).sample_weights(model, batch, index, kept)
-    assert hamming[0, 0].item() == pytest.approx(math.exp(-((1 / 3) ** 2) / 0.5))
-    assert hamming[1].tolist() == pytest.approx([math.exp(-0.25 / 0.5), math.exp(-1 / 0.5)])
 
 
 def test_coins_are_fair_and_belong_to_the_seed_and_the_example() -> None:
@@ -173,8 +169,6 @@ def test_coins_are_fair_and_belong_to_the_seed_and_the_example() -> None:
 
 
 def test_bad_settings_get_one_plain_line() -> None:
-    with pytest.raises(UserError, match="far"):
-        Lime(distance="far")  # type: ignore[arg-type]
     for wrong in ({"n_samples": 1}, {"kernel_width": 0.0}, {"ridge": -1.0}):
         with pytest.raises(UserError, match="n_samples of at least 2"):
             replace(Lime(), **wrong)

@@ -32,7 +32,7 @@ SYMBOL = {"pad": 0, "mask": 3, "unk": 1}
 PARTS = ((5, 6, 7, 8), (9, 10)), ((11,), (12, 13, 5)), ((14, 15), (6,))
 METHODS: tuple[Method, ...] = (
     Lime(60),
-    Lime(60, "delete", distance="hamming"),
+    Lime(60, "delete"),
     KernelShap(24),
     KernelShap(24, "delete"),
     Shapley("zero"),
@@ -89,7 +89,7 @@ def test_answers_are_those_of_texts_written_out_by_hand(kind: str, baselines: Ba
     models: dict[str, Callable[[], Model]] = {
         "one": lambda: pooled(SingleInput()),
         "compared": lambda: pooled(PairInput()),
-        "asked": lambda: pooled(QuestionAnswering()),
+        "question": lambda: pooled(QuestionAnswering()),
         "transformer": lambda: tiny("bert"),
     }
     model, batch = models[kind](), pairs()
@@ -203,7 +203,7 @@ def test_the_size_of_chunks_and_blocks_changes_nothing(monkeypatch: pytest.Monke
     "kind", ["one", "bert", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("compared", "asked", "vit"))]
 )
 def test_blocks_and_chunks_change_nothing(kind: str, method: Method, monkeypatch: pytest.MonkeyPatch) -> None:
-    shapes = dict(zip(("one", "compared", "asked"), SHAPES, strict=True))
+    shapes = dict(zip(("one", "compared", "question"), SHAPES, strict=True))
     model = pooled(shapes[kind]) if kind in shapes else tiny(kind)
     batch, target = images() if kind == "vit" else pairs(), torch.tensor([0, 2, 1])
     together = method(model, batch, target)

@@ -53,7 +53,7 @@ READING = (
 
 
 PERTURBING = (
-    *(Lime(60), Lime(60, distance="hamming", feature="word"), Lime(60, baselines="zero", kernel_width=0.2)),
+    *(Lime(60), Lime(60, feature="word"), Lime(60, baselines="zero", kernel_width=0.2)),
     *(KernelShap(60), KernelShap(60, baselines="zero", feature="word"), Shapley(), Shapley(feature="word")),
     *(Occlusion(), Occlusion(2, baselines="zero"), Occlusion(feature="word")),
 )

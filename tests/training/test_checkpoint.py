@@ -43,7 +43,7 @@ def tokenizer() -> PreTrainedTokenizerFast:
 
 
 def fine_tuned(folder: Path, labels: int = 2, names: tuple[str, ...] = ()) -> Path:
-    """A little BERT in the library's own format; its output 0 says that a text is good, its output 1 that it is bad."""
+    """A little BERT in the library's own format; output 0 means that a text is good, output 1 that it is bad."""
     own = network("bert", vocab_size=16, max_position_embeddings=24, num_labels=labels, hidden_dropout_prob=0.0)
     if names:
         own.config.id2label = dict(enumerate(names))

@@ -80,7 +80,7 @@ def step_on(student: nn.Module, batch: Batch, maps: Tensor) -> Step:
 
 
 def attentive(family: str) -> Step:
-    """A transformer taught by another one."""
+    """A transformer as the student of another one."""
     batch = batch_of(family)
     with torch.no_grad():
         maps = read_heads(tiny(family, seed=2), batch).maps
@@ -88,7 +88,7 @@ def attentive(family: str) -> Step:
 
 
 def recurrent(dtype: torch.dtype = torch.float64) -> Step:
-    """A BiLSTM with one head, taught by invented maps."""
+    """A BiLSTM student with one head; the maps of its teacher are invented."""
     draw = Generator().manual_seed(5)
     table = torch.randn(50, 6, generator=draw)
     model = Attentive(BiLSTM(4), Additive()).build(MulticlassClassification(3), table, draw).to(dtype)

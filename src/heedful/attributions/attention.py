@@ -288,18 +288,11 @@ def _differentiable_attention(model: Model, batch: Batch) -> tuple[tuple[Tensor,
 class Rollout:
     """Attention rollout: the class token's row of B_L ... B_1 (Abnar & Zuidema 2020).
 
-    B = (1 - residual) A + residual I with heads averaged; the mean of all rows where a text has no class token. For
-    pooled models the same as `RawAttention`.
-
-    Args:
-        residual: weight of the residual connection; one half in the paper.
+    B = (A + I) / 2 with heads averaged; the mean of all rows where a text has no class token. For pooled models the
+    same as `RawAttention`.
     """
 
-    residual: float = 0.5
     special_tokens: bool = False
-
-    def __post_init__(self) -> None:
-        _check_residual(self.residual)
 
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Shares of the scored tokens, in float64; with special tokens the shares of a text sum to 1."""
@@ -307,20 +300,15 @@ class Rollout:
             attention = model(batch).attention
         if not is_self_attention(attention, batch):
             return RawAttention(special_tokens=self.special_tokens)(model, batch, target)
-        shares = roll_out(residual_attention(attention, self.residual), row_weights(batch, "class", attention.shape[3]))
+        shares = roll_out(residual_attention(attention), row_weights(batch, "class", attention.shape[3]))
         return masked_attribution(shares, batch, special_tokens=self.special_tokens)
 
 
-def _check_residual(residual: float) -> None:
-    if not 0 <= residual < 1:
-        raise UserError(f"residual={residual}: give a number from 0 to below 1, 0.5 as in the paper")
-
-
-def residual_attention(attention: Tensor, residual: float = 0.5) -> Tensor:
-    """B `[batch layer query unit]`: heads averaged and the residual added; real rows sum to 1, in float64."""
+def residual_attention(attention: Tensor) -> Tensor:
+    """(A + I) / 2 `[batch layer query unit]`: heads averaged and the residual added, in float64; real rows sum to 1."""
     mean = attention.double().mean(2)
     mean = mean / mean.sum(-1, keepdim=True).clamp(min=torch.finfo(mean.dtype).tiny)
-    return (1 - residual) * mean + residual * torch.eye(mean.shape[-1], dtype=mean.dtype, device=mean.device)
+    return 0.5 * mean + 0.5 * torch.eye(mean.shape[-1], dtype=mean.dtype, device=mean.device)
 
 
 def roll_out(layers: Tensor, rows: Tensor) -> Tensor:
@@ -339,18 +327,11 @@ def roll_out(layers: Tensor, rows: Tensor) -> Tensor:
 class Flow:
     """Attention flow: the maximum flow from the class token on top to each token (Abnar & Zuidema 2020).
 
-    Capacities are those of rollout, B = (1 - residual) A + residual I. Without a class token the flow enters at all
-    tokens alike. Flows are not normalised. For pooled models the same as `RawAttention`.
-
-    Args:
-        residual: weight of the residual connection; one half in the paper.
+    Capacities are those of rollout, B = (A + I) / 2. Without a class token the flow enters at all tokens alike. Flows
+    are not normalised. For pooled models the same as `RawAttention`.
     """
 
-    residual: float = 0.5
     special_tokens: bool = False
-
-    def __post_init__(self) -> None:
-        _check_residual(self.residual)
 
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Flows to the scored tokens, in float64."""
@@ -360,18 +341,18 @@ class Flow:
             return RawAttention(special_tokens=self.special_tokens)(model, batch, target)
         units = scored_units(batch, special_tokens=self.special_tokens)
         scores = torch.zeros(units.shape, dtype=torch.float64)
-        for row, flow in enumerate(attention_flows(attention, batch, units, self.residual)):
+        for row, flow in enumerate(attention_flows(attention, batch, units)):
             scores[row, units[row].cpu()] = torch.from_numpy(flow.values)
         return Attribution(scores.to(units.device), units)
 
 
-def attention_flows(attention: Tensor, batch: Batch, units: Tensor, residual: float = 0.5) -> Iterator[MaxFlows]:
+def attention_flows(attention: Tensor, batch: Batch, units: Tensor) -> Iterator[MaxFlows]:
     """The flows to the tokens `units` `[batch unit]` of each example, with their certificates.
 
     Args:
         attention: of a transformer, `[batch layer head query unit]`.
     """
-    layers = residual_attention(attention, residual).cpu().numpy()
+    layers = residual_attention(attention).cpu().numpy()
     starts = row_weights(batch, "class", attention.shape[3]).cpu().numpy()
     for row in range(len(batch)):
         real = batch.mask[row].cpu().numpy().nonzero()[0]

@@ -76,18 +76,8 @@ class RandomizedModel:
 
     def prepare(self, model: Model) -> Method:
         """The same method with the copy drawn once for all batches."""
-        return _OnRandomizedModel(self.method, randomize_weights(model, self.seed))
-
-
-@dataclass(frozen=True)
-class _OnRandomizedModel:
-    """A method that explains a stored model instead of the one it is called with."""
-
-    method: Method
-    other: Model
-
-    def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
-        return self.method(self.other, batch, target)
+        other = randomize_weights(model, self.seed)
+        return lambda model, batch, target: self.method(other, batch, target)
 
 
 @torch.no_grad()

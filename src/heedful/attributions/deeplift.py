@@ -281,11 +281,6 @@ def _quotient_rule(mode: _SecantMode, func: Function, args: Arguments, options: 
     return _replace_gradient(result, (above - midpoint(result) * below) / midpoint(below))
 
 
-def _reversed_quotient_rule(mode: _SecantMode, func: Function, args: Arguments, options: dict[str, object]) -> object:
-    """`number / tensor`, with arguments (tensor, number)."""
-    return _quotient_rule(mode, func, args[::-1], options)
-
-
 def _softmax_rule(mode: _SecantMode, func: Function, args: Arguments, options: dict[str, object]) -> object:
     """dp_i = l_i (dz_i - sum_j l_j dz_j / sum_j l_j), l_i the logarithmic mean of the two p_i.
 
@@ -391,7 +386,8 @@ RULES: Mapping[str, Rule] = {
     **{name: _elementwise_rule(secant) for name, secant in CLOSED_FORM_SECANTS.items()},
     **dict.fromkeys(("mul", "multiply", "matmul", "bmm", "mm"), _product_rule),
     **dict.fromkeys(("div", "divide", "true_divide"), _quotient_rule),
-    "rdiv": _reversed_quotient_rule,
+    # `number / tensor` has the arguments (tensor, number).
+    "rdiv": lambda mode, func, args, options: _quotient_rule(mode, func, args[::-1], options),
     "einsum": _einsum_rule,
     "pow": _power_rule,
     "softmax": _softmax_rule,

@@ -18,8 +18,6 @@ from typing import Literal, TypeVar
 
 import torch
 from pydantic import TypeAdapter, ValidationError
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save
 from torch import Tensor
 
 from heedful.attributions._base import check_options, scored_units
@@ -238,9 +236,8 @@ class HeadMix:
         return mix_attribution(logits, batch, self.score_type, special_tokens=self.special_tokens)
 
     def save(self, folder: Path | str) -> None:
-        """Write explainer.safetensors (phi `[layer head]`) and explainer.json into the folder."""
-        phi = torch.tensor(self.phi, dtype=torch.float64).reshape(self.layers, self.heads)
-        save_explainer(Path(folder), self, phi)
+        """Write explainer.json into the folder."""
+        save_explainer(Path(folder), self)
 
     @staticmethod
     def load(folder: Path | str) -> HeadMix:
@@ -281,74 +278,57 @@ def fit_ridge_mix(maps: Tensor, effects: Tensor, support: Tensor, strength: floa
         effects: y `[batch unit]`, for instance leave-one-out scores.
         support: the tokens that count `[batch unit]`.
     """
-    if not strength >= 0:
-        raise UserError(f"fit_ridge_mix(strength={strength}): give 0 or a positive number")
     features = maps.detach().double().masked_fill(~support.unsqueeze(1), 0.0).transpose(1, 2)
     values = effects.detach().double().masked_fill(~support, 0.0)
     gram, cross = centered_moments(features, values, support.double())
     return solve_ridge(gram.sum(0, keepdim=True), cross.sum(0, keepdim=True), strength).squeeze(0)
 
 
-SETTINGS_FILE, PHI_FILE = "explainer.json", "explainer.safetensors"
+EXPLAINER_FILE = "explainer.json"
 ExplainerT = TypeVar("ExplainerT")
 
 
-def save_explainer(folder: Path, explainer: object, phi: Tensor) -> None:
-    """Write phi as safetensors and the other fields as JSON into a folder, each file atomically."""
-    settings = {"kind": type(explainer).__name__, **vars(explainer)}
-    del settings["phi"]
-    files = {
-        PHI_FILE: save({"phi": phi.contiguous()}),
-        SETTINGS_FILE: (json.dumps(settings, indent=1) + "\n").encode("utf-8"),
-    }
-    with _write_errors(folder):
-        for name, content in files.items():
-            _temporary_path(folder, name).write_bytes(content)
-        for name in files:
-            os.replace(_temporary_path(folder, name), folder / name)
+def save_explainer(folder: Path, explainer: object) -> None:
+    """Write the class and the fields of an explainer as JSON into a folder, atomically."""
+    text = json.dumps({"kind": type(explainer).__name__, **vars(explainer)})
+    with _temporary_file(folder) as temporary:
+        temporary.write_text(text + "\n", encoding="utf-8")
+        os.replace(temporary, folder / EXPLAINER_FILE)
 
 
 def check_explainer_folder(folder: Path) -> None:
     """Create the folder if needed and raise a `UserError` if an explainer cannot be written to it."""
-    with _write_errors(folder):
-        for name in (PHI_FILE, SETTINGS_FILE):
-            _temporary_path(folder, name).write_bytes(b"")
+    with _temporary_file(folder) as temporary:
+        temporary.touch()
 
 
 @contextmanager
-def _write_errors(folder: Path) -> Iterator[None]:
-    """Create the folder, turn an OSError into a `UserError`, and remove temporary files."""
+def _temporary_file(folder: Path) -> Iterator[Path]:
+    """A path for a temporary file in the folder, which is created; turns an OSError into a `UserError`."""
+    temporary = folder / f".{EXPLAINER_FILE}.{os.getpid()}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name in (PHI_FILE, SETTINGS_FILE):
-            if (folder / name).is_dir():
-                raise IsADirectoryError(0, f"{name} is a folder")
-        yield
+        if (folder / EXPLAINER_FILE).is_dir():
+            raise IsADirectoryError(0, f"{EXPLAINER_FILE} is a folder")
+        yield temporary
     except OSError as error:
         raise UserError(f"cannot write an explainer to {folder} ({error.strerror}): choose another folder") from error
     finally:
         if folder.is_dir():
-            for name in (PHI_FILE, SETTINGS_FILE):
-                _temporary_path(folder, name).unlink(missing_ok=True)
-
-
-def _temporary_path(folder: Path, name: str) -> Path:
-    return folder / f".{name}.{os.getpid()}"
+            temporary.unlink(missing_ok=True)
 
 
 def load_explainer(folder: Path, kind: type[ExplainerT]) -> ExplainerT:
     """The explainer of this class saved in a folder; its fields are checked against their types."""
-    for name in (SETTINGS_FILE, PHI_FILE):
-        if not (folder / name).is_file():
-            raise UserError(f"there is no explainer in {folder} ({name} is missing): give the folder it was saved to")
+    path = folder / EXPLAINER_FILE
+    if not path.is_file():
+        raise UserError(f"there is no explainer in {folder} ({path.name} is missing): give the folder it was saved to")
     try:
-        settings = json.loads((folder / SETTINGS_FILE).read_bytes())
-        if settings.pop("kind") != kind.__name__:
+        fields = json.loads(path.read_bytes())
+        if fields.pop("kind") != kind.__name__:
             raise ValueError(f"it is not a {kind.__name__}")
-        values = load_file(str(folder / PHI_FILE))["phi"].double().flatten().tolist()
-        fields = json.dumps(settings | {"phi": values}, allow_nan=False)
-        return TypeAdapter(kind).validate_json(fields, strict=True)
-    except (OSError, SafetensorError, ValueError, KeyError, AttributeError) as error:
+        return TypeAdapter(kind).validate_json(json.dumps(fields, allow_nan=False), strict=True)
+    except (OSError, ValueError, KeyError, AttributeError) as error:
         reason = str(error).splitlines()[0]
         if isinstance(error, ValidationError):
             first = error.errors()[0]

@@ -30,7 +30,6 @@ from heedful.attributions.head_mix import (
     load_explainer,
     mix_attribution,
     mix_maps,
-    mixing_weights,
     save_explainer,
     uniform_phi,
 )
@@ -79,12 +78,6 @@ class LayerMix:
         architecture = model.architecture_summary
         return replace(self, phi=tuple(phi), temperature=math.exp(log_temperature), architecture=architecture)
 
-    @property
-    def coefficients(self) -> Tensor:
-        """The weight of each layer `[layer]`, in float64; empty for the plain mean."""
-        phi = torch.tensor(self.phi, dtype=torch.float64)
-        return mixing_weights(phi, self.normalizer) if self.phi else phi
-
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Signed scores, or a distribution over tokens, in float64."""
         check_architecture(self, self.architecture, model)
@@ -129,8 +122,8 @@ class LayerMix:
         return torch.stack(scores, 1).masked_fill(~units.unsqueeze(1), 0.0), torch.stack(errors, 1)
 
     def save(self, folder: Path | str) -> None:
-        """Write explainer.safetensors (phi `[layer]`) and explainer.json into the folder."""
-        save_explainer(Path(folder), self, torch.tensor(self.phi, dtype=torch.float64))
+        """Write explainer.json into the folder."""
+        save_explainer(Path(folder), self)
 
     @staticmethod
     def load(folder: Path | str) -> LayerMix:

@@ -7,7 +7,6 @@ that an instance lacks is a column of zeros with coefficient 0.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -26,8 +25,6 @@ from heedful.attributions._base import (
 from heedful.attributions.perturbation import baseline_embeddings, outputs_without, score_features
 from heedful.seeding import sample_uniform
 from heedful.types import Attribution, Batch, Model, UserError
-
-LimeDistance = Literal["cosine", "hamming"]
 
 
 def centered_moments(features: Tensor, values: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
@@ -91,11 +88,10 @@ def solve_sum_constrained(gram: Tensor, cross: Tensor, total: Tensor, present: T
 class Lime:
     """Coefficients of a weighted ridge regression of the output on which tokens are kept (Ribeiro et al. 2016).
 
-    Each feature is kept with probability 1/2; a sample at distance d from the text has weight exp(-d² / (2 width²)).
-    Samples depend on (seed, uid). Defaults are those of Neely et al. (2022).
+    Each feature is kept with probability 1/2; a sample has weight exp(-d² / (2 width²)), d its cosine distance from the
+    text in the flattened embeddings. Samples depend on (seed, uid). Defaults are those of Neely et al. (2022).
 
     Args:
-        distance: "cosine" of the flattened embeddings of the text, or "hamming", the share of removed features.
         ridge: penalty on the coefficients, not on the intercept.
         feature: "word" keeps or removes all tokens of a word together and divides its score among them.
         special_tokens: remove and score special tokens too, each as its own feature.
@@ -104,7 +100,6 @@ class Lime:
     n_samples: int = 1000
     baselines: Baseline = "pad"
     kernel_width: float = 1.0
-    distance: LimeDistance = "cosine"
     ridge: float = 1.0
     seed: int = 0
     feature: Feature = "unit"
@@ -143,11 +138,8 @@ class Lime:
 
     def sample_weights(self, model: Model, batch: Batch, index: Tensor, coalitions: Tensor) -> Tensor:
         """The weight of each sample in the regression `[batch sample]`, in float64."""
-        if self.distance == "hamming":
-            distance = 1 - coalitions.sum(2) / feature_counts(index).clamp(min=1).unsqueeze(1)
-        else:
-            baseline = baseline_embeddings(model, batch, self.baselines, special_tokens=self.special_tokens)
-            distance = 1 - _cosine_similarities(model, batch, ~expand_to_units(~coalitions, index), baseline)
+        baseline = baseline_embeddings(model, batch, self.baselines, special_tokens=self.special_tokens)
+        distance = 1 - _cosine_similarities(model, batch, ~expand_to_units(~coalitions, index), baseline)
         return torch.exp(-distance.double().square() / (2 * self.kernel_width**2))
 
 

@@ -106,12 +106,7 @@ _current_hook: ContextVar[AttentionHook] = ContextVar("current_hook")
 
 
 def hooked_attention(
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    **options: object,
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: object
 ) -> tuple[Tensor, Tensor | None]:
     """The attended values `[batch query head dim]` and the weights softmax(q k / sqrt(dim) + mask).
 
@@ -192,11 +187,6 @@ def run_layers(network: Network, inputs: dict[str, Tensor], hook: AttentionHook)
         return cast("ModelOutput", type(trunk).forward(trunk, **inputs))
     finally:
         _current_hook.reset(token)
-
-
-def compute_logits(network: Network, states: ModelOutput, inputs: dict[str, Tensor]) -> Tensor:
-    """Logits `[batch output]` of the head on these states; heads that pool over units need the mask."""
-    return cast("Tensor", network(**inputs, given=states).logits)
 
 
 def _pass_through_embeddings(*inputs: object, **named: object) -> Tensor:

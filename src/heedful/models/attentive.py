@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import reduce
 from math import sqrt
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import entmax
 import torch
@@ -30,31 +30,19 @@ from heedful.tasks import BinaryClassification
 from heedful.types import Architecture, Attribution, Batch, Model, Task, Trace, UserError
 
 
-class AttentionModule(nn.Module, ABC):
-    """Scores hidden states."""
-
-    @abstractmethod
-    def forward(self, hidden: Tensor, question: Tensor | None = None) -> Tensor:
-        """Scores `[batch unit]` of states `[batch unit dim]`, given the question `[batch dim]` if any."""
-
-    if TYPE_CHECKING:
-
-        def __call__(self, hidden: Tensor, question: Tensor | None = None) -> Tensor: ...
-
-
 class Attention(ABC):
     """A frozen description of an attention mechanism."""
 
     @abstractmethod
-    def build(self, dim: int, *, with_question: bool) -> AttentionModule:
-        """The module for hidden states of size `dim`, optionally conditioned on a question."""
+    def build(self, dim: int, *, with_question: bool) -> nn.Module:
+        """A module from states `[batch unit dim]`, and the question `[batch dim]` if any, to scores `[batch unit]`."""
 
 
 @dataclass(frozen=True)
 class Additive(Attention):
     """u_t = v . tanh(W h_t + b), and with a question u_t = v . tanh(W h_t + b + W2 Q + b2)."""
 
-    def build(self, dim: int, *, with_question: bool) -> AttentionModule:
+    def build(self, dim: int, *, with_question: bool) -> nn.Module:
         if dim < 2:
             raise UserError("additive attention halves the hidden size: set the width of the encoder to at least 2")
         return _AdditiveModule(dim, with_question=with_question)
@@ -64,11 +52,11 @@ class Additive(Attention):
 class Dot(Attention):
     """u_t = q . h_t / sqrt(H) with a learned q; a question Q replaces q."""
 
-    def build(self, dim: int, *, with_question: bool) -> AttentionModule:
+    def build(self, dim: int, *, with_question: bool) -> nn.Module:
         return _DotModule(dim, with_question=with_question)
 
 
-class _AdditiveModule(AttentionModule):
+class _AdditiveModule(nn.Module):
     def __init__(self, dim: int, *, with_question: bool) -> None:
         super().__init__()
         self.hidden_projection = nn.Linear(dim, dim // 2)
@@ -83,7 +71,7 @@ class _AdditiveModule(AttentionModule):
         return scores.squeeze(-1)
 
 
-class _DotModule(AttentionModule):
+class _DotModule(nn.Module):
     def __init__(self, dim: int, *, with_question: bool) -> None:
         super().__init__()
         self.score = None if with_question else nn.Linear(dim, 1, bias=False)
@@ -101,16 +89,9 @@ class _DotModule(AttentionModule):
 class Normalizer(ABC):
     """A frozen map from scores to weights."""
 
-    def __call__(self, scores: Tensor, mask: Tensor) -> Tensor:
-        """Weights `[... unit]`: exactly zero off the mask, each row sums to one."""
-        empty = (~mask.any(-1)).nonzero()
-        if len(empty):
-            raise UserError(f"row {empty[0].tolist()} has no token to attend to: remove examples without a word")
-        return self.weights(scores, mask)
-
     @abstractmethod
-    def weights(self, scores: Tensor, mask: Tensor) -> Tensor:
-        """Weights for a mask with a real unit in every row."""
+    def __call__(self, scores: Tensor, mask: Tensor) -> Tensor:
+        """Weights `[... unit]`, exactly zero off the mask, for a mask with a real unit in every row."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +104,7 @@ class Softmax(Normalizer):
         if not self.temperature > 0:
             raise UserError(f"Softmax(temperature={self.temperature}): the temperature must be above 0")
 
-    def weights(self, scores: Tensor, mask: Tensor) -> Tensor:
+    def __call__(self, scores: Tensor, mask: Tensor) -> Tensor:
         return (scores / self.temperature).masked_fill(~mask, -torch.inf).softmax(-1)
 
 
@@ -131,7 +112,7 @@ class Softmax(Normalizer):
 class Sparsemax(Normalizer):
     """Euclidean projection of the scores onto the simplex (Martins & Astudillo 2016); many weights are zero."""
 
-    def weights(self, scores: Tensor, mask: Tensor) -> Tensor:
+    def __call__(self, scores: Tensor, mask: Tensor) -> Tensor:
         weights: Tensor = entmax.sparsemax(scores.masked_fill(~mask, -torch.inf), dim=-1)
         return weights
 
@@ -146,7 +127,7 @@ class Entmax(Normalizer):
         if not self.alpha > 1:
             raise UserError(f"Entmax(alpha={self.alpha}): alpha must be above 1; use Softmax() for alpha = 1")
 
-    def weights(self, scores: Tensor, mask: Tensor) -> Tensor:
+    def __call__(self, scores: Tensor, mask: Tensor) -> Tensor:
         real = scores.masked_fill(~mask, -torch.inf)
         exact = self.alpha == 1.5
         weights: Tensor = entmax.entmax15(real, dim=-1) if exact else entmax.entmax_bisect(real, self.alpha, dim=-1)
@@ -157,7 +138,7 @@ class Entmax(Normalizer):
 class UniformWeights(Normalizer):
     """a_t = 1 / number of real tokens, for any scores."""
 
-    def weights(self, scores: Tensor, mask: Tensor) -> Tensor:
+    def __call__(self, scores: Tensor, mask: Tensor) -> Tensor:
         weights = mask.to(scores.dtype)
         return weights / weights.sum(-1, keepdim=True)
 
@@ -228,17 +209,6 @@ class AttentiveModel(Model):
             scores, attention = self._attend(batch, inputs)
         logits = self.decoder(inputs, attention[:, 0, 0])
         return Trace(embeddings, hidden, attention, logits, scores)
-
-    if TYPE_CHECKING:
-
-        def __call__(
-            self,
-            batch: Batch,
-            *,
-            embeddings: Tensor | None = None,
-            hidden: Tensor | None = None,
-            attention: Tensor | None = None,
-        ) -> Trace: ...
 
     def readout(self, batch: Batch, hidden: Tensor) -> Readout:
         """The map from attention to logits over these hidden states, for many attention distributions."""

@@ -264,7 +264,7 @@ class _FullRecomputation:
         copies = replace(copies, mask=copies.mask & ~holes, words=copies.words.masked_fill(holes, -1))
         hidden = self._hidden(lanes, index, holes)
         # With hidden states passed in, embeddings are unused: any tensor saves the lookup.
-        return part.model(copies, embeddings=hidden, hidden=hidden).logits.view(len(lanes), rows, -1)
+        return part.model.forward(copies, embeddings=hidden, hidden=hidden).logits.view(len(lanes), rows, -1)
 
     def _hidden(self, lanes: range, index: Tensor, holes: Tensor) -> Tensor:
         part = self.part

@@ -20,11 +20,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Generator, Tensor, nn
 from torch.autograd import forward_ad
-from transformers import (
-    MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING,
-    MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
-    AutoConfig,
-)
+from transformers import MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING, MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, AutoConfig
 from transformers.utils import logging as transformers_logging
 from transformers.utils.generic import ModelOutput
 
@@ -35,7 +31,6 @@ from heedful.models._attention_hooks import (
     Network,
     NetworkConfig,
     compute_embeddings,
-    compute_logits,
     copy_sharing_weights,
     embedding_block,
     hook_network,
@@ -66,9 +61,6 @@ FAMILIES = ("bert", "distilbert", "roberta", "xlm-roberta", "electra", "vit")
 _SOURCE_HINT = (
     "give a folder with config.json and model.safetensors, or the id of a model on the hub that is reachable or cached"
 )
-
-
-# Configurations
 
 
 @dataclass(frozen=True)
@@ -142,9 +134,6 @@ def _pickled_weights_error(source: str) -> UserError:
     )
 
 
-# Inputs
-
-
 def embedding_inputs(network: Network, batch: Batch) -> dict[str, Tensor]:
     """The inputs of the embedding block of this family: pixels, or ids, positions and segments."""
     images = reads_images(network)
@@ -158,7 +147,15 @@ def embedding_inputs(network: Network, batch: Batch) -> dict[str, Tensor]:
     # that a real token with the same id keeps its position.
     pad_id = getattr(block, "padding_idx", None)
     first = 0 if pad_id is None else int(pad_id) + 1
-    _check_text(batch, network, limit=config.max_position_embeddings - first)
+    name, longest = type(network).__name__, int(batch.lengths.max()) if len(batch) else 0
+    limit, highest = config.max_position_embeddings - first, int(batch.inputs.max()) if batch.inputs.numel() else 0
+    if longest > limit:
+        raise UserError(f"a text has {longest} tokens, but {name} reads at most {limit}: truncate to {limit} tokens")
+    if highest >= config.vocab_size:
+        raise UserError(
+            f"id {highest} is outside the vocabulary of {name}, which ends at {config.vocab_size - 1}: "
+            "use the tokenizer that belongs to the model"
+        )
     inputs = {
         "input_ids": batch.inputs,
         "position_ids": (batch.mask.cumsum(1) * batch.mask + first - 1).clamp(min=0),
@@ -184,19 +181,6 @@ def fold_images(batch: Batch, config: NetworkConfig) -> Tensor:
     return patches.permute(0, 3, 1, 4, 2, 5).reshape(-1, channels, rows * tall, columns * wide)
 
 
-def _check_text(batch: Batch, network: Network, limit: int) -> None:
-    name, longest = type(network).__name__, int(batch.lengths.max()) if len(batch) else 0
-    if longest > limit:
-        raise UserError(f"a text has {longest} tokens, but {name} reads at most {limit}: truncate to {limit} tokens")
-    vocabulary = network.config.vocab_size
-    highest = int(batch.inputs.max()) if batch.inputs.numel() else 0
-    if highest >= vocabulary:
-        raise UserError(
-            f"id {highest} is outside the vocabulary of {name}, which ends at {vocabulary - 1}: "
-            "use the tokenizer that belongs to the model"
-        )
-
-
 def _sample_batch(network: Network) -> Batch:
     """Two random rows that a network can read; of texts the second is shorter."""
     generator, config = Generator().manual_seed(0), network.config
@@ -211,9 +195,6 @@ def _sample_batch(network: Network) -> Batch:
         inputs = ((inputs + pad_id) % config.vocab_size).masked_fill(~mask, pad_id)
     segments = (torch.arange(mask.shape[1]) > 2) & mask
     return Batch(("0", "1"), inputs, mask, segments.long(), torch.zeros_like(mask).long() - 1).to(network.device)
-
-
-# Layers, values and heads
 
 
 def find_layers(network: Network) -> nn.ModuleList:
@@ -301,9 +282,6 @@ class HeadScoreRecorder(AttentionHook):
         # Sliding-window attention: rows differ in the units that they see, and a score that is not seen counts as 0.
         seen = (mask > torch.finfo(mask.dtype).min).to(rows.dtype)
         return torch.einsum("bq,bhqu->bhu", rows, inputs.scores() * seen)
-
-
-# The model
 
 
 class TransformerModel(Model):
@@ -394,13 +372,12 @@ class TransformerModel(Model):
 
     def _run(self, batch: Batch, embeddings: Tensor, hook: AttentionHook) -> tuple[ModelOutput, Tensor]:
         """States of the last layer, and logits; the hook sees every layer."""
-        if reads_images(self.network):
-            states = run_layers(self.network, {"pixel_values": embeddings}, hook)
-            logits = compute_logits(self.network, states, {})
-        else:
-            mask = {"attention_mask": batch.mask | ~batch.mask.any(1, keepdim=True)}
-            states = run_layers(self.network, {"inputs_embeds": embeddings, **mask}, hook)
-            logits = compute_logits(self.network, states, mask)
+        name, mask = "pixel_values", {}
+        if not reads_images(self.network):
+            name, mask = "inputs_embeds", {"attention_mask": batch.mask | ~batch.mask.any(1, keepdim=True)}
+        states = run_layers(self.network, {name: embeddings, **mask}, hook)
+        # Heads that pool over units need the mask too.
+        logits = cast("Tensor", self.network(**mask, given=states).logits)
         if batch.candidates is not None:
             logits = logits.masked_fill(~batch.candidates.bool(), -torch.inf)
         layers = self.network.config.num_hidden_layers
@@ -440,9 +417,6 @@ def _check_same_logits(network: Network, task: Task) -> None:
         raise UserError(
             f"{name} gives different logits through our attention function; families that work: {', '.join(FAMILIES)}"
         )
-
-
-# Architectures
 
 
 @dataclass(frozen=True)
@@ -493,6 +467,7 @@ class SmallTransformer(Architecture):
     Args:
         max_positions: longest text in tokens, special tokens included.
         dropout: of states and attention weights, in training.
+        initializer_range: standard deviation of the weights.
     """
 
     layers: int = 1
@@ -500,6 +475,7 @@ class SmallTransformer(Architecture):
     width: int = 64
     max_positions: int = 512
     dropout: float = 0.1
+    initializer_range: float = 0.02
 
     def __post_init__(self) -> None:
         if self.width % self.heads:
@@ -523,6 +499,7 @@ class SmallTransformer(Architecture):
             max_position_embeddings=self.max_positions,
             hidden_dropout_prob=self.dropout,
             attention_probs_dropout_prob=self.dropout,
+            initializer_range=self.initializer_range,
         )
         network = build_network(config, generator)
         with torch.no_grad():

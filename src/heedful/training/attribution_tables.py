@@ -168,7 +168,7 @@ def sample_rows(batch: Batch, limit: int | None) -> Batch:
 
 @dataclass(frozen=True)
 class ImageSample(Recipe):
-    """Pixels, predictions and head maps of some images, the same that `AttributionTable` takes with this limit.
+    """Pixels, predictions and head maps of some test images, the same that `AttributionTable` takes with this limit.
 
     Attribution tables know patches by their positions only; the report shows them on the images.
     """
@@ -176,11 +176,10 @@ class ImageSample(Recipe):
     kind: ClassVar[str] = "images"
 
     subject: ModelRecipe
-    split: Split = "test"
     limit: int = 4
 
     def describe(self) -> dict[str, Json]:
-        return {**self.subject.describe(), "split": self.split, "limit": self.limit}
+        return {**self.subject.describe(), "split": "test", "limit": self.limit}
 
     def make(self, workspace: Workspace) -> Artefact:
         """Tensors `images` `[image channel height width]` in bytes and `heads` `[image layer head patch]`.
@@ -189,8 +188,8 @@ class ImageSample(Recipe):
         patches.
         """
         loaded = self.subject.restore(workspace)
-        batch = sample_rows(loaded.batch(self.split), self.limit)
-        examples = {example.uid: example for example in loaded.examples(self.split)}
+        batch = sample_rows(loaded.batch("test"), self.limit)
+        examples = {example.uid: example for example in loaded.examples("test")}
         images = [image for uid in batch.uids for image in examples[uid].parts[:1] if isinstance(image, Tensor)]
         if len(images) < len(batch):
             raise UserError(f"{self.subject.corpus.name} has an example that is not an image: choose an image corpus")

@@ -282,7 +282,7 @@ class StudentModel(Model):
     def logits_and_explanation(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Logits and log e_S `[batch unit]`, from one pass."""
         heads = read_heads(self.network, batch)
-        mix = head_mix.mix_maps(self.head_maps.select_maps(heads), self.phi, "sparsemax")
+        mix = head_mix.mix_maps(self.head_maps.select_maps(heads.scores), self.phi, "sparsemax")
         return heads.logits, head_mix.masked_log_softmax(mix, batch.content_mask)
 
 

@@ -28,19 +28,7 @@ from heedful.store.recipe import Artefact, Json, Recipe, derive_seed
 from heedful.store.workspace import Workspace
 from heedful.training.model_recipe import LoadedModel, ModelRecipe
 from heedful.training.trainer import inference_batches
-from heedful.types import (
-    Batch,
-    Example,
-    HeadTrace,
-    Method,
-    Model,
-    Split,
-    Task,
-    UserError,
-    check_choice,
-    method_name,
-    read_heads,
-)
+from heedful.types import Batch, Example, Method, Model, Split, Task, UserError, check_choice, method_name, read_heads
 
 TEST_SPLIT_SHARES = (0.7, 0.1)
 """Shares of a test split that become the students' train and dev splits; the rest is their test (the paper's IMDB)."""
@@ -151,11 +139,11 @@ class HeadMaps(MapSource):
     def compute_maps(self, model: Model, batch: Batch) -> tuple[Tensor, Tensor]:
         with torch.no_grad():
             heads = read_heads(model, batch)
-        return self.select_maps(heads), heads.logits
+        return self.select_maps(heads.scores), heads.logits
 
-    def select_maps(self, heads: HeadTrace) -> Tensor:
-        """The maps of the chosen layers, `[batch map unit]`."""
-        return heads.scores[:, index_slice(self.layer, heads.scores.shape[1], "layer")].flatten(1, 2)
+    def select_maps(self, scores: Tensor) -> Tensor:
+        """The maps of the chosen layers, `[batch map unit]`, of scores `[batch layer head unit]`."""
+        return scores[:, index_slice(self.layer, scores.shape[1], "layer")].flatten(1, 2)
 
     @property
     def display_name(self) -> str:
