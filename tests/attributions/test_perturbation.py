@@ -83,7 +83,7 @@ def by_hand(batch: Batch, row: int, kept: Tensor, baselines: str) -> Batch:
 
 @pytest.mark.parametrize("baselines", ["pad", "mask", "unk", "delete"])
 @pytest.mark.parametrize(
-    "kind", ["one", "transformer", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("compared", "asked"))]
+    "kind", ["one", "transformer", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("compared", "question"))]
 )
 def test_answers_are_those_of_texts_written_out_by_hand(kind: str, baselines: Baseline) -> None:
     models: dict[str, Callable[[], Model]] = {
@@ -200,7 +200,7 @@ def test_the_size_of_chunks_and_blocks_changes_nothing(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("method", METHODS, ids=repr)
 @pytest.mark.parametrize(
-    "kind", ["one", "bert", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("compared", "asked", "vit"))]
+    "kind", ["one", "bert", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("compared", "question", "vit"))]
 )
 def test_blocks_and_chunks_change_nothing(kind: str, method: Method, monkeypatch: pytest.MonkeyPatch) -> None:
     shapes = dict(zip(("one", "compared", "question"), SHAPES, strict=True))
