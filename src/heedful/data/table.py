@@ -282,16 +282,11 @@ class HubDataset(Corpus):
         return self.repository.split("/")[-1] + (f"-{self.config}" if self.config else "")
 
     def read(self, data: Path) -> Splits:
-        rows, names = _read_hub_dataset(Repository(self.repository, self.config, self.revision))
+        rows, names, _ = _read_hub_dataset(Repository(self.repository, self.config, self.revision))
         return splits_from_rows(self.name, _with_declared_classes(self.columns, names), rows)
 
     def digest(self, data: Path) -> str:
-        rows, _ = _read_hub_dataset(Repository(self.repository, self.config, self.revision))
-        content = hashlib.sha256()
-        for split in sorted(rows):
-            for row in rows[split]:
-                content.update(json.dumps([split, dict(row.values)], sort_keys=True, default=repr).encode())
-        return content.hexdigest()
+        return _read_hub_dataset(Repository(self.repository, self.config, self.revision))[2]
 
 
 def corpus_from_source(source: str, columns: TableColumns | None = None) -> Table | SavedDataset | HubDataset:
@@ -349,9 +344,15 @@ def load_saved_dataset(folder: Path) -> DatasetDict:
 
 
 @lru_cache(maxsize=2)
-def _read_hub_dataset(repository: Repository) -> tuple[SplitRows, Mapping[str, tuple[str, ...]]]:
+def _read_hub_dataset(repository: Repository) -> tuple[SplitRows, Mapping[str, tuple[str, ...]], str]:
+    """The rows of each split, the declared class names and a hash of the rows."""
     loaded = load_from_hub(repository)
-    return _rows_by_split(loaded, repository.name), class_names(next(iter(loaded.values())))
+    rows = _rows_by_split(loaded, repository.name)
+    content = hashlib.sha256()
+    for split in sorted(rows):
+        for row in rows[split]:
+            content.update(json.dumps([split, dict(row.values)], sort_keys=True, default=repr).encode())
+    return rows, class_names(next(iter(loaded.values()))), content.hexdigest()
 
 
 def _rows_by_split(loaded: DatasetDict, source: str) -> SplitRows:

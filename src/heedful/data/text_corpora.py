@@ -14,6 +14,7 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -67,18 +68,15 @@ class PublishedCorpus(FileCorpus):
 
 
 def build_splits(
-    task: Task,
-    classes: tuple[str, ...],
-    rows: SplitRows,
-    make_example: Callable[[Row, tuple[str, ...]], Example],
-    notes: Notes | None = None,
+    classes: tuple[str, ...], rows: SplitRows, make_example: Callable[[Row], Example], notes: Notes | None = None
 ) -> Splits:
-    """The examples of all rows, each made from the row and the class names; splits without rows are empty."""
-    train, dev, test = (tuple(make_example(row, classes) for row in rows.get(split, ())) for split in SPLITS)
-    return Splits(task, classes, train, dev, test, notes or {})
+    """The examples of all rows; splits without rows are empty. Without classes the task is a regression."""
+    task: Task = MulticlassClassification(len(classes)) if classes else Regression()
+    train, dev, test = (tuple(make_example(row) for row in rows.get(split, ())) for split in SPLITS)
+    return Splits(BinaryClassification() if len(classes) == 2 else task, classes, train, dev, test, notes or {})
 
 
-def _text_example(row: Row, classes: tuple[str, ...], column: str = "text") -> Example:
+def _text_example(classes: tuple[str, ...], row: Row, column: str = "text") -> Example:
     """A single text with a class and, where there is one, a rationale."""
     text = row.text(column)
     rationale = _rationale(row, "rationale", text) if "rationale" in row.values else None
@@ -92,9 +90,8 @@ class LabelledTexts(PublishedCorpus):
     pairs: ClassVar[bool] = False
 
     def make_splits(self, rows: SplitRows, data: Path) -> Splits:
-        count = len(self.class_names)
-        task = BinaryClassification() if count == 2 else MulticlassClassification(count)
-        return build_splits(task, self.class_names, rows, _pair_example if self.pairs else _text_example)
+        make_example = partial(_pair_example if self.pairs else _text_example, self.class_names)
+        return build_splits(self.class_names, rows, make_example)
 
 
 def _rationale(row: Row, column: str, text: str) -> tuple[bool, ...]:
@@ -104,7 +101,7 @@ def _rationale(row: Row, column: str, text: str) -> tuple[bool, ...]:
     return tuple(mark for piece, mark in zip(pieces, marks, strict=True) for _ in piece.split())
 
 
-def _pair_example(row: Row, classes: tuple[str, ...]) -> Example:
+def _pair_example(classes: tuple[str, ...], row: Row) -> Example:
     texts = (row.text("premise"), row.text("hypothesis"))
     return Example(row.text("id"), texts, row.class_index("label", classes))
 
@@ -123,15 +120,15 @@ class SST(PublishedCorpus):
     tokenization: ClassVar[Words] = Words(longer_than=5, shorter_than="longest")
 
     def make_splits(self, rows: SplitRows, data: Path) -> Splits:
-        make_example = _tree_leaf_example if self.tree_leaves else _text_example
-        return build_splits(BinaryClassification(), SENTIMENT_CLASSES, rows, make_example)
+        make_example = partial(_tree_leaf_example if self.tree_leaves else _text_example, SENTIMENT_CLASSES)
+        return build_splits(SENTIMENT_CLASSES, rows, make_example)
 
 
 class MissingLeavesError(UserError):
     """A copy of SST without tree leaves, such as the one on the hub."""
 
 
-def _tree_leaf_example(row: Row, classes: tuple[str, ...]) -> Example:
+def _tree_leaf_example(classes: tuple[str, ...], row: Row) -> Example:
     tokens = row.values.get("tokens")
     if tokens is None or row.values.get("token_label5") is None:
         raise MissingLeavesError(
@@ -184,10 +181,10 @@ class AGNews(PublishedCorpus):
         whole = sum(not row.values.get("description") for some in rows.values() for row in some)
         notes: Notes = {"texts with the title, not separable": whole} if whole else {}
 
-        def make_example(row: Row, classes: tuple[str, ...]) -> Example:
-            return _text_example(row, classes, "description" if row.values.get("description") else "text")
+        def make_example(row: Row) -> Example:
+            return _text_example(classes, row, "description" if row.values.get("description") else "text")
 
-        return build_splits(BinaryClassification(), classes, rows, make_example, notes)
+        return build_splits(classes, rows, make_example, notes)
 
 
 class SNLI(LabelledTexts):
@@ -242,10 +239,10 @@ class MLQE(PublishedCorpus):
             split: [row for row in some if row.values.get("lp") in self.language_pairs] for split, some in rows.items()
         }
         notes: Notes = {"language pairs": ", ".join(self.language_pairs)}
-        return build_splits(Regression(), (), chosen, _translation_example, notes)
+        return build_splits((), chosen, _translation_example, notes)
 
 
-def _translation_example(row: Row, classes: tuple[str, ...]) -> Example:
+def _translation_example(row: Row) -> Example:
     parts = {"src_rationale": row.text("src"), "mt_rationale": row.text("mt")}
     marked = [column for column in parts if column in row.values]
     if len(marked) == 1:
@@ -296,7 +293,7 @@ class IMDB(FileCorpus):
             return self._split_short_reviews(source, read_packaged_reviews("imdb"))
         names: tuple[Split, ...] = SPLITS if len(paths) == 3 else ("train", "test")
         rows = {split: read_rows(path) for split, path in zip(names, paths, strict=True)}
-        splits = build_splits(BinaryClassification(), SENTIMENT_CLASSES, rows, _text_example)
+        splits = build_splits(SENTIMENT_CLASSES, rows, partial(_text_example, SENTIMENT_CLASSES))
         if "dev" in rows:
             return finalize_splits(self.name, replace(splits, notes={"source": "the split of Jain & Wallace"}))
         return self._split_short_reviews("imdb_raw, cleaned and split here", splits.train, splits.test)
@@ -411,18 +408,12 @@ class Babi(PublishedCorpus):
 
     def make_splits(self, rows: SplitRows, data: Path) -> Splits:
         joint = [row for path in self.extra_files(data) for row in read_rows(path)]
-        words = {
-            word
-            for row in (*joint, *rows["train"])
-            for column in ("document", "question")
-            for word in row.text(column).split()
-        }
-        words |= {row.text("answer") for row in rows["train"]}
-        classes = tuple(sorted(words))
+        texts = [row.text(column) for row in (*joint, *rows["train"]) for column in ("document", "question")]
+        answers = {row.text("answer") for row in rows["train"]}
+        classes = tuple(sorted(answers.union(*(text.split() for text in texts))))
         index = {word: number for number, word in enumerate(classes)}
         notes: Notes = {"answers are words of": ", ".join(path.parent.name for path in self.extra_files(data))}
-        task = MulticlassClassification(len(classes))
-        return build_splits(task, classes, rows, lambda row, _: _question_example(row, index), notes)
+        return build_splits(classes, rows, lambda row: _question_example(row, index), notes)
 
 
 class CNN(PublishedCorpus):
@@ -447,8 +438,7 @@ class CNN(PublishedCorpus):
             "stories with candidates unseen in train": unseen,
         }
         notes: Notes = {note: count for note, count in counts.items() if count}
-        task = MulticlassClassification(len(classes))
-        return build_splits(task, classes, kept, lambda row, _: _cloze_example(row, index), notes)
+        return build_splits(classes, kept, lambda row: _cloze_example(row, index), notes)
 
 
 def _entities(row: Row) -> set[str]:
