@@ -115,13 +115,13 @@ def _find_recipes(value: object) -> Iterator[Recipe]:
         yield from _find_recipes(part)
 
 
-def canonical_json(value: object, data: Path) -> Json:
+def canonical_json(value: object, data: Path, *, model_seeds: bool = True) -> Json:
     """The unique JSON form of a value that a recipe may hold; TypeError names the field of any other value.
 
     A frozen dataclass is `{"type": "module.Class", field: ...}`, with `"revision"` where its class has one, `"code"`
     where its class is defined outside the package, and `"content"` (a digest) for a resource on disk. An enum is
     `{"type", "member"}`, a path its POSIX text, a tuple a list. 1 and 1.0 differ unless the field is declared `float`
-    or `float | None`. Infinity is `{"float": "inf"}`.
+    or `float | None`. Infinity is `{"float": "inf"}`. Seeds of models can be left out.
     """
     digests: dict[str, str] = {}  # of each resource on disk, computed once
 
@@ -137,7 +137,8 @@ def canonical_json(value: object, data: Path) -> Json:
                 f"{place}: {type(value).__name__} can be altered after its fingerprint is taken; {_FREEZE_HINT}"
             )
         form = _type_header(type(value))
-        for each in fields(value):
+        omitted = "seed" if not model_seeds and isinstance(value, Recipe) and value.kind == "model" else None
+        for each in (part for part in fields(value) if part.name != omitted):
             where = f"{place}.{each.name}"
             if each.name in ("type", "code") or (each.name == "content" and isinstance(value, DiskResource)):
                 raise TypeError(f"{where}: the name {each.name!r} is reserved in recipe.json; rename the field")
@@ -183,38 +184,16 @@ def _plain_value(value: object) -> Json:
     return value
 
 
-def linked_artefacts(recipe: Recipe, description: Mapping[str, Json]) -> dict[str, list[str]]:
+def linked_artefacts(recipe: Recipe, data: Path) -> dict[str, list[str]]:
     """Artefact names of the dependencies by the field that holds them; fields without recipes are left out."""
     assert is_dataclass(recipe)
-    named = {each.name: [*_names_in(getattr(recipe, each.name), description[each.name])] for each in fields(recipe)}
-    return {name: names for name, names in named.items() if names}
+    found = {each.name: [*_find_recipes(getattr(recipe, each.name))] for each in fields(recipe)}
+    return {name: [artefact_name(describe_recipe(each, data)) for each in held] for name, held in found.items() if held}
 
 
-def _names_in(value: object, form: Json) -> Iterator[str]:
-    if isinstance(value, Recipe):
-        assert isinstance(form, dict)
-        yield artefact_name(form)
-    elif isinstance(value, tuple) and isinstance(form, list):
-        for part, part_form in zip(value, form, strict=True):
-            yield from _names_in(part, part_form)
-    elif is_dataclass(value) and isinstance(form, dict):
-        for each in fields(value):
-            yield from _names_in(getattr(value, each.name), form[each.name])
-
-
-def seed_group(recipe: Recipe, description: Mapping[str, Json]) -> str:
+def seed_group(recipe: Recipe, data: Path) -> str:
     """A digest of the recipe without the seeds of its models: runs that differ only in these have the same one."""
-    return json_digest(_without_model_seeds(recipe, dict(description)))[:12]
-
-
-def _without_model_seeds(value: object, form: Json) -> Json:
-    if isinstance(value, tuple) and isinstance(form, list):
-        return [_without_model_seeds(part, part_form) for part, part_form in zip(value, form, strict=True)]
-    if is_dataclass(value) and isinstance(form, dict):
-        parts = {each.name: _without_model_seeds(getattr(value, each.name), form[each.name]) for each in fields(value)}
-        dropped = "seed" if isinstance(value, Recipe) and value.kind == "model" else None
-        return {name: part for name, part in {**form, **parts}.items() if name != dropped}
-    return form
+    return json_digest(canonical_json(recipe, data, model_seeds=False))[:12]
 
 
 def json_digest(value: Json) -> str:

@@ -195,11 +195,19 @@ class Workspace:
         artefact = replace(artefact, summary=summary, notes={**artefact.notes, **recipe.explain(summary)})
         if self.artefact_name(recipe) != name:
             raise UserError(f"the data in {self.data_dir} changed while {name} was being made; run it again")
+        index: dict[str, object] = {
+            "kind": recipe.kind,
+            "recipe_class": type(recipe).__name__,
+            "facts": recipe.describe(),
+            "settings": plain_settings(recipe),
+            "links": linked_artefacts(recipe, self.data_dir),
+            "group": seed_group(recipe, self.data_dir),
+        }
         staging = self.root / ".staging" / f"{name}.{secrets.token_hex(8)}"
         try:
             with _translate_write_errors(self.root):
                 staging.mkdir(parents=True)
-                _write_artefact(staging, recipe, description, artefact)
+                _write_artefact(staging, artefact, {NOTES: artefact.notes, RECIPE: description, INDEX: index})
                 self._publish(staging, self.root / name)
         finally:
             shutil.rmtree(staging, ignore_errors=True)
@@ -253,7 +261,7 @@ class Workspace:
         return FileLock(self.root / ".locks" / f"{name}.lock")
 
 
-def _write_artefact(folder: Path, recipe: Recipe, description: Mapping[str, Json], artefact: Artefact) -> None:
+def _write_artefact(folder: Path, artefact: Artefact, documents: Mapping[str, object]) -> None:
     """Write an artefact into the empty `folder`, the manifest last, all flushed to disk; empty parts are left out."""
     if artefact.tensors:
         save_file(_storable_tensors(artefact.tensors), folder / TENSORS)
@@ -263,15 +271,7 @@ def _write_artefact(folder: Path, recipe: Recipe, description: Mapping[str, Json
             if odd:
                 raise ValueError(f"column names of a table must be strings, not {odd[0]!r}")
             pyarrow.parquet.write_table(pyarrow.Table.from_pandas(table, preserve_index=False), folder / name)
-    index: dict[str, Json] = {
-        "kind": recipe.kind,
-        "recipe_class": type(recipe).__name__,
-        "facts": _note_to_json(recipe.describe(), "describe()"),
-        "settings": _note_to_json(plain_settings(recipe), "settings"),
-        "links": _note_to_json(linked_artefacts(recipe, description), "links"),
-        "group": seed_group(recipe, description),
-    }
-    for name, content in ((NOTES, artefact.notes), (RECIPE, description), (INDEX, index)):
+    for name, content in documents.items():
         (folder / name).write_text(dump_compact_json(_note_to_json(content, name.removesuffix(".json"))))
     files = sorted(path.name for path in folder.iterdir())
     (folder / MANIFEST).write_text(dump_compact_json({name: _file_entry(folder / name) for name in files}))
