@@ -191,6 +191,25 @@ def test_every_artefact_is_loaded_once_and_no_summary_is_computed(
     assert len(loads) == len(workspace.entries())
 
 
+def test_a_second_report_opens_only_what_its_sections_show(
+    workspace: Workspace, report: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loads: Counter[str] = Counter()
+    read = store._read_artefact
+
+    def counted(folder: Path, *, tensors: bool = True) -> Artefact:
+        loads[folder.name] += 1
+        return read(folder, tensors=tensors)
+
+    monkeypatch.setattr(store, "_read_artefact", counted)
+    before = {path: path.stat().st_mtime_ns for path in report.glob("texts/*")}
+    write_report(workspace, report)
+    assert {path: path.stat().st_mtime_ns for path in report.glob("texts/*")} == before
+    assert set(loads.values()) == {1}
+    methods = {entry.name: entry.facts["method"] for entry in workspace.entries() if entry.kind == "attributions"}
+    assert {methods[name] for name in loads if name in methods} == {"attention", "gradient"}
+
+
 def test_every_section_links_the_texts_of_each_of_its_seeds(sections: dict[str, Section], report: Path) -> None:
     labels = [link.label for link in sections["agreement-sentences-bilstm-additive"].texts]
     assert labels == ["seed 0", "seed 1"]

@@ -75,7 +75,7 @@ class ModelTexts:
     trials: tuple[IndexEntry, ...]
     model_entry: IndexEntry | None
 
-    @property
+    @functools.cached_property
     def address(self) -> str:
         """The explorer relative to the report; it does not depend on the rest of the workspace."""
         words = [str(self.facts[name]) for name in ("corpus", "encoder", "attention") if name in self.facts]
@@ -201,8 +201,8 @@ def collect_texts(source: ModelTexts, load: Loader = IndexEntry.load) -> Explore
     trials = [(entry, load(entry)) for entry in source.trials]
     texts: dict[str, tuple[object, ...]] = {}
     for _, artefact in attributions:
-        for uid, *text in _records(artefact.table, "uid", *_TEXT_COLUMNS):
-            texts.setdefault(str(uid), tuple(text))
+        if not texts.keys() >= {*artefact.table["uid"]}:
+            texts = {str(uid): tuple(text) for uid, *text in _records(artefact.table, "uid", *_TEXT_COLUMNS)} | texts
     rows = sorted(
         [*_attribution_rows(attributions), *_adversarial_rows(trials, attributions)], key=lambda each: each.rank
     )
