@@ -16,7 +16,7 @@ from transformers import (
 )
 
 from heedful.data.tokenization import unfold
-from heedful.models._attention_hooks import NetworkConfig, set_attention_implementation
+from heedful.models._attention_hooks import NetworkConfig, hook_network, set_attention_implementation
 from heedful.models.transformer import FAMILIES, TransformerModel, build_network, fold_images
 from heedful.tasks import MulticlassClassification
 from heedful.types import Architecture, Batch, Task
@@ -46,7 +46,8 @@ class TinyTransformer(Architecture):
 
     def build(self, task: Task, embeddings: Tensor | None, generator: Generator) -> TransformerModel:
         """A model with weights drawn from the generator, in eval mode."""
-        return TransformerModel.wrap(build_network(self.config(task), generator), task).eval()
+        # Not by `TransformerModel.wrap`: its check of the logits takes most of the time and has tests of its own.
+        return TransformerModel(hook_network(build_network(self.config(task), generator)), task).eval()
 
     def config(self, task: Task) -> NetworkConfig:
         """The configuration of the network."""

@@ -108,6 +108,7 @@ def captum_scores(oracle: ShapleyExactly | KernelSampled, model: Model, batch: B
         return oracle(probability, vectors, empty, mask)[0, :, 0].double() * batch.content_mask[0]
 
 
+@pytest.mark.slow
 def test_the_regression_agrees_with_captums_and_with_the_exact_values() -> None:
     model, whole = tiny("bert"), pairs()
     exact = Shapley("zero")(model, whole, TARGET).scores

@@ -27,6 +27,7 @@ from heedful.models.transformer import (
     SmallTransformer,
     Transformer,
     TransformerModel,
+    build_network,
     fold_images,
 )
 from heedful.tasks import BinaryClassification, MulticlassClassification, Regression
@@ -80,6 +81,13 @@ def test_rows_of_real_queries_are_distributions_on_real_units_and_rows_of_paddin
     off = ~(real_units(batch) & batch.mask[:, None, None, :, None]).expand_as(trace.attention)
     assert trace.scores is not None
     assert int(torch.count_nonzero(trace.attention[off])) == int(torch.count_nonzero(trace.scores[off])) == 0
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_network_of_every_family_can_be_wrapped(family: str) -> None:
+    task, batch = MulticlassClassification(3), batch_of(family)
+    plain = build_network(TinyTransformer(family).config(task), Generator().manual_seed(1))
+    assert_close(TransformerModel.wrap(plain, task).double().eval()(batch).logits, tiny(family)(batch).logits)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

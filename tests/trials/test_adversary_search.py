@@ -148,6 +148,7 @@ def test_the_best_candidate_is_the_farthest_of_those_that_keep_the_output() -> N
     assert torch.equal(nothing, attention)
 
 
+@pytest.mark.slow
 def test_the_search_beats_its_random_starts_and_never_exceeds_the_exact_maximum() -> None:
     generator = Generator().manual_seed(7)
     batch, units = 96, 6

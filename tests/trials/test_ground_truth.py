@@ -187,6 +187,7 @@ def test_a_control_that_names_the_relevant_words_itself_is_not_wrong_there() -> 
     assert list(compare_with_controls(pd.DataFrame(rows[2:]))) == []
 
 
+@pytest.mark.slow
 def test_on_a_model_that_adds_every_measure_of_faithfulness_puts_the_truth_first(workspace: Workspace) -> None:
     trial = GroundTruth(adding(), (RawAttention(), LeaveOneOut(output="logit")))
     table = workspace.get(trial).table
@@ -211,6 +212,7 @@ def test_on_a_model_that_adds_every_measure_of_faithfulness_puts_the_truth_first
     assert bars.series[0].values[0] == value_of(summary, "above_random_share", "aopc_comprehensiveness") == 1.0
 
 
+@pytest.mark.slow
 def test_what_each_measure_says_of_the_truth_is_what_the_trial_of_faithfulness_would_say(workspace: Workspace) -> None:
     table = workspace.get(GroundTruth(adding(), (RawAttention(), LeaveOneOut(output="logit")))).table
     faithful = workspace.get(Faithfulness(adding(), (AdversarialWeights(),))).table
