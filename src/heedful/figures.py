@@ -242,15 +242,14 @@ class Histogram(Chart):
         """Filled steps."""
         numbers = [finite(series.values) for series in self.series]
         edges = np.linspace(*(self.x.limits or _bin_range(np.concatenate(numbers))), self.bins + 1)
-        areas, outlines = [], []
+        shapes = []
         for place, values in enumerate(numbers):
             counts = np.histogram(values, bins=edges)[0]
             shares = (counts / max(1, counts.sum())).repeat(2)
             xs, ys = edges.repeat(2), np.concatenate([[0.0], shares, [0.0]])
-            areas.append(Shape(xs, ys, fill=_series_color(place), opacity=0.5, is_closed=True))
-            outlines.append(Shape(xs, ys, stroke=_series_color(place), width=1.0))
-        shapes = tuple(shape for pair in zip(areas, outlines, strict=True) for shape in pair)
-        return Drawing(shapes, self.x, self.y, _legend_boxes(self.series), grid="y")
+            shapes.append(Shape(xs, ys, fill=_series_color(place), opacity=0.5, is_closed=True))
+            shapes.append(Shape(xs, ys, stroke=_series_color(place), width=1.0))
+        return Drawing(tuple(shapes), self.x, self.y, _legend_boxes(self.series), grid="y")
 
     def to_table(self) -> pd.DataFrame:
         """Number of values and quartiles by series."""
@@ -315,20 +314,11 @@ class Lines(Chart):
 
     def draw(self) -> Drawing:
         """One line per curve, with markers where there are at most 30 points; undefined values leave gaps."""
-        series = [
-            (
-                up.name or across.name,
-                _curve(
-                    _with_gaps(across),
-                    _with_gaps(up),
-                    place,
-                    line=_DASHES[place % len(_DASHES)],
-                    width=1.8,
-                    has_markers=len(across.values) <= 30,
-                ),
-            )
-            for place, (across, up) in enumerate(self.curves)
-        ]
+        series = []
+        for place, (across, up) in enumerate(self.curves):
+            dashes = _DASHES[place % len(_DASHES)]
+            shapes = _curve(_with_gaps(across), _with_gaps(up), place, line=dashes, width=1.8)
+            series.append((up.name or across.name, shapes if len(across.values) <= 30 else shapes[:1]))
         return Drawing(_all_shapes(series), self.x, self.y, tuple(series))
 
     def to_table(self) -> pd.DataFrame:
@@ -472,24 +462,14 @@ class ImageGrid(Chart):
         ]
         frames = (_box(each.left, each.top, each.left + 0.9, each.top + 0.9, "none") for each in pictures)
         shapes = tuple(replace(frame, stroke=INK, width=0.5) for frame in frames)
+        wrapped = textwrap.TextWrapper(14, max_lines=3, placeholder="…")
         across, down = (
-            [
-                (place + 0.45, textwrap.fill(printable(name), 14, max_lines=3, placeholder="…"))
-                for place, name in enumerate(names)
-            ]
+            [(place + 0.45, wrapped.fill(printable(name))) for place, name in enumerate(names)]
             for names in (self.columns, self.rows)
         )
-        return Drawing(
-            shapes,
-            Axis("", (-0.05, max(1, len(across)))),
-            Axis("", (max(1, len(down)), -0.05)),
-            pictures=tuple(pictures),
-            x_ticks=across,
-            y_ticks=down,
-            grid="",
-            is_table=True,
-            is_square=True,
-        )
+        x, y = Axis("", (-0.05, max(1, len(across)))), Axis("", (max(1, len(down)), -0.05))
+        table = Drawing(shapes, x, y, x_ticks=across, y_ticks=down, grid="", is_table=True)
+        return replace(table, pictures=tuple(pictures), is_square=True)
 
     def to_table(self) -> pd.DataFrame:
         """The patch with the largest score of each grid of scores."""
@@ -566,13 +546,11 @@ def _box(left: float, bottom: float, right: float, top: float, color: str, opaci
     return Shape(xs, ys, fill=color, opacity=opacity, is_closed=True)
 
 
-def _curve(
-    xs: Array, ys: Array, place: int, *, line: tuple[float, ...] | None, width: float, has_markers: bool = True
-) -> tuple[Shape, ...]:
+def _curve(xs: Array, ys: Array, place: int, *, line: tuple[float, ...] | None, width: float) -> tuple[Shape, ...]:
     """A line with these dashes unless it is None, and markers at its points."""
     color = _series_color(place)
     path = () if line is None else (Shape(xs, ys, stroke=color, width=width, dashes=line),)
-    return (*path, Shape(xs, ys, fill=color, marker=place)) if has_markers else path
+    return *path, Shape(xs, ys, fill=color, marker=place)
 
 
 def _all_shapes(series: Iterable[tuple[str, tuple[Shape, ...]]]) -> tuple[Shape, ...]:
