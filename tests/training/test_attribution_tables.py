@@ -63,7 +63,7 @@ def test_a_limit_takes_the_same_examples_for_every_model_in_order(workspace: Wor
     assert list(drawn.uids) == sorted(drawn.uids, key=one.uids.index)
     assert sample_rows(one, 99) is one
     for make in (lambda: sample_rows(one, 0), lambda: AttributionTable(subject(), RawAttention(), limit=0)):
-        with pytest.raises(UserError, match="leaves no example"):
+        with pytest.raises(UserError, match="limit must be above 0"):
             make()
 
 

@@ -308,7 +308,7 @@ def test_an_outer_optimizer_steps_with_the_model_and_is_kept_at_the_best_epoch(
     )
     state = train(run, tmp_path, SilentProgress(), 16)
     assert [row["seen"] for row in state.history] == [60.0, 120.0]
-    assert float(state.best_outer["count"]) == 60.0 * state.best_epoch
+    assert float(state.best_tensors["outer/count"]) == 60.0 * state.best_epoch
     again = Counting()
     train(replace(run, outer=again), tmp_path, SilentProgress(), 16)  # type: ignore[arg-type]
     assert float(again.count) == 120.0

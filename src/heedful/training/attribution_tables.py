@@ -4,7 +4,7 @@ aligned with the words that a model sees, and the plausibility of single heads a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import ClassVar
@@ -28,7 +28,7 @@ from heedful.measures.rationale_agreement import (
 from heedful.store.recipe import Artefact, Json, Recipe, derive_seed
 from heedful.store.workspace import Workspace
 from heedful.training.model_recipe import LoadedModel, ModelRecipe, to_json
-from heedful.training.trainer import inference_batches
+from heedful.training.trainer import check_positive, device_batches
 from heedful.types import (
     Batch,
     Example,
@@ -64,7 +64,7 @@ class AttributionTable(Recipe):
     limit: int | None = None
 
     def __post_init__(self) -> None:
-        _check_limit(self.limit)
+        check_positive("limit", self.limit)
 
     def describe(self) -> dict[str, Json]:
         method = method_name(self.method)
@@ -79,46 +79,38 @@ class AttributionTable(Recipe):
         loaded = self.subject.restore(workspace)
         batch = sample_rows(loaded.batch(self.split), self.limit)
         method = self.method.prepare(loaded.model) if isinstance(self.method, SupportsPreparation) else self.method
-        rows: list[dict[str, object]] = []
-        with workspace.progress.task(f"{type(self.method).__name__} {self.subject.title}", len(batch)) as step:
-            for _, part in inference_batches(batch, workspace.batch_size):
-                rows += self._rows(loaded, part.to(workspace.device), method)
-                step(len(part))
-        table = pd.DataFrame(rows)
+        title = f"{type(self.method).__name__} {self.subject.title}"
+        parts = device_batches(batch, workspace, title)
+        table = pd.DataFrame(chain.from_iterable(self._rows(loaded, part, method) for _, part in parts))
         notes: dict[str, Json] = {
             "about": dict(self.subject.about),
             "method": type(self.method).__name__,
-            "n": len(rows),
+            "n": len(batch),
             "of": len(loaded.examples(self.split)),
         }
         return Artefact(table=table, notes=notes | completeness_error(table))
 
-    def _rows(self, loaded: LoadedModel, batch: Batch, method: Method) -> list[dict[str, object]]:
+    def _rows(self, loaded: LoadedModel, batch: Batch, method: Method) -> Iterator[dict[str, object]]:
         with torch.no_grad():
             probabilities = loaded.model.task.probabilities(loaded.model(batch).logits)
         target = probabilities.argmax(-1)
         attribution = method(loaded.model, batch, target)
         texts = _unit_texts(loaded, batch, self.split)
         labels = [None] * len(batch) if batch.labels is None else batch.labels.tolist()
-        rows: list[dict[str, object]] = []
+        gaps = attribution.convergence_delta.tolist() if isinstance(attribution, CompleteAttribution) else None
         for row, uid in enumerate(batch.uids):
             mask = batch.mask[row]
-            rows.append(
-                {
-                    "uid": uid,
-                    "units": texts[row],
-                    "scores": attribution.scores[row][mask].double().tolist(),
-                    "scored": batch.content_mask[row][mask].tolist(),
-                    "words": batch.words[row][mask].tolist(),
-                    "segments": batch.segments[row][mask].tolist(),
-                    "predicted": int(target[row]),
-                    "probability": float(probabilities[row, target[row]]),
-                    "label": labels[row],
-                }
-            )
-            if isinstance(attribution, CompleteAttribution):
-                rows[-1]["gap"] = float(attribution.convergence_delta[row])
-        return rows
+            yield {
+                "uid": uid,
+                "units": texts[row],
+                "scores": attribution.scores[row][mask].double().tolist(),
+                "scored": batch.content_mask[row][mask].tolist(),
+                "words": batch.words[row][mask].tolist(),
+                "segments": batch.segments[row][mask].tolist(),
+                "predicted": int(target[row]),
+                "probability": float(probabilities[row, target[row]]),
+                "label": labels[row],
+            } | ({} if gaps is None else {"gap": gaps[row]})
 
 
 def _unit_texts(loaded: LoadedModel, batch: Batch, split: Split) -> list[list[str]]:
@@ -152,14 +144,9 @@ def completeness_error(table: pd.DataFrame) -> dict[str, Json]:
     return {COMPLETENESS_NOTE: to_json({"largest": float(shares.max()), "mean": float(shares.mean())})}
 
 
-def _check_limit(limit: int | None) -> None:
-    if limit is not None and limit < 1:
-        raise UserError(f"a limit of {limit} leaves no example: give 1 or more, or None for all of them")
-
-
 def sample_rows(batch: Batch, limit: int | None) -> Batch:
     """At most `limit` rows, the same ones for every model on this split; all rows where there is no limit."""
-    _check_limit(limit)
+    check_positive("limit", limit)
     if limit is None or limit >= len(batch):
         return batch
     generator = Generator().manual_seed(derive_seed("limit", len(batch)))
@@ -317,17 +304,14 @@ class HeadPlausibility(Recipe):
         measures: list[Tensor] = []
         uids: list[str] = []
         shape = (0, 0)
-        with workspace.progress.task(f"heads {self.subject.corpus.name}", len(batch)) as step:
-            for _, part in inference_batches(batch, workspace.batch_size):
-                moved = part.to(workspace.device)
-                with torch.no_grad():
-                    scores = read_heads(loaded.model, moved).scores.double()
-                shape = scores.shape[1], scores.shape[2]
-                mixes = torch.cat((scores.mean(2), scores.flatten(1, 2)), 1)
-                maps = masked_softmax(mixes, moved.content_mask.unsqueeze(1)).cpu()
-                measures.append(self._measure_maps(maps, part, rationales))
-                uids += part.uids
-                step(len(part))
+        for _, part in device_batches(batch, workspace, f"heads {self.subject.corpus.name}"):
+            with torch.no_grad():
+                scores = read_heads(loaded.model, part).scores.double()
+            shape = scores.shape[1], scores.shape[2]
+            mixes = torch.cat((scores.mean(2), scores.flatten(1, 2)), 1)
+            maps = masked_softmax(mixes, part.content_mask.unsqueeze(1)).cpu()
+            measures.append(self._measure_maps(maps, part.to("cpu"), rationales))
+            uids += part.uids
         notes: dict[str, Json] = {"about": dict(self.subject.about), "layers": shape[0], "heads": shape[1]}
         return Artefact({"plausibility": torch.cat(measures)}, pd.DataFrame({"uid": uids}), notes)
 

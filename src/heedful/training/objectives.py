@@ -164,7 +164,7 @@ class AdversarialObjective(Objective):
             raise UserError(f"a warm start needs the base's architecture; {different[0]} has another shape")
         model.load_state_dict(kept, strict=False)
 
-    def base_loss(self, task: Task, workspace: Workspace) -> Loss:
+    def loss(self, train: Batch, task: Task, workspace: Workspace) -> Loss:
         """The loss of each example against the base's predictions and attention."""
         if task.num_classes < 2:
             raise UserError("adversaries are trained for classifiers only: choose a classification corpus")
@@ -226,7 +226,7 @@ class AdversarialTraining(AdversarialObjective):
         return 0.5 * variation - self.kl_weight * attention.kl
 
     def loss(self, train: Batch, task: Task, workspace: Workspace) -> Loss:
-        plain = self.base_loss(task, workspace)
+        plain = super().loss(train, task, workspace)
         weights = class_weights(train, task) if self.rescale_by_class_weights else None
         if weights is None:
             return plain
@@ -245,6 +245,3 @@ class TrainedAdversary(AdversarialObjective):
 
     def example_losses(self, variation: Tensor, attention: AttentionDistance) -> Tensor:
         return variation - scaled_jsd(attention.jsd)
-
-    def loss(self, train: Batch, task: Task, workspace: Workspace) -> Loss:
-        return self.base_loss(task, workspace)

@@ -25,7 +25,7 @@ from heedful.models.attentive import Attentive, AttentiveModel
 from heedful.store.recipe import Artefact, Json, Recipe
 from heedful.store.workspace import Workspace
 from heedful.training.model_recipe import ModelRecipe
-from heedful.training.trainer import inference_batches
+from heedful.training.trainer import device_batches, inference_batches
 from heedful.types import Batch, Split
 
 
@@ -57,18 +57,16 @@ class Predictions(Recipe):
         loaded = self.subject.restore(workspace)
         model, batch = loaded.model, loaded.batch(self.split)
         tensors: dict[str, Tensor] = {}
-        with workspace.progress.task(f"predictions {self.subject.title}", len(batch)) as step:
-            for rows, part in inference_batches(batch, workspace.batch_size):
-                with torch.no_grad():
-                    trace = model(part.to(workspace.device))
-                attention = trace.attention.cpu().float()
-                if not tensors:
-                    shape = (len(batch), *attention.shape[1:4], batch.mask.shape[1])
-                    probabilities = torch.zeros(len(batch), model.task.num_classes)
-                    tensors = {"probabilities": probabilities, "attention": torch.zeros(shape)}
-                tensors["probabilities"][rows] = model.task.probabilities(trace.logits).cpu().float()
-                tensors["attention"][rows, ..., : attention.shape[-1]] = attention
-                step(len(part))
+        for rows, part in device_batches(batch, workspace, f"predictions {self.subject.title}"):
+            with torch.no_grad():
+                trace = model(part)
+            attention = trace.attention.cpu().float()
+            if not tensors:
+                shape = (len(batch), *attention.shape[1:4], batch.mask.shape[1])
+                probabilities = torch.zeros(len(batch), model.task.num_classes)
+                tensors = {"probabilities": probabilities, "attention": torch.zeros(shape)}
+            tensors["probabilities"][rows] = model.task.probabilities(trace.logits).cpu().float()
+            tensors["attention"][rows, ..., : attention.shape[-1]] = attention
         return Artefact(tensors, pd.DataFrame({"uid": batch.uids}), {"about": dict(self.subject.about)})
 
 

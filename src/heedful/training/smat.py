@@ -59,7 +59,7 @@ class SMaT(StudentRecipe):
         loss = build_student_loss(training.teacher_train.logits, optimizer.explainer, self.explanation_weight)
         state = training.train_student(loss, optimizer)
         artefact = training.artefact(state)
-        phi = state.best_outer["phi"].cpu()
+        phi = state.best_tensors["outer/phi"].cpu()
         weights = optimizer.explainer.coefficients(phi)
         tensors = {"phi": phi, "coefficients": weights, "phi_history": optimizer.phi_history}
         probe = training.batches["train"].rows(torch.arange(1)).to(workspace.device)

@@ -30,7 +30,6 @@ from heedful.training.teacher import (
     TeacherExplanation,
     TeacherLookup,
     TeacherOutputs,
-    check_positive,
     point_predictions,
 )
 from heedful.training.trainer import (
@@ -41,6 +40,7 @@ from heedful.training.trainer import (
     Training,
     TrainingRun,
     TrainingState,
+    check_positive,
     evaluation_mode,
     map_batches,
     tensors_with_prefix,
@@ -168,7 +168,9 @@ class StudentTraining:
         lookups = {name: TeacherLookup(workspace.get(each)) for name, each in recipe.teacher_outputs.items()}
         self.teacher_train, self.teacher_dev, self.teacher_test = lookups["train"], lookups["dev"], lookups["test"]
         maps = tuple(TeacherLookup(workspace.get(each)) for each in recipe.teacher_maps)
-        self.explainer: TeacherExplainer | None = recipe.explanation.build_explainer(maps) if maps else None
+        self.explainer: TeacherExplainer | None = None
+        if not isinstance(recipe.explanation, NoExplanation):
+            self.explainer = recipe.explanation.build_explainer(maps)
         self.batches = _student_batches(self.teacher, recipe)
         generator = Generator().manual_seed(derive_seed("student", recipe.seed))
         vocabulary, task = self.teacher.tokenizer.vocabulary, self.teacher.model.task

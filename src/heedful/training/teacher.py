@@ -8,8 +8,6 @@ special tokens may have weight too.
 
 from __future__ import annotations
 
-import math
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -27,7 +25,7 @@ from heedful.attributions.perturbation import LeaveOneOut
 from heedful.store.recipe import Artefact, Json, Recipe, derive_seed
 from heedful.store.workspace import Workspace
 from heedful.training.model_recipe import LoadedModel, ModelRecipe
-from heedful.training.trainer import inference_batches
+from heedful.training.trainer import check_positive, device_batches
 from heedful.types import Batch, Example, Method, Model, Split, Task, UserError, check_choice, method_name, read_heads
 
 TEST_SPLIT_SHARES = (0.7, 0.1)
@@ -113,21 +111,8 @@ class StudentData:
         return order[:cut], order[cut:]
 
 
-class MapSource(ABC):
-    """What the maps of a model are."""
-
-    @abstractmethod
-    def compute_maps(self, model: Model, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The maps of a batch `[batch map unit]`, 0 on units that are not scored, and the logits `[batch output]`."""
-
-    @property
-    @abstractmethod
-    def display_name(self) -> str:
-        """A word or two for tables."""
-
-
 @dataclass(frozen=True)
-class HeadMaps(MapSource):
+class HeadMaps:
     """Mean pre-softmax scores of each attention head, layer by layer.
 
     Args:
@@ -153,7 +138,7 @@ class HeadMaps(MapSource):
 
 
 @dataclass(frozen=True)
-class MethodMaps(MapSource):
+class MethodMaps:
     """The scores of one attribution method for the predicted output, as one map."""
 
     method: Method
@@ -168,7 +153,7 @@ class MethodMaps(MapSource):
 
 
 @dataclass(frozen=True)
-class LayerMaps(MapSource):
+class LayerMaps:
     """Integrated gradients of the predicted output at the input of each layer, one map per layer.
 
     Args:
@@ -181,6 +166,11 @@ class LayerMaps(MapSource):
     def compute_maps(self, model: Model, batch: Batch) -> tuple[Tensor, Tensor]:
         logits, target = _logits_and_target(model, batch)
         return self.mix.maps(model, batch, target)[0], logits
+
+
+MapSource = HeadMaps | MethodMaps | LayerMaps
+"""What the maps of a model are: `compute_maps` gives those of a batch `[batch map unit]`, 0 on units that are not
+scored, and the logits `[batch output]`."""
 
 
 def _logits_and_target(model: Model, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -221,14 +211,12 @@ class TeacherOutputs(Recipe):
         maps: list[Tensor] = []
         order: list[Tensor] = []
         title = "logits of the teacher" if self.map_source is None else f"{self.map_source.display_name} of the teacher"
-        with workspace.progress.task(title, len(batch)) as step:
-            for rows, part in inference_batches(batch, workspace.batch_size):
-                part_maps, part_logits = self._maps_and_logits(teacher.model, part.to(workspace.device))
-                order.append(rows)
-                logits.append(part_logits.detach().cpu().float())
-                for row, length in zip(part_maps.detach().cpu().float(), part.lengths.tolist(), strict=True):
-                    maps.append(row[:, :length].T)
-                step(len(part))
+        for rows, part in device_batches(batch, workspace, title):
+            part_maps, part_logits = self._maps_and_logits(teacher.model, part)
+            order.append(rows)
+            logits.append(part_logits.detach().cpu().float())
+            for row, length in zip(part_maps.detach().cpu().float(), part.lengths.tolist(), strict=True):
+                maps.append(row[:, :length].T)
         positions = torch.cat(order).argsort()
         tensors = {
             "logits": torch.cat(logits)[positions],
@@ -320,40 +308,17 @@ class TeacherExplainer:
         return head_mix.mixing_weights(phi[:-1] if self.learn_temperature else phi, self.normalizer)
 
 
-class TeacherExplanation(ABC):
-    """How a teacher explains; `beta` is the paper's weight of its explanations beside the simulation loss."""
-
-    beta: ClassVar[float]
-
-    @property
-    @abstractmethod
-    def map_sources(self) -> tuple[MapSource, ...]:
-        """The maps that it is made of."""
-
-    @abstractmethod
-    def build_explainer(self, lookups: tuple[TeacherLookup, ...]) -> TeacherExplainer | None:
-        """e_T from the stored maps of its sources, in their order; None for no explanation."""
-
-    @property
-    @abstractmethod
-    def display_name(self) -> str:
-        """A few words for tables."""
-
-
 @dataclass(frozen=True)
-class NoExplanation(TeacherExplanation):
+class NoExplanation:
     """The teacher's predictions alone."""
 
     beta: ClassVar[float] = 0.0
     display_name: ClassVar[str] = "none"
     map_sources: ClassVar[tuple[MapSource, ...]] = ()
 
-    def build_explainer(self, lookups: tuple[TeacherLookup, ...]) -> None:
-        return None
-
 
 @dataclass(frozen=True)
-class MethodExplanation(TeacherExplanation):
+class MethodExplanation:
     """softmax(scores / temperature) of an attribution method, for the output that the teacher predicts.
 
     The paper takes temperature .1 for gradient x input, .5 for integrated gradients and none for the gradient's norm.
@@ -380,7 +345,7 @@ class MethodExplanation(TeacherExplanation):
 
 
 @dataclass(frozen=True)
-class AttentionExplanation(TeacherExplanation):
+class AttentionExplanation:
     """Static attention: the mean of the heads' scores."""
 
     map_source: HeadMaps = HeadMaps()
@@ -399,7 +364,7 @@ class AttentionExplanation(TeacherExplanation):
 
 
 @dataclass(frozen=True)
-class RidgeExplanation(TeacherExplanation):
+class RidgeExplanation:
     """Heads mixed by ridge regression on leave-one-out effects of the student's examples: a cheap baseline for SMaT.
 
     The effect is the signed drop of the predicted logit, which tells words for the prediction from words against it.
@@ -423,7 +388,7 @@ class RidgeExplanation(TeacherExplanation):
 
 
 @dataclass(frozen=True)
-class LearnedExplanation(TeacherExplanation):
+class LearnedExplanation:
     """A mix that is trained so that students learn from it (SMaT, Fernandes et al. 2022); see `SMaT`.
 
     Args:
@@ -467,7 +432,6 @@ class LearnedExplanation(TeacherExplanation):
         return "SMaT" if self.map_source == HeadMaps() else f"SMaT of {self.map_source.display_name}"
 
 
-def check_positive(name: str, value: float | None, *, or_zero: bool = False) -> None:
-    """Raises `UserError` for a number that is not positive, or zero where that is allowed; None passes."""
-    if value is not None and not (math.isfinite(value) and (value > 0 or (or_zero and value == 0))):
-        raise UserError(f"{name} must be {'0 or more' if or_zero else 'above 0'}, not {value}")
+TeacherExplanation = NoExplanation | MethodExplanation | AttentionExplanation | RidgeExplanation | LearnedExplanation
+"""How a teacher explains: e_T is built from the stored maps of its `map_sources`, in their order. `beta` is the paper's
+weight of explanations beside the simulation loss."""

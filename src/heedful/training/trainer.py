@@ -24,6 +24,7 @@ from torch import Generator, Tensor, nn
 
 from heedful.progress import Progress, StepCallback
 from heedful.store.recipe import derive_seed
+from heedful.store.workspace import Workspace
 from heedful.types import Batch, Model, UserError, check_choice
 
 SelectionSplit = Literal["dev", "test"]
@@ -43,6 +44,12 @@ INFERENCE_CELLS = 1 << 21
 
 TRAINING_LOSS = "training_loss"
 """In `EpochSelection.metric`: the epoch with the lowest training loss is kept (Wiegreffe & Pinter's released code)."""
+
+
+def check_positive(name: str, value: float | None, *, or_zero: bool = False) -> None:
+    """Raises `UserError` for a number that is not positive, or zero where that is allowed; None passes."""
+    if value is not None and not (math.isfinite(value) and (value > 0 or (or_zero and value == 0))):
+        raise UserError(f"{name} must be {'0 or more' if or_zero else 'above 0'}, not {value}")
 
 
 @dataclass(frozen=True)
@@ -195,15 +202,14 @@ class TrainingRun:
 class TrainingState:
     """The state of a training after a number of finished epochs, written to disk after each of them.
 
-    `best_weights` are the model's at the best epoch, `best_outer` the tensors of the outer optimiser.
+    `best_tensors` are those of the best epoch: `model/` weights, and `outer/` tensors of the outer optimiser.
     """
 
     epoch: int = 0
     best_epoch: int = 0
     best_score: float = -math.inf
     best_loss: float = math.inf
-    best_weights: dict[str, Tensor] = field(default_factory=dict)
-    best_outer: dict[str, Tensor] = field(default_factory=dict)
+    best_tensors: dict[str, Tensor] = field(default_factory=dict)
     history: list[dict[str, float]] = field(default_factory=list)
 
     def out_of_patience(self, patience: int | None) -> bool:
@@ -229,7 +235,7 @@ def train(run: TrainingRun, checkpoint_folder: Path, progress: Progress, batch_s
             loss = _train_epoch(run, optimizer, state, step)
             _evaluate_epoch(run, state, loss, batch_size)
             _save_checkpoint(checkpoint, state, run, optimizer)
-    model.load_state_dict(state.best_weights)
+    model.load_state_dict(tensors_with_prefix("model/", state.best_tensors))
     model.train(mode)
     return state
 
@@ -281,22 +287,19 @@ def _evaluate_epoch(run: TrainingRun, state: TrainingState, loss: float, batch_s
     score = candidates[name] if math.isfinite(candidates[name]) else -math.inf
     # Small dev splits tie often (a perfect score from the second epoch on): then the lower training loss decides.
     better = (score, -loss) > (state.best_score, -state.best_loss)
-    if state.epoch >= selection.first_epoch and (better or not state.best_weights):
+    if state.epoch >= selection.first_epoch and (better or not state.best_tensors):
         state.best_epoch, state.best_score, state.best_loss = state.epoch, score, loss
-        state.best_weights = _copy_tensors(run.model.state_dict())
-        state.best_outer = {} if run.outer is None else _copy_tensors(run.outer.tensors())
+        state.best_tensors = {key: value.detach().clone() for key, value in _current_tensors(run).items()}
 
 
-def _copy_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {key: value.detach().clone() for key, value in tensors.items()}
+def _current_tensors(run: TrainingRun) -> dict[str, Tensor]:
+    outer = {} if run.outer is None else run.outer.tensors()
+    weights = {f"model/{key}": value for key, value in run.model.state_dict().items()}
+    return weights | {f"outer/{key}": value for key, value in outer.items()}
 
 
 def _save_checkpoint(path: Path, state: TrainingState, run: TrainingRun, optimizer: torch.optim.Optimizer) -> None:
-    tensors = {f"model/{key}": value for key, value in run.model.state_dict().items()}
-    tensors |= {f"best/{key}": value for key, value in state.best_weights.items()}
-    if run.outer is not None:
-        tensors |= {f"outer/{key}": value for key, value in run.outer.tensors().items()}
-        tensors |= {f"best_outer/{key}": value for key, value in state.best_outer.items()}
+    tensors = _current_tensors(run) | {f"best/{key}": value for key, value in state.best_tensors.items()}
     for index, slots in optimizer.state_dict()["state"].items():
         tensors |= {f"optimiser/{index}/{key}": value for key, value in slots.items()}
     names = ("epoch", "best_epoch", "best_score", "best_loss", "history")
@@ -325,8 +328,7 @@ def _resume_checkpoint(path: Path, run: TrainingRun, optimizer: torch.optim.Opti
         index, slot = key.split("/")
         slots.setdefault(int(index), {})[slot] = value
     optimizer.load_state_dict({"state": slots, "param_groups": optimizer.state_dict()["param_groups"]})
-    best_weights, best_outer = (tensors_with_prefix(prefix, tensors) for prefix in ("best/", "best_outer/"))
-    return TrainingState(**numbers, best_weights=best_weights, best_outer=best_outer)
+    return TrainingState(**numbers, best_tensors=tensors_with_prefix("best/", tensors))
 
 
 def tensors_with_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -361,6 +363,16 @@ def inference_batches(batch: Batch, batch_size: int) -> Iterator[tuple[Tensor, B
         rows = rows[: max(1, int((cells <= INFERENCE_CELLS).sum()))]
         yield rows, batch.rows(rows)
         start += len(rows)
+
+
+def device_batches(
+    batch: Batch, workspace: Workspace, title: str, batch_size: int = 0
+) -> Iterator[tuple[Tensor, Batch]]:
+    """`inference_batches` on the workspace's device with a progress bar; by default of the workspace's batch size."""
+    with workspace.progress.task(title, len(batch)) as step:
+        for rows, part in inference_batches(batch, batch_size or workspace.batch_size):
+            yield rows, part.to(workspace.device)
+            step(len(part))
 
 
 def evaluate(model: Model, batch: Batch, batch_size: int) -> dict[str, float]:

@@ -22,7 +22,7 @@ from heedful.store.recipe import Artefact, Json, Recipe, derive_seed
 from heedful.store.workspace import Workspace
 from heedful.training.attribution_tables import sample_rows
 from heedful.training.model_recipe import ModelRecipe
-from heedful.training.trainer import inference_batches
+from heedful.training.trainer import device_batches
 from heedful.types import Batch, Model, Split, Task, Trace
 
 SUMMARY_COLUMNS = ("metric", "method", "subset", "value", "low", "high", "n")
@@ -151,12 +151,8 @@ def rows_by_batch(
     batch: Batch, batch_size: int, workspace: Workspace, title: str, rows: Callable[[Batch], pd.DataFrame]
 ) -> pd.DataFrame:
     """The table of a whole batch, computed in parts of similar length on the workspace's device."""
-    tables: list[pd.DataFrame] = []
-    with workspace.progress.task(title, len(batch)) as step:
-        for _, part in inference_batches(batch, batch_size):
-            tables.append(rows(part.to(workspace.device)))
-            step(len(part))
-    return pd.concat(tables, ignore_index=True)
+    parts = device_batches(batch, workspace, title, batch_size)
+    return pd.concat([rows(part) for _, part in parts], ignore_index=True)
 
 
 def text_columns(task: Task, batch: Batch, trace: Trace) -> dict[str, Sequence[object]]:
