@@ -51,7 +51,7 @@ FORBIDDEN_CALLS = {
 NOUNS = {"splitting", "training", "testing", "seeding", "licensed", "published"}
 """Words that end like a gerund or a participle and are ordinary words of the field."""
 SMALL_MODULE = 150
-NOT_A_METHOD = {"CompleteAttribution", "HeadMix"}
+NOT_A_METHOD = {"LearnedMix", "CompleteAttribution", "HeadMix"}
 """Public classes of `attributions` that are not in the catalogue: a result, and a mix learned for one model."""
 
 

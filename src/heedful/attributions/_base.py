@@ -76,14 +76,17 @@ def complete_attribution(scores: Tensor, units: Tensor, difference: Tensor) -> C
     return CompleteAttribution(scores.masked_fill(~units, 0), units, scores.sum(1) - difference)
 
 
-def check_options(method: object) -> None:
-    """Raise a `UserError` if a field of a method is outside its Literal type or contradicts another field."""
-    types, values = get_type_hints(type(method)), vars(method)
-    for name, value in values.items():
-        if get_origin(types[name]) is Literal:
-            check_choice(name, value, types[name])
-    if values.get("baselines") == "delete" and values.get("special_tokens"):
-        raise UserError("baselines='delete' cannot remove special tokens: choose 'pad', 'mask', 'unk' or 'zero'")
+class CheckedOptions:
+    """Base of methods that are dataclasses with options."""
+
+    def __post_init__(self) -> None:
+        """Raise a `UserError` if a field is outside its Literal type or contradicts another field."""
+        types, values = get_type_hints(type(self)), vars(self)
+        for name, value in values.items():
+            if get_origin(types[name]) is Literal:
+                check_choice(name, value, types[name])
+        if values.get("baselines") == "delete" and values.get("special_tokens"):
+            raise UserError("baselines='delete' cannot remove special tokens: choose 'pad', 'mask', 'unk' or 'zero'")
 
 
 def example_seeds(purpose: str, seed: int, batch: Batch) -> Tensor:

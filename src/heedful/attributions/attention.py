@@ -15,7 +15,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from heedful.attributions._base import Output, check_options, masked_attribution, scored_units, target_output
+from heedful.attributions._base import CheckedOptions, Output, masked_attribution, scored_units, target_output
 from heedful.attributions._max_flow import MaxFlows, max_flows
 from heedful.types import (
     Attribution,
@@ -59,7 +59,7 @@ class RawAttention:
 
 
 @dataclass(frozen=True)
-class HeadAttention:
+class HeadAttention(CheckedOptions):
     """Attention weights of one layer in the class token's row: the usual heat map.
 
     A text without a class token is read in all its rows. For pooled models the same as `RawAttention`.
@@ -73,9 +73,6 @@ class HeadAttention:
     head: int | None = None
     row: QueryRow = "class"
     special_tokens: bool = False
-
-    def __post_init__(self) -> None:
-        check_options(self)
 
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Weights of the scored tokens, in float64; the weight of unscored special tokens is not redistributed."""
@@ -117,7 +114,7 @@ def index_slice(number: int | None, count: int, kind: str) -> slice:
 
 
 @dataclass(frozen=True)
-class _ContributionNorm(ABC):
+class _ContributionNorm(CheckedOptions, ABC):
     """The norm of what each token contributes to a row of attention, averaged over layers and rows.
 
     For pooled models a_t ||h_t||, with the hidden states as values (Neely et al. 2022).
@@ -129,9 +126,6 @@ class _ContributionNorm(ABC):
     layer: int | None = None
     row: QueryRow = "mean"
     special_tokens: bool = False
-
-    def __post_init__(self) -> None:
-        check_options(self)
 
     @torch.no_grad()
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
@@ -191,7 +185,7 @@ def transformed_values(values: ValueTrace, layer: int) -> Tensor:
 
 
 @dataclass(frozen=True)
-class AttentionXGradient:
+class AttentionXGradient(CheckedOptions):
     """Attention x gradient of the output with respect to it, a dy/da, averaged over layers, heads and rows.
 
     The positive part is Grad-SAM (Barkan et al. 2021).
@@ -208,9 +202,6 @@ class AttentionXGradient:
     row: QueryRow = "mean"
     special_tokens: bool = False
 
-    def __post_init__(self) -> None:
-        check_options(self)
-
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Products of the scored tokens, in float64."""
         products = attention_times_gradient(model, batch, target, self.output)
@@ -221,7 +212,7 @@ class AttentionXGradient:
 
 
 @dataclass(frozen=True)
-class Relevance:
+class Relevance(CheckedOptions):
     """Relevance propagated through all layers by attention x gradient (Chefer et al. 2021).
 
     R starts as I and becomes R + E R in each layer upwards, E = mean over heads of the positive part of a dy/da; the
@@ -234,9 +225,6 @@ class Relevance:
 
     output: Output = "logit"
     special_tokens: bool = False
-
-    def __post_init__(self) -> None:
-        check_options(self)
 
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Relevance of the scored tokens, in float64."""

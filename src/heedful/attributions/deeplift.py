@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import cast
 
 import torch
@@ -27,11 +28,11 @@ from torch.func import functional_call
 from torch.overrides import TorchFunctionMode
 
 from heedful.attributions._base import (
+    CheckedOptions,
     CompleteAttribution,
     FixedLengthBaseline,
     Output,
     baseline_trace,
-    check_options,
     complete_attribution,
     run_copies,
     scored_units,
@@ -69,28 +70,19 @@ def midpoint(values: Tensor) -> Tensor:
     return repeat_for_both((given + reference) / 2)
 
 
-def smooth_secant(curve: ScalarFunction, values: Tensor) -> Tensor:
-    """The secant; for small differences the derivative at the midpoint.
+def secant(curve: ScalarFunction, values: Tensor, *, smooth: bool) -> Tensor:
+    """The secant; for equal halves, and for small differences of a smooth function, the derivative at the midpoint.
 
-    Below eps^(1/3) its error, of third order, is smaller than the rounding error of the quotient.
+    Below eps^(1/3) its error, of third order, is smaller than the rounding error of the quotient. On a linear piece the
+    quotient is exact.
     """
-    return _secant(curve, values, largest_step=torch.finfo(values.dtype).eps ** (1 / 3))
-
-
-def kinked_secant(curve: ScalarFunction, values: Tensor) -> Tensor:
-    """The secant wherever the halves differ, which is exact on a linear piece."""
-    return _secant(curve, values, largest_step=0.0)
-
-
-def _secant(curve: ScalarFunction, values: Tensor, largest_step: float) -> Tensor:
-    """The secant, and up to the largest step between the halves the derivative at their midpoint."""
     step = difference_from_reference(values)
-    near = step.abs() <= largest_step
-    secant = difference_from_reference(curve(values)) / torch.where(near, 1.0, step)
+    near = step.abs() <= (torch.finfo(values.dtype).eps ** (1 / 3) if smooth else 0.0)
+    quotient = difference_from_reference(curve(values)) / torch.where(near, 1.0, step)
     with torch.enable_grad():
         at = midpoint(values).requires_grad_()
         derivative = torch.autograd.grad(curve(at).sum(), at)[0]
-    return torch.where(repeat_for_both(near), derivative, repeat_for_both(secant))
+    return torch.where(repeat_for_both(near), derivative, repeat_for_both(quotient))
 
 
 def logarithmic_mean(first: Tensor, second: Tensor, values: Tensor) -> Tensor:
@@ -240,7 +232,8 @@ def _power_rule(mode: _SecantMode, func: Function, args: Arguments, options: dic
     exponent = args[1] if len(args) > 1 else options.get("exponent")
     if not isinstance(exponent, int | float):
         return None
-    return _elementwise_rule(POWER_SECANTS.get(float(exponent), kinked_secant))(mode, func, args, options)
+    power_secant = POWER_SECANTS.get(float(exponent), partial(secant, smooth=False))
+    return _elementwise_rule(power_secant)(mode, func, args, options)
 
 
 def _product_rule(mode: _SecantMode, func: Function, args: Arguments, options: dict[str, object]) -> object:
@@ -381,8 +374,8 @@ def _gru_cell(step: Tensor, own: Tensor, states: Sequence[Tensor]) -> Sequence[T
 
 
 RULES: Mapping[str, Rule] = {
-    **dict.fromkeys(SMOOTH_FUNCTIONS, _elementwise_rule(smooth_secant)),
-    **dict.fromkeys(PIECEWISE_FUNCTIONS, _elementwise_rule(kinked_secant)),
+    **dict.fromkeys(SMOOTH_FUNCTIONS, _elementwise_rule(partial(secant, smooth=True))),
+    **dict.fromkeys(PIECEWISE_FUNCTIONS, _elementwise_rule(partial(secant, smooth=False))),
     **{name: _elementwise_rule(secant) for name, secant in CLOSED_FORM_SECANTS.items()},
     **dict.fromkeys(("mul", "multiply", "matmul", "bmm", "mm"), _product_rule),
     **dict.fromkeys(("div", "divide", "true_divide"), _quotient_rule),
@@ -404,7 +397,7 @@ Noise = Callable[[Batch, Tensor, int], Tensor]
 
 
 @dataclass(frozen=True)
-class DeepLift:
+class DeepLift(CheckedOptions):
     """The difference from a baseline, attributed by secants in place of gradients (Shrikumar et al. 2017).
 
     Args:
@@ -414,9 +407,6 @@ class DeepLift:
     baselines: FixedLengthBaseline = "pad"
     output: Output = "probability"
     special_tokens: bool = False
-
-    def __post_init__(self) -> None:
-        check_options(self)
 
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> CompleteAttribution:
         """Signed scores of the tokens, in float64."""
@@ -458,7 +448,7 @@ class DeepLift:
 
 
 @dataclass(frozen=True)
-class DeepShap:
+class DeepShap(CheckedOptions):
     """The mean of DeepLIFT over several baselines (Lundberg & Lee 2017).
 
     Without noise all baselines are equal, and DeepSHAP is DeepLIFT.
@@ -476,7 +466,7 @@ class DeepShap:
     special_tokens: bool = False
 
     def __post_init__(self) -> None:
-        check_options(self)
+        super().__post_init__()
         if self.n_baselines < 1 or self.stdevs < 0:
             raise UserError(
                 f"DeepShap(n_baselines={self.n_baselines}, stdevs={self.stdevs}): give at least 1 baseline and a "

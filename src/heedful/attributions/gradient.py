@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from heedful.attributions._base import Output, check_options, masked_attribution, target_output
+from heedful.attributions._base import CheckedOptions, Output, masked_attribution, target_output
 from heedful.types import Attribution, Batch, Model, Trace, UserError
 
 
 @dataclass(frozen=True)
-class Gradient:
+class Gradient(CheckedOptions):
     """Gradient x input per token with attention detached, e_t . dp/de_t (Jain & Wallace 2019, algorithm 1).
 
     It is the derivative along the one-hot entry of the token; `InputXGradient` does not detach attention. The paper
@@ -25,9 +25,6 @@ class Gradient:
 
     output: Output = "probability"
 
-    def __post_init__(self) -> None:
-        check_options(self)
-
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Signed products of the content tokens, in float64."""
         trace, gradients = _input_gradients(model, batch, target, self.output, detach_attention=True)
@@ -36,14 +33,11 @@ class Gradient:
 
 
 @dataclass(frozen=True)
-class InputXGradient:
+class InputXGradient(CheckedOptions):
     """Input x gradient per token, e_t . df/de_t, with the gradient through attention."""
 
     output: Output = "probability"
     special_tokens: bool = False
-
-    def __post_init__(self) -> None:
-        check_options(self)
 
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Signed products of the tokens, in float64."""
@@ -53,7 +47,7 @@ class InputXGradient:
 
 
 @dataclass(frozen=True)
-class GradientNorm:
+class GradientNorm(CheckedOptions):
     """Norm of the gradient per token, |df/de_t|_1 or |df/de_t|_2; never negative.
 
     Args:
@@ -65,7 +59,7 @@ class GradientNorm:
     special_tokens: bool = False
 
     def __post_init__(self) -> None:
-        check_options(self)
+        super().__post_init__()
         if self.order not in (1, 2):
             raise UserError(f"GradientNorm(order={self.order}): choose 1 or 2; GradientSum() keeps the sign")
 
@@ -76,14 +70,11 @@ class GradientNorm:
 
 
 @dataclass(frozen=True)
-class GradientSum:
+class GradientSum(CheckedOptions):
     """Signed sum of the gradient over the embedding of each token, sum_d df/de_td."""
 
     output: Output = "probability"
     special_tokens: bool = False
-
-    def __post_init__(self) -> None:
-        check_options(self)
 
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Sums of the tokens' gradients, in float64."""

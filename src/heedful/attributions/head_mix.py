@@ -14,13 +14,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal, Self
 
 import torch
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
-from heedful.attributions._base import check_options, scored_units
+from heedful.attributions._base import CheckedOptions, scored_units
 from heedful.attributions.attention import index_slice
 from heedful.attributions.lime import centered_moments, solve_ridge
 from heedful.types import Attribution, Batch, Model, UserError, check_choice, read_heads
@@ -29,6 +29,7 @@ MixNormalizer = Literal["sparsemax", "softmax", "entmax15", "none"]
 ScoreType = Literal["distribution", "logits"]
 """Scores as a distribution over tokens, or as the logits of that distribution."""
 
+EXPLAINER_FILE = "explainer.json"
 MIN_PROBABILITY = 1e-7
 """Probabilities are clamped to [this, 1 - this] in a divergence, as in the paper's code."""
 
@@ -155,7 +156,7 @@ def clamped_kl_divergence(teacher_probabilities: Tensor, student_log_probabiliti
 
 
 @dataclass(frozen=True)
-class StaticAttention:
+class StaticAttention(CheckedOptions):
     """Softmax over tokens of the mean attention score of all heads before softmax (Fernandes et al. 2022).
 
     Args:
@@ -167,9 +168,6 @@ class StaticAttention:
     special_tokens: bool = False
     score_type: ScoreType = "distribution"
 
-    def __post_init__(self) -> None:
-        check_options(self)
-
     @torch.no_grad()
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """The same scores for every target."""
@@ -179,8 +177,55 @@ class StaticAttention:
         return mix_attribution(logits, batch, self.score_type, special_tokens=self.special_tokens)
 
 
+class LearnedMix(CheckedOptions):
+    """Base of explainers with weights that are learned for one model, and saved to a folder."""
+
+    phi: tuple[float, ...]
+    architecture: str
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not all(math.isfinite(value) for value in self.phi):
+            raise UserError("phi is not finite: learn it again with a lower learning rate")
+
+    def check_architecture(self, model: Model) -> None:
+        """Raise a `UserError` if the weights were learned for another architecture; empty fits every model."""
+        if self.architecture and model.architecture_summary != self.architecture:
+            raise UserError(
+                f"this {type(self).__name__} was learned for {self.architecture}, but the model is "
+                f"{model.architecture_summary}: learn one for this model"
+            )
+
+    def save(self, folder: Path | str) -> None:
+        """Write the class and the fields as JSON into the folder, atomically."""
+        text = json.dumps({"kind": type(self).__name__, **vars(self)})
+        with _temporary_file(Path(folder)) as temporary:
+            temporary.write_text(text + "\n", encoding="utf-8")
+            os.replace(temporary, Path(folder) / EXPLAINER_FILE)
+
+    @classmethod
+    def load(cls, folder: Path | str) -> Self:
+        """The explainer of this class saved in the folder; its fields are checked against their types."""
+        path = Path(folder) / EXPLAINER_FILE
+        if not path.is_file():
+            raise UserError(
+                f"there is no explainer in {folder} ({path.name} is missing): give the folder it was saved to"
+            )
+        try:
+            fields = json.loads(path.read_bytes())
+            if fields.pop("kind") != cls.__name__:
+                raise ValueError(f"it is not a {cls.__name__}")
+            return TypeAdapter(cls).validate_json(json.dumps(fields, allow_nan=False), strict=True)
+        except (OSError, ValueError, KeyError, AttributeError) as error:
+            reason = str(error).splitlines()[0]
+            if isinstance(error, ValidationError):
+                first = error.errors()[0]
+                reason = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+            raise UserError(f"the explainer in {folder} cannot be read ({reason}): save it again") from error
+
+
 @dataclass(frozen=True)
-class HeadMix:
+class HeadMix(LearnedMix):
     """A weighted mean of the maps of all heads, with weights learned for one model.
 
     Args:
@@ -199,12 +244,11 @@ class HeadMix:
     architecture: str = ""
 
     def __post_init__(self) -> None:
-        check_options(self)
+        super().__post_init__()
         if self.layers < 1 or self.heads < 1 or len(self.phi) != self.layers * self.heads:
             raise UserError(
                 f"HeadMix: {len(self.phi)} numbers in phi for {self.layers} layers of {self.heads} heads: give one each"
             )
-        check_finite_phi(self.phi)
 
     @staticmethod
     def from_phi(phi: Tensor, model: Model | None = None, normalizer: MixNormalizer = "sparsemax") -> HeadMix:
@@ -223,7 +267,7 @@ class HeadMix:
     @torch.no_grad()
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """The same scores for every target."""
-        check_architecture(self, self.architecture, model)
+        self.check_architecture(model)
         heads = read_heads(model, batch)
         shape = tuple(heads.scores.shape[1:3])
         if shape != (self.layers, self.heads):
@@ -235,36 +279,12 @@ class HeadMix:
         logits = mix_maps(maps, torch.tensor(self.phi, dtype=torch.float64, device=maps.device), self.normalizer)
         return mix_attribution(logits, batch, self.score_type, special_tokens=self.special_tokens)
 
-    def save(self, folder: Path | str) -> None:
-        """Write explainer.json into the folder."""
-        save_explainer(Path(folder), self)
-
-    @staticmethod
-    def load(folder: Path | str) -> HeadMix:
-        """The mix saved in the folder."""
-        return load_explainer(Path(folder), HeadMix)
-
 
 def mix_attribution(logits: Tensor, batch: Batch, score_type: ScoreType, *, special_tokens: bool) -> Attribution:
     """Mixed logits `[batch unit]` as scores of the scored tokens."""
     units = scored_units(batch, special_tokens=special_tokens)
     scores = masked_softmax(logits, units) if score_type == "distribution" else logits.masked_fill(~units, 0.0)
     return Attribution(scores, units)
-
-
-def check_finite_phi(phi: tuple[float, ...]) -> None:
-    """Raise a `UserError` for infinite or NaN weights."""
-    if not all(math.isfinite(value) for value in phi):
-        raise UserError("phi is not finite: learn it again with a lower learning rate")
-
-
-def check_architecture(explainer: object, architecture: str, model: Model) -> None:
-    """Raise a `UserError` if an explainer was learned for another architecture; empty fits every model."""
-    if architecture and model.architecture_summary != architecture:
-        raise UserError(
-            f"this {type(explainer).__name__} was learned for {architecture}, but the model is "
-            f"{model.architecture_summary}: learn one for this model"
-        )
 
 
 def fit_ridge_mix(maps: Tensor, effects: Tensor, support: Tensor, strength: float) -> Tensor:
@@ -282,18 +302,6 @@ def fit_ridge_mix(maps: Tensor, effects: Tensor, support: Tensor, strength: floa
     values = effects.detach().double().masked_fill(~support, 0.0)
     gram, cross = centered_moments(features, values, support.double())
     return solve_ridge(gram.sum(0, keepdim=True), cross.sum(0, keepdim=True), strength).squeeze(0)
-
-
-EXPLAINER_FILE = "explainer.json"
-ExplainerT = TypeVar("ExplainerT")
-
-
-def save_explainer(folder: Path, explainer: object) -> None:
-    """Write the class and the fields of an explainer as JSON into a folder, atomically."""
-    text = json.dumps({"kind": type(explainer).__name__, **vars(explainer)})
-    with _temporary_file(folder) as temporary:
-        temporary.write_text(text + "\n", encoding="utf-8")
-        os.replace(temporary, folder / EXPLAINER_FILE)
 
 
 def check_explainer_folder(folder: Path) -> None:
@@ -316,21 +324,3 @@ def _temporary_file(folder: Path) -> Iterator[Path]:
     finally:
         if folder.is_dir():
             temporary.unlink(missing_ok=True)
-
-
-def load_explainer(folder: Path, kind: type[ExplainerT]) -> ExplainerT:
-    """The explainer of this class saved in a folder; its fields are checked against their types."""
-    path = folder / EXPLAINER_FILE
-    if not path.is_file():
-        raise UserError(f"there is no explainer in {folder} ({path.name} is missing): give the folder it was saved to")
-    try:
-        fields = json.loads(path.read_bytes())
-        if fields.pop("kind") != kind.__name__:
-            raise ValueError(f"it is not a {kind.__name__}")
-        return TypeAdapter(kind).validate_json(json.dumps(fields, allow_nan=False), strict=True)
-    except (OSError, ValueError, KeyError, AttributeError) as error:
-        reason = str(error).splitlines()[0]
-        if isinstance(error, ValidationError):
-            first = error.errors()[0]
-            reason = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-        raise UserError(f"the explainer in {folder} cannot be read ({reason}): save it again") from error

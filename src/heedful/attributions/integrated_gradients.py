@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from heedful.attributions._base import (
+    CheckedOptions,
     CompleteAttribution,
     FixedLengthBaseline,
     Output,
     baseline_trace,
-    check_options,
     complete_attribution,
     example_seeds,
     run_copies,
@@ -30,7 +30,7 @@ from heedful.types import Batch, Model, UserError
 
 
 @dataclass(frozen=True)
-class IntegratedGradients:
+class IntegratedGradients(CheckedOptions):
     """Mean gradient on the path from a baseline to the text, times the difference (Sundararajan et al. 2017).
 
     `convergence_delta` of the result is the error of the Gauss-Legendre quadrature.
@@ -46,7 +46,7 @@ class IntegratedGradients:
     special_tokens: bool = False
 
     def __post_init__(self) -> None:
-        check_options(self)
+        super().__post_init__()
         if self.n_steps < 1:
             raise UserError(f"IntegratedGradients(n_steps={self.n_steps}): give at least 1")
 
@@ -72,7 +72,7 @@ class IntegratedGradients:
 
 
 @dataclass(frozen=True)
-class GradientShap:
+class GradientShap(CheckedOptions):
     """Integrated gradients at uniformly sampled points: GradientSHAP with one baseline (Lundberg & Lee 2017).
 
     Points depend on (seed, uid, sample); `convergence_delta` falls with the square root of `n_samples`.
@@ -88,7 +88,7 @@ class GradientShap:
     special_tokens: bool = False
 
     def __post_init__(self) -> None:
-        check_options(self)
+        super().__post_init__()
         if self.n_samples < 1:
             raise UserError(f"GradientShap(n_samples={self.n_samples}): give at least 1")
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -18,19 +17,15 @@ from heedful.attributions._base import (
     FixedLengthBaseline,
     Output,
     baseline_trace,
-    check_options,
     scored_units,
     target_output,
 )
 from heedful.attributions.head_mix import (
+    LearnedMix,
     MixNormalizer,
     ScoreType,
-    check_architecture,
-    check_finite_phi,
-    load_explainer,
     mix_attribution,
     mix_maps,
-    save_explainer,
     uniform_phi,
 )
 from heedful.attributions.integrated_gradients import gauss_legendre, integrate_path
@@ -38,7 +33,7 @@ from heedful.types import Attribution, Batch, LayerInput, Model, UserError, read
 
 
 @dataclass(frozen=True)
-class LayerMix:
+class LayerMix(LearnedMix):
     """Integrated gradients at the input of each layer, averaged with weights over layers.
 
     A model that does not expose layers has one map, at its embeddings. In deep layers special tokens carry much of the
@@ -65,8 +60,7 @@ class LayerMix:
     architecture: str = ""
 
     def __post_init__(self) -> None:
-        check_options(self)
-        check_finite_phi(self.phi)
+        super().__post_init__()
         if not (self.temperature > 0 and math.isfinite(self.temperature)):
             raise UserError(f"LayerMix(temperature={self.temperature}): give a number above 0")
         if self.n_steps < 1:
@@ -80,7 +74,7 @@ class LayerMix:
 
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Signed scores, or a distribution over tokens, in float64."""
-        check_architecture(self, self.architecture, model)
+        self.check_architecture(model)
         maps, _ = self.maps(model, batch, target)
         if self.phi and len(self.phi) != maps.shape[1]:
             raise UserError(
@@ -120,12 +114,3 @@ class LayerMix:
             with torch.no_grad():
                 errors.append(scores[-1].sum(1) - (output_at(every, text) - output_at(every, reference)))
         return torch.stack(scores, 1).masked_fill(~units.unsqueeze(1), 0.0), torch.stack(errors, 1)
-
-    def save(self, folder: Path | str) -> None:
-        """Write explainer.json into the folder."""
-        save_explainer(Path(folder), self)
-
-    @staticmethod
-    def load(folder: Path | str) -> LayerMix:
-        """The mix saved in the folder."""
-        return load_explainer(Path(folder), LayerMix)

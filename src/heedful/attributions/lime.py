@@ -13,9 +13,9 @@ from torch import Tensor
 
 from heedful.attributions._base import (
     Baseline,
+    CheckedOptions,
     Feature,
     Output,
-    check_options,
     divide_among_units,
     example_seeds,
     expand_to_units,
@@ -85,7 +85,7 @@ def solve_sum_constrained(gram: Tensor, cross: Tensor, total: Tensor, present: T
 
 
 @dataclass(frozen=True)
-class Lime:
+class Lime(CheckedOptions):
     """Coefficients of a weighted ridge regression of the output on which tokens are kept (Ribeiro et al. 2016).
 
     Each feature is kept with probability 1/2; a sample has weight exp(-d² / (2 width²)), d its cosine distance from the
@@ -107,7 +107,7 @@ class Lime:
     special_tokens: bool = False
 
     def __post_init__(self) -> None:
-        check_options(self)
+        super().__post_init__()
         if self.n_samples < 2 or self.kernel_width <= 0 or self.ridge < 0:
             raise UserError("Lime: give n_samples of at least 2, a kernel_width above 0 and a ridge of at least 0")
 

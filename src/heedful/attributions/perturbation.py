@@ -15,10 +15,10 @@ from torch import Tensor
 from heedful.attributions._base import (
     CHUNK_CELLS,
     Baseline,
+    CheckedOptions,
     Feature,
     Output,
     baseline_trace,
-    check_options,
     divide_among_units,
     expand_to_units,
     feature_counts,
@@ -141,7 +141,7 @@ def score_features(score: FeatureScores, batch: Batch, index: Tensor, samples_pe
 
 
 @dataclass(frozen=True)
-class Occlusion:
+class Occlusion(CheckedOptions):
     """Loss of the output when a window of tokens is removed, averaged over the windows that cover a token.
 
     Windows slide by one and stay inside their text of a pair; a text shorter than the window is one window.
@@ -159,7 +159,7 @@ class Occlusion:
     special_tokens: bool = False
 
     def __post_init__(self) -> None:
-        check_options(self)
+        super().__post_init__()
         if self.window < 1:
             raise UserError(f"Occlusion(window={self.window}): a window must cover at least 1 feature")
 
@@ -195,7 +195,7 @@ def occlusion_windows(batch: Batch, index: Tensor, window: int) -> Tensor:
 
 
 @dataclass(frozen=True)
-class LeaveOneOut:
+class LeaveOneOut(CheckedOptions):
     """Change of the output when a token is deleted and the shorter text is read again.
 
     Special tokens stay; a patch of an image is set to 0. The only content token of a text cannot be deleted and gets 0.
@@ -206,9 +206,6 @@ class LeaveOneOut:
     """
 
     output: Output = "probability"
-
-    def __post_init__(self) -> None:
-        check_options(self)
 
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Changes of the output per token, in float64."""

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from heedful.attributions._base import (
     Baseline,
+    CheckedOptions,
     Feature,
     Output,
-    check_options,
     divide_among_units,
     example_seeds,
     expand_to_units,
@@ -36,7 +36,7 @@ MAX_EXACT_FEATURES = 12
 
 
 @dataclass(frozen=True)
-class KernelShap:
+class KernelShap(CheckedOptions):
     """Shapley values by a weighted regression on sampled coalitions (Lundberg & Lee 2017).
 
     Scores sum exactly to f(text) - f(all features removed), a constraint of the regression. With 2^n - 2 samples or
@@ -54,9 +54,6 @@ class KernelShap:
     feature: Feature = "unit"
     output: Output = "probability"
     special_tokens: bool = False
-
-    def __post_init__(self) -> None:
-        check_options(self)
 
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Signed values in float64."""
@@ -87,7 +84,7 @@ class KernelShap:
 
 
 @dataclass(frozen=True)
-class Shapley:
+class Shapley(CheckedOptions):
     """Exact Shapley values from all 2^n coalitions of up to 12 features.
 
     phi_i = sum over coalitions S without i of |S|! (n - |S| - 1)! / n! (v(S and i) - v(S)). They sum to f(text) -
@@ -102,9 +99,6 @@ class Shapley:
     feature: Feature = "unit"
     output: Output = "probability"
     special_tokens: bool = False
-
-    def __post_init__(self) -> None:
-        check_options(self)
 
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Signed values in float64."""
