@@ -14,11 +14,11 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from torch import Generator, Tensor
+from torch import Generator
 
 from heedful.figures import Axis, Bars, Figure, Series, Violin
 from heedful.measures.bootstrap import bootstrap_interval
-from heedful.store.recipe import Artefact, Json, Recipe, derive_seed
+from heedful.store.recipe import Artefact, Json, Recipe
 from heedful.store.workspace import Workspace
 from heedful.training.attribution_tables import sample_rows
 from heedful.training.model_recipe import ModelRecipe
@@ -26,7 +26,6 @@ from heedful.training.trainer import device_batches
 from heedful.types import Batch, Model, Split, Task, Trace
 
 SUMMARY_COLUMNS = ("metric", "method", "subset", "value", "low", "high", "n")
-_SUMMARY_PARTS = SUMMARY_COLUMNS[:3], SUMMARY_COLUMNS[3:]
 EXPLANATION = "explanation"
 """The note under which a trial that is not part of the package stores its texts and verdicts."""
 MIN_TEXTS = 10
@@ -165,11 +164,6 @@ def text_columns(task: Task, batch: Batch, trace: Trace) -> dict[str, Sequence[o
     }
 
 
-def seeds_by_text(kind: str, seed: int, batch: Batch) -> Tensor:
-    """A seed for each text from its uid, so that the rest of the batch changes nothing."""
-    return torch.tensor([derive_seed(kind, seed, uid) for uid in batch.uids], device=batch.mask.device)
-
-
 def combine_seeds(summaries: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """Summaries of several seeds as one: the mean of the defined values and the outermost bounds.
 
@@ -178,20 +172,21 @@ def combine_seeds(summaries: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """
     grouped: dict[tuple[str, ...], list[tuple[float, ...]]] = {}
     for summary in summaries:
-        keys, numbers = (zip(*(summary[name].tolist() for name in part), strict=True) for part in _SUMMARY_PARTS)
-        for key, row in zip(keys, numbers, strict=True):
-            grouped.setdefault(key, []).append(row)
+        for row in zip(*(summary[name].tolist() for name in SUMMARY_COLUMNS), strict=True):
+            grouped.setdefault(row[:3], []).append(row[3:])
     rows = []
     for key, found in grouped.items():
         value, low, high, n = ([each for each in column if not math.isnan(each)] for column in zip(*found, strict=True))
         deviation = float(np.std(value, ddof=1)) if len(value) > 1 else math.nan
         bounds = min(low, default=math.nan), max(high, default=math.nan)
-        rows.append((*key, _mean(value), *bounds, _mean(n), deviation, len(value)))
+        rows.append((*key, mean_of_defined(value), *bounds, mean_of_defined(n), deviation, len(value)))
     return pd.DataFrame(rows, columns=[*SUMMARY_COLUMNS, "std", "seeds"])
 
 
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values) if values else math.nan
+def mean_of_defined(values: Iterable[float]) -> float:
+    """The mean of the values that are not NaN; NaN if there are none."""
+    defined = [value for value in values if not math.isnan(value)]
+    return math.fsum(defined) / len(defined) if defined else math.nan
 
 
 class Verdict(Enum):

@@ -18,6 +18,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from heedful.attributions._base import example_seeds
 from heedful.figures import Axis, Figure, Histogram, Series
 from heedful.measures.divergence import jensen_shannon, jensen_shannon_bound, total_variation
 from heedful.models.attentive import Attentive, AttentiveModel, LinearBagOfWords, WordWeightSum
@@ -44,7 +45,6 @@ from heedful.trials._trial import (
     Verdict,
     attention_violins,
     get_statistic,
-    seeds_by_text,
     split_by_class_and_attention,
     text_columns,
     value_of,
@@ -116,7 +116,7 @@ class AdversarialAttention(Trial):
         with torch.no_grad():
             trace = model(batch)
             problem = build_adversary_problem(model, batch, trace)
-        seeds = seeds_by_text("adversary", self.seed, batch)
+        seeds = example_seeds("adversary", self.seed, batch)
         solution = find_adversary(problem, self.epsilon, self.search, seeds, exact=self.solver == "exact")
         support = problem.support.any(1)
         divergence = jensen_shannon(solution.adversary, problem.attention).mean(-1)
@@ -385,7 +385,7 @@ class AdversarialWeights:
             weights = find_exact_adversary(build_slab(scores, attention, batch.content_mask, self.epsilon))
         elif isinstance(model, AttentiveModel):
             problem, settings = build_adversary_problem(model, batch, trace), AdversarySearchSettings()
-            seeds = seeds_by_text("adversary", self.seed, batch)
+            seeds = example_seeds("adversary", self.seed, batch)
             weights = find_adversary(problem, self.epsilon, settings, seeds, exact=True).adversary.sum(1)
         else:
             raise UserError("adversarial attention needs an attentive model; choose another method for a transformer")

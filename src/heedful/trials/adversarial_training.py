@@ -11,7 +11,7 @@ min(mean sTVD / mean sJSD, 1). References are the value of a constant prediction
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import permutations
 from typing import ClassVar
@@ -28,19 +28,13 @@ from heedful.models.attentive import Attentive
 from heedful.store.recipe import Artefact, Recipe
 from heedful.store.workspace import Workspace
 from heedful.training.attention_sources import UniformAttention
-from heedful.training.objectives import (
-    AdversarialTraining,
-    ImposedAttention,
-    Initialization,
-    Supervised,
-    TrainedAdversary,
-)
+from heedful.training.objectives import AdversarialTraining, Initialization, TrainedAdversary
 from heedful.training.predictions import compare_predictions
 from heedful.training.trained_model import TrainedModel, check_trained_here
 from heedful.training.trainer import EpochSelection, Training
 from heedful.trials._trial import Finding, Statistic, Trial, Verdict, get_statistic, select_statistics, value_of
 from heedful.trials.adversarial_attention import AdversarialAttention
-from heedful.trials.imposed_attention import check_seeds
+from heedful.trials.imposed_attention import check_seeds, impose_attention
 from heedful.types import UserError
 
 LAMBDAS = (0.0, 1e-4, 5e-4, 1e-3, 1e-2)
@@ -111,7 +105,7 @@ class AdversarialTradeoff(Trial):
     rescale_class_weights: bool = False
 
     def __post_init__(self) -> None:
-        check_trained_here(self.subject)
+        impose_attention(self.subject, UniformAttention())
         if not self.lambdas or min(self.lambdas) < 0:
             raise UserError("give at least one lambda, and none below 0")
 
@@ -121,18 +115,11 @@ class AdversarialTradeoff(Trial):
         return replace(self.subject, seed=self.adversary_seed, objective=objective, training=self.adversary_training)
 
     @property
-    def uniform_model(self) -> TrainedModel:
-        """The base trained and tested under uniform attention."""
-        objective = self.subject.objective
-        weighted = isinstance(objective, Supervised) and objective.balance_classes
-        return replace(self.subject, objective=ImposedAttention(UniformAttention(), weighted))
-
-    @property
     def compared_models(self) -> tuple[tuple[str, float, TrainedModel], ...]:
         """Kind, lambda or seed, and recipe of every model that is compared with the base."""
         fought = tuple(("lambda", strength, self.adversary(strength)) for strength in self.lambdas)
         honest = tuple(("seed", float(seed), replace(self.subject, seed=seed)) for seed in self.seeds)
-        return (*fought, *honest, ("uniform", 0.0, self.uniform_model))
+        return (*fought, *honest, ("uniform", 0.0, impose_attention(self.subject, UniformAttention())))
 
     @property
     def free_adversaries(self) -> tuple[AdversarialAttention, ...]:
@@ -178,11 +165,14 @@ class AdversarialTradeoff(Trial):
     @staticmethod
     def figures(table: pd.DataFrame) -> tuple[Figure, ...]:
         """Figure 5 of the paper, and figure 6: the same for each predicted class."""
+        titles = {"Change of predictions over divergence of attention": table}
         classes = table.groupby("predicted")
-        return (
-            _jsd_tvd_scatter("Change of predictions over divergence of attention", table),
-            *(_jsd_tvd_scatter(f"The same where the base predicts class {name}", rows) for name, rows in classes),
-        )
+        titles |= {f"The same where the base predicts class {name}": rows for name, rows in classes}
+        figures = []
+        for title, rows in titles.items():
+            means = rows.assign(tvd=rows["stvd"] / 2).groupby(["kind", "setting"])[["jsd", "tvd"]].mean().reset_index()
+            figures.append(_jsd_tvd_scatter(title, means, POINT_LABELS))
+        return tuple(figures)
 
     @classmethod
     def findings(cls, summary: pd.DataFrame) -> tuple[Finding, ...]:
@@ -326,18 +316,13 @@ class AtteFa(Trial):
     def figures(table: pd.DataFrame) -> tuple[Figure, ...]:
         """Figure 2 of the paper with a point per adversary, and AtteFa of each beside the value of a constant."""
         kinds = {"adversary": "adversaries", "honest": "other trainings of the base"}
-        points = tuple(
-            (Series(label, tuple(rows["jsd"])), Series(label, tuple(rows["tvd"])))
-            for kind, label in kinds.items()
-            if len(rows := table[table["kind"] == kind])
-        )
         fought = table[table["kind"] == "adversary"]
         labels = tuple(
             f"base {base}, adversary {seed}" for base, seed in zip(fought["base"], fought["seed"], strict=True)
         )
         series = (Series("AtteFa", tuple(fought["attefa"])), Series("a constant prediction", tuple(fought["collapse"])))
         return (
-            Scatter("How far attention went, and what it cost", _JSD_AXIS, _TVD_AXIS, points),
+            _jsd_tvd_scatter("How far attention went, and what it cost", table, kinds),
             Bars("AtteFa of each adversary", Axis("AtteFa", (0.0, 1.0)), labels, series),
         )
 
@@ -444,11 +429,11 @@ def _curve_numbers(table: pd.DataFrame) -> dict[str, float]:
     }
 
 
-def _jsd_tvd_scatter(title: str, table: pd.DataFrame) -> Scatter:
-    means = table.assign(tvd=table["stvd"] / 2).groupby(["kind", "setting"])[["jsd", "tvd"]].mean().reset_index()
+def _jsd_tvd_scatter(title: str, means: pd.DataFrame, labels: Mapping[str, str]) -> Scatter:
+    """A point per row; the adversaries of several lambdas are connected."""
     points = tuple(
         (Series(label, tuple(rows["jsd"])), Series(label, tuple(rows["tvd"])))
-        for kind, label in POINT_LABELS.items()
+        for kind, label in labels.items()
         if len(rows := means[means["kind"] == kind])
     )
     return Scatter(title, _JSD_AXIS, _TVD_AXIS, points, frozenset({POINT_LABELS["lambda"]}))

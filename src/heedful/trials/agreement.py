@@ -9,9 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
-from functools import partial
 from itertools import chain
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal, cast, get_args
 
 import numpy as np
 import pandas as pd
@@ -38,7 +37,7 @@ from heedful.store.recipe import Artefact, Recipe
 from heedful.store.workspace import Workspace
 from heedful.training.attribution_tables import AttributionTable
 from heedful.training.model_recipe import ModelRecipe
-from heedful.trials._trial import Finding, Statistic, Trial, Verdict, find_statistic, select_statistics
+from heedful.trials._trial import Finding, Statistic, Trial, Verdict, find_statistic, mean_of_defined, select_statistics
 from heedful.types import Method, Split, UserError, check_choice, method_name
 
 CorrelationFunction = Callable[[Tensor, Tensor], Correlation]
@@ -82,6 +81,13 @@ _SHARE_SCALES = {
 """The scale of measures that are shares; all others run from -1 through 0 to 1. The chance level of a share of the top
 depends on the length of the text: the controls show it."""
 _SIGNED_MEASURES = ("sign", "signed-rank")
+_CORRELATIONS: Mapping[str, CorrelationFunction] = {
+    "kendall": kendall_matrix,
+    "spearman": spearman_matrix,
+    "pearson": pearson_matrix,
+    "weighted": weighted_kendall_matrix,
+    "pairwise-rank": pairwise_rank_agreement_matrix,
+}
 TEXTS_PER_CHUNK = 256
 
 
@@ -219,8 +225,9 @@ class Agreement(Trial):
     def findings(cls, summary: pd.DataFrame) -> tuple[Finding, ...]:
         """Supported where attention agrees with the methods as much as these agree with each other."""
         groups = _group_means(summary)
-        attention, chance, others = (_mean(groups[name]) for name in ("methods", "chance", "others"))
-        evidence = tuple(each for name in ("methods", "chance", "others") for each in groups[name].values())
+        compared = [groups[name].values() for name in ("methods", "chance", "others")]
+        attention, chance, others = (mean_of_defined(each.value for each in group) for group in compared)
+        evidence = tuple(chain.from_iterable(compared))
         verdict, reason = Verdict.UNDECIDED, "as shown, with nothing to compare it with"
         # Comparisons with NaN are false.
         if math.isnan(attention):
@@ -250,7 +257,8 @@ class Agreement(Trial):
         if groups["other seed"]:
             words.append(f"Another training of the same model: {_format_means(groups['other seed'])}.")
         if groups["others"]:
-            words.append(f"The other methods agree with each other at {format_number(_mean(groups['others']))}.")
+            mean = mean_of_defined(each.value for each in groups["others"].values())
+            words.append(f"The other methods agree with each other at {format_number(mean)}.")
         words.append(f"So attention agrees with them {cls.findings(summary)[0].reason}.")
         notes = [sentence for name, (_, sentence) in COMPARISON_NOTES.items() if find_statistic(summary, name)]
         return " ".join([*words, *notes])
@@ -457,26 +465,19 @@ def check_special_tokens(methods: Sequence[Method]) -> None:
 
 
 def _correlation_function(measure: AgreementMeasure, k: TopK) -> CorrelationFunction:
-    if measure == "top-k":
-        return partial(_top_k_correlation, top_k_kendall_matrix, k)
-    for kind in get_args(TopKAgreement):
-        if kind == measure:
-            return partial(_top_k_correlation, partial(top_k_agreement_matrix, kind), k)
-    return {
-        "kendall": kendall_matrix,
-        "spearman": spearman_matrix,
-        "pearson": pearson_matrix,
-        "weighted": weighted_kendall_matrix,
-        "pairwise-rank": pairwise_rank_agreement_matrix,
-    }[measure]
+    if measure in _CORRELATIONS:
+        return _CORRELATIONS[measure]
 
+    def correlate(scores: Tensor, mask: Tensor) -> Correlation:
+        if k == "nonzero":
+            count: int | Tensor = k_from_nonzero(scores, mask)
+        else:
+            count = k if isinstance(k, int) else k_from_fraction(mask, k)
+        if measure == "top-k":
+            return top_k_kendall_matrix(scores, count, mask)
+        return top_k_agreement_matrix(cast(TopKAgreement, measure), scores, count, mask)
 
-def _top_k_correlation(
-    correlation: Callable[[Tensor, int | Tensor, Tensor], Correlation], k: TopK, scores: Tensor, mask: Tensor
-) -> Correlation:
-    if k == "nonzero":
-        return correlation(scores, k_from_nonzero(scores, mask), mask)
-    return correlation(scores, k if isinstance(k, int) else k_from_fraction(mask, k), mask)
+    return correlate
 
 
 def _measure_name(table: pd.DataFrame) -> str:
@@ -567,11 +568,6 @@ def _group_means(summary: pd.DataFrame) -> dict[str, dict[str, Statistic]]:
         elif not controls & {first, second} and first.split("(")[0] != second.split("(")[0]:
             groups["others"][each.method] = each
     return groups
-
-
-def _mean(statistics: Mapping[str, Statistic]) -> float:
-    defined = [each.value for each in statistics.values() if not math.isnan(each.value)]
-    return math.fsum(defined) / len(defined) if defined else math.nan
 
 
 def _format_means(statistics: Mapping[str, Statistic]) -> str:

@@ -17,7 +17,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from heedful.attributions._base import Baseline
+from heedful.attributions._base import Baseline, example_seeds
 from heedful.attributions.controls import Random
 from heedful.attributions.perturbation import LeaveOneOut, logits_keeping
 from heedful.figures import Axis, Bars, Figure, Lines, Series
@@ -46,7 +46,6 @@ from heedful.trials._trial import (
     interval_bars,
     interval_verdict,
     paired_excess,
-    seeds_by_text,
     select_statistics,
 )
 from heedful.trials.agreement import quantize_scores
@@ -114,36 +113,12 @@ class Faithfulness(Trial):
         return tuple(self._attribution_tables.values())
 
     def make(self, workspace: Workspace) -> Artefact:
-        """A row per text and method: all measures, the output changes by bin, and both curves on a common grid."""
+        """The rows of `ErasureEvaluator` for all texts."""
         recipes = self._attribution_tables
         tables = {name: workspace.get(recipe).table.set_index("uid") for name, recipe in recipes.items()}
-        size = min(_MAX_BATCH_SIZE, workspace.batch_size)
-        return self.tabulate_texts(workspace, partial(self._rows, tables), self.limit, size, self.split)
-
-    def _rows(self, tables: Mapping[str, pd.DataFrame], model: Model, batch: Batch) -> pd.DataFrame:
-        names, uids = list(tables), list(batch.uids)
-        predicted = tables[names[0]].loc[uids, "predicted"].tolist()
-        target, scores = torch.tensor(predicted, device=batch.mask.device), scores_from_tables(tables, batch)
         evaluate = ErasureEvaluator(self.baseline, self.steps, self.samples, self.seed)
-        outputs = evaluate(model, batch, target, scores)
-        whole = outputs.full_output.unsqueeze(1)
-        return pd.DataFrame(
-            {
-                "uid": uids * len(names),
-                "length": batch.content_mask.sum(1).tolist() * len(names),
-                "predicted": predicted * len(names),
-                "method": np.repeat(np.array(names, dtype=object), len(batch)),
-                "place": np.repeat(np.arange(len(names)), len(batch)),
-                "control": np.repeat(np.array(names) == names[-1], len(batch)),
-                # Whether no score of a text is negative.
-                "unsigned": (scores >= 0).all(-1).flatten().tolist(),
-                **{name: measure.compute(outputs).tolist() for name, measure in FAITHFULNESS_MEASURES.items()},
-                "comprehensiveness": (whole - outputs.comprehensiveness_outputs).tolist(),
-                "sufficiency": (whole - outputs.sufficiency_outputs).tolist(),
-                "deletion": _interpolate_on_grid(outputs.fractions, outputs.deletion_outputs),
-                "insertion": _interpolate_on_grid(outputs.fractions, outputs.insertion_outputs),
-            }
-        )
+        size = min(_MAX_BATCH_SIZE, workspace.batch_size)
+        return self.tabulate_texts(workspace, partial(evaluate.rows, tables), self.limit, size, self.split)
 
     @classmethod
     def statistics(cls, table: pd.DataFrame) -> Iterable[Statistic]:
@@ -242,9 +217,9 @@ class ErasureEvaluator:
         methods, mask, units = len(scores), batch.content_mask, batch.content_mask.sum(1)
         steps, bins = step_counts(units, self.steps), bin_counts(units)
         # Ties are broken alike for every method.
-        quantized, tie_seeds = quantize_scores(scores.transpose(0, 1), mask), seeds_by_text("ties", self.seed, batch)
+        quantized, tie_seeds = quantize_scores(scores.transpose(0, 1), mask), example_seeds("ties", self.seed, batch)
         ranks = torch.stack([score_ranks(each, mask, tie_seeds) for each in quantized.transpose(0, 1)])
-        drawn = sample_uniform(seeds_by_text("removed", self.seed, batch), self.samples, batch.mask.shape[1])
+        drawn = sample_uniform(example_seeds("removed", self.seed, batch), self.samples, batch.mask.shape[1])
         removed = (drawn < 0.5) & mask.unsqueeze(1)
         top = ranks.unsqueeze(2) < torch.cat((steps, bins), dim=1).unsqueeze(-1)
         # All methods in one call, so that equal perturbations are computed once: without and with the top units of
@@ -274,6 +249,35 @@ class ErasureEvaluator:
             sufficiency_outputs=only,
             removal_masks=removed.repeat(methods, 1, 1),
             removal_outputs=values[:, erased.shape[1] : -1].repeat(methods, 1),
+        )
+
+    def rows(self, tables: Mapping[str, pd.DataFrame], model: Model, batch: Batch) -> pd.DataFrame:
+        """A row per method and text: all measures, the output changes by bin, and both curves on a common grid.
+
+        Args:
+            tables: tables of `AttributionTable`, indexed by uid, by the method's name; the last one is the control.
+        """
+        names, uids = list(tables), list(batch.uids)
+        predicted = tables[names[0]].loc[uids, "predicted"].tolist()
+        target, scores = torch.tensor(predicted, device=batch.mask.device), scores_from_tables(tables, batch)
+        outputs = self(model, batch, target, scores)
+        whole = outputs.full_output.unsqueeze(1)
+        return pd.DataFrame(
+            {
+                "uid": uids * len(names),
+                "length": batch.content_mask.sum(1).tolist() * len(names),
+                "predicted": predicted * len(names),
+                "method": np.repeat(np.array(names, dtype=object), len(batch)),
+                "place": np.repeat(np.arange(len(names)), len(batch)),
+                "control": np.repeat(np.array(names) == names[-1], len(batch)),
+                # Whether no score of a text is negative.
+                "unsigned": (scores >= 0).all(-1).flatten().tolist(),
+                **{name: measure.compute(outputs).tolist() for name, measure in FAITHFULNESS_MEASURES.items()},
+                "comprehensiveness": (whole - outputs.comprehensiveness_outputs).tolist(),
+                "sufficiency": (whole - outputs.sufficiency_outputs).tolist(),
+                "deletion": _interpolate_on_grid(outputs.fractions, outputs.deletion_outputs),
+                "insertion": _interpolate_on_grid(outputs.fractions, outputs.insertion_outputs),
+            }
         )
 
 

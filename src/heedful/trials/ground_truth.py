@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -47,8 +48,8 @@ from heedful.trials._trial import (
 )
 from heedful.trials.adversarial_attention import adversarial_methods
 from heedful.trials.agreement import correlate_attributions
-from heedful.trials.faithfulness import ErasureEvaluator, scores_from_tables
-from heedful.types import Batch, Example, Method, UserError, method_name
+from heedful.trials.faithfulness import ErasureEvaluator
+from heedful.types import Example, Method, UserError, method_name
 
 TRUTH, CHANCE = "truth", "random"
 CONTROL_LABELS = {CHANCE: "random", "adversarial-attention": "adversarial"}
@@ -288,18 +289,9 @@ def ground_truth_table(table: pd.DataFrame, examples: Mapping[str, Example]) -> 
 def _erasure_rows(loaded: LoadedModel, explanations: Mapping[str, pd.DataFrame], workspace: Workspace) -> pd.DataFrame:
     """The faithfulness measures of each explanation on each text."""
     tables = {name: table.set_index("uid") for name, table in explanations.items()}
-    predicted = tables[TRUTH]["predicted"]
-
-    def rows(batch: Batch) -> pd.DataFrame:
-        uids = list(batch.uids)
-        target = torch.tensor(predicted.loc[uids].tolist(), device=batch.mask.device)
-        outputs = ErasureEvaluator()(loaded.model, batch, target, scores_from_tables(tables, batch))
-        known = {"uid": uids * len(tables), "method": np.repeat(np.array(list(tables), dtype=object), len(batch))}
-        measured = {name: measure.compute(outputs).tolist() for name, measure in FAITHFULNESS_MEASURES.items()}
-        return pd.DataFrame({**known, **measured})
-
-    batch = sample_rows(loaded.batch("test"), len(predicted))
-    return rows_by_batch(batch, min(_MAX_BATCH_SIZE, workspace.batch_size), workspace, "ground truth", rows)
+    rows = partial(ErasureEvaluator().rows, tables, loaded.model)
+    batch, size = sample_rows(loaded.batch("test"), len(tables[TRUTH])), min(_MAX_BATCH_SIZE, workspace.batch_size)
+    return rows_by_batch(batch, size, workspace, "ground truth", rows)[["uid", "method", *FAITHFULNESS_MEASURES]]
 
 
 def _agreement_rows(explanations: Mapping[str, pd.DataFrame], methods: Mapping[str, pd.DataFrame]) -> pd.DataFrame:

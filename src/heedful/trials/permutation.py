@@ -14,6 +14,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from heedful.attributions._base import example_seeds
 from heedful.figures import Axis, Figure
 from heedful.measures.divergence import total_variation
 from heedful.models.attentive import AttentiveModel
@@ -30,7 +31,6 @@ from heedful.trials._trial import (
     Verdict,
     attention_violins,
     get_statistic,
-    seeds_by_text,
     select_statistics,
     split_by_class_and_attention,
     text_columns,
@@ -148,7 +148,7 @@ def output_changes(
     head: int | None = None,
 ) -> Tensor:
     """Total variation between the output and the output under each permutation, `[batch permutation]`."""
-    seeds = seeds_by_text("permutation", seed, batch)
+    seeds = example_seeds("permutation", seed, batch)
     with torch.no_grad():
         before = model.task.probabilities(trace.logits)[:, None]
         if isinstance(model, AttentiveModel):
