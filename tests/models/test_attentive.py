@@ -311,7 +311,7 @@ def test_a_model_has_the_published_size(plan: Attentive, task: Task, vocabulary:
 
 
 def test_the_readout_gives_the_worked_example_of_the_specification() -> None:
-    decoder = SingleInput().build(2, 1).to_empty(device="cpu").double()
+    decoder = SingleInput().decoder(2, 1).to_empty(device="cpu").double()
     decoder.load_state_dict(
         {"output_layer.weight": torch.tensor([[0.5, -0.25]]), "output_layer.bias": torch.tensor([0.1])}
     )

@@ -182,7 +182,7 @@ class AttentiveModel(Model):
         self.embedding_tables = nn.ModuleList(nn.Embedding(vocabulary, width, padding_idx=PAD_ID) for _ in range(count))
         self.encoders = nn.ModuleList(encoders)
         self.attention = architecture.attention.build(encoders[0].dim, with_question=self.input_format.has_question)
-        self.decoder = self.input_format.build(encoders[0].dim, task.num_outputs)
+        self.decoder = self.input_format.decoder(encoders[0].dim, task.num_outputs)
 
     @torch.no_grad()
     def initialize_embeddings(self, embeddings: Tensor) -> None:

@@ -83,90 +83,6 @@ class Decoder(nn.Module, ABC):
         def __call__(self, inputs: DecoderInput, attention: Tensor) -> Tensor: ...
 
 
-class InputFormat(ABC):
-    """A frozen description of how a model reads the parts of an example.
-
-    `part_encoders` gives the number of the (embedding table, encoder) that reads each part; equal numbers share one.
-    With `has_question`, the last part is a question that conditions attention and decoder.
-    """
-
-    part_encoders: ClassVar[tuple[int, ...]]
-    has_question: ClassVar[bool]
-
-    @abstractmethod
-    def part_masks(self, batch: Batch) -> tuple[Tensor, ...]:
-        """The units of each part that is encoded separately `[batch unit]`, special tokens included."""
-
-    @abstractmethod
-    def support(self, batch: Batch) -> Tensor:
-        """Where attention may be, `[batch query unit]`."""
-
-    @abstractmethod
-    def build(self, dim: int, outputs: int) -> Decoder:
-        """The decoder for hidden states of size `dim`."""
-
-
-@dataclass(frozen=True)
-class SingleInput(InputFormat):
-    """All parts read as one text; logits = W sum_t a_t h_t + b."""
-
-    part_encoders: ClassVar[tuple[int, ...]] = (0,)
-    has_question: ClassVar[bool] = False
-
-    def part_masks(self, batch: Batch) -> tuple[Tensor, ...]:
-        return (batch.mask,)
-
-    def support(self, batch: Batch) -> Tensor:
-        return batch.content_mask.unsqueeze(1)
-
-    def build(self, dim: int, outputs: int) -> Decoder:
-        return _LinearDecoder(dim, outputs)
-
-
-@dataclass(frozen=True)
-class QuestionAnswering(InputFormat):
-    """Attention over part 0 under the summary Q of part 1; logits = V tanh(Wp c + Wq Q), Wp and Wq: H -> H/2.
-
-    Each part has its own embedding table and encoder. Jain & Wallace use it for SNLI: premise under hypothesis.
-    """
-
-    part_encoders: ClassVar[tuple[int, ...]] = (0, 1)
-    has_question: ClassVar[bool] = True
-
-    def part_masks(self, batch: Batch) -> tuple[Tensor, ...]:
-        return _two_part_masks(batch)
-
-    def support(self, batch: Batch) -> Tensor:
-        return (batch.content_mask & (batch.segments == 0)).unsqueeze(1)
-
-    def build(self, dim: int, outputs: int) -> Decoder:
-        return _QuestionDecoder(dim, outputs)
-
-
-@dataclass(frozen=True)
-class PairInput(InputFormat):
-    """One table, encoder and attention for both parts; logits = W [c1; c2; |c1 - c2|; c1 * c2] + b.
-
-    Attention has two queries: row 0 is a distribution over part 0, row 1 over part 1.
-    """
-
-    part_encoders: ClassVar[tuple[int, ...]] = (0, 0)
-    has_question: ClassVar[bool] = False
-
-    def part_masks(self, batch: Batch) -> tuple[Tensor, ...]:
-        return _two_part_masks(batch)
-
-    def support(self, batch: Batch) -> Tensor:
-        return torch.stack([batch.content_mask & (batch.segments == part) for part in (0, 1)], dim=1)
-
-    def build(self, dim: int, outputs: int) -> Decoder:
-        return _PairDecoder(dim, outputs)
-
-
-def _two_part_masks(batch: Batch) -> tuple[Tensor, ...]:
-    return tuple(batch.mask & (batch.segments == part) for part in (0, 1))
-
-
 @dataclass(frozen=True)
 class LinearReadout:
     """logit(a) = sum_t a_t scores_t + offset: each attention costs units, not units x dim.
@@ -233,3 +149,66 @@ class _PairDecoder(Decoder):
     def readout(self, inputs: DecoderInput) -> Readout:
         # The features are not linear in attention; the forward pass takes any number of distributions.
         return partial(self, inputs)
+
+
+class InputFormat(ABC):
+    """A frozen description of how a model reads the parts of an example.
+
+    `part_encoders` gives the number of the (embedding table, encoder) that reads each part; equal numbers share one.
+    With `has_question`, the last part is a question that conditions attention and decoder. `decoder` is built with the
+    size of the hidden states and the number of outputs.
+    """
+
+    part_encoders: ClassVar[tuple[int, ...]]
+    has_question: ClassVar[bool] = False
+    decoder: ClassVar[type[Decoder]]
+
+    def part_masks(self, batch: Batch) -> tuple[Tensor, ...]:
+        """The units of each part that is encoded separately `[batch unit]`, special tokens included."""
+        if len(self.part_encoders) == 1:
+            return (batch.mask,)
+        return tuple(batch.mask & (batch.segments == part) for part in range(len(self.part_encoders)))
+
+    @abstractmethod
+    def support(self, batch: Batch) -> Tensor:
+        """Where attention may be, `[batch query unit]`."""
+
+
+@dataclass(frozen=True)
+class SingleInput(InputFormat):
+    """All parts read as one text; logits = W sum_t a_t h_t + b."""
+
+    part_encoders: ClassVar[tuple[int, ...]] = (0,)
+    decoder: ClassVar[type[Decoder]] = _LinearDecoder
+
+    def support(self, batch: Batch) -> Tensor:
+        return batch.content_mask.unsqueeze(1)
+
+
+@dataclass(frozen=True)
+class QuestionAnswering(InputFormat):
+    """Attention over part 0 under the summary Q of part 1; logits = V tanh(Wp c + Wq Q), Wp and Wq: H -> H/2.
+
+    Each part has its own embedding table and encoder. Jain & Wallace use it for SNLI: premise under hypothesis.
+    """
+
+    part_encoders: ClassVar[tuple[int, ...]] = (0, 1)
+    has_question: ClassVar[bool] = True
+    decoder: ClassVar[type[Decoder]] = _QuestionDecoder
+
+    def support(self, batch: Batch) -> Tensor:
+        return (batch.content_mask & (batch.segments == 0)).unsqueeze(1)
+
+
+@dataclass(frozen=True)
+class PairInput(InputFormat):
+    """One table, encoder and attention for both parts; logits = W [c1; c2; |c1 - c2|; c1 * c2] + b.
+
+    Attention has two queries: row 0 is a distribution over part 0, row 1 over part 1.
+    """
+
+    part_encoders: ClassVar[tuple[int, ...]] = (0, 0)
+    decoder: ClassVar[type[Decoder]] = _PairDecoder
+
+    def support(self, batch: Batch) -> Tensor:
+        return torch.stack([batch.content_mask & (batch.segments == part) for part in (0, 1)], dim=1)

@@ -78,8 +78,11 @@ class Recipe(ABC):
         """Make the artefact from the artefacts of `dependencies` and nothing else that may change."""
 
     def describe(self) -> Mapping[str, Json]:
-        """Facts for the workspace index as plain values, for instance corpus, encoder, seed, method."""
-        return {}
+        """Facts for the workspace index as plain values, for instance corpus, encoder, seed, method.
+
+        By default those of the first dependency.
+        """
+        return next((recipe.describe() for recipe in self.dependencies), {})
 
     def summarize(self, artefact: Artefact) -> pandas.DataFrame:
         """The summary stored with the artefact; computed once, when it is made."""
@@ -172,16 +175,20 @@ def plain_settings(recipe: Recipe) -> dict[str, Json]:
     """The fields of a recipe that are plain values or tuples of them; infinities and NaN become None."""
     assert is_dataclass(recipe)
     values = {each.name: getattr(recipe, each.name) for each in fields(recipe)}
-    return {name: _plain_value(value) for name, value in values.items() if _is_constant(value)}
+    return {name: to_json(value) for name, value in values.items() if _is_constant(value)}
 
 
-def _plain_value(value: object) -> Json:
-    if isinstance(value, tuple):
-        return [_plain_value(each) for each in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    assert value is None or isinstance(value, bool | int | float | str)
-    return value
+def to_json(value: object) -> Json:
+    """The value in JSON's types, with undefined numbers as null."""
+    if isinstance(value, Mapping):
+        return {str(key): to_json(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_json(item) for item in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    raise TypeError(f"a {type(value).__name__} cannot be written as JSON")
 
 
 def linked_artefacts(recipe: Recipe, data: Path) -> dict[str, list[str]]:

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import torch
 from torch import Generator, Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from heedful.attributions._base import CompleteAttribution
 from heedful.attributions.head_mix import masked_softmax
@@ -25,9 +26,9 @@ from heedful.measures.rationale_agreement import (
     plausibility_metrics,
     ranking_key,
 )
-from heedful.store.recipe import Artefact, Json, Recipe, derive_seed
+from heedful.store.recipe import Artefact, Json, Recipe, derive_seed, to_json
 from heedful.store.workspace import Workspace
-from heedful.training.model_recipe import LoadedModel, ModelRecipe, to_json
+from heedful.training.model_recipe import LoadedModel, ModelRecipe
 from heedful.training.trainer import check_positive, device_batches
 from heedful.types import (
     Batch,
@@ -165,9 +166,6 @@ class ImageSample(Recipe):
     subject: ModelRecipe
     limit: int = 4
 
-    def describe(self) -> dict[str, Json]:
-        return {**self.subject.describe(), "split": "test", "limit": self.limit}
-
     def make(self, workspace: Workspace) -> Artefact:
         """Tensors `images` `[image channel height width]` in bytes and `heads` `[image layer head patch]`.
 
@@ -225,39 +223,32 @@ class Rationales:
     """
 
     def __init__(self, examples: Sequence[Example], parts: Sequence[str], corpus: str) -> None:
-        counts = [
-            tuple(len(part.split()) if isinstance(part, str) else 0 for part in example.parts) for example in examples
-        ]
-        most = max((len(count) for count in counts), default=0)
+        counts = [[len(part.split()) if isinstance(part, str) else 0 for part in example.parts] for example in examples]
+        most = max(map(len, counts), default=0)
         if parts and len(parts) != most:
             raise UserError(f"{corpus}: examples have {most} parts, but {len(parts)} names are given")
         if not any(any(example.rationale or ()) for example in examples):
             raise UserError(f"{corpus}: no word of these examples is marked; choose a corpus with rationales")
         self.parts = tuple(parts) or ("",)
-        self._positions = {example.uid: position for position, example in enumerate(examples)}
-        self._lengths = np.array([sum(count) for count in counts], dtype=np.int64)
-        self._starts = np.cumsum(self._lengths) - self._lengths
-        marks = chain.from_iterable(
-            (False,) * length if example.rationale is None else example.rationale
-            for example, length in zip(examples, self._lengths.tolist(), strict=True)
-        )
-        self._marks = np.fromiter(marks, dtype=bool, count=int(self._lengths.sum()))
-        padded = [[*count, *[0] * (most - len(count))] for count in counts]
-        self._part = np.repeat(np.arange(most).tolist() * len(counts), list(chain.from_iterable(padded)))
+        part_of = [torch.arange(len(count)).repeat_interleave(torch.tensor(count)) for count in counts]
+        self._marks = {
+            example.uid: torch.tensor(example.rationale or [False] * len(part), dtype=torch.bool)
+            for example, part in zip(examples, part_of, strict=True)
+        }
         if not parts:
-            self._part = np.where(np.isin(self._part, self._part[self._marks]), 0, -1)
+            marked = torch.cat([part[mark] for part, mark in zip(part_of, self._marks.values(), strict=True)])
+            has_marks = marked.bincount(minlength=most) > 0
+            part_of = [torch.where(has_marks[part], 0, -1) for part in part_of]
+        self._part_of = dict(zip(self._marks, part_of, strict=True))
 
     def select(self, uids: Sequence[str], words: Tensor) -> RationaleBatch:
         """The rationales of these examples, whose units belong to `words` `[batch unit]`."""
-        rows = np.array([self._positions[uid] for uid in uids], dtype=np.int64)
-        word = np.arange(max(1, int(self._lengths[rows].max())))
-        inside = word < self._lengths[rows][:, None]
-        positions = np.where(inside, self._starts[rows][:, None] + word, 0)
-        part = torch.from_numpy(np.where(inside, self._part[positions], -1))
+        part = pad_sequence([self._part_of[uid] for uid in uids], batch_first=True, padding_value=-1)
+        marks = pad_sequence([self._marks[uid] for uid in uids], batch_first=True)
         own = part.unsqueeze(1) == torch.arange(len(self.parts)).unsqueeze(1)
-        seen = torch.zeros(len(rows), len(word) + 1, dtype=torch.bool)
-        seen.scatter_(1, torch.where(words >= 0, words, len(word)).cpu(), True)
-        rationale = own & torch.from_numpy(self._marks[positions]).unsqueeze(1)
+        seen = torch.zeros(len(part), part.shape[1] + 1, dtype=torch.bool)
+        seen.scatter_(1, torch.where(words >= 0, words, part.shape[1]).cpu(), True)
+        rationale = own & marks.unsqueeze(1)
         mask = own & seen[:, :-1].unsqueeze(1)
         status = torch.full(mask.shape[:2], RATIONALE_STATUS.index("all rationale"), dtype=torch.int64)
         status[has_partial_rationale(rationale, mask)] = RATIONALE_STATUS.index("judged")
@@ -292,9 +283,6 @@ class HeadPlausibility(Recipe):
 
     def __post_init__(self) -> None:
         check_choice("rank", self.rank, RankBy)
-
-    def describe(self) -> dict[str, Json]:
-        return {**self.subject.describe(), "split": self.split, "limit": self.limit}
 
     def make(self, workspace: Workspace) -> Artefact:
         """The tensor `plausibility` `[example part map measure]`, all layers before all heads, and the uids."""

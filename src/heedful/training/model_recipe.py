@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -123,16 +121,3 @@ def build_model(
         table = embeddings.look_up(vocabulary, workspace.data_dir, generator)
     model = architecture.build(task, None if table is None else table.matrix, generator)
     return model.to(workspace.device), table
-
-
-def to_json(value: object) -> Json:
-    """The value in JSON's types, with undefined numbers as null."""
-    if isinstance(value, Mapping):
-        return {str(key): to_json(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [to_json(item) for item in value]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    raise TypeError(f"a {type(value).__name__} cannot be written as JSON")

@@ -22,7 +22,7 @@ from heedful.measures.divergence import (
     total_variation,
 )
 from heedful.models.attentive import Attentive, AttentiveModel
-from heedful.store.recipe import Artefact, Json, Recipe
+from heedful.store.recipe import Artefact, Recipe
 from heedful.store.workspace import Workspace
 from heedful.training.model_recipe import ModelRecipe
 from heedful.training.trainer import device_batches, inference_batches
@@ -48,9 +48,6 @@ class Predictions(Recipe):
 
     subject: ModelRecipe
     split: Split = "train"
-
-    def describe(self) -> dict[str, Json]:
-        return {**self.subject.describe(), "split": self.split}
 
     def make(self, workspace: Workspace) -> Artefact:
         """Tensors `probabilities` and `attention` (padded with zeros), and a table with the uid of each row."""

@@ -18,9 +18,9 @@ from torch import Generator, Tensor, nn
 from heedful.attributions import head_mix
 from heedful.measures.classification import accuracy
 from heedful.measures.rank_correlation import pearson
-from heedful.store.recipe import Artefact, Json, Recipe, derive_seed
+from heedful.store.recipe import Artefact, Json, Recipe, derive_seed, to_json
 from heedful.store.workspace import Workspace
-from heedful.training.model_recipe import LoadedModel, ModelRecipe, build_model, to_json
+from heedful.training.model_recipe import LoadedModel, ModelRecipe, build_model
 from heedful.training.teacher import (
     HeadMaps,
     LearnedExplanation,

@@ -200,9 +200,6 @@ class TeacherOutputs(Recipe):
     subset: ExampleSubset
     map_source: MapSource | None = None
 
-    def describe(self) -> dict[str, Json]:
-        return self.teacher.describe()
-
     def make(self, workspace: Workspace) -> Artefact:
         """Tensors `logits` `[example output]`, `offsets` `[example + 1]`, `scored` `[unit]`, `maps` `[unit map]`."""
         teacher = self.teacher.restore(workspace)

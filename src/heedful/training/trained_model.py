@@ -10,9 +10,9 @@ import torch
 from torch import Generator
 
 from heedful.data.embeddings import EmbeddingTable, RandomEmbeddings, WordEmbeddings
-from heedful.store.recipe import Artefact, Json, derive_seed
+from heedful.store.recipe import Artefact, Json, derive_seed, to_json
 from heedful.store.workspace import Workspace
-from heedful.training.model_recipe import LoadedModel, ModelRecipe, build_model, to_json
+from heedful.training.model_recipe import LoadedModel, ModelRecipe, build_model
 from heedful.training.objectives import Objective, Supervised
 from heedful.training.trainer import Training, TrainingRun, evaluate, train
 from heedful.types import SPLITS, Architecture, Corpus, Example, Model, Split, Tokenization, UserError

@@ -212,10 +212,6 @@ class TrainingState:
     best_tensors: dict[str, Tensor] = field(default_factory=dict)
     history: list[dict[str, float]] = field(default_factory=list)
 
-    def out_of_patience(self, patience: int | None) -> bool:
-        """Whether the best epoch is `patience` epochs ago."""
-        return patience is not None and self.best_epoch > 0 and self.epoch - self.best_epoch >= patience
-
 
 def train(run: TrainingRun, checkpoint_folder: Path, progress: Progress, batch_size: int) -> TrainingState:
     """The state after training, with the best epoch's weights loaded into the model.
@@ -231,7 +227,9 @@ def train(run: TrainingRun, checkpoint_folder: Path, progress: Progress, batch_s
     steps_per_epoch = math.ceil(len(run.train_batch) / training.batch_size)
     with progress.task(run.name, training.epochs * steps_per_epoch) as step:
         step(state.epoch * steps_per_epoch)
-        while state.epoch < training.epochs and not state.out_of_patience(training.patience):
+        while state.epoch < training.epochs and (
+            training.patience is None or not state.best_epoch or state.epoch - state.best_epoch < training.patience
+        ):
             loss = _train_epoch(run, optimizer, state, step)
             _evaluate_epoch(run, state, loss, batch_size)
             _save_checkpoint(checkpoint, state, run, optimizer)
