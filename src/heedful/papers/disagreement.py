@@ -51,7 +51,7 @@ from heedful.training.trainer import Adam, AdamW, EpochSelection, Training
 from heedful.trials._trial import Verdict, excess_metric
 from heedful.trials.agreement import Agreement
 from heedful.trials.faithfulness import Faithfulness, signed_methods
-from heedful.trials.ground_truth import ALL_MEASURES, CHANCE, CONTROL_LABELS, CONTROLS, GroundTruth, measure_verdicts
+from heedful.trials.ground_truth import ALL_MEASURES, CHANCE, CONTROL_LABELS, GroundTruth, measure_verdicts
 from heedful.trials.imposed_attention import UniformBaseline
 from heedful.trials.performance import Performance
 from heedful.types import Architecture, Corpus, Method, Tokenization, UserError
@@ -492,9 +492,9 @@ def _ground_truth_results(results: Sequence[Result]) -> list[Result]:
 def _rank_methods(results: Sequence[Result]) -> tuple[str, ...]:
     """All methods with ground truth, those that find most beyond chance first, and the controls last."""
     names = dict.fromkeys(name for each in results for name in each.methods("precision"))
-    gains = {name: _gain_over_chance(results, name) for name in names if name not in CONTROLS}
+    gains = {name: _gain_over_chance(results, name) for name in names if name not in CONTROL_LABELS}
     ranked = sorted(gains, key=lambda name: -math.inf if (gain := gains[name]) is None else gain, reverse=True)
-    return (*ranked, *(name for name in CONTROLS if name in names))
+    return (*ranked, *(name for name in CONTROL_LABELS if name in names))
 
 
 def _gain_over_chance(results: Sequence[Result], method: str) -> float | None:
@@ -526,12 +526,12 @@ def _method_table(evaluated: Sequence[Result], faithful: Sequence[Result]) -> Ta
         tried = [each for each in evaluated if each.value("precision", method) is not None]
         numbers = [
             *(_mean_defined(each.value(name, method) for each in tried) for name in ("precision", "auc", "tau")),
-            None if method in CONTROLS else _gain_over_chance(evaluated, method),
+            None if method in CONTROL_LABELS else _gain_over_chance(evaluated, method),
             *(_mean_defined(each.value(excess_metric(name), method) for each in faithful) for name in SHOWN_MEASURES),
         ]
         cells = ["" if value is None else value for value in numbers]
         failed = ", ".join(each.corpus for each in tried if not _is_above(each, method, CHANCE)) or "none"
-        failures = "" if method in CONTROLS else failed
+        failures = "" if method in CONTROL_LABELS else failed
         row = (method, f"{len(tried)} of {len(evaluated)}", *cells[:4], failures, *cells[4:])
         rows.append((*row, _faithfulness_wins(faithful, method)))
     columns = ("method", "corpora", "precision", "AUC", "tau", "found beyond chance", "no better than chance on")

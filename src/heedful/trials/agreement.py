@@ -305,27 +305,25 @@ def align_scores(tables: Mapping[str, pd.DataFrame], kept: NDArray[np.bool_]) ->
     first = next(iter(tables.values()))
     uids = first["uid"].tolist()
     lengths = first["scores"].map(len).to_numpy(np.int64)
-    scores = np.stack([_flatten_scores(name, table, uids, lengths)[kept] for name, table in tables.items()])
+    scores = []
+    for name, table in tables.items():
+        rows = dict(zip(table["uid"].tolist(), table["scores"].tolist(), strict=True))
+        if rows.keys() != set(uids):
+            raise UserError(f"{name} was computed on other texts: give all methods the same corpus, split and limit")
+        ordered = [rows[uid] for uid in uids]
+        if [len(row) for row in ordered] != lengths.tolist():
+            raise UserError(f"{name} scores other tokens of the same texts: give all methods the same tokenization")
+        flat = flatten(ordered)
+        if not np.isfinite(flat).all():
+            raise UserError(f"{name} gave {int((~np.isfinite(flat)).sum())} scores that are not finite: leave it out")
+        scores.append(flat[kept])
     kept_lengths = np.bincount(np.repeat(np.arange(len(uids)), lengths)[kept], minlength=len(uids))
-    return AlignedScores(tuple(uids), kept_lengths, scores)
+    return AlignedScores(tuple(uids), kept_lengths, np.stack(scores))
 
 
 def flatten(column: Iterable[Iterable[float]]) -> NDArray[np.float64]:
     """The entries of all rows of a column of lists, one after another."""
     return np.fromiter(chain.from_iterable(column), dtype=np.float64)
-
-
-def _flatten_scores(name: str, table: pd.DataFrame, uids: list[str], lengths: NDArray[np.int64]) -> NDArray[np.float64]:
-    rows = dict(zip(table["uid"].tolist(), table["scores"].tolist(), strict=True))
-    if rows.keys() != set(uids):
-        raise UserError(f"{name} was computed on other texts: give all methods the same corpus, split and limit")
-    ordered = [rows[uid] for uid in uids]
-    if [len(row) for row in ordered] != lengths.tolist():
-        raise UserError(f"{name} scores other tokens of the same texts: give all methods the same tokenization")
-    scores = flatten(ordered)
-    if not np.isfinite(scores).all():
-        raise UserError(f"{name} gave {int((~np.isfinite(scores)).sum())} scores that are not finite: leave it out")
-    return scores
 
 
 def correlate_attributions(
@@ -339,7 +337,10 @@ def correlate_attributions(
         tables: tables of `AttributionTable` by the method's name; the first one decides which units are compared.
     """
     first = next(iter(tables.values()))
-    aligned = align_scores(tables, _reachable_units(first))
+    # Attention over a document never weighs its question: a part without weight in every text is left out. Sparse
+    # attention may leave a part without weight in one text, and there the zeros count.
+    scored, parts, weights = (flatten(first[column]) for column in ("scored", "segments", "scores"))
+    aligned = align_scores(tables, (scored != 0) & np.isin(parts, parts[weights != 0]))
     one, other = np.triu_indices(len(tables), k=1)
     found: dict[str, list[NDArray[np.generic]]] = {"value": [], "p_value": [], "tied": [], "defined": []}
     chunks = list(aligned.chunks())
@@ -394,17 +395,6 @@ def tied_share(scores: Tensor, mask: Tensor) -> Tensor:
     count = shared.sum(-1)
     either = count.unsqueeze(-1) + count.unsqueeze(-2) - shared @ shared.mT
     return either / mask.sum(-1).clamp(min=1)[:, None, None]
-
-
-def _reachable_units(table: pd.DataFrame) -> NDArray[np.bool_]:
-    """The scored units of the parts that the method can reach, text after text.
-
-    Attention over a document never weighs its question: a part without weight in every text is left out. Sparse
-    attention may leave a part without weight in one text, and there the zeros count.
-    """
-    scored, parts, weights = (flatten(table[column]) for column in ("scored", "segments", "scores"))
-    reachable: NDArray[np.bool_] = (scored != 0) & np.isin(parts, parts[weights != 0])
-    return reachable
 
 
 def aggregate_to_level(table: pd.DataFrame, level: Level, *, special_tokens: bool) -> pd.DataFrame:

@@ -7,7 +7,7 @@ Units are removed and inserted in the order of their scores, and the model's out
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
@@ -20,7 +20,7 @@ from torch import Tensor
 from heedful.attributions._base import Baseline, example_seeds
 from heedful.attributions.controls import Random
 from heedful.attributions.perturbation import LeaveOneOut, logits_keeping
-from heedful.figures import Axis, Bars, Figure, Lines, Series
+from heedful.figures import Axis, Figure, Lines, Series
 from heedful.measures.erasure import (
     FAITHFULNESS_MEASURES,
     Direction,
@@ -146,11 +146,21 @@ class Faithfulness(Trial):
     def figures(table: pd.DataFrame) -> tuple[Figure, ...]:
         """Deletion and insertion curves by method, and how much better than random each method is."""
         summary = Faithfulness.summary(table)
+        methods = [finding.method for finding in Faithfulness.findings(summary)]
+        axis, bars = Axis("better than random by, with 95 % interval"), []
+        for measures in _FIGURE_MEASURES:
+            rows = {
+                measure.replace("_", " "): [
+                    get_statistic(summary, excess_metric(measure), method) for method in methods
+                ]
+                for measure in measures
+            }
+            bars.append(interval_bars(f"Better than random scores: {', '.join(rows)}", axis, methods, rows))
         share, output = Axis("share of the units", (0.0, 1.0)), Axis("mean output for the predicted class")
         return (
             Lines("Output while units are removed, highest first", share, output, _mean_curves(table, "deletion")),
             Lines("Output while units are inserted, highest first", share, output, _mean_curves(table, "insertion")),
-            *(_excess_bars(summary, measures) for measures in _FIGURE_MEASURES),
+            *bars,
         )
 
     @classmethod
@@ -339,13 +349,3 @@ def _mean_curves(table: pd.DataFrame, column: str) -> tuple[tuple[Series, Series
         label = str(rows["method"].iloc[0]) + (" (control)" if bool(rows["control"].iloc[0]) else "")
         curves.append((share, Series(label, tuple(np.stack(rows[column].map(np.asarray).tolist()).mean(0).tolist()))))
     return tuple(curves)
-
-
-def _excess_bars(summary: pd.DataFrame, measures: Sequence[str]) -> Bars:
-    methods = [finding.method for finding in Faithfulness.findings(summary)]
-    rows = {
-        measure.replace("_", " "): [get_statistic(summary, excess_metric(measure), method) for method in methods]
-        for measure in measures
-    }
-    axis = Axis("better than random by, with 95 % interval")
-    return interval_bars(f"Better than random scores: {', '.join(rows)}", axis, methods, rows)

@@ -54,7 +54,6 @@ from heedful.types import Example, Method, UserError, method_name
 TRUTH, CHANCE = "truth", "random"
 CONTROL_LABELS = {CHANCE: "random", "adversarial-attention": "adversarial"}
 """Attributions that are wrong on purpose, and their labels in metrics."""
-CONTROLS = tuple(CONTROL_LABELS)
 ALL_MEASURES = (*FAITHFULNESS_MEASURES, "agreement", "agreement_with_attention")
 """The measures that are evaluated."""
 RECOVERY_MEASURES = {
@@ -129,13 +128,13 @@ class GroundTruth(Trial):
         used = _uses_relevant_words(trained, known, self.limit, workspace)
         tables = {name: workspace.get(recipe).table for name, recipe in self.attribution_tables.items()}
         explanations = {TRUTH: ground_truth_table(tables[CHANCE], known)}
-        explanations |= {name: tables[name] for name in reversed(CONTROLS) if name in tables}
+        explanations |= {name: tables[name] for name in reversed(CONTROL_LABELS) if name in tables}
         rows = [
             {"method": name, "used": used[uid], **row}
             for name, table in {**tables, TRUTH: explanations[TRUTH]}.items()
             for uid, row in _recovery_rows(table, known)
         ]
-        methods = {name: table for name, table in tables.items() if name not in CONTROLS}
+        methods = {name: table for name, table in tables.items() if name not in CONTROL_LABELS}
         measured = _erasure_rows(trained, explanations, workspace).merge(
             _agreement_rows(explanations, methods), on=["uid", "method"], how="left"
         )
@@ -161,7 +160,7 @@ class GroundTruth(Trial):
                     interval = bootstrap_interval(values, generator=Generator().manual_seed(0))
                     low, high = interval.low, interval.high
                 yield Statistic(measure, str(method), "", float(values.mean()), low, high, len(values))
-            if method in CONTROLS:
+            if method in CONTROL_LABELS:
                 yield Statistic("control", str(method), value=1.0)
         yield from compare_with_controls(judged)
 
@@ -193,7 +192,7 @@ class GroundTruth(Trial):
         chance = find_statistic(summary, "precision", CHANCE)
         if chance is None:
             return ()
-        methods = [each for each in select_statistics(summary, "precision") if each.method not in CONTROLS]
+        methods = [each for each in select_statistics(summary, "precision") if each.method not in CONTROL_LABELS]
         findings = [
             Finding(interval_verdict(each.low - chance.high, each.high - chance.low), each.method, (each, chance))
             for each in sorted(methods, key=lambda each: -each.value)
@@ -324,9 +323,13 @@ def recovery_scores(scores: NDArray[np.float64], truth: NDArray[np.float64]) -> 
     everything = bool(relevant.all())
     if everything:
         relevant = rankdata(-np.abs(truth), method="ordinal") <= TOP_K
+    count = int(relevant.sum())
+    edge = np.sort(sizes)[-count]
+    above, tied = sizes > edge, sizes == edge
+    share = (count - above.sum()) / tied.sum()
     # Where every word contributes, the whole order is known; else only which words are relevant.
     return {
-        "precision": _precision(sizes, relevant),
+        "precision": float((relevant[above].sum() + share * relevant[tied].sum()) / count),
         "auc": roc_auc(torch.from_numpy(sizes), torch.from_numpy(relevant.astype(np.int64))),
         "tau": _tau(sizes, np.abs(truth)) if everything else math.nan,
         "signed_tau": _tau(scores, truth) if everything else math.nan,
@@ -335,14 +338,6 @@ def recovery_scores(scores: NDArray[np.float64], truth: NDArray[np.float64]) -> 
 
 def _tau(scores: NDArray[np.float64], truth: NDArray[np.float64]) -> float:
     return float(kendalltau(scores, truth).statistic) if len(scores) > 1 and np.ptp(scores) > 0 else math.nan
-
-
-def _precision(sizes: NDArray[np.float64], relevant: NDArray[np.bool_]) -> float:
-    count = int(relevant.sum())
-    edge = np.sort(sizes)[-count]
-    above, tied = sizes > edge, sizes == edge
-    share = (count - above.sum()) / tied.sum()
-    return float((relevant[above].sum() + share * relevant[tied].sum()) / count)
 
 
 @torch.no_grad()

@@ -94,8 +94,8 @@ class UniformBaseline(Trial):
 
     def make(self, workspace: Workspace) -> Artefact:
         """A row per arm and seed with all test scores."""
-        table = _score_table(workspace, self.arms).assign(margin=self.margin)
-        return self.artefact(table, _count_test_examples(workspace, self.arms[LEARNED][0]))
+        table, n = _score_table(workspace, self.arms)
+        return self.artefact(table.assign(margin=self.margin), n)
 
     @classmethod
     def statistics(cls, table: pd.DataFrame) -> Iterable[Statistic]:
@@ -193,12 +193,12 @@ class GuidedModel(Trial):
 
     def make(self, workspace: Workspace) -> Artefact:
         """A row per guide and seed with all test scores; `uniform_fallbacks` counts texts without guide scores."""
-        table = _score_table(workspace, self.arms)
+        table, n = _score_table(workspace, self.arms)
         controls = [name for name, guide in self.guides if guide.is_control]
         fallbacks = {name: guide.count_uniform_fallbacks(workspace) for name, guide in self.guides}
         table["control"] = table["arm"].isin(controls)
         table["uniform_fallbacks"] = [fallbacks.get(arm, 0) for arm in table["arm"]]
-        return self.artefact(table, _count_test_examples(workspace, self.arms[TRAINED][0]))
+        return self.artefact(table, n)
 
     @classmethod
     def statistics(cls, table: pd.DataFrame) -> Iterable[Statistic]:
@@ -287,19 +287,12 @@ def check_seeds(seeds: Sequence[int]) -> None:
         raise UserError(f"duplicate seed in {tuple(seeds)}: give each seed once")
 
 
-def _score_table(workspace: Workspace, arms: Mapping[str, Sequence[TrainedModel]]) -> pd.DataFrame:
-    """A row per arm and seed with all test scores; NaN where one is undefined."""
-    return pd.DataFrame(
-        [
-            {"arm": arm, "seed": model.seed, **_test_notes(workspace, model, "scores")}
-            for arm, models in arms.items()
-            for model in models
-        ]
-    )
-
-
-def _count_test_examples(workspace: Workspace, model: TrainedModel) -> int:
-    return int(sum(_test_notes(workspace, model, "sizes").values()))
+def _score_table(workspace: Workspace, arms: Mapping[str, Sequence[TrainedModel]]) -> tuple[pd.DataFrame, int]:
+    """A row per arm and seed with all test scores, NaN where one is undefined; and the number of test examples."""
+    rows = []
+    for arm, model in ((arm, model) for arm, models in arms.items() for model in models):
+        rows.append({"arm": arm, "seed": model.seed, **_test_notes(workspace, model, "scores")})
+    return pd.DataFrame(rows), int(sum(_test_notes(workspace, arms[UNIFORM][0], "sizes").values()))
 
 
 def _test_notes(workspace: Workspace, model: TrainedModel, key: str) -> dict[str, float]:

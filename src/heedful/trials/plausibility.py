@@ -15,10 +15,10 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from torch import Generator, Tensor
+from torch import Generator
 
 from heedful.attributions.controls import Random
-from heedful.figures import Axis, Bars, Figure, Histogram, Series
+from heedful.figures import Axis, Figure, Histogram, Series
 from heedful.measures.bootstrap import bootstrap_means, percentile_bounds
 from heedful.measures.rationale_agreement import PLAUSIBILITY_MEASURES, RankBy, plausibility_metrics, ranking_key
 from heedful.models.attentive import Attentive
@@ -51,6 +51,10 @@ RANK_CLAUSES: Mapping[str, str] = {
     "score": "is scored above another",
     "size": "has a larger magnitude than another",
     "against": "counts more against the prediction than another",
+}
+_FIGURE_MEASURES = {
+    "Marked words come first": ("auc",),
+    "Marked words among the first": ("average_precision", "f1", "iou"),
 }
 _AUC = list(PLAUSIBILITY_MEASURES).index("auc")
 
@@ -181,11 +185,14 @@ class Plausibility(Trial):
         for name, rows in table.sort_values(["place", "uid"]).groupby("part"):
             part = str(name)
             within = f", {part}" if part else ""
-            others = ("average_precision", "f1", "iou")
-            figures += [
-                _bars(f"Marked words come first{within}", ("auc",), rows, summary, part),
-                _bars(f"Marked words among the first{within}", others, rows, summary, part),
-            ]
+            labels = {str(each["method"].iloc[0]): _method_label(each) for _, each in rows.groupby("place")}
+            for title, measures in _FIGURE_MEASURES.items():
+                found = {
+                    measure.replace("_", " "): [get_statistic(summary, measure, method, part) for method in labels]
+                    for measure in measures
+                }
+                axis = Axis("mean over texts, with 95 % interval", (0.0, 1.0))
+                figures.append(interval_bars(f"{title}{within}", axis, tuple(labels.values()), found))
             own = [each for _, each in rows.groupby("place") if each["kind"].iloc[0] in ("method", "control")]
             series = tuple(Series(_method_label(each), tuple(each["auc"].dropna().astype(float))) for each in own)
             axis = Axis(PLAUSIBILITY_MEASURES["auc"], (0.0, 1.0))
@@ -252,15 +259,17 @@ def best_head_rows(artefact: Artefact, texts: pd.DataFrame) -> Iterator[pd.DataF
     uids = list(order)
     halves = np.array([derive_seed("half", uid) % 2 for uid in uids], dtype=bool)
     at = (texts["uid"].map(order).to_numpy(np.int64), texts["part"].map(parts).to_numpy(np.int64))
-    for name, first, last in (("best-layer", 0, layers), ("best-head", layers, layers + layers * heads)):
-        bank = numbers[:, :, first:last]
+    layer_labels = [f"layer {layer}" for layer in range(layers)]
+    head_labels = [f"{label}, head {head}" for label in layer_labels for head in range(heads)]
+    for name, first, labels in (("best-layer", 0, layer_labels), ("best-head", layers, head_labels)):
+        bank = numbers[:, :, first : first + len(labels)]
         for kind, chosen in (
             (ORACLE, _best_map(bank, np.ones_like(halves))),
             (HELD_OUT, np.where(halves[:, None], _best_map(bank, ~halves), _best_map(bank, halves))),
         ):
             picked = np.take_along_axis(bank, np.maximum(chosen, 0)[:, :, None, None], 2)[:, :, 0]
             picked = np.where(chosen[:, :, None] < 0, np.nan, picked)[at]
-            which = [_map_label(name, int(place), heads) for place in chosen[at]]
+            which = [labels[place] if place >= 0 else "" for place in chosen[at]]
             columns = {measure: picked[:, column] for column, measure in enumerate(PLAUSIBILITY_MEASURES)}
             yield texts.assign(method=f"{name} ({kind})", kind=kind, which=which, **columns)
 
@@ -275,12 +284,6 @@ def _best_map(numbers: NDArray[np.float64], selection: NDArray[np.bool_]) -> NDA
     return np.broadcast_to(best, numbers.shape[:2])
 
 
-def _map_label(name: str, place: int, heads: int) -> str:
-    if place < 0:
-        return ""
-    return f"layer {place}" if name == "best-layer" else f"layer {place // heads}, head {place % heads}"
-
-
 def _part_statistics(rows: pd.DataFrame, part: str) -> Iterator[Statistic]:
     """Means and excesses over random scores of every method on the judged texts."""
     methods = [each for _, each in rows.groupby("place")]
@@ -288,7 +291,10 @@ def _part_statistics(rows: pd.DataFrame, part: str) -> Iterator[Statistic]:
         return
     values = torch.stack([torch.tensor(each[list(PLAUSIBILITY_MEASURES)].to_numpy(float)) for each in methods], 1)
     control = next(place for place, each in enumerate(methods) if each["kind"].iloc[0] == "control")
-    means, resampled = values.mean(0), _resample_means(values, part)
+    means, resampled = values.mean(0), torch.full((1, *values.shape[1:]), math.nan, dtype=torch.float64)
+    if len(values) >= MIN_TEXTS:
+        generator = Generator().manual_seed(derive_seed("plausibility", part, len(values)))
+        resampled = bootstrap_means(values.flatten(1), generator=generator).reshape(-1, *values.shape[1:])
     intervals = percentile_bounds(resampled), percentile_bounds(resampled - resampled[:, control : control + 1])
     for place, each in enumerate(methods):
         method = str(each["method"].iloc[0])
@@ -299,25 +305,8 @@ def _part_statistics(rows: pd.DataFrame, part: str) -> Iterator[Statistic]:
                 yield Statistic(metric, method, part, float(number[place, column]), low, high, len(values))
 
 
-def _resample_means(values: Tensor, part: str) -> Tensor:
-    """Means over resampled texts `[resample method measure]` of values `[text method measure]`."""
-    if len(values) < MIN_TEXTS:
-        return torch.full((1, *values.shape[1:]), math.nan, dtype=torch.float64)
-    generator = Generator().manual_seed(derive_seed("plausibility", part, len(values)))
-    return bootstrap_means(values.flatten(1), generator=generator).reshape(-1, *values.shape[1:])
-
-
 def _method_label(rows: pd.DataFrame) -> str:
     return str(rows["method"].iloc[0]) + (" (control)" if rows["kind"].iloc[0] == "control" else "")
-
-
-def _bars(title: str, measures: Sequence[str], rows: pd.DataFrame, summary: pd.DataFrame, part: str) -> Bars:
-    labels = {str(each["method"].iloc[0]): _method_label(each) for _, each in rows.groupby("place")}
-    found = {
-        measure.replace("_", " "): [get_statistic(summary, measure, method, part) for method in labels]
-        for measure in measures
-    }
-    return interval_bars(title, Axis("mean over texts, with 95 % interval", (0.0, 1.0)), tuple(labels.values()), found)
 
 
 def _part_sentences(summary: pd.DataFrame, part: str, findings: Sequence[Finding]) -> str:

@@ -268,10 +268,17 @@ def _simulability_from_means(means: Tensor, students: int, metric: SimulabilityM
 
 def _arm_statistics(arms: dict[str, pd.DataFrame], subset: str) -> Iterator[Statistic]:
     """The statistics of each arm over seeds, and its gains over no explanation and over the first control."""
-    names, n = list(arms), len(arms[NO_EXPLANATION])
+    names, plain_rows = list(arms), arms[NO_EXPLANATION]
+    n, teacher = len(plain_rows), torch.tensor(plain_rows["teacher"].iloc[0], dtype=torch.float64)
     reached = {arm: rows["simulability"].to_numpy(np.float64) for arm, rows in arms.items()}
     quantiles = {arm: {name: np.quantile(reached[arm], at) for name, at in _QUANTILES.items()} for arm in names}
-    means, resampled = [float(reached[arm].mean()) for arm in names], _resample_means(list(arms.values()))
+    means = [float(reached[arm].mean()) for arm in names]
+    resampled = torch.full((1, len(arms)), math.nan, dtype=torch.float64)
+    if n >= 2 and len(teacher) >= MIN_TEXTS:
+        students = torch.tensor([rows["student"].map(list).tolist() for rows in arms.values()], dtype=torch.float64)
+        metric: SimulabilityMetric = "pearson" if plain_rows["measure"].iloc[0] == "pearson" else "accuracy"
+        generator = Generator().manual_seed(derive_seed("simulability", n, len(teacher)))
+        resampled = bootstrap_simulability(teacher, students, metric, generator=generator)
     controls = [place for place, arm in enumerate(names) if bool(arms[arm]["control"].iloc[0])]
     references = {"difference": names.index(NO_EXPLANATION), **({"over_control": controls[0]} if controls else {})}
     plain = quantiles[NO_EXPLANATION]
@@ -279,25 +286,13 @@ def _arm_statistics(arms: dict[str, pd.DataFrame], subset: str) -> Iterator[Stat
         own = quantiles[arm]
         rules = {"paper_helps": own["q25"] > plain["q75"], "paper_harms": own["q75"] < plain["q25"]}
         rules = {rule: float(holds) if n >= MIN_SEEDS else math.nan for rule, holds in rules.items()}
-        for metric, value in {**own, **rules}.items():
-            yield Statistic(metric, arm, subset, float(value), n=n)
+        for name, value in {**own, **rules}.items():
+            yield Statistic(name, arm, subset, float(value), n=n)
         low, high = percentile_bounds(resampled[:, place])
         yield Statistic("mean", arm, subset, means[place], low.item(), high.item(), n)
-        for metric, other in references.items():
+        for name, other in references.items():
             low, high = percentile_bounds(resampled[:, place] - resampled[:, other])
-            yield Statistic(metric, arm, subset, means[place] - means[other], low.item(), high.item(), n)
-
-
-def _resample_means(arms: Sequence[pd.DataFrame]) -> Tensor:
-    """Mean simulability over resampled seeds and examples `[resample arm]`; NaN with too few of either."""
-    teacher = torch.tensor(arms[0]["teacher"].iloc[0], dtype=torch.float64)
-    seeds = len(arms[0])
-    if seeds < 2 or len(teacher) < MIN_TEXTS:
-        return torch.full((1, len(arms)), math.nan, dtype=torch.float64)
-    students = torch.tensor([[list(each) for each in rows["student"]] for rows in arms], dtype=torch.float64)
-    metric: SimulabilityMetric = "pearson" if arms[0]["measure"].iloc[0] == "pearson" else "accuracy"
-    generator = Generator().manual_seed(derive_seed("simulability", seeds, len(teacher)))
-    return bootstrap_simulability(teacher, students, metric, generator=generator)
+            yield Statistic(name, arm, subset, means[place] - means[other], low.item(), high.item(), n)
 
 
 def _paper_rule_clause(summary: pd.DataFrame, arm: str, size: str) -> str:
