@@ -5,6 +5,9 @@ SplitMix64 (Steele, Lea & Flood 2014) on int64 tensors, whose products wrap arou
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -80,3 +83,11 @@ def permute_within(values: Tensor, support: Tensor, seeds: Tensor) -> Tensor:
     target = torch.argsort((~support).to(torch.int8), dim=-1, stable=True).reshape(shape).expand_as(values)
     permuted = torch.empty_like(values).scatter_(-1, target, values.gather(-1, source))
     return torch.where(support.reshape(shape), permuted, values)
+
+
+@contextmanager
+def temporary_seed(seed: int) -> Iterator[None]:
+    """Seeds the global generators, which dropout draws from, and restores them afterwards."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        yield

@@ -14,6 +14,7 @@ from heedful.data.tokenization import Words
 from heedful.models.attentive import Additive, Attentive, AttentiveModel
 from heedful.models.encoders import Average, BiLSTM
 from heedful.progress import SilentProgress
+from heedful.seeding import temporary_seed
 from heedful.store.workspace import Workspace
 from heedful.tasks import BinaryClassification, Regression
 from heedful.training.attention_sources import UniformAttention
@@ -29,7 +30,6 @@ from heedful.training.trainer import (
     inference_batches,
     length_sorted_batches,
     predict,
-    temporary_seed,
     train,
 )
 from heedful.types import Batch, Example, Model, UserError

@@ -143,9 +143,6 @@ class UniformWeights(Normalizer):
         return weights / weights.sum(-1, keepdim=True)
 
 
-PAD_ID = 0
-
-
 @dataclass(frozen=True)
 class Attentive(Architecture):
     """Embed, encode, attend, decode (Jain & Wallace 2019, Wiegreffe & Pinter 2019, Neely et al. 2022)."""
@@ -179,7 +176,7 @@ class AttentiveModel(Model):
         self.task, self.input_format, self.normalizer = task, architecture.input_format, architecture.normalizer
         count = len(set(self.input_format.part_encoders))
         encoders = [architecture.encoder.build(width) for _ in range(count)]
-        self.embedding_tables = nn.ModuleList(nn.Embedding(vocabulary, width, padding_idx=PAD_ID) for _ in range(count))
+        self.embedding_tables = nn.ModuleList(nn.Embedding(vocabulary, width, padding_idx=PAD) for _ in range(count))
         self.encoders = nn.ModuleList(encoders)
         self.attention = architecture.attention.build(encoders[0].dim, with_question=self.input_format.has_question)
         self.decoder = self.input_format.decoder(encoders[0].dim, task.num_outputs)
@@ -190,7 +187,7 @@ class AttentiveModel(Model):
         for table in self.embedding_tables:
             weight = cast(nn.Embedding, table).weight
             weight.copy_(embeddings)
-            weight[PAD_ID].zero_()
+            weight[PAD].zero_()
 
     def forward(
         self,
@@ -223,7 +220,7 @@ class AttentiveModel(Model):
         parts = zip(self.input_format.part_encoders, self.input_format.part_masks(batch), strict=True)
         # Outside its part a table looks up padding, which is zero and takes no gradient, so parts add up.
         vectors: Iterable[Tensor] = (
-            self.embedding_tables[number](batch.inputs.masked_fill(~mask, PAD_ID)) for number, mask in parts
+            self.embedding_tables[number](batch.inputs.masked_fill(~mask, PAD)) for number, mask in parts
         )
         return reduce(torch.add, vectors)
 

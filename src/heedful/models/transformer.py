@@ -37,6 +37,7 @@ from heedful.models._attention_hooks import (
     run_layers,
     set_attention_implementation,
 )
+from heedful.seeding import temporary_seed
 from heedful.tasks import MulticlassClassification, Regression
 from heedful.types import (
     Architecture,
@@ -453,7 +454,7 @@ class Transformer(Architecture, DiskResource):
         pickled = [name for name in files if name.endswith((".bin", ".pt", ".pth", ".ckpt"))]
         if pickled and not any(name.endswith(".safetensors") for name in files):
             raise _pickled_weights_error(f"{folder / pickled[0]}")
-        with _seed_global_generator(generator):
+        with temporary_seed(int(torch.randint(2**62, (), generator=generator))):
             network, notes = _load_network(str(folder) if folder.is_dir() else self.source, task.num_outputs)
         model = TransformerModel.wrap(network, task).eval()
         model.notes = notes
@@ -511,17 +512,8 @@ class SmallTransformer(Architecture):
 
 def build_network(config: NetworkConfig, generator: Generator) -> Network:
     """A classifier with this configuration and weights drawn from the generator."""
-    with _seed_global_generator(generator):
+    with temporary_seed(int(torch.randint(2**62, (), generator=generator))):
         return _classifier_class(config, config.model_type)(config)
-
-
-@contextmanager
-def _seed_global_generator(generator: Generator) -> Iterator[None]:
-    """Seed the global generator, the only one that transformers uses, and restore it afterwards."""
-    seed = int(torch.randint(2**62, (), generator=generator))
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
-        yield
 
 
 @contextmanager

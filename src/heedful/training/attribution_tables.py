@@ -38,7 +38,6 @@ from heedful.types import (
     Split,
     SupportsPreparation,
     UserError,
-    check_choice,
     method_name,
     pool_by_word,
     read_heads,
@@ -280,9 +279,6 @@ class HeadPlausibility(Recipe):
     pooling: Pooling = "sum"
     top: TopK = "rationale"
     rank: RankBy = "score"
-
-    def __post_init__(self) -> None:
-        check_choice("rank", self.rank, RankBy)
 
     def make(self, workspace: Workspace) -> Artefact:
         """The tensor `plausibility` `[example part map measure]`, all layers before all heads, and the uids."""

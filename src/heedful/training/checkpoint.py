@@ -120,15 +120,8 @@ class LabelAlignedCorpus(DerivedCorpus):
             tuple(_reorder_classes(example, output_index) for example in splits[split]) for split in SPLITS
         )
         classes = tuple(splits.class_names[output_index.index(output)] for output in range(len(output_index)))
-        return replace(
-            splits,
-            task=MulticlassClassification(len(classes)),
-            class_names=classes,
-            train=train,
-            dev=dev,
-            test=test,
-            notes={**splits.notes, "outputs of the model": note},
-        )
+        task, notes = MulticlassClassification(len(classes)), {**splits.notes, "outputs of the model": note}
+        return replace(splits, task=task, class_names=classes, train=train, dev=dev, test=test, notes=notes)
 
     def _output_index(self, classes: tuple[str, ...]) -> tuple[tuple[int, ...], str]:
         """The model's output for each class of the corpus, and a note on how they were matched."""

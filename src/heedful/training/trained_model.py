@@ -40,15 +40,13 @@ class TrainedModel(ModelRecipe):
         """Weights of the best epoch, the history of all epochs, scores and counts."""
         corpus = PreparedCorpus(self, workspace)
         generator = Generator().manual_seed(derive_seed("weights", self.seed))
-        vocabulary = corpus.tokenizer.vocabulary
-        model, table = build_model(
-            self.architecture, corpus.splits.task, vocabulary, self.embeddings, workspace, generator
-        )
+        task, vocabulary = corpus.splits.task, corpus.tokenizer.vocabulary
+        model, table = build_model(self.architecture, task, vocabulary, self.embeddings, workspace, generator)
         self.objective.prepare_model(model, workspace)
         train_batch, selection_split = corpus.batches["train"].to(workspace.device), self.training.selection.split
         run = TrainingRun(
             model=model,
-            loss=self.objective.loss(train_batch, corpus.splits.task, workspace),
+            loss=self.objective.loss(train_batch, task, workspace),
             train_batch=train_batch,
             evaluation_batch=corpus.batches[selection_split],
             training=self.training,

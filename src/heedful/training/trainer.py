@@ -23,6 +23,7 @@ from safetensors.torch import save_file
 from torch import Generator, Tensor, nn
 
 from heedful.progress import Progress, StepCallback
+from heedful.seeding import temporary_seed
 from heedful.store.recipe import derive_seed
 from heedful.store.workspace import Workspace
 from heedful.types import Batch, Model, UserError, check_choice
@@ -406,11 +407,3 @@ def evaluation_mode(model: Model) -> Iterator[None]:
     finally:
         for name, module in model.named_modules():
             module.training = modes[name]
-
-
-@contextmanager
-def temporary_seed(seed: int) -> Iterator[None]:
-    """Seeds the global generators, which dropout draws from, and restores them afterwards."""
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        yield
