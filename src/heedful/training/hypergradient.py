@@ -84,7 +84,7 @@ def hypergradient(
     """
     start = {name: tensor.detach() for name, tensor in theta.items()}
     # Fused attention draws its dropout in its own way on CUDA: forward mode is unfused and must see the same masks.
-    on_gpu = forward_mode and any(tensor.is_cuda for tensor in start.values())
+    on_gpu = forward_mode and _on_gpu(start)
     with unfused_attention() if on_gpu else nullcontext(), unfused_kernels() if on_gpu else nullcontext():
         result, direction, log_student = _pilot_and_outer_gradient(problem, start, phi)
     if problem.beta == 0 or not any(bool(tensor.any()) for tensor in direction.values()):
@@ -182,6 +182,10 @@ def _same_random_state(weights: Parameters) -> Iterator[None]:
     devices = {tensor.device.index for tensor in weights.values() if tensor.is_cuda}
     with torch.random.fork_rng(devices=sorted(index for index in devices if index is not None)):
         yield
+
+
+def _on_gpu(weights: Parameters) -> bool:
+    return any(tensor.is_cuda for tensor in weights.values())
 
 
 @contextmanager
