@@ -298,18 +298,15 @@ class AtteFa(Trial):
         `share_of_mean_bound` is a ratio of means, as AtteFa is; other trials take the mean of each text's share.
         """
         fought, honest = (table[table["kind"] == kind] for kind in ("adversary", "honest"))
-        numbers = {}
+        n = len(fought)
         for name in ("attefa", "tvd", "jsd", "f1", "accuracy", "epoch"):
-            numbers[name] = fought[name].mean()
-            numbers[f"population_std_{name}"] = fought[name].std(ddof=0)
-            numbers[f"sample_std_{name}"] = fought[name].std()
+            yield Statistic(name, value=float(fought[name].mean()), n=n)
+            yield Statistic(f"population_std_{name}", value=float(fought[name].std(ddof=0)), n=n)
+            yield Statistic(f"sample_std_{name}", value=float(fought[name].std()), n=n)
         for name in ("constant", "collapse", "attefa_of_bound", "base_f1", "base_accuracy"):
-            numbers[name] = fought[name].mean()
-        numbers["share_of_mean_bound"] = fought["share_of_bound"].mean()
-        floor = {"floor": "attefa", "floor_jsd": "jsd", "floor_tvd": "tvd"}
-        for name, value in numbers.items():
-            yield Statistic(name, value=float(value), n=len(fought))
-        for name, column in floor.items():
+            yield Statistic(name, value=float(fought[name].mean()), n=n)
+        yield Statistic("share_of_mean_bound", value=float(fought["share_of_bound"].mean()), n=n)
+        for name, column in {"floor": "attefa", "floor_jsd": "jsd", "floor_tvd": "tvd"}.items():
             yield Statistic(name, value=float(honest[column].mean()), n=len(honest))
 
     @staticmethod

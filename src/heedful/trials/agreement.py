@@ -187,7 +187,7 @@ class Agreement(Trial):
         attention = groups[0][0].first
         yield Statistic("texts", value=float(table["uid"].nunique()))
         settings = dict.fromkeys(_comparison_settings(table), 1.0)
-        for name, value in {**_SHARE_SCALES.get(_measure_name(table), {}), **settings}.items():
+        for name, value in {**_SHARE_SCALES.get(table["measure"].iloc[0], {}), **settings}.items():
             yield Statistic(name, value=value)
         for name in dict.fromkeys(pair.second for pair, _ in groups if pair.has_control):
             yield Statistic("control", name, value=1.0)
@@ -203,8 +203,9 @@ class Agreement(Trial):
     def figures(table: pd.DataFrame) -> tuple[Figure, ...]:
         """Figure 2 of the paper with controls, mean agreements with attention, and all methods against each other."""
         notes = (COMPARISON_NOTES[name][0] for name in _comparison_settings(table))
-        label = ", ".join((_MEASURE_LABELS[_measure_name(table)], *notes))
-        limits = _SHARE_SCALES.get(_measure_name(table), {}).get("lowest", -1.0), 1.0
+        measure = table["measure"].iloc[0]
+        label = ", ".join((_MEASURE_LABELS[measure], *notes))
+        limits = _SHARE_SCALES.get(measure, {}).get("lowest", -1.0), 1.0
         pairs = list(_group_by_pair(table))
         attention = pairs[0][0].first
         groups = [(pair, rows) for pair, rows in pairs if pair.first == attention]
@@ -468,10 +469,6 @@ def _correlation_function(measure: AgreementMeasure, k: TopK) -> CorrelationFunc
         return top_k_agreement_matrix(cast(TopKAgreement, measure), scores, count, mask)
 
     return correlate
-
-
-def _measure_name(table: pd.DataFrame) -> str:
-    return str(table["measure"].iloc[0])
 
 
 def _comparison_settings(table: pd.DataFrame) -> list[str]:

@@ -106,6 +106,8 @@ class Simulability(Trial):
                 artefact = workspace.get(student)
                 answers = artefact.table.sort_values("uid")
                 uids.add(tuple(answers["uid"]))
+                teacher, own = (answers[name].astype(float).tolist() for name in ("teacher", "student"))
+                metric: SimulabilityMetric = "pearson" if artefact.notes["measure"] == "pearson" else "accuracy"
                 rows.append(
                     {
                         "arm": arm,
@@ -114,19 +116,15 @@ class Simulability(Trial):
                         "seed": student.seed,
                         "control": arm in self.controls,
                         "margin": self.margin,
-                        "measure": artefact.notes["measure"],
-                        "teacher": answers["teacher"].astype(float).tolist(),
-                        "student": answers["student"].astype(float).tolist(),
+                        "measure": metric,
+                        "teacher": teacher,
+                        "student": own,
+                        "simulability": simulability(torch.tensor(teacher), torch.tensor([own]), metric).item(),
                     }
                 )
         if len(uids) > 1:
             raise UserError("students were tested on different examples: give all the same data, apart from its size")
-        table, count = pd.DataFrame(rows), len(next(iter(uids)))
-        table["simulability"] = [
-            float(simulability(torch.tensor(row["teacher"]), torch.tensor([row["student"]]), row["measure"])[0])
-            for _, row in table.iterrows()
-        ]
-        return self.artefact(table, count)
+        return self.artefact(pd.DataFrame(rows), len(next(iter(uids))))
 
     @classmethod
     def statistics(cls, table: pd.DataFrame) -> Iterable[Statistic]:
