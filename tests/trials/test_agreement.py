@@ -22,7 +22,7 @@ from heedful.attributions.controls import PermutedAttention, Random, RandomizedM
 from heedful.attributions.gradient import GradientNorm, InputXGradient
 from heedful.attributions.perturbation import LeaveOneOut
 from heedful.data.tokenization import Subwords
-from heedful.figures import Bars, Histogram, Matrix
+from heedful.figures import Histogram, Matrix
 from heedful.measures.rank_correlation import k_from_fraction, kendall_matrix, top_k_kendall_matrix
 from heedful.models.input_forms import QuestionAnswering
 from heedful.report.charts import svg
@@ -486,7 +486,7 @@ def test_four_predicted_classes_are_counted_together() -> None:
 
 
 def test_figures_show_the_classes_the_controls_and_every_pair() -> None:
-    gradient, loo, controls, bars, matrix = Agreement.figures(known().sample(frac=1, random_state=2))
+    gradient, loo, controls, matrix = Agreement.figures(known().sample(frac=1, random_state=2))
     assert isinstance(gradient, Histogram)
     assert gradient.x.limits == (-1.0, 1.0)
     assert gradient.bins == 30
@@ -497,23 +497,18 @@ def test_figures_show_the_classes_the_controls_and_every_pair() -> None:
     assert loo.title == "attention against loo"
     assert isinstance(controls, Histogram)
     assert [series.name for series in controls.series] == ["random (control)"]
-    assert isinstance(bars, Bars)
-    assert bars.labels == ("gradient", "loo", "random (control)")
-    assert bars.series[0].values == pytest.approx((0.3, 0.0, 0.0))
     assert isinstance(matrix, Matrix)
     assert matrix.rows == ("attention", "gradient", "loo", "random")
     assert matrix.values[1] == pytest.approx((0.3, 1.0, 0.6, 0.05))
     assert [row[2] for row in matrix.values] == pytest.approx(list(matrix.values[2]))
-    assert all(svg(figure).startswith("<svg") for figure in (gradient, loo, controls, bars, matrix))
+    assert all(svg(figure).startswith("<svg") for figure in (gradient, loo, controls, matrix))
 
 
 def test_attention_of_another_seed_is_shown_with_the_controls_but_is_not_one(table: pd.DataFrame) -> None:
-    *_, controls, bars, matrix = Agreement.figures(table)
+    *_, controls, matrix = Agreement.figures(table)
     assert isinstance(controls, Histogram)
     expected = ["random (control)", "permuted-attention (control)", "attention-of-another-seed"]
     assert [series.name for series in controls.series] == expected
-    assert isinstance(bars, Bars)
-    assert list(bars.labels[-3:]) == expected
     assert isinstance(matrix, Matrix)
     assert len(matrix.rows) == len(matrix.columns) == 8
 

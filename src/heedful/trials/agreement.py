@@ -20,7 +20,7 @@ from torch import Tensor
 
 from heedful.attributions.controls import PermutedAttention, Random, RandomizedModel
 from heedful.attributions.perturbation import LeaveOneOut
-from heedful.figures import Axis, Bars, Figure, Histogram, Matrix, Series
+from heedful.figures import Axis, Figure, Histogram, Matrix, Series
 from heedful.measures.feature_agreement import TopKAgreement, pairwise_rank_agreement_matrix, top_k_agreement_matrix
 from heedful.measures.rank_correlation import (
     Correlation,
@@ -201,7 +201,7 @@ class Agreement(Trial):
 
     @staticmethod
     def figures(table: pd.DataFrame) -> tuple[Figure, ...]:
-        """Figure 2 of the paper with controls, mean agreements with attention, and all methods against each other."""
+        """Figure 2 of the paper with controls, and all methods against each other."""
         notes = (COMPARISON_NOTES[name][0] for name in _comparison_settings(table))
         measure = table["measure"].iloc[0]
         label = ", ".join((_MEASURE_LABELS[measure], *notes))
@@ -209,9 +209,10 @@ class Agreement(Trial):
         pairs = list(_group_by_pair(table))
         attention = pairs[0][0].first
         groups = [(pair, rows) for pair, rows in pairs if pair.first == attention]
-        controls = tuple(
-            Series(_pair_label(pair), tuple(rows["value"].astype(float))) for pair, rows in groups if pair.has_control
-        )
+        values = {pair.second: tuple(rows["value"].astype(float)) for pair, rows in groups if pair.has_control}
+        # Attention of another seed is a reference, not a control for chance.
+        labels = {name: name if name.endswith(OTHER_SEED_SUFFIX) else f"{name} (control)" for name in values}
+        controls = tuple(Series(labels[name], each) for name, each in values.items())
         axis = Axis(label, limits)
         # All controls in every histogram would hide the methods; the first one shows the chance level.
         histograms = (
@@ -220,7 +221,7 @@ class Agreement(Trial):
             if not pair.has_control
         )
         beside = (Histogram(f"{attention} against controls", axis, controls),) if controls else ()
-        return (*histograms, *beside, _bars(label, groups), _matrix(axis, pairs))
+        return (*histograms, *beside, _matrix(axis, pairs))
 
     @classmethod
     def findings(cls, summary: pd.DataFrame) -> tuple[Finding, ...]:
@@ -566,25 +567,11 @@ def format_number(value: float) -> str:
     return "undefined" if math.isnan(value) else f"{value:.2f}"
 
 
-def _pair_label(pair: _MethodPair) -> str:
-    """The method beside attention; attention of another seed is a reference, not a control for chance."""
-    control = pair.has_control and not pair.second.endswith(OTHER_SEED_SUFFIX)
-    return f"{pair.second} (control)" if control else pair.second
-
-
 def _series_by_class(rows: pd.DataFrame) -> tuple[Series, ...]:
     if rows["predicted"].nunique() >= MANY_CLASSES:
         return (Series("all texts", tuple(rows["value"].astype(float))),)
     classes = rows.groupby("predicted")["value"]
     return tuple(Series(f"predicted class {name}", tuple(values.astype(float))) for name, values in classes)
-
-
-def _bars(label: str, groups: Sequence[tuple[_MethodPair, pd.DataFrame]]) -> Bars:
-    names = tuple(_pair_label(pair) for pair, _ in groups)
-    means = Series("mean", tuple(float(rows["value"].mean()) for _, rows in groups))
-    deviations = Series("mean", tuple(float(rows["value"].std(ddof=0)) for _, rows in groups))
-    axis = Axis(f"{label}, mean and standard deviation over texts")
-    return Bars("Agreement with attention, beside controls", axis, names, (means,), (deviations,))
 
 
 def _matrix(axis: Axis, pairs: Sequence[tuple[_MethodPair, pd.DataFrame]]) -> Matrix:
