@@ -541,6 +541,7 @@ def _classifier_class(config: NetworkConfig, source: str) -> type[Network]:
 
 
 def _load_network(source: str, outputs: int) -> tuple[Network, tuple[str, ...]]:
+    """The network, and a note on randomly initialised weights; only the head and its pooler may be."""
     try:
         with _silence_transformers():
             config = AutoConfig.from_pretrained(source)
@@ -562,11 +563,6 @@ def _load_network(source: str, outputs: int) -> tuple[Network, tuple[str, ...]]:
     network, report = cast("tuple[Network, dict[str, set[str | tuple[str, ...]]]]", loaded)
     unmet = report["missing_keys"] | report["mismatched_keys"]
     new = {entry if isinstance(entry, str) else entry[0] for entry in unmet}
-    return network, _loading_notes(network, source, new)
-
-
-def _loading_notes(network: Network, source: str, new: set[str]) -> tuple[str, ...]:
-    """A note that names the randomly initialised weights; only the head and its pooler may be."""
     trunk = network.base_model_prefix + "."
     missing = sorted(name for name in new if name.startswith(trunk) and ".pooler." not in name)
     if missing:
@@ -575,5 +571,5 @@ def _loading_notes(network: Network, source: str, new: set[str]) -> tuple[str, .
             "its config.json and its weights do not belong together"
         )
     if not new:
-        return (f"all weights are those of {source}, head included",)
-    return (f"{source} has no head of this size; randomly initialised: {', '.join(sorted(new))}",)
+        return network, (f"all weights are those of {source}, head included",)
+    return network, (f"{source} has no head of this size; randomly initialised: {', '.join(sorted(new))}",)

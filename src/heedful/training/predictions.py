@@ -122,26 +122,19 @@ def compare_predictions(other: ModelRecipe, base: ModelRecipe, workspace: Worksp
     tables = []
     for part, ours, theirs in predictions():
         support = part.mask.unsqueeze(1) if pooled is None else pooled.input_format.support(part)
-        tables.append(_comparison_rows(part, ours, theirs, order, support))
-    return pd.concat(tables, ignore_index=True)
-
-
-def _comparison_rows(
-    batch: Batch, base: BatchPredictions, other: BatchPredictions, order: Tensor | None, support: Tensor
-) -> pd.DataFrame:
-    distance = attention_distance(other.attention.double(), base.attention.double(), batch.mask, order)
-    return pd.DataFrame(
-        {
-            "uid": batch.uids,
-            "length": batch.content_mask.sum(1).tolist(),
-            "label": [None] * len(batch) if batch.labels is None else batch.labels.tolist(),
-            "predicted": base.probabilities.argmax(1).tolist(),
-            "answered": other.probabilities.argmax(1).tolist(),
-            "probabilities": base.probabilities.double().tolist(),
-            "maximum_attention": base.attention.amax((1, 2, 3, 4)).tolist(),
-            "stvd": total_variation(other.probabilities.double(), base.probabilities.double()).tolist(),
+        distance = attention_distance(theirs.attention.double(), ours.attention.double(), part.mask, order)
+        columns = {
+            "uid": part.uids,
+            "length": part.content_mask.sum(1).tolist(),
+            "label": [None] * len(part) if part.labels is None else part.labels.tolist(),
+            "predicted": ours.probabilities.argmax(1).tolist(),
+            "answered": theirs.probabilities.argmax(1).tolist(),
+            "probabilities": ours.probabilities.double().tolist(),
+            "maximum_attention": ours.attention.amax((1, 2, 3, 4)).tolist(),
+            "stvd": total_variation(theirs.probabilities.double(), ours.probabilities.double()).tolist(),
             "jsd": distance.jsd.tolist(),
             "kl": distance.kl.tolist(),
-            "bound": attention_jsd_bound(base.attention.double(), support, batch.mask).tolist(),
+            "bound": attention_jsd_bound(ours.attention.double(), support, part.mask).tolist(),
         }
-    )
+        tables.append(pd.DataFrame(columns))
+    return pd.concat(tables, ignore_index=True)
