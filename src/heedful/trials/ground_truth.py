@@ -135,7 +135,14 @@ class GroundTruth(Trial):
             for uid, row in _recovery_rows(table, known)
         ]
         methods = {name: table for name, table in tables.items() if name not in CONTROL_LABELS}
-        measured = _erasure_rows(trained, explanations, workspace).merge(
+        indexed = {name: table.set_index("uid") for name, table in explanations.items()}
+        batch, size = (
+            sample_rows(trained.batch("test"), len(indexed[TRUTH])),
+            min(_MAX_BATCH_SIZE, workspace.batch_size),
+        )
+        evaluate = partial(ErasureEvaluator().rows, indexed, trained.model)
+        erased = rows_by_batch(batch, size, workspace, "ground truth", evaluate)
+        measured = erased[["uid", "method", *FAITHFULNESS_MEASURES]].merge(
             _agreement_rows(explanations, methods), on=["uid", "method"], how="left"
         )
         table = pd.DataFrame(rows).merge(measured, on=["uid", "method"], how="left")
@@ -283,14 +290,6 @@ def ground_truth_table(table: pd.DataFrame, examples: Mapping[str, Example]) -> 
         units = np.bincount(word[kept], minlength=len(truth))
         scores.append(np.where(kept, truth[word] / np.maximum(units[word], 1), 0.0).tolist())
     return table.assign(scores=scores)
-
-
-def _erasure_rows(loaded: LoadedModel, explanations: Mapping[str, pd.DataFrame], workspace: Workspace) -> pd.DataFrame:
-    """The faithfulness measures of each explanation on each text."""
-    tables = {name: table.set_index("uid") for name, table in explanations.items()}
-    rows = partial(ErasureEvaluator().rows, tables, loaded.model)
-    batch, size = sample_rows(loaded.batch("test"), len(tables[TRUTH])), min(_MAX_BATCH_SIZE, workspace.batch_size)
-    return rows_by_batch(batch, size, workspace, "ground truth", rows)[["uid", "method", *FAITHFULNESS_MEASURES]]
 
 
 def _agreement_rows(explanations: Mapping[str, pd.DataFrame], methods: Mapping[str, pd.DataFrame]) -> pd.DataFrame:

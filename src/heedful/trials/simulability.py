@@ -197,7 +197,9 @@ class Simulability(Trial):
                 name = f"{arm} (control)" if arm in controls else arm
                 median = _format_value(value_of(summary, "median", arm, size), pearson=pearson)
                 interval = _format_gain(gain, pearson=pearson)
-                rule = _paper_rule_clause(summary, arm, size)
+                helps, harms = (value_of(summary, name, arm, size) for name in ("paper_helps", "paper_harms"))
+                verb = "helps" if helps else "harms" if harms else "makes no difference"
+                rule = "" if math.isnan(helps) else f"; by the paper's rule (quartiles apart) it {verb}"
                 words.append(f"{name}: {median}, {interval}, {verbs[finding.verdict]}{rule}.")
             if any(each.verdict is Verdict.SUPPORTED and each.method in controls for each in of_size):
                 words.append("A control helps too: only gains over it are evidence.")
@@ -291,14 +293,6 @@ def _arm_statistics(arms: dict[str, pd.DataFrame], subset: str) -> Iterator[Stat
         for name, other in references.items():
             low, high = percentile_bounds(resampled[:, place] - resampled[:, other])
             yield Statistic(name, arm, subset, means[place] - means[other], low.item(), high.item(), n)
-
-
-def _paper_rule_clause(summary: pd.DataFrame, arm: str, size: str) -> str:
-    helps, harms = (value_of(summary, rule, arm, size) for rule in ("paper_helps", "paper_harms"))
-    if math.isnan(helps):
-        return ""
-    verb = "helps" if helps else "harms" if harms else "makes no difference"
-    return f"; by the paper's rule (quartiles apart) it {verb}"
 
 
 def _format_value(value: float, *, pearson: bool) -> str:
