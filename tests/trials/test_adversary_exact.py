@@ -12,9 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Generator, Tensor
 
-from heedful.measures.divergence import jensen_shannon, jensen_shannon_bound
+from heedful.measures.divergence import jensen_shannon, jensen_shannon_bound, total_variation
 from heedful.trials import _adversary_exact
-from heedful.trials._adversary_exact import Slab, build_slab, find_exact_adversary, walk_to_vertex
+from heedful.trials._adversary_exact import (
+    EquivalentOutputs,
+    Slab,
+    build_slab,
+    find_exact_adversary,
+    search_supports,
+    walk_to_vertex,
+)
 
 WEIGHTS = (0.7, 0.2, 0.05, 0.05)
 STEEP = (2.0, 1.0, -1.0, -3.0)
@@ -277,3 +284,66 @@ def test_a_walk_among_equal_scores_still_ends_on_few_units() -> None:
     found = walk_to_vertex(attention, scores, attention)
     assert (found > 0).sum() <= 3
     assert found.sum().item() == pytest.approx(1, abs=1e-9)
+
+
+def several_classes(seed: int, classes: int, units: int | None = None) -> EquivalentOutputs:
+    """A random text with weak to saturated outputs and three sizes of epsilon."""
+    generator = Generator().manual_seed(seed)
+    count = units or int(torch.randint(2, 9, (1,), generator=generator))
+    scale, epsilon = (0.5, 2.0, 6.0, 15.0)[seed % 4], (0.05, 0.01, 0.2)[seed % 3]
+    scores = torch.randn(count, classes, generator=generator, dtype=torch.float64) * scale
+    attention = torch.softmax(torch.randn(count, generator=generator, dtype=torch.float64) * 2, 0)
+    return EquivalentOutputs(scores, attention, epsilon)
+
+
+def output_changes(outputs: EquivalentOutputs, attention: Tensor) -> Tensor:
+    return total_variation(torch.softmax(attention @ outputs.scores, -1), outputs.probabilities)
+
+
+def grid_maximum(outputs: EquivalentOutputs, steps: int) -> float:
+    """The largest divergence among all mixtures of three units in steps of 1 / `steps`."""
+    shares = [(i, j, steps - i - j) for i in range(steps + 1) for j in range(steps + 1 - i)]
+    points = torch.tensor(shares, dtype=torch.float64) / steps
+    most = 0.0
+    for support in itertools.combinations(range(len(outputs.scores)), 3):
+        mixed = torch.zeros(len(points), len(outputs.scores), dtype=torch.float64)
+        mixed[:, list(support)] = points
+        kept = mixed[output_changes(outputs, mixed) <= outputs.epsilon]
+        most = max([most, *jensen_shannon(kept, outputs.attention).tolist()])
+    return most
+
+
+@pytest.mark.parametrize(
+    "seeds", [range(12), pytest.param(range(12, 1000), marks=pytest.mark.slow)], ids=["some", "a thousand"]
+)
+def test_with_three_classes_no_grid_over_triples_finds_a_farther_attention(seeds: range) -> None:
+    for seed in seeds:
+        outputs = several_classes(seed, 3)
+        found = search_supports(outputs)
+        assert found.sum().item() == pytest.approx(1.0)
+        assert output_changes(outputs, found).item() <= outputs.epsilon + 1e-9
+        assert jensen_shannon(found, outputs.attention).item() >= grid_maximum(outputs, 40) - 1e-9, seed
+
+
+@pytest.mark.parametrize("classes", [3, 4, 6])
+def test_no_equivalent_attention_is_above_the_bound_nor_above_what_is_found(classes: int) -> None:
+    for seed in range(6):
+        outputs = several_classes(seed, classes, units=5)
+        found = jensen_shannon(search_supports(outputs), outputs.attention).item()
+        drawn = torch.from_numpy(np.random.default_rng(seed).dirichlet(np.full(5, 0.4), 20_000))
+        near = torch.cat([drawn, 0.3 * drawn + 0.7 * outputs.attention])
+        near = near[output_changes(outputs, near) <= outputs.epsilon]
+        most = max([0.0, *jensen_shannon(near, outputs.attention).tolist()])
+        assert found <= outputs.divergence_bound + 1e-9
+        assert most <= (found if classes <= 4 else outputs.divergence_bound) + 1e-3
+
+
+def test_two_admitted_classes_are_solved_exactly_and_one_reaches_the_bound() -> None:
+    scores, attention = torch.tensor([STEEP], dtype=torch.float64), torch.tensor(WEIGHTS, dtype=torch.float64)
+    two = EquivalentOutputs(torch.cat([torch.zeros_like(scores), scores]).T, attention, 0.05)
+    assert jensen_shannon(search_supports(two), attention).item() == pytest.approx(0.272221, abs=1e-6)
+    assert two.divergence_bound == pytest.approx(0.272221, abs=1e-6)
+    one = EquivalentOutputs(scores.T, attention, 0.05)
+    bound = jensen_shannon_bound(attention, torch.ones(4, dtype=torch.bool)).item()
+    assert jensen_shannon(search_supports(one), attention).item() == pytest.approx(bound)
+    assert one.divergence_bound == pytest.approx(bound)

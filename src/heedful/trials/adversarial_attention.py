@@ -10,7 +10,7 @@ them is tested by `adversarial_training`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -26,7 +26,14 @@ from heedful.models.input_forms import LinearReadout
 from heedful.store.recipe import Artefact
 from heedful.store.workspace import Workspace
 from heedful.training.model_recipe import ModelRecipe
-from heedful.trials._adversary_exact import Slab, build_slab, find_exact_adversary, walk_to_vertex
+from heedful.trials._adversary_exact import (
+    EquivalentOutputs,
+    Slab,
+    build_slab,
+    find_exact_adversary,
+    search_supports,
+    walk_to_vertex,
+)
 from heedful.trials._adversary_search import (
     AdversarySearchSettings,
     LinearOutputs,
@@ -53,6 +60,8 @@ from heedful.types import Architecture, Attribution, Batch, Method, Model, Trace
 
 EPSILON_TOLERANCE = 1e-9
 """What rounding may add to epsilon."""
+CERTIFIED_GAP = 1e-9
+"""A divergence this near to its upper bound is the maximum."""
 FAR_JSD = 0.595
 """Divergence from which a text counts as far: the last six of the forty bins of the paper's figure 4."""
 _MAX_ELEMENTS = 1 << 22
@@ -67,8 +76,9 @@ class AdversarialAttention(Trial):
     Args:
         epsilon: total variation of the output up to which a prediction counts as the same (.05 in the released code,
             which made the figures; .01 in the paper's text).
-        solver: "exact" is certified for two classes behind a linear decoder; for other models it improves the result
-            of the search, without a certificate. "search" is the paper's algorithm alone.
+        solver: "exact" is certified for two classes behind a linear decoder. For three or four classes all supports of
+            as many units are searched, for more all pairs, and an upper bound gives the `gap` that is left. Behind
+            other decoders the paper's search is improved, without a bound. "search" is the paper's algorithm alone.
         limit: at most this many test examples.
     """
 
@@ -130,7 +140,8 @@ class AdversarialAttention(Trial):
                 "bound": bound.tolist(),
                 "share": torch.where(bound > 0, divergence / bound, undefined).tolist(),
                 "change": problem.output_change(solution.adversary[:, None])[:, 0].tolist(),
-                "certified": solution.certified.tolist(),
+                "certified": (solution.upper_bound - divergence <= CERTIFIED_GAP).tolist(),
+                "gap": (solution.upper_bound - divergence).clamp(min=0.0).tolist(),
                 "singles": (undefined if alone is None else alone.sum(-1).double()).tolist(),
                 "units": _indices_on_support(support, torch.ones_like(support)),
                 "attention": _values_on_support(problem.attention.sum(1), support),
@@ -146,6 +157,8 @@ class AdversarialAttention(Trial):
             "epsilon": table["epsilon"].max(),
             "share_of_bound": table["share"].mean(),
             "certified": table["certified"].mean(),
+            "gap": table["gap"].mean(),
+            "max_gap": table["gap"].max(),
             "singles": table["singles"].median(),
             "with_single": (table["singles"].dropna() > 0).mean(),
             "single_share": (table["singles"] / table["attention"].map(len)).mean(),
@@ -190,8 +203,11 @@ class AdversarialAttention(Trial):
         if math.isnan(share.value):
             return "No text has more than one word, so no other attention exists."
         searched = round((1 - certified.value) * certified.n)
+        gap = value_of(summary, "gap")
+        limit = "" if math.isnan(gap) else f", by at most {gap:.2f} (JSD) on average"
         certainty = (
-            f"For {searched:.0f} of {certified.n:.0f} texts a search found them, so even more distant ones may exist."
+            f"For {searched:.0f} of {certified.n:.0f} texts a search found them, so even more distant ones may exist"
+            f"{limit}."
         )
         single = value_of(summary, "with_single")
         alone = "" if math.isnan(single) else f" In {single:.0%} of the texts all the weight can go to a single word."
@@ -241,12 +257,12 @@ class AdversarySolution:
 
     Args:
         adversary: `[batch query unit]`.
-        certified: proven to be the most distant `[batch]`; False means a lower bound.
+        upper_bound: divergence that no equivalent attention exceeds `[batch]`, NaN where none is known.
         sufficient_units: units that keep the output with all the weight `[batch unit]`; None for several queries.
     """
 
     adversary: Tensor
-    certified: Tensor
+    upper_bound: Tensor
     sufficient_units: Tensor | None
 
 
@@ -259,14 +275,17 @@ def find_adversary(
     alone = _find_sufficient_units(problem, epsilon) if within is None else within.inside_mask
     if exact and within is not None:
         adversary = find_exact_adversary(within).unsqueeze(1)
-        certified = problem.output_change(adversary.unsqueeze(1))[:, 0] <= epsilon + EPSILON_TOLERANCE
-        return AdversarySolution(adversary, certified, alone)
+        exceeded = problem.output_change(adversary.unsqueeze(1))[:, 0] > epsilon + EPSILON_TOLERANCE
+        upper_bound = jensen_shannon(adversary[:, 0], problem.attention[:, 0]).masked_fill(exceeded, torch.nan)
+        return AdversarySolution(adversary, upper_bound, alone)
     change = OutputChange(problem.outputs, problem.original_probabilities, problem.hinge_scale)
     found = search_adversaries(problem.attention, change, initial_logits(problem.support, seeds, descent), descent)
     adversary = select_best_candidate(found, problem.attention, problem.output_change(found), epsilon)
+    texts = _equivalent_outputs(problem, epsilon)
     if exact:
-        adversary = _improve_adversary(problem, found, alone, epsilon)
-    return AdversarySolution(adversary, torch.zeros_like(seeds, dtype=torch.bool), alone)
+        adversary = _improve_adversary(problem, found, alone, texts, epsilon)
+    bounds = [text.divergence_bound for text in texts] or [math.nan] * len(seeds)
+    return AdversarySolution(adversary, problem.attention.new_tensor(bounds), alone)
 
 
 def build_adversary_problem(model: AttentiveModel, batch: Batch, trace: Trace) -> AdversaryProblem:
@@ -316,14 +335,32 @@ def _find_sufficient_units(problem: AdversaryProblem, epsilon: float) -> Tensor 
     return (moved <= epsilon) & problem.support[:, 0]
 
 
+def _equivalent_outputs(problem: AdversaryProblem, epsilon: float) -> list[EquivalentOutputs]:
+    """The problem of each text, without padding and excluded classes; empty where the decoder is not linear."""
+    if not isinstance(problem.outputs, LinearOutputs):
+        return []
+    scores = problem.outputs.scores + problem.outputs.offset[:, None]
+    texts = zip(scores, problem.outputs.offset.isfinite(), problem.attention[:, 0], problem.support[:, 0], strict=True)
+    return [
+        EquivalentOutputs(logits[real][:, admitted], attention[real], epsilon)
+        for logits, admitted, attention, real in texts
+    ]
+
+
 def _improve_adversary(
-    problem: AdversaryProblem, found: Tensor, sufficient_units: Tensor | None, epsilon: float
+    problem: AdversaryProblem,
+    found: Tensor,
+    sufficient_units: Tensor | None,
+    texts: Sequence[EquivalentOutputs],
+    epsilon: float,
 ) -> Tensor:
     """The best of the candidates found, their extensions to the boundary, nearby vertices and single units."""
     rays = torch.cat([found, _lightest_unit_attention(problem, found.shape[1])], 1)
     candidates = [found, stretch_to_boundary(rays, problem.attention, problem.output_change, epsilon)]
     if isinstance(problem.outputs, LinearOutputs):
         candidates.append(_walk_to_vertices(problem, problem.outputs, torch.cat(candidates, 1)))
+        supported = torch.cat([search_supports(text) for text in texts])
+        candidates.append(torch.zeros_like(problem.attention).masked_scatter(problem.support, supported).unsqueeze(1))
     if sufficient_units is not None:
         # All weight on the least attended unit that keeps the output; attention itself if none does.
         unit = problem.attention[:, 0].masked_fill(~sufficient_units, torch.inf).argmin(-1)
