@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast check bench clean
+.PHONY: help demo test test-fast check bench mutants clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /make \1\t/'
@@ -43,6 +43,13 @@ check: $(VENV)/dev.stamp ## formatting, lint and types
 
 bench: $(VENV)/dev.stamp ## speed against named peers, into benchmarks/results.json
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks
+
+$(VENV)/mutants.stamp: requirements/mutants.lock $(VENV)/dev.stamp
+	$(PIP) -r requirements/mutants.lock
+	@touch $@
+
+mutants: $(VENV)/mutants.stamp ## which changes of operators and numbers do the tests notice? (hours; a table at the end)
+	OMP_NUM_THREADS=1 $(BIN)/python tests/mutants.py
 
 clean: ## remove .venv and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis build src/*.egg-info
