@@ -8,6 +8,7 @@ model it is. Every tensor lies on one *unit* axis (tokens or image patches); att
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -368,6 +369,50 @@ def _file_sha256(state: FileState) -> str:
 def hash_files(paths: Iterable[Path]) -> str:
     """SHA-256 of the names and contents of files, in this order."""
     return hashlib.sha256("".join(f"{path.name}:{file_sha256(path)}" for path in paths).encode()).hexdigest()
+
+
+_UNREAD_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".ot", ".onnx", ".gguf", ".md", ".py", ".log")
+"""Files of a model folder that are never read: weights in other formats than safetensors, code and documentation."""
+
+
+def hash_model_folder(folder: Path, *, with_weights: bool) -> str:
+    """A hash of every file of a model folder that a loader may read, whatever its name; weights are optional.
+
+    Each family of tokenizers has its own file names (`merges.txt`, `spiece.model`, `added_tokens.json`), so that only
+    files that are certainly not read are left out.
+    """
+    unread = _UNREAD_SUFFIXES if with_weights else (*_UNREAD_SUFFIXES, ".safetensors", ".safetensors.index.json")
+    try:
+        names = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+        return hash_files(path for path in names if path.is_file() and not path.name.lower().endswith(unread))
+    except OSError as error:
+        raise UserError(
+            f"{error.filename or folder} cannot be read ({error.strerror}): check its permissions"
+        ) from error
+
+
+def read_model_settings(path: Path) -> dict[str, object]:
+    """The JSON object in a file of a model folder; UserError where it cannot be read or names code of its own."""
+    try:
+        settings = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise UserError(
+            f"{path} cannot be read as JSON ({reason}): save the model again with save_pretrained"
+        ) from error
+    if not isinstance(settings, dict):
+        raise UserError(f"{path} holds no JSON object: save the model again with save_pretrained")
+    check_model_code(str(path), settings)
+    return settings
+
+
+def check_model_code(source: str, settings: Mapping[str, object]) -> None:
+    """Raise a `UserError` for the settings of a model or tokenizer that needs code of its own."""
+    if settings.get("auto_map"):
+        raise UserError(
+            f"{source} names code of its own (auto_map), which is never run here: use a model of a family that "
+            "transformers has, saved without auto_map"
+        )
 
 
 class Corpus(DiskResource):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -454,8 +454,64 @@ def test_a_symbol_written_in_the_text_is_a_word_of_the_text() -> None:
     assert row(batch)[0] == [-1, 0, 1, 2, -1]
 
 
+@pytest.mark.parametrize("config", [BertConfig(), RobertaConfig()])
+def test_a_model_folder_without_its_tokenizer_is_refused(config: BertConfig | RobertaConfig, tmp_path: Path) -> None:
+    config.save_pretrained(tmp_path)
+    # What save_pretrained writes beside the vocabulary is not a vocabulary.
+    (tmp_path / "tokenizer_config.json").write_text("{}")
+    with pytest.raises(UserError, match=r"has no tokenizer .*tokenizer.save_pretrained") as complaint:
+        Subwords(str(tmp_path)).fit([Example("1", ("a fine film",))])
+    assert "\n" not in str(complaint.value)
+
+
+@pytest.mark.parametrize("make", [bert, roberta, xlmr])
+def test_a_tokenizer_that_knows_next_to_no_word_is_refused(
+    make: Callable[[], PreTrainedTokenizerFast], tmp_path: Path
+) -> None:
+    make().save_pretrained(tmp_path)
+    strange, known = Example("1", ("зима " * 50,)), Example("2", ("the film " * 4,))
+    assert SubwordTokenizer(make()).count_unknown_words([strange, known]) == ((0 if make is roberta else 50), 58)
+    recipe = Subwords(str(tmp_path))
+    assert recipe.fit([strange, known]), "8 of 58 words are known"
+    if make is not roberta:  # bytes can spell every word
+        with pytest.raises(UserError, match=r"knows 2 of the 52 words in the first 2 texts: give the tokenizer"):
+            recipe.fit([strange, Example("2", ("the film",))])
+    assert recipe.fit([Example("1", ("зима",))]), "one strange text is no evidence"
+
+
+@pytest.mark.parametrize("name", ["merges.txt", "spiece.model", "added_tokens.json", "config.json", "bpe.codes"])
+def test_the_digest_follows_every_file_that_a_tokenizer_may_read(name: str, tmp_path: Path) -> None:
+    bert().save_pretrained(tmp_path)
+    recipe, digests = Subwords(str(tmp_path)), set()
+    digests.add(recipe.digest(tmp_path))
+    for content in ("a b", "b a"):
+        (tmp_path / name).write_text(content)
+        digests.add(recipe.digest(tmp_path))
+    assert len(digests) == 3
+    for unread in ("pytorch_model.bin", "README.md", "optimizer.pt", "model-00001-of-00002.safetensors", ".hidden"):
+        (tmp_path / unread).write_text("anything")
+    (tmp_path / "checkpoint-7").mkdir()
+    assert recipe.digest(tmp_path) in digests
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json"])
+def test_code_of_a_tokenizer_folder_never_runs_and_nobody_is_asked(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("builtins.input", lambda *_: "y")
+    folder, witness = tmp_path / "folder", tmp_path / "witness"
+    bert().save_pretrained(folder)
+    (folder / "own.py").write_text(f"open({str(witness)!r}, 'w').close()\nOwn = OwnConfig = object")
+    names = {"AutoTokenizer": [None, "own.Own"], "AutoConfig": "own.OwnConfig"}
+    (folder / name).write_text(json.dumps({"model_type": "own", "tokenizer_class": "Own", "auto_map": names}))
+    with pytest.raises(UserError, match=r"names code of its own \(auto_map\), which is never run") as complaint:
+        Subwords(str(folder)).fit([])
+    assert "\n" not in str(complaint.value)
+    assert not witness.exists()
+
+
 def test_missing_folders_padding_symbols_and_room_get_one_plain_line(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no tokenizer could be read"):
+    with pytest.raises(UserError, match="has no tokenizer"):
         Subwords(str(tmp_path)).fit([])
     bert().save_pretrained(tmp_path)
     for damage in ("", "[]", "{}"):

@@ -39,7 +39,9 @@ from heedful.types import (
     Tokenizer,
     UserError,
     check_choice,
-    hash_files,
+    check_model_code,
+    hash_model_folder,
+    read_model_settings,
 )
 
 if TYPE_CHECKING:  # takes seconds to import, which models of words need not wait for
@@ -375,6 +377,9 @@ def _text_splitter(tokenization: Words) -> Callable[[str], list[tuple[str, int]]
 _NON_SPACE = re.compile(r"\S+")
 # transformers writes a number near 1e30 where a tokenizer has no limit.
 _NO_LIMIT = 1_000_000
+_VOCABULARY_FILE = re.compile(r"tokenizer\.json|vocab.*|.+\.model|.+\.spm|.+\.tiktoken|bpe\.codes|tekken\.json")
+N_CHECKED_TEXTS, MIN_CHECKED_WORDS, MAX_UNKNOWN_SHARE = 200, 20, 0.9
+"""A tokenizer that knows next to no word of the first texts does not belong to them."""
 Encoding = tuple["BatchEncoding", int, tuple[str, ...]]
 """An encoded list of texts, an index into it, and the text (or pair) at that index."""
 
@@ -395,7 +400,15 @@ class Subwords(Tokenization, DiskResource):
     shorter_than: int | None = None
 
     def fit(self, examples: Sequence[Example]) -> SubwordTokenizer:
-        return self._make_tokenizer(count_answers(examples))
+        tokenizer = self._make_tokenizer(count_answers(examples))
+        sample = examples[:N_CHECKED_TEXTS]
+        unknown, words = tokenizer.count_unknown_words(sample)
+        if words >= MIN_CHECKED_WORDS and unknown > MAX_UNKNOWN_SHARE * words:
+            raise UserError(
+                f"the tokenizer of {self.source} knows {words - unknown} of the {words} words in the first "
+                f"{len(sample)} texts: give the tokenizer that belongs to the model and to the language of the texts"
+            )
+        return tokenizer
 
     def restore(self, saved: Mapping[str, object]) -> SubwordTokenizer:
         return self._make_tokenizer(read_saved_number(saved, "answers"))
@@ -406,11 +419,9 @@ class Subwords(Tokenization, DiskResource):
         return _drop_by_length(texts, lengths, None, self.shorter_than)
 
     def digest(self, data: Path) -> str:
-        """A hash of the tokenizer's files in a folder, or the name of a hub model."""
+        """A hash of all files in a folder but the weights, or the name of a hub model."""
         folder = Path(self.source).expanduser()
-        if not folder.is_dir():
-            return self.source
-        return hash_files(sorted(folder.glob("*token*")) + sorted(folder.glob("vocab*")))
+        return hash_model_folder(folder, with_weights=False) if folder.is_dir() else self.source
 
     def _make_tokenizer(self, num_answers: int) -> SubwordTokenizer:
         tokenizer = _load_tokenizer(self.source)
@@ -470,6 +481,20 @@ class SubwordTokenizer(Tokenizer):
         )
         return notes | ({"rationale words without a token": f"{lost} of {marked}"} if lost else {})
 
+    def count_unknown_words(self, examples: Sequence[Example]) -> tuple[int, int]:
+        """Number of words without a known token, and of all words; nothing is truncated."""
+        rows = [_tokenized_example(*encoded) for encoded in self._encode(examples, limit=None)]
+        # A sentencepiece model has a token for the space before a word that it does not know.
+        empty = {
+            number
+            for number in {n for row in rows for n in row.ids}
+            if not str(self._tokenizer.decode([number])).strip()
+        }
+        empty.add(self._tokenizer.unk_token_id)
+        known = [{word for number, word in zip(row.ids, row.words, strict=True) if number not in empty} for row in rows]
+        words = sum(len(text.split()) for example in examples for text in text_parts(example))
+        return words - sum(len(row - {-1}) for row in known), words
+
     def unit_texts(self, batch: Batch) -> list[list[str]]:
         names = {number: self._unit_names(number) for number in set(batch.inputs.flatten().tolist())}
         rows = zip(batch.inputs.tolist(), batch.words.tolist(), batch.lengths.tolist(), strict=True)
@@ -524,24 +549,46 @@ def _load_tokenizer(source: str) -> PreTrainedTokenizerBase:
     from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
     folder = Path(source).expanduser()
+    if folder.is_dir():
+        _check_tokenizer_folder(folder)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(str(folder) if folder.is_dir() else source)
-    except (OSError, ValueError, ImportError, KeyError, TypeError) as error:
+        tokenizer = AutoTokenizer.from_pretrained(str(folder) if folder.is_dir() else source, trust_remote_code=False)
+    except Exception as error:  # the libraries raise any kind, even plain Exception, for a damaged file
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         remedy = "give a folder with tokenizer.json or a hub name"
         raise UserError(f"no tokenizer could be read from {source!r} ({reason}): {remedy}") from error
     if not isinstance(tokenizer, PreTrainedTokenizerBase):
         raise UserError(f"{source!r} holds no tokenizer for text")
+    check_model_code(source, tokenizer.init_kwargs)
     return tokenizer
+
+
+def _check_tokenizer_folder(folder: Path) -> None:
+    """Raise a `UserError` unless the folder holds a vocabulary; transformers would make one up from config.json."""
+    try:
+        names = sorted(path.name for path in folder.iterdir() if path.is_file())
+    except OSError as error:
+        raise UserError(f"{folder} cannot be read ({error.strerror}): check its permissions") from error
+    for name in ("config.json", "tokenizer_config.json"):
+        if name in names:
+            read_model_settings(folder / name)
+    if not any(_VOCABULARY_FILE.fullmatch(name) for name in names):
+        raise UserError(
+            f"{folder} has no tokenizer (tokenizer.json, vocab.txt, vocab.json or a sentencepiece model): save it into "
+            "the folder with tokenizer.save_pretrained"
+        )
 
 
 def _max_positions(source: str) -> int | None:
     """Number of positions of the model; None where the configuration does not say."""
     from transformers import AutoConfig
 
+    folder = Path(source).expanduser()
     try:
-        config = AutoConfig.from_pretrained(source).to_dict()
-    except (OSError, ValueError):
+        config = AutoConfig.from_pretrained(
+            str(folder) if folder.is_dir() else source, trust_remote_code=False
+        ).to_dict()
+    except Exception:  # noqa: BLE001 - a damaged configuration is reported where the model is loaded
         return None
     positions, pad_id = config.get("max_position_embeddings"), config.get("pad_token_id")
     if not isinstance(positions, int) or positions <= 0:
