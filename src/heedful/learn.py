@@ -16,7 +16,7 @@ import torch
 from heedful.attributions.head_mix import HeadMix
 from heedful.data.table import Table, TableColumns
 from heedful.data.tokenization import Subwords
-from heedful.models.transformer import Transformer, read_output_labels
+from heedful.models.transformer import Transformer, check_model_source, read_output_labels
 from heedful.papers.scaffold import (
     QUICK_EPOCHS,
     QUICK_SIZES,
@@ -64,6 +64,7 @@ def open_teacher(
             f"{folder}: no such folder; --teacher is a folder with config.json, model.safetensors and a tokenizer, as "
             "save_pretrained writes it"
         )
+    check_model_source(folder)
     columns = TableColumns(text_column, label_column, second_column)
     if label_column is not None:
         return checkpoint(folder, Table(path, columns))

@@ -41,6 +41,7 @@ from heedful.trials.imposed_attention import UniformBaseline
 from heedful.trials.performance import Performance
 from heedful.types import Batch, Method, Model, Trace, UserError
 from tests.papers.results import stored_results
+from tests.training.test_checkpoint import fine_tuned
 from tests.trials.test_permutation import some_batch
 
 TEN = 10
@@ -74,6 +75,7 @@ def test_a_bilstm_has_ten_methods_three_seeds_and_uniform_weights_beside_learned
 
 
 def test_a_checkpoint_has_rollout_first_and_pairs_are_compared(tmp_path: Path) -> None:
+    fine_tuned(tmp_path, labels=3)
     found = DisagreementOptions(("snli",), checkpoints=(str(tmp_path),), n_seeds=1).recipes()
     (agreement,) = [each for each in found if isinstance(each, Agreement)]
     assert agreement.methods == TRANSFORMER_METHODS
@@ -90,6 +92,17 @@ def test_an_encoder_that_is_no_folder_is_refused_by_name() -> None:
         DisagreementOptions(("sst",), encoders=("elmo",)).recipes()
     with pytest.raises(UserError, match="no checkpoint 'elmo'"):
         DisagreementOptions(("sst",), checkpoints=("elmo",)).recipes()
+
+
+def test_a_checkpoint_that_cannot_be_loaded_is_refused_before_any_work(tmp_path: Path) -> None:
+    fine_tuned(tmp_path, labels=3)
+    for name, complaint in (
+        ("tokenizer.json", "has no tokenizer"),
+        ("model.safetensors", "it has no model.safetensors"),
+    ):
+        (tmp_path / name).unlink()
+        with pytest.raises(UserError, match=complaint):
+            DisagreementOptions(("sst",), checkpoints=(str(tmp_path),)).recipes()
 
 
 @pytest.mark.slow

@@ -183,7 +183,7 @@ def test_outputs_are_read_from_the_configuration_alone(folder: Path, tmp_path: P
     ):
         (tmp_path / "config.json").write_text(json.dumps(config))
         assert read_output_labels(str(tmp_path)) == expected
-    with pytest.raises(UserError, match="no configuration could be read") as complaint:
+    with pytest.raises(UserError, match="no model could be loaded") as complaint:
         read_output_labels(str(tmp_path / "nothing" / "there"))
     assert "\n" not in str(complaint.value)
 

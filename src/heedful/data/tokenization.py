@@ -550,7 +550,7 @@ def _load_tokenizer(source: str) -> PreTrainedTokenizerBase:
 
     folder = Path(source).expanduser()
     if folder.is_dir():
-        _check_tokenizer_folder(folder)
+        check_tokenizer_folder(folder)
     try:
         tokenizer = AutoTokenizer.from_pretrained(str(folder) if folder.is_dir() else source, trust_remote_code=False)
     except Exception as error:  # the libraries raise any kind, even plain Exception, for a damaged file
@@ -563,7 +563,7 @@ def _load_tokenizer(source: str) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
-def _check_tokenizer_folder(folder: Path) -> None:
+def check_tokenizer_folder(folder: Path) -> None:
     """Raise a `UserError` unless the folder holds a vocabulary; transformers would make one up from config.json."""
     try:
         names = sorted(path.name for path in folder.iterdir() if path.is_file())

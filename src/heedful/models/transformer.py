@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import inspect
 import logging
+import math
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -17,12 +19,13 @@ from threading import get_ident
 from typing import cast
 
 import torch
-from safetensors import SafetensorError
+from safetensors import safe_open
 from torch import Generator, Tensor, nn
 from torch.autograd import forward_ad
 from transformers import MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING, MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, AutoConfig
 from transformers.utils import logging as transformers_logging
 from transformers.utils.generic import ModelOutput
+from transformers.utils.hub import cached_file
 
 from heedful.models._attention_hooks import (
     AttentionHook,
@@ -51,17 +54,24 @@ from heedful.types import (
     Trace,
     UserError,
     ValueTrace,
-    hash_files,
+    check_model_code,
+    hash_model_folder,
     query_weights,
+    read_model_settings,
     requires_unfused_attention,
 )
 
 FAMILIES = ("bert", "distilbert", "roberta", "xlm-roberta", "electra", "vit")
 """Families that are tested; others that go through transformers' AttentionInterface may work too."""
 
+_PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 _SOURCE_HINT = (
     "give a folder with config.json and model.safetensors, or the id of a model on the hub that is reachable or cached"
 )
+
+
+WEIGHTS_FILE, INDEX_FILE = "model.safetensors", "model.safetensors.index.json"
+MAX_OUTPUTS = 100_000
 
 
 @dataclass(frozen=True)
@@ -77,18 +87,38 @@ class OutputLabels:
     is_regression: bool = False
 
 
+def read_config(source: str) -> dict[str, object]:
+    """The configuration of a model in a folder or on the hub, as it is written."""
+    folder = Path(source).expanduser()
+    if (folder / "config.json").is_file():
+        config = read_model_settings(folder / "config.json")
+    else:
+        try:
+            found, _ = NetworkConfig.get_config_dict(str(folder) if folder.is_dir() else source)
+        except (OSError, ValueError) as error:
+            raise _loading_error(source, error) from error
+        config = cast("dict[str, object]", found)
+        check_model_code(source, config)
+    labels, count = config.get("id2label"), config.get("num_labels", 2)
+    if labels and not (isinstance(labels, dict) and all(re.fullmatch(r"[0-9]{1,6}", str(key)) for key in labels)):
+        raise UserError(f"id2label in the config.json of {source} must map the numbers of outputs to names: correct it")
+    if not isinstance(count, int) or not 0 < count <= MAX_OUTPUTS:
+        raise UserError(
+            f"num_labels in the config.json of {source} must be 1 to {MAX_OUTPUTS}, not {count!r}: correct it"
+        )
+    if config.get("transformers_weights") not in (None, WEIGHTS_FILE):
+        raise UserError(f"the config.json of {source} names a file of weights: leave it out; {WEIGHTS_FILE} is read")
+    return config
+
+
 def read_output_labels(source: str) -> OutputLabels:
     """The outputs of the checkpoint in a folder or on the hub, from its configuration alone."""
-    folder = Path(source).expanduser()
-    try:
-        config, _ = NetworkConfig.get_config_dict(str(folder) if folder.is_dir() else source)
-    except (OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise UserError(f"no configuration could be read from {source!r} ({reason}): {_SOURCE_HINT}") from error
-    labels, kind = config.get("id2label"), config.get("problem_type")
+    config = read_config(source)
+    labels, count, kind = config.get("id2label"), config.get("num_labels", 2), config.get("problem_type")
+    assert isinstance(count, int)
     # By default the library's own names, two unless the configuration counts them.
-    names = [str(labels[key]) for key in sorted(labels, key=int)] if labels else []
-    names = names or [f"LABEL_{index}" for index in range(config.get("num_labels", 2))]
+    names = [str(labels[key]) for key in sorted(labels, key=int)] if isinstance(labels, dict) else []
+    names = names or [f"LABEL_{index}" for index in range(count)]
     allowed = (
         (None, "single_label_classification") if len(names) > 1 else (None, "regression", "multi_label_classification")
     )
@@ -126,6 +156,14 @@ def _patch_grid(config: NetworkConfig) -> tuple[int, int, int, int]:
     sizes = [(size, size) if isinstance(size, int) else size for size in (config.image_size, config.patch_size)]
     (height, width), (tall, wide) = sizes
     return height // tall, width // wide, tall, wide
+
+
+def _loading_error(source: str, error: Exception) -> UserError:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    reason = (
+        lines[0] if lines and isinstance(error, OSError | ValueError) else " ".join([type(error).__name__, *lines[:1]])
+    )
+    return UserError(f"no model could be loaded from {source!r} ({reason}): {_SOURCE_HINT}")
 
 
 def _pickled_weights_error(source: str) -> UserError:
@@ -314,6 +352,7 @@ class TransformerModel(Model):
                 f"{type(model).__name__} has {model.config.num_labels} outputs, but the task "
                 f"{type(task).__name__} needs {task.num_outputs}; load it with num_labels={task.num_outputs}"
             )
+        _check_finite(model)
         _check_same_logits(model, task)
         return TransformerModel(hook_network(model), task)
 
@@ -399,6 +438,18 @@ class TransformerModel(Model):
             raise ValueError(f"attention is {tuple(attention.shape)}, but this model and batch need {expected}")
 
 
+def _check_finite(network: Network) -> None:
+    """Raise a `UserError` that names the first weight with a value that is not a finite number."""
+    for name, weight in network.named_parameters():
+        # The sum is quick but can overflow.
+        if not bool(weight.detach().sum().isfinite()) and not bool(weight.isfinite().all()):
+            count = int((~weight.isfinite()).sum())
+            raise UserError(
+                f"{count} of the {weight.numel()} numbers in {name} of {type(network).__name__} are NaN or infinite: "
+                "the training has diverged or the file is damaged; take an earlier checkpoint"
+            )
+
+
 def _check_same_logits(network: Network, task: Task) -> None:
     """Raise a `UserError` for a network whose logits through our attention differ from the library's own."""
     name = type(network).__name__
@@ -414,7 +465,7 @@ def _check_same_logits(network: Network, task: Task) -> None:
     except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
         raise UserError(f"{name} is not supported ({error}); families that work: {', '.join(FAMILIES)}") from error
     tolerance = 1e-4 if network.dtype in (torch.float32, torch.float64) else 5e-2
-    if not torch.allclose(logits, expected, rtol=tolerance, atol=tolerance, equal_nan=True):
+    if not torch.allclose(logits, expected, rtol=tolerance, atol=tolerance):
         raise UserError(
             f"{name} gives different logits through our attention function; families that work: {', '.join(FAMILIES)}"
         )
@@ -431,11 +482,9 @@ class Transformer(Architecture, DiskResource):
     source: str
 
     def digest(self, data: Path) -> str:
-        """A hash of the configuration and the weights in a folder; the name itself for a hub id."""
+        """A hash of all files in a folder that may be read; the name itself for a hub id."""
         folder = Path(self.source).expanduser()
-        if not folder.is_dir():
-            return self.source
-        return hash_files(sorted((*folder.glob("config.json"), *folder.glob("*.safetensors*"))))
+        return hash_model_folder(folder, with_weights=True) if folder.is_dir() else self.source
 
     def describe(self) -> dict[str, str]:
         """The name of the folder, or of its parent if it is a generic name such as `model` or `checkpoint`."""
@@ -447,15 +496,8 @@ class Transformer(Architecture, DiskResource):
         """The pretrained model, in eval mode."""
         if embeddings is not None and len(embeddings):
             raise UserError("a transformer has its own word vectors: leave the word vectors out (embeddings=None)")
-        folder = Path(self.source).expanduser()
-        files = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
-        if "adapter_config.json" in files:
-            raise UserError(f"{folder} holds an adapter: merge it into its model and save that with save_pretrained")
-        pickled = [name for name in files if name.endswith((".bin", ".pt", ".pth", ".ckpt"))]
-        if pickled and not any(name.endswith(".safetensors") for name in files):
-            raise _pickled_weights_error(f"{folder / pickled[0]}")
         with temporary_seed(int(torch.randint(2**62, (), generator=generator))):
-            network, notes = _load_network(str(folder) if folder.is_dir() else self.source, task.num_outputs)
+            network, notes = _load_network(self.source, task.num_outputs)
         model = TransformerModel.wrap(network, task).eval()
         model.notes = notes
         return model
@@ -540,26 +582,115 @@ def _classifier_class(config: NetworkConfig, source: str) -> type[Network]:
     )
 
 
+def check_model_source(source: str) -> NetworkConfig:
+    """The configuration of a model that can be loaded: its settings and the names and sizes of its weights fit.
+
+    Nothing is allocated, unpickled or run: the network is built without memory, and of the weights only the headers are
+    read. Raises a `UserError` otherwise.
+    """
+    read_config(source)
+    folder = Path(source).expanduser()
+    files = _list_weights(folder) if folder.is_dir() else []
+    try:
+        if not folder.is_dir() and (
+            index := cached_file(source, INDEX_FILE, _raise_exceptions_for_missing_entries=False)
+        ):
+            _read_index(Path(index), source)
+        with _silence_transformers():
+            config: NetworkConfig = AutoConfig.from_pretrained(
+                str(folder) if files else source, trust_remote_code=False
+            )
+            kind, sizes = _classifier_class(config, source), [_tensor_sizes(path) for path in files]
+            for name in ("num_hidden_layers", "num_attention_heads", "hidden_size"):
+                value = getattr(config, name, None)
+                if not isinstance(value, int) or value < 1:
+                    raise UserError(f"{name} in the config.json of {source} is {value!r}: it must be at least 1")
+            if files and config.num_hidden_layers > 100 + sum(map(len, sizes)):
+                raise UserError(_sizes_message(source, f"{config.num_hidden_layers} layers", sizes))
+            with torch.device("meta"):
+                trunk = kind(config).base_model
+    except UserError:
+        raise
+    except Exception as error:  # the configuration decides which lines of the library fail, and how
+        raise _loading_error(source, error) from error
+    numbers = sum(parameter.numel() for parameter in trunk.parameters())
+    # The load report names single weights that are missing; here it is about memory.
+    if files and numbers > 2 * sum(map(sum, sizes)):
+        raise UserError(_sizes_message(source, f"{numbers} numbers", sizes))
+    return config
+
+
+def _sizes_message(source: str, described: str, sizes: list[list[int]]) -> str:
+    return (
+        f"the config.json of {source} describes a network of {described}, but there are {sum(map(len, sizes))} weights "
+        f"of {sum(map(sum, sizes))} numbers: they do not belong together"
+    )
+
+
+def _list_weights(folder: Path) -> list[Path]:
+    """The files of weights in a folder, which must be safetensors in the folder itself."""
+    try:
+        files = sorted(path.name for path in folder.iterdir())
+    except OSError as error:
+        raise UserError(f"{folder} cannot be read ({error.strerror}): check its permissions") from error
+    if "adapter_config.json" in files:
+        raise UserError(f"{folder} holds an adapter: merge it into its model and save that with save_pretrained")
+    shards = _read_index(folder / INDEX_FILE, str(folder)) if INDEX_FILE in files else []
+    names = [WEIGHTS_FILE] if WEIGHTS_FILE in files else shards
+    pickled = [name for name in files if name.endswith(_PICKLED)]
+    if not names and pickled:
+        raise _pickled_weights_error(f"{folder / pickled[0]}")
+    if not names:
+        raise UserError(f"no model could be loaded from {str(folder)!r} (it has no {WEIGHTS_FILE}): {_SOURCE_HINT}")
+    for name in names:
+        if not (folder / name).is_file():
+            raise UserError(f"{folder / name} is not a file: save the model again with save_pretrained")
+    return [folder / name for name in names]
+
+
+def _read_index(path: Path, source: str) -> list[str]:
+    """The files that an index of weights names; a pickle or a file elsewhere is refused."""
+    names = read_model_settings(path).get("weight_map")
+    if not isinstance(names, dict) or not names or not all(isinstance(name, str) for name in names.values()):
+        raise UserError(f"{path} has no weight_map from weights to files: save the model again with save_pretrained")
+    for name in sorted(set(names.values())):
+        if name.endswith(_PICKLED):
+            raise _pickled_weights_error(f"{source} ({name}, named by {path.name})")
+        if not name.endswith(".safetensors") or re.search(r"[/\\\0]", name):
+            raise UserError(
+                f"{path} names {name!r}, which is not a safetensors file in the folder itself: save the model again "
+                "with save_pretrained"
+            )
+    return sorted(set(names.values()))
+
+
+def _tensor_sizes(path: Path) -> list[int]:
+    """The number of entries of each tensor in a file of weights, from its header."""
+    with safe_open(path, "pt") as weights:
+        return [math.prod(weights.get_slice(name).get_shape()) for name in weights.keys()]  # noqa: SIM118
+
+
 def _load_network(source: str, outputs: int) -> tuple[Network, tuple[str, ...]]:
     """The network, and a note on randomly initialised weights; only the head and its pooler may be."""
+    config = check_model_source(source)
+    folder = Path(source).expanduser()
     try:
         with _silence_transformers():
-            config = AutoConfig.from_pretrained(source)
             if config.num_labels != outputs:
                 config.num_labels = outputs
             loaded: object = _classifier_class(config, source).from_pretrained(
-                source,
+                str(folder) if folder.is_dir() else source,
                 config=config,
                 dtype=torch.float32,
                 use_safetensors=True,
                 ignore_mismatched_sizes=True,
                 output_loading_info=True,
+                trust_remote_code=False,
             )
-    except (OSError, ValueError, SafetensorError) as error:
+    except Exception as error:
         if "use_safetensors" in str(error):
             raise _pickled_weights_error(source) from error
-        reason = str(error).strip().splitlines()[0]
-        raise UserError(f"no model could be loaded from {source!r} ({reason}): {_SOURCE_HINT}") from error
+        raise _loading_error(source, error) from error
     network, report = cast("tuple[Network, dict[str, set[str | tuple[str, ...]]]]", loaded)
     unmet = report["missing_keys"] | report["mismatched_keys"]
     new = {entry if isinstance(entry, str) else entry[0] for entry in unmet}

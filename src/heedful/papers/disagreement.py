@@ -26,13 +26,13 @@ from heedful.attributions.perturbation import LeaveOneOut
 from heedful.attributions.shapley import KernelShap
 from heedful.data.embeddings import RandomEmbeddings, WordEmbeddings
 from heedful.data.synthetic import GROUND_TRUTH_CORPORA, GroundTruthCorpus, GroundTruthEmbeddings
-from heedful.data.tokenization import Subwords, Words
+from heedful.data.tokenization import Subwords, Words, check_tokenizer_folder
 from heedful.figures import Axis, Bars, Figure, Matrix
 from heedful.measures.erasure import FAITHFULNESS_MEASURES
 from heedful.models.attentive import Additive, Attentive, WordWeightSum
 from heedful.models.encoders import BiLSTM
 from heedful.models.input_forms import PairInput, SingleInput
-from heedful.models.transformer import Transformer
+from heedful.models.transformer import Transformer, check_model_source
 from heedful.papers._chapter import (
     Band,
     Cell,
@@ -194,6 +194,8 @@ def checkpoint_folder(name: str) -> str:
     if name != "minilm":
         if not Path(name).expanduser().is_dir():
             raise UserError(f"there is no checkpoint {name!r}; name minilm or the folder of a checkpoint")
+        check_model_source(name)
+        check_tokenizer_folder(Path(name).expanduser())
         return name
     spec = importlib.util.find_spec(MINILM_PACKAGE)
     if spec is None or not spec.submodule_search_locations:

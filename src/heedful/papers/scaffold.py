@@ -27,9 +27,8 @@ from heedful.attributions.layer_mix import LayerMix
 from heedful.data.splitting import SubsampledCorpus
 from heedful.data.text_corpora import MLQE, SMAT_LANGUAGE_PAIRS, SST, MissingLeavesError
 from heedful.data.tokenization import Subwords
-from heedful.models._attention_hooks import NetworkConfig
 from heedful.models.small_transformers import ScalarMix, SmallViT, TruncatedTransformer
-from heedful.models.transformer import Transformer
+from heedful.models.transformer import Transformer, read_config
 from heedful.papers._options import PaperOptions, extend_seeds
 from heedful.papers.disagreement import checkpoint_folder
 from heedful.store.recipe import Recipe
@@ -166,12 +165,7 @@ def shortened_student(source: str, layers: int) -> ScalarMix:
 
 def count_layers(source: str) -> int:
     """The number of layers of a checkpoint, from its configuration."""
-    folder = Path(source).expanduser()
-    try:
-        config, _ = NetworkConfig.get_config_dict(str(folder) if folder.is_dir() else source)
-    except (OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise UserError(f"no configuration could be read from {source!r} ({reason}): give a folder with it") from error
+    config = read_config(source)
     count = config.get("num_hidden_layers", config.get("n_layers"))
     if not isinstance(count, int):
         raise UserError(
