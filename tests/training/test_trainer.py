@@ -13,6 +13,7 @@ from torch import Generator, Tensor
 from heedful.data.tokenization import Words
 from heedful.models.attentive import Additive, Attentive, AttentiveModel
 from heedful.models.encoders import Average, BiLSTM
+from heedful.models.transformer import FAMILIES
 from heedful.progress import SilentProgress
 from heedful.seeding import temporary_seed
 from heedful.store.workspace import Workspace
@@ -33,6 +34,7 @@ from heedful.training.trainer import (
     train,
 )
 from heedful.types import Batch, Example, Model, UserError
+from tests.networks import tiny
 
 WORDS = ("good", "bad", "film", "plot", "very", "the", "a", "dull", "fine", "scene")
 
@@ -273,3 +275,15 @@ def test_inference_batches_of_long_texts_hold_fewer_rows() -> None:
     assert sorted(number for rows, _ in found for number in rows.tolist()) == list(range(6))
     assert all(len(part) == 1 or len(part) * part.mask.shape[1] ** 2 <= INFERENCE_CELLS for _, part in found)
     assert max(len(part) for _, part in found) == 2
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_adamw_decays_matrices_and_tables_but_no_bias_and_no_normalisation(family: str) -> None:
+    model = tiny(family)
+    decays = {id(p): group["weight_decay"] for group in AdamW().build(model).param_groups for p in group["params"]}
+    names = {name: decays[id(parameter)] for name, parameter in model.named_parameters()}
+    # By shape, not by name: a vector is a bias or the weight of a normalisation.
+    vectors = [name for name, parameter in model.named_parameters() if parameter.squeeze().dim() < 2]
+    vectors = [name for name in vectors if not name.endswith("cls_token")]
+    assert {names[name] for name in vectors} == {0.0}, [name for name in vectors if names[name]]
+    assert {names[name] for name in names if name not in vectors} == {0.01}

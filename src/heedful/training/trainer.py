@@ -74,15 +74,19 @@ class Adam:
 
 @dataclass(frozen=True)
 class AdamW:
-    """AdamW for transformers: linear warm-up over a share of all steps, then linear descent to zero."""
+    """AdamW for transformers: linear warm-up over a share of all steps, then linear descent to zero.
+
+    Normalisation layers get no decay, whatever their names (`LayerNorm`, `sa_layer_norm`, `layernorm_before`).
+    """
 
     lr: float = 5e-5
     weight_decay: float = 0.01
     warmup_ratio: float = 0.1
-    no_decay: tuple[str, ...] = ("bias", "LayerNorm", "layer_norm", "norm")
+    no_decay: tuple[str, ...] = ("bias",)
 
     def build(self, model: nn.Module) -> torch.optim.Optimizer:
-        return torch.optim.AdamW(_parameter_groups(model, self.weight_decay, self.no_decay), lr=self.lr, fused=True)
+        groups = _parameter_groups(model, self.weight_decay, self.no_decay, decay_norms=False)
+        return torch.optim.AdamW(groups, lr=self.lr, fused=True)
 
     def lr_at(self, step: int, steps: int) -> float:
         warmup = int(self.warmup_ratio * steps)
@@ -108,12 +112,22 @@ class SGD:
         return self.lr
 
 
-def _parameter_groups(model: nn.Module, weight_decay: float, no_decay: Iterable[str]) -> list[dict[str, object]]:
+def _parameter_groups(
+    model: nn.Module, weight_decay: float, no_decay: Iterable[str], *, decay_norms: bool = True
+) -> list[dict[str, object]]:
+    norms = {f"{name}.{own}" for name, part in model.named_modules() if _is_norm(part) for own in part._parameters}
     groups: dict[float, list[Tensor]] = {weight_decay: [], 0.0: []}
     for name, parameter in model.named_parameters():
+        exempt = set(no_decay) & set(name.split(".")) or (name in norms and not decay_norms)
         if parameter.requires_grad:
-            groups[0.0 if set(no_decay) & set(name.split(".")) else weight_decay].append(parameter)
+            groups[0.0 if exempt else weight_decay].append(parameter)
     return [{"params": parameters, "weight_decay": decay} for decay, parameters in groups.items() if parameters]
+
+
+def _is_norm(module: nn.Module) -> bool:
+    # Families of transformers have classes of their own, such as LlamaRMSNorm.
+    known = isinstance(module, nn.LayerNorm | nn.RMSNorm | nn.GroupNorm | nn.modules.batchnorm._BatchNorm)
+    return known or type(module).__name__.endswith("Norm")
 
 
 @dataclass(frozen=True)
