@@ -544,8 +544,8 @@ class ValueTrace:
     Args:
         attention: the weights of each layer `[batch head query unit]`.
         values: v, `[batch head unit dim]`.
-        projections: P, from a head's values to the states of the layer `[head dim width]`.
-        offsets: the bias of the projection `[width]`.
+        projections: P, from a head's values to the states of the layer `[head dim width]`; empty if not asked for.
+        offsets: the bias of the projection `[width]`; empty if not asked for.
     """
 
     attention: tuple[Tensor, ...]
@@ -559,7 +559,9 @@ class ValueTrace:
 class ExposesValues(Protocol):
     """A model of self-attention layers that exposes their values and projections."""
 
-    def read_values(self, batch: Batch, *, embeddings: Tensor | None = None) -> ValueTrace:
+    def read_values(
+        self, batch: Batch, *, embeddings: Tensor | None = None, with_projections: bool = True
+    ) -> ValueTrace:
         """Weights, values and projections of every layer; with gradients enabled, the weights can take one."""
         ...
 

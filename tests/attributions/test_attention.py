@@ -28,10 +28,10 @@ from heedful.attributions.attention import (
 from heedful.models.attentive import Additive, Attentive
 from heedful.models.encoders import BiLSTM
 from heedful.models.input_forms import PairInput
-from heedful.models.transformer import FAMILIES, find_output_projection
+from heedful.models.transformer import FAMILIES, TransformerModel, find_output_projection
 from heedful.tasks import BinaryClassification
 from heedful.types import Batch, ExposesValues, Method, Model, UserError, ValueTrace
-from tests.networks import TinyTransformer, batch_of, eager, library_inputs, texts, tiny
+from tests.networks import TinyTransformer, batch_of, eager, library_inputs, network, texts, tiny
 from tests.small_models import pooled, subject, targets
 from tests.trials.test_permutation import some_batch
 
@@ -415,3 +415,26 @@ def test_the_pooled_shapes_are_explained_through_their_attention(name: str) -> N
     slopes = torch.autograd.grad((model(batch, attention=attention).logits * sign).sum(), attention)[0]
     expected = (attention * slopes).detach()[:, 0, 0].clamp(min=0).mean(1)
     torch.testing.assert_close(AttentionXGradient()(model, batch, targets(batch)).scores, expected)
+
+
+@pytest.mark.parametrize("family", ["albert", "modernbert"])
+def test_attention_times_gradient_needs_no_output_projection(family: str) -> None:
+    model, batch = TransformerModel.wrap(network(family, num_labels=3)), texts()
+    target = torch.tensor([0, 1, 2])
+    found = AttentionXGradient(positive=False, special_tokens=True)(model, batch, target).scores
+    # By hand: attention is passed in whole, and its gradient is that of all layers at once.
+    with torch.no_grad():
+        attention = model(batch).attention
+    for layer in range(2):
+        only = AttentionXGradient(positive=False, layer=layer, special_tokens=True)(model, batch, target).scores
+        found = found - only / 2
+    torch.testing.assert_close(found, torch.zeros_like(found), atol=1e-9, rtol=0)
+    weights = attention.clone().requires_grad_()
+    (slopes,) = torch.autograd.grad(model(batch, attention=weights).logits.gather(1, target[:, None]).sum(), weights)
+    top = (weights * slopes)[:, 1].mean(1).detach().double()
+    rows = batch.mask.double() / batch.mask.sum(1, keepdim=True)
+    torch.testing.assert_close(only, torch.einsum("bq,bqu->bu", rows, top), atol=1e-6, rtol=1e-4)
+    for method in (Relevance(), ValueNorm()):
+        assert bool(method(model, batch, target).scores.isfinite().all())
+    with pytest.raises(UserError, match="output projection"):
+        KobayashiNorm()(model, batch, target)

@@ -289,5 +289,22 @@ def test_a_regressor_fits_a_corpus_of_numbers(workspace: Workspace, tmp_path: Pa
     scores = workspace.get(subject).notes["scores"]
     assert isinstance(scores, dict)
     assert set(scores["test"] or ()) == {"pearson", "mean_squared_error"}  # type: ignore[arg-type]
-    with pytest.raises(UserError, match=r"needs a model with 1 outputs for its classes, but .* gives a number"):
+    with pytest.raises(UserError, match=r"one output.*a number, but sentences has classes.*multi_label_classification"):
         workspace.get(checkpoint(str(folder), Sentences()))
+
+
+def test_one_logit_of_a_class_examines_a_corpus_of_two_classes(workspace: Workspace, tmp_path: Path) -> None:
+    folder = fine_tuned(tmp_path / "logit", labels=1)
+    config = json.loads((folder / "config.json").read_text())
+    for kind, remedy in (
+        ("single_label_classification", "'multi_label_classification' if"),
+        (None, "set problem_type"),
+    ):
+        (folder / "config.json").write_text(json.dumps(config | {"problem_type": kind}))
+        with pytest.raises(UserError) as complaint:
+            workspace.get(checkpoint(str(folder), Sentences()))
+        assert remedy in str(complaint.value)
+        assert "one output per class" not in str(complaint.value)
+        assert "to 'single_label_classification'" not in str(complaint.value), "it has that already"
+    (folder / "config.json").write_text(json.dumps(config | {"problem_type": "multi_label_classification"}))
+    assert workspace.get(checkpoint(str(folder), Sentences())).notes["classes"] == ["negative", "positive"]

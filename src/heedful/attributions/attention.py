@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -126,13 +126,14 @@ class _ContributionNorm(CheckedOptions, ABC):
     layer: int | None = None
     row: QueryRow = "mean"
     special_tokens: bool = False
+    needs_projections: ClassVar[bool]
 
     @torch.no_grad()
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Norms of the scored tokens, in float64."""
         if isinstance(model, ExposesValues):
             check_attention_not_imposed(model)
-            values = model.read_values(batch)
+            values = model.read_values(batch, with_projections=self.needs_projections)
             rows = row_weights(batch, self.row, batch.mask.shape[1])
             layers = range(len(values.attention))[index_slice(self.layer, len(values.attention), "layer")]
             norms = [torch.einsum("bq,bqu->bu", rows, self.pair_norms(values, layer)) for layer in layers]
@@ -154,6 +155,8 @@ class _ContributionNorm(CheckedOptions, ABC):
 class ValueNorm(_ContributionNorm):
     """Attention weight x value norm, a ||v||, averaged over heads, layers and rows (Kobayashi et al. 2020)."""
 
+    needs_projections: ClassVar[bool] = False
+
     def pair_norms(self, values: ValueTrace, layer: int) -> Tensor:
         """The mean of a ||v|| over heads."""
         lengths: Tensor = values.values[layer].double().norm(dim=-1)
@@ -166,6 +169,8 @@ class KobayashiNorm(_ContributionNorm):
 
     f(x) = (x W_V + b_V) W_O (Kobayashi et al. 2020).
     """
+
+    needs_projections: ClassVar[bool] = True
 
     def pair_norms(self, values: ValueTrace, layer: int) -> Tensor:
         """|| sum_h a_h,qu f_h(x_u) || as a' G_u a with the Gram matrix of heads G_u = f(x_u) f(x_u)'.
@@ -262,7 +267,7 @@ def _differentiable_attention(model: Model, batch: Batch) -> tuple[tuple[Tensor,
     """The attention of each layer `[batch head query unit]`, and logits computed from it."""
     if isinstance(model, ExposesValues):
         check_attention_not_imposed(model)
-        values = model.read_values(batch)
+        values = model.read_values(batch, with_projections=False)
         return values.attention, values.logits
     with torch.no_grad():
         attention = model(batch).attention

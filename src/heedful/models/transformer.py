@@ -123,11 +123,14 @@ def read_output_labels(source: str) -> OutputLabels:
         (None, "single_label_classification") if len(names) > 1 else (None, "regression", "multi_label_classification")
     )
     if kind not in allowed:
-        remedy = (
-            "save the model with one of its outputs"
-            if kind == "multi_label_classification"
-            else "set problem_type in its config.json to 'single_label_classification' or 'regression'"
-        )
+        remedy = "set problem_type in its config.json to 'single_label_classification'"
+        if len(names) == 1:
+            remedy = (
+                "set problem_type in its config.json to 'regression' if the output is a number, or to "
+                "'multi_label_classification' if it is the logit of a class"
+            )
+        elif kind == "multi_label_classification":
+            remedy = "save the model with one of its outputs"
         raise UserError(
             f"{source} has problem_type {kind!r} with {len(names)} output(s), which is not supported: {remedy}"
         )
@@ -367,8 +370,10 @@ class TransformerModel(Model):
             scores, attention = recorder.stack_layers(batch.mask)
         return Trace(embeddings, states[0], attention, logits, scores)
 
-    def read_values(self, batch: Batch, *, embeddings: Tensor | None = None) -> ValueTrace:
-        """Weights, values and projections of every layer, lowest first."""
+    def read_values(
+        self, batch: Batch, *, embeddings: Tensor | None = None, with_projections: bool = True
+    ) -> ValueTrace:
+        """Weights, values and, where they are asked for, projections of every layer, lowest first."""
         embeddings = self._embed(batch) if embeddings is None else embeddings
         self._check_shapes(batch, embeddings, None)
         if torch.is_grad_enabled():
@@ -376,6 +381,8 @@ class TransformerModel(Model):
             embeddings = embeddings.detach().requires_grad_()
         recorder = AttentionRecorder()
         _, logits = self._run(batch, embeddings, recorder)
+        if not with_projections:
+            return ValueTrace(tuple(recorder.attention), tuple(value for _, value in recorder.values), (), (), logits)
         names = {id(module): name for name, module in self.network.named_modules()}
         linears = [find_output_projection(self.network, names[id(module)]) for module, _ in recorder.values]
         values = tuple(value for _, value in recorder.values)

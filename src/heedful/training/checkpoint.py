@@ -51,6 +51,12 @@ class Checkpoint(ModelRecipe):
         source = self.architecture.source
         outputs, task = read_output_labels(source), self.corpus.read(workspace.data_dir).task
         if task.num_outputs != len(outputs.names) or isinstance(task, Regression) != outputs.is_regression:
+            if outputs.is_regression and task.num_outputs == 1:
+                raise UserError(
+                    f"{source} has one output, which its config.json takes for a number, but {self.corpus.name} has "
+                    "classes: if the output is the logit of the second class, set problem_type to "
+                    "'multi_label_classification' there"
+                )
             expected = "a number" if isinstance(task, Regression) else f"{task.num_outputs} outputs for its classes"
             names = f"has {len(outputs.names)} outputs ({', '.join(outputs.names)})"
             raise UserError(
