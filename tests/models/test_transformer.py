@@ -28,6 +28,7 @@ from heedful.models.transformer import (
     Transformer,
     TransformerModel,
     build_network,
+    find_layers,
     fold_images,
 )
 from heedful.tasks import BinaryClassification, MulticlassClassification, Regression
@@ -188,6 +189,32 @@ def test_embeddings_that_are_given_are_not_computed_again() -> None:
         model.get_parameter("network.bert.embeddings.word_embeddings.weight").fill_(torch.nan)
     assert bool(model(batch).logits.isnan().all())
     assert torch.equal(model(batch, embeddings=trace.embeddings).logits, trace.logits)
+
+
+@pytest.mark.parametrize("family", [*FAMILIES, "albert"])
+def test_embeddings_are_the_input_of_the_first_layer_behind_any_projection(family: str) -> None:
+    if family == "albert":
+        model = TransformerModel.wrap(network(family, num_labels=3, embedding_size=12))
+    else:
+        model = tiny(family)
+    batch, seen = batch_of(family), list[Tensor]()
+    plain = eager(model)
+    first = plain.get_submodule("albert.encoder.albert_layer_groups.0") if family == "albert" else find_layers(plain)[0]
+
+    def see(_: nn.Module, inputs: tuple[Tensor, ...], named: Mapping[str, Tensor]) -> None:
+        seen.append(inputs[0] if inputs else named["hidden_states"])
+
+    first.register_forward_pre_hook(see, with_kwargs=True)
+    logits = plain(**library_inputs(family, batch)).logits
+    trace = model(batch)
+    assert trace.embeddings.shape[-1] == model.network.config.hidden_size
+    assert_close(trace.embeddings[batch.mask], seen[0][batch.mask])
+    # The gradient is that of the library at the same place.
+    given = trace.embeddings.detach().requires_grad_()
+    (ours,) = torch.autograd.grad(model(batch, embeddings=given).logits[:, 1].sum(), given)
+    (theirs,) = torch.autograd.grad(logits[:, 1].sum(), seen[0])
+    # The library's eager softmax is in float32.
+    torch.testing.assert_close(ours[batch.mask], theirs[batch.mask], rtol=1e-4, atol=1e-6)
 
 
 def test_one_layer_can_be_replaced_by_composing_the_whole() -> None:

@@ -164,6 +164,8 @@ def hook_network(network: Network) -> Network:
     set_attention_implementation(hooked, ATTENTION_IMPLEMENTATION)
     # On the instance and not as module hooks, which could not keep a block from running.
     vars(embedding_block(hooked))["forward"] = _pass_through_embeddings
+    if (projection := _embedding_projection(hooked)) is not None:
+        vars(projection)["forward"] = _pass_through_embeddings
     vars(hooked.base_model)["forward"] = _pass_through_states
     return hooked
 
@@ -173,10 +175,18 @@ def embedding_block(network: Network) -> nn.Module:
     return network.base_model.get_submodule("embeddings")
 
 
+def _embedding_projection(network: Network) -> nn.Module | None:
+    """The layer between narrow word vectors and the first layer of the stack, where a family has one."""
+    modules = dict(network.base_model.named_modules())
+    # ELECTRA and ALBERT.
+    return modules.get("embeddings_project", modules.get("encoder.embedding_hidden_mapping_in"))
+
+
 def compute_embeddings(network: Network, inputs: dict[str, Tensor]) -> Tensor:
-    """Output of the whole embedding block `[batch unit width]`: words, positions and segments, normalised."""
-    block = embedding_block(network)
-    return cast("Tensor", type(block).forward(block, **inputs))
+    """The input of the first layer `[batch unit width]`: words, positions and segments, normalised and projected."""
+    block, projection = embedding_block(network), _embedding_projection(network)
+    embeddings = cast("Tensor", type(block).forward(block, **inputs))
+    return embeddings if projection is None else cast("Tensor", type(projection).forward(projection, embeddings))
 
 
 def run_layers(network: Network, inputs: dict[str, Tensor], hook: AttentionHook) -> ModelOutput:

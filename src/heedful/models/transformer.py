@@ -329,8 +329,9 @@ class HeadScoreRecorder(AttentionHook):
 class TransformerModel(Model):
     """A transformer whose embeddings and attention can be read and replaced; made by `wrap` or by an architecture.
 
-    Embeddings are the output of the whole embedding block: words, positions and segments, normalised. Scores are
-    scaled; attention is taken before dropout; both are zero on padding and where the query is padding.
+    Embeddings are the input of the first layer: words, positions and segments, normalised, and projected where word
+    vectors are narrower than the states (ELECTRA, ALBERT). Scores are scaled; attention is taken before dropout; both
+    are zero on padding and where the query is padding.
     """
 
     def __init__(self, network: Network, task: Task) -> None:
