@@ -209,3 +209,29 @@ def test_norms_and_sums_by_hand() -> None:
     assert torch.allclose(GradientSum("logit")(model, batch, target).scores, weights * 0.25)
     with pytest.raises(UserError, match=r"order=3.*GradientSum"):
         GradientNorm(order=3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_sums_that_are_zero_but_for_rounding_are_exact_ties(dtype: torch.dtype) -> None:
+    # Every layer of a ViT normalises its input first: a constant added to an embedding changes nothing.
+    batch = replace(images(), inputs=images().inputs.to(dtype))
+    model, target = tiny("vit").to(dtype), torch.tensor([0, 1, 2])
+    moved = model(batch).embeddings.detach()
+    shift = torch.zeros_like(moved).masked_fill(
+        torch.tensor([[False, True, False, False, False]] * 3).unsqueeze(-1), 0.5
+    )
+    change = model(batch, embeddings=moved + shift).logits - model(batch, embeddings=moved).logits
+    assert float(change.abs().max()) < (1e-5 if dtype == torch.float32 else 1e-13)
+    assert torch.count_nonzero(GradientSum(special_tokens=True)(model, batch, target).scores) == 0
+    assert torch.count_nonzero(GradientNorm()(model, batch, target).scores) == 3 * 4
+
+
+@pytest.mark.parametrize("family", ["bert", "distilbert", "electra"])
+def test_sums_that_are_not_zero_keep_their_last_digit(family: str) -> None:
+    model, batch, target = tiny(family), texts(), torch.tensor([0, 1, 2])
+    given = model(batch).embeddings.detach().requires_grad_()
+    logits = model(batch, embeddings=given).logits
+    (slopes,) = torch.autograd.grad(logits.gather(1, target[:, None]).sum(), given)
+    found = GradientSum("logit", special_tokens=True)(model, batch, target).scores
+    torch.testing.assert_close(found, slopes.sum(-1).masked_fill(~batch.mask, 0), rtol=1e-12, atol=1e-15)
+    assert torch.count_nonzero(found) == batch.mask.sum()

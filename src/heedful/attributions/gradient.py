@@ -11,6 +11,9 @@ from torch import Tensor
 from heedful.attributions._base import CheckedOptions, Output, masked_attribution, target_output
 from heedful.types import Attribution, Batch, Model, Trace, UserError
 
+ROUNDING_UNITS = 8
+"""A sum of this many units of rounding of its terms, or fewer, is 0; on ViT sums have up to 0.5."""
+
 
 @dataclass(frozen=True)
 class Gradient(CheckedOptions):
@@ -71,15 +74,21 @@ class GradientNorm(CheckedOptions):
 
 @dataclass(frozen=True)
 class GradientSum(CheckedOptions):
-    """Signed sum of the gradient over the embedding of each token, sum_d df/de_td."""
+    """Signed sum of the gradient over the embedding of each token, sum_d df/de_td.
+
+    Where every layer normalises its input first (ViT), a constant added to an embedding changes nothing and the sum is
+    0: a sum that is within rounding of 0 is exactly 0, so that rounding is not ranked.
+    """
 
     output: Output = "probability"
     special_tokens: bool = False
 
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Sums of the tokens' gradients, in float64."""
-        _, gradients = _input_gradients(model, batch, target, self.output)
-        return masked_attribution(gradients.sum(-1), batch, special_tokens=self.special_tokens)
+        trace, gradients = _input_gradients(model, batch, target, self.output)
+        sums, noise = gradients.sum(-1), ROUNDING_UNITS * torch.finfo(trace.embeddings.dtype).eps
+        scores = sums.masked_fill(sums.abs() <= noise * gradients.abs().sum(-1), 0)
+        return masked_attribution(scores, batch, special_tokens=self.special_tokens)
 
 
 def embedding_gradients(function: Callable[[Tensor], Tensor], embeddings: Tensor) -> Tensor:
