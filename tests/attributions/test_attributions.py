@@ -19,7 +19,7 @@ from heedful.attributions.perturbation import LeaveOneOut, Occlusion
 from heedful.attributions.shapley import KernelShap, Shapley
 from heedful.testing import check_explainer
 from heedful.trials.agreement import with_special_tokens
-from heedful.types import Batch, Method, Model
+from heedful.types import Batch, Method, Model, UserError
 from tests.small_models import MODELS, subject
 
 SMALLER: dict[str, Method] = {
@@ -111,3 +111,23 @@ def test_frozen_weights_and_disabled_gradients_change_no_score() -> None:
             assert torch.equal(method_of(name)(model, batch, target).scores, expected)
         frozen = subject("bert")[0].requires_grad_(requires_grad=False)
         assert torch.allclose(method_of(name)(frozen, batch, target).scores, expected, rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("name", sorted(catalogue.METHODS))
+def test_a_model_in_training_mode_is_explained_without_dropout_and_stays_in_its_mode(name: str) -> None:
+    model, batch = subject("bert")
+    target = torch.arange(len(batch)) % 2
+    expected = method_of(name)(model, batch, target).scores
+    model.train().get_submodule("network.classifier").eval()
+    modes = [part.training for part in model.modules()]
+    assert torch.equal(method_of(name)(model, batch, target).scores, expected)
+    assert [part.training for part in model.modules()] == modes
+    assert True in modes
+    assert False in modes
+
+
+def test_the_mode_comes_back_after_an_error() -> None:
+    model, batch = subject("bert")
+    with pytest.raises(UserError, match="no layer 7"):
+        RawAttention(layer=7)(model.train(), batch, torch.zeros(len(batch), dtype=torch.long))
+    assert all(part.training for part in model.modules())

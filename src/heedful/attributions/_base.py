@@ -7,9 +7,11 @@ each row from 0 and is -1 on tokens that are not scored.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Literal, get_origin, get_type_hints
+from typing import Literal, TypeVar, cast, get_origin, get_type_hints
 
 import torch
 from torch import Tensor
@@ -29,6 +31,31 @@ Feature = Literal["unit", "word"]
 CHUNK_CELLS = 1 << 18
 """Cells of one attention matrix in a chunk: rows x units x units."""
 _OUT_OF_MEMORY_MESSAGES = ("out of memory", "can't allocate memory", "not enough memory")
+ExplainT = TypeVar("ExplainT", bound=Callable[..., Attribution])
+
+
+@contextmanager
+def evaluation_mode(model: Model) -> Iterator[None]:
+    """Every part of the model in evaluation mode, without dropout; parts in training mode are set back at the end."""
+    parts = [part for part in model.modules() if part.training]
+    try:
+        for part in parts:
+            part.training = False
+        yield
+    finally:
+        for part in parts:
+            part.training = True
+
+
+def in_evaluation_mode(explain: ExplainT) -> ExplainT:
+    """A method's call that explains the model in evaluation mode: with dropout it would explain each time another."""
+
+    @functools.wraps(explain)
+    def explain_in_evaluation_mode(method: object, model: Model, batch: Batch, target: Tensor) -> Attribution:
+        with evaluation_mode(model):
+            return explain(method, model, batch, target)
+
+    return cast("ExplainT", explain_in_evaluation_mode)
 
 
 def target_output(task: Task, logits: Tensor, target: Tensor, output: Output) -> Tensor:

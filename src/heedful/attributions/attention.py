@@ -15,7 +15,14 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from heedful.attributions._base import CheckedOptions, Output, masked_attribution, scored_units, target_output
+from heedful.attributions._base import (
+    CheckedOptions,
+    Output,
+    in_evaluation_mode,
+    masked_attribution,
+    scored_units,
+    target_output,
+)
 from heedful.attributions._max_flow import MaxFlows, max_flows
 from heedful.types import (
     Attribution,
@@ -48,6 +55,7 @@ class RawAttention:
     head: int | None = None
     special_tokens: bool = False
 
+    @in_evaluation_mode
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Weights of the scored tokens; the weight of unscored special tokens is not redistributed."""
         with torch.no_grad():
@@ -74,6 +82,7 @@ class HeadAttention(CheckedOptions):
     row: QueryRow = "class"
     special_tokens: bool = False
 
+    @in_evaluation_mode
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Weights of the scored tokens, in float64; the weight of unscored special tokens is not redistributed."""
         with torch.no_grad():
@@ -129,6 +138,7 @@ class _ContributionNorm(CheckedOptions, ABC):
     needs_projections: ClassVar[bool]
 
     @torch.no_grad()
+    @in_evaluation_mode
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Norms of the scored tokens, in float64."""
         if isinstance(model, ExposesValues):
@@ -207,6 +217,7 @@ class AttentionXGradient(CheckedOptions):
     row: QueryRow = "mean"
     special_tokens: bool = False
 
+    @in_evaluation_mode
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Products of the scored tokens, in float64."""
         products = attention_times_gradient(model, batch, target, self.output)
@@ -231,6 +242,7 @@ class Relevance(CheckedOptions):
     output: Output = "logit"
     special_tokens: bool = False
 
+    @in_evaluation_mode
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Relevance of the scored tokens, in float64."""
         products = attention_times_gradient(model, batch, target, self.output)
@@ -287,6 +299,7 @@ class Rollout:
 
     special_tokens: bool = False
 
+    @in_evaluation_mode
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Shares of the scored tokens, in float64; with special tokens the shares of a text sum to 1."""
         with torch.no_grad():
@@ -326,6 +339,7 @@ class Flow:
 
     special_tokens: bool = False
 
+    @in_evaluation_mode
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Flows to the scored tokens, in float64."""
         with torch.no_grad():

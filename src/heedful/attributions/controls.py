@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
 
-from heedful.attributions._base import example_seeds, scored_units
+from heedful.attributions._base import example_seeds, in_evaluation_mode, scored_units
 from heedful.attributions.attention import RawAttention
 from heedful.seeding import permute_within
 from heedful.store.recipe import derive_seed
@@ -45,6 +45,7 @@ class PermutedAttention:
     seed: int = 0
     special_tokens: bool = False
 
+    @in_evaluation_mode
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """The weights of `RawAttention`, permuted within each text."""
         own = RawAttention(special_tokens=self.special_tokens)(model, batch, target)
@@ -70,6 +71,7 @@ class RandomizedModel:
     method: Method = RawAttention()
     seed: int = 0
 
+    @in_evaluation_mode
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """The scores of `method` for the same targets on the randomised copy."""
         return self.prepare(model)(model, batch, target)

@@ -34,6 +34,7 @@ from heedful.attributions._base import (
     Output,
     baseline_trace,
     complete_attribution,
+    in_evaluation_mode,
     run_copies,
     scored_units,
     target_output,
@@ -408,6 +409,7 @@ class DeepLift(CheckedOptions):
     output: Output = "probability"
     special_tokens: bool = False
 
+    @in_evaluation_mode
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> CompleteAttribution:
         """Signed scores of the tokens, in float64."""
         return self.mean_over_baselines(model, batch, target)
@@ -473,6 +475,7 @@ class DeepShap(CheckedOptions):
                 "standard deviation of at least 0"
             )
 
+    @in_evaluation_mode
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> CompleteAttribution:
         """Signed scores of the tokens, in float64."""
         deeplift = DeepLift(self.baselines, self.output, self.special_tokens)

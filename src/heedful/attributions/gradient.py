@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from heedful.attributions._base import CheckedOptions, Output, masked_attribution, target_output
+from heedful.attributions._base import CheckedOptions, Output, in_evaluation_mode, masked_attribution, target_output
 from heedful.types import Attribution, Batch, Model, Trace, UserError
 
 ROUNDING_UNITS = 8
@@ -28,6 +28,7 @@ class Gradient(CheckedOptions):
 
     output: Output = "probability"
 
+    @in_evaluation_mode
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Signed products of the content tokens, in float64."""
         trace, gradients = _input_gradients(model, batch, target, self.output, detach_attention=True)
@@ -42,6 +43,7 @@ class InputXGradient(CheckedOptions):
     output: Output = "probability"
     special_tokens: bool = False
 
+    @in_evaluation_mode
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Signed products of the tokens, in float64."""
         trace, gradients = _input_gradients(model, batch, target, self.output)
@@ -66,6 +68,7 @@ class GradientNorm(CheckedOptions):
         if self.order not in (1, 2):
             raise UserError(f"GradientNorm(order={self.order}): choose 1 or 2; GradientSum() keeps the sign")
 
+    @in_evaluation_mode
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Norms of the tokens' gradients, in float64."""
         _, gradients = _input_gradients(model, batch, target, self.output)
@@ -83,6 +86,7 @@ class GradientSum(CheckedOptions):
     output: Output = "probability"
     special_tokens: bool = False
 
+    @in_evaluation_mode
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Sums of the tokens' gradients, in float64."""
         trace, gradients = _input_gradients(model, batch, target, self.output)

@@ -20,7 +20,7 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
-from heedful.attributions._base import CheckedOptions, scored_units
+from heedful.attributions._base import CheckedOptions, in_evaluation_mode, scored_units
 from heedful.attributions.attention import index_slice
 from heedful.attributions.lime import centered_moments, solve_ridge
 from heedful.types import Attribution, Batch, Model, UserError, check_choice, read_heads
@@ -169,6 +169,7 @@ class StaticAttention(CheckedOptions):
     score_type: ScoreType = "distribution"
 
     @torch.no_grad()
+    @in_evaluation_mode
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """The same scores for every target."""
         scores = read_heads(model, batch).scores
@@ -265,6 +266,7 @@ class HeadMix(LearnedMix):
         return mixing_weights(phi, self.normalizer).reshape(self.layers, self.heads)
 
     @torch.no_grad()
+    @in_evaluation_mode
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """The same scores for every target."""
         self.check_architecture(model)

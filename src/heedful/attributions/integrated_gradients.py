@@ -20,6 +20,7 @@ from heedful.attributions._base import (
     baseline_trace,
     complete_attribution,
     example_seeds,
+    in_evaluation_mode,
     run_copies,
     scored_units,
     target_output,
@@ -50,6 +51,7 @@ class IntegratedGradients(CheckedOptions):
         if self.n_steps < 1:
             raise UserError(f"IntegratedGradients(n_steps={self.n_steps}): give at least 1")
 
+    @in_evaluation_mode
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> CompleteAttribution:
         """Signed scores of the tokens, in float64."""
         points, weights = gauss_legendre(self.n_steps)
@@ -92,6 +94,7 @@ class GradientShap(CheckedOptions):
         if self.n_samples < 1:
             raise UserError(f"GradientShap(n_samples={self.n_samples}): give at least 1")
 
+    @in_evaluation_mode
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> CompleteAttribution:
         """Signed scores of the tokens, in float64."""
         points = sample_uniform(example_seeds("gradient-shap", self.seed, batch), self.n_samples, 1).squeeze(-1)

@@ -17,6 +17,7 @@ from heedful.attributions._base import (
     FixedLengthBaseline,
     Output,
     baseline_trace,
+    in_evaluation_mode,
     scored_units,
     target_output,
 )
@@ -72,6 +73,7 @@ class LayerMix(LearnedMix):
         architecture = model.architecture_summary
         return replace(self, phi=tuple(phi), temperature=math.exp(log_temperature), architecture=architecture)
 
+    @in_evaluation_mode
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Signed scores, or a distribution over tokens, in float64."""
         self.check_architecture(model)

@@ -21,6 +21,7 @@ from heedful.attributions._base import (
     expand_to_units,
     feature_counts,
     feature_index,
+    in_evaluation_mode,
 )
 from heedful.attributions.perturbation import baseline_embeddings, outputs_without, score_features
 from heedful.seeding import sample_uniform
@@ -111,6 +112,7 @@ class Lime(CheckedOptions):
         if self.n_samples < 2 or self.kernel_width <= 0 or self.ridge < 0:
             raise UserError("Lime: give n_samples of at least 2, a kernel_width above 0 and a ridge of at least 0")
 
+    @in_evaluation_mode
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Signed coefficients in float64."""
         index = feature_index(batch, self.feature, special_tokens=self.special_tokens)

@@ -23,6 +23,7 @@ from heedful.attributions._base import (
     expand_to_units,
     feature_counts,
     feature_index,
+    in_evaluation_mode,
     replace_units,
     run_in_chunks,
     scored_units,
@@ -163,6 +164,7 @@ class Occlusion(CheckedOptions):
         if self.window < 1:
             raise UserError(f"Occlusion(window={self.window}): a window must cover at least 1 feature")
 
+    @in_evaluation_mode
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Signed losses in float64; positive tokens support the target."""
         index = feature_index(batch, self.feature, special_tokens=self.special_tokens)
@@ -207,6 +209,7 @@ class LeaveOneOut(CheckedOptions):
 
     output: Output = "probability"
 
+    @in_evaluation_mode
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Changes of the output per token, in float64."""
         # The model's own shortcut does not know an imposed attention, which is computed for each shorter text.

@@ -25,6 +25,7 @@ from heedful.attributions._base import (
     expand_to_units,
     feature_counts,
     feature_index,
+    in_evaluation_mode,
 )
 from heedful.attributions.lime import solve_sum_constrained
 from heedful.attributions.perturbation import outputs_without, score_features
@@ -55,6 +56,7 @@ class KernelShap(CheckedOptions):
     output: Output = "probability"
     special_tokens: bool = False
 
+    @in_evaluation_mode
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Signed values in float64."""
         index = feature_index(batch, self.feature, special_tokens=self.special_tokens)
@@ -100,6 +102,7 @@ class Shapley(CheckedOptions):
     output: Output = "probability"
     special_tokens: bool = False
 
+    @in_evaluation_mode
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Signed values in float64."""
         index = feature_index(batch, self.feature, special_tokens=self.special_tokens)
