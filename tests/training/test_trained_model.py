@@ -10,12 +10,14 @@ import pytest
 import torch
 
 from heedful.data.splitting import SubsampledCorpus
+from heedful.data.table import Table
 from heedful.data.tokenization import Words
 from heedful.models.attentive import Additive, Attentive
 from heedful.models.encoders import Perceptron
 from heedful.models.transformer import Transformer
 from heedful.store.workspace import Workspace
 from heedful.tasks import Regression
+from heedful.training import trained_model
 from heedful.training.attention_sources import FromModel, UniformAttention
 from heedful.training.objectives import ImposedAttention
 from heedful.training.trained_model import OnOtherData
@@ -141,3 +143,33 @@ def test_the_facts_for_the_index_have_model_data_and_objective() -> None:
     assert uniform.describe() == {**facts, "quick": True, "objective": "imposed UniformAttention"}
     assert OnOtherData(subject(), Sentences(10)).describe() == facts
     assert {recipe.kind for recipe in (subject(), OnOtherData(subject(), Sentences(10)))} == {"model"}
+
+
+@pytest.mark.parametrize("moment", ["build_model", "evaluate"], ids=["before the first epoch", "after the last"])
+def test_a_model_is_never_made_of_the_rows_that_its_file_had_before(
+    moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "texts.csv"
+    topics = [f"{first} {second}" for first in ("bread", "rust", "mint", "snow") for second in ("bus", "bell", "door")]
+
+    def write(words: tuple[str, str]) -> None:
+        rows = [{"text": f"the {topic} {word}", "label": label} for topic in topics for label, word in enumerate(words)]
+        pd.DataFrame(rows).to_csv(path, index=False)
+
+    write(("dull", "fine"))
+    recipe = replace(subject(), corpus=Table(str(path)))
+    workspace, kept = Workspace(tmp_path / "workspace"), vars(trained_model)[moment]
+
+    def save_again(*given: object) -> object:
+        monkeypatch.setattr(trained_model, moment, kept)
+        write(("fine", "dull"))
+        return kept(*given)
+
+    monkeypatch.setattr(trained_model, moment, save_again)
+    with pytest.raises(UserError, match=r"changed while .*; run it again"):
+        workspace.get(recipe)
+    for words in (("fine", "dull"), ("dull", "fine")):
+        write(words)
+        one, other = workspace.get(recipe), Workspace(tmp_path / f"clean-{words[0]}").get(recipe)
+        assert all(torch.equal(one.tensors[key], other.tensors[key]) for key in one.tensors)
+        assert one.notes == other.notes

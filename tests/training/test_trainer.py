@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.torch import load, save
 from torch import Generator, Tensor
 
 from heedful.data.tokenization import Words
@@ -99,7 +103,7 @@ class Killed(Exception):
 def test_a_training_that_stopped_at_any_step_ends_with_bit_identical_weights(tmp_path: Path, moment: int) -> None:
     whole = run_of_sentences()
     state = train(whole, tmp_path, SilentProgress(), 16)
-    (tmp_path / "checkpoint.safetensors").unlink()
+    checkpoint_in(tmp_path).unlink()
     broken = run_of_sentences()
     calls = 0
 
@@ -119,11 +123,120 @@ def test_a_training_that_stopped_at_any_step_ends_with_bit_identical_weights(tmp
     assert resumed.best_epoch == state.best_epoch
 
 
+def checkpoint_in(folder: Path) -> Path:
+    """The one checkpoint of a training."""
+    (path,) = folder.glob("*.safetensors")
+    return path
+
+
+def interrupted(folder: Path, epochs: int = 2) -> bytes:
+    """The checkpoint of a training that was interrupted after some epochs."""
+    broken, calls = run_of_sentences(), 0
+
+    def failing(model: Model, batch: Batch) -> Tensor:
+        nonlocal calls
+        calls += 1
+        if calls > 5 * epochs:
+            raise Killed
+        return broken.loss(model, batch)
+
+    with pytest.raises(Killed):
+        train(replace(broken, loss=failing), folder, SilentProgress(), 16)
+    return checkpoint_in(folder).read_bytes()
+
+
+def flipped(content: bytes, place: int) -> bytes:
+    return content[:place] + bytes([content[place] ^ 1 << place % 8]) + content[place + 1 :]
+
+
+def zeroed(content: bytes, place: int) -> bytes:
+    return content[:place] + bytes(min(512, len(content) - place)) + content[place + 512 :]
+
+
+@pytest.mark.slow
+def test_after_any_damage_to_the_checkpoint_training_starts_again_and_ends_the_same(tmp_path: Path) -> None:
+    whole = run_of_sentences()
+    (tmp_path / "whole").mkdir()
+    history = train(whole, tmp_path / "whole", SilentProgress(), 16).history
+    folder = tmp_path / "interrupted"
+    folder.mkdir()
+    content = interrupted(folder)
+    path = checkpoint_in(folder)
+    flips = [flipped(content, place) for place in range(0, len(content), len(content) // 24)]
+    blocks = [zeroed(content, place) for place in range(0, len(content), len(content) // 6)]
+    different = 0
+    for damaged in (*flips, *blocks, content[: len(content) // 2], b""):
+        for other in folder.iterdir():
+            other.unlink()
+        path.write_bytes(damaged)
+        resumed = run_of_sentences()
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            state = train(resumed, folder, SilentProgress(), 16)
+        said = [str(each.message) for each in seen]
+        different += not (
+            same(weights(whole.model), weights(resumed.model))
+            and state.history == history
+            and len(said) == (damaged != content)
+            and all(each.endswith("is damaged; training starts again") for each in said)
+        )
+    assert different == 0
+
+
 def test_a_damaged_checkpoint_warns_and_training_starts_again(tmp_path: Path) -> None:
+    content = interrupted(tmp_path)
+    checkpoint_in(tmp_path).write_bytes(flipped(content, len(content) - 5))
+    whole, resumed = run_of_sentences(), run_of_sentences()
+    with pytest.warns(UserWarning, match="is damaged; training starts again"):
+        train(resumed, tmp_path, SilentProgress(), 16)
+    (tmp_path / "whole").mkdir()
+    train(whole, tmp_path / "whole", SilentProgress(), 16)
+    assert same(weights(whole.model), weights(resumed.model))
+
+
+def test_a_checkpoint_of_another_shape_warns_and_training_starts_again(tmp_path: Path) -> None:
+    content = interrupted(tmp_path)
+    path = checkpoint_in(tmp_path)
+    with safe_open(path, framework="pt") as file:
+        metadata = file.metadata()
+    tensors = load(content)
+    whole = run_of_sentences()
+    (tmp_path / "whole").mkdir()
+    train(whole, tmp_path / "whole", SilentProgress(), 16)
+    changes: tuple[dict[str, Tensor], ...] = (
+        {"model/decoder.bias": torch.zeros(7)},
+        {"model/unknown": torch.zeros(1)},
+        {"best/model/unknown": torch.zeros(1)},
+        {"optimiser/0/exp_avg": torch.zeros(7)},
+        {"optimiser/99/exp_avg": torch.zeros(7)},
+    )
+    for change in changes:
+        for other in tmp_path.glob("*.safetensors"):
+            other.unlink()
+        written = save(tensors | change, metadata)
+        path.with_name(f"epoch-2-{hashlib.sha256(written).hexdigest()}.safetensors").write_bytes(written)
+        resumed = run_of_sentences()
+        with pytest.warns(UserWarning, match="is of another shape; training starts again"):
+            train(resumed, tmp_path, SilentProgress(), 16)
+        assert same(weights(whole.model), weights(resumed.model))
+
+
+def test_a_checkpoint_of_other_examples_warns_and_training_starts_again(tmp_path: Path) -> None:
+    interrupted(tmp_path)
+    run = run_of_sentences()
+    labels = run.train_batch.labels
+    assert labels is not None
+    other = replace(run, train_batch=replace(run.train_batch, labels=1 - labels))
+    with pytest.warns(UserWarning, match="is of other data; training starts again"):
+        state = train(other, tmp_path, SilentProgress(), 16)
+    assert state.epoch == run.training.epochs
+
+
+def test_an_interrupted_write_leaves_no_file_after_the_next_start(tmp_path: Path) -> None:
+    interrupted(tmp_path)
+    (tmp_path / "new-12.safetensors").write_bytes(b"half")
     train(run_of_sentences(), tmp_path, SilentProgress(), 16)
-    (tmp_path / "checkpoint.safetensors").write_bytes(b"rubbish")
-    with pytest.warns(UserWarning, match="damaged; training starts again"):
-        train(run_of_sentences(), tmp_path, SilentProgress(), 16)
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_the_global_generator_and_the_training_mode_are_restored(tmp_path: Path) -> None:

@@ -49,7 +49,8 @@ TENSORS, TABLE, SUMMARY = "tensors.safetensors", "table.parquet", "summary.parqu
 NOTES, RECIPE, INDEX, MANIFEST = "notes.json", "recipe.json", "index.json", "manifest.json"
 _DAMAGE_ERRNOS = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EIO)
 _SILENT = SilentProgress()
-_in_progress: ContextVar[tuple[Path, ...]] = ContextVar("_in_progress", default=())
+_in_progress: ContextVar[tuple[tuple[Path, Recipe], ...]] = ContextVar("_in_progress", default=())
+"""The recipes that are being made, outermost first, with the folders they were given when that began."""
 _verified: dict[tuple[Path, bool], tuple[tuple[str, int, int, int], ...]] = {}
 """Artefacts whose bytes this process has verified, with name, inode, size and modification time of their files."""
 
@@ -131,7 +132,7 @@ class Workspace:
         if folder.exists():
             with suppress(CorruptArtefactError):  # checked again below, under the lock
                 return _read_artefact(folder)
-        with self._hold_lock(folder):
+        with self._hold_lock(folder, recipe):
             if not self._is_intact(folder):
                 self._make(recipe, description)
         return _read_artefact(folder)
@@ -145,9 +146,17 @@ class Workspace:
         return artefact_name(describe_recipe(recipe, self.data_dir))
 
     def partial_folder(self, recipe: Recipe) -> Path:
-        """An existing folder for unfinished work on this recipe; survives a kill, removed on completion."""
-        folder = self.root / ".partial" / self.artefact_name(recipe)
-        with _translate_write_errors(self.root):
+        """An existing folder for unfinished work on this recipe; survives a kill, removed on completion.
+
+        UserError if the data changed since the making of the recipe began: work on the old data is never kept under the
+        name of the new.
+        """
+        name = self.artefact_name(recipe)
+        begun = [folder.name for folder, each in _in_progress.get() if each == recipe and folder.parent == self.root]
+        if begun and begun[-1] != name:
+            raise self._changed_data_error(begun[-1])
+        folder = self.root / ".partial" / name
+        with translate_write_errors(self.root):
             folder.mkdir(parents=True, exist_ok=True)
         return folder
 
@@ -178,7 +187,7 @@ class Workspace:
             _read_artefact(folder)
         except CorruptArtefactError as damage:
             aside = self.root / ".damaged" / f"{folder.name}.{secrets.token_hex(4)}"
-            with _translate_write_errors(self.root):
+            with translate_write_errors(self.root):
                 aside.parent.mkdir(exist_ok=True)
                 folder.rename(aside)
             warnings.warn(f"{damage} (moved to {aside}; made again now)", CorruptArtefactWarning, stacklevel=4)
@@ -194,7 +203,7 @@ class Workspace:
         summary = recipe.summarize(artefact)
         artefact = replace(artefact, summary=summary, notes={**artefact.notes, **recipe.explain(summary)})
         if self.artefact_name(recipe) != name:
-            raise UserError(f"the data in {self.data_dir} changed while {name} was being made; run it again")
+            raise self._changed_data_error(name)
         index: dict[str, object] = {
             "kind": recipe.kind,
             "recipe_class": type(recipe).__name__,
@@ -205,13 +214,16 @@ class Workspace:
         }
         staging = self.root / ".staging" / f"{name}.{secrets.token_hex(8)}"
         try:
-            with _translate_write_errors(self.root):
+            with translate_write_errors(self.root):
                 staging.mkdir(parents=True)
                 _write_artefact(staging, artefact, {NOTES: artefact.notes, RECIPE: description, INDEX: index})
                 self._publish(staging, self.root / name)
         finally:
             shutil.rmtree(staging, ignore_errors=True)
         shutil.rmtree(self.root / ".partial" / name, ignore_errors=True)
+
+    def _changed_data_error(self, name: str) -> UserError:
+        return UserError(f"the data of {name} changed while it was being made; run it again")
 
     def _delete_leftovers(self, name: str) -> None:
         """Delete what killed processes left: staging folders whose lock is free, partial work of complete artefacts."""
@@ -234,15 +246,15 @@ class Workspace:
             if not folder.exists():
                 raise
             return  # another process without our lock was quicker; its result is the same
-        _fsync(self.root)
+        flush_to_disk(self.root)
 
     @contextmanager
-    def _hold_lock(self, folder: Path) -> Iterator[None]:
+    def _hold_lock(self, folder: Path, recipe: Recipe) -> Iterator[None]:
         """Hold the lock of one artefact; show progress while another process has it."""
-        if folder in _in_progress.get():
+        if any(folder == other for other, _ in _in_progress.get()):
             raise RuntimeError(f"the recipe {folder.name} depends on itself")
         lock = self._lock(folder.name)
-        with _translate_write_errors(self.root):
+        with translate_write_errors(self.root):
             (self.root / ".locks").mkdir(parents=True, exist_ok=True)
             try:
                 lock.acquire(timeout=0)
@@ -250,7 +262,7 @@ class Workspace:
                 with self.progress.task(f"waiting for another process that makes {folder.name}", 1) as step:
                     lock.acquire()
                     step()
-        token = _in_progress.set((*_in_progress.get(), folder))
+        token = _in_progress.set((*_in_progress.get(), (folder, recipe)))
         try:
             yield
         finally:
@@ -276,8 +288,8 @@ def _write_artefact(folder: Path, artefact: Artefact, documents: Mapping[str, ob
     files = sorted(path.name for path in folder.iterdir())
     (folder / MANIFEST).write_text(dump_compact_json({name: _file_entry(folder / name) for name in files}))
     for name in (*files, MANIFEST):
-        _fsync(folder / name)
-    _fsync(folder)
+        flush_to_disk(folder / name)
+    flush_to_disk(folder)
 
 
 def _file_entry(path: Path) -> Json:
@@ -342,7 +354,7 @@ def _is_complete(folder: Path) -> bool:
 
 
 @contextmanager
-def _translate_write_errors(folder: Path) -> Iterator[None]:
+def translate_write_errors(folder: Path) -> Iterator[None]:
     """Turn disk errors into one line for the user."""
     try:
         yield
@@ -372,7 +384,7 @@ def _corrupt_error(folder: Path, reason: str) -> CorruptArtefactError:
     )
 
 
-def _fsync(path: Path) -> None:
+def flush_to_disk(path: Path) -> None:
     """Flush a file or folder to disk, so that a power cut does not leave a name without its content."""
     if os.name != "posix" and path.is_dir():
         return

@@ -7,9 +7,11 @@ from (seed, epoch), so that an interrupted training resumes after its last finis
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
+import secrets
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -25,7 +27,7 @@ from torch import Generator, Tensor, nn
 from heedful.progress import Progress, StepCallback
 from heedful.seeding import temporary_seed
 from heedful.store.recipe import derive_seed
-from heedful.store.workspace import Workspace
+from heedful.store.workspace import Workspace, flush_to_disk, translate_write_errors
 from heedful.types import Batch, Model, UserError, check_choice
 
 SelectionSplit = Literal["dev", "test"]
@@ -236,8 +238,8 @@ def train(run: TrainingRun, checkpoint_folder: Path, progress: Progress, batch_s
     """
     training, model = run.training, run.model
     optimizer = training.optimizer.build(model)
-    checkpoint = checkpoint_folder / "checkpoint.safetensors"
-    state = _resume_checkpoint(checkpoint, run, optimizer)
+    fingerprint = _fingerprint(run, checkpoint_folder)
+    state = _resume_checkpoint(checkpoint_folder, fingerprint, run, optimizer)
     mode = model.training
     steps_per_epoch = math.ceil(len(run.train_batch) / training.batch_size)
     with progress.task(run.name, training.epochs * steps_per_epoch) as step:
@@ -247,7 +249,7 @@ def train(run: TrainingRun, checkpoint_folder: Path, progress: Progress, batch_s
         ):
             loss = _train_epoch(run, optimizer, state, step)
             _evaluate_epoch(run, state, loss, batch_size)
-            _save_checkpoint(checkpoint, state, run, optimizer)
+            _save_checkpoint(checkpoint_folder, fingerprint, state, run, optimizer)
     model.load_state_dict(tensors_with_prefix("model/", state.best_tensors))
     model.train(mode)
     return state
@@ -311,27 +313,68 @@ def _current_tensors(run: TrainingRun) -> dict[str, Tensor]:
     return weights | {f"outer/{key}": value for key, value in outer.items()}
 
 
-def _save_checkpoint(path: Path, state: TrainingState, run: TrainingRun, optimizer: torch.optim.Optimizer) -> None:
+_STATE_NUMBERS = ("epoch", "best_epoch", "best_score", "best_loss", "history")
+
+
+def _save_checkpoint(
+    folder: Path, fingerprint: str, state: TrainingState, run: TrainingRun, optimizer: torch.optim.Optimizer
+) -> None:
+    """Write `epoch-<number>-<sha256 of the file>.safetensors`, flushed before it gets its name; delete older ones."""
     tensors = _current_tensors(run) | {f"best/{key}": value for key, value in state.best_tensors.items()}
     for index, slots in optimizer.state_dict()["state"].items():
         tensors |= {f"optimiser/{index}/{key}": value for key, value in slots.items()}
-    names = ("epoch", "best_epoch", "best_score", "best_loss", "history")
-    numbers = {name: vars(state)[name] for name in names}
-    temporary = path.with_name(f"{path.name}.{os.getpid()}")
+    numbers = {name: vars(state)[name] for name in _STATE_NUMBERS}
     contiguous = {key: value.detach().cpu().contiguous() for key, value in tensors.items()}
-    save_file(contiguous, temporary, metadata={"state": json.dumps(numbers)})
-    os.replace(temporary, path)
+    temporary = folder / f"new-{secrets.token_hex(8)}.safetensors"
+    with translate_write_errors(folder):
+        try:
+            save_file(contiguous, temporary, metadata={"state": json.dumps(numbers), "fingerprint": fingerprint})
+            flush_to_disk(temporary)
+            path = folder / f"epoch-{state.epoch}-{_file_sha256(temporary)}.safetensors"
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+        flush_to_disk(folder)
+        _delete_other_files(folder, path)
 
 
-def _resume_checkpoint(path: Path, run: TrainingRun, optimizer: torch.optim.Optimizer) -> TrainingState:
-    if not path.exists():
+def _file_sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _delete_other_files(folder: Path, kept: Path | None) -> None:
+    for path in folder.glob("*.safetensors"):
+        if path != kept:
+            path.unlink(missing_ok=True)
+
+
+def _resume_checkpoint(
+    folder: Path, fingerprint: str, run: TrainingRun, optimizer: torch.optim.Optimizer
+) -> TrainingState:
+    """The state of the latest checkpoint, loaded into model and optimisers; a new one if there is none to trust."""
+    found = {int(path.name.split("-")[1]): path for path in folder.glob("epoch-*-*.safetensors")}
+    path = found[max(found)] if found else None
+    with translate_write_errors(folder):
+        _delete_other_files(folder, path)
+    if path is None:
         return TrainingState()
     try:
+        if path.stem.split("-")[2] != _file_sha256(path):
+            raise _CheckpointError("is damaged")
         with safe_open(path, framework="pt") as file:
-            numbers = json.loads(file.metadata()["state"])
+            metadata = file.metadata()
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - a file, not a dict
-    except SafetensorError:
-        warnings.warn(f"the checkpoint {path} is damaged; training starts again", stacklevel=2)
+        if metadata.get("fingerprint") != fingerprint:
+            raise _CheckpointError("is of other data")
+        numbers = json.loads(metadata["state"])
+        if numbers.keys() != set(_STATE_NUMBERS) or not _has_shapes_of(tensors, run, optimizer):
+            raise _CheckpointError("is of another shape")
+    except (_CheckpointError, SafetensorError, OSError) as error:
+        reason = error if isinstance(error, _CheckpointError) else "cannot be read"
+        warnings.warn(f"the checkpoint {path} {reason}; training starts again", stacklevel=2)
+        with translate_write_errors(folder):
+            _delete_other_files(folder, None)
         return TrainingState()
     run.model.load_state_dict(tensors_with_prefix("model/", tensors))
     if run.outer is not None:
@@ -342,6 +385,46 @@ def _resume_checkpoint(path: Path, run: TrainingRun, optimizer: torch.optim.Opti
         slots.setdefault(int(index), {})[slot] = value
     optimizer.load_state_dict({"state": slots, "param_groups": optimizer.state_dict()["param_groups"]})
     return TrainingState(**numbers, best_tensors=tensors_with_prefix("best/", tensors))
+
+
+class _CheckpointError(Exception):
+    """A checkpoint that must not be resumed; the message says why."""
+
+
+def _fingerprint(run: TrainingRun, folder: Path) -> str:
+    """A digest of the recipe, whose name the folder bears, and of the very examples that are trained on."""
+    digest = hashlib.sha256(f"{folder.name} {run.seed} {run.training!r}".encode())
+    for batch in (run.train_batch, run.evaluation_batch):
+        for name, value in vars(batch).items():
+            digest.update(f"{name} {list(value.shape) if isinstance(value, Tensor) else value!r}".encode())
+            if isinstance(value, Tensor):
+                digest.update(value.cpu().contiguous().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _has_shapes_of(tensors: Mapping[str, Tensor], run: TrainingRun, optimizer: torch.optim.Optimizer) -> bool:
+    """Whether the tensors of a checkpoint fit the model, its optimiser and the outer optimiser."""
+
+    def layout(named: Mapping[str, Tensor]) -> dict[str, tuple[torch.Size, torch.dtype]]:
+        return {name: (value.shape, value.dtype) for name, value in named.items()}
+
+    expected = layout(run.model.state_dict())
+    weights, best = (layout(tensors_with_prefix(prefix, tensors)) for prefix in ("model/", "best/model/"))
+    outer = {} if run.outer is None else run.outer.tensors()
+    parameters = [each for group in optimizer.param_groups for each in group["params"]]
+    moments = [(key.split("/"), value) for key, value in tensors_with_prefix("optimiser/", tensors).items()]
+    return (
+        weights == expected
+        and best in ({}, expected)
+        and outer.keys() <= tensors_with_prefix("outer/", tensors).keys()
+        and all(
+            len(parts) == 2
+            and parts[0].isdecimal()
+            and int(parts[0]) < len(parameters)
+            and value.shape in ((), parameters[int(parts[0])].shape)
+            for parts, value in moments
+        )
+    )
 
 
 def tensors_with_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
