@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from heedful import __version__, cli, papers, runner
+from heedful.data import download
 from heedful.data.synthetic import Mock
 from heedful.papers import _options
 from heedful.papers.jain_wallace import single_model_trials
@@ -151,6 +152,110 @@ def test_a_failed_recipe_is_listed_at_the_end_and_the_others_are_done(tmp_path: 
     assert "failed: Broken-" in result.output
     assert "ZeroDivisionError: by zero (traceback: " in result.output
     assert [each["trial"] for each in json.loads(out.read_text(encoding="utf-8"))["results"]] == ["performance"]
+
+
+MANY = """
+from dataclasses import dataclass
+from heedful.store import Artefact, Recipe
+from heedful.types import UserError
+
+@dataclass(frozen=True)
+class NoVectors(Recipe):
+    number: int
+
+    def make(self, workspace):
+        raise UserError(f"{workspace.artefact_name(self)}: no vectors;\\nfetch them")
+
+@dataclass(frozen=True)
+class Needs(Recipe):
+    part: Recipe
+
+    def make(self, workspace):
+        return Artefact()
+
+def recipes():
+    return [Needs(Needs(NoVectors(number))) for number in range(30)]
+"""
+
+
+def test_one_cause_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "many.py").write_text(MANY, encoding="utf-8")
+    result = heedful("run", tmp_path / "many.py", "-w", tmp_path / "work", "--workers", "1", "-q")
+    assert result.exit_code == 1
+    assert result.output.count("\n") == 1
+    assert "and 29 more: it: no vectors; fetch them; skipped because of it: 60" in result.output
+
+
+DOUBTFUL = """
+import warnings
+from dataclasses import dataclass
+from heedful.store import Artefact, Recipe
+
+@dataclass(frozen=True)
+class Doubtful(Recipe):
+    number: int
+
+    def make(self, workspace):
+        warnings.warn("a doubt")
+        return Artefact()
+
+def recipes():
+    return [Doubtful(1), Doubtful(2)]
+"""
+
+
+@pytest.mark.parametrize("workers", ["1", pytest.param("2", marks=pytest.mark.slow)])
+def test_warnings_are_one_line_each_and_quiet_leaves_them_out(workers: str, tmp_path: Path) -> None:
+    (tmp_path / "doubts.py").write_text(DOUBTFUL, encoding="utf-8")
+    command = [sys.executable, "-c", "from heedful.cli import main; main()", "run", "doubts.py", "--workers", workers]
+    for place, expected in (("loud", "heedful: warning: a doubt\n"), ("quiet", "")):
+        words = [*command, "-w", place, *(["-q"] if place == "quiet" else [])]
+        result = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True)
+        assert set(result.stderr.splitlines(keepends=True)) == ({expected} if expected else set())
+        assert place == "loud" or result.stdout == ""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["run", "seeds.py", "--json", "file/out.json"],
+        ["run", "seeds.py", "--json", "folder"],
+        ["run", "seeds.py", "-w", "file/work"],
+        ["run", "seeds.py", "-w", "file"],
+        ["demo", "--planted", "--out", "file/report"],
+        ["demo", "--planted", "--out", "file"],
+        ["demo", "--planted", "--out", "folder"],
+        ["attefa", "--data", "hotel.csv", "--text-column", "remark", "--label-column", "mood", "--out", "file"],
+        ["fetch", "imdb"],
+    ],
+    ids=" ".join,
+)
+def test_places_that_cannot_be_written_are_refused_before_the_work(
+    words: list[str], table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def work(*args: object, **options: object) -> None:
+        raise AssertionError("the work has begun")
+
+    monkeypatch.setattr(runner, "attempt", work)
+    monkeypatch.setattr(download, "load_from_hub", work)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HEEDFUL_DATA", "file")
+    (tmp_path / "file").touch()
+    (tmp_path / "folder" / "index.html").mkdir(parents=True)
+    (tmp_path / "seeds.py").write_text(SEEDS, encoding="utf-8")
+    result = heedful(*words, *([] if words[0] == "fetch" or "-w" in words else ["-w", "work"]), "-q")
+    assert result.exit_code == 2, result.output
+    assert result.output.count("\n") == 1
+    assert "cannot" in result.output
+    assert not (tmp_path / "work").exists() or not list((tmp_path / "work").iterdir())
+
+
+def test_the_json_file_gets_its_folder_and_replaces_an_old_one(finished: Path, tmp_path: Path) -> None:
+    for _ in range(2):
+        out = tmp_path / "new" / "deep" / "out.json"
+        assert heedful("run", finished / "mine.py", "-w", finished / "work", "--json", out).exit_code == 0
+    assert [each.name for each in out.parent.iterdir()] == ["out.json"]
+    assert json.loads(out.read_text(encoding="utf-8"))["results"]
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,13 @@ Starting processes is slow, so several tests look at one run with two of them.
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,7 +24,7 @@ import torch
 from heedful.progress import StepCallback
 from heedful.runner import WORKER_DIED, Outcome, recipes_from_file, run, topological_order
 from heedful.store.recipe import Artefact, Recipe
-from heedful.store.workspace import Workspace
+from heedful.store.workspace import Workspace, WriteError, translate_write_errors
 from heedful.training.model_recipe import MAX_CACHED_MODELS, LoadedModel
 from heedful.training.trained_model import TrainedModel
 from heedful.trials.performance import Performance
@@ -104,6 +106,34 @@ class RecordedProgress:
             self.open.remove(title)
 
 
+FRAGILE = """
+import multiprocessing
+import os
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+from heedful.store import Artefact, Recipe
+
+if multiprocessing.parent_process() is not None:
+    mark = Path(__file__).with_name("first")
+    try:
+        mark.touch(exist_ok=False)
+    except FileExistsError:
+        pass
+    else:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+@dataclass(frozen=True)
+class Fragile(Recipe):
+    number: int
+
+    def make(self, workspace):
+        return Artefact(notes={"number": self.number})
+
+def recipes():
+    return [Fragile(1), Fragile(2)]
+"""
 OWN = """
 from dataclasses import dataclass
 
@@ -244,6 +274,80 @@ def test_one_bar_counts_all_recipes(ran: Ran) -> None:
 def test_workers_import_the_users_file_and_its_neighbours(ran: Ran) -> None:
     assert [ran.error(recipe) for recipe in ran.own] == [None, None]
     assert [ran.workspace.get(recipe).table["value"].tolist() for recipe in ran.own] == [[3], [6]]
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed_while_it_starts_costs_only_a_restart(tmp_path: Path) -> None:
+    (tmp_path / "fragile_file.py").write_text(FRAGILE, encoding="utf-8")
+    outcomes = run(recipes_from_file(tmp_path / "fragile_file.py"), Workspace(tmp_path / "work"), workers=2)
+    assert (tmp_path / "first").exists()
+    assert [outcome.error for outcome in outcomes] == [None, None]
+
+
+@dataclass(frozen=True)
+class Full(Recipe):
+    """A recipe that finds the disk full."""
+
+    number: int
+    depends_on: tuple[Recipe, ...] = ()
+
+    def make(self, workspace: Workspace) -> Artefact:
+        write_down(f"full-{self.number}", workspace)
+        with translate_write_errors(workspace.root):
+            raise OSError(errno.ENOSPC, "")
+
+
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_full_disk_ends_the_run_at_once_and_keeps_what_is_finished(workers: int, tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    with pytest.raises(WriteError, match="No space left on device; make room there"):
+        run([Number(1), *(Full(number, (LEAF,)) for number in range(9))], workspace, workers=workers)
+    assert workspace.has(LEAF)
+    assert len(made(workspace)) <= 1 + workers
+
+
+def test_a_workspace_that_cannot_be_written_is_refused_before_any_work(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(WriteError, match="Not a directory"):
+        run([Number(1), Number(2)], Workspace(tmp_path / "file" / "work"))
+
+
+@dataclass(frozen=True)
+class Repaired(Recipe):
+    """Fails until a file is there."""
+
+    def make(self, workspace: Workspace) -> Artefact:
+        if not (workspace.root / "repaired").exists():
+            raise ZeroDivisionError("by zero")
+        return Artefact()
+
+
+def test_the_traceback_of_a_recipe_is_deleted_when_it_succeeds(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    (outcome,) = run([Repaired()], workspace)
+    assert outcome.traceback_file is not None
+    assert outcome.traceback_file.exists()
+    (tmp_path / "repaired").touch()
+    assert [each.error for each in run([Repaired()], workspace)] == [None]
+    assert not (tmp_path / ".failures").exists()
+
+
+@dataclass(frozen=True)
+class Doubtful(Recipe):
+    """A recipe that warns."""
+
+    number: int
+
+    def make(self, workspace: Workspace) -> Artefact:
+        warnings.warn("a doubt " + "é" * 2000, stacklevel=1)
+        return Artefact()
+
+
+@pytest.mark.slow
+def test_warnings_of_workers_are_given_by_the_main_process(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match="^a doubt é+$") as seen:
+        run([Doubtful(1), Doubtful(2)], Workspace(tmp_path), workers=2)
+    assert all(len(str(each.message)) <= 900 for each in seen)
 
 
 def test_two_trials_on_one_model_load_it_once_and_a_changed_model_is_loaded_again(

@@ -28,6 +28,7 @@ from heedful.progress import Progress, SilentProgress, StepCallback
 
 if TYPE_CHECKING:
     from heedful.papers._options import PaperOptions
+    from heedful.runner import Outcome
     from heedful.store.recipe import Json, Recipe
     from heedful.store.workspace import Workspace
     from heedful.trials._trial import Trial
@@ -90,6 +91,11 @@ def say(text: str) -> None:
     screen.print(text, markup=False)
 
 
+def _show_warning(message: Warning | str, *_: object, quiet: bool) -> None:
+    if not quiet:
+        errors.print(f"heedful: warning: {message}", markup=False)
+
+
 def command(body: Callable[P, int | None]) -> Callable[P, None]:
     """A command that prints errors as one line: exit code 2 for what the user can change, 130 for an interrupt."""
 
@@ -99,7 +105,7 @@ def command(body: Callable[P, int | None]) -> Callable[P, None]:
 
         from heedful.types import UserError
 
-        warnings.showwarning = lambda message, *_: errors.print(f"heedful: warning: {message}", markup=False)
+        warnings.showwarning = functools.partial(_show_warning, quiet=bool(options.get("quiet")))
         torch.set_num_threads(1)
         try:
             code = body(*args, **options)
@@ -174,6 +180,7 @@ def demo(
     """Train a small model, test its attention, write a report."""
     from heedful import papers
 
+    _check_report(out)
     recipes = papers.demo(synthetic=planted)
     if not quiet:
         text = "a generated corpus" if planted else "real film reviews"
@@ -301,6 +308,7 @@ def attefa(
     assert options is not None
     recipes = paper_recipes(options)
     workers = _worker_count(where, workers)
+    _check_report(out)
     if not quiet:
         _print_plan(recipes, workspace)
     code = _run_recipes(recipes, workspace, quiet=quiet, workers=workers, json_file=json_file)
@@ -455,23 +463,69 @@ def _run_recipes(
     from heedful.store.workspace import Workspace
     from heedful.trials._trial import Trial
 
+    if json_file is not None:
+        _write_json(json_file, None)
     with progress_display(quiet=quiet) as progress:
         workspace = Workspace(root, progress=progress)
         outcomes = runner.run(recipes, workspace, workers=workers or os.cpu_count() or 1)
     trials = [each.recipe for each in outcomes if each.error is None and isinstance(each.recipe, Trial)]
     if json_file is not None:
         results = {"results": [summary_record(trial, workspace) for trial in trials]}
-        json_file.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        _write_json(json_file, json.dumps(results, indent=1) + "\n")
     for trial in () if quiet else trials:
         facts = trial.describe()
         where = f"{facts['corpus']}, {facts['encoder']}, {facts['attention']}, seed {facts['seed']}"
         say(f"{trial.name} ({where}): {trial.interpretation(workspace.get(trial).summary)}")
     failed = [outcome for outcome in outcomes if outcome.error is not None]
-    for outcome in failed:
-        where = f" (traceback: {outcome.traceback_file})" if outcome.traceback_file else ""
-        name = workspace.artefact_name(outcome.recipe)
-        errors.print(f"heedful: failed: {name}: {outcome.error}{where}", markup=False)
+    for line in failure_lines(failed, workspace):
+        errors.print(f"heedful: failed: {line}", markup=False)
     return 1 if failed else 0
+
+
+def failure_lines(failed: Sequence[Outcome], workspace: Workspace) -> list[str]:
+    """One line for each cause: the first recipe that failed of it, how many others did, how many were skipped."""
+    causes: dict[str, list[Outcome]] = {}
+    for outcome in failed:
+        if outcome.cause is None:
+            name = workspace.artefact_name(outcome.recipe)
+            causes.setdefault(" ".join(str(outcome.error).replace(name, "it").split()), []).append(outcome)
+    lines = []
+    for error, outcomes in causes.items():
+        recipes = [outcome.recipe for outcome in outcomes]
+        skipped = sum(outcome.cause in recipes for outcome in failed)
+        more = f" and {len(outcomes) - 1} more" if len(outcomes) > 1 else ""
+        file = outcomes[0].traceback_file
+        where = f" (traceback: {file})" if file else ""
+        after = f"; skipped because of it: {skipped}" if skipped else ""
+        lines.append(f"{workspace.artefact_name(recipes[0])}{more}: {error}{where}{after}")
+    return lines
+
+
+def _write_json(path: Path, text: str | None) -> None:
+    """Write the file of `--json`, or only try whether that is possible; devices and pipes are written directly."""
+    from heedful.store.workspace import replace_text, try_to_write
+    from heedful.types import UserError
+
+    special = path.is_symlink() or (path.exists() and not path.is_file() and not path.is_dir())
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(0, "it is a folder")
+        if special and text is None:
+            path.open("a").close()
+        elif special:
+            path.write_text(text or "", encoding="utf-8")
+        elif text is None:
+            try_to_write(path.parent)
+        else:
+            replace_text(path, text)
+    except OSError as error:
+        raise UserError(f"--json {path}: cannot be written ({error.strerror}); choose another file") from error
+
+
+def _check_report(out: Path) -> None:
+    from heedful.report.html import check_report_folder
+
+    check_report_folder(out)
 
 
 def summary_record(trial: Trial, workspace: Workspace) -> dict[str, Json]:

@@ -10,12 +10,15 @@ import importlib.util
 import multiprocessing
 import os
 import sys
+import time
 import traceback
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -26,7 +29,7 @@ from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
 from heedful.progress import StepCallback
 from heedful.store.recipe import Recipe
-from heedful.store.workspace import Workspace
+from heedful.store.workspace import Workspace, WriteError, replace_text, translate_write_errors
 from heedful.types import UserError
 
 MAX_ATTEMPTS = 2
@@ -35,8 +38,16 @@ POOL_BROKEN = (
     "the worker processes could not start; run again with --workers 1 "
     "(a script that calls run() needs `if __name__ == '__main__':` around the call)"
 )
+MAX_BROKEN_POOLS = 3
+"""A pool whose workers die before they start a recipe is replaced this often in a row."""
+MAX_START_SECONDS = 300.0
+"""Workers that have begun no recipe after this time are replaced."""
 POLL_SECONDS = 0.05
 MAX_MESSAGE_CHARACTERS = 100
+MAX_WARNING_CHARACTERS = 900
+"""In UTF-8 still short enough to be written to a pipe at once."""
+_WARNING = -1
+"""In place of the task number: the title is a warning."""
 
 _Message = tuple[int, int, str, int, str]
 """Process id, task number, title (opens the task), parts done or in all (-1 closes the task), note."""
@@ -44,11 +55,15 @@ _Message = tuple[int, int, str, int, str]
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of one recipe: `error` is None where its artefact exists."""
+    """The result of one recipe: `error` is None where its artefact exists.
+
+    `cause` is the failed recipe for which this one was skipped; None if it was tried.
+    """
 
     recipe: Recipe
     error: str | None = None
     traceback_file: Path | None = None
+    cause: Recipe | None = None
 
 
 def topological_order(recipes: Iterable[Recipe]) -> list[Recipe]:
@@ -67,10 +82,15 @@ def topological_order(recipes: Iterable[Recipe]) -> list[Recipe]:
 
 
 def run(recipes: Iterable[Recipe], workspace: Workspace, *, workers: int = 1) -> list[Outcome]:
-    """Make the recipes and all their dependencies; one outcome for each, dependencies first."""
+    """Make the recipes and all their dependencies; one outcome for each, dependencies first.
+
+    `WriteError` if the workspace cannot be written, at once or when its disk is full; what is finished is kept.
+    """
     plan = topological_order(recipes)
     outcomes = {recipe: Outcome(recipe) for recipe in plan if workspace.has(recipe)}
     waiting = [recipe for recipe in plan if recipe not in outcomes]
+    if waiting:
+        workspace.check_writable()
     finished: Iterable[Outcome]
     if workers > 1 and len(waiting) > 1:
         finished = _run_in_pool(waiting, outcomes, workspace, min(workers, len(waiting)))
@@ -116,16 +136,17 @@ _imported_files: set[str] = set()
 
 
 def attempt(recipe: Recipe, workspace: Workspace) -> Outcome:
-    """Make one recipe; an exception becomes an outcome, an interrupt does not."""
+    """Make one recipe; an exception becomes an outcome, an interrupt and a `WriteError` do not."""
     try:
         workspace.get(recipe)
+    except WriteError:
+        raise  # no other recipe could be stored either
     except UserError as error:
         return Outcome(recipe, str(error))
     except Exception as error:  # noqa: BLE001 - other recipes go on, and the traceback is kept
-        folder = workspace.root / ".failures"
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{workspace.artefact_name(recipe)}.txt"
-        path.write_text(f"{recipe!r}\n\n{traceback.format_exc()}", encoding="utf-8")
+        path = workspace.failure_file(workspace.artefact_name(recipe))
+        with translate_write_errors(workspace.root):
+            replace_text(path, f"{recipe!r}\n\n{traceback.format_exc()}")
         return Outcome(recipe, f"{type(error).__name__}: {error}", path)
     return Outcome(recipe)
 
@@ -151,8 +172,9 @@ def _run_in_pool(
 
 def _failed_dependency(recipe: Recipe, outcomes: Mapping[Recipe, Outcome], workspace: Workspace) -> Outcome | None:
     for dependency in recipe.dependencies:
-        if outcomes[dependency].error is not None:
-            return Outcome(recipe, f"skipped, because {workspace.artefact_name(dependency)} failed")
+        if (failed := outcomes[dependency]).error is not None:
+            cause = failed.cause or dependency
+            return Outcome(recipe, f"skipped, because {workspace.artefact_name(cause)} failed", cause=cause)
     return None
 
 
@@ -163,9 +185,14 @@ class _Pool:
         context = multiprocessing.get_context("spawn")
         self.receiver, self.sender = context.Pipe(duplex=False)
         settings = (workspace.root, workspace.data_dir, workspace.device, workspace.batch_size)
-        self.pool = ProcessPool(
-            workers, initializer=_start_worker, initargs=(*settings, self.sender, tuple(modules)), context=context
+        self.start = partial(
+            ProcessPool,
+            workers,
+            initializer=_start_worker,
+            initargs=(*settings, self.sender, tuple(modules)),
+            context=context,
         )
+        self.pool, self.broken, self.last_sign = self.start(), 0, time.monotonic()
         self.progress = workspace.progress
         self.running: dict[ProcessFuture[Outcome], Recipe] = {}
         self.deaths: Counter[Recipe] = Counter()
@@ -175,25 +202,52 @@ class _Pool:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.pool.stop()  # type: ignore[no-untyped-call]
-        self.pool.join()
-        for key in list(self.bars):
-            self._close_bar(key)
+        self._stop()
         self.receiver.close()
         self.sender.close()
 
     def submit(self, recipe: Recipe) -> None:
         """Let the next free worker make this recipe."""
-        try:
-            self.running[self.pool.schedule(_make_in_worker, args=(recipe,))] = recipe
-        except RuntimeError as error:
+        while True:
+            try:
+                self.running[self.pool.schedule(_make_in_worker, args=(recipe,))] = recipe
+            except RuntimeError as error:  # the pool is broken
+                self._restart(error)
+            else:
+                return
+
+    def _stop(self) -> None:
+        self.pool.stop()  # type: ignore[no-untyped-call]
+        self.pool.join()
+        for key in list(self.bars):
+            self._close_bar(key)
+
+    def _restart(self, error: BaseException) -> None:
+        """Replace a broken pool: pebble gives up when a worker dies and none has begun a recipe."""
+        if not self.pool.active:  # else it was replaced already, for another recipe of the broken pool
+            self._replace(error)
+
+    def _replace(self, error: BaseException | None = None) -> None:
+        self._stop()
+        self.broken += 1
+        if self.broken == MAX_BROKEN_POOLS:
             raise UserError(POOL_BROKEN) from error
+        self.pool, self.last_sign = self.start(), time.monotonic()
 
     def wait(self) -> list[Outcome]:
         """Wait for a moment, show the progress of the workers, and return the outcomes of those that are done."""
         if self.running:
             self.receiver.poll(POLL_SECONDS)
         done = [future for future in self.running if future.done()]
+        if done or any(future.running() for future in self.running):
+            self.last_sign = time.monotonic()
+        elif self.running and time.monotonic() - self.last_sign > MAX_START_SECONDS:
+            # A worker that was killed while it took a recipe keeps that recipe, and pebble's lock.
+            lost = [*self.running.values()]
+            self.running.clear()
+            self._replace()
+            for recipe in lost:
+                self.submit(recipe)
         while self.receiver.poll():
             self._show(self.receiver.recv())
         return [outcome for future in done if (outcome := self._outcome(future)) is not None]
@@ -202,9 +256,14 @@ class _Pool:
         """The outcome of a finished task; None where the recipe is tried again."""
         recipe, error = self.running.pop(future), future.exception()
         if error is None:
+            self.broken = 0
             return future.result()
         if isinstance(error, BrokenProcessPool):
-            raise UserError(POOL_BROKEN) from error
+            self._restart(error)
+            self.submit(recipe)
+            return None
+        if isinstance(error, WriteError):
+            raise error
         if not isinstance(error, ProcessExpired):
             return Outcome(recipe, f"{type(error).__name__}: {error}")
         for key in [key for key in self.bars if key[0] == error.pid]:
@@ -218,7 +277,9 @@ class _Pool:
     def _show(self, message: _Message) -> None:
         process, task, title, parts, note = message
         key = (process, task)
-        if title:
+        if task == _WARNING:
+            warnings.warn(title, stacklevel=2)
+        elif title:
             bar = self.progress.task(title, parts)
             self.bars[key] = (bar, bar.__enter__())
         elif parts >= 0:
@@ -254,6 +315,10 @@ class _SentProgress:
         finally:
             self._send(number, "", -1)
 
+    def warn(self, message: str) -> None:
+        """Let the main process show a warning."""
+        self._send(_WARNING, message[:MAX_WARNING_CHARACTERS], 0)
+
     def _send(self, number: int, title: str, parts: int, note: str = "") -> None:
         message: _Message = (os.getpid(), number, title, parts, note)
         try:
@@ -274,7 +339,9 @@ def _start_worker(
     for module in modules:
         if module != "__main__":
             importlib.import_module(module)
-    workspace = Workspace(root, data_dir=data_dir, device=device, batch_size=batch_size, progress=_SentProgress(sender))
+    progress = _SentProgress(sender)
+    warnings.showwarning = lambda message, *_: progress.warn(str(message))
+    workspace = Workspace(root, data_dir=data_dir, device=device, batch_size=batch_size, progress=progress)
     workspace.model_cache = {}
     _worker_workspace.append(workspace)
 

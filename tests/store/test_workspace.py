@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +20,7 @@ from heedful.data.tokenization import Words
 from heedful.progress import SilentProgress
 from heedful.store import workspace as module
 from heedful.store.recipe import Artefact, Recipe, code_digest
-from heedful.store.workspace import CorruptArtefactWarning, Workspace
+from heedful.store.workspace import CorruptArtefactWarning, Workspace, replace_text
 from heedful.types import Corpus, Splits, UserError
 
 FILES = ("tensors.safetensors", "table.parquet", "notes.json", "recipe.json", "index.json", "manifest.json")
@@ -130,7 +131,7 @@ def spoil(path: Path, way: str) -> None:
 
 @pytest.mark.parametrize("way", ["flipped", "truncated", "missing", "emptied", "garbled"])
 @pytest.mark.parametrize("file", FILES)
-def test_a_damaged_artefact_is_moved_away_and_made_again(workspace: Workspace, file: str, way: str) -> None:
+def test_a_damaged_artefact_is_made_again(workspace: Workspace, file: str, way: str) -> None:
     whole = workspace.get(Bake())
     folder = workspace.root / workspace.artefact_name(Bake())
     spoil(folder / file, way)
@@ -138,7 +139,7 @@ def test_a_damaged_artefact_is_moved_away_and_made_again(workspace: Workspace, f
         repaired = workspace.get(Bake())
     assert same(repaired, whole)
     assert made == [Bake(), Bake()]
-    assert [each.name[:-9] for each in (workspace.root / ".damaged").iterdir()] == [folder.name]
+    assert not (workspace.root / ".damaged").exists()
     assert same(workspace.get(Bake()), whole)
     assert len(made) == 2
 
@@ -281,6 +282,33 @@ def test_root_that_cannot_be_written_is_one_line_for_the_user(tmp_path: Path) ->
     for verb in (closed.get, closed.partial_folder):
         with pytest.raises(UserError, match=r"^cannot write in the workspace \(.*work\): Not a directory; [^\n]*$"):
             verb(Bake())
+
+
+def test_a_damaged_artefact_is_deleted_when_it_is_made_again(workspace: Workspace) -> None:
+    workspace.get(Bake(1))
+    folder = workspace.root / workspace.artefact_name(Bake(1))
+    spoil(folder / "tensors.safetensors", "truncated")
+    (workspace.root / ".damaged" / f"{workspace.artefact_name(Bake(2))}.0011").mkdir(parents=True)
+    with pytest.warns(CorruptArtefactWarning, match="it is made again now"):
+        workspace.get(Bake(1))
+    assert len(list((workspace.root / ".damaged").iterdir())) == 1
+    workspace.get(Bake(2))
+    assert not (workspace.root / ".damaged").exists()
+
+
+def test_text_is_replaced_whole_and_through_no_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    outside, target = tmp_path / "outside.txt", tmp_path / "target.txt"
+    outside.write_text("mine")
+    target.write_text("old")
+    monkeypatch.setattr(secrets, "token_hex", lambda count: "guessed")
+    (tmp_path / ".guessed").symlink_to(outside)
+    with pytest.raises(FileExistsError):
+        replace_text(target, "new")
+    assert (outside.read_text(), target.read_text()) == ("mine", "old")
+    (tmp_path / ".guessed").unlink(missing_ok=True)
+    replace_text(target, "new")
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["outside.txt", "target.txt"]
+    assert target.read_text() == "new"
 
 
 def test_finished_work_is_there_in_milliseconds(workspace: Workspace) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from torch import Tensor
 from heedful.attributions._base import CheckedOptions, in_evaluation_mode, scored_units
 from heedful.attributions.attention import index_slice
 from heedful.attributions.lime import centered_moments, solve_ridge
+from heedful.store.workspace import replace_text, try_to_write
 from heedful.types import Attribution, Batch, Model, UserError, check_choice, read_heads
 
 MixNormalizer = Literal["sparsemax", "softmax", "entmax15", "none"]
@@ -200,9 +200,9 @@ class LearnedMix(CheckedOptions):
     def save(self, folder: Path | str) -> None:
         """Write the class and the fields as JSON into the folder, atomically."""
         text = json.dumps({"kind": type(self).__name__, **vars(self)})
-        with _temporary_file(Path(folder)) as temporary:
-            temporary.write_text(text + "\n", encoding="utf-8")
-            os.replace(temporary, Path(folder) / EXPLAINER_FILE)
+        check_explainer_folder(Path(folder))
+        with _translate_write_errors(Path(folder)):
+            replace_text(Path(folder) / EXPLAINER_FILE, text + "\n")
 
     @classmethod
     def load(cls, folder: Path | str) -> Self:
@@ -307,22 +307,16 @@ def fit_ridge_mix(maps: Tensor, effects: Tensor, support: Tensor, strength: floa
 
 
 def check_explainer_folder(folder: Path) -> None:
-    """Create the folder if needed and raise a `UserError` if an explainer cannot be written to it."""
-    with _temporary_file(folder) as temporary:
-        temporary.touch()
+    """`UserError` if an explainer cannot be written to the folder."""
+    with _translate_write_errors(folder):
+        try_to_write(folder)
+        if (folder / EXPLAINER_FILE).is_dir():
+            raise IsADirectoryError(0, f"{EXPLAINER_FILE} is a folder")
 
 
 @contextmanager
-def _temporary_file(folder: Path) -> Iterator[Path]:
-    """A path for a temporary file in the folder, which is created; turns an OSError into a `UserError`."""
-    temporary = folder / f".{EXPLAINER_FILE}.{os.getpid()}"
+def _translate_write_errors(folder: Path) -> Iterator[None]:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if (folder / EXPLAINER_FILE).is_dir():
-            raise IsADirectoryError(0, f"{EXPLAINER_FILE} is a folder")
-        yield temporary
+        yield
     except OSError as error:
         raise UserError(f"cannot write an explainer to {folder} ({error.strerror}): choose another folder") from error
-    finally:
-        if folder.is_dir():
-            temporary.unlink(missing_ok=True)

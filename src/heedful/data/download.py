@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 from heedful.data.io import atomic_path, write_rows
 from heedful.data.table import Repository, class_names, dataset_rows, load_from_hub, load_saved_dataset
+from heedful.store.workspace import try_to_write
 from heedful.types import UserError
 
 if TYPE_CHECKING:
@@ -208,11 +210,22 @@ def fetch(name: str, data: Path, *, source: str | None = None) -> Path:
             datasets, a folder with one such folder for each, named after the last part of its id and its config
             (`multi_nli`, `xnli-en`).
     """
-    if name in TEXT_SOURCES:
-        return _fetch_texts(name, TEXT_SOURCES[name], data, source)
-    if name in IMAGE_SOURCES:
-        return _fetch_images(name, IMAGE_SOURCES[name], data, source)
+    with _translate_write_errors(data):
+        if name in TEXT_SOURCES:
+            return _fetch_texts(name, TEXT_SOURCES[name], data, source)
+        if name in IMAGE_SOURCES:
+            return _fetch_images(name, IMAGE_SOURCES[name], data, source)
     raise UserError(f"'{name}' cannot be fetched; choose one of {', '.join(FETCHABLE)}")
+
+
+@contextmanager
+def _translate_write_errors(data: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            f"cannot write in the data folder ({data}): {error.strerror}; make room there or set HEEDFUL_DATA"
+        ) from error
 
 
 def _load_repository(repository: Repository, source: str | None) -> DatasetDict:
@@ -236,6 +249,7 @@ def _fetch_texts(name: str, sources: Sequence[TextSource], data: Path, saved: st
     target = data / Path(sources[0].file).parent
     if target.is_dir():
         return target
+    try_to_write(data)
     loaded = {each: _load_repository(each, saved) for each in {source.repository for source in sources}}
     with atomic_path(target) as folder:
         folder.mkdir()
@@ -271,6 +285,7 @@ def _fetch_images(name: str, source: ImageSource, data: Path, saved: str | None)
     target = data / "images" / f"{source.file}.npz"
     if target.is_file():
         return target
+    try_to_write(data)
     loaded = _load_repository(source.repository, saved)
     arrays: dict[str, NDArray[np.generic]] = {}
     for split in ("train", "test"):

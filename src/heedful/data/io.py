@@ -7,6 +7,7 @@ file and line, so that an error message can name both.
 from __future__ import annotations
 
 import csv
+import glob
 import gzip
 import io
 import json
@@ -16,12 +17,14 @@ import tempfile
 import zlib
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from importlib import metadata
 from pathlib import Path
 from typing import Literal
+
+from filelock import FileLock, Timeout
 
 from heedful.types import Corpus, FileState, Split, Splits, UserError, file_state, hash_files
 
@@ -269,9 +272,18 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, object]]) -> int:
 
 @contextmanager
 def atomic_path(target: Path) -> Iterator[Path]:
-    """A temporary path to write a file or folder to; renamed to `target` on success, removed on failure."""
+    """A temporary path to write a file or folder to; renamed to `target` on success, removed on failure.
+
+    What a killed process left is removed by the next one: its lock is free.
+    """
     target.parent.mkdir(parents=True, exist_ok=True)
+    for left in target.parent.glob(f".{glob.escape(target.name)}.*.lock"):
+        with suppress(Timeout), FileLock(left, timeout=0):
+            shutil.rmtree(left.with_suffix(""), ignore_errors=True)
+            left.unlink(missing_ok=True)
     parent = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    lock = FileLock(parent.with_name(f"{parent.name}.lock"))
+    lock.acquire()
     try:
         yield parent / target.name
         try:
@@ -282,3 +294,5 @@ def atomic_path(target: Path) -> Iterator[Path]:
                 raise
     finally:
         shutil.rmtree(parent, ignore_errors=True)
+        Path(lock.lock_file).unlink(missing_ok=True)
+        lock.release()

@@ -19,7 +19,7 @@ from heedful.papers import PAPERS, assign_papers
 from heedful.papers._chapter import Cell, Comparison, CorpusStatistics, Result, SectionExtras, TableView
 from heedful.report.explorer import ATTENTION, ModelTexts, delete_stale_pages, find_model_texts, write_explorer
 from heedful.report.heatmap import example_heatmaps
-from heedful.report.html import format_number, write_atomically
+from heedful.report.html import check_report_folder, format_number, write_atomically
 from heedful.report.page import Chapter, Link, Page, Section, page_html
 from heedful.store.recipe import Artefact, Json
 from heedful.store.workspace import IndexEntry, Workspace
@@ -50,6 +50,7 @@ def write_report(workspace: Workspace, folder: Path) -> Path:
             f"there is no finished trial in the workspace {workspace.root}: run `heedful demo` or a paper first, or "
             "choose the folder with --workspace"
         )
+    check_report_folder(folder)
     return write_atomically(page_html(_Builder(entries, folder).page(workspace.root.name)), folder / "index.html")
 
 

@@ -10,8 +10,8 @@ import base64
 import functools
 import hashlib
 import math
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import resources
 from numbers import Integral
@@ -22,6 +22,7 @@ from markupsafe import Markup
 
 from heedful.figures import Chart, Heatmap, printable
 from heedful.papers._chapter import Cell, Comparison, TableView
+from heedful.store.workspace import replace_text, try_to_write
 from heedful.types import UserError
 
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -209,18 +210,27 @@ class HtmlDocument:
         return printable(text.strip() + "\n")
 
 
+def check_report_folder(folder: Path) -> None:
+    """UserError if no report can be written to the folder."""
+    with _translate_write_errors(folder / "index.html"):
+        try_to_write(folder)
+        if (folder / "index.html").is_dir():
+            raise IsADirectoryError(0, "it is a folder")
+
+
 def write_atomically(text: str, target: Path) -> Path:
     """Write a file completely or not at all; UserError if that is impossible."""
-    draft = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_text(text, encoding="utf-8", newline="\n")
-        draft.replace(target)
-    except OSError as error:
-        if draft.is_file():
-            draft.unlink()
-        raise UserError(f"cannot write the report to {target}: {error.strerror}; choose another folder") from error
+    with _translate_write_errors(target):
+        replace_text(target, text)
     return target
+
+
+@contextmanager
+def _translate_write_errors(target: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"cannot write the report to {target}: {error.strerror}; choose another folder") from error
 
 
 @functools.cache

@@ -55,6 +55,10 @@ _verified: dict[tuple[Path, bool], tuple[tuple[str, int, int, int], ...]] = {}
 """Artefacts whose bytes this process has verified, with name, inode, size and modification time of their files."""
 
 
+class WriteError(UserError):
+    """A folder cannot be written: it is missing, read-only or full. No other work in that folder can succeed."""
+
+
 class CorruptArtefactError(UserError):
     """An artefact on disk differs from its manifest."""
 
@@ -186,11 +190,11 @@ class Workspace:
         try:
             _read_artefact(folder)
         except CorruptArtefactError as damage:
-            aside = self.root / ".damaged" / f"{folder.name}.{secrets.token_hex(4)}"
+            aside = self.root / ".damaged" / f"{folder.name}.{secrets.token_hex(8)}"
             with translate_write_errors(self.root):
                 aside.parent.mkdir(exist_ok=True)
                 folder.rename(aside)
-            warnings.warn(f"{damage} (moved to {aside}; made again now)", CorruptArtefactWarning, stacklevel=4)
+            warnings.warn(f"{damage} (it is made again now)", CorruptArtefactWarning, stacklevel=4)
             return False
         return True
 
@@ -221,17 +225,35 @@ class Workspace:
         finally:
             shutil.rmtree(staging, ignore_errors=True)
         shutil.rmtree(self.root / ".partial" / name, ignore_errors=True)
+        for damaged in (self.root / ".damaged").glob(f"{name}.*"):
+            shutil.rmtree(damaged, ignore_errors=True)
+        self.failure_file(name).unlink(missing_ok=True)
+        for emptied in (".damaged", ".failures"):
+            with suppress(OSError):  # it does not exist or holds something else
+                (self.root / emptied).rmdir()
+
+    def failure_file(self, name: str) -> Path:
+        """Where the traceback of the recipe with this artefact name is written; removed when it succeeds."""
+        return self.root / ".failures" / f"{name}.txt"
+
+    def check_writable(self) -> None:
+        """`WriteError` if nothing can be written in the workspace: it is read-only, or its disk is full."""
+        with translate_write_errors(self.root):
+            try_to_write(self.root)
 
     def _changed_data_error(self, name: str) -> UserError:
-        return UserError(f"the data of {name} changed while it was being made; run it again")
+        return UserError(f"the data changed while {name} was being made; run it again")
 
     def _delete_leftovers(self, name: str) -> None:
-        """Delete what killed processes left: staging folders whose lock is free, partial work of complete artefacts."""
-        for purpose in ("staging", "partial"):
+        """Delete what killed processes left.
+
+        Staging folders whose lock is free; partial work and damaged copies of artefacts that are complete.
+        """
+        for purpose in ("staging", "partial", "damaged"):
             parent = self.root / f".{purpose}"
             for folder in sorted(parent.iterdir()) if parent.is_dir() else ():
-                owner = folder.name.rpartition(".")[0] if purpose == "staging" else folder.name
-                if purpose == "partial" and not _is_complete(self.root / owner):
+                owner = folder.name if purpose == "partial" else folder.name.rpartition(".")[0]
+                if purpose != "staging" and not _is_complete(self.root / owner):
                     continue
                 if owner == name:  # this process holds its lock
                     shutil.rmtree(folder, ignore_errors=True)
@@ -355,15 +377,46 @@ def _is_complete(folder: Path) -> bool:
 
 @contextmanager
 def translate_write_errors(folder: Path) -> Iterator[None]:
-    """Turn disk errors into one line for the user."""
+    """Turn disk errors into a `WriteError` of one line."""
     try:
         yield
     except (OSError, SafetensorError) as error:
         reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
-        raise UserError(
+        raise WriteError(
             f"cannot write in the workspace ({folder}): {' '.join(reason.split())}; "
             "make room there or choose another workspace"
         ) from error
+
+
+def try_to_write(folder: Path) -> None:
+    """Write one block to a temporary file in the folder; OSError if that is impossible. Nothing stays behind."""
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    trial = folder / f".{secrets.token_hex(8)}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with trial.open("xb") as file:
+            file.write(bytes(4096))
+            file.flush()
+            os.fsync(file.fileno())
+    finally:
+        with suppress(OSError):
+            trial.unlink(missing_ok=True)
+            for created in missing:
+                created.rmdir()
+
+
+def replace_text(target: Path, text: str) -> None:
+    """Write a text file completely or not at all, through a new file with a random name that follows no link."""
+    draft = target.with_name(f".{secrets.token_hex(8)}")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with draft.open("x", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(target)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 @contextmanager
