@@ -351,7 +351,10 @@ FileState = tuple[str, int, int]
 
 def file_state(path: Path) -> FileState:
     """Path, modification time and size: a file with the same state has not changed."""
-    status = path.stat()
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}; check the file and its permissions") from error
     return str(path), status.st_mtime_ns, status.st_size
 
 
@@ -362,13 +365,17 @@ def file_sha256(path: Path) -> str:
 
 @lru_cache(maxsize=1024)
 def _file_sha256(state: FileState) -> str:
-    with open(state[0], "rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    try:
+        with open(state[0], "rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        raise UserError(f"{state[0]}: {error.strerror}; check the file and its permissions") from error
 
 
 def hash_files(paths: Iterable[Path]) -> str:
     """SHA-256 of the names and contents of files, in this order."""
-    return hashlib.sha256("".join(f"{path.name}:{file_sha256(path)}" for path in paths).encode()).hexdigest()
+    text = "".join(f"{path.name}:{file_sha256(path)}" for path in paths)
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 _UNREAD_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".ot", ".onnx", ".gguf", ".md", ".py", ".log")

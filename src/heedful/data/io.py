@@ -12,23 +12,39 @@ import gzip
 import io
 import json
 import os
+import re
+import reprlib
 import shutil
+import stat
 import tempfile
 import zlib
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from importlib import metadata
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from filelock import FileLock, Timeout
 
 from heedful.types import Corpus, FileState, Split, Splits, UserError, file_state, hash_files
 
-MAX_FIELD_SIZE = 1 << 30
+if TYPE_CHECKING:
+    import pyarrow
+
+MAX_LINE_SIZE = 1 << 26
+"""Bytes of a line, and characters of a field: no table has longer texts, but a file that is no table may."""
+MAX_EXPANSION = 100
+"""A compressed file may hold this many times its size; real texts reach 20."""
+MAX_SMALL_EXPANSION = 8 << 20
+"""Bytes that a compressed file of any size may hold."""
+ROW_SIZE = 32
+"""Bytes counted for a row of a Parquet file beside its values, so that a billion empty rows are not small."""
+PARQUET_ROWS = 1024
+"""Rows that are read at once."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +71,13 @@ class Row:
         if column not in self.values:
             present = ", ".join(str(name) for name in self.values)
             raise UserError(f"{self.location}: no column '{column}'; the columns are {present}")
-        return self.values[column]
+        value = self.values[column]
+        if isinstance(value, str) and (broken := _SURROGATE.search(value)):
+            raise UserError(
+                f"{self.location}: column '{column}' holds half a character ({broken.group()!r} at {broken.start()}); "
+                "save the table again from its source"
+            )
+        return value
 
     def text(self, column: str) -> str:
         """The text in a column, which must not be blank."""
@@ -63,7 +85,9 @@ class Row:
         if value is None or (isinstance(value, str) and not value.strip()):
             raise UserError(f"{self.location}: the text in column '{column}' is empty; fill it in or delete the row")
         if not isinstance(value, str):
-            raise UserError(f"{self.location}: column '{column}' holds {value!r}, not a text; choose a text column")
+            raise UserError(
+                f"{self.location}: column '{column}' holds {shorten(value)}, not a text; choose a text column"
+            )
         return value
 
     def number(self, column: str) -> float:
@@ -71,9 +95,14 @@ class Row:
         value = self.value(column)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise UserError(
-                f"{self.location}: column '{column}' holds {value!r}, not a number; fix or refetch the file"
+                f"{self.location}: column '{column}' holds {shorten(value)}, not a number; fix or refetch the file"
             )
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError as error:
+            raise UserError(
+                f"{self.location}: column '{column}' holds {shorten(value)}, too large; fix or refetch the file"
+            ) from error
 
     def class_index(self, column: str, classes: Sequence[str]) -> int:
         """The class index in a column that holds class names or indices."""
@@ -83,7 +112,7 @@ class Row:
         if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(classes):
             return value
         raise UserError(
-            f"{self.location}: {column} {value!r} is not one of {', '.join(classes)}; fix or refetch the file"
+            f"{self.location}: {column} {shorten(value)} is not one of {', '.join(classes)}; fix or refetch the file"
         )
 
     def integers(self, column: str) -> tuple[int, ...]:
@@ -97,7 +126,8 @@ class Row:
                 yield value
             else:
                 raise UserError(
-                    f"{self.location}: column '{column}' holds {value!r}, not an integer; fix or refetch the file"
+                    f"{self.location}: column '{column}' holds {shorten(value)}, not an integer; "
+                    "fix or refetch the file"
                 )
 
         return tuple(flatten(self.value(column)))
@@ -114,12 +144,25 @@ class Row:
 SplitRows = Mapping[Split, Sequence[Row]]
 
 
+def shorten(value: object) -> str:
+    """A value of a table for a message: the start of its `repr`, at any size and depth.
+
+    >>> shorten("a" * 1000)
+    "'aaaaaaaaaaaa...aaaaaaaaaaaaa'"
+    """
+    return reprlib.repr(value)
+
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+"""Half of a character: JSON can write it, UTF-8 cannot."""
+
+
 def read_rows(path: Path) -> list[Row]:
     """All rows of a table whose file name says its type."""
     reader = _READERS.get(_file_type(path))
     if reader is None:
         raise UserError(f"{path}: unknown file type; known are {', '.join(sorted(_READERS))} (also .gz)")
-    if not path.is_file():
+    if not is_present(path, "file"):
         raise UserError(f"{path}: no such file; check the path")
     rows = list(reader(path))
     if not rows:
@@ -136,29 +179,57 @@ def _file_type(path: Path) -> str:
     return path.with_suffix("").suffix.lower() if path.suffix.lower() == ".gz" else path.suffix.lower()
 
 
-def _read_text(path: Path) -> str:
+def _read_lines(path: Path) -> Iterator[str]:
+    """The lines of a text file in UTF-8, plain or compressed, one at a time."""
+    zipped = path.suffix.lower() == ".gz"
     try:
-        raw = gzip.decompress(path.read_bytes()) if path.suffix.lower() == ".gz" else path.read_bytes()
+        with gzip.open(path) if zipped else open(path, "rb") as stream:
+            allowed = _allowed_size(path) if zipped else None
+            size, line, encoding = 0, 0, "utf-8-sig"
+            while raw := stream.readline(MAX_LINE_SIZE):
+                size, line = size + len(raw), line + 1
+                if allowed is not None and size > allowed:
+                    raise _too_large(path)
+                if len(raw) == MAX_LINE_SIZE:
+                    raise UserError(f"{path}, line {line}: longer than {MAX_LINE_SIZE} bytes; is the file a table?")
+                if line == 1 and (raw.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in raw[:4]):
+                    raise UserError(f"{path}: not UTF-8 but UTF-16; {_iconv(path, 'UTF-16')}")
+                try:
+                    yield raw.decode(encoding)
+                except UnicodeDecodeError as error:
+                    byte = f"byte 0x{error.object[error.start]:02x}"
+                    raise UserError(f"{path}, line {line}: not UTF-8 ({byte}); {_iconv(path, 'LATIN1')}") from error
+                encoding = "utf-8"
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"{path}: unreadable ({error}); check the file or fetch it again") from error
-    try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise UserError(
-            f"{path}, line {line}: not UTF-8 (byte 0x{raw[error.start]:02x}); save the file as UTF-8, "
-            f"for instance: iconv -f LATIN1 -t UTF-8 {path.name}"
-        ) from error
+
+
+def _iconv(path: Path, encoding: str) -> str:
+    return f"save the file as UTF-8, for instance: iconv -f {encoding} -t UTF-8 {path.name}"
+
+
+def _allowed_size(path: Path) -> int:
+    """Bytes that a compressed file may hold."""
+    return max(MAX_SMALL_EXPANSION, MAX_EXPANSION * path.stat().st_size)
+
+
+def _too_large(path: Path) -> UserError:
+    return UserError(
+        f"{path}: holds more than {MAX_EXPANSION} times its size, which no table of texts does; "
+        "if it is one, give it uncompressed"
+    )
 
 
 def _read_delimited(path: Path, *, delimiter: str) -> Iterator[Row]:
-    limit = csv.field_size_limit(MAX_FIELD_SIZE)
-    lines = csv.reader(io.StringIO(_read_text(path), newline=""), delimiter=delimiter, strict=True)
+    limit = csv.field_size_limit(MAX_LINE_SIZE)
+    # Lines may also end with a carriage return alone.
+    parts = (
+        part for line in _read_lines(path) for part in (io.StringIO(line, newline="") if "\r" in line else (line,))
+    )
+    lines = csv.reader(parts, delimiter=delimiter, strict=True)
     try:
         header = [name.strip() for name in next(lines, [])]
-        repeated = [name for name in header if header.count(name) > 1]
-        if repeated:
-            raise UserError(f"{path}, line 1: two columns are called '{repeated[0]}'; rename one of them")
+        _check_repeated(path, header)
         # A quoted field may span several lines: a row is named by its first one.
         line = lines.line_num + 1
         for fields in lines:
@@ -176,14 +247,26 @@ def _read_delimited(path: Path, *, delimiter: str) -> Iterator[Row]:
         csv.field_size_limit(limit)
 
 
+def _check_repeated(path: Path, header: Sequence[str]) -> None:
+    repeated = next((name for name, count in Counter(header).items() if count > 1), None)
+    if repeated is not None:
+        raise UserError(f"{path}, line 1: two columns are called {shorten(repeated)}; rename one of them")
+
+
 def _read_json_lines(path: Path) -> Iterator[Row]:
-    for line, content in enumerate(_read_text(path).split("\n"), start=1):
+    for line, content in enumerate(_read_lines(path), start=1):
         if not content.strip():
             continue
         try:
             value = json.loads(content)
         except json.JSONDecodeError as error:
             raise UserError(f"{path}, line {line}: not JSON ({error.msg}); give one JSON object per line") from error
+        except ValueError as error:
+            raise UserError(f"{path}, line {line}: a number has too many digits; put it in quotes") from error
+        except RecursionError as error:
+            raise UserError(
+                f"{path}, line {line}: lists or objects are nested too deeply; give one flat JSON object per line"
+            ) from error
         if not isinstance(value, dict):
             raise UserError(f"{path}, line {line}: not a JSON object; give one JSON object per line")
         yield Row(str(path), line, value)
@@ -193,13 +276,37 @@ def _read_parquet(path: Path) -> Iterator[Row]:
     import pyarrow
     from pyarrow import parquet
 
+    line, size = 0, 0
     try:
-        table = parquet.read_table(path)
+        with parquet.ParquetFile(path) as file:
+            header = file.schema_arrow.names
+            _check_repeated(path, header)
+            for batch in file.iter_batches(PARQUET_ROWS):
+                size += batch.nbytes + ROW_SIZE * batch.num_rows
+                if size > _allowed_size(path):
+                    raise _too_large(path)
+                columns = [
+                    _parquet_values(column, name, path, line) for name, column in zip(header, batch, strict=True)
+                ]
+                for values in zip(*columns, strict=True):
+                    line += 1
+                    yield Row(str(path), line, dict(zip(header, values, strict=True)), line_name="row")
     except (pyarrow.ArrowException, OSError) as error:
-        reason = str(error).splitlines()[0]
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise UserError(f"{path}: not a Parquet file ({reason}); check the file") from error
-    for line, values in enumerate(table.to_pylist(), start=1):
-        yield Row(str(path), line, values, line_name="row")
+
+
+def _parquet_values(column: pyarrow.Array, name: str, path: Path, line: int) -> list[object]:
+    """The values of a column, from the row after `line` on."""
+    try:
+        values: list[object] = column.to_pylist()
+    except Exception as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise UserError(
+            f"{path}, rows {line + 1} to {line + len(column)}: column {shorten(name)} holds a value that cannot be "
+            f"read ({reason}); correct or drop the column"
+        ) from error
+    return values
 
 
 _READERS: Mapping[str, Callable[[Path], Iterator[Row]]] = {
@@ -214,10 +321,25 @@ _READERS: Mapping[str, Callable[[Path], Iterator[Row]]] = {
 
 def find_path(name: str, data: Path, kind: Literal["file", "folder"] = "file") -> Path:
     """A file or folder by its path, or by its path in the data folder."""
-    for path in (Path(name).expanduser(), data / name):
-        if path.is_file() if kind == "file" else path.is_dir():
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise UserError(f"{name!a}: the name of the {kind} is not UTF-8; rename it") from error
+    for path in (Path(os.path.expanduser(name)), data / name):
+        if is_present(path, kind):
             return path
     raise UserError(f"{name}: no such {kind}, neither here nor in the data folder {data}; check the path")
+
+
+def is_present(path: Path, kind: Literal["file", "folder"]) -> bool:
+    """Whether there is such a file or folder; UserError if that cannot be found out."""
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return False
+    except OSError as error:
+        raise UserError(f"{shorten(str(path))}: {error.strerror}; check the path and its permissions") from error
+    return stat.S_ISREG(mode) if kind == "file" else stat.S_ISDIR(mode)
 
 
 def packaged_file(package: str, name: str, remedy: str) -> Path:

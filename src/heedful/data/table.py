@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,7 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from heedful.data.io import FileCorpus, Row, SplitRows, find_path, is_table, read_rows
+from heedful.data.io import FileCorpus, Row, SplitRows, find_path, is_present, is_table, read_rows, shorten
 from heedful.data.splitting import DEV_SHARE, Notes, finalize_splits, hold_out, normalized_content
 from heedful.data.tokenization import Words
 from heedful.tasks import BinaryClassification, MulticlassClassification, Regression
@@ -29,6 +31,7 @@ TaskName = Literal["auto", "regression"]
 MAX_NUMERIC_CLASSES = 20
 MIN_UNLABELLED_TEXTS = 40
 """With fewer different texts the dev and test splits would be too small to say anything."""
+_WHOLE_NUMBER = re.compile(r"-?\d{1,300}")
 DEFAULT_WORDS = Words("english", lowercase=True)
 
 
@@ -117,7 +120,9 @@ def _label_text(label: str, row: Row) -> str:
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     if not isinstance(value, str | int | float):
-        raise UserError(f"{row.location}: the label {value!r} is neither a text nor a number; give one label per row")
+        raise UserError(
+            f"{row.location}: the label {shorten(value)} is neither a text nor a number; give one label per row"
+        )
     return str(value).strip()
 
 
@@ -134,7 +139,7 @@ def _numbers(rows: Sequence[Row], words: Sequence[str]) -> list[float]:
     for row, word in zip(rows, words, strict=True):
         number = _parse_number(word)
         if number is None:
-            raise UserError(f"{row.location}: the label {word!r} is not a number; regression needs numbers")
+            raise UserError(f"{row.location}: the label {shorten(word)} is not a number; regression needs numbers")
         numbers.append(number)
     return numbers
 
@@ -159,13 +164,14 @@ def _class_names(columns: TableColumns, rows: SplitRows, words: Mapping[Split, S
             f"{rows['train'][0].source}: only one class ({words['train'][0]!r}) in column '{columns.label}'; "
             "at least two are needed"
         )
-    numeric = all(word.lstrip("-").isdigit() for word in present)
-    classes = columns.classes or tuple(sorted(present, key=int) if numeric else sorted(present))
+    numeric = all(_WHOLE_NUMBER.fullmatch(word) for word in present)
+    by_value = (lambda word: (int(word), word)) if numeric else (lambda word: (0, word))
+    classes = columns.classes or tuple(sorted(present, key=by_value))
     for split, some in rows.items():
         for row, word in zip(some, words[split], strict=True):
             if word not in classes:
                 raise UserError(
-                    f"{row.location}: the label {word!r} of split {split} is unseen in train "
+                    f"{row.location}: the label {shorten(word)} of split {split} is unseen in train "
                     f"({', '.join(classes)}); correct it or add it to train"
                 )
     return classes
@@ -175,8 +181,12 @@ def _example(columns: TableColumns, split: Split, row: Row, label: Number | None
     uid = f"{split}-{row.line}"
     if columns.uid is not None:
         value = row.value(columns.uid)
-        if value is None or not str(value).strip():
+        if value is None or (isinstance(value, str) and not value.strip()):
             raise UserError(f"{row.location}: no id in column '{columns.uid}'; fill it in or choose no id column")
+        if not isinstance(value, str | int | float):
+            raise UserError(
+                f"{row.location}: the id {shorten(value)} is neither a text nor a number; choose another column"
+            )
         uid = str(value).strip()
     names = [columns.text] if columns.second_text is None else [columns.text, columns.second_text]
     return Example(uid, tuple(row.text(name).strip() for name in names), label)
@@ -258,13 +268,19 @@ class SavedDataset(FileCorpus):
         return Path(self.folder).name or "saved"
 
     def files(self, data: Path) -> tuple[Path, ...]:
-        return tuple(sorted(path for path in find_path(self.folder, data, "folder").rglob("*") if path.is_file()))
+        folder = find_path(self.folder, data, "folder")
+        try:
+            found = [Path(place, name) for place, _, names in os.walk(folder, onerror=_fail) for name in names]
+        except OSError as error:
+            raise UserError(f"{error.filename}: {error.strerror}; check the folder and its permissions") from error
+        return tuple(sorted(path for path in found if path.is_file()))
 
     def load(self, data: Path) -> Splits:
         folder = find_path(self.folder, data, "folder")
         loaded = load_saved_dataset(folder)
+        rows = _rows_by_split(loaded, str(folder))
         columns = _with_declared_classes(self.columns, class_names(next(iter(loaded.values()))))
-        return splits_from_rows(self.name, columns, _rows_by_split(loaded, str(folder)))
+        return splits_from_rows(self.name, columns, rows)
 
 
 @dataclass(frozen=True)
@@ -292,9 +308,10 @@ class HubDataset(Corpus):
 def corpus_from_source(source: str, columns: TableColumns | None = None) -> Table | SavedDataset | HubDataset:
     """The corpus of a command-line argument: a table, a saved dataset folder, or a hub id."""
     columns = columns or TableColumns()
-    if is_table(source):
+    is_folder = is_present(Path(source), "folder")
+    if is_table(source) and not is_folder:
         return Table(source, columns)
-    if Path(source).is_dir():
+    if is_folder:
         return SavedDataset(source, columns)
     if Path(source).exists() or source.count("/") > 1 or source.startswith((".", "/", "~")):
         raise UserError(
@@ -335,12 +352,16 @@ def load_saved_dataset(folder: Path) -> DatasetDict:
 
     try:
         loaded = datasets.load_from_disk(str(folder))
-    except (OSError, ValueError) as error:
+    except Exception as error:
         raise UserError(
             f"{folder}: not a folder that datasets' save_to_disk wrote ({type(error).__name__}); "
             "give such a folder, or a CSV, TSV, JSONL or Parquet file"
         ) from error
     return datasets.DatasetDict({"train": loaded}) if isinstance(loaded, datasets.Dataset) else loaded
+
+
+def _fail(error: OSError) -> None:
+    raise error
 
 
 @lru_cache(maxsize=2)
@@ -362,9 +383,15 @@ def _rows_by_split(loaded: DatasetDict, source: str) -> SplitRows:
     for prefix, split in prefixes.items():
         for name, dataset in loaded.items():
             if str(name).startswith(prefix) and split not in chosen:
-                chosen[split] = list(dataset_rows(dataset, f"{source} ({name})"))
+                try:
+                    chosen[split] = list(dataset_rows(dataset, f"{source} ({name})"))
+                except Exception as error:
+                    reason = next(iter(str(error).splitlines()), type(error).__name__)
+                    raise UserError(
+                        f"{source}: split {name} cannot be read ({reason}); save the dataset again"
+                    ) from error
     if not chosen.get("train"):
-        raise UserError(f"{source}: no split train with rows; the splits are {', '.join(map(str, loaded))}")
+        raise UserError(f"{source}: no split train with rows; the splits are {', '.join(map(str, loaded)) or 'none'}")
     return chosen
 
 

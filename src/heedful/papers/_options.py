@@ -12,6 +12,7 @@ from typing import ClassVar
 
 from heedful import catalogue
 from heedful.data.embeddings import FileEmbeddings, PackagedGloveEmbeddings, RandomEmbeddings, WordEmbeddings
+from heedful.data.io import is_present
 from heedful.data.splitting import SubsampledCorpus
 from heedful.data.table import Table, TableColumns, corpus_from_source
 from heedful.store.recipe import Recipe
@@ -43,7 +44,7 @@ class UserData:
     @property
     def corpus(self) -> Corpus:
         """The texts as a corpus; a folder of the `datasets` library has its own splits."""
-        is_folder = Path(self.path).is_dir() and self.dev_path is None and self.test_path is None
+        is_folder = is_present(Path(self.path), "folder") and self.dev_path is None and self.test_path is None
         corpus = (
             corpus_from_source(self.path, self.columns)
             if is_folder

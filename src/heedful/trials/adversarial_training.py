@@ -454,14 +454,11 @@ def distance_to_best_constant(probabilities: Tensor) -> float:
     middle = probabilities.median(0).values
     if probabilities.shape[1] == 2:
         middle = torch.stack([1 - middle[1], middle[1]])
-    candidates = torch.cat(
-        [
-            probabilities.mean(0, keepdim=True),
-            (middle / middle.sum().clamp(min=1e-12)).unsqueeze(0),
-            torch.eye(probabilities.shape[1], dtype=probabilities.dtype),
-        ]
-    )
-    return float((0.5 * (probabilities.unsqueeze(1) - candidates).abs().sum(-1)).mean(0).min())
+    candidates = torch.stack([probabilities.mean(0), middle / middle.sum().clamp(min=1e-12)])
+    distances = [0.5 * (probabilities - candidate).abs().sum(1).mean() for candidate in candidates]
+    # The total variation between a prediction p and the single class k is 1 - p_k, here with the rounded sum of p.
+    single = 0.5 * (1 + probabilities.sum(1)).mean() - probabilities.mean(0).max()
+    return float(torch.stack([*distances, single]).min())
 
 
 def _pair_numbers(table: pd.DataFrame) -> dict[str, float]:
