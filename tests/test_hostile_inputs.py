@@ -7,25 +7,28 @@ fuzzed besides: any bytes give a table or a `UserError`, never another exception
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import os
+import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import datasets
 import pyarrow
 import pytest
+from _pytest.mark import ParameterSet
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
 from heedful import cli
-from heedful.data.io import MAX_LINE_SIZE, read_rows
-from heedful.data.table import SavedDataset, Table, TableColumns, corpus_from_source
-from heedful.papers import UserData
+from heedful.data.io import MAX_LINE_SIZE
+from heedful.data.table import Table, corpus_from_source
+from heedful.papers import PAPERS, UserData
 from heedful.types import UserError
 from tests.training.test_checkpoint import fine_tuned
 
@@ -169,7 +172,7 @@ TABLES: Mapping[str, Hostile] = {
     "utf-16 in big endian": Hostile(file("a.csv", CSV.encode("utf-16-be")), "iconv -f UTF-16"),
     "utf-16 jsonl": Hostile(file("a.jsonl", JSONL.encode("utf-16")), "iconv -f UTF-16"),
     "zeros": Hostile(file("a.csv", bytes(1000)), "iconv -f UTF-16"),
-    "one endless line": Hostile(sparse("a.csv", 1 << 40), "UTF-16"),
+    "one endless line": Hostile(sparse("a.csv", 1 << 40), "line 1: longer than"),
     "endless quote": Hostile(file("a.csv", CSV.encode() + b'"' + b"a\n" * (MAX_LINE_SIZE // 2)), "check the quotes"),
     "unknown type": Hostile(file("a.xlsx", "spread"), "unknown file type"),
     "no type": Hostile(file("table", CSV), "unknown file type"),
@@ -237,14 +240,14 @@ TABLES: Mapping[str, Hostile] = {
     "folder of no splits": Hostile(folder("x", dataset_dict='{"splits": []}'), "no split train"),
     "folder of odd splits": Hostile(folder("x", dataset_dict='{"splits": 5}'), "not a folder that datasets'"),
     "saved without train": Hostile(saved("x", "validation", "test"), "no split train"),
-    "saved without rows": Hostile(saved("x", "train", rows=[]), "no split train"),
+    "saved without rows": Hostile(saved("x", "train", rows=[]), "not a folder that datasets'"),
     "saved with broken rows": Hostile(saved("x", "train", broken="train/*.arrow"), "not a folder that datasets'"),
     "saved with a broken state": Hostile(saved("x", "train", broken="train/state.json"), "not a folder that datasets'"),
     "long name": Hostile(path("a" * 4000 + ".csv"), "File name too long"),
     "long path": Hostile(path("/".join(["a" * 200] * 30) + "/a.csv"), "File name too long"),
     "name that is not utf-8": Hostile(file("caf\udce9.csv", CSV), "not UTF-8"),
     "name of a home that is not there": Hostile(lambda parent: Path("~nobodyatall/a.csv"), "no such file"),
-    "device": Hostile(lambda parent: Path("/dev/zero"), "unknown file type"),
+    "device": Hostile(lambda parent: Path("/dev/zero"), "no such file"),
     "pipe": Hostile(pipe, "no such file"),
     "link to itself": Hostile(circle, "symbolic links"),
     "file as folder": Hostile(lambda parent: file("a", "b")(parent) / "a.csv", "no such file"),
@@ -263,27 +266,356 @@ NUMERIC_WORDS: Mapping[str, tuple[str, str]] = {
 """Labels that look like numbers in one way or another, in their order as classes."""
 
 
-def command(*words: object, **environment: str) -> tuple[int, str, str]:
+def command(*words: object) -> tuple[int, str, str]:
     """Exit code, output and errors of the command in this process; any exception but SystemExit passes."""
-    with pytest.MonkeyPatch.context() as patch, captured() as (out, err):
+    out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+    err = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace")
+    code: object = 0
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
         patch.setattr(sys, "argv", ["heedful", *map(str, words)])
-        for name, value in environment.items():
-            patch.setenv(name, value)
         try:
             cli.main()
-            code: object = 0
         except SystemExit as stop:
             code = stop.code or 0
+    for stream in (out, err):
+        stream.seek(0)
     assert isinstance(code, int)
-    return code, "".join(out), "".join(err)
+    return code, out.read(), err.read()
 
 
-@contextmanager
-def captured() -> Iterator[tuple[list[str], list[str]]]:
-    """What the two consoles of the command print."""
-    out: list[str] = []
-    err: list[str] = []
-    with cli.screen.capture() as screen, cli.errors.capture() as errors:
-        yield out, err
-        out.append(screen.get())
-        err.append(errors.get())
+def refused(*words: object) -> str:
+    """The one line of a command that ends with exit code 2."""
+    code, out, err = command(*words)
+    assert (code, out) == (2, ""), (code, out, err)
+    assert err.startswith("heedful: ")
+    assert err.count("\n") == 1
+    return err
+
+
+def raised(call: Callable[[], object]) -> str:
+    """The message of a `UserError`."""
+    with pytest.raises(UserError) as error:
+        call()
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+@pytest.fixture(scope="module")
+def teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return fine_tuned(tmp_path_factory.mktemp("hostile") / "teacher", names=("no", "yes"))
+
+
+WAYS: Mapping[str, Callable[[Path, Path, Path], str]] = {
+    "read": lambda table, here, _: raised(lambda: UserData(str(table)).corpus.read(here)),
+    "attefa": lambda table, here, _: refused("attefa", "--data", table, "-w", here / "w", "--out", here / "o"),
+    **{
+        f"run {paper}": lambda table, here, _, paper=paper: refused("run", paper, "--data", table, "-w", here / "w")
+        for paper in PAPERS
+    },
+    "learn": lambda table, here, teacher: refused(
+        "learn", "--teacher", teacher, "--data", table, "--label-column", "label", "-w", here / "w", "--out", here / "o"
+    ),
+}
+"""Ways in for a table: the table, a folder for output and a model, to the message."""
+FAST_WAYS = ("read", "attefa")
+SLOW_TABLES = ("endless quote", "gzip bomb of zeros", "gzip bomb of rows", "parquet of many rows")
+
+
+def crossed(inputs: Iterable[str], ways: Iterable[str]) -> list[ParameterSet]:
+    """Every input through every way; marked slow unless both are fast."""
+    return [
+        pytest.param(
+            name,
+            way,
+            marks=() if way in FAST_WAYS and name not in SLOW_TABLES else pytest.mark.slow,
+            id=f"{name}-{way}",
+        )
+        for name in inputs
+        for way in ways
+    ]
+
+
+@pytest.mark.parametrize(("name", "way"), crossed(TABLES, WAYS))
+def test_a_bad_table_is_one_line_and_exit_code_2(
+    name: str, way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    monkeypatch.setenv("HEEDFUL_DATA", str(tmp_path / "data"))
+    table = TABLES[name].make(tmp_path)
+    model = request.getfixturevalue("teacher") if way == "learn" else tmp_path
+    assert TABLES[name].word in WAYS[way](table, tmp_path, model)
+    assert not (tmp_path / "w").exists()
+    assert not (tmp_path / "o").exists()
+
+
+@pytest.mark.parametrize("option", ["--dev", "--test"])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) for name in TABLES])
+def test_a_bad_split_is_one_line_and_exit_code_2(
+    name: str, option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if name in ("one class", "class of one") or "folder" in name or "saved" in name:
+        pytest.skip("a split may have one class, and is a file")
+    monkeypatch.setenv("HEEDFUL_DATA", str(tmp_path / "data"))
+    (tmp_path / "good.csv").write_text(CSV)
+    table = TABLES[name].make(tmp_path)
+    said = refused("attefa", "--data", tmp_path / "good.csv", option, table, "-w", tmp_path / "w")
+    assert TABLES[name].word in said
+    assert not (tmp_path / "w").exists()
+
+
+@pytest.mark.parametrize("name", list(NUMERIC_WORDS))
+def test_labels_that_only_look_like_numbers_are_names_of_classes(name: str, tmp_path: Path) -> None:
+    first, second = NUMERIC_WORDS[name]
+    table = CSV.replace(",no", f",{first}").replace(",yes", f",{second}")
+    splits = Table(str(file("a.csv", table)(tmp_path))).read(tmp_path)
+    assert splits.class_names == (first, second)
+
+
+def test_a_table_that_cannot_be_opened_is_one_line(tmp_path: Path) -> None:
+    """Also for root, who may open everything: as the user nobody."""
+    (tmp_path / "shut").mkdir()
+    for each in (saved("set", "train"), file("a.csv", CSV), file("a.parquet", b"PAR1"), file("a.jsonl.gz", b"")):
+        each(tmp_path / "shut")
+    places = [tmp_path / "shut" / name for name in ("set", "a.csv", "a.parquet", "a.jsonl.gz")]
+    for each in (*places, tmp_path / "shut"):
+        each.chmod(0)
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(65534)
+    try:
+        for place in places:
+            said = raised(lambda place=place: UserData(str(place)).corpus.read(tmp_path))
+            assert "Permission denied" in said
+            raised(lambda place=place: UserData(str(place)).corpus.digest(tmp_path))
+    finally:
+        os.seteuid(user)
+    tmp_path.chmod(0o755)
+    (tmp_path / "shut").chmod(0o755)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["gzip bomb of zeros", "gzip bomb of rows", "parquet of many rows", "endless quote"])
+def test_a_bad_table_takes_less_than_a_gigabyte(name: str, tmp_path: Path) -> None:
+    table = TABLES[name].make(tmp_path)
+    code = (
+        "import resource, sys; from pathlib import Path; from heedful.data.io import read_rows\n"
+        "try: read_rows(Path(sys.argv[1]))\n"
+        "except Exception as error: print(type(error).__name__)\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(table)], capture_output=True, text=True, check=True)
+    kind, peak = done.stdout.split()
+    assert kind == "UserError"
+    assert int(peak) < 1_000_000
+
+
+OWN = """from dataclasses import dataclass
+from heedful.store import Artefact, Recipe
+
+@dataclass(frozen=True)
+class Own(Recipe):
+    value: object = 0
+
+    def make(self, workspace):
+        return Artefact()
+
+"""
+RECIPE_FILES: Mapping[str, tuple[str | bytes, str]] = {
+    "syntax": ("x = 1\ndef recipes(:\n", "line 2: SyntaxError"),
+    "indentation": ("x = 1\n  y = 2\n", "line 2: IndentationError"),
+    "tabs and spaces": ("if 1:\n        x = 1\n\ty = 2\n", "line 3: TabError"),
+    "open bracket": ("def recipes():\n    return [\n", "line 2: SyntaxError"),
+    "zeros": (b"x = 1\0\n", "SyntaxError"),
+    "not utf-8": (b"x = 1\ny = '\xff'\n", "SyntaxError"),
+    "utf-16": ("x = 1\n".encode("utf-16"), "SyntaxError"),
+    "deep brackets": ("(" * 5000 + ")" * 5000, "Error"),
+    "unknown module": ("x = 1\nimport no_such_module\n", "line 2: ModuleNotFoundError"),
+    "unknown name of a module": ("from heedful.trials import Nothing\n", "line 1: ImportError"),
+    "relative import": ("from . import other\n", "line 1: ImportError"),
+    "exception": ("x = 1\n\nx / 0\n", "line 3: ZeroDivisionError: division by zero"),
+    "unknown name": ("def recipes():\n    return [Nothing()]\n", "line 2: NameError"),
+    "exception in recipes": ("def recipes():\n    x = 1\n    return x.y\n", "line 3: AttributeError"),
+    "exception deeper": ("import json\ndef recipes():\n    return json.loads('{')\n", "line 3: JSONDecodeError"),
+    "exception of many lines": ("raise ValueError('one\\ntwo')\n", "line 1: ValueError: one two"),
+    "exception without a message": ("raise ValueError\n", "line 1: ValueError"),
+    "exception that cannot be printed": (
+        "class Odd(Exception):\n    def __str__(self):\n        return 1 / 0\nraise Odd\n",
+        "line 4: Odd",
+    ),
+    "no exception at all": ("raise BaseException('gone')\n", "line 1: BaseException: gone"),
+    "endless recursion": ("def recipes():\n    return recipes()\n", "RecursionError"),
+    "exit": ("import sys\nsys.exit()\n", "line 2: SystemExit"),
+    "exit with 0": ("import sys\nsys.exit(0)\n", "line 2: SystemExit"),
+    "exit in recipes": ("def recipes():\n    raise SystemExit('enough')\n", "line 2: SystemExit: enough"),
+    "user error": (
+        "from heedful.types import UserError\ndef recipes():\n    raise UserError('odd')\n",
+        "line 3: UserError: odd",
+    ),
+    "wrong argument": (OWN + "def recipes():\n    return [Own(valu=1)]\n", "line 12: TypeError"),
+    "nothing": ("", "has no function recipes()"),
+    "not a function": ("recipes = 5\n", "has no function recipes()"),
+    "no return": ("def recipes():\n    pass\n", "returned None"),
+    "a number": ("def recipes():\n    return 5\n", "returned 5"),
+    "a string": ("def recipes():\n    return 'jain-wallace'\n", "returned 'jain-wallace'"),
+    "a mapping": ("def recipes():\n    return {'a': 1}\n", "returned {'a': 1}"),
+    "an empty list": ("def recipes():\n    return []\n", "returned []"),
+    "strings": ("def recipes():\n    return ['a']\n", "'a' is not a recipe"),
+    "a class": (OWN + "def recipes():\n    return [Own]\n", "is not a recipe"),
+    "nested lists": (OWN + "def recipes():\n    return [[Own()]]\n", "is not a recipe"),
+    "one recipe": (OWN + "def recipes():\n    return Own()\n", "must return a list"),
+    "a parameter": ("def recipes(size):\n    return []\n", "TypeError"),
+    "a coroutine": ("async def recipes():\n    return []\n", "must return a list"),
+    "an exception on the way": (
+        OWN + "def recipes():\n    yield Own()\n    raise ValueError('late')\n",
+        "line 13: ValueError: late",
+    ),
+    "a list in a field": (OWN + "def recipes():\n    return [Own([1])]\n", "Own.value: a recipe cannot hold a list"),
+    "a list deep in a field": (OWN + "def recipes():\n    return [Own((1, (2, [3])))]\n", "Own.value[1][1]"),
+    "a mapping in a field": (OWN + "def recipes():\n    return [Own({})]\n", "cannot hold a dict"),
+    "a set in a field": (OWN + "def recipes():\n    return [Own({1})]\n", "cannot hold a set"),
+    "a recipe that can change": (
+        OWN.replace("(frozen=True)", "") + "def recipes():\n    return [Own()]\n",
+        "@dataclass(frozen=True)",
+    ),
+}
+"""Bad files of recipes, and a word of the message, with the line where there is one."""
+BAD_FIELDS: Mapping[str, tuple[str | bytes, str]] = {
+    "a function in a field": (OWN + "def recipes():\n    return [Own(len)]\n", "cannot hold a builtin"),
+    "a class in a field": (OWN + "def recipes():\n    return [Own(Own)]\n", "give an instance of the class"),
+    "bytes in a field": (OWN + "def recipes():\n    return [Own(b'a')]\n", "cannot hold a bytes"),
+    "a complex number in a field": (OWN + "def recipes():\n    return [Own(1j)]\n", "cannot hold a complex"),
+    "no dataclass": (
+        OWN + "class Bare(Recipe):\n    make = Own.make\ndef recipes():\n    return [Bare()]\n",
+        "is not a dataclass",
+    ),
+    "a reserved name": (
+        OWN + "@dataclass(frozen=True)\nclass Typed(Own):\n    type: int = 1\ndef recipes():\n    return [Typed()]\n",
+        "is reserved",
+    ),
+}
+"""Files whose recipes are found to be wrong when they are identified."""
+RECIPE_WAYS: Mapping[str, Callable[[Path, Path], str]] = {
+    "run": lambda file, here: refused("run", file, "-w", here / "w", "--where", "here"),
+    "run quietly": lambda file, here: refused("run", file, "-w", here / "w", "--where", "here", "-q"),
+    "dry run": lambda file, here: refused("run", file, "-w", here / "w", "--dry-run"),
+    "workers": lambda file, here: refused("run", file, "-w", here / "w", "--workers", "2"),
+}
+
+
+@pytest.mark.parametrize("way", list(RECIPE_WAYS))
+@pytest.mark.parametrize("name", [*RECIPE_FILES, *BAD_FIELDS])
+def test_a_bad_file_of_recipes_is_one_line_and_exit_code_2(
+    name: str, way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content, word = {**RECIPE_FILES, **BAD_FIELDS}[name]
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    said = RECIPE_WAYS[way](file("hostile_recipes.py", content)(tmp_path), tmp_path)
+    assert word in said
+    assert "hostile_recipes.py" in said or name in BAD_FIELDS
+    assert not (tmp_path / "w").exists()
+
+
+@pytest.mark.parametrize("way", list(RECIPE_WAYS))
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [
+        ("json.py", "name of a module"),
+        ("a.b.py", "has no dot"),
+        ("folder.py", "there is no file"),
+        ("absent.py", "there is no file"),
+        ("a" * 4000 + ".py", "there is no file"),
+    ],
+)
+def test_a_bad_name_of_a_file_of_recipes_is_one_line_and_exit_code_2(
+    name: str, word: str, way: str, tmp_path: Path
+) -> None:
+    (tmp_path / "folder.py").mkdir()
+    for each in ("json.py", "a.b.py"):
+        (tmp_path / each).write_text(OWN + "def recipes():\n    return [Own()]\n")
+    assert word in RECIPE_WAYS[way](tmp_path / name, tmp_path)
+
+
+LOCAL = (
+    OWN
+    + """
+def recipes():
+    @dataclass(frozen=True)
+    class Local(Own):
+        def make(self, workspace):
+            return Artefact()
+
+    return [Local(1), Local(2)]
+"""
+)
+
+
+def test_recipes_that_cannot_be_sent_to_a_worker_are_named_with_their_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    place = file("local_recipes.py", LOCAL)(tmp_path)
+    said = refused("run", place, "-w", tmp_path / "w", "--workers", "2", "-q")
+    assert f"{place}, line 15: Local cannot be sent to a worker process" in said
+    assert command("run", place, "-w", tmp_path / "w", "--where", "here", "-q") == (0, "", "")
+
+
+# Any bytes
+
+
+def read_or_refuse(path: Path) -> None:
+    """Read a table or a saved dataset as examples."""
+    with suppress(UserError):
+        corpus_from_source(str(path)).read(path.parent)
+
+
+FUZZED = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+LINES = st.lists(st.text(max_size=20) | st.sampled_from(["text,label", '"', "a,b", "a\tb", "\r"]), max_size=8)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=6,
+)
+ROWS = st.lists(st.dictionaries(st.sampled_from(["text", "label", "more"]), VALUES, max_size=3), max_size=8)
+
+
+@FUZZED
+@given(raw=st.binary(max_size=300), kind=st.sampled_from([".csv", ".tsv", ".jsonl", ".csv.gz", ".parquet", ".json.gz"]))
+def test_any_bytes_are_a_table_or_refused(raw: bytes, kind: str, tmp_path: Path) -> None:
+    read_or_refuse(file(f"any{kind}", raw)(tmp_path))
+
+
+@FUZZED
+@given(lines=LINES, kind=st.sampled_from([".csv", ".tsv", ".csv.gz", ".tsv.gz"]))
+def test_any_delimited_text_is_a_table_or_refused(lines: list[str], kind: str, tmp_path: Path) -> None:
+    header = "text,label" if "csv" in kind else "text\tlabel"
+    raw = "\n".join([header, *lines]).encode("utf-8", "replace")
+    read_or_refuse(file(f"any{kind}", gzip.compress(raw) if "gz" in kind else raw)(tmp_path))
+
+
+@FUZZED
+@given(rows=ROWS, copies=st.integers(1, 20))
+def test_any_objects_are_a_table_or_refused(rows: list[dict[str, object]], copies: int, tmp_path: Path) -> None:
+    read_or_refuse(file("any.jsonl", "".join(json.dumps(row) + "\n" for row in rows * copies))(tmp_path))
+
+
+@FUZZED
+@given(data=st.data())
+def test_a_damaged_parquet_file_is_a_table_or_refused(data: st.DataObject, tmp_path: Path) -> None:
+    """Footer and pages with bytes overwritten."""
+    raw = bytearray(columns("whole.parquet")(tmp_path).read_bytes())
+    for place in data.draw(st.lists(st.integers(4, len(raw) - 9), min_size=1, max_size=6)):
+        raw[place] = data.draw(st.integers(0, 255))
+    read_or_refuse(file("damaged.parquet", bytes(raw))(tmp_path))
+
+
+@pytest.mark.slow
+@FUZZED
+@given(
+    name=st.sampled_from(["dataset_dict.json", "train/state.json", "train/dataset_info.json"]),
+    content=st.binary(max_size=40) | VALUES.map(lambda value: json.dumps(value).encode()),
+)
+def test_any_saved_dataset_is_a_table_or_refused(
+    name: str, content: bytes, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    place = saved("set", "train")(tmp_path_factory.mktemp("any"))
+    (place / name).write_bytes(content)
+    read_or_refuse(place)

@@ -435,14 +435,10 @@ def _print_plan(recipes: Sequence[Recipe], root: Path) -> None:
 
     from heedful import runner
     from heedful.store.workspace import Workspace
-    from heedful.types import UserError
 
     workspace = Workspace(root)
-    try:
-        plan = runner.topological_order(recipes)
-        waiting = Counter(recipe.kind for recipe in plan if not workspace.has(recipe))
-    except UserError:
-        return  # the run itself reports what is wrong with the data
+    plan = runner.topological_order(recipes)
+    waiting = Counter(recipe.kind for recipe in plan if not workspace.has(recipe))
     if not waiting:
         say(f"Everything is finished already ({len(plan)} recipes).")
         return

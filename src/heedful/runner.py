@@ -7,8 +7,11 @@ whose worker process dies is tried once more. An interrupt keeps everything that
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import multiprocessing
 import os
+import pickle
+import reprlib
 import sys
 import time
 import traceback
@@ -28,7 +31,7 @@ import torch
 from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
 from heedful.progress import StepCallback
-from heedful.store.recipe import Recipe
+from heedful.store.recipe import Recipe, RecipeError, check_recipe
 from heedful.store.workspace import Workspace, WriteError, replace_text, translate_write_errors
 from heedful.types import UserError
 
@@ -71,6 +74,7 @@ def topological_order(recipes: Iterable[Recipe]) -> list[Recipe]:
     order: dict[Recipe, None] = {}
 
     def visit(recipe: Recipe) -> None:
+        check_recipe(recipe)
         if recipe not in order:
             for dependency in recipe.dependencies:
                 visit(dependency)
@@ -93,6 +97,8 @@ def run(recipes: Iterable[Recipe], workspace: Workspace, *, workers: int = 1) ->
         workspace.check_writable()
     finished: Iterable[Outcome]
     if workers > 1 and len(waiting) > 1:
+        for recipe in waiting:
+            _check_sendable(recipe)
         finished = _run_in_pool(waiting, outcomes, workspace, min(workers, len(waiting)))
     else:
         finished = (_failed_dependency(each, outcomes, workspace) or attempt(each, workspace) for each in waiting)
@@ -108,11 +114,13 @@ def run(recipes: Iterable[Recipe], workspace: Workspace, *, workers: int = 1) ->
 
 
 def recipes_from_file(path: Path) -> list[Recipe]:
-    """The recipes that the function `recipes()` of a Python file returns."""
-    if not path.is_file():
+    """The recipes that the function `recipes()` of a Python file returns; UserError with the line of a mistake."""
+    if not os.path.isfile(path):
         raise UserError(f"there is no file {path}")
     if path.stem in sys.modules and path.stem not in _imported_files:
         raise UserError(f"{path.name} has the name of a module that is already imported; rename the file")
+    if "." in path.stem:
+        raise UserError(f"{path.name}: a module's name has no dot; rename the file")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
@@ -121,14 +129,53 @@ def recipes_from_file(path: Path) -> list[Recipe]:
     sys.path.insert(0, str(path.resolve().parent))
     sys.modules[path.stem] = module
     _imported_files.add(path.stem)
-    spec.loader.exec_module(module)
+    with _mistakes_of(path):
+        spec.loader.exec_module(module)
     function = vars(module).get("recipes")
     if not callable(function):
         raise UserError(f"{path} has no function recipes(); write one that returns a list of recipes")
-    found = list(function())
-    if not found or not all(isinstance(recipe, Recipe) for recipe in found):
-        raise UserError(f"recipes() in {path} must return a list of recipes, at least one")
+    with _mistakes_of(path):
+        returned = function()
+        if inspect.iscoroutine(returned):
+            returned.close()
+        found = list(returned) if isinstance(returned, Iterable) and not isinstance(returned, str | Mapping) else []
+    if not found:
+        raise UserError(
+            f"{path}: recipes() returned {reprlib.repr(returned)}; it must return a list of recipes, at least one"
+        )
+    for recipe in found:
+        try:
+            check_recipe(recipe)
+        except RecipeError as error:
+            raise UserError(f"{path}: recipes() returned a list with a mistake: {error}") from error
     return found
+
+
+@contextmanager
+def _mistakes_of(path: Path) -> Iterator[None]:
+    """Whatever the code of a user's file raises, as one line with the file and its line number."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+        line = error.lineno if isinstance(error, SyntaxError) and error.filename == str(path) else (lines or [None])[-1]
+        where = f"{path}, line {line}" if line is not None else str(path)
+        raise UserError(f"{where}: {describe_exception(error)}; correct the file") from error
+
+
+def describe_exception(error: BaseException) -> str:
+    """Type and message of an exception in one line.
+
+    >>> describe_exception(ValueError("not", "good"))
+    "ValueError: ('not', 'good')"
+    """
+    try:
+        message = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
+    except Exception:  # noqa: BLE001 - an exception of the user's own that cannot be printed
+        message = ""
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
 _imported_files: set[str] = set()
@@ -147,8 +194,20 @@ def attempt(recipe: Recipe, workspace: Workspace) -> Outcome:
         path = workspace.failure_file(workspace.artefact_name(recipe))
         with translate_write_errors(workspace.root):
             replace_text(path, f"{recipe!r}\n\n{traceback.format_exc()}")
-        return Outcome(recipe, f"{type(error).__name__}: {error}", path)
+        return Outcome(recipe, describe_exception(error), path)
     return Outcome(recipe)
+
+
+def _check_sendable(recipe: Recipe) -> None:
+    """UserError for a recipe that cannot be sent to a worker process."""
+    try:
+        pickle.dumps(recipe)
+    except Exception as error:
+        code = inspect.unwrap(type(recipe).make).__code__
+        raise UserError(
+            f"{code.co_filename}, line {code.co_firstlineno}: {type(recipe).__name__} cannot be sent to a worker "
+            f"process ({describe_exception(error)}); define it at the top level of the file, or run with --where here"
+        ) from error
 
 
 def _run_in_pool(
@@ -265,7 +324,7 @@ class _Pool:
         if isinstance(error, WriteError):
             raise error
         if not isinstance(error, ProcessExpired):
-            return Outcome(recipe, f"{type(error).__name__}: {error}")
+            return Outcome(recipe, describe_exception(error))
         for key in [key for key in self.bars if key[0] == error.pid]:
             self._close_bar(key)
         self.deaths[recipe] += 1

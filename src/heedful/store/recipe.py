@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import reprlib
 import sys
 import sysconfig
 from abc import ABC, abstractmethod
@@ -25,7 +26,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias, runtime_checkab
 import pandas
 from torch import Tensor
 
-from heedful.types import DiskResource
+from heedful.types import DiskResource, UserError
 
 if TYPE_CHECKING:
     from heedful.store.workspace import Workspace
@@ -39,6 +40,10 @@ _GENERATED = frozenset(
     for name in ("init", "repr", "eq", "hash", "setattr", "delattr", "match_args", "doc", "module", "qualname")
 )
 """Members that `@dataclass` writes, or that have no influence on results."""
+
+
+class RecipeError(UserError, TypeError):
+    """A recipe that cannot be identified: something in its fields, or the recipe itself, is of a wrong type."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +116,7 @@ def _find_recipes(value: object) -> Iterator[Recipe]:
     if isinstance(value, Recipe):
         yield value
         return
-    if isinstance(value, SupportsDependencies):
+    if isinstance(value, SupportsDependencies) and not isinstance(value, type):
         yield from value.dependencies
         return
     for part in value if isinstance(value, tuple) else _field_values(value):
@@ -119,7 +124,7 @@ def _find_recipes(value: object) -> Iterator[Recipe]:
 
 
 def canonical_json(value: object, data: Path, *, model_seeds: bool = True) -> Json:
-    """The unique JSON form of a value that a recipe may hold; TypeError names the field of any other value.
+    """The unique JSON form of a value that a recipe may hold; RecipeError names the field of any other value.
 
     A frozen dataclass is `{"type": "module.Class", field: ...}`, with `"revision"` where its class has one, `"code"`
     where its class is defined outside the package, and `"content"` (a digest) for a resource on disk. An enum is
@@ -136,7 +141,7 @@ def canonical_json(value: object, data: Path, *, model_seeds: bool = True) -> Js
         if not is_dataclass(value) or isinstance(value, type):
             return _plain_json(value, place)
         if not type(value).__dataclass_params__.frozen:  # type: ignore[attr-defined]
-            raise TypeError(
+            raise RecipeError(
                 f"{place}: {type(value).__name__} can be altered after its fingerprint is taken; {_FREEZE_HINT}"
             )
         form = _type_header(type(value))
@@ -144,7 +149,7 @@ def canonical_json(value: object, data: Path, *, model_seeds: bool = True) -> Js
         for each in (part for part in fields(value) if part.name != omitted):
             where = f"{place}.{each.name}"
             if each.name in ("type", "code") or (each.name == "content" and isinstance(value, DiskResource)):
-                raise TypeError(f"{where}: the name {each.name!r} is reserved in recipe.json; rename the field")
+                raise RecipeError(f"{where}: the name {each.name!r} is reserved in recipe.json; rename the field")
             part = getattr(value, each.name)
             form[each.name] = convert(float(part) if _is_declared_float(part, each.type) else part, where)
         if isinstance(value, DiskResource):
@@ -158,12 +163,38 @@ def canonical_json(value: object, data: Path, *, model_seeds: bool = True) -> Js
 
 
 def describe_recipe(recipe: Recipe, data: Path) -> dict[str, Json]:
-    """The canonical form of a recipe; TypeError with the remedy for anything that is not a frozen recipe."""
+    """The canonical form of a recipe; RecipeError with the remedy for anything that is not a frozen recipe."""
     if not isinstance(recipe, Recipe):
-        raise TypeError(f"{recipe!r} is not a recipe: give an instance of a frozen dataclass that inherits from Recipe")
+        raise RecipeError(_not_a_recipe(recipe))
     description = canonical_json(recipe, data)
     assert isinstance(description, dict)
     return description
+
+
+def check_recipe(recipe: object) -> None:
+    """RecipeError with the remedy for anything but a recipe whose fields can be identified; reads no files."""
+    if not isinstance(recipe, Recipe):
+        raise RecipeError(_not_a_recipe(recipe))
+    try:
+        hash(recipe)
+    except Exception as error:  # a list deep inside, or a __hash__ of the user's own
+        _check_fields(recipe, type(recipe).__name__)
+        raise RecipeError(f"{type(recipe).__name__} cannot be identified ({error}); {_FREEZE_HINT}") from error
+
+
+def _check_fields(value: object, place: str) -> None:
+    if isinstance(value, tuple):
+        for index, part in enumerate(value):
+            _check_fields(part, f"{place}[{index}]")
+    elif is_dataclass(value) and not isinstance(value, type):
+        for each in fields(value):
+            _check_fields(getattr(value, each.name), f"{place}.{each.name}")
+    elif not isinstance(value, Enum):
+        _plain_json(value, place)
+
+
+def _not_a_recipe(value: object) -> str:
+    return f"{reprlib.repr(value)} is not a recipe: give an instance of a frozen dataclass that inherits from Recipe"
 
 
 def artefact_name(description: Mapping[str, Json]) -> str:
@@ -338,8 +369,14 @@ def _plain_json(value: object, place: str) -> Json:
     if isinstance(value, PurePath):
         return value.as_posix()
     if isinstance(value, Recipe):
-        raise TypeError(f"{place}: {type(value).__name__} is not a dataclass; {_FREEZE_HINT}")
-    raise TypeError(
+        raise RecipeError(f"{place}: {type(value).__name__} is not a dataclass; {_FREEZE_HINT}")
+    raise RecipeError(
         f"{place}: a recipe cannot hold a {type(value).__name__}; it holds numbers, strings, None, paths, "
-        "enums, tuples and frozen dataclasses"
+        f"enums, tuples and frozen dataclasses{_remedy(value)}"
     )
+
+
+def _remedy(value: object) -> str:
+    if isinstance(value, list | set | frozenset):
+        return "; give a tuple"
+    return "; give an instance of the class" if isinstance(value, type) else ""
