@@ -161,6 +161,7 @@ def heedful(words: list[str]) -> str:
         if not own_file:
             patch.setattr(runner, "run", lambda recipes, workspace, workers: [])
             patch.setattr(papers, "paper_recipes", lambda options: options.recipes())
+            patch.setattr(cli, "_print_plan", lambda recipes, root: None)
             patch.setattr(download, "fetch", fetchable)
         result = CliRunner().invoke(cli.app, words)
     assert result.exit_code == 0, f"heedful {shlex.join(words)}\n{result.output}\n{result.exception!r}"

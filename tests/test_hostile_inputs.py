@@ -6,16 +6,22 @@ fuzzed besides: any bytes give a table or a `UserError`, never another exception
 
 from __future__ import annotations
 
+import builtins
 import gzip
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import datasets
 import pyarrow
@@ -24,12 +30,24 @@ from _pytest.mark import ParameterSet
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
+from rich.console import Console
 
 from heedful import cli
+from heedful.attributions.attention import RawAttention
+from heedful.attributions.gradient import Gradient
 from heedful.data.io import MAX_LINE_SIZE
 from heedful.data.table import Table, corpus_from_source
 from heedful.papers import PAPERS, UserData
-from heedful.types import UserError
+from heedful.runner import recipes_from_file, run
+from heedful.store.workspace import Workspace
+from heedful.training.attribution_tables import AttributionTable
+from heedful.trials._trial import Trial
+from heedful.trials.agreement import Agreement
+from heedful.trials.faithfulness import Faithfulness
+from heedful.trials.ground_truth import GroundTruth
+from heedful.trials.plausibility import Plausibility
+from heedful.types import Splits, UserError
+from tests.tiny import subject
 from tests.training.test_checkpoint import fine_tuned
 
 COUNT = 60
@@ -173,7 +191,9 @@ TABLES: Mapping[str, Hostile] = {
     "utf-16 jsonl": Hostile(file("a.jsonl", JSONL.encode("utf-16")), "iconv -f UTF-16"),
     "zeros": Hostile(file("a.csv", bytes(1000)), "iconv -f UTF-16"),
     "one endless line": Hostile(sparse("a.csv", 1 << 40), "line 1: longer than"),
-    "endless quote": Hostile(file("a.csv", CSV.encode() + b'"' + b"a\n" * (MAX_LINE_SIZE // 2)), "check the quotes"),
+    "endless quote": Hostile(
+        file("a.csv", CSV.encode() + b'"' + (b"a" * 8191 + b"\n") * (MAX_LINE_SIZE // 8192)), "check the quotes"
+    ),
     "unknown type": Hostile(file("a.xlsx", "spread"), "unknown file type"),
     "no type": Hostile(file("table", CSV), "unknown file type"),
     "not json": Hostile(file("a.jsonl", JSONL + "{\n"), "line 61: not JSON"),
@@ -204,7 +224,7 @@ TABLES: Mapping[str, Hostile] = {
         file("a.csv.gz", gzip.compress(CSV.encode())[:60] + b"\xff" * 40 + gzip.compress(CSV.encode())[100:]),
         "unreadable",
     ),
-    "gzip bomb of zeros": Hostile(zipped("a.csv.gz", bytes(1024), 64), "times its size"),
+    "gzip bomb of zeros": Hostile(zipped("a.csv.gz", bytes(1024), 16), "times its size"),
     "gzip bomb of rows": Hostile(zipped("a.csv.gz", b"a,b\n", 1500), "times its size"),
     "gzip bomb of objects": Hostile(zipped("a.jsonl.gz", b'{"text": "a"}\n', 400, b""), "times its size"),
     "no parquet": Hostile(file("a.parquet", "plain"), "not a Parquet file"),
@@ -250,7 +270,7 @@ TABLES: Mapping[str, Hostile] = {
     "device": Hostile(lambda parent: Path("/dev/zero"), "no such file"),
     "pipe": Hostile(pipe, "no such file"),
     "link to itself": Hostile(circle, "symbolic links"),
-    "file as folder": Hostile(lambda parent: file("a", "b")(parent) / "a.csv", "no such file"),
+    "file as parent": Hostile(lambda parent: file("a", "b")(parent) / "a.csv", "no such file"),
 }
 """Bad tables by name; the last ones are not tables at all."""
 
@@ -305,18 +325,21 @@ def teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return fine_tuned(tmp_path_factory.mktemp("hostile") / "teacher", names=("no", "yes"))
 
 
+def run_paper(paper: str) -> Callable[[Path, Path, Path], str]:
+    return lambda table, here, _: refused("run", paper, "--data", table, "-w", here / "w")
+
+
 WAYS: Mapping[str, Callable[[Path, Path, Path], str]] = {
-    "read": lambda table, here, _: raised(lambda: UserData(str(table)).corpus.read(here)),
+    "read": lambda table, here, _: raised(partial(read_table, UserData(str(table)), here)),
     "attefa": lambda table, here, _: refused("attefa", "--data", table, "-w", here / "w", "--out", here / "o"),
-    **{
-        f"run {paper}": lambda table, here, _, paper=paper: refused("run", paper, "--data", table, "-w", here / "w")
-        for paper in PAPERS
-    },
+    **{f"run {paper}": run_paper(paper) for paper in PAPERS},
     "learn": lambda table, here, teacher: refused(
         "learn", "--teacher", teacher, "--data", table, "--label-column", "label", "-w", here / "w", "--out", here / "o"
     ),
 }
 """Ways in for a table: the table, a folder for output and a model, to the message."""
+FOLDERS = [name for name in TABLES if "folder" in name.split() or name.startswith("saved")]
+"""Where a file is needed, a folder is refused as such."""
 FAST_WAYS = ("read", "attefa")
 SLOW_TABLES = ("endless quote", "gzip bomb of zeros", "gzip bomb of rows", "parquet of many rows")
 
@@ -342,23 +365,23 @@ def test_a_bad_table_is_one_line_and_exit_code_2(
     monkeypatch.setenv("HEEDFUL_DATA", str(tmp_path / "data"))
     table = TABLES[name].make(tmp_path)
     model = request.getfixturevalue("teacher") if way == "learn" else tmp_path
-    assert TABLES[name].word in WAYS[way](table, tmp_path, model)
+    word = "is a folder" if way == "learn" and name in FOLDERS else TABLES[name].word
+    assert word in WAYS[way](table, tmp_path, model)
     assert not (tmp_path / "w").exists()
     assert not (tmp_path / "o").exists()
 
 
 @pytest.mark.parametrize("option", ["--dev", "--test"])
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) for name in TABLES])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) for name in TABLES if "class" not in name])
 def test_a_bad_split_is_one_line_and_exit_code_2(
     name: str, option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if name in ("one class", "class of one") or "folder" in name or "saved" in name:
-        pytest.skip("a split may have one class, and is a file")
+    """A split may have one class."""
     monkeypatch.setenv("HEEDFUL_DATA", str(tmp_path / "data"))
     (tmp_path / "good.csv").write_text(CSV)
     table = TABLES[name].make(tmp_path)
     said = refused("attefa", "--data", tmp_path / "good.csv", option, table, "-w", tmp_path / "w")
-    assert TABLES[name].word in said
+    assert ("is a folder" if name in FOLDERS else TABLES[name].word) in said
     assert not (tmp_path / "w").exists()
 
 
@@ -370,22 +393,30 @@ def test_labels_that_only_look_like_numbers_are_names_of_classes(name: str, tmp_
     assert splits.class_names == (first, second)
 
 
+def read_table(data: UserData, folder: Path) -> Splits:
+    return data.corpus.read(folder)
+
+
+def digest_table(data: UserData, folder: Path) -> str:
+    return data.corpus.digest(folder)
+
+
 def test_a_table_that_cannot_be_opened_is_one_line(tmp_path: Path) -> None:
     """Also for root, who may open everything: as the user nobody."""
     (tmp_path / "shut").mkdir()
     for each in (saved("set", "train"), file("a.csv", CSV), file("a.parquet", b"PAR1"), file("a.jsonl.gz", b"")):
         each(tmp_path / "shut")
     places = [tmp_path / "shut" / name for name in ("set", "a.csv", "a.parquet", "a.jsonl.gz")]
-    for each in (*places, tmp_path / "shut"):
-        each.chmod(0)
+    for place in (*places, tmp_path / "shut"):
+        place.chmod(0)
     user = os.geteuid()
     if user == 0:
         os.seteuid(65534)
     try:
         for place in places:
-            said = raised(lambda place=place: UserData(str(place)).corpus.read(tmp_path))
-            assert "Permission denied" in said
-            raised(lambda place=place: UserData(str(place)).corpus.digest(tmp_path))
+            table = UserData(str(place))
+            assert "Permission denied" in raised(partial(read_table, table, tmp_path))
+            assert "Permission denied" in raised(partial(digest_table, table, tmp_path))
     finally:
         os.seteuid(user)
     tmp_path.chmod(0o755)
@@ -447,7 +478,7 @@ RECIPE_FILES: Mapping[str, tuple[str | bytes, str]] = {
     "exit with 0": ("import sys\nsys.exit(0)\n", "line 2: SystemExit"),
     "exit in recipes": ("def recipes():\n    raise SystemExit('enough')\n", "line 2: SystemExit: enough"),
     "user error": (
-        "from heedful.types import UserError\ndef recipes():\n    raise UserError('odd')\n",
+        "from heedful.types import Splits, UserError\ndef recipes():\n    raise UserError('odd')\n",
         "line 3: UserError: odd",
     ),
     "wrong argument": (OWN + "def recipes():\n    return [Own(valu=1)]\n", "line 12: TypeError"),
@@ -619,3 +650,163 @@ def test_any_saved_dataset_is_a_table_or_refused(
     place = saved("set", "train")(tmp_path_factory.mktemp("any"))
     (place / name).write_bytes(content)
     read_or_refuse(place)
+
+
+# Options and the terminal
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "-1", "1e999"])
+def test_a_lambda_is_a_finite_number_from_0_on(number: str, tmp_path: Path) -> None:
+    table = file("a.csv", CSV)(tmp_path)
+    assert "lambdas are" in refused(
+        "run", "wiegreffe-pinter", "--data", table, f"--lambda={number}", "-w", tmp_path / "w"
+    )
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("run", "jain-wallace", "--seeds", "1000000000"),
+        ("run", "jain-wallace", "--seeds", "0"),
+        ("run", "jain-wallace", "--seeds", "many"),
+        ("run", "jain-wallace", "--workers", "1000000"),
+        ("run", "scaffold", "--size", "-5"),
+        ("learn", "--teacher", "x", "--data", "y", "--seeds", "1000000000"),
+        ("learn", "--teacher", "x", "--data", "y", "--seed", str(10**30)),
+        ("attefa", "--data", "y", "--seeds", "10"),
+    ],
+)
+def test_absurd_numbers_are_refused_before_any_work(words: tuple[str, ...]) -> None:
+    code, out, err = command(*words)
+    assert (code, out) == (2, "")
+    assert "Traceback" not in err
+    assert words[-2] in err
+
+
+def test_an_empty_name_of_a_table_is_not_the_paper_on_its_own_corpora(tmp_path: Path) -> None:
+    assert "not a folder that datasets' save_to_disk wrote" in refused("run", "attefa", "--data", "", "-w", tmp_path)
+
+
+def test_a_mistyped_data_folder_names_the_corpora_that_are_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEEDFUL_DATA", str(tmp_path / "mistyped"))
+    said = refused("run", "attefa", "--quick", "--dry-run", "-w", tmp_path / "w")
+    for word in ("sst, agnews, 20news", "mistyped", "HEEDFUL_DATA", "--only mock-1"):
+        assert word in said
+    assert command("run", "attefa", "--only", "mock-1", "--quick", "--dry-run", "-q", "-w", tmp_path / "w")[0] == 0
+
+
+def test_terminal_escapes_in_names_are_shown_and_not_obeyed(tmp_path: Path) -> None:
+    table = file("a.csv", CSV.replace("text,", "te\x1b[2Jxt\x07\u202e,"))(tmp_path)
+    said = refused("attefa", "--data", table)
+    assert r"te\x1b[2Jxt\x07\u202e" in said
+    assert not set("\x1b\x07\u202e") & set(said)
+    name = file("\x1b[31m[bold]\n.csv", "")(tmp_path)
+    assert r"\x1b[31m[bold]\n.csv: the file is empty" in refused("attefa", "--data", name)
+
+
+def test_titles_of_progress_bars_are_not_markup(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = io.StringIO()
+    monkeypatch.setattr(cli, "errors", Console(file=screen, force_terminal=True, width=200))
+    with cli.progress_display(quiet=False) as progress, progress.task("[/b] \x1b[2J", 2) as step:
+        step(1, "[/i]")
+        assert isinstance(progress, cli.ScreenProgress)
+        progress.bars.refresh()
+    assert r"[/b] \x1b[2J" in screen.getvalue()
+    assert "[/i]" in screen.getvalue()
+
+
+@pytest.mark.parametrize("module", ["torch", "papers"])
+def test_an_interrupt_while_importing_is_130(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = builtins.__import__
+
+    def stop(name: str, *rest: Any) -> ModuleType:
+        if name == module or (name == "heedful" and module in (rest[2] or ())):
+            raise KeyboardInterrupt
+        return usual(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", stop)
+    code, out, err = command("list")
+    monkeypatch.undo()
+    assert (code, out) == (130, "")
+    assert "interrupted" in err
+
+
+def test_an_interrupt_before_the_command_is_there_is_130() -> None:
+    code = (
+        "import builtins\nusual = builtins.__import__\n"
+        "def stop(name, *rest, **more):\n"
+        "    if name.startswith('rich'): raise KeyboardInterrupt\n"
+        "    return usual(name, *rest, **more)\n"
+        "builtins.__import__ = stop\nfrom heedful.cli import main"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "heedful: interrupted\n")
+
+
+SLEEP = OWN.replace("return Artefact()", "import time; open(f'{workspace.root}/at-work', 'w'); time.sleep(20)")
+SLEEP += "def recipes():\n    return [Own(1), Own(2)]\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
+def test_a_stopped_run_says_nothing_of_semaphores(number: signal.Signals, code: int, tmp_path: Path) -> None:
+    words = ("run", str(file("sleepy_recipes.py", SLEEP)(tmp_path)), "-w", str(tmp_path / "w"), "--workers", "2", "-q")
+    (tmp_path / "w").mkdir()
+    program = [sys.executable, "-c", "from heedful.cli import main; main()", *words]
+    with subprocess.Popen(program, stderr=subprocess.PIPE, text=True) as running:
+        until = time.monotonic() + 120
+        while not (tmp_path / "w" / "at-work").exists() and time.monotonic() < until:
+            time.sleep(0.1)
+        running.send_signal(number)
+        _, said = running.communicate(timeout=120)
+    assert running.returncode == code
+    assert "semaphore" not in said
+    assert "Traceback" not in said
+    assert said.count("\n") <= 1
+
+
+# Values of a wrong type in Python
+
+
+@pytest.mark.parametrize("trial", [Agreement, Faithfulness, GroundTruth, Plausibility])
+@pytest.mark.parametrize(
+    ("methods", "word"),
+    [
+        ("lime", "methods is 'lime': give a tuple"),
+        (RawAttention(), r"methods is RawAttention\(.*: give a tuple"),
+        ([RawAttention(), Gradient()], r"methods is \[.*: give a tuple"),
+        (("lime", "gradient"), "the name 'lime': give the method itself"),
+        ((RawAttention, Gradient), r"the class RawAttention: give an instance, RawAttention\(\)"),
+        ((RawAttention(), 5), "5, which is not a method"),
+    ],
+)
+def test_methods_that_are_no_tuple_of_methods_are_refused_in_the_users_words(
+    trial: Callable[..., Trial], methods: object, word: str
+) -> None:
+    with pytest.raises(UserError, match=word):
+        trial(subject(), methods=methods)
+
+
+def test_a_method_of_an_attribution_table_is_no_name_and_no_class() -> None:
+    wrong: list[Any] = ["lime", RawAttention, None]
+    for method in wrong:
+        with pytest.raises(UserError, match="method has"):
+            AttributionTable(subject(), method)
+
+
+def test_a_plain_string_is_a_path_and_a_path_a_name(tmp_path: Path) -> None:
+    table = file("a.csv", CSV)(tmp_path)
+    places: list[Any] = [table, str(table), "a.csv", Path("a.csv")]
+    folders: list[Any] = [str(tmp_path), tmp_path]
+    read = [Table(place).read(folder) for place in places for folder in folders]
+    assert all(each == read[0] for each in read)
+    assert len({Table(place).digest(folder) for place in places for folder in folders}) == 1
+    assert corpus_from_source(table) == Table(str(table))
+    recipes = file("plain_recipes.py", OWN + "def recipes():\n    return [Own()]\n")(tmp_path)
+    workspace: Any = str(tmp_path / "w")
+    with pytest.raises(UserError, match=r"give a workspace, for instance run\(recipes, Workspace\("):
+        run(recipes_from_file(str(recipes)), workspace)
+    (recipe,) = recipes_from_file(recipes)
+    assert [outcome.error for outcome in run(recipe, Workspace(workspace))] == [None]

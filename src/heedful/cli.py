@@ -1,8 +1,8 @@
 """The command: `heedful demo | list | run | attefa | learn | report | fetch`.
 
-Errors are one line with exit code 2. An interrupt keeps what is finished and exits with 130. A recipe that fails is
-listed at the end with its traceback file, and the exit code is 1. Heavy modules are imported inside the commands, so
-that `--help` and `--version` do not wait for torch.
+Errors are one line with exit code 2. An interrupt keeps what is finished and exits with 130, at any moment. A recipe
+that fails is listed at the end with its traceback file, and the exit code is 1. Heavy modules are imported inside the
+commands, so that `--help` and `--version` do not wait for torch.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import functools
 import json
 import math
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,13 +19,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ParamSpec
 
-import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bars
+try:
+    import typer
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
 
-from heedful import __version__
-from heedful.progress import Progress, SilentProgress, StepCallback
+    from heedful import __version__
+    from heedful.progress import Progress, SilentProgress, StepCallback
+except KeyboardInterrupt:
+    sys.stderr.write("heedful: interrupted\n")
+    raise SystemExit(130) from None
 
 if TYPE_CHECKING:
     from heedful.papers._options import PaperOptions
@@ -33,6 +38,9 @@ if TYPE_CHECKING:
     from heedful.store.workspace import Workspace
     from heedful.trials._trial import Trial
 
+MAX_SEEDS = 100
+MAX_SEED = 2**32 - 1
+MAX_WORKERS = 256
 WorkspaceOption = Annotated[
     Path, typer.Option("--workspace", "-w", envvar="HEEDFUL_WORKSPACE", help="Folder where finished work is kept.")
 ]
@@ -44,12 +52,15 @@ QuickOption = Annotated[bool, typer.Option("--quick", help="A small version that
 WhereOption = Annotated[
     str, typer.Option("--where", help="pool: one process per core, one thread each; here: in this process.")
 ]
-WorkersOption = Annotated[int | None, typer.Option("--workers", min=1, help="Processes; default: one per core.")]
+WorkersOption = Annotated[
+    int | None, typer.Option("--workers", min=1, max=MAX_WORKERS, help="Processes; default: one per core.")
+]
 TextColumnOption = Annotated[str, typer.Option("--text-column", help="Column of the texts.")]
 LabelColumnOption = Annotated[str, typer.Option("--label-column", help="Column of the classes.")]
 SecondColumnOption = Annotated[str | None, typer.Option("--second-column", help="Column of a second text, for pairs.")]
 EMBEDDINGS_HELP = "Word embeddings: auto, random, packaged, a name in the data folder, or a file."
 START_HELP = "Adversaries start fresh, as in the papers, or from the base, which takes fewer epochs."
+SEEDS_HELP = "How many seeds; default: the paper's."
 BASES_HELP = "Base models, for the noise floor."
 some_papers = functools.partial(typer.Option, rich_help_panel="Options of some papers (lists: repeat the option)")
 OPTION_FLAGS = {
@@ -88,12 +99,26 @@ screen = Console(highlight=False, soft_wrap=True)
 
 def say(text: str) -> None:
     """Print a line without markup."""
-    screen.print(text, markup=False)
+    screen.print(printable(text), markup=False)
+
+
+def complain(text: str) -> None:
+    """Print a line about an error."""
+    errors.print(f"heedful: {printable(text)}", markup=False)
+
+
+def printable(text: str) -> str:
+    """The text in one line, with escapes in place of characters that would steer a terminal or cannot be written.
+
+    >>> printable("a\\x1b[2J\\nb")
+    'a\\\\x1b[2J\\\\nb'
+    """
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def _show_warning(message: Warning | str, *_: object, quiet: bool) -> None:
     if not quiet:
-        errors.print(f"heedful: warning: {message}", markup=False)
+        complain(f"warning: {message}")
 
 
 def command(body: Callable[P, int | None]) -> Callable[P, None]:
@@ -101,25 +126,32 @@ def command(body: Callable[P, int | None]) -> Callable[P, None]:
 
     @functools.wraps(body)
     def guarded(*args: P.args, **options: P.kwargs) -> None:
-        import torch
-
-        from heedful.types import UserError
-
         warnings.showwarning = functools.partial(_show_warning, quiet=bool(options.get("quiet")))
-        torch.set_num_threads(1)
         try:
-            code = body(*args, **options)
-        except UserError as error:
-            if options.get("debug"):
-                errors.print_exception()
-            errors.print(f"heedful: {error}", markup=False)
-            raise typer.Exit(2) from error
+            import torch
+
+            from heedful.types import UserError
+
+            torch.set_num_threads(1)
+            try:
+                code = body(*args, **options)
+            except (UserError, OSError) as error:
+                if options.get("debug"):
+                    errors.print_exception()
+                complain(str(error) if isinstance(error, UserError) else _describe_os_error(error))
+                raise typer.Exit(2) from error
         except KeyboardInterrupt as stop:
-            errors.print("heedful: interrupted; finished work is kept, run the same command to continue", markup=False)
+            complain("interrupted; finished work is kept, run the same command to continue")
             raise typer.Exit(130) from stop
         raise typer.Exit(code or 0)
 
     return guarded
+
+
+def _describe_os_error(error: OSError) -> str:
+    """A file or folder that cannot be used, in one line."""
+    where = f"{error.filename}: " if error.filename is not None else ""
+    return f"{where}{error.strerror or error}; check the path, its permissions and the space on the disk"
 
 
 class ScreenProgress:
@@ -131,10 +163,10 @@ class ScreenProgress:
     @contextmanager
     def task(self, title: str, total: int) -> Iterator[StepCallback]:
         """One bar, removed when its task ends."""
-        key = self.bars.add_task(title, total=total, note="")
+        key = self.bars.add_task(printable(title), total=total, note="")
 
         def step(advance: int = 1, note: str = "") -> None:
-            self.bars.update(key, advance=advance, note=note)
+            self.bars.update(key, advance=advance, note=printable(note))
 
         try:
             yield step
@@ -148,8 +180,9 @@ def progress_display(*, quiet: bool) -> Iterator[Progress]:
     if quiet or not errors.is_terminal:
         yield SilentProgress()
         return
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Bars(*columns, TextColumn("{task.fields[note]}"), TimeRemainingColumn(), console=errors) as bars:
+    title, note = (TextColumn(text, markup=False) for text in ("{task.description}", "{task.fields[note]}"))
+    columns = (SpinnerColumn(), title, BarColumn(), MofNCompleteColumn(), note, TimeRemainingColumn())
+    with Bars(*columns, console=errors) as bars:
         yield ScreenProgress(bars)
 
 
@@ -213,7 +246,7 @@ def run(
     text_column: TextColumnOption = "text",
     label_column: LabelColumnOption = "label",
     second_column: SecondColumnOption = None,
-    seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="How many seeds; default: the paper's.")] = None,
+    seeds: Annotated[int | None, typer.Option("--seeds", min=1, max=MAX_SEEDS, help=SEEDS_HELP)] = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="At most this many test instances.")] = None,
     quick: QuickOption = False,
     encoder: Annotated[list[str] | None, some_papers("--encoder", help="This encoder only.")] = None,
@@ -248,7 +281,9 @@ def run(
         "n_seeds": seeds,
         "limit": limit,
         "quick": quick,
-        "user_data": data and papers.UserData(data, TableColumns(text_column, label_column, second_column)),
+        "user_data": None
+        if data is None
+        else papers.UserData(data, TableColumns(text_column, label_column, second_column)),
         "encoders": encoder,
         "attentions": attention,
         "embeddings": embeddings,
@@ -260,10 +295,13 @@ def run(
         "checkpoints": checkpoint,
         "normalizers": normalizer,
     }
+    present = {name: value for name, value in given.items() if value is not None and value is not False}
     options = _check_options(
-        what, {name: tuple(value) if isinstance(value, list) else value for name, value in given.items() if value}
+        what, {name: tuple(value) if isinstance(value, list) else value for name, value in present.items()}
     )
-    recipes = runner.recipes_from_file(Path(what)) if options is None else papers.paper_recipes(options)
+    recipes = runner.recipes_from_file(what) if options is None else papers.paper_recipes(options)
+    if options is not None and not quiet and (missing := options.missing_corpora()):
+        say(f"Left out, because they are not in {options.data_dir}: {', '.join(missing)}.")
     workers = _worker_count(where, workers)
     if not quiet:
         _print_plan(recipes, workspace)
@@ -331,8 +369,8 @@ def learn(
     second_column: SecondColumnOption = None,
     label_column: Annotated[str | None, typer.Option("--label-column", help="Classes, to score the model.")] = None,
     size: Annotated[int | None, typer.Option("--size", min=1, help="Texts that a student learns from.")] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the first student.")] = 0,
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Students of each kind.")] = 3,
+    seed: Annotated[int, typer.Option("--seed", min=0, max=MAX_SEED, help="Seed of the first student.")] = 0,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, max=MAX_SEEDS, help="Students of each kind.")] = 3,
     quick: QuickOption = False,
     where: WhereOption = "pool",
     workers: WorkersOption = None,
@@ -474,7 +512,7 @@ def _run_recipes(
         say(f"{trial.name} ({where}): {trial.interpretation(workspace.get(trial).summary)}")
     failed = [outcome for outcome in outcomes if outcome.error is not None]
     for line in failure_lines(failed, workspace):
-        errors.print(f"heedful: failed: {line}", markup=False)
+        complain(f"failed: {line}")
     return 1 if failed else 0
 
 
@@ -546,5 +584,10 @@ def _write_report(root: Path, out: Path, *, quiet: bool) -> None:
 
 
 def main() -> None:
-    """The entry point of the command."""
-    sys.exit(app())
+    """The entry point of the command; ends its worker processes when it is terminated."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        sys.exit(app())
+    except KeyboardInterrupt:
+        complain("interrupted")
+        sys.exit(130)

@@ -23,6 +23,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import TracebackType
@@ -69,7 +70,7 @@ class Outcome:
     cause: Recipe | None = None
 
 
-def topological_order(recipes: Iterable[Recipe]) -> list[Recipe]:
+def topological_order(recipes: Iterable[Recipe] | Recipe) -> list[Recipe]:
     """The recipes and all their dependencies, each once, dependencies first."""
     order: dict[Recipe, None] = {}
 
@@ -80,16 +81,18 @@ def topological_order(recipes: Iterable[Recipe]) -> list[Recipe]:
                 visit(dependency)
             order[recipe] = None
 
-    for recipe in recipes:
+    for recipe in [recipes] if isinstance(recipes, Recipe) else recipes:
         visit(recipe)
     return list(order)
 
 
-def run(recipes: Iterable[Recipe], workspace: Workspace, *, workers: int = 1) -> list[Outcome]:
+def run(recipes: Iterable[Recipe] | Recipe, workspace: Workspace, *, workers: int = 1) -> list[Outcome]:
     """Make the recipes and all their dependencies; one outcome for each, dependencies first.
 
     `WriteError` if the workspace cannot be written, at once or when its disk is full; what is finished is kept.
     """
+    if not isinstance(workspace, Workspace):
+        raise UserError(f"give a workspace, for instance run(recipes, Workspace({str(workspace)!r}))")
     plan = topological_order(recipes)
     outcomes = {recipe: Outcome(recipe) for recipe in plan if workspace.has(recipe)}
     waiting = [recipe for recipe in plan if recipe not in outcomes]
@@ -113,8 +116,9 @@ def run(recipes: Iterable[Recipe], workspace: Workspace, *, workers: int = 1) ->
     return [outcomes[recipe] for recipe in plan]
 
 
-def recipes_from_file(path: Path) -> list[Recipe]:
+def recipes_from_file(path: Path | str) -> list[Recipe]:
     """The recipes that the function `recipes()` of a Python file returns; UserError with the line of a mistake."""
+    path = Path(path)
     if not os.path.isfile(path):
         raise UserError(f"there is no file {path}")
     if path.stem in sys.modules and path.stem not in _imported_files:
@@ -237,10 +241,21 @@ def _failed_dependency(recipe: Recipe, outcomes: Mapping[Recipe, Outcome], works
     return None
 
 
+def _start_quiet_resource_tracker() -> None:
+    """Start the process of Python that deletes the pool's semaphores after a kill, without its warning about them."""
+    quiet = "ignore:resource_tracker:UserWarning"
+    sys.warnoptions.append(quiet)  # given to the process when it starts
+    try:
+        resource_tracker.ensure_running()
+    finally:
+        sys.warnoptions.remove(quiet)
+
+
 class _Pool:
     """Worker processes, what they are making, and their progress bars."""
 
     def __init__(self, workspace: Workspace, workers: int, modules: Iterable[str]) -> None:
+        _start_quiet_resource_tracker()
         context = multiprocessing.get_context("spawn")
         self.receiver, self.sender = context.Pipe(duplex=False)
         settings = (workspace.root, workspace.data_dir, workspace.device, workspace.batch_size)

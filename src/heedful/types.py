@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import reprlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -686,6 +687,26 @@ def read_layers(model: Model, batch: Batch, embeddings: Tensor, replacement: Lay
 
 _DISPLAY_NAMES = {"RandomizedModel": "randomised", "AdversarialWeights": "adversarial-attention"}
 """Methods whose class name is not their display name. Seeds of bootstrap intervals depend on these names."""
+
+
+def check_methods(methods: object, field: str = "methods") -> None:
+    """Raise a `UserError` unless this is a tuple of methods: no name, no class, no list and no method by itself.
+
+    >>> check_methods(("lime",))
+    Traceback (most recent call last):
+    heedful.types.UserError: methods has the name 'lime': give the method itself, for instance Lime()
+    """
+    if not isinstance(methods, tuple):
+        raise UserError(
+            f"{field} is {reprlib.repr(methods)}: give a tuple of methods, for instance (RawAttention(), Gradient())"
+        )
+    for method in methods:
+        if isinstance(method, str):
+            raise UserError(f"{field} has the name {method!r}: give the method itself, for instance Lime()")
+        if isinstance(method, type):
+            raise UserError(f"{field} has the class {method.__name__}: give an instance, {method.__name__}()")
+        if not callable(method):
+            raise UserError(f"{field} has {reprlib.repr(method)}, which is not a method: see heedful.attributions")
 
 
 def method_name(method: object) -> str:

@@ -67,7 +67,7 @@ def test_a_path_is_found_here_first_and_then_in_the_data_folder(
     (here / "a.csv").write_text("here")
     assert find_path("a.csv", data).read_text() == "here"
     assert find_path("sub", data, "folder") == data / "sub"
-    with pytest.raises(UserError, match="no such file"):
+    with pytest.raises(UserError, match="sub: is a folder, but a file is needed"):
         find_path("sub", data)
 
 

@@ -54,9 +54,10 @@ def user_data(path: Path, second: str | None = None) -> UserData:
 def test_a_paper_runs_on_the_corpora_that_are_there_and_says_when_there_are_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_options, "_is_available", lambda corpus, data: corpus.name == "sst")
+    monkeypatch.setattr(_options, "_is_available", lambda corpus, data: corpus.name == "sst" and data == tmp_path)
     found = papers.paper_recipes(JainWallaceOptions(data_dir=tmp_path))
     assert {subject.corpus.name for subject in topological_order(found) if isinstance(subject, TrainedModel)} == {"sst"}
+    assert JainWallaceOptions(data_dir=tmp_path).missing_corpora()[0] == "imdb"
     monkeypatch.setattr(_options, "_is_available", lambda corpus, data: False)
     with pytest.raises(UserError, match="none of the paper's corpora"):
         papers.paper_recipes(JainWallaceOptions(data_dir=tmp_path))

@@ -182,14 +182,13 @@ def _file_type(path: Path) -> str:
 def _read_lines(path: Path) -> Iterator[str]:
     """The lines of a text file in UTF-8, plain or compressed, one at a time."""
     zipped = path.suffix.lower() == ".gz"
+    line, encoding = 0, "utf-8-sig"
     try:
+        if zipped:
+            _check_expansion(path)
         with gzip.open(path) if zipped else open(path, "rb") as stream:
-            allowed = _allowed_size(path) if zipped else None
-            size, line, encoding = 0, 0, "utf-8-sig"
             while raw := stream.readline(MAX_LINE_SIZE):
-                size, line = size + len(raw), line + 1
-                if allowed is not None and size > allowed:
-                    raise _too_large(path)
+                line += 1
                 if len(raw) == MAX_LINE_SIZE:
                     raise UserError(f"{path}, line {line}: longer than {MAX_LINE_SIZE} bytes; is the file a table?")
                 if line == 1 and (raw.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in raw[:4]):
@@ -202,6 +201,16 @@ def _read_lines(path: Path) -> Iterator[str]:
                 encoding = "utf-8"
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"{path}: unreadable ({error}); check the file or fetch it again") from error
+
+
+def _check_expansion(path: Path) -> None:
+    """UserError for a gzip file that holds far more than texts would; nothing of it is kept in memory."""
+    size, allowed = 0, _allowed_size(path)
+    with gzip.open(path) as stream:
+        while chunk := stream.read(1 << 20):
+            size += len(chunk)
+            if size > allowed:
+                raise _too_large(path)
 
 
 def _iconv(path: Path, encoding: str) -> str:
@@ -281,6 +290,8 @@ def _read_parquet(path: Path) -> Iterator[Row]:
         with parquet.ParquetFile(path) as file:
             header = file.schema_arrow.names
             _check_repeated(path, header)
+            if ROW_SIZE * file.metadata.num_rows > _allowed_size(path):
+                raise _too_large(path)
             for batch in file.iter_batches(PARQUET_ROWS):
                 size += batch.nbytes + ROW_SIZE * batch.num_rows
                 if size > _allowed_size(path):
@@ -319,15 +330,20 @@ _READERS: Mapping[str, Callable[[Path], Iterator[Row]]] = {
 }
 
 
-def find_path(name: str, data: Path, kind: Literal["file", "folder"] = "file") -> Path:
+def find_path(name: str | Path, data: Path, kind: Literal["file", "folder"] = "file") -> Path:
     """A file or folder by its path, or by its path in the data folder."""
+    name = str(name)
     try:
         name.encode()
     except UnicodeEncodeError as error:
         raise UserError(f"{name!a}: the name of the {kind} is not UTF-8; rename it") from error
-    for path in (Path(os.path.expanduser(name)), data / name):
+    places = (Path(os.path.expanduser(name)), data / name)
+    for path in places:
         if is_present(path, kind):
             return path
+    other: Literal["file", "folder"] = "folder" if kind == "file" else "file"
+    if any(is_present(path, other) for path in places):
+        raise UserError(f"{name}: is a {other}, but a {kind} is needed; check the path")
     raise UserError(f"{name}: no such {kind}, neither here nor in the data folder {data}; check the path")
 
 
@@ -371,10 +387,11 @@ class FileCorpus(Corpus):
         """The examples in the files."""
 
     def read(self, data: Path) -> Splits:
+        data = Path(data)  # a plain string is a path, too
         return _load_once(self, data, tuple(file_state(path) for path in self.files(data)))
 
     def digest(self, data: Path) -> str:
-        return hash_files(self.files(data))
+        return hash_files(self.files(Path(data)))
 
 
 @lru_cache(maxsize=8)

@@ -305,8 +305,9 @@ class HubDataset(Corpus):
         return _read_hub_dataset(Repository(self.repository, self.config, self.revision))[2]
 
 
-def corpus_from_source(source: str, columns: TableColumns | None = None) -> Table | SavedDataset | HubDataset:
+def corpus_from_source(source: str | Path, columns: TableColumns | None = None) -> Table | SavedDataset | HubDataset:
     """The corpus of a command-line argument: a table, a saved dataset folder, or a hub id."""
+    source = str(source)
     columns = columns or TableColumns()
     is_folder = is_present(Path(source), "folder")
     if is_table(source) and not is_folder:

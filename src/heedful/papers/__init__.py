@@ -180,7 +180,14 @@ def paper_recipes(options: PaperOptions) -> list[Recipe]:
         raise UserError(
             f"none of the paper's corpora is in {options.data_dir}; set HEEDFUL_DATA, or run 'heedful fetch CORPUS'"
         )
-    return replace(options, corpora=tuple(available)).recipes()
+    recipes = replace(options, corpora=tuple(available)).recipes()
+    missing = options.missing_corpora()
+    if missing and set(available) <= set(options.generated_corpora()):
+        raise UserError(
+            f"{', '.join(missing)}: not in the data folder {options.data_dir}; set HEEDFUL_DATA, run 'heedful fetch "
+            f"CORPUS', or choose what needs no data: --only {' --only '.join(available)}"
+        )
+    return recipes
 
 
 def demo(*, synthetic: bool = False) -> list[Recipe]:

@@ -22,6 +22,8 @@ from heedful.types import Corpus, UserError
 
 QUICK_TRAIN_SIZE, QUICK_EVAL_SIZE = 1500, 300
 """Sizes of the splits in quick versions."""
+NOWHERE = Path("/dev/null")
+"""A data folder in which nothing can be."""
 MIN_EPOCH_STEPS = 39
 """Steps of an epoch on the smallest corpus of AtteFa, two groups of 20 Newsgroups."""
 
@@ -114,9 +116,20 @@ class PaperOptions(ABC):
         return tuple(name for name in cls.known_corpora if name not in cls.optional_corpora)
 
     def available_corpora(self) -> list[str]:
-        """The paper's default corpora that are in the data folder."""
+        """The paper's default corpora that are in the data folder, or need none."""
         corpora = self.known_corpora
         return [name for name in self.default_corpora() if _is_available(corpora[name], self.data_dir or Path())]
+
+    def generated_corpora(self) -> list[str]:
+        """The paper's default corpora that need no data folder."""
+        return replace(self, data_dir=NOWHERE).available_corpora()
+
+    def missing_corpora(self) -> list[str]:
+        """The paper's default corpora that are left out because they are not in the data folder."""
+        if self.corpora or self.user_data is not None or self.data_dir is None:
+            return []
+        available = self.available_corpora()
+        return [name for name in self.default_corpora() if name not in available]
 
     def training_corpus(self, corpus: Corpus) -> Corpus:
         """The corpus; in a quick version, a random part of it."""

@@ -39,11 +39,12 @@ _EXAMPLE_METHODS = (ATTENTION, "gradient")
 _CACHED_ARTEFACTS = 40
 
 
-def write_report(workspace: Workspace, folder: Path) -> Path:
+def write_report(workspace: Workspace, folder: Path | str) -> Path:
     """Write `folder/index.html` about all finished work and an explorer per model beside it; returns its path.
 
     UserError if there is no finished trial; an existing report stays as it is.
     """
+    folder = Path(folder)
     entries = workspace.entries()
     if not any(entry.kind == "trial" for entry in entries):
         raise UserError(

@@ -38,6 +38,7 @@ from heedful.types import (
     Split,
     SupportsPreparation,
     UserError,
+    check_methods,
     method_name,
     pool_by_word,
     read_heads,
@@ -64,6 +65,7 @@ class AttributionTable(Recipe):
     limit: int | None = None
 
     def __post_init__(self) -> None:
+        check_methods((self.method,), "method")
         check_positive("limit", self.limit)
 
     def describe(self) -> dict[str, Json]:

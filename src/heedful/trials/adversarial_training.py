@@ -106,8 +106,8 @@ class AdversarialTradeoff(Trial):
 
     def __post_init__(self) -> None:
         impose_attention(self.subject, UniformAttention())
-        if not self.lambdas or min(self.lambdas) < 0:
-            raise UserError("give at least one lambda, and none below 0")
+        if not self.lambdas or not all(0 <= each < math.inf for each in self.lambdas):
+            raise UserError(f"lambdas are {self.lambdas}: give at least one, and only finite numbers from 0 on")
 
     def adversary(self, strength: float) -> TrainedModel:
         """The adversary at this lambda: the base's architecture, trained against it."""

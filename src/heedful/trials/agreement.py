@@ -38,7 +38,7 @@ from heedful.store.workspace import Workspace
 from heedful.training.attribution_tables import AttributionTable
 from heedful.training.model_recipe import ModelRecipe
 from heedful.trials._trial import Finding, Statistic, Trial, Verdict, find_statistic, mean_of_defined, select_statistics
-from heedful.types import Method, Split, UserError, check_choice, method_name
+from heedful.types import Method, Split, UserError, check_choice, check_methods, method_name
 
 CorrelationFunction = Callable[[Tensor, Tensor], Correlation]
 """Scores `[batch method unit]` and mask `[batch unit]` -> the correlation of all pairs `[batch method method]`."""
@@ -136,6 +136,8 @@ class Agreement(Trial):
     def __post_init__(self) -> None:
         check_choice("level", self.level, Level)
         check_choice("measure", self.measure, AgreementMeasure)
+        check_methods(self.methods)
+        check_methods(self.controls, "controls")
         if self.special_tokens:
             check_special_tokens((*self.methods, *self.controls))
         if len(self.methods) < 2:

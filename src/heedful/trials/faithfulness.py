@@ -49,7 +49,7 @@ from heedful.trials._trial import (
     select_statistics,
 )
 from heedful.trials.agreement import quantize_scores
-from heedful.types import Attribution, Batch, Method, Model, Split, UserError, check_choice, method_name
+from heedful.types import Attribution, Batch, Method, Model, Split, UserError, check_choice, check_methods, method_name
 
 _MAX_BATCH_SIZE = 32
 _GRID = np.linspace(0.0, 1.0, 21)
@@ -94,6 +94,7 @@ class Faithfulness(Trial):
 
     def __post_init__(self) -> None:
         check_choice("baseline", self.baseline, Baseline)
+        check_methods(self.methods)
         if not self.methods:
             raise UserError("give faithfulness at least one method")
         if len({method_name(method) for method in self.methods}) < len(self.methods):

@@ -49,7 +49,7 @@ from heedful.trials._trial import (
 from heedful.trials.adversarial_attention import adversarial_methods
 from heedful.trials.agreement import correlate_attributions
 from heedful.trials.faithfulness import ErasureEvaluator
-from heedful.types import Example, Method, UserError, method_name
+from heedful.types import Example, Method, UserError, check_methods, method_name
 
 TRUTH, CHANCE = "truth", "random"
 CONTROL_LABELS = {CHANCE: "random", "adversarial-attention": "adversarial"}
@@ -100,6 +100,7 @@ class GroundTruth(Trial):
     limit: int | None = None
 
     def __post_init__(self) -> None:
+        check_methods(self.methods)
         if not self.methods:
             raise UserError("give at least one method")
         if len({method_name(method) for method in self.methods}) < len(self.methods):

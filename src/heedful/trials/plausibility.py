@@ -42,7 +42,7 @@ from heedful.trials._trial import (
     value_of,
 )
 from heedful.trials.agreement import align_scores, flatten, format_number
-from heedful.types import Method, Pooling, Split, UserError, check_choice, method_name, pool_by_word
+from heedful.types import Method, Pooling, Split, UserError, check_choice, check_methods, method_name, pool_by_word
 
 ORACLE, HELD_OUT = "oracle", "chosen on other texts"
 _KIND_METRICS = {"control": "control", ORACLE: "oracle", HELD_OUT: "held_out"}
@@ -102,6 +102,7 @@ class Plausibility(Trial):
     def __post_init__(self) -> None:
         check_choice("pooling", self.pooling, Pooling)
         check_choice("rank", self.rank, RankBy)
+        check_methods(self.methods)
         names = [*(method_name(method) for method in self.methods), *(name for name, _ in self.learned_explainers)]
         if not names:
             raise UserError("give plausibility at least one method")
