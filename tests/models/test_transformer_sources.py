@@ -68,11 +68,12 @@ def without(*names: str) -> Damage:
 
 
 def index(shard: object) -> Damage:
-    """An index of weights in place of the weights, which stand where an index may point to."""
+    """An index in place of the weights, which stand beside it and where it points to."""
 
     def damage(folder: Path) -> None:
-        (folder / "model.safetensors").rename(folder.parent / "outside.safetensors")
-        names = dict.fromkeys(load_file(folder.parent / "outside.safetensors"), shard)
+        (folder / "model.safetensors").rename(folder / "part.safetensors")
+        shutil.copy(folder / "part.safetensors", folder.parent / "outside.safetensors")
+        names = dict.fromkeys(load_file(folder / "part.safetensors"), shard)
         torch.save({}, folder / "evil.bin")
         (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": names}))
 
