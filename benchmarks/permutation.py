@@ -49,11 +49,11 @@ def _re_encoded(model: AttentiveModel, parts: list[Batch]) -> None:
     with torch.no_grad():
         for part in parts:
             trace = model(part)
-            seeds = torch.arange(len(part))
-            shuffled = shuffle_attention(trace.attention[:, 0, 0], part.content_mask.unsqueeze(1), seeds, PERMUTATIONS)
+            seeds, support = torch.arange(len(part)), part.content_mask[:, None, None, None]
+            shuffled = shuffle_attention(trace.attention, support, seeds, range(PERMUTATIONS))
             before = model.task.probabilities(trace.logits)
             found = [
-                (model.task.probabilities(model(part, attention=shuffled[:, k][:, None, None]).logits) - before).abs()
+                (model.task.probabilities(model(part, attention=shuffled[:, k]).logits) - before).abs()
                 for k in range(PERMUTATIONS)
             ]
             torch.stack(found).median(0)

@@ -32,9 +32,9 @@ def _mix_bits(values: Tensor) -> Tensor:
     return values.bitwise_xor_(_shift_right(values, 31))
 
 
-def _hash_bits(seeds: Tensor, draws: int, units: int) -> Tensor:
+def _hash_bits(seeds: Tensor, draws: int, units: int, first: int = 0) -> Tensor:
     """64 random bits for each row, draw and unit, `[batch draw unit]`."""
-    draw = torch.arange(1, draws + 1, device=seeds.device)
+    draw = torch.arange(first + 1, first + draws + 1, device=seeds.device)
     unit = torch.arange(1, units + 1, device=seeds.device)
     row = _mix_bits(seeds[:, None] + draw * _GAMMA)
     return _mix_bits(row[:, :, None] + unit * _GAMMA)
@@ -50,7 +50,7 @@ def sample_uniform(seeds: Tensor, draws: int, units: int) -> Tensor:
     return _shift_right(_hash_bits(seeds, draws, units), 11).double() * 2.0**-53
 
 
-def random_permutations(seeds: Tensor, draws: int, support: Tensor) -> Tensor:
+def random_permutations(seeds: Tensor, draws: int, support: Tensor, first: int = 0) -> Tensor:
     """Random orders of each row's supported units `[batch draw unit]`; the other units follow.
 
     Units are sorted by random keys of 46 bits with the unit's number in the lowest 16 bits; on the CPU NumPy's sort is
@@ -58,6 +58,7 @@ def random_permutations(seeds: Tensor, draws: int, support: Tensor) -> Tensor:
 
     Args:
         support: `[batch unit]`.
+        first: number of the first draw; the draws before it are left out.
 
     >>> random_permutations(torch.tensor([7]), 1, torch.tensor([[False, True, True, False]]))[0, 0, :2].sort().values
     tensor([1, 2])
@@ -65,7 +66,7 @@ def random_permutations(seeds: Tensor, draws: int, support: Tensor) -> Tensor:
     units = support.shape[-1]
     if units > _UNIT_MASK:
         raise ValueError(f"cannot permute {units} units: at most {_UNIT_MASK}")
-    keys = _hash_bits(seeds, draws, units).bitwise_and_(_KEY_MASK)
+    keys = _hash_bits(seeds, draws, units, first).bitwise_and_(_KEY_MASK)
     keys |= torch.arange(units, device=seeds.device) + (~support[:, None]).long() * _OFF_SUPPORT
     ordered = torch.from_numpy(np.sort(keys.numpy(), axis=-1)) if keys.device.type == "cpu" else keys.sort(-1).values
     return ordered.bitwise_and_(_UNIT_MASK)

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Generator
 
-from heedful.attributions.attention import RawAttention
+from heedful.attributions.attention import RawAttention, largest_weights
 from heedful.figures import Violin
 from heedful.models.attentive import Additive, Attentive, AttentiveModel
 from heedful.models.encoders import Average, BiLSTM
@@ -49,19 +49,19 @@ def some_model(encoder: Average | BiLSTM | None = None) -> AttentiveModel:
 
 def test_a_permutation_keeps_the_weights_and_touches_no_special_symbol() -> None:
     batch = some_batch((5, 3))
-    attention = some_model()(batch).attention[:, 0, 0]
-    support = batch.content_mask.unsqueeze(1)
-    shuffled = shuffle_attention(attention, support, torch.tensor([1, 2]), 50)
-    assert shuffled.shape == (2, 50, 1, 7)
+    attention = some_model()(batch).attention
+    support = batch.content_mask[:, None, None, None]
+    shuffled = shuffle_attention(attention, support, torch.tensor([1, 2]), range(50))
+    assert shuffled.shape == (2, 50, 1, 1, 1, 7)
     assert (shuffled.masked_select(~support.unsqueeze(1).expand_as(shuffled)) == 0).all()
     expected = attention.sort(-1).values.unsqueeze(1).expand_as(shuffled)
     assert torch.equal(shuffled.sort(-1).values, expected)
 
 
 def test_all_permutations_are_equally_likely() -> None:
-    attention = torch.tensor([[[0.0, 0.1, 0.2, 0.7, 0.0]]])
+    attention = torch.tensor([0.0, 0.1, 0.2, 0.7, 0.0]).reshape(1, 1, 1, 1, 5)
     support = attention > 0
-    found = shuffle_attention(attention, support, torch.tensor([11]), 12_000)[0, :, 0, 1:4]
+    found = shuffle_attention(attention, support, torch.tensor([11]), range(12_000))[0, :, 0, 0, 0, 1:4]
     counts = Counter(tuple(round(value, 1) for value in row) for row in found.tolist())
     assert set(counts) == set(itertools.permutations((0.1, 0.2, 0.7)))
     assert all(abs(count - 2000) < 5 * math.sqrt(2000) for count in counts.values())
@@ -115,11 +115,10 @@ def test_the_median_equals_a_loop_through_the_whole_model() -> None:
     with torch.no_grad():
         trace = model(batch)
         seeds = torch.tensor([derive_seed("permutation", 5, uid) for uid in batch.uids])
-        shuffled = shuffle_attention(trace.attention[:, 0, 0], batch.content_mask.unsqueeze(1), seeds, 31)
+        shuffled = shuffle_attention(trace.attention, batch.content_mask[:, None, None, None], seeds, range(31))
         before = torch.sigmoid(trace.logits[:, 0])
         changes = [
-            (torch.sigmoid(model(batch, attention=shuffled[:, k][:, None, None]).logits[:, 0]) - before).abs()
-            for k in range(31)
+            (torch.sigmoid(model(batch, attention=shuffled[:, k]).logits[:, 0]) - before).abs() for k in range(31)
         ]
     expected = torch.stack(changes).median(0).values
     assert found["median_change"].tolist() == pytest.approx(expected.tolist(), abs=1e-6)
@@ -141,8 +140,8 @@ def test_both_texts_of_a_compared_pair_are_permuted_within_themselves() -> None:
     batch = some_batch((7,))
     segments = torch.tensor([[0, 0, 0, 0, 1, 1, 1, 1, 1]])
     batch = Batch(batch.uids, batch.inputs, batch.mask, segments, batch.words)
-    attention = model(batch).attention[:, 0, 0]
-    shuffled = shuffle_attention(attention, model.input_format.support(batch), torch.tensor([1]), 20)
+    support = model.input_format.support(batch)[:, None, None]
+    shuffled = shuffle_attention(model(batch).attention, support, torch.tensor([1]), range(20))[:, :, 0, 0]
     assert torch.allclose(shuffled[0, :, 0, 4:], torch.zeros(20, 5))
     assert torch.allclose(shuffled.sum(-1), torch.ones(1, 20, 2))
     assert Permutation(subject(), 20, 0).rows(model, batch)["median_change"].iloc[0] > 0
@@ -213,8 +212,7 @@ def test_the_attention_of_a_transformer_is_shuffled_by_forward_passes() -> None:
         trace = model(batch)
         found = output_changes(model, batch, trace, 7, seed=3, layer=1, head=0)
         seeds = torch.tensor([derive_seed("permutation", 3, uid) for uid in batch.uids])
-        rows = trace.attention[:, 1, 0]
-        shuffled = shuffle_attention(rows, batch.mask.unsqueeze(1).expand_as(rows), seeds, 7)
+        shuffled = shuffle_attention(trace.attention, batch.mask[:, None, None, None], seeds, range(7))[:, :, 1, 0]
         before = torch.sigmoid(trace.logits[:, 0])
         for draw in range(7):
             given = trace.attention.clone()
@@ -240,6 +238,42 @@ def test_chunks_of_a_transformers_permutations_are_all_different(monkeypatch: py
         monkeypatch.setattr("heedful.trials.permutation.MAX_WEIGHTS_AT_ONCE", 1)
         found = output_changes(model, batch, trace, 6)
     assert len(set(found[0].tolist())) == 6
+
+
+def test_a_transformers_text_has_one_result_in_every_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Alone, beside longer texts, and in any number of forward passes."""
+    model, batch, trial = transformer(), some_batch((4, 7, 12)), Permutation(subject(), 9, 0)
+
+    def found(rows: Batch) -> pd.Series:
+        return trial.rows(model, rows).set_index("uid")["median_change"]
+
+    together = found(batch)
+    alone = pd.concat([found(batch.rows(torch.tensor([row]))) for row in range(3)])
+    monkeypatch.setattr("heedful.trials.permutation.MAX_WEIGHTS_AT_ONCE", 2**11)
+    pd.testing.assert_series_equal(alone, together, rtol=1e-9)
+    pd.testing.assert_series_equal(found(batch), together, rtol=1e-9)
+    assert together.nunique() == 3
+
+
+def test_a_head_is_permuted_alike_alone_and_with_all_others() -> None:
+    attention, seeds = transformer()(some_batch((6, 4))).attention, torch.tensor([5, 6])
+    support = some_batch((6, 4)).mask[:, None, None, None]
+    everything = shuffle_attention(attention, support, seeds, range(8))
+    one_head = shuffle_attention(attention, support, seeds, range(3, 8), (slice(None), slice(1, 2), slice(0, 1)))
+    assert torch.equal(everything[:, 3:, 1:2, :1], one_head)
+    orders = everything[0].argsort(-1).flatten(0, -2).tolist()
+    assert len({tuple(order) for order in orders}) > 0.9 * len(orders)
+
+
+def test_the_maximum_attention_of_a_transformer_is_that_of_the_attention_shown() -> None:
+    model, batch = transformer(), some_batch((6, 4))
+    with torch.no_grad():
+        sharp = torch.eye(8, dtype=torch.float64).expand(2, 2, 2, 8, 8) * batch.mask[:, None, None, None]
+    shown = RawAttention()(model, batch, torch.tensor([0, 0])).scores.amax(1)
+    found = Permutation(subject(), 2).rows(model, batch)["maximum_attention"]
+    assert found.tolist() == pytest.approx(shown.tolist())
+    # One-hot rows of every head, and yet no token has much of the attention.
+    assert largest_weights(sharp, batch).tolist() == pytest.approx([1 / 8, 1 / 6])
 
 
 def test_a_head_that_is_not_there_is_refused() -> None:

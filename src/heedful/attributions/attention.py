@@ -101,6 +101,18 @@ def is_self_attention(attention: Tensor, batch: Batch) -> bool:
     return attention.shape[3] == batch.mask.shape[1]
 
 
+def largest_weights(attention: Tensor, batch: Batch) -> Tensor:
+    """The largest attention weight of a content token `[batch]` in the attention that is shown of each text.
+
+    Self-attention is averaged over layers, heads and query rows as by `RawAttention`: some row of some head is nearly
+    always one-hot. Of the queries of a pooled model, each a distribution over its own text, the largest counts.
+    """
+    shown = attention.flatten(1, 3)
+    if is_self_attention(attention, batch):
+        shown = mean_over_queries(attention, batch.mask).mean((1, 2)).unsqueeze(1)
+    return shown.masked_fill(~batch.content_mask.unsqueeze(1), 0).amax((1, 2))
+
+
 def row_weights(batch: Batch, row: QueryRow, queries: int) -> Tensor:
     """Weights of the query rows `[batch query]`, in float64: only the class token's row, or all real rows alike."""
     uniform = query_weights(batch.mask, queries, torch.float64)

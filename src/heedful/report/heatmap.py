@@ -155,7 +155,7 @@ def _example(title: str, row: pd.Series, classes: Sequence[str]) -> Heatmap:
     caption = [f"predicted {classes[int(row['predicted'])]} ({row['probability']:.2f})"]
     if row["label"] is not None and row["label"] == row["label"]:
         caption.append(f"label {classes[int(row['label'])]}")
-    caption.append(f"largest weight {row['maximum_attention']:.2f}")
+    caption.append(f"largest weight {max(rows[0].values, default=0.0):.2f}")
     if "median_change" in row:
         caption.append(f"median change under permutation {row['median_change']:.3f}")
     else:

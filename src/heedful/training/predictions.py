@@ -14,6 +14,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from heedful.attributions.attention import largest_weights
 from heedful.measures.divergence import (
     attention_distance,
     attention_jsd_bound,
@@ -130,7 +131,7 @@ def compare_predictions(other: ModelRecipe, base: ModelRecipe, workspace: Worksp
             "predicted": ours.probabilities.argmax(1).tolist(),
             "answered": theirs.probabilities.argmax(1).tolist(),
             "probabilities": ours.probabilities.double().tolist(),
-            "maximum_attention": ours.attention.amax((1, 2, 3, 4)).tolist(),
+            "maximum_attention": largest_weights(ours.attention, part).tolist(),
             "stvd": total_variation(theirs.probabilities.double(), ours.probabilities.double()).tolist(),
             "jsd": distance.jsd.tolist(),
             "kl": distance.kl.tolist(),

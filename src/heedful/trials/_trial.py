@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Generator
 
+from heedful.attributions.attention import largest_weights
 from heedful.figures import Axis, Bars, Figure, Series, Violin
 from heedful.measures.bootstrap import bootstrap_interval
 from heedful.store.recipe import Artefact, Json, Recipe
@@ -160,7 +161,7 @@ def text_columns(task: Task, batch: Batch, trace: Trace) -> dict[str, Sequence[o
         "uid": batch.uids,
         "length": batch.content_mask.sum(1).tolist(),
         "predicted": task.probabilities(trace.logits).argmax(1).tolist(),
-        "maximum_attention": trace.attention.amax((1, 2, 3, 4)).tolist(),
+        "maximum_attention": largest_weights(trace.attention, batch).tolist(),
     }
 
 

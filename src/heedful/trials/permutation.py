@@ -153,7 +153,8 @@ def output_changes(
         before = model.task.probabilities(trace.logits)[:, None]
         if isinstance(model, AttentiveModel):
             support = model.input_format.support(batch)
-            shuffled = shuffle_attention(trace.attention[:, 0, 0], support, seeds, permutations)
+            shuffled = shuffle_attention(trace.attention, support[:, None, None], seeds, range(permutations))
+            shuffled = shuffled[:, :, 0, 0]
             logits = model.readout(batch, trace.hidden)(shuffled)
         else:
             chosen = _layer_head_slice(trace.attention, layer, head)
@@ -175,26 +176,39 @@ def _logits_by_forward_pass(
 ) -> Tensor:
     """Logits `[batch permutation output]`; other layers and heads than the chosen ones keep their attention."""
     at_once = max(1, MAX_WEIGHTS_AT_ONCE // attention.numel())
-    rows = attention[chosen].flatten(1, -2)
-    support = batch.mask.unsqueeze(1).expand_as(rows)
+    support = batch.mask[:, None, None, None]
     found = []
     for first in range(0, permutations, at_once):
-        count = min(at_once, permutations - first)
-        shuffled = shuffle_attention(rows, support, seeds + (first << 20), count)
-        given = attention.unsqueeze(1).repeat(1, count, *([1] * (attention.dim() - 1)))
-        given[:, :, *chosen[1:]] = shuffled.reshape(len(batch), count, *attention[chosen].shape[1:])
-        logits = model(batch.repeat(count), attention=given.flatten(0, 1)).logits
-        found.append(logits.reshape(len(batch), count, -1))
+        draws = range(first, min(first + at_once, permutations))
+        given = attention.unsqueeze(1).repeat(1, len(draws), *([1] * (attention.dim() - 1)))
+        given[:, :, *chosen[1:]] = shuffle_attention(attention, support, seeds, draws, chosen)
+        logits = model(batch.repeat(len(draws)), attention=given.flatten(0, 1)).logits
+        found.append(logits.reshape(len(batch), len(draws), -1))
     return torch.cat(found, dim=1)
 
 
-def shuffle_attention(attention: Tensor, support: Tensor, seeds: Tensor, count: int) -> Tensor:
-    """`count` random permutations, `[batch count query unit]`, of attention `[batch query unit]` inside its support."""
-    batch, queries, units = attention.shape
-    own = (seeds.to(attention.device)[:, None] + torch.arange(queries, device=attention.device)).flatten()
-    reach = support.flatten(0, 1)
-    drawn = random_permutations(own, count, reach)
+def shuffle_attention(
+    attention: Tensor, support: Tensor, seeds: Tensor, draws: range, chosen: tuple[slice, ...] = ()
+) -> Tensor:
+    """Random permutations `[batch draw layer head query unit]` of the weights in each row of attention.
+
+    A permutation is a function of (seed, draw, layer, head, query): not of the width of the batch, nor of what else is
+    permuted.
+
+    Args:
+        attention: `[batch layer head query unit]`.
+        support: the units that are permuted, broadcast to the shape of attention.
+        seeds: `[batch]`.
+        draws: consecutive numbers of the permutations.
+        chosen: the layers and heads to permute; all by default.
+    """
+    layers, heads, queries, units = attention.shape[1:]
+    layer, head, query = (torch.arange(count, device=attention.device) for count in (layers, heads, queries))
+    number = (layer[:, None, None] << 32) + (head[:, None] << 16) + query
+    own = (seeds.to(attention.device)[:, None, None, None] + number)[chosen]
+    weights, reach = attention[chosen], support.expand_as(attention)[chosen].flatten(0, -2)
+    drawn = random_permutations(own.flatten(), len(draws), reach, draws.start)
     places = torch.argsort((~reach).to(torch.int8), dim=-1, stable=True).unsqueeze(1).expand_as(drawn)
-    weights = attention.flatten(0, 1).unsqueeze(1).expand(drawn.shape).gather(-1, drawn)
-    shuffled = torch.empty_like(weights).scatter_(-1, places, weights)
-    return shuffled.view(batch, queries, count, units).transpose(1, 2)
+    moved = weights.flatten(0, -2).unsqueeze(1).expand(drawn.shape).gather(-1, drawn)
+    shuffled = torch.empty_like(moved).scatter_(-1, places, moved)
+    return shuffled.view(*weights.shape[:-1], len(draws), units).movedim(-2, 1)

@@ -14,6 +14,7 @@ from typing import ClassVar
 import pandas as pd
 import torch
 
+from heedful.attributions.attention import largest_weights
 from heedful.figures import Axis, Figure, Scatter, Series
 from heedful.measures.divergence import MATCHING_BATCH_SIZE, attention_distance, attention_jsd_bound, total_variation
 from heedful.models.attentive import Attentive, AttentiveModel
@@ -109,7 +110,7 @@ class SeedVariance(Trial):
                 "length": batch.content_mask.sum(1).tolist(),
                 "predicted": predicted.tolist(),
                 "probability": probabilities.gather(1, predicted.unsqueeze(1)).squeeze(1).tolist(),
-                "maximum_attention": attention.amax((1, 2, 3, 4)).tolist(),
+                "maximum_attention": largest_weights(attention, batch).tolist(),
                 "jsd": by_seed.quantile(0.5, dim=1).tolist(),
                 "bound": attention_jsd_bound(attention, support, batch.mask).tolist(),
                 "seeds": [list(self.seeds)] * len(batch),
