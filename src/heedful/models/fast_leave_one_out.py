@@ -45,7 +45,17 @@ def leave_one_out_logits(model: AttentiveModel, batch: Batch) -> Tensor:
         for number in range(len(model.input_format.part_encoders)):
             for row, unit, without in _leave_one_out_part(_LeftAlignedPart(model, texts, trace, number)):
                 logits[rows[row], unit] = without
-    return logits
+    # Deletions from a run of equal tokens leave one text: rounding must not tell them apart, since scores are ranked.
+    return logits.gather(1, _run_starts(batch).unsqueeze(-1).expand_as(logits))
+
+
+def _run_starts(batch: Batch) -> Tensor:
+    """The first unit of the run of equal deletable tokens that each unit belongs to, `[batch unit]`."""
+    keys = torch.stack((batch.inputs, batch.segments))
+    continues = (keys[..., 1:] == keys[..., :-1]).all(0) & batch.deletable_mask[:, 1:] & batch.deletable_mask[:, :-1]
+    starts = torch.arange(batch.mask.shape[1], device=batch.mask.device).expand_as(batch.mask).clone()
+    starts[:, 1:].masked_fill_(continues, 0)
+    return starts.cummax(1).values
 
 
 def _length_buckets(batch: Batch, dim: int) -> Iterator[Tensor]:
