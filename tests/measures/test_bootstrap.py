@@ -10,8 +10,15 @@ import torch
 from scipy import stats
 from torch import Generator
 
+from benchmarks.interval_coverage import POPULATIONS, misses
 from heedful.measures import bootstrap
-from heedful.measures.bootstrap import Interval, bootstrap_interval, bootstrap_means, percentile_bounds, resample_counts
+from heedful.measures.bootstrap import (
+    MIN_EXAMPLES,
+    bootstrap_interval,
+    bootstrap_means,
+    resample_counts,
+    studentised_bounds,
+)
 
 
 def seeded(seed: int = 0) -> Generator:
@@ -27,24 +34,58 @@ def test_the_interval_of_many_values_is_that_of_the_normal_theory() -> None:
     assert interval.high == pytest.approx(interval.estimate + 1.96 * error, abs=0.1 * error)
 
 
-def test_the_interval_of_a_skewed_sample_is_close_to_scipys() -> None:
-    values = np.random.default_rng(1).exponential(size=100)
-    theirs = stats.bootstrap(
-        (values,), np.mean, method="percentile", n_resamples=4000, rng=np.random.default_rng(2)
-    ).confidence_interval
-    ours = bootstrap_interval(torch.tensor(values), resamples=4000, generator=seeded())
-    assert ours.low == pytest.approx(theirs.low, abs=0.02)
-    assert ours.high == pytest.approx(theirs.high, abs=0.02)
-
-
 def test_the_interval_equals_a_literal_loop_over_the_same_draws() -> None:
-    values = torch.tensor([0.0, 1.0, 1.0, 5.0, 9.0], dtype=torch.float64)
-    draws = torch.randint(5, (200, 5), generator=seeded(7)).tolist()
-    means = sorted(float(np.mean([values[i].item() for i in row])) for row in draws)
-    interval = bootstrap_interval(values, level=0.9, resamples=200, generator=seeded(7))
-    low, high = np.quantile(means, [0.05, 0.95])
-    assert interval.low == pytest.approx(low)
-    assert interval.high == pytest.approx(high)
+    values = np.random.default_rng(1).exponential(size=30)
+    draws = torch.randint(30, (200, 30), generator=seeded(7)).tolist()
+    mean, variance = values.mean(), values.var()
+    statistics = []
+    for row in draws:
+        drawn = values[row]
+        error = math.sqrt((30 * drawn.var() + variance) / 31)
+        statistics.append((drawn.mean() - mean) / error)
+    statistics.sort()
+    interval = bootstrap_interval(torch.tensor(values), level=0.9, resamples=200, generator=seeded(7))
+    assert interval.low == pytest.approx(mean - statistics[-10] * math.sqrt(variance))
+    assert interval.high == pytest.approx(mean - statistics[9] * math.sqrt(variance))
+
+
+def test_the_interval_of_a_skewed_sample_reaches_further_to_the_long_side() -> None:
+    values = np.random.default_rng(1).exponential(size=40)
+    found = bootstrap_interval(torch.tensor(values), generator=seeded())
+    percentile = stats.bootstrap((values,), np.mean, method="percentile", rng=np.random.default_rng(2))
+    assert found.high > percentile.confidence_interval.high
+    assert found.high - found.estimate > 1.3 * (found.estimate - found.low)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("population", POPULATIONS)
+def test_intervals_miss_the_mean_as_often_as_they_should(population: str) -> None:
+    """A percentile interval of 25 exponential values misses in 8 to 9 %; 4 000 samples tell a share to .4 points."""
+    for size in (MIN_EXAMPLES, 50):
+        given, below, above = misses(population, size, 4000)
+        assert given > 0.9
+        assert below + above < 0.06 + 0.007
+        assert max(below, above) < 0.05
+
+
+def test_there_is_no_interval_of_few_or_equal_values() -> None:
+    values = torch.randn(MIN_EXAMPLES, 3, generator=seeded(), dtype=torch.float64)
+    values[:, 1] = 0.7
+    values[3, 2] = math.nan
+    low, high = studentised_bounds(values, generator=seeded())
+    assert low.isnan().tolist() == high.isnan().tolist() == [False, True, True]
+    few = bootstrap_interval(values[1:, 0], generator=seeded())
+    assert few.estimate == pytest.approx(values[1:, 0].mean().item())
+    assert math.isnan(few.low)
+    assert math.isnan(few.high)
+
+
+def test_one_value_that_differs_gives_a_wide_interval() -> None:
+    values = torch.ones(MIN_EXAMPLES)
+    values[0] = 0.0
+    interval = bootstrap_interval(values, generator=seeded())
+    assert 0.5 < interval.low < 0.8
+    assert interval.high == pytest.approx(1.0, abs=0.01)
 
 
 def test_columns_share_their_draws_and_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,14 +124,6 @@ def test_paired_differences_reveal_a_gain_that_the_spread_of_examples_hides() ->
     interval = bootstrap_interval((hard + gain) - hard, generator=seeded())
     assert interval.estimate == pytest.approx(gain.mean().item())
     assert 0 < interval.low < interval.high < 0.3
-    assert bootstrap_interval(torch.zeros(20), generator=seeded()) == Interval(0.0, 0.0, 0.0)
-
-
-def test_an_undefined_resample_makes_the_bounds_undefined() -> None:
-    low, high = percentile_bounds(torch.tensor([[1.0, 1.0], [2.0, math.nan]]))
-    assert not low[0].isnan()
-    assert bool(low[1].isnan())
-    assert bool(high[1].isnan())
 
 
 def test_bad_input_is_refused() -> None:

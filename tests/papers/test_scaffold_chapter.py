@@ -57,16 +57,16 @@ RIGHT: Mapping[str, Sequence[int]] = {
     "attention": (12, 12, 13),
     "SMaT": (18, 19, 20),
 }
-"""How many of the teacher's 20 predictions the student of each seed repeats."""
+"""How many twentieths of the teacher's 200 predictions the student of each seed repeats."""
 
 
 def student_rows(right: Mapping[str, Sequence[int]], size: int = 500, measure: str = "accuracy") -> pd.DataFrame:
     """The table of a simulability trial."""
-    teacher = [float(place % 2) for place in range(20)]
+    teacher = [float(place % 2) for place in range(200)]
     found = []
     for place, (arm, several) in enumerate(right.items()):
         for seed, count in enumerate(several):
-            predictions = [value if at < count else 1 - value for at, value in enumerate(teacher)]
+            predictions = [value if at < 10 * count else 1 - value for at, value in enumerate(teacher)]
             about = {"arm": arm, "place": place, "size": size, "seed": seed, "control": arm == "random", "margin": 0.01}
             scores = {"measure": measure, "teacher": teacher, "student": predictions, "simulability": count / 20}
             found.append({**about, **scores})
@@ -227,7 +227,7 @@ AREAS = {
 }
 
 
-def rationale_rows(parts: Sequence[str] = ("",), texts: int = 12) -> pd.DataFrame:
+def rationale_rows(parts: Sequence[str] = ("",), texts: int = 30) -> pd.DataFrame:
     """The table of a plausibility trial; the AUC differs a little from text to text."""
     names = list(AREAS)
     return pd.DataFrame(
@@ -242,7 +242,7 @@ def rationale_rows(parts: Sequence[str] = ("",), texts: int = 12) -> pd.DataFram
             "kind": "control" if name == "random" else "oracle" if "oracle" in name else "method",
             "which": "",
             **dict.fromkeys(("average_precision", "f1", "iou", "recall"), area),
-            "auc": area + 0.01 * (text - 5.5) / 5.5,
+            "auc": area + 0.01 * (2 * (text // (1 + names.index(name)) % 2) - 1),
         }
         for part in parts
         for name, area in AREAS.items()
@@ -268,7 +268,7 @@ def test_table_2_has_published_areas_and_says_which_methods_are_above_random() -
     assert [row[0] for row in second.rows] == names
     cells = [row[1] for row in second.rows if isinstance(row[1], Comparison)]
     assert [cell.published for cell in cells] == [0.53, 0.68, 0.73, None, 0.75]
-    assert [cell.ours for cell in cells] == pytest.approx(list(AREAS.values()))
+    assert [cell.ours for cell in cells] == pytest.approx(list(AREAS.values()), abs=0.002)
     assert [bool(cell.doubt) for cell in cells] == [True, False, False, False, False]
     assert [row[3] for row in second.rows] == ["above", "no different", "above", "–", "above"]
 

@@ -76,7 +76,7 @@ def test_a_part_that_people_never_mark_is_no_part_of_the_whole_text() -> None:
 class Pairs(Corpus):
     """Invented pairs: in the first text the word good or bad is marked, in the second the word oops."""
 
-    count: int = 24
+    count: int = 40
     name: ClassVar[str] = "pairs"
     tokenization: ClassVar[Words] = Words()
 
@@ -142,12 +142,13 @@ def test_scores_that_are_the_marks_score_one_and_their_reverse_zero_beside_rando
     table = workspace.get(trial).table
     summary = Plausibility.summary(table)
     named_good, named_bad = table.drop_duplicates("place").sort_values("place")["method"].tolist()[:2]
-    for part, count in (("source", 24), ("target", 18)):
+    for part, count in (("source", 40), ("target", 30)):
         assert value_of(summary, "judged", subset=part) == count
-        assert value_of(summary, "no_rationale", subset=part) == 24 - count
+        assert value_of(summary, "no_rationale", subset=part) == 40 - count
         area = find_statistic(summary, "auc", named_good, part)
         assert area is not None
-        assert (area.value, area.low, area.high, area.n) == (1.0, 1.0, 1.0, count)
+        assert (area.value, area.n) == (1.0, count)
+        assert math.isnan(area.low), "equal values have no interval"
         assert value_of(summary, "iou", named_good, part) == 1.0
         assert value_of(summary, "auc", named_bad, part) == 0.0
         assert 0.3 < value_of(summary, "auc", "random", part) < 0.7
@@ -230,7 +231,7 @@ def test_the_best_head_and_layer_are_those_of_a_literal_search(workspace: Worksp
                 if truth.any():
                     areas[uid, part, place] = roc_auc_score(truth, weights[inside])
     tensor = made.tensors["plausibility"]
-    assert tensor.shape == (24, 2, 6, len(PLAUSIBILITY_MEASURES))
+    assert tensor.shape == (40, 2, 6, len(PLAUSIBILITY_MEASURES))
     for number, uid in enumerate(made.table["uid"]):
         for part in (0, 1):
             for place in range(6):

@@ -1,12 +1,19 @@
-"""Percentile bootstrap intervals of means (Efron 1979).
+"""Studentised bootstrap intervals of means (bootstrap-t: Efron 1979, Hall 1988).
 
-A resample is a count of how often each example is drawn, so the means of many columns over all resamples are one matrix
-product. Columns share their draws: differences of columns are paired differences, and any function of means (such as a
-correlation) has an interval too.
+A percentile interval of few or skewed values is too narrow: it misses the mean up to three times as often as it should.
+Here each resampled mean is divided by the resample's own standard error, as in a t statistic. From `MIN_EXAMPLES` on,
+such an interval misses the mean in 5 +- 1 % of samples, also for skewed values and for rare large ones; less often if
+there are two values only (right or wrong); up to 8 % with tails as heavy as those of a lognormal. With fewer examples
+there is none. A rule by the skewness of the sample would make it worse: samples that miss the mean are the ones that
+happen to look symmetric. `benchmarks/interval_coverage.py` measures all of this.
+
+A resample is a count of how often each example is drawn, so the moments of many columns over all resamples are matrix
+products.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -14,11 +21,13 @@ from torch import Generator, Tensor
 
 _MAX_DRAWS = 2**23
 """Drawn examples held at a time."""
+MIN_EXAMPLES = 25
+"""With fewer examples than this a mean has no interval."""
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean with the bounds of its percentile interval."""
+    """A mean with the bounds of its interval; NaN where it has none."""
 
     estimate: float
     low: float
@@ -28,16 +37,40 @@ class Interval:
 def bootstrap_interval(values: Tensor, *, level: float = 0.95, resamples: int = 1000, generator: Generator) -> Interval:
     """The mean of values `[example]` with its interval; for a paired comparison, pass the differences.
 
-    >>> values = torch.tensor([1.0, 2.0, 3.0, 4.0])
-    >>> interval = bootstrap_interval(values, generator=torch.Generator().manual_seed(0))
-    >>> interval.estimate, 1.0 <= interval.low < 2.5 < interval.high <= 4.0
-    (2.5, True)
+    >>> interval = bootstrap_interval(torch.arange(25.0), generator=torch.Generator().manual_seed(0))
+    >>> interval.estimate, 7.0 < interval.low < 10.0 < 14.0 < interval.high < 17.0
+    (12.0, True)
     """
     if bool(values.isnan().any()):
         raise ValueError(f"NaN among the values to resample: {int(values.isnan().sum())} of {values.numel()}")
-    means = bootstrap_means(values.unsqueeze(1), resamples=resamples, generator=generator)
-    low, high = percentile_bounds(means[:, 0], level)
+    low, high = studentised_bounds(values.unsqueeze(1), level=level, resamples=resamples, generator=generator)
     return Interval(values.double().mean().item(), low.item(), high.item())
+
+
+def studentised_bounds(
+    columns: Tensor, *, level: float = 0.95, resamples: int = 1000, generator: Generator
+) -> tuple[Tensor, Tensor]:
+    """Bounds `[column]` of the intervals of the means of columns `[example column]`.
+
+    With t* = (mean* - mean) / error* over resamples, the bounds are mean - q(t*) error for upper and lower quantiles.
+    Each resample's variance is averaged with that of the sample as one more example, since a resample of few different
+    values may have none. NaN for fewer than `MIN_EXAMPLES`, for constant columns, and with NaN in a column.
+    """
+    if not 0 < level < 1:
+        raise ValueError(f"the level of an interval must lie between 0 and 1, found {level}")
+    count, mean = len(columns), columns.double().mean(0)
+    centred = columns.double() - mean
+    moments = bootstrap_means(torch.cat((centred, centred.square()), 1), resamples=resamples, generator=generator)
+    means, squares = moments.chunk(2, 1)
+    variance = centred.square().mean(0)
+    resampled = ((squares - means.square()).clamp(min=0) * count + variance) / (count + 1)
+    ordered = (means / resampled.sqrt()).sort(0).values
+    tail = max(0, math.ceil((1 - level) / 2 * resamples) - 1)
+    # Both standard errors are divided by the same number of examples.
+    low, high = (mean - ordered[place] * variance.sqrt() for place in (-1 - tail, tail))
+    # The spread of a constant is a rounding error.
+    known = (variance.sqrt() > 1e-12 * columns.double().abs().amax(0)) & (count >= MIN_EXAMPLES)
+    return low.masked_fill(~known, math.nan), high.masked_fill(~known, math.nan)
 
 
 def bootstrap_means(columns: Tensor, *, resamples: int = 1000, generator: Generator) -> Tensor:
@@ -70,12 +103,3 @@ def resample_counts(count: int, resamples: int, generator: Generator, size: int 
     drawn = torch.randint(count, (resamples, count if size is None else size), generator=generator)
     counts = torch.zeros(resamples, count, dtype=torch.float64)
     return counts.scatter_add_(1, drawn, torch.ones_like(drawn, dtype=torch.float64))
-
-
-def percentile_bounds(resampled: Tensor, level: float = 0.95) -> tuple[Tensor, Tensor]:
-    """Bounds of the percentile interval of each number from its resamples `[resample ...]`; NaN if any is NaN."""
-    if not 0 < level < 1:
-        raise ValueError(f"the level of an interval must lie between 0 and 1, found {level}")
-    tails = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=resampled.dtype)
-    low, high = torch.quantile(resampled, tails, dim=0)
-    return low, high

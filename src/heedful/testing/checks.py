@@ -299,7 +299,7 @@ def check_measure(measure: FaithfulnessMeasure | AttributionMeasure) -> CheckRep
     """Check that a measure ranks the true attribution above random and above reversed scores, on a linear model.
 
     Forty texts of a linear bag of words are explained for the predicted class; the true attribution must be better by a
-    95 % bootstrap interval that excludes zero.
+    95 % bootstrap interval that excludes zero, or on every text.
 
     >>> from heedful.measures.erasure import FAITHFULNESS_MEASURES
     >>> check_measure(FAITHFULNESS_MEASURES["aopc_comprehensiveness"]).passed
@@ -335,7 +335,7 @@ def _ranking_results(judge: AttributionMeasure) -> Iterator[CheckResult]:
         interval = bootstrap_interval(gain, generator=Generator().manual_seed(0))
         means = f"mean {float(right[both].mean()):.3f} against {float(wrong[both].mean()):.3f}"
         reason = f"{means}, {judge.direction} is better; better by {interval.low:.3f} to {interval.high:.3f}"
-        yield CheckResult(law, interval.low > 0, reason)
+        yield CheckResult(law, interval.low > 0 or bool((gain > 0).all()), reason)
 
 
 Build = Callable[[int], Model]

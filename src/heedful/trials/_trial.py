@@ -18,7 +18,7 @@ from torch import Generator
 
 from heedful.attributions.attention import largest_weights
 from heedful.figures import Axis, Bars, Figure, Series, Violin
-from heedful.measures.bootstrap import bootstrap_interval
+from heedful.measures.bootstrap import MIN_EXAMPLES, bootstrap_interval
 from heedful.store.recipe import Artefact, Json, Recipe
 from heedful.store.workspace import Workspace
 from heedful.training.attribution_tables import sample_rows
@@ -30,7 +30,9 @@ SUMMARY_COLUMNS = ("metric", "method", "subset", "value", "low", "high", "n")
 EXPLANATION = "explanation"
 """The note under which a trial that is not part of the package stores its texts and verdicts."""
 MIN_TEXTS = 10
-"""With fewer texts than this there is no interval and no comparison of bins."""
+"""With fewer texts than this a bin is not compared with another."""
+NO_INTERVAL = f"no interval: fewer than {MIN_EXAMPLES} texts, or all equal"
+"""Why a mean over texts has no interval."""
 SMALL_SHARE, LARGE_SHARE = 0.1, 0.4
 """Mean divergence of attention as a share of the largest possible one: small below the first, large from the second."""
 ATTENTION_BINS = ((0.0, 0.25), (0.25, 0.5), (0.5, 0.75), (0.75, 1.0))
@@ -137,12 +139,12 @@ def paired_excess(
 ) -> tuple[float, float, float, int]:
     """Mean of values - control over the texts where both are defined, its 95 % interval, and the number of texts.
 
-    The interval is from bootstrap resamples of the texts; NaN for fewer than `MIN_TEXTS`.
+    The interval is from bootstrap resamples of the texts; NaN where that gives none.
     """
     differences = torch.from_numpy(values - control)
     differences = differences[differences.isfinite()]
-    if len(differences) < MIN_TEXTS:
-        return float(differences.mean()), math.nan, math.nan, len(differences)
+    if not len(differences):
+        return math.nan, math.nan, math.nan, 0
     interval = bootstrap_interval(differences, generator=Generator().manual_seed(seed))
     return interval.estimate, interval.low, interval.high, len(differences)
 

@@ -36,6 +36,7 @@ from heedful.store.workspace import Workspace
 from heedful.training.attribution_tables import AttributionTable
 from heedful.training.model_recipe import ModelRecipe
 from heedful.trials._trial import (
+    NO_INTERVAL,
     Finding,
     Statistic,
     Trial,
@@ -175,7 +176,7 @@ class Faithfulness(Trial):
             verdicts = {interval_verdict(each.low, each.high) for each in evidence if not math.isnan(each.low)}
             verdict, reason = Verdict.UNDECIDED, "not clearly different from random"
             if not verdicts:
-                reason = "too few texts for an interval"
+                reason = NO_INTERVAL
             elif verdicts == {Verdict.SUPPORTED}:
                 verdict, reason = Verdict.SUPPORTED, ""
             elif Verdict.SUPPORTED in verdicts:

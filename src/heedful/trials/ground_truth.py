@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
 
@@ -34,12 +34,16 @@ from heedful.training.attribution_tables import AttributionTable, sample_rows
 from heedful.training.model_recipe import LoadedModel, ModelRecipe
 from heedful.training.trainer import inference_batches
 from heedful.trials._trial import (
+    NO_INTERVAL,
     Finding,
     Statistic,
     Trial,
     Verdict,
+    excess_metric,
     find_statistic,
+    get_statistic,
     group_by_verdict,
+    interval_finding,
     interval_verdict,
     paired_excess,
     rows_by_batch,
@@ -160,6 +164,7 @@ class GroundTruth(Trial):
         texts = table["uid"].nunique()
         yield Statistic("texts", value=float(texts))
         yield Statistic("used", value=float(judged["uid"].nunique()), n=texts)
+        by_chance = judged[judged["method"] == CHANCE].set_index("uid")["precision"]
         for method, part in judged[judged["method"] != TRUTH].groupby("method", sort=False):
             for measure in RECOVERY_MEASURES:
                 values = torch.tensor(part[measure].dropna().to_numpy(np.float64))
@@ -170,6 +175,10 @@ class GroundTruth(Trial):
                 yield Statistic(measure, str(method), "", float(values.mean()), low, high, len(values))
             if method in CONTROL_LABELS:
                 yield Statistic("control", str(method), value=1.0)
+            elif len(by_chance):
+                own, chance = part["precision"], by_chance.reindex(part["uid"])
+                excess = paired_excess(own.to_numpy(np.float64), chance.to_numpy(np.float64), 0)
+                yield Statistic(excess_metric("precision"), str(method), "", *excess)
         yield from compare_with_controls(judged)
 
     @staticmethod
@@ -201,10 +210,11 @@ class GroundTruth(Trial):
         if chance is None:
             return ()
         methods = [each for each in select_statistics(summary, "precision") if each.method not in CONTROL_LABELS]
-        findings = [
-            Finding(interval_verdict(each.low - chance.high, each.high - chance.low), each.method, (each, chance))
-            for each in sorted(methods, key=lambda each: -each.value)
-        ]
+        findings = []
+        for each in sorted(methods, key=lambda each: -each.value):
+            excess = get_statistic(summary, excess_metric("precision"), each.method)
+            found = interval_finding(excess, no_interval=NO_INTERVAL)
+            findings.append(replace(found, evidence=(each, chance, excess)))
         for measure, verdicts in measure_verdicts(summary).items():
             rows = (find_statistic(summary, f"above_{label}", measure) for label in verdicts)
             order = (Verdict.NOT_SUPPORTED, Verdict.UNDECIDED, Verdict.SUPPORTED)

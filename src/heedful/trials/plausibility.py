@@ -19,7 +19,7 @@ from torch import Generator
 
 from heedful.attributions.controls import Random
 from heedful.figures import Axis, Figure, Histogram, Series
-from heedful.measures.bootstrap import bootstrap_means, percentile_bounds
+from heedful.measures.bootstrap import MIN_EXAMPLES, studentised_bounds
 from heedful.measures.rationale_agreement import PLAUSIBILITY_MEASURES, RankBy, plausibility_metrics, ranking_key
 from heedful.models.attentive import Attentive
 from heedful.store.recipe import Artefact, Json, Recipe, derive_seed
@@ -27,7 +27,7 @@ from heedful.store.workspace import Workspace
 from heedful.training.attribution_tables import RATIONALE_STATUS, AttributionTable, HeadPlausibility, Rationales
 from heedful.training.model_recipe import ModelRecipe
 from heedful.trials._trial import (
-    MIN_TEXTS,
+    NO_INTERVAL,
     Finding,
     Statistic,
     Trial,
@@ -205,7 +205,7 @@ class Plausibility(Trial):
         """Whether each method is more plausible than random scores, by the area under its ROC curve, in each part."""
         others = {each.method for metric in _KIND_METRICS.values() for each in select_statistics(summary, metric)}
         return tuple(
-            interval_finding(each, no_interval="too few texts for an interval")
+            interval_finding(each, no_interval=NO_INTERVAL)
             for each in select_statistics(summary, excess_metric("auc"))
             if each.method not in others
         )
@@ -292,17 +292,17 @@ def _part_statistics(rows: pd.DataFrame, part: str) -> Iterator[Statistic]:
         return
     values = torch.stack([torch.tensor(each[list(PLAUSIBILITY_MEASURES)].to_numpy(float)) for each in methods], 1)
     control = next(place for place, each in enumerate(methods) if each["kind"].iloc[0] == "control")
-    means, resampled = values.mean(0), torch.full((1, *values.shape[1:]), math.nan, dtype=torch.float64)
-    if len(values) >= MIN_TEXTS:
-        generator = Generator().manual_seed(derive_seed("plausibility", part, len(values)))
-        resampled = bootstrap_means(values.flatten(1), generator=generator).reshape(-1, *values.shape[1:])
-    intervals = percentile_bounds(resampled), percentile_bounds(resampled - resampled[:, control : control + 1])
+    means = values.mean(0)
+    generator = Generator().manual_seed(derive_seed("plausibility", part, len(values)))
+    both = torch.stack((values, values - values[:, control : control + 1]), 1)
+    bounds = (each.view(both.shape[1:]) for each in studentised_bounds(both.flatten(1), generator=generator))
+    intervals = list(zip(*bounds, strict=True))
     for place, each in enumerate(methods):
         method = str(each["method"].iloc[0])
         for column, measure in enumerate(PLAUSIBILITY_MEASURES):
             numbers = (means, means - means[control])
-            for metric, number, bounds in zip((measure, excess_metric(measure)), numbers, intervals, strict=True):
-                low, high = (float(bound[place, column]) for bound in bounds)
+            for metric, number, interval in zip((measure, excess_metric(measure)), numbers, intervals, strict=True):
+                low, high = (float(bound[place, column]) for bound in interval)
                 yield Statistic(metric, method, part, float(number[place, column]), low, high, len(values))
 
 
@@ -330,8 +330,8 @@ def _part_sentences(summary: pd.DataFrame, part: str, findings: Sequence[Finding
             f"{each.method} {format_number(each.value)}" for each in areas if chosen.get(each.method, "") == metric
         ]
         words += [f"{label}: {', '.join(listed)}."] if listed else []
-    if judged < MIN_TEXTS:
-        return " ".join([*words, f"With fewer than {MIN_TEXTS} texts there is no verdict: judge more texts."])
+    if judged < MIN_EXAMPLES:
+        return " ".join([*words, f"With fewer than {MIN_EXAMPLES} texts there is no verdict: judge more texts."])
     caveat = (
         " (correct for signed scores where people marked evidence against the prediction)" if rank == "score" else ""
     )

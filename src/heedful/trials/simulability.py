@@ -15,16 +15,16 @@ from typing import ClassVar, Literal
 import numpy as np
 import pandas as pd
 import torch
+from scipy.special import stdtrit
 from torch import Generator, Tensor
 
 from heedful.figures import Axis, Bars, Figure, Lines, Series
-from heedful.measures.bootstrap import bootstrap_means, percentile_bounds, resample_counts
+from heedful.measures.bootstrap import MIN_EXAMPLES, bootstrap_means, resample_counts
 from heedful.store.recipe import Artefact, Json, derive_seed
 from heedful.store.workspace import Workspace
 from heedful.training.model_recipe import ModelRecipe
 from heedful.training.student import StudentRecipe
 from heedful.trials._trial import (
-    MIN_TEXTS,
     Finding,
     Statistic,
     Trial,
@@ -42,6 +42,8 @@ SimulabilityMetric = Literal["accuracy", "pearson"]
 NO_EXPLANATION = "no explanation"
 MIN_SEEDS = 5
 """The paper's rule compares the quartiles of this many seeds; with fewer it says nothing."""
+MIN_INTERVAL_SEEDS = 3
+"""With fewer seeds than this a mean has no interval."""
 _QUANTILES = {"median": 0.5, "q25": 0.25, "q75": 0.75, "min": 0.0, "max": 1.0}
 
 
@@ -177,7 +179,7 @@ class Simulability(Trial):
         gains = [each for each in select_statistics(summary, "difference") if each.method != NO_EXPLANATION]
         sizes = [each.subset for each in select_statistics(summary, "size")]
         gains.sort(key=lambda gain: (sizes.index(gain.subset), gain.method in controls))
-        too_few = "too few seeds or examples for an interval"
+        too_few = f"no interval: fewer than {MIN_INTERVAL_SEEDS} seeds or {MIN_EXAMPLES} examples"
         return tuple(interval_finding(gain, margin, no_interval=too_few) for gain in gains)
 
     @classmethod
@@ -274,7 +276,7 @@ def _arm_statistics(arms: dict[str, pd.DataFrame], subset: str) -> Iterator[Stat
     quantiles = {arm: {name: np.quantile(reached[arm], at) for name, at in _QUANTILES.items()} for arm in names}
     means = [float(reached[arm].mean()) for arm in names]
     resampled = torch.full((1, len(arms)), math.nan, dtype=torch.float64)
-    if n >= 2 and len(teacher) >= MIN_TEXTS:
+    if n >= MIN_INTERVAL_SEEDS and len(teacher) >= MIN_EXAMPLES:
         students = torch.tensor([rows["student"].map(list).tolist() for rows in arms.values()], dtype=torch.float64)
         metric: SimulabilityMetric = "pearson" if plain_rows["measure"].iloc[0] == "pearson" else "accuracy"
         generator = Generator().manual_seed(derive_seed("simulability", n, len(teacher)))
@@ -288,11 +290,20 @@ def _arm_statistics(arms: dict[str, pd.DataFrame], subset: str) -> Iterator[Stat
         rules = {rule: float(holds) if n >= MIN_SEEDS else math.nan for rule, holds in rules.items()}
         for name, value in {**own, **rules}.items():
             yield Statistic(name, arm, subset, float(value), n=n)
-        low, high = percentile_bounds(resampled[:, place])
-        yield Statistic("mean", arm, subset, means[place], low.item(), high.item(), n)
+        yield Statistic("mean", arm, subset, means[place], *seed_interval(means[place], resampled[:, place], n), n)
         for name, other in references.items():
-            low, high = percentile_bounds(resampled[:, place] - resampled[:, other])
-            yield Statistic(name, arm, subset, means[place] - means[other], low.item(), high.item(), n)
+            gain, differences = means[place] - means[other], resampled[:, place] - resampled[:, other]
+            yield Statistic(name, arm, subset, gain, *seed_interval(gain, differences, n), n)
+
+
+def seed_interval(mean: float, resampled: Tensor, seeds: int) -> tuple[float, float]:
+    """The 95 % interval of a mean over this many seeds, from the spread of its resamples `[resample]`.
+
+    A percentile interval would be far too narrow for few seeds. The bounds are those of Student's t with one degree of
+    freedom fewer than seeds, which is cautious where the examples vary more than the seeds do; NaN for NaN resamples.
+    """
+    half = float(stdtrit(seeds - 1, 0.975)) * math.sqrt(float(resampled.var(correction=0)))
+    return mean - half, mean + half
 
 
 def _format_value(value: float, *, pearson: bool) -> str:
