@@ -127,6 +127,20 @@ def test_a_small_graph_where_no_known_cut_is_the_smallest_is_solved() -> None:
     assert not found.certified.any()
 
 
+@pytest.mark.parametrize("units", [9, 30])
+def test_every_flow_is_within_the_stated_tolerance(units: int) -> None:
+    """The smallest cut has an edge from each inner unit to each: rounding takes nearly one unit from every edge."""
+    layers = np.zeros((3, units, units))
+    layers[2, 0, 1:] = 1 / (units - 1)
+    layers[1, 1:, 1:] = (np.floor(2**30 * 0.2 / units**2) + 0.99) / 2**30
+    layers[0, 1:, 1] = 1 / (units - 1)
+    found = max_flows(layers, first(units), [1])
+    error = abs(found.values[0] - layers[1].sum())
+    assert not found.certified.any()
+    assert error <= found.tolerance < 1.1 * error + 3 * units / 2**30
+    assert error > (2 if units > 9 else 0) * 3 * units / 2**30
+
+
 def test_flow_of_a_transformer_is_networkx_on_its_attention() -> None:
     model, batch = tiny("bert"), texts()
     layers = residual_attention(model(batch).attention.detach()).numpy()

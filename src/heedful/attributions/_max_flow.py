@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
-from scipy.sparse.csgraph import maximum_flow
+from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
@@ -65,7 +65,7 @@ def max_flows(layers: FloatArray, source: FloatArray, sinks: Sequence[int] | NDA
     bounds = cut_bounds(layers, source)[sinks]
     graph = _FlowGraph.build(layers, source)
     flows, shortcut = np.empty(len(bounds)), np.zeros(len(bounds), dtype=bool)
-    thinnest = 0
+    thinnest, lost = 0, 0.0
     for number, (sink, bound) in enumerate(zip(sinks, bounds, strict=True)):
         for thinness in range(thinnest, len(graph.thin)):
             flows[number] = graph.flow(int(sink), graph.thin[thinness])
@@ -74,11 +74,14 @@ def max_flows(layers: FloatArray, source: FloatArray, sinks: Sequence[int] | NDA
                 thinnest, shortcut[number] = thinness, True
                 break
         else:
-            flows[number] = graph.flow(int(sink))
+            flows[number], cut = graph.flow_and_cut(int(sink), layers, source)
+            # Rounding down costs the smallest cut up to one unit for each of its edges, which may be many.
+            if bounds[number] > flows[number] + tolerance:
+                lost = max(lost, cut - flows[number])
     certified = flows >= bounds - tolerance
     # Integer capacities lose up to the tolerance, a known cut only the last digits of its sum; rounding keeps ties.
     values = np.where(certified, bounds, flows).round(DECIMALS)
-    return MaxFlows(values, bounds, certified, shortcut, tolerance)
+    return MaxFlows(values, bounds, certified, shortcut, max(tolerance, lost) + 0.5 * 10.0**-DECIMALS)
 
 
 def cut_bounds(layers: FloatArray, source: FloatArray) -> FloatArray:
@@ -142,14 +145,24 @@ class _FlowGraph:
         )
         return _FlowGraph(entering, edges, thin, _edge_matrix(entering, edges, edges > 0))
 
-    def flow(self, sink: int, thin: BoolArray | None = None) -> float:
-        """The maximum flow to the sink, on the full graph or on a thin one."""
-        graph = self.whole
-        if thin is not None:
-            kept = thin.copy()
-            kept[:, sink] = self.edges[:, sink] > 0
-            graph = _edge_matrix(self.source_capacities, self.edges, kept)
+    def flow(self, sink: int, thin: BoolArray) -> float:
+        """The maximum flow to the sink on a thin graph."""
+        kept = thin.copy()
+        kept[:, sink] = self.edges[:, sink] > 0
+        graph = _edge_matrix(self.source_capacities, self.edges, kept)
         return float(maximum_flow(graph, 0, 1 + len(self.edges) + sink).flow_value / CAPACITY_SCALE)
+
+    def flow_and_cut(self, sink: int, layers: FloatArray, source: FloatArray) -> tuple[float, float]:
+        """The maximum flow on the full graph, and the capacity before rounding of the cut that limits it."""
+        found = maximum_flow(self.whole, 0, 1 + len(self.edges) + sink)
+        residual = csr_array(self.whole - found.flow)
+        residual.eliminate_zeros()
+        reached = np.zeros(residual.shape[0], dtype=bool)
+        reached[breadth_first_order(residual, 0, return_predecessors=False)] = True
+        by_level = reached[1:].reshape(-1, len(source))
+        crossing = by_level[:-1, :, None] & ~by_level[1:, None, :]
+        cut = source[~by_level[0]].sum() + layers[::-1][crossing].sum()
+        return float(found.flow_value / CAPACITY_SCALE), float(cut)
 
 
 def _edge_matrix(entering: NDArray[np.int32], edges: NDArray[np.int32], kept: BoolArray) -> csr_array:
