@@ -308,3 +308,7 @@ def test_one_logit_of_a_class_examines_a_corpus_of_two_classes(workspace: Worksp
         assert "to 'single_label_classification'" not in str(complaint.value), "it has that already"
     (folder / "config.json").write_text(json.dumps(config | {"problem_type": "multi_label_classification"}))
     assert workspace.get(checkpoint(str(folder), Sentences())).notes["classes"] == ["negative", "positive"]
+    named = config | {"problem_type": "multi_label_classification", "id2label": {"0": "Negative"}}
+    (folder / "config.json").write_text(json.dumps(named))
+    with pytest.raises(UserError, match="logit of Negative, but sentences has the classes negative, positive"):
+        workspace.get(checkpoint(str(folder), Sentences()))

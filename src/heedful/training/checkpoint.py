@@ -49,7 +49,8 @@ class Checkpoint(ModelRecipe):
     def make(self, workspace: Workspace) -> Artefact:
         """Scores and counts, and the digest of the weights in place of the weights."""
         source = self.architecture.source
-        outputs, task = read_output_labels(source), self.corpus.read(workspace.data_dir).task
+        outputs, splits = read_output_labels(source), self.corpus.read(workspace.data_dir)
+        task, classes = splits.task, [_normalize_name(name) for name in splits.class_names]
         if task.num_outputs != len(outputs.names) or isinstance(task, Regression) != outputs.is_regression:
             if outputs.is_regression and task.num_outputs == 1:
                 raise UserError(
@@ -63,6 +64,12 @@ class Checkpoint(ModelRecipe):
                 f"{self.corpus.name} needs a model with {expected}, but {source} "
                 f"{'gives a number' if outputs.is_regression else names}; heedful.checkpoint(...) adapts a corpus to a "
                 "model with one output per class"
+            )
+        if len(outputs.names) == 1 and len(classes) == 2 and _normalize_name(outputs.names[0]) == classes[0]:
+            raise UserError(
+                f"the one output of {source} is the logit of {outputs.names[0]}, but {self.corpus.name} has the "
+                f"classes {', '.join(splits.class_names)}, and one logit stands for the second: give them in the other "
+                "order"
             )
         corpus = PreparedCorpus(self, workspace)
         # Nothing is drawn: a checkpoint without a head of its own is refused.
