@@ -13,6 +13,9 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 gc.disable()
 
+collect_ignore = ["mutants.py"]
+"""Needs cosmic-ray, which only `make mutants` installs."""
+
 
 def pytest_collection_finish() -> None:
     gc.freeze()

@@ -261,7 +261,9 @@ def test_every_corpus_of_the_paper_is_known_and_others_are_refused(encoder: str,
         ScaffoldOptions(("snail",), checkpoints=(encoder,)).recipes()
     with pytest.raises(UserError, match=r"mlqe-et-en: no file train\.jsonl\.gz"):
         papers.paper_recipes(ScaffoldOptions(("mlqe-et-en",), checkpoints=(encoder,), data_dir=tmp_path))
-    found = papers.paper_recipes(ScaffoldOptions(checkpoints=(encoder,), data_dir=tmp_path))
+    with pytest.raises(UserError, match="fashion-mnist, mlqe-ro-en: not in the data folder"):
+        papers.paper_recipes(ScaffoldOptions(checkpoints=(encoder,), data_dir=tmp_path))
+    found = papers.paper_recipes(ScaffoldOptions(("digits",), checkpoints=(encoder,), data_dir=tmp_path))
     assert {recipe.subject.corpus.name for recipe in found if isinstance(recipe, Simulability)} == {"digits"}
 
 

@@ -28,6 +28,7 @@ from heedful.data.embeddings import RandomEmbeddings, WordEmbeddings
 from heedful.data.synthetic import GROUND_TRUTH_CORPORA, GroundTruthCorpus, GroundTruthEmbeddings
 from heedful.data.tokenization import Subwords, Words, check_tokenizer_folder
 from heedful.figures import Axis, Bars, Figure, Matrix
+from heedful.measures.bootstrap import MIN_EXAMPLES
 from heedful.measures.erasure import FAITHFULNESS_MEASURES
 from heedful.models.attentive import Additive, Attentive, WordWeightSum
 from heedful.models.encoders import BiLSTM
@@ -548,9 +549,16 @@ def _method_table(evaluated: Sequence[Result], faithful: Sequence[Result]) -> Ta
 
 
 def _is_above(each: Result, method: str, other: str) -> bool:
-    """Whether the precision of a method is above that of another with intervals apart."""
+    """Whether the precision of a method is above that of another with intervals apart.
+
+    Values that are equal on all of enough texts, such as a precision of 1, have no interval and count as they are.
+    """
     row, lower = each.statistic("precision", method), each.statistic("precision", other)
-    return row is not None and lower is not None and row.low > lower.high
+    if row is None or lower is None:
+        return False
+    low = row.value if math.isnan(row.low) and row.n >= MIN_EXAMPLES else row.low
+    high = lower.value if math.isnan(lower.high) and lower.n >= MIN_EXAMPLES else lower.high
+    return low > high
 
 
 def _faithfulness_wins(faithful: Sequence[Result], method: str) -> str:
