@@ -9,12 +9,20 @@ from __future__ import annotations
 import gc
 import os
 
+from hypothesis import settings
+
 # By the environment, because the controller of pytest-xdist needs no torch.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 gc.disable()
 
 collect_ignore = ["mutants.py"]
 """Needs cosmic-ray, which only `make mutants` installs."""
+
+
+settings.register_profile("repeatable", derandomize=True)
+settings.register_profile("random", print_blob=True)
+settings.load_profile("repeatable")
+"""The same examples at every run; `pytest --hypothesis-profile=random` draws others."""
 
 
 def pytest_collection_finish() -> None:

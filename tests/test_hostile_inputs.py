@@ -643,6 +643,12 @@ def test_a_damaged_parquet_file_is_a_table_or_refused(data: st.DataObject, tmp_p
     read_or_refuse(file("damaged.parquet", bytes(raw))(tmp_path))
 
 
+def test_a_parquet_file_with_any_byte_not_of_utf8_is_a_table_or_refused(tmp_path: Path) -> None:
+    raw = columns("whole.parquet")(tmp_path).read_bytes()
+    for place in range(4, len(raw)):
+        read_or_refuse(file("damaged.parquet", raw[:place] + b"\x80" + raw[place + 1 :])(tmp_path))
+
+
 @pytest.mark.slow
 @FUZZED
 @given(

@@ -282,7 +282,6 @@ def _read_json_lines(path: Path) -> Iterator[Row]:
 
 
 def _read_parquet(path: Path) -> Iterator[Row]:
-    import pyarrow
     from pyarrow import parquet
 
     line, size = 0, 0
@@ -302,7 +301,9 @@ def _read_parquet(path: Path) -> Iterator[Row]:
                 for values in zip(*columns, strict=True):
                     line += 1
                     yield Row(str(path), line, dict(zip(header, values, strict=True)), line_name="row")
-    except (pyarrow.ArrowException, OSError) as error:
+    except UserError:
+        raise
+    except Exception as error:  # pyarrow has no common error for damaged files: names that are not UTF-8 are one
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise UserError(f"{path}: not a Parquet file ({reason}); check the file") from error
 
