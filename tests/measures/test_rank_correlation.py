@@ -477,6 +477,7 @@ def test_a_constant_row_or_a_single_unit_is_undefined() -> None:
 
 def test_k_for_a_share_is_rounded_down_but_at_least_one() -> None:
     mask = torch.arange(9) < torch.tensor([1, 3, 4, 9])[:, None]
+    assert k_from_fraction(torch.ones(100, dtype=torch.bool), 0.29).item() == 29
     assert k_from_fraction(mask, 0.25).flatten().tolist() == [1, 1, 1, 2]
     assert k_from_fraction(mask, 1.0).flatten().tolist() == [1, 3, 4, 9]
 

@@ -310,3 +310,12 @@ def test_deletions_that_leave_the_same_text_tie_as_on_the_slow_path() -> None:
         deleted = batch.deletable_mask.unsqueeze(1) & batch.deletable_mask.unsqueeze(2)
         assert torch.equal(ties & deleted, expected & deleted)
         assert torch.allclose(fast, slow, atol=1e-5)
+
+
+def test_the_logit_of_an_answer_that_is_no_candidate_does_not_change() -> None:
+    shape = QuestionAnswering()
+    model, batch = built(Attentive(BiLSTM(3), Additive(), input_format=shape)).eval(), batch_for(shape, TWO)
+    scores = LeaveOneOut("logit")(model, batch, torch.ones(4, dtype=torch.int64)).scores
+    assert scores.isfinite().all()
+    assert (scores[1] == 0).all(), "the second row does not admit answer 1"
+    assert (scores[0] != 0).any()

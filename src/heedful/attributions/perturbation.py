@@ -224,7 +224,8 @@ class LeaveOneOut(CheckedOptions):
             change = total_variation(*(model.task.probabilities(logits.double()) for logits in (before, after)))
         else:
             whole, shorter = (target_output(model.task, logits, target, "logit") for logits in (before, after))
-            change = whole - shorter
+            # The logit of an answer that is no candidate is -inf with and without the token: nothing changes.
+            change = torch.where(whole == shorter, 0.0, whole - shorter)
         return Attribution(change.masked_fill(~batch.deletable_mask, 0), batch.content_mask)
 
 

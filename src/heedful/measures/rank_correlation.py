@@ -327,10 +327,12 @@ def top_k_kendall_matrix(scores: Tensor, k: int | Tensor, mask: Tensor | None = 
 def k_from_fraction(mask: Tensor, fraction: float) -> Tensor:
     """k as a share of the real units, `[... 1 1]`: `max(1, floor(fraction * units))`.
 
+    Products that rounding puts just below a whole number count as that number.
+
     >>> k_from_fraction(torch.ones(7, dtype=torch.bool), 0.5).item()
     3
     """
-    return (fraction * mask.sum(-1).double()).floor().clamp(min=1).long()[..., None, None]
+    return (fraction * mask.sum(-1).double() + 1e-9).floor().clamp(min=1).long()[..., None, None]
 
 
 def k_from_nonzero(scores: Tensor, mask: Tensor) -> Tensor:
