@@ -18,9 +18,10 @@ from heedful.attributions.attention import RawAttention
 from heedful.attributions.controls import Random
 from heedful.data.tokenization import Words
 from heedful.figures import Heatmap
-from heedful.measures.rationale_agreement import PLAUSIBILITY_MEASURES, RankBy
+from heedful.measures.rationale_agreement import PLAUSIBILITY_MEASURES, RankBy, plausibility_metrics
 from heedful.models.transformer import SmallTransformer
 from heedful.report.charts import svg
+from heedful.seeding import sample_uniform
 from heedful.store.recipe import Artefact, Recipe
 from heedful.store.workspace import Workspace
 from heedful.tasks import BinaryClassification
@@ -31,7 +32,18 @@ from heedful.training.trained_model import OnOtherData, TrainedModel
 from heedful.training.trainer import SGD, Adam, EpochSelection, Training
 from heedful.trials._trial import Verdict, excess_metric, find_statistic, value_of
 from heedful.trials.plausibility import Plausibility, best_head_rows
-from heedful.types import Attribution, Batch, Corpus, Example, Model, Splits, UserError, read_heads
+from heedful.types import (
+    Attribution,
+    Batch,
+    Corpus,
+    Example,
+    Model,
+    Pooling,
+    Splits,
+    UserError,
+    pool_by_word,
+    read_heads,
+)
 from tests.tiny import Sentences, Shortcut, subject
 
 NAN = math.nan
@@ -359,3 +371,21 @@ def test_learned_scores_are_those_of_the_median_students_explainer(workspace: Wo
     assert len(workspace.get(LearnedAttributionTable(there_now, students[:1])).table) == 10
     with pytest.raises(UserError, match="with this teacher"):
         LearnedAttributionTable(pairs(seed=5), students)
+
+
+def test_random_scores_have_an_area_of_one_half_also_where_marked_words_have_more_tokens() -> None:
+    """Each text has ten words; the two marked ones have three tokens, the others one."""
+    words = torch.tensor([0, 0, 0, 1, 1, 1, *range(2, 10)]).expand(2000, 14)
+    scores = sample_uniform(torch.arange(2000), 1, 14)[:, 0]
+    marked, mask = (torch.arange(10) < 2).expand(2000, 10), torch.ones(2000, 10, dtype=torch.bool)
+
+    def area(pooling: Pooling) -> float:
+        return float(plausibility_metrics(pool_by_word(scores, words, pooling)[0], marked, mask)["auc"].mean())
+
+    assert area(pairs_trial().pooling) == pytest.approx(0.5, abs=0.02)
+    assert area("sum") > 0.9
+    assert area("max") > 0.7
+
+
+def pairs_trial() -> Plausibility:
+    return Plausibility(pairs(), (RawAttention(),))

@@ -339,10 +339,10 @@ def _plausibility_note(each: Result, number: int, rank: str) -> str:
         "The score of a word is the sum over its tokens, as in the paper: where marked words have more tokens than "
         "others, even random scores are above .5. "
         if each.settings.get("pooling") == "sum"
-        else ""
+        else ".5 is chance. "
     )
     return (
-        f"AUC: the probability that a marked word {RANK_CLAUSES[rank]}; .5 is chance. "
+        f"AUC: the probability that a marked word {RANK_CLAUSES[rank]}. "
         f"{pooling}{comparison} Oracles were chosen on the "
         "rationales of the same texts. Plausible is not faithful: people marked what convinces people, and a model may "
         "depend on other words."

@@ -395,4 +395,4 @@ def _plausibility_trial(subject: ModelRecipe, smat: Sequence[StudentRecipe], opt
     students = tuple(each for each in smat if isinstance(each, SMaT) and each.data.train_size == middle)
     learned = LearnedAttributionTable(subject, students, limit=limit)
     parts = ("source", "target") if subject.corpus.name in QUALITY_CORPORA else ()
-    return Plausibility(subject, PLAUSIBILITY_METHODS, ((SMAT, learned),), parts, limit=limit)
+    return Plausibility(subject, PLAUSIBILITY_METHODS, ((SMAT, learned),), parts, pooling="sum", limit=limit)

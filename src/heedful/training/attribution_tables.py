@@ -278,7 +278,7 @@ class HeadPlausibility(Recipe):
     split: Split = "test"
     limit: int | None = None
     parts: tuple[str, ...] = ()
-    pooling: Pooling = "sum"
+    pooling: Pooling = "mean"
     top: TopK = "rationale"
     rank: RankBy = "score"
 
