@@ -389,3 +389,30 @@ def test_random_scores_have_an_area_of_one_half_also_where_marked_words_have_mor
 
 def pairs_trial() -> Plausibility:
     return Plausibility(pairs(), (RawAttention(),))
+
+
+def test_texts_that_are_predicted_right_are_judged_apart() -> None:
+    areas = {"mine": (0.9, 0.8, 0.1), "random": (0.4, 0.6, 0.5)}
+    table = pd.DataFrame(
+        {
+            "uid": f"t{text}",
+            "part": "",
+            "status": "judged",
+            "method": method,
+            "place": place,
+            "which": "",
+            "kind": "control" if place else "method",
+            "right": text < 2,
+            **dict.fromkeys(PLAUSIBILITY_MEASURES, area),
+        }
+        for place, (method, values) in enumerate(areas.items())
+        for text, area in enumerate(values)
+    )
+    summary = Plausibility.summary(table)
+    assert value_of(summary, "auc_right", "mine") == pytest.approx(0.85)
+    assert value_of(summary, "auc_wrong", "mine") == pytest.approx(0.1)
+    found = find_statistic(summary, "auc_right", "random")
+    assert found is not None
+    assert found.value == pytest.approx(0.5)
+    assert found.n == 2
+    assert "On the 1 texts that are predicted wrong: mine 0.1" in Plausibility.interpretation(summary)

@@ -144,12 +144,16 @@ class Plausibility(Trial):
     def make(self, workspace: Workspace) -> Artefact:
         """A row per text, part and method with every measure; `status` says why a text is not judged."""
         tables = {name: workspace.get(recipe).table for name, recipe in self.score_recipes.items()}
-        examples = self.subject.restore(workspace).examples(self.split)
+        trained = self.subject.restore(workspace)
+        examples = trained.examples(self.split)
         rationales = Rationales(examples, self.parts, self.subject.corpus.name)
         table = compare_with_rationales(tables, rationales, self.pooling, self.rank)
         control = method_name(Random())
         table["kind"] = table["method"].map(lambda name: "control" if name == control else "method")
         table["which"] = ""
+        if trained.model.task.num_classes > 1:
+            texts = next(iter(tables.values())).set_index("uid")
+            table["right"] = table["uid"].map(texts["predicted"] == texts["label"])
         if self.head_scores is not None:
             texts = table[table["place"] == 0].drop(columns=list(PLAUSIBILITY_MEASURES))
             found = best_head_rows(workspace.get(self.head_scores), texts)
@@ -164,7 +168,9 @@ class Plausibility(Trial):
         """Mean of each measure by method and part, and its excess over random scores, with 95 % intervals.
 
         `judged` texts count; `no_rationale` (no word marked), `all_rationale` (every word marked) and `cut_off` (the
-        marks were truncated with the text) do not. Intervals are over resampled texts, the same ones for all methods.
+        marks were truncated with the text) do not. People marked evidence for the true class and scores explain the
+        predicted one: `auc_right` and `auc_wrong` are over the texts where both are the same and where they are not.
+        Intervals are over resampled texts, the same ones for all methods.
         """
         yield Statistic("texts", value=float(table["uid"].nunique()))
         if "rank" in table:
@@ -177,7 +183,12 @@ class Plausibility(Trial):
             counts = part.loc[part["place"] == part["place"].min(), "status"].value_counts()
             for status in RATIONALE_STATUS:
                 yield Statistic(status.replace(" ", "_"), subset=str(name), value=float(counts.get(status, 0)))
-            yield from _part_statistics(part[part["status"] == "judged"], str(name))
+            judged = part[part["status"] == "judged"]
+            yield from _part_statistics(judged, str(name))
+            for outcome, rows in judged.groupby("right") if "right" in judged else ():
+                for method, own in rows.groupby("method", sort=False):
+                    metric = "auc_right" if outcome else "auc_wrong"
+                    yield Statistic(metric, str(method), str(name), float(own["auc"].mean()), n=len(own))
 
     @staticmethod
     def figures(table: pd.DataFrame) -> tuple[Figure, ...]:
@@ -327,11 +338,16 @@ def _part_sentences(summary: pd.DataFrame, part: str, findings: Sequence[Finding
         "oracle": "Chosen with the marks of the same texts (oracles)",
     }
     chosen = {each.method: metric for metric in labels if metric for each in select_statistics(summary, metric)}
+    oracles = {method for method, metric in chosen.items() if metric}
     for metric, label in labels.items():
         listed = [
             f"{each.method} {format_number(each.value)}" for each in areas if chosen.get(each.method, "") == metric
         ]
         words += [f"{label}: {', '.join(listed)}."] if listed else []
+    for metric, label in {"auc_right": "predicted right", "auc_wrong": "predicted wrong"}.items():
+        rows = [each for each in select_statistics(summary, metric) if each.subset == part]
+        listed = [f"{each.method} {format_number(each.value)}" for each in rows if each.method not in oracles]
+        words += [f"On the {rows[0].n:.0f} texts that are {label}: {', '.join(listed)}."] if listed else []
     if judged < MIN_EXAMPLES:
         return " ".join([*words, f"With fewer than {MIN_EXAMPLES} texts there is no verdict: judge more texts."])
     caveat = (
