@@ -293,12 +293,15 @@ def command(*words: object) -> tuple[int, str, str]:
     out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
     err = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace")
     code: object = 0
+    terminate = signal.getsignal(signal.SIGTERM)
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
         patch.setattr(sys, "argv", ["heedful", *map(str, words)])
         try:
             cli.main()
         except SystemExit as stop:
             code = stop.code or 0
+        finally:
+            signal.signal(signal.SIGTERM, terminate)
     for stream in (out, err):
         stream.seek(0)
     assert isinstance(code, int)
@@ -821,3 +824,14 @@ def test_a_plain_string_is_a_path_and_a_path_a_name(tmp_path: Path) -> None:
         run(recipes_from_file(str(recipes)), workspace)
     (recipe,) = recipes_from_file(recipes)
     assert [outcome.error for outcome in run(recipe, Workspace(workspace))] == [None]
+
+
+@pytest.mark.parametrize("words", [("attefa",), ("run", "jain-wallace")])
+def test_a_column_of_rationales_that_is_not_read_is_named(
+    words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli, "_run_recipes", lambda *recipes, **options: 1)
+    table = file("mine.jsonl", "".join(json.dumps({**each, "rationale": [0]}) + "\n" for each in OBJECTS))(tmp_path)
+    code, out, _ = command(*words, "--data", table, "-w", tmp_path / "w")
+    assert code == 1
+    assert "The column 'rationale' of mine is not read" in out

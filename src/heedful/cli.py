@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from heedful.store.recipe import Json, Recipe
     from heedful.store.workspace import Workspace
     from heedful.trials._trial import Trial
+    from heedful.types import Corpus
 
 MAX_SEEDS = 100
 MAX_SEED = 2**32 - 1
@@ -300,6 +301,8 @@ def run(
         what, {name: tuple(value) if isinstance(value, list) else value for name, value in present.items()}
     )
     recipes = runner.recipes_from_file(what) if options is None else papers.paper_recipes(options)
+    if options is not None and options.user_data is not None and not quiet:
+        _say_what_is_unread(options.user_data.corpus)
     if options is not None and not quiet and (missing := options.missing_corpora()):
         say(f"Left out, because they are not in {options.data_dir}: {', '.join(missing)}.")
     workers = _worker_count(where, workers)
@@ -345,6 +348,8 @@ def attefa(
     options = _check_options("attefa", {**given, "embeddings": embeddings, "quick": quick, "start": start})
     assert options is not None
     recipes = paper_recipes(options)
+    if not quiet:
+        _say_what_is_unread(texts.corpus)
     workers = _worker_count(where, workers)
     _check_report(out)
     if not quiet:
@@ -387,6 +392,8 @@ def learn(
     from heedful.trials.performance import Performance
 
     model = open_teacher(teacher, data, text_column, second_column, label_column)
+    if not quiet:
+        _say_what_is_unread(model.corpus)
     trial = explainer_trial(model, _data_folder(), size=size, seeds=range(seed, seed + seeds), quick=quick)
     workers = _worker_count(where, workers)
     store = Workspace(workspace)
@@ -433,6 +440,15 @@ def _data_folder() -> Path:
     from heedful.store.workspace import Workspace
 
     return Workspace(DEFAULT_WORKSPACE).data_dir
+
+
+def _say_what_is_unread(corpus: Corpus) -> None:
+    """Say that a column of a user's table is passed over, where its name promises that it is not."""
+    from heedful.data.table import UNREAD
+
+    column = corpus.read(_data_folder()).notes.get(UNREAD)
+    if column is not None:
+        say(f"The column {column!r} of {corpus.name} is not read: the rationales of own tables are not used.")
 
 
 def _check_options(what: str, given: Mapping[str, object]) -> PaperOptions | None:

@@ -31,6 +31,9 @@ TaskName = Literal["auto", "regression"]
 MAX_NUMERIC_CLASSES = 20
 MIN_UNLABELLED_TEXTS = 40
 """With fewer different texts the dev and test splits would be too small to say anything."""
+RATIONALE = "rationale"
+UNREAD = "column that is not read"
+"""The note about a column of rationales: those of a user's table are not used."""
 _WHOLE_NUMBER = re.compile(r"-?\d{1,300}")
 DEFAULT_WORDS = Words("english", lowercase=True)
 
@@ -64,6 +67,8 @@ class TableColumns:
 def splits_from_rows(name: str, columns: TableColumns, rows: SplitRows) -> Splits:
     """The examples of all splits; missing splits are held out from train."""
     notes: Notes = {}
+    if RATIONALE in rows["train"][0].values and RATIONALE not in (columns.text, columns.label, columns.second_text):
+        notes[UNREAD] = RATIONALE
     classes = columns.classes
     task: Task = MulticlassClassification(len(classes)) if classes else Regression()
     labels: Mapping[Split, Sequence[Number | None]] = {split: [None] * len(some) for split, some in rows.items()}
