@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast check bench mutants clean
+.PHONY: help demo test test-fast check storm bench mutants clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /make \1\t/'
@@ -40,6 +40,9 @@ check: $(VENV)/dev.stamp ## formatting, lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+storm: $(VENV)/dev.stamp ## kill the command at 1000 random moments, damage files, change data: nothing may be lost
+	OMP_NUM_THREADS=1 PYTHONPATH=src:. $(BIN)/python -m tests.storm --moments 1000
 
 bench: $(VENV)/dev.stamp ## speed against named peers, into benchmarks/results.json
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks

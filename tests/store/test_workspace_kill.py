@@ -116,6 +116,19 @@ def test_nothing_is_ever_unpickled(observed: Observed) -> None:
     assert observed["unpickling"] == []
 
 
+def test_a_storm_of_twenty_moments_loses_nothing(tmp_path: Path) -> None:
+    """`make storm` has a thousand, and pools of workers."""
+    command = [sys.executable, "-m", "tests.storm", "--moments", "20", "--pool-every", "1000"]
+    root = Path(__file__).parents[2]
+    places = {"PYTHONPATH": f"{root / 'src'}{os.pathsep}{root}", "TMPDIR": str(tmp_path)}
+    run = subprocess.run(
+        command, cwd=root, capture_output=True, text=True, timeout=900, check=False, env=os.environ | places
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    figures = dict(line.rsplit(None, 1) for line in run.stdout.splitlines())
+    assert (figures["moments"], figures["faults"]) == ("20", "0")
+
+
 MOMENTS = 10
 TRAINED = subject(epochs=6, count=120)
 EXAMINED = Permutation(TRAINED, permutations=400)
