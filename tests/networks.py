@@ -12,11 +12,12 @@ from transformers import (
     MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING,
     MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
     AutoConfig,
+    PreTrainedConfig,
     PreTrainedModel,
 )
 
 from heedful.data.tokenization import unfold
-from heedful.models._attention_hooks import NetworkConfig, hook_network, set_attention_implementation
+from heedful.models._attention_hooks import hook_network, set_attention_implementation
 from heedful.models.transformer import FAMILIES, TransformerModel, build_network, fold_images
 from heedful.tasks import MulticlassClassification
 from heedful.types import Architecture, Batch, Task
@@ -49,7 +50,7 @@ class TinyTransformer(Architecture):
         # Not by `TransformerModel.wrap`: its check of the logits takes most of the time and has tests of its own.
         return TransformerModel(hook_network(build_network(self.config(task), generator)), task).eval()
 
-    def config(self, task: Task) -> NetworkConfig:
+    def config(self, task: Task) -> PreTrainedConfig:
         """The configuration of the network."""
         settings: dict[str, int | float | tuple[int, int]] = {
             "num_labels": task.num_outputs,

@@ -45,7 +45,7 @@ class StoredEntry(IndexEntry):
 
     artefact: Artefact = field(default_factory=Artefact)
 
-    def load(self, *, tensors: bool = True) -> Artefact:
+    def load(self, *, tensors: bool = True, table: bool = True) -> Artefact:
         return self.artefact
 
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 import shutil
+import subprocess
+import sys
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
 import pandas as pd
+import pyarrow
 import pytest
 
 from heedful import catalogue
@@ -26,7 +30,7 @@ from heedful.report.page import Section
 from heedful.runner import run
 from heedful.store import workspace as store
 from heedful.store.recipe import Artefact
-from heedful.store.workspace import Workspace
+from heedful.store.workspace import CorruptArtefactWarning, Workspace
 from heedful.training.attribution_tables import AttributionTable
 from heedful.training.trainer import Adam, EpochSelection, Training
 from heedful.training.model_recipe import ModelRecipe
@@ -164,50 +168,94 @@ def test_a_workspace_without_trials_is_refused_and_an_existing_report_stays(tmp_
 
 @pytest.fixture(scope="module")
 def second(workspace: Workspace, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Counter[str]]:
-    """The report written again where no summary can be computed, and how often each artefact was loaded."""
+    """The report written again where no summary can be computed, and how often each table was read."""
     loads: Counter[str] = Counter()
-    read = store._read_artefact
+    read = store._read_arrow
 
-    def counted(folder: Path, *, tensors: bool = True) -> Artefact:
-        loads[folder.name] += 1
-        assert not tensors
-        return read(folder, tensors=tensors)
+    def counted(path: Path, columns: Sequence[str] | None = None) -> pyarrow.Table:
+        loads[f"{path.parent.name} {path.name}"] += 1
+        return read(path, columns)
 
     def refuse(*_: object) -> None:
-        raise AssertionError("a summary was computed")
+        raise AssertionError("a summary was computed or weights were read")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(store, "_read_artefact", counted)
+        patch.setattr(store, "_read_arrow", counted)
+        patch.setattr(store, "load_file", refuse)
         for trial in catalogue.TRIALS.values():
             patch.setattr(trial, "summary", refuse)
         return write_report(workspace, tmp_path_factory.mktemp("second")).parent, loads
 
 
-def test_every_artefact_is_loaded_once_and_no_summary_is_computed(
+def test_every_table_is_read_for_its_columns_and_no_summary_is_computed(
     workspace: Workspace, second: tuple[Path, Counter[str]]
 ) -> None:
     _, loads = second
-    assert set(loads.values()) == {1}
-    assert len(loads) == len(workspace.entries())
+    assert max(loads.values()) <= 3
+    assert len({name.split()[0] for name in loads}) == len(workspace.entries())
 
 
 def test_a_second_report_opens_only_what_its_sections_show(
     workspace: Workspace, report: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loads: Counter[str] = Counter()
-    read = store._read_artefact
+    read = store._read_arrow
 
-    def counted(folder: Path, *, tensors: bool = True) -> Artefact:
-        loads[folder.name] += 1
-        return read(folder, tensors=tensors)
+    def counted(path: Path, columns: Sequence[str] | None = None) -> pyarrow.Table:
+        loads[f"{path.parent.name} {path.name}"] += 1
+        return read(path, columns)
 
-    monkeypatch.setattr(store, "_read_artefact", counted)
+    monkeypatch.setattr(store, "_read_arrow", counted)
     before = {path: path.stat().st_mtime_ns for path in report.glob("texts/*")}
     write_report(workspace, report)
     assert {path: path.stat().st_mtime_ns for path in report.glob("texts/*")} == before
-    assert set(loads.values()) == {1}
+    assert max(loads.values()) <= 3
     methods = {entry.name: entry.facts["method"] for entry in workspace.entries() if entry.kind == "attributions"}
-    assert {methods[name] for name in loads if name in methods} == {"attention", "gradient"}
+    opened = {name.split()[0] for name in loads}
+    assert {methods[name] for name in opened if name in methods} == {"attention", "gradient"}
+
+
+@pytest.mark.parametrize("kind", ["TrainedModel", "AttributionTable", "Permutation", "Agreement"])
+@pytest.mark.parametrize("file", ["notes.json", "manifest.json"])
+def test_a_damaged_artefact_is_left_out_with_a_warning_and_a_remark(
+    workspace: Workspace, tmp_path: Path, kind: str, file: str
+) -> None:
+    place = Workspace(tmp_path / "w")
+    shutil.copytree(workspace.root, place.root)
+    folder = next(place.root.glob(f"{kind}-*"))
+    altered = bytearray((folder / file).read_bytes())
+    altered[len(altered) // 2] ^= 1
+    (folder / file).write_bytes(altered)
+    with pytest.warns(CorruptArtefactWarning, match=folder.name) as caught:
+        page = write_report(place, tmp_path / "report").read_text(encoding="utf-8")
+    assert len(caught) == 1
+    assert f"the artefact {folder} is damaged" in page
+    intact = len({entry.name for entry in workspace.entries() if entry.kind == "trial"} - {folder.name})
+    assert f"<bdi>{intact}</bdi>" in page.partition("finished trials")[2][:60]
+
+
+def test_the_first_intact_seed_shows_the_figures(workspace: Workspace, tmp_path: Path) -> None:
+    place = Workspace(tmp_path / "w")
+    shutil.copytree(workspace.root, place.root)
+    [first] = [
+        entry.path
+        for entry in place.entries()
+        if (entry.facts.get("trial"), entry.facts.get("corpus"), entry.facts.get("seed")) == ("permutation", "sentences", 0)
+    ]
+    (first / "table.parquet").write_bytes((first / "table.parquet").read_bytes()[::-1])
+    with pytest.warns(CorruptArtefactWarning):
+        found = {section.anchor: section for chapter in build_page(place).papers for section in chapter.sections}
+    section = found["permutation-sentences-bilstm-additive"]
+    assert section.about["seeds"] == "1"
+    assert section.figures
+    assert section.heatmaps
+
+
+@pytest.mark.slow  # it imports torch in a new process
+def test_reports_and_lists_do_without_transformers_and_most_of_scipy() -> None:
+    code = "import sys, heedful.report.build, heedful.papers; print(*sorted({n.partition('.')[0] for n in sys.modules}))"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert {"transformers", "scipy", "sklearn", "matplotlib", "sympy"} & {*loaded} == set()
 
 
 def test_every_section_links_the_texts_of_each_of_its_seeds(sections: dict[str, Section], report: Path) -> None:

@@ -17,7 +17,7 @@ import pytest
 from heedful.figures import SERIES_COLORS, Axis, Bars, Heatmap, Lines, Series, Violin
 from heedful.papers._chapter import Comparison, TableView
 from heedful.report.html import write_atomically
-from heedful.report.page import Chapter, Facet, Link, Page, Section, page_html, section_facets, verdict_badges
+from heedful.report.page import Chapter, Facet, Link, Page, Section, page_html, page_parts, section_facets, verdict_badges
 from heedful.trials._trial import Finding, Verdict
 from heedful.types import UserError
 
@@ -87,7 +87,7 @@ def reader() -> Reader:
 
 
 def write_page(folder: Path, page: Page = PAGE) -> Path:
-    return write_atomically(page_html(page), folder / "index.html")
+    return write_atomically(page_parts(page), folder / "index.html")
 
 
 def style() -> str:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import breadth_first_order, maximum_flow
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
@@ -147,6 +149,8 @@ class _FlowGraph:
 
     def flow(self, sink: int, thin: BoolArray) -> float:
         """The maximum flow to the sink on a thin graph."""
+        from scipy.sparse.csgraph import maximum_flow  # as csr_array: its import costs 10 MB, and reports do without it
+
         kept = thin.copy()
         kept[:, sink] = self.edges[:, sink] > 0
         graph = _edge_matrix(self.source_capacities, self.edges, kept)
@@ -154,6 +158,9 @@ class _FlowGraph:
 
     def flow_and_cut(self, sink: int, layers: FloatArray, source: FloatArray) -> tuple[float, float]:
         """The maximum flow on the full graph, and the capacity before rounding of the cut that limits it."""
+        from scipy.sparse import csr_array
+        from scipy.sparse.csgraph import breadth_first_order, maximum_flow
+
         found = maximum_flow(self.whole, 0, 1 + len(self.edges) + sink)
         residual = csr_array(self.whole - found.flow)
         residual.eliminate_zeros()
@@ -167,6 +174,8 @@ class _FlowGraph:
 
 def _edge_matrix(entering: NDArray[np.int32], edges: NDArray[np.int32], kept: BoolArray) -> csr_array:
     """The graph of the kept edges as a CSR matrix."""
+    from scipy.sparse import csr_array
+
     units = len(entering)
     places = np.flatnonzero(kept)
     above, below = np.divmod(places, units)

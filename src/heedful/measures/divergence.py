@@ -16,7 +16,6 @@ import math
 from dataclasses import dataclass
 
 import torch
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from heedful.types import real_queries
@@ -149,6 +148,8 @@ def head_matching_costs(attention: Tensor, base: Tensor, mask: Tensor) -> Tensor
 
 def match_heads(costs: Tensor) -> Tensor:
     """For each layer and head the matched head of the base, `[layer head]`, at the least total cost."""
+    from scipy.optimize import linear_sum_assignment  # its import costs 30 MB, and reports do without it
+
     return torch.stack([torch.from_numpy(linear_sum_assignment(cost)[1]) for cost in costs.cpu().numpy()])
 
 

@@ -15,7 +15,6 @@ from types import EllipsisType
 from typing import NamedTuple
 
 import torch
-from scipy import special
 from torch import Tensor
 
 MAX_EXACT_UNITS = 33
@@ -176,6 +175,8 @@ def _is_constant(scores: Tensor, inside: Tensor) -> Tensor:
 
 
 def _t_test_p_value(value: Tensor, count: Tensor) -> Tensor:
+    from scipy import special  # its import costs 10 MB, and reports do without it
+
     # P(|T| > t) for t = r sqrt(df / (1 - r²)) is the regularised incomplete beta function at 1 - r².
     freedom = (count - 2).clamp(min=1).double().cpu().numpy()
     rest = ((1 - value) * (1 + value)).detach().cpu().numpy()

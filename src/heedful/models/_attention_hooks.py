@@ -12,19 +12,18 @@ import copy
 from abc import ABC, abstractmethod
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor, nn
-from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedConfig, PreTrainedModel
-from transformers.masking_utils import eager_mask
-from transformers.utils.generic import ModelOutput
 
 from heedful.types import UserError
 
+if TYPE_CHECKING:  # transformers is imported where it is used: its import costs 100 MB, and reports do without it
+    from transformers import PreTrainedModel as Network
+    from transformers.utils.generic import ModelOutput
+
 ATTENTION_IMPLEMENTATION = "heedful"
-Network = PreTrainedModel
-NetworkConfig = PreTrainedConfig
 
 
 @dataclass(frozen=True)
@@ -122,11 +121,6 @@ def hooked_attention(
     return attended.transpose(1, 2).contiguous(), weights
 
 
-AttentionInterface.register(ATTENTION_IMPLEMENTATION, hooked_attention)
-# Without a mask function of the same name the library builds no mask, and padding is silently attended.
-AttentionMaskInterface.register(ATTENTION_IMPLEMENTATION, eager_mask)
-
-
 def copy_sharing_weights(network: Network) -> Network:
     """The same network with its own modules and configuration, but shared parameters and buffers."""
     shared: dict[int, object] = {id(tensor): tensor for tensor in (*network.parameters(), *network.buffers())}
@@ -135,9 +129,11 @@ def copy_sharing_weights(network: Network) -> Network:
 
 def set_attention_implementation(network: Network, implementation: str) -> None:
     """Make every layer of a copy use this attention implementation and return plain outputs."""
+    from transformers import PreTrainedConfig
+
     for module in network.modules():
         config = vars(module).get("config")
-        if isinstance(config, NetworkConfig):
+        if isinstance(config, PreTrainedConfig):
             config._attn_implementation = implementation
             config.output_attentions = config.output_hidden_states = config.use_cache = False
             config.return_dict = True
@@ -148,6 +144,12 @@ def set_attention_implementation(network: Network, implementation: str) -> None:
 
 def hook_network(network: Network) -> Network:
     """A copy of the network with our attention; raises a `UserError` for networks that cannot be hooked."""
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.masking_utils import eager_mask
+
+    AttentionInterface.register(ATTENTION_IMPLEMENTATION, hooked_attention)
+    # Without a mask function of the same name the library builds no mask, and padding is silently attended.
+    AttentionMaskInterface.register(ATTENTION_IMPLEMENTATION, eager_mask)
     name = type(network).__name__
     if not network._supports_attention_backend:
         raise UserError(

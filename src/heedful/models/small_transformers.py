@@ -6,15 +6,17 @@ from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from types import MethodType
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Generator, Tensor, nn
-from transformers import AutoConfig
-from transformers.modeling_outputs import SequenceClassifierOutput
 
-from heedful.models._attention_hooks import Network
 from heedful.models.transformer import TransformerModel, build_network, find_layers, reads_images
 from heedful.types import Architecture, Task, UserError
+
+if TYPE_CHECKING:  # imported where it is used: see _attention_hooks
+    from transformers import PreTrainedModel as Network
+    from transformers.modeling_outputs import SequenceClassifierOutput
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,8 @@ class SmallViT(Architecture):
 
     def build(self, task: Task, embeddings: Tensor | None, generator: Generator) -> TransformerModel:
         """A model with weights drawn from the generator, in eval mode."""
+        from transformers import AutoConfig
+
         config = AutoConfig.for_model(
             "vit",
             num_labels=task.num_outputs,
@@ -211,6 +215,8 @@ def _scalar_mix_forward(
     network: Network, *, given: object, attention_mask: Tensor | None = None
 ) -> SequenceClassifierOutput:
     """The forward pass of a network whose trunk has just run."""
+    from transformers.modeling_outputs import SequenceClassifierOutput
+
     states, mix = _layer_states.get(), network.get_submodule("mix")
     _layer_states.set(())
     needed = network.config.num_hidden_layers + 1

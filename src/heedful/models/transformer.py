@@ -16,23 +16,17 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import get_ident
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import torch
 from safetensors import safe_open
 from torch import Generator, Tensor, nn
 from torch.autograd import forward_ad
-from transformers import MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING, MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, AutoConfig
-from transformers.utils import logging as transformers_logging
-from transformers.utils.generic import ModelOutput
-from transformers.utils.hub import cached_file
 
 from heedful.models._attention_hooks import (
     AttentionHook,
     AttentionInputs,
     AttentionRecorder,
-    Network,
-    NetworkConfig,
     compute_embeddings,
     copy_sharing_weights,
     embedding_block,
@@ -60,6 +54,11 @@ from heedful.types import (
     read_model_settings,
     requires_unfused_attention,
 )
+
+if TYPE_CHECKING:  # imported where it is used: see _attention_hooks
+    from transformers import PreTrainedConfig as NetworkConfig
+    from transformers import PreTrainedModel as Network
+    from transformers.utils.generic import ModelOutput
 
 FAMILIES = ("bert", "distilbert", "roberta", "xlm-roberta", "electra", "vit")
 """Families that are tested; others that go through transformers' AttentionInterface may work too."""
@@ -89,12 +88,14 @@ class OutputLabels:
 
 def read_config(source: str) -> dict[str, object]:
     """The configuration of a model in a folder or on the hub, as it is written."""
+    from transformers import PreTrainedConfig
+
     folder = Path(source).expanduser()
     if (folder / "config.json").is_file():
         config = read_model_settings(folder / "config.json")
     else:
         try:
-            found, _ = NetworkConfig.get_config_dict(str(folder) if folder.is_dir() else source)
+            found, _ = PreTrainedConfig.get_config_dict(str(folder) if folder.is_dir() else source)
         except (OSError, ValueError) as error:
             raise _loading_error(source, error) from error
         config = cast("dict[str, object]", found)
@@ -348,7 +349,9 @@ class TransformerModel(Model):
         Args:
             task: by default inferred from the configuration: classes, or regression for one label.
         """
-        if not isinstance(model, Network):
+        from transformers import PreTrainedModel
+
+        if not isinstance(model, PreTrainedModel):
             raise UserError(f"expected a transformers model, got {type(model).__name__}; merge adapters first")
         task = _infer_task(model.config) if task is None else task
         if task.num_outputs != model.config.num_labels:
@@ -534,6 +537,8 @@ class SmallTransformer(Architecture):
 
     def build(self, task: Task, embeddings: Tensor | None, generator: Generator) -> TransformerModel:
         """A model whose word table is `embeddings`, projected to `width`; the other weights are random."""
+        from transformers import AutoConfig
+
         if embeddings is None or not len(embeddings):
             raise UserError("SmallTransformer reads word ids and needs word vectors: use the tokenization Words()")
         vocabulary, width = embeddings.shape
@@ -569,6 +574,8 @@ def build_network(config: NetworkConfig, generator: Generator) -> Network:
 @contextmanager
 def _silence_transformers() -> Iterator[None]:
     """Suppress the progress bars and load reports of transformers, and restore its settings afterwards."""
+    from transformers.utils import logging as transformers_logging
+
     verbosity, progress_bar = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()
     transformers_logging.set_verbosity(logging.ERROR)
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
@@ -581,6 +588,8 @@ def _silence_transformers() -> Iterator[None]:
 
 
 def _classifier_class(config: NetworkConfig, source: str) -> type[Network]:
+    from transformers import MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING, MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
+
     for mapping in (MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING):
         if type(config) in mapping:
             kind = mapping[type(config)]
@@ -596,6 +605,9 @@ def check_model_source(source: str) -> NetworkConfig:
     Nothing is allocated, unpickled or run: the network is built without memory, and of the weights only the headers are
     read. Raises a `UserError` otherwise.
     """
+    from transformers import AutoConfig
+    from transformers.utils.hub import cached_file
+
     read_config(source)
     folder = Path(source).expanduser()
     files = _list_weights(folder) if folder.is_dir() else []

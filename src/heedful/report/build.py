@@ -5,11 +5,15 @@ Runs of one trial that differ only in the seeds of their models share one sectio
 
 from __future__ import annotations
 
+import gc
 import math
+import warnings
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeVar
 
 import pandas as pd
 
@@ -17,17 +21,18 @@ from heedful import __version__, catalogue
 from heedful.figures import Axis, Figure, Heatmap, Lines, Series
 from heedful.papers import PAPERS, assign_papers
 from heedful.papers._chapter import Cell, Comparison, CorpusStatistics, Result, SectionExtras, TableView
-from heedful.report.explorer import ATTENTION, ModelTexts, delete_stale_pages, find_model_texts, write_explorer
-from heedful.report.heatmap import example_heatmaps
+from heedful.report.explorer import ATTENTION, Columns, ModelTexts, delete_stale_pages, find_model_texts, write_explorer
+from heedful.report.heatmap import EXAMPLE_COLUMNS, example_heatmaps
 from heedful.report.html import check_report_folder, format_number, write_atomically
-from heedful.report.page import Chapter, Link, Page, Section, page_html
+from heedful.report.page import Chapter, Link, Page, Section, page_parts
 from heedful.store.recipe import Artefact, Json
-from heedful.store.workspace import IndexEntry, Workspace
+from heedful.store.workspace import CorruptArtefactError, CorruptArtefactWarning, IndexEntry, Workspace
 from heedful.training.attribution_tables import COMPLETENESS_NOTE
 from heedful.trials._trial import EXPLANATION, SUMMARY_COLUMNS, Finding, Verdict, combine_seeds, summary_frame
 from heedful.trials.performance import Performance
 from heedful.types import SPLITS, UserError
 
+_T = TypeVar("_T")
 OTHER_CHAPTER = "other"
 COMPLETENESS_TOLERANCES = {"deep-lift": 1e-4, "deep-shap": 1e-4, "integrated-gradients": 1e-3}
 """Largest acceptable error of complete methods, as a share of the mean difference to the baseline.
@@ -36,7 +41,9 @@ The error of gradient SHAP comes from its few samples, not from the model, so it
 """
 NO_TEXTS = "No explorer: the workspace has no attributions of this model. Run the paper again to add them."
 _EXAMPLE_METHODS = (ATTENTION, "gradient")
+_EXAMPLE_TEXT_COLUMNS = ("uid", "units", "scores", "scored", "probability", "label")
 _CACHED_ARTEFACTS = 40
+_SHOWN_DAMAGES = 10
 
 
 def write_report(workspace: Workspace, folder: Path | str) -> Path:
@@ -45,29 +52,51 @@ def write_report(workspace: Workspace, folder: Path | str) -> Path:
     UserError if there is no finished trial; an existing report stays as it is.
     """
     folder = Path(folder)
-    entries = workspace.entries()
+    with _garbage_collection_paused():
+        page = build_page(workspace, folder)
+        if not page.papers:
+            raise UserError(
+                f"there is no finished trial in the workspace {workspace.root}: run `heedful demo` or a paper first, "
+                "or choose the folder with --workspace"
+            )
+        return write_atomically(page_parts(page), folder / "index.html")
+
+
+def build_page(workspace: Workspace, folder: Path | None = None) -> Page:
+    """The content of the page; writes explorers into `folder` if given, but nothing if there is no trial."""
+    entries, damages = workspace.scan()
     if not any(entry.kind == "trial" for entry in entries):
-        raise UserError(
-            f"there is no finished trial in the workspace {workspace.root}: run `heedful demo` or a paper first, or "
-            "choose the folder with --workspace"
-        )
-    check_report_folder(folder)
-    return write_atomically(page_html(_Builder(entries, folder).page(workspace.root.name)), folder / "index.html")
+        folder = None
+    if folder is not None:
+        check_report_folder(folder)
+    builder = _Builder(entries, folder, {damage.name: str(damage) for damage in damages})
+    page = builder.page(workspace.root.name)
+    for damage in builder.damages.values():
+        warnings.warn(f"not in the report: {damage}", CorruptArtefactWarning, stacklevel=3)
+    return page
 
 
-def build_page(workspace: Workspace) -> Page:
-    """The content of the page, without writing anything."""
-    return _Builder(workspace.entries()).page(workspace.root.name)
+@contextmanager
+def _garbage_collection_paused() -> Iterator[None]:
+    """No automatic search for reference cycles, which costs a quarter: tables make millions of lists but no cycles."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 @dataclass(frozen=True)
 class _Run:
-    """One finished trial: what the page needs of its artefact. Figures and examples of the first seed only."""
+    """One finished trial: what the page needs of its artefact. Model, figures and examples of the first seed only."""
 
     entry: IndexEntry
     summary: pd.DataFrame
     notes: Mapping[str, Json]
-    model: Artefact | None
+    model: Artefact | None = None
+    model_warnings: tuple[str, ...] = ()
     figures: tuple[Figure, ...] = ()
     heatmaps: tuple[Heatmap, ...] = ()
     mean_length: float | None = None
@@ -81,8 +110,11 @@ class _Run:
 class _Builder:
     """Builds the page from the index entries; writes explorers into `folder` if given."""
 
-    def __init__(self, entries: Sequence[IndexEntry], folder: Path | None = None) -> None:
+    def __init__(
+        self, entries: Sequence[IndexEntry], folder: Path | None = None, damages: Mapping[str, str] | None = None
+    ) -> None:
         self.entries = entries
+        self.damages = dict(damages or {})
         self.by_name = {entry.name: entry for entry in entries}
         self.sources = find_model_texts(entries)
         self.texts = {source.model: source for source in self.sources if source.split == "test"}
@@ -95,15 +127,61 @@ class _Builder:
         for entries_of_group in self.groups.values():
             self.rivals.setdefault(_model_key(entries_of_group[0]), []).append(entries_of_group[0])
         self.cache: OrderedDict[str, Artefact] = OrderedDict()
+        self.heads: dict[str, Artefact] = {}
+        self.columns: dict[tuple[str, ...], Columns] = {}
         self.runs = self._read_runs(trials, folder)
+        self._leave_out_damaged_runs()
 
     def load(self, entry: IndexEntry) -> Artefact:
-        """The artefact without its weights; the last few are kept."""
+        """The artefact without its weights, empty if it is damaged; the last few are kept."""
         if entry.name not in self.cache:
-            self.cache[entry.name] = entry.load(tensors=False)
+            self.cache[entry.name] = self._read(entry, lambda: entry.load(tensors=False), Artefact())
             if len(self.cache) > _CACHED_ARTEFACTS:
                 self.cache.popitem(last=False)
         return self.cache[entry.name]
+
+    def load_columns(self, entry: IndexEntry, *names: str) -> Columns:
+        """Columns of the table; none if the artefact is damaged."""
+        key = (entry.name, *names)
+        if key not in self.columns:
+            self.columns[key] = self._read(entry, lambda: entry.load_columns(*names), {})
+        return self.columns[key]
+
+    def load_notes(self, entry: IndexEntry) -> Mapping[str, Json]:
+        """The notes, empty if the artefact is damaged."""
+        return self._load_without_table(entry).notes
+
+    def _load_without_table(self, entry: IndexEntry) -> Artefact:
+        if entry.name not in self.heads:
+            self.heads[entry.name] = self._read(entry, lambda: entry.load(tensors=False, table=False), Artefact())
+        return self.heads[entry.name]
+
+    def _read(self, entry: IndexEntry, read: Callable[[], _T], otherwise: _T) -> _T:
+        """What is read, or something empty if the artefact is damaged, which is remembered."""
+        try:
+            return otherwise if entry.name in self.damages else read()
+        except CorruptArtefactError as damage:
+            self.damages[damage.name] = str(damage)
+            return otherwise
+
+    def _leave_out_damaged_runs(self) -> None:
+        """Sections show the seeds that are intact, and figures of the first of them."""
+        for group, entries in list(self.groups.items()):
+            intact = [entry for entry in entries if entry.name not in self.damages]
+            self.groups[group] = intact
+            if not intact:
+                del self.groups[group]
+            elif intact[0] is not entries[0]:
+                self.runs[intact[0].name] = self._read_run(intact[0])
+
+    def _read_intact(self, read: Callable[[Sequence[IndexEntry]], _T]) -> _T:
+        """What a paper reads from the index itself, without the artefacts that turn out to be damaged."""
+        while True:
+            self.entries = [entry for entry in self.entries if entry.name not in self.damages]
+            try:
+                return read(self.entries)
+            except CorruptArtefactError as damage:
+                self.damages[damage.name] = str(damage)
 
     def _read_runs(self, trials: Sequence[IndexEntry], folder: Path | None) -> dict[str, _Run]:
         """Read model by model, so that the explorer and the sections of a model share its artefacts."""
@@ -118,31 +196,45 @@ class _Builder:
         for model in dict.fromkeys([*sources_by_model, *trials_by_model]):
             if folder is not None:
                 for source in sources_by_model.get(model, ()):
-                    written.add(write_explorer(source, self.sources, folder, self.load).name)
+                    written.add(write_explorer(source, self.sources, folder, self).name)
             runs |= {entry.name: self._read_run(entry) for entry in trials_by_model.get(model, ())}
             self.cache.clear()
+            self.heads.clear()
+            self.columns.clear()
+            gc.collect(0)  # templates leave cycles that hold the texts of this model
         if folder is not None:
             delete_stale_pages(folder, written)
         return runs
 
     def _read_run(self, entry: IndexEntry) -> _Run:
-        artefact = self.load(entry)
+        is_first = entry is self.groups[entry.group][0]
+        artefact = self.load(entry) if is_first else self._load_without_table(entry)
         model_name = entry.link("subject") or ""
-        model = self.load(self.by_name[model_name]) if model_name in self.by_name else None
+        load_model = self.load if is_first else self._load_without_table
+        model = load_model(self.by_name[model_name]) if model_name in self.by_name else None
+        if model_name in self.damages:
+            model = None
         summary = artefact.summary if len(artefact.summary.columns) else summary_frame([])
-        run = _Run(entry, summary, artefact.notes, model, incomplete=self._incomplete_methods(summary, model_name))
-        if entry is not self.groups[entry.group][0]:
+        run = _Run(
+            entry,
+            summary,
+            artefact.notes,
+            model_warnings=() if model is None else _model_warnings(model.notes),
+            incomplete=self._incomplete_methods(summary, model_name),
+        )
+        if not is_first or entry.name in self.damages:
             return run
         trial = catalogue.TRIALS.get(str(entry.facts["trial"]))
         figures = () if trial is None else trial.figures(artefact.table)
         classes = [] if model is None else _as_list(model.notes.get("classes"))
         tables = {
-            name: self.load(each).table
+            name: self.load_columns(each, *_EXAMPLE_TEXT_COLUMNS)
             for name, each in self._attributions(model_name).items()
-            if name in _EXAMPLE_METHODS
+            if name in _EXAMPLE_METHODS and {*artefact.table.columns} >= EXAMPLE_COLUMNS
         }
         return replace(
             run,
+            model=model,
             figures=figures,
             heatmaps=example_heatmaps(artefact.table, tables, [str(name) for name in classes]),
             mean_length=float(artefact.table["length"].mean()) if "length" in artefact.table else None,
@@ -159,7 +251,7 @@ class _Builder:
         for name, entry in self._attributions(model).items():
             limit = COMPLETENESS_TOLERANCES.get(name.partition("(")[0])
             if limit is not None and name in methods:
-                largest = _as_dict(self.load(entry).notes.get(COMPLETENESS_NOTE)).get("largest")
+                largest = _as_dict(self.load_notes(entry).get(COMPLETENESS_NOTE)).get("largest")
                 if isinstance(largest, float) and largest > limit:
                     found[name] = largest
         return found
@@ -185,8 +277,13 @@ class _Builder:
                 "Each section tests one claim on one model: the verdict, what was measured, what it means and what it "
                 "does not mean. Published numbers are shown beside ours where they exist."
             ),
-            provenance={"heedful": __version__, "workspace": workspace_name, "finished trials": len(self.runs)},
+            provenance={
+                "heedful": __version__,
+                "workspace": workspace_name,
+                "finished trials": sum(map(len, self.groups.values())),
+            },
             papers=tuple(chapters),
+            warnings=_damage_notes(self.damages),
         )
 
     def _result(self, group: str) -> Result:
@@ -221,7 +318,7 @@ class _Builder:
         first, paper = runs[0], PAPERS.get(result.paper)
         texts = _trial_texts(runs, result)
         only = f", seed {first.seed} only" if len(runs) > 1 else ""
-        extras = SectionExtras() if paper is None else paper.section(result, self.entries)
+        extras = SectionExtras() if paper is None else self._read_intact(lambda entries: paper.section(result, entries))
         tables = (*summary_tables(result), *extras.tables)
         figures, heatmaps = (*first.figures, *extras.figures), (*first.heatmaps, *extras.heatmaps)
         if result.trial == Performance.name and first.model is not None:
@@ -291,6 +388,13 @@ def _trial_texts(runs: Sequence[_Run], result: Result) -> _TrialTexts:
     return _TrialTexts(
         **{"title": result.trial, **first, "interpretation": "\n".join(meanings)}, findings=tuple(findings)
     )
+
+
+def _damage_notes(damages: Mapping[str, str]) -> tuple[str, ...]:
+    """Remarks on what the page leaves out; of many damages the first."""
+    notes = [f"Not in this report: {damage}." for damage in list(damages.values())[:_SHOWN_DAMAGES]]
+    more = len(damages) - len(notes)
+    return (*notes, f"{more} more artefacts are damaged.") if more else tuple(notes)
 
 
 def _model_key(entry: IndexEntry) -> tuple[str, ...]:
@@ -379,6 +483,13 @@ def _format_setting(value: Json) -> str:
     return "yes" if value is True else "no" if value is False else "all" if value is None else str(value)
 
 
+def _model_warnings(notes: Mapping[str, Json]) -> tuple[str, ...]:
+    """What limits all numbers of a model."""
+    is_test = notes.get("selected_on") == "test"
+    chosen = ["The epoch was selected on the test split, as in the paper: the scores are too high."] if is_test else []
+    return (*chosen, *map(str, _as_list(notes.get("model"))))
+
+
 def _warnings(runs: Sequence[_Run]) -> tuple[str, ...]:
     """What limits the numbers of any seed."""
     found: list[str] = []
@@ -388,10 +499,7 @@ def _warnings(runs: Sequence[_Run]) -> tuple[str, ...]:
             found.append("Quick version on a sample of the corpus: not comparable with published numbers.")
         if run.notes.get("n") != run.notes.get("of"):
             found.append(f"Measured on {run.notes.get('n')} of {run.notes.get('of')} test instances.")
-        if run.model is not None:
-            if run.model.notes.get("selected_on") == "test":
-                found.append("The epoch was selected on the test split, as in the paper: the scores are too high.")
-            found += map(str, _as_list(run.model.notes.get("model")))
+        found += run.model_warnings
         worst |= {name: max(error, worst.get(name, 0.0)) for name, error in run.incomplete.items()}
     found += [
         f"{name} is not complete on this model: its scores miss up to {format_number(100 * error)} % of the mean "

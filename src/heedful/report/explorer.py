@@ -12,13 +12,12 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
-import pandas as pd
 from markupsafe import Markup
 from numpy.typing import NDArray
 
@@ -27,19 +26,20 @@ from heedful.figures import Heatmap, Series, printable
 from heedful.report.heatmap import heatmap_view, token_spacing
 from heedful.report.html import HtmlDocument, format_number, write_atomically
 from heedful.report.page import Link
-from heedful.store.recipe import Artefact, json_digest
+from heedful.store.recipe import Json, json_digest
 from heedful.store.workspace import IndexEntry
 
 FOLDER = "texts"
 """Folder of the explorers beside the report."""
 TEXTS_PER_PAGE = 20
+TEXTS_WITHOUT_SCRIPT = 5
 LONG_TEXT = 100
 """Mean number of tokens above which a page shows half as many texts."""
 ATTENTION = "attention"
 _MODEL_FACTS, _OTHER_FACTS = ("corpus", "encoder", "attention", "seed"), ("method", "split", "limit", "quick")
-_REQUIRED = frozenset({"uid", "units", "scores"})
 _TEXT_COLUMNS = ("units", "scored", "segments", "predicted", "probability", "label")
 _ADVERSARIAL = frozenset({"uid", "units", "adversary", "epsilon_max"})
+_TRIAL_COLUMNS = (*sorted(_ADVERSARIAL), ATTENTION, "bound", "change", "certified", "median_change")
 _NOTES = {
     "attention": "attention weights of the model; they sum to 1",
     "gradient": "gradient of the predicted class times the embedding; negative where the token lowers the output",
@@ -54,7 +54,17 @@ _DOCUMENT = HtmlDocument("explorer.html", ("style.css", "explorer.css"), ("frame
 _FILE_NAME = re.compile(r"[a-z0-9-]+-[0-9a-f]{12}\.html")
 _GENERATOR = '<meta name="generator" content="heedful">'
 
-Loader: TypeAlias = Callable[[IndexEntry], Artefact]
+Columns: TypeAlias = Mapping[str, list[object]]
+
+
+class Loader(Protocol):
+    """Reads stored artefacts; what is damaged is empty."""
+
+    def load_columns(self, entry: IndexEntry, *names: str) -> Columns:
+        """These columns of the table, as far as it has them."""
+
+    def load_notes(self, entry: IndexEntry) -> Mapping[str, Json]:
+        """The notes."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +84,16 @@ class ModelTexts:
     attributions: tuple[IndexEntry, ...]
     trials: tuple[IndexEntry, ...]
     model_entry: IndexEntry | None
+
+    @functools.cached_property
+    def label(self) -> str:
+        """What the page is about, in links to it."""
+        return ", ".join(f"{name} {value}" for name, value in self.facts.items())
+
+    @functools.cached_property
+    def file_name(self) -> str:
+        """The name of the page in its folder."""
+        return self.address.rpartition("/")[2]
 
     @functools.cached_property
     def address(self) -> str:
@@ -194,15 +214,21 @@ class ExplorerData:
         return self.classes[int(number)] if 0 <= number < len(self.classes) else f"class {int(number)}"
 
 
-def collect_texts(source: ModelTexts, load: Loader = IndexEntry.load) -> ExplorerData:
+def collect_texts(source: ModelTexts, stored: Loader) -> ExplorerData:
     """Join all that is stored about the texts of a model by uid."""
-    attributions = [(entry, load(entry)) for entry in source.attributions]
-    attributions = [each for each in attributions if {*each[1].table.columns} >= _REQUIRED]
-    trials = [(entry, load(entry)) for entry in source.trials]
+    attributions: list[tuple[IndexEntry, Columns]] = []
     texts: dict[str, tuple[object, ...]] = {}
-    for _, artefact in attributions:
-        if not texts.keys() >= {*artefact.table["uid"]}:
-            texts = {str(uid): tuple(text) for uid, *text in _records(artefact.table, "uid", *_TEXT_COLUMNS)} | texts
+    for entry in source.attributions:
+        table = stored.load_columns(entry, "uid", "scores", *(() if texts else _TEXT_COLUMNS))
+        if not {"uid", "scores"} <= table.keys():
+            continue
+        if not texts.keys() >= {*table["uid"]}:
+            table = table if "units" in table else stored.load_columns(entry, "uid", "scores", *_TEXT_COLUMNS)
+            if "units" not in table:
+                continue
+            texts = {str(uid): tuple(text) for uid, *text in _records(table, "uid", *_TEXT_COLUMNS)} | texts
+        attributions.append((entry, table))
+    trials = [(entry, stored.load_columns(entry, *_TRIAL_COLUMNS)) for entry in source.trials]
     rows = sorted(
         [*_attribution_rows(attributions), *_adversarial_rows(trials, attributions)], key=lambda each: each.rank
     )
@@ -211,8 +237,9 @@ def collect_texts(source: ModelTexts, load: Loader = IndexEntry.load) -> Explore
             replace(each, row=replace(each.row, is_visible=True)) if each.row.is_adversarial else each for each in rows
         ]
     metrics = _metrics(trials, rows)
-    classes = [] if source.model_entry is None else load(source.model_entry).notes.get("classes")
-    sizes = [of for _, artefact in (*attributions, *trials) if isinstance(of := artefact.notes.get("of"), int)]
+    classes = [] if source.model_entry is None else stored.load_notes(source.model_entry).get("classes")
+    examined = [entry for entry, _ in (*attributions, *trials)]
+    sizes = [of for entry in examined if isinstance(of := stored.load_notes(entry).get("of"), int)]
     warnings = [
         f"{len(texts)} of {total} texts; the others were not examined."
         for total in [max(sizes, default=0)]
@@ -230,24 +257,29 @@ def collect_texts(source: ModelTexts, load: Loader = IndexEntry.load) -> Explore
     )
 
 
-def _records(table: pd.DataFrame, *columns: str) -> Iterator[tuple[object, ...]]:
+def _records(table: Columns, *columns: str) -> Iterator[tuple[object, ...]]:
     """The rows of a table, with None for columns that it does not have."""
-    yield from zip(*(table[name].tolist() if name in table else [None] * len(table) for name in columns), strict=True)
+    count = len(table["uid"])
+    yield from zip(*(table.get(name) or [None] * count for name in columns), strict=True)
+
+
+_Record: TypeAlias = tuple[list[float | None], object, tuple[object, ...]]
 
 
 @dataclass(frozen=True)
 class _WeightSource:
-    """One row over all texts: by uid the weights, and their places if they are not those of all units."""
+    """One row over all texts: by uid the weights, their places if they are not those of all units, and the numbers of
+    an adversarial attention."""
 
     row: ExplanationRow
     rank: tuple[int, float, str]
-    records: Mapping[str, tuple[list[float | None], object, object, object, object, object]]
+    records: Mapping[str, _Record]
 
     def weights(self, uid: str, length: int, scored: Sequence[int]) -> TokenWeights | None:
         """The weights of the scored units; None if nothing is stored or it belongs to another text."""
         if uid not in self.records:
             return None
-        weights, places, divergence, bound, change, certified = self.records[uid]
+        weights, places, numbers = self.records[uid]
         if places is not None:
             found = dict(zip(_items(places), weights, strict=False))
             if len(found) != len(weights) or any(place not in range(length) for place in found):
@@ -255,24 +287,27 @@ class _WeightSource:
             weights = [found.get(place, 0.0) for place in range(length)]
         if len(weights) != length:
             return None
-        shown = tuple([weights[place] for place in scored])
-        return TokenWeights(shown, _rounded(divergence), _rounded(bound), _rounded(change), certified is True)
+        shown = weights if len(scored) == length else [weights[place] for place in scored]
+        if not numbers:
+            return TokenWeights(tuple(shown))
+        divergence, bound, change, certified = numbers
+        return TokenWeights(tuple(shown), _rounded(divergence), _rounded(bound), _rounded(change), certified is True)
 
 
-def _attribution_rows(attributions: Sequence[tuple[IndexEntry, Artefact]]) -> Iterator[_WeightSource]:
-    for entry, artefact in attributions:
+def _attribution_rows(attributions: Sequence[tuple[IndexEntry, Columns]]) -> Iterator[_WeightSource]:
+    for entry, table in attributions:
         name = str(entry.facts["method"])
         base = name.partition("(")[0]
         row = ExplanationRow(name, _NOTES.get(base, ""), is_visible=base not in _CONTROLS)
         rank = _ORDER.index("random" if base in _CONTROLS else base if base in _ORDER else "")
-        yield _WeightSource(row, (rank, 0.0, name), _weight_records(artefact.table, "scores"))
+        yield _WeightSource(row, (rank, 0.0, name), _weight_records(table, "scores"))
 
 
 def _adversarial_rows(
-    trials: Sequence[tuple[IndexEntry, Artefact]], attributions: Sequence[tuple[IndexEntry, Artefact]]
+    trials: Sequence[tuple[IndexEntry, Columns]], attributions: Sequence[tuple[IndexEntry, Columns]]
 ) -> Iterator[_WeightSource]:
     """A row for each adversarial attention, and one for attention itself where only these trials stored it."""
-    adversaries = [(entry, artefact.table) for entry, artefact in trials if {*artefact.table.columns} >= _ADVERSARIAL]
+    adversaries = [(entry, table) for entry, table in trials if table.keys() >= _ADVERSARIAL]
     for (entry, table), label in zip(adversaries, _distinct_labels([entry for entry, _ in adversaries]), strict=True):
         epsilon, exact = entry.settings.get("epsilon"), entry.settings.get("solver", "exact") == "exact"
         row = ExplanationRow(label, _ADVERSARY_NOTE, is_visible=exact, is_adversarial=True)
@@ -290,16 +325,14 @@ def _adversarial_rows(
                 yield _WeightSource(row, (0, 0.0, ""), _weight_records(table, ATTENTION, "units"))
 
 
-def _weight_records(
-    table: pd.DataFrame, weights: str, places: str = "", *numbers: str
-) -> dict[str, tuple[list[float | None], object, object, object, object, object]]:
-    """By uid the weights with four significant digits, their places, and four numbers about them."""
+def _weight_records(table: Columns, weights: str, places: str = "", *numbers: str) -> dict[str, _Record]:
+    """By uid the weights with four significant digits, their places, and numbers about them."""
     rows = [_items(cell) for cell in table[weights]]
     values = _round_digits(np.asarray([value for row in rows for value in row], dtype=float))
     ends = itertools.accumulate(map(len, rows))
     rounded = [values[end - len(row) : end] for row, end in zip(rows, ends, strict=True)]
-    columns = _records(table, "uid", places, *(numbers or ("",) * 4))
-    return {str(uid): (row, *rest) for row, (uid, *rest) in zip(rounded, columns, strict=True)}  # type: ignore[misc]
+    columns = _records(table, "uid", places, *numbers)
+    return {str(uid): (row, place, tuple(rest)) for row, (uid, place, *rest) in zip(rounded, columns, strict=True)}
 
 
 def _round_digits(values: NDArray[np.float64]) -> list[float | None]:
@@ -332,7 +365,7 @@ def _distinct_labels(entries: Sequence[IndexEntry]) -> list[str]:
 
 
 def _metrics(
-    trials: Sequence[tuple[IndexEntry, Artefact]], rows: Sequence[_WeightSource]
+    trials: Sequence[tuple[IndexEntry, Columns]], rows: Sequence[_WeightSource]
 ) -> dict[str, dict[str, float | None]]:
     """Numbers to sort by, each by uid."""
     found: dict[str, dict[str, float | None]] = {}
@@ -342,7 +375,7 @@ def _metrics(
                 uid: max((weight for weight in weights if weight is not None), default=0.0)
                 for uid, (weights, *_) in each.records.items()
             }
-    permuted = [(entry, artefact.table) for entry, artefact in trials if "median_change" in artefact.table]
+    permuted = [(entry, table) for entry, table in trials if {"uid", "median_change"} <= table.keys()]
     for entry, table in permuted:
         label = "median change under permutation"
         if len(permuted) > 1:
@@ -361,7 +394,9 @@ def _build_text(
 ) -> ExplorerText:
     units, flags, segments, predicted, probability, label = text
     tokens = [str(unit) for unit in _items(units)]
-    scored = [place for place in range(len(tokens)) if flags is None or _items(flags)[place]]
+    scored = [place for place, is_scored in enumerate(_items(flags)) if is_scored]
+    if flags is None:
+        scored = [*range(len(tokens))]
     parts = _items(segments)
     second = parts.index(1) if 1 in parts else 0
     spaced = _shown_tokens(tuple(tokens[place] for place in scored))
@@ -402,10 +437,10 @@ def _rounded(value: object) -> float | None:
     return int(short) if short.is_integer() else short
 
 
-def write_explorer(source: ModelTexts, all_sources: Sequence[ModelTexts], folder: Path, load: Loader) -> Path:
+def write_explorer(source: ModelTexts, all_sources: Sequence[ModelTexts], folder: Path, stored: Loader) -> Path:
     """Write the page of one model and split, with links to other models on the same texts, unless it is up to date."""
     others = [
-        Link(", ".join(f"{name} {value}" for name, value in other.facts.items()), Path(other.address).name)
+        Link(other.label, other.file_name)
         for other in all_sources
         if (other.facts.get("corpus"), other.split) == (source.facts.get("corpus"), source.split)
         and other is not source
@@ -417,7 +452,7 @@ def write_explorer(source: ModelTexts, all_sources: Sequence[ModelTexts], folder
     target = folder / source.address
     if _head(target).find(stamp) >= 0:
         return target
-    return write_atomically(explorer_html(collect_texts(source, load), others, stamp), target)
+    return write_atomically([explorer_html(collect_texts(source, stored), others, stamp)], target)
 
 
 def _head(path: Path) -> str:
@@ -452,21 +487,26 @@ def explorer_html(data: ExplorerData, others: Sequence[Link] = (), stamp: str = 
         "others": others,
         "predicted": _class_options([text.predicted for text in data.texts], data),
         "labels": _class_options([text.label for text in data.texts], data),
-        "first": [heatmap_view(_text_heatmap(text, data)) for text in data.texts[:TEXTS_PER_PAGE]],
+        "first": [heatmap_view(_text_heatmap(text, data)) for text in data.texts[:TEXTS_WITHOUT_SCRIPT]],
         "size": TEXTS_PER_PAGE if tokens < LONG_TEXT else TEXTS_PER_PAGE // 2,
         "json": Markup(data_json(data)),  # safe: everything that could end the script element is escaped
     }
-    return _DOCUMENT.render(values)
+    return "".join(_DOCUMENT.render(values))
 
 
 def data_json(data: ExplorerData) -> str:
     """The data as JSON that cannot end or open an HTML element, whatever the texts contain."""
     known = [int(n) for text in data.texts for n in (text.predicted, text.label) if n is not None and n == int(n)]
+    adversarial = [row.is_adversarial for row in data.rows]
     content = {
         "classes": [data.class_name(number) for number in range(max([len(data.classes), *(n + 1 for n in known)]))],
         "rows": [{"name": row.name, "adversarial": row.is_adversarial} for row in data.rows],
         "metrics": data.metrics,
-        "texts": [{**vars(text), "rows": [row and vars(row) for row in text.rows]} for text in data.texts],
+        "texts": [
+            {**vars(text), "rows": [row and (vars(row) if more else {"weights": row.weights}) for row, more in rows]}
+            for text in data.texts
+            for rows in [zip(text.rows, adversarial, strict=True)]
+        ],
     }
     found = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     for letter in "<>&\u2028\u2029":

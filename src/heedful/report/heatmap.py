@@ -107,29 +107,44 @@ def shade_class(value: float, peak: float) -> str:
     return f"{'n' if value < 0 else 'p'}{step:02d}" if step else ""
 
 
+EXAMPLE_COLUMNS = frozenset({"uid", "length", "maximum_attention"})
+"""Columns of a trial whose texts are shown as examples."""
+
+
 def example_heatmaps(
-    table: pd.DataFrame, attributions: Mapping[str, pd.DataFrame], classes: Sequence[str]
+    table: pd.DataFrame, attributions: Mapping[str, Mapping[str, list[object]]], classes: Sequence[str]
 ) -> tuple[Heatmap, ...]:
     """Texts on which a trial is seen best, for tables with permuted (`median_change`) or adversarial attention.
 
     Args:
         table: the trial, one row per text.
-        attributions: tables of attributions on the same texts by method; "attention" is needed, "gradient" is shown.
+        attributions: columns of attributions on the same texts by method; "attention" is needed, "gradient" is shown.
     """
-    if "attention" not in attributions or not {"uid", "length", "maximum_attention"} <= {*table.columns}:
+    places = {
+        name: {uid: place for place, uid in enumerate(columns["uid"])}
+        for name, columns in attributions.items()
+        if {"uid", "scores"} <= columns.keys()
+    }
+    if "attention" not in places or not {*table.columns} >= EXAMPLE_COLUMNS:
         return ()
-    texts = attributions["attention"][["uid", "units", "scores", "scored", "probability", "label"]]
-    merged = table.merge(texts, on="uid", suffixes=("", "_of_text"))
-    if "gradient" in attributions:
-        merged = merged.merge(attributions["gradient"][["uid", "scores"]], on="uid", suffixes=("", "_gradient"))
-    if merged.empty:
+    known = set.intersection(*({*rows} for rows in places.values()))
+    table = table[[uid in known for uid in table["uid"]]]
+    if table.empty:
         return ()
-    chosen = readable_texts(merged, merged["length"])
+    chosen = readable_texts(table, table["length"])
+    found: list[tuple[str, pd.Series]] = []
     if "median_change" in table:
-        return tuple(_example(title, row, classes) for title, row in _permutation_examples(chosen))
-    if {"epsilon_max", "adversary"} <= {*table.columns}:
-        return tuple(_example(title, row, classes) for title, row in _adversary_examples(chosen))
-    return ()
+        found = _permutation_examples(chosen)
+    elif {"epsilon_max", "adversary"} <= {*table.columns}:
+        found = _adversary_examples(chosen)
+
+    def text(method: str, uid: str) -> pd.Series:
+        row = places[method][uid]
+        return pd.Series({name: cells[row] for name, cells in attributions[method].items()}, dtype=object)
+
+    return tuple(
+        _example(title, row, {method: text(method, row["uid"]) for method in places}, classes) for title, row in found
+    )
 
 
 def _permutation_examples(table: pd.DataFrame) -> list[tuple[str, pd.Series]]:
@@ -148,22 +163,23 @@ def _adversary_examples(table: pd.DataFrame) -> list[tuple[str, pd.Series]]:
     return [*found, ("Median text", ordered.iloc[len(ordered) // 2]), ("Smallest divergence", ordered.iloc[0])]
 
 
-def _example(title: str, row: pd.Series, classes: Sequence[str]) -> Heatmap:
-    kept = [place for place, scored in enumerate(row["scored"]) if scored]
-    units = row["units_of_text"] if "units_of_text" in row else row["units"]
-    rows = [Series("attention", tuple(float(row["scores"][place]) for place in kept))]
-    caption = [f"predicted {classes[int(row['predicted'])]} ({row['probability']:.2f})"]
-    if row["label"] is not None and row["label"] == row["label"]:
-        caption.append(f"label {classes[int(row['label'])]}")
-    caption.append(f"largest weight {max(rows[0].values, default=0.0):.2f}")
+def _example(title: str, row: pd.Series, texts: Mapping[str, pd.Series], classes: Sequence[str]) -> Heatmap:
+    text = texts["attention"]
+    kept = [place for place, scored in enumerate(text["scored"]) if scored]
+    weights = [float(text["scores"][place]) for place in kept]
+    rows = [Series("attention", tuple(weights))]
+    caption = [f"predicted {classes[int(row['predicted'])]} ({text['probability']:.2f})"]
+    if text["label"] is not None and text["label"] == text["label"]:
+        caption.append(f"label {classes[int(text['label'])]}")
+    caption.append(f"largest weight {max(weights, default=0.0):.2f}")
     if "median_change" in row:
         caption.append(f"median change under permutation {row['median_change']:.3f}")
     else:
-        weights = dict(zip(row["units"], row["adversary"], strict=True))
-        rows.append(Series("adversarial attention", tuple(float(weights.get(place, 0.0)) for place in kept)))
+        adversary = dict(zip(row["units"], row["adversary"], strict=True))
+        rows.append(Series("adversarial attention", tuple(float(adversary.get(place, 0.0)) for place in kept)))
         caption.append(f"divergence {row['epsilon_max']:.3f} of at most {row['bound']:.3f}")
         caption.append(f"output changes by {row['change']:.3f}")
-    if "scores_gradient" in row:
-        sizes = np.abs([float(row["scores_gradient"][place]) for place in kept])
+    if "gradient" in texts:
+        sizes = np.abs([float(texts["gradient"]["scores"][place]) for place in kept])
         rows.append(Series("|gradient|, normalised", tuple((sizes / (sizes.sum() or 1.0)).tolist())))
-    return Heatmap(title, tuple(str(units[place]) for place in kept), tuple(rows), "; ".join(caption))
+    return Heatmap(title, tuple(str(text["units"][place]) for place in kept), tuple(rows), "; ".join(caption))

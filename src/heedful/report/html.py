@@ -10,7 +10,7 @@ import base64
 import functools
 import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import resources
@@ -197,8 +197,8 @@ class HtmlDocument:
     styles: tuple[str, ...]
     scripts: tuple[str, ...]
 
-    def render(self, values: Mapping[str, object]) -> str:
-        """The document as text; every string in `values` is escaped."""
+    def render(self, values: Mapping[str, object]) -> Iterator[str]:
+        """The document as text, part by part; every string in `values` is escaped."""
         style, script = ("\n".join(map(_read_template, names)) for names in (self.styles, self.scripts))
         own = {
             "style": Markup(style),
@@ -206,8 +206,10 @@ class HtmlDocument:
             "style_hash": _policy_hash(style),
             "script_hash": _policy_hash(script),
         }
-        text = _environment().get_template(self.template).render({**values, **own})
-        return printable(text.strip() + "\n")
+        parts = _environment().get_template(self.template).stream({**values, **own})
+        parts.enable_buffering(100)
+        yield from map(printable, parts)
+        yield "\n"
 
 
 def check_report_folder(folder: Path) -> None:
@@ -218,10 +220,10 @@ def check_report_folder(folder: Path) -> None:
             raise IsADirectoryError(0, "it is a folder")
 
 
-def write_atomically(text: str, target: Path) -> Path:
+def write_atomically(parts: Iterable[str], target: Path) -> Path:
     """Write a file completely or not at all; UserError if that is impossible."""
     with _translate_write_errors(target):
-        replace_text(target, text)
+        replace_text(target, parts)
     return target
 
 

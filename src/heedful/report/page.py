@@ -81,12 +81,13 @@ class Chapter:
 
 @dataclass(frozen=True)
 class Page:
-    """A report; `provenance` holds workspace, version and counts."""
+    """A report; `provenance` holds workspace, version and counts, `warnings` what is left out."""
 
     title: str
     lead: str = ""
     provenance: Mapping[str, str | float] = field(default_factory=dict)
     papers: tuple[Chapter, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -180,6 +181,11 @@ class ChapterEntry:
 
 def page_html(page: Page) -> str:
     """The page as one HTML document."""
+    return "".join(page_parts(page))
+
+
+def page_parts(page: Page) -> Iterator[str]:
+    """The page as one HTML document, part by part."""
     values = {
         "title": page.title,
         "page": page,

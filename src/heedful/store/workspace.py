@@ -16,7 +16,7 @@ import os
 import secrets
 import shutil
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import KW_ONLY, asdict, dataclass, field, replace
@@ -60,7 +60,14 @@ class WriteError(UserError):
 
 
 class CorruptArtefactError(UserError):
-    """An artefact on disk differs from its manifest."""
+    """An artefact on disk differs from its manifest; `name` is its folder."""
+
+    def __init__(self, message: str, name: str) -> None:
+        super().__init__(message, name)
+        self.name = name
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class CorruptArtefactWarning(UserWarning):
@@ -94,9 +101,21 @@ class IndexEntry:
         """The artefact name of the first dependency in a field; None if there is none."""
         return next(iter(self.links.get(name, ())), None)
 
-    def load(self, *, tensors: bool = True) -> Artefact:
-        """The artefact; CorruptArtefactError if its bytes differ from the manifest. Weights may be left out."""
-        return _read_artefact(self.path, tensors=tensors)
+    def load(self, *, tensors: bool = True, table: bool = True) -> Artefact:
+        """The artefact; CorruptArtefactError if its bytes differ from the manifest. Parts may be left out."""
+        return _read_artefact(self.path, tensors=tensors, table=table)
+
+    def load_notes(self) -> Mapping[str, Json]:
+        """The notes alone."""
+        return self.load(tensors=False, table=False).notes
+
+    def load_columns(self, *names: str) -> dict[str, list[object]]:
+        """These columns of the table as lists, as far as it has them: quicker than a data frame."""
+        with _translate_read_errors(self.path):
+            if TABLE not in _verify_files(self.path, tensors=False):
+                return {}
+            arrow = _read_arrow(self.path / TABLE, names)
+        return {name: _column_cells(arrow.column(name)) for name in arrow.column_names}
 
 
 def _default_data_dir() -> Path:
@@ -166,15 +185,22 @@ class Workspace:
 
     def entries(self) -> list[IndexEntry]:
         """All complete artefacts by name; damaged and foreign folders are skipped with a warning."""
-        found = []
+        found, damages = self.scan()
+        for damage in damages:
+            warnings.warn(f"skipped: {damage}", CorruptArtefactWarning, stacklevel=2)
+        return found
+
+    def scan(self) -> tuple[list[IndexEntry], list[CorruptArtefactError]]:
+        """All complete artefacts by name, and what is wrong with damaged and foreign folders."""
+        found, damages = [], []
         for folder in sorted(self.root.iterdir()) if self.root.is_dir() else ():
             if folder.name.startswith(".") or not folder.is_dir():
                 continue
             try:
                 found.append(_read_entry(folder))
             except CorruptArtefactError as damage:
-                warnings.warn(f"skipped: {damage}", CorruptArtefactWarning, stacklevel=2)
-        return found
+                damages.append(damage)
+        return found, damages
 
     def index(self) -> pandas.DataFrame:
         """All complete artefacts as a table: name, kind, recipe class, each fact, settings, links and path."""
@@ -319,28 +345,35 @@ def _file_entry(path: Path) -> Json:
         return [path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest()]
 
 
-def _read_artefact(folder: Path, *, tensors: bool = True) -> Artefact:
+def _read_artefact(folder: Path, *, tensors: bool = True, table: bool = True) -> Artefact:
     """The artefact in `folder`; its bytes are verified once per process, and again if a file was modified."""
     with _translate_read_errors(folder):
-        manifest = _read_manifest(folder)
-        if not tensors:
-            manifest.pop(TENSORS, None)
-        stats = ((name, (folder / name).stat()) for name in sorted((*manifest, MANIFEST)))
-        state = tuple((name, stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in stats)
-        if _verified.get((folder.resolve(), tensors)) != state:
-            for name, entry in manifest.items():
-                if _file_entry(folder / name) != entry:
-                    raise _corrupt_error(folder, f"the content of {name} differs")
-            description: dict[str, Json] = json.loads((folder / RECIPE).read_bytes())
-            if artefact_name(description) != folder.name:
-                raise _corrupt_error(folder, f"it holds {artefact_name(description)}")
-            _verified[folder.resolve(), tensors] = state
+        manifest = _verify_files(folder, tensors=tensors)
         weights = load_file(folder / TENSORS) if TENSORS in manifest else {}
-        table, summary = (
-            _read_table(folder / name) if name in manifest else pandas.DataFrame() for name in (TABLE, SUMMARY)
+        rows, summary = (
+            _read_table(folder / name) if wanted and name in manifest else pandas.DataFrame()
+            for name, wanted in ((TABLE, table), (SUMMARY, True))
         )
         notes = json.loads((folder / NOTES).read_bytes())
-    return Artefact({name: weights[name] for name in sorted(weights)}, table, notes, summary)
+    return Artefact({name: weights[name] for name in sorted(weights)}, rows, notes, summary)
+
+
+def _verify_files(folder: Path, *, tensors: bool) -> dict[str, Json]:
+    """The manifest, weights left out on request; CorruptArtefactError unless all its files are as it says."""
+    manifest = _read_manifest(folder)
+    if not tensors:
+        manifest.pop(TENSORS, None)
+    stats = ((name, (folder / name).stat()) for name in sorted((*manifest, MANIFEST)))
+    state = tuple((name, stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in stats)
+    if _verified.get((folder.resolve(), tensors)) != state:
+        for name, entry in manifest.items():
+            if _file_entry(folder / name) != entry:
+                raise _corrupt_error(folder, f"the content of {name} differs")
+        description: dict[str, Json] = json.loads((folder / RECIPE).read_bytes())
+        if artefact_name(description) != folder.name:
+            raise _corrupt_error(folder, f"it holds {artefact_name(description)}")
+        _verified[folder.resolve(), tensors] = state
+    return manifest
 
 
 def _read_entry(folder: Path) -> IndexEntry:
@@ -405,13 +438,13 @@ def try_to_write(folder: Path) -> None:
                 created.rmdir()
 
 
-def replace_text(target: Path, text: str) -> None:
+def replace_text(target: Path, text: str | Iterable[str]) -> None:
     """Write a text file completely or not at all, through a new file with a random name that follows no link."""
     draft = target.with_name(f".{secrets.token_hex(8)}")
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         with draft.open("x", encoding="utf-8", newline="\n") as file:
-            file.write(text)
+            file.writelines([text] if isinstance(text, str) else text)
             file.flush()
             os.fsync(file.fileno())
         draft.replace(target)
@@ -433,7 +466,7 @@ def _translate_read_errors(folder: Path) -> Iterator[None]:
 
 def _corrupt_error(folder: Path, reason: str) -> CorruptArtefactError:
     return CorruptArtefactError(
-        f"the artefact {folder} is damaged: {reason}; run its recipe again or delete the folder"
+        f"the artefact {folder} is damaged: {reason}; run its recipe again or delete the folder", folder.name
     )
 
 
@@ -460,9 +493,22 @@ def _storable_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return stored
 
 
-def _read_table(path: Path) -> pandas.DataFrame:
+def _read_arrow(path: Path, columns: Sequence[str] | None = None) -> pyarrow.Table:
     with pyarrow.parquet.ParquetFile(path) as file:
-        arrow = file.read(use_threads=False)  # threads slow down small tables and prevent forks
+        wanted = None if columns is None else [name for name in file.schema_arrow.names if name in columns]
+        return file.read(wanted, use_threads=False)  # threads slow down small tables and prevent forks
+
+
+def _column_cells(column: pyarrow.ChunkedArray) -> list[object]:
+    kind = column.type
+    if pyarrow.types.is_list(kind) and not pyarrow.types.is_nested(kind.value_type):
+        return _list_column(column.combine_chunks())
+    cells: list[object] = column.to_pylist()
+    return cells
+
+
+def _read_table(path: Path) -> pandas.DataFrame:
+    arrow = _read_arrow(path)
     kinds = dict(zip(arrow.schema.names, arrow.schema.types, strict=True))
     lists = [
         name
@@ -481,7 +527,7 @@ def _read_table(path: Path) -> pandas.DataFrame:
 
 def _list_column(column: pyarrow.ListArray) -> list[object]:
     """The lists of a column, cut from one conversion of all their values: ten times faster than cell by cell."""
-    values = column.values.to_pandas().tolist()
+    values = column.values.to_numpy(zero_copy_only=False).tolist()
     offsets = column.offsets.to_pylist()
     missing = column.is_null().to_pylist()
     cuts = zip(offsets[:-1], offsets[1:], missing, strict=True)

@@ -15,7 +15,6 @@ from itertools import chain
 from typing import ClassVar
 
 import pandas as pd
-from scipy import special
 
 from heedful.figures import Axis, Bars, Figure, Series
 from heedful.models.attentive import Attentive
@@ -259,6 +258,8 @@ def paired_seed_difference(first: Sequence[float], second: Sequence[float]) -> t
     >>> [round(value, 4) for value in paired_seed_difference([0.83, 0.82, 0.84], [0.81, 0.82, 0.80])]
     [0.02, -0.0297, 0.0697]
     """
+    from scipy import special
+
     differences = [one - other for one, other in zip(first, second, strict=True)]
     differences = [value for value in differences if math.isfinite(value)]
     if len(differences) < 2:
