@@ -192,7 +192,8 @@ def test_every_table_is_read_for_its_columns_and_no_summary_is_computed(
 ) -> None:
     _, loads = second
     assert max(loads.values()) <= 3
-    assert len({name.split()[0] for name in loads}) == len(workspace.entries())
+    needed = {entry.name for entry in workspace.entries() if entry.kind in ("trial", "attributions")}
+    assert {name.split()[0] for name in loads} >= needed
 
 
 def test_a_second_report_opens_only_what_its_sections_show(

@@ -163,14 +163,18 @@ def _adversary_examples(table: pd.DataFrame) -> list[tuple[str, pd.Series]]:
     return [*found, ("Median text", ordered.iloc[len(ordered) // 2]), ("Smallest divergence", ordered.iloc[0])]
 
 
+def _class_name(number: float, classes: Sequence[str]) -> str:
+    return classes[int(number)] if int(number) < len(classes) else f"class {int(number)}"
+
+
 def _example(title: str, row: pd.Series, texts: Mapping[str, pd.Series], classes: Sequence[str]) -> Heatmap:
     text = texts["attention"]
     kept = [place for place, scored in enumerate(text["scored"]) if scored]
     weights = [float(text["scores"][place]) for place in kept]
     rows = [Series("attention", tuple(weights))]
-    caption = [f"predicted {classes[int(row['predicted'])]} ({text['probability']:.2f})"]
+    caption = [f"predicted {_class_name(row['predicted'], classes)} ({text['probability']:.2f})"]
     if text["label"] is not None and text["label"] == text["label"]:
-        caption.append(f"label {classes[int(text['label'])]}")
+        caption.append(f"label {_class_name(text['label'], classes)}")
     caption.append(f"largest weight {max(weights, default=0.0):.2f}")
     if "median_change" in row:
         caption.append(f"median change under permutation {row['median_change']:.3f}")
