@@ -116,7 +116,15 @@ def test_claims_without_numbers_are_not_tested_and_quick_versions_test_none() ->
     assert verdicts(uniform_baseline(0.8, 0.8)) == ["not tested"] * 4 + ["true"]
     captions = [each.caption for each in CHAPTER.tables([replace(agreement(), quick=True)])]
     assert captions == ["Table 2: BiLSTM"]
-    assert verdicts(agreement(attention__lime=math.nan), agreement("snli"))[2] == "not tested"
+    some = (agreement(attention__lime=math.nan), agreement("snli"), uniform_baseline(0.8, 0.8))
+    assert verdicts(*some)[2] == "not tested"
+
+
+def test_one_pair_can_contradict_the_first_claim_but_not_support_it() -> None:
+    one, high = (ours("agreement", named("mean", {"attention~lime": tau})) for tau in (0.1, 0.5))
+    rows = table(PAPER, "What the paper claims", one, uniform_baseline(0.8, 0.8)).rows
+    assert rows[0][1:] == ("at most 0.100 of 1, of 5 needed (sst, attention and lime)", "not tested")
+    assert verdicts(high)[0] == "false"
 
 
 def test_check_11_is_judged_as_the_specification_says() -> None:

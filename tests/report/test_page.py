@@ -322,3 +322,10 @@ def test_tables_and_figures_of_a_chapter_are_linked_from_the_contents() -> None:
     assert [a["href"][1:] for a in reader.named("a") if a["href"].startswith("#at-c-")] == anchors
     found = {a["id"]: a["class"] for a in reader.named("figure") if "id" in a}
     assert found == dict(zip(anchors, ("table", "table", "heat", "chart"), strict=True))
+
+
+def test_the_legend_names_the_predicted_class_and_no_class_of_a_corpus() -> None:
+    [legend] = re.findall(r'<p class="key">.*?</p>', page_html(PAGE), re.S)[:1]
+    assert "for the predicted class" in legend
+    assert "against it" in legend
+    assert "positive" not in re.sub("<[^>]*>", "", legend)
