@@ -15,7 +15,6 @@ from typing import ClassVar, Literal
 import numpy as np
 import pandas as pd
 import torch
-from scipy.special import stdtrit
 from torch import Generator, Tensor
 
 from heedful.figures import Axis, Bars, Figure, Lines, Series
@@ -302,6 +301,8 @@ def seed_interval(mean: float, resampled: Tensor, seeds: int) -> tuple[float, fl
     A percentile interval would be far too narrow for few seeds. The bounds are those of Student's t with one degree of
     freedom fewer than seeds, which is cautious where the examples vary more than the seeds do; NaN for NaN resamples.
     """
+    from scipy.special import stdtrit
+
     half = float(stdtrit(seeds - 1, 0.975)) * math.sqrt(float(resampled.var(correction=0)))
     return mean - half, mean + half
 
