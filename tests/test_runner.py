@@ -6,6 +6,7 @@ Starting processes is slow, so several tests look at one run with two of them.
 from __future__ import annotations
 
 import errno
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -22,7 +23,7 @@ import pytest
 import torch
 
 from heedful.progress import StepCallback
-from heedful.runner import WORKER_DIED, Outcome, recipes_from_file, run, topological_order
+from heedful.runner import WORKER_DIED, Outcome, _Pool, recipes_from_file, run, topological_order
 from heedful.store.recipe import Artefact, Recipe
 from heedful.store.workspace import Workspace, WriteError, translate_write_errors
 from heedful.training.model_recipe import MAX_CACHED_MODELS, LoadedModel
@@ -282,6 +283,21 @@ def test_a_worker_that_is_killed_while_it_starts_costs_only_a_restart(tmp_path: 
     outcomes = run(recipes_from_file(tmp_path / "fragile_file.py"), Workspace(tmp_path / "work"), workers=2)
     assert (tmp_path / "first").exists()
     assert [outcome.error for outcome in outcomes] == [None, None]
+
+
+@pytest.mark.slow
+def test_a_pool_that_ends_while_its_workers_start_is_silent(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """An interrupt of the whole group, as a terminal sends it, does not reach them either."""
+    for tenths in (1, 3, 6, 10, 15):
+        with _Pool(Workspace(tmp_path), 2, ()) as pool:
+            pool.submit(Number(1))
+            time.sleep(tenths / 10)
+            for process in multiprocessing.active_children():
+                assert process.pid is not None
+                os.kill(process.pid, signal.SIGINT)
+            time.sleep(tenths / 10)
+    assert multiprocessing.active_children() == []
+    assert capfd.readouterr().err == ""
 
 
 @dataclass(frozen=True)

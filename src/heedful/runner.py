@@ -12,6 +12,7 @@ import multiprocessing
 import os
 import pickle
 import reprlib
+import signal
 import sys
 import time
 import traceback
@@ -25,6 +26,7 @@ from functools import partial
 from itertools import count
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnContext, SpawnProcess
 from pathlib import Path
 from types import TracebackType
 
@@ -52,6 +54,8 @@ MAX_WARNING_CHARACTERS = 900
 """In UTF-8 still short enough to be written to a pipe at once."""
 _WARNING = -1
 """In place of the task number: the title is a warning."""
+_START = -2
+"""In place of the task number: the worker has started."""
 
 _Message = tuple[int, int, str, int, str]
 """Process id, task number, title (opens the task), parts done or in all (-1 closes the task), note."""
@@ -251,12 +255,30 @@ def _start_quiet_resource_tracker() -> None:
         sys.warnoptions.remove(quiet)
 
 
+class _Worker(SpawnProcess):
+    """A process without Ctrl-C from its first instruction on: the main process stops it."""
+
+    def start(self) -> None:
+        if sys.platform == "win32":
+            super().start()
+            return
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # inherited by the new process
+        try:
+            super().start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class _Context(SpawnContext):
+    Process = _Worker
+
+
 class _Pool:
     """Worker processes, what they are making, and their progress bars."""
 
     def __init__(self, workspace: Workspace, workers: int, modules: Iterable[str]) -> None:
         _start_quiet_resource_tracker()
-        context = multiprocessing.get_context("spawn")
+        context = _Context()
         self.receiver, self.sender = context.Pipe(duplex=False)
         settings = (workspace.root, workspace.data_dir, workspace.device, workspace.batch_size)
         self.start = partial(
@@ -268,6 +290,7 @@ class _Pool:
         )
         self.pool, self.broken, self.last_sign = self.start(), 0, time.monotonic()
         self.progress = workspace.progress
+        self.started: set[int] = set()
         self.running: dict[ProcessFuture[Outcome], Recipe] = {}
         self.deaths: Counter[Recipe] = Counter()
         self.bars: dict[tuple[int, int], tuple[AbstractContextManager[StepCallback], StepCallback]] = {}
@@ -291,6 +314,9 @@ class _Pool:
                 return
 
     def _stop(self) -> None:
+        for process in multiprocessing.active_children():
+            if isinstance(process, _Worker) and process.pid not in self.started:
+                process.kill()  # it would miss the pool's locks, which are about to go, and say so in a traceback
         self.pool.stop()  # type: ignore[no-untyped-call]
         self.pool.join()
         for key in list(self.bars):
@@ -353,6 +379,8 @@ class _Pool:
         key = (process, task)
         if task == _WARNING:
             warnings.warn(title, stacklevel=2)
+        elif task == _START:
+            self.started.add(process)
         elif title:
             bar = self.progress.task(title, parts)
             self.bars[key] = (bar, bar.__enter__())
@@ -393,6 +421,10 @@ class _SentProgress:
         """Let the main process show a warning."""
         self._send(_WARNING, message[:MAX_WARNING_CHARACTERS], 0)
 
+    def send_start(self) -> None:
+        """Let the main process know that this worker has started."""
+        self._send(_START, "", 0)
+
     def _send(self, number: int, title: str, parts: int, note: str = "") -> None:
         message: _Message = (os.getpid(), number, title, parts, note)
         try:
@@ -414,6 +446,7 @@ def _start_worker(
         if module != "__main__":
             importlib.import_module(module)
     progress = _SentProgress(sender)
+    progress.send_start()
     warnings.showwarning = lambda message, *_: progress.warn(str(message))
     workspace = Workspace(root, data_dir=data_dir, device=device, batch_size=batch_size, progress=progress)
     workspace.model_cache = {}
