@@ -540,6 +540,7 @@ RECIPE_WAYS: Mapping[str, Callable[[Path, Path], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", list(RECIPE_WAYS))
 @pytest.mark.parametrize("name", [*RECIPE_FILES, *BAD_FIELDS])
 def test_a_bad_file_of_recipes_is_one_line_and_exit_code_2(
@@ -646,6 +647,7 @@ def test_a_damaged_parquet_file_is_a_table_or_refused(data: st.DataObject, tmp_p
     read_or_refuse(file("damaged.parquet", bytes(raw))(tmp_path))
 
 
+@pytest.mark.slow
 def test_a_parquet_file_with_any_byte_not_of_utf8_is_a_table_or_refused(tmp_path: Path) -> None:
     raw = columns("whole.parquet")(tmp_path).read_bytes()
     for place in range(4, len(raw)):

@@ -216,6 +216,7 @@ def test_a_second_report_opens_only_what_its_sections_show(
     assert {methods[name] for name in opened if name in methods} == {"attention", "gradient"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["TrainedModel", "AttributionTable", "Permutation", "Agreement"])
 @pytest.mark.parametrize("file", ["notes.json", "manifest.json"])
 def test_a_damaged_artefact_is_left_out_with_a_warning_and_a_remark(

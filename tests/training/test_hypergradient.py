@@ -138,6 +138,7 @@ def close(found: Tensor, expected: Tensor, relative: float) -> bool:
     return bool(expected.norm() > 0) and bool((found - expected).norm() <= relative * expected.norm())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["bert", pytest.param("vit", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("clip", [None, 0.3])
 def test_it_is_the_derivative_of_the_optimisers_own_step(family: str, clip: float | None) -> None:

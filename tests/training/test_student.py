@@ -39,6 +39,8 @@ from heedful.training.trainer import SGD, Adam, EpochSelection, Training, Traini
 from heedful.types import Batch, UserError
 from tests.students import ARCHITECTURE, DATA, TEACHER, TRAINING, Dying, Killed, Pairs, same, weights
 
+pytestmark = pytest.mark.slow
+
 STUDENT = Student(TEACHER, ARCHITECTURE, data=DATA, training=TRAINING)
 
 

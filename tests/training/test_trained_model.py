@@ -145,6 +145,7 @@ def test_the_facts_for_the_index_have_model_data_and_objective() -> None:
     assert {recipe.kind for recipe in (subject(), OnOtherData(subject(), Sentences(10)))} == {"model"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", ["build_model", "evaluate"], ids=["before the first epoch", "after the last"])
 def test_a_model_is_never_made_of_the_rows_that_its_file_had_before(
     moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -181,6 +181,7 @@ def test_put_back_into_the_model_the_adversary_keeps_the_output(
     assert (found["gap"][found["certified"]] <= 1e-9).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("task", "shape", "parts"), SHAPES)
 def test_the_exact_solver_is_at_least_the_search_on_every_model(
     task: Task, shape: InputFormat | None, parts: int

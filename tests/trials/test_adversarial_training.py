@@ -36,6 +36,8 @@ from heedful.trials.adversarial_training import (
 from heedful.types import Architecture, Batch, Task, Trace, UserError
 from tests.tiny import subject
 
+pytestmark = pytest.mark.slow
+
 SHORT_TRADEOFF = Training(8, 8, Adam(lr=0.02), EpochSelection(metric="deception"))
 
 

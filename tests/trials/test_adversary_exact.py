@@ -331,6 +331,7 @@ def test_with_three_classes_no_grid_over_triples_finds_a_farther_attention(seeds
         assert jensen_shannon(found, outputs.attention).item() >= grid_maximum(outputs, 40) - 1e-9, seed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("classes", [3, 4, 6])
 def test_no_equivalent_attention_is_above_the_bound_nor_above_what_is_found(classes: int) -> None:
     for seed in range(6):

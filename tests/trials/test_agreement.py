@@ -253,6 +253,7 @@ def share(measure: str, x: list[float], y: list[float], k: int) -> float:
 SHARES: tuple[AgreementMeasure, ...] = ("feature", "rank", "sign", "signed-rank", "pairwise-rank")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("measure", SHARES)
 def test_shares_are_those_of_sizes_and_of_signs_whatever_the_option(
     measure: AgreementMeasure, workspace: Workspace

@@ -46,6 +46,8 @@ from heedful.trials.simulability import NO_EXPLANATION, Simulability
 from tests.tiny import Sentences, Shortcut, subject
 from tests.trials.summaries import values
 
+pytestmark = pytest.mark.slow
+
 LEARNER = replace(subject(), architecture=Attentive(Average(4), Additive()))
 SHORT = Training(2, 8, Adam(lr=0.02), EpochSelection(metric="deception"))
 
@@ -137,7 +139,6 @@ def test_a_trial_names_its_claim_its_source_its_paper_and_its_limits(name: str) 
     assert all(len(words) > 10 for words in (trial.title, trial.claim, trial.source, trial.limits))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", TRIALS)
 def test_equal_recipes_give_equal_numbers_at_any_batch_size(name: str, workspace: Workspace, tmp_path: Path) -> None:
     one, other = (place.get(TRIALS[name]).summary for place in (workspace, Workspace(tmp_path, batch_size=7)))
