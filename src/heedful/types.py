@@ -709,25 +709,40 @@ def check_methods(methods: object, field: str = "methods") -> None:
             raise UserError(f"{field} has {reprlib.repr(method)}, which is not a method: see heedful.attributions")
 
 
+@runtime_checkable
+class SupportsDisplayName(Protocol):
+    """A method that names itself, because its fields would make too long a name."""
+
+    @property
+    def display_name(self) -> str:
+        """A short name that differs from those of other methods."""
+        ...
+
+
 def method_name(method: object) -> str:
-    """The display name of a method: its class name in lower case, and the fields that are not at their defaults.
+    """The display name of a method: its own, or that of its class and fields.
 
     >>> from heedful.attributions.controls import Random
     >>> method_name(Random()), method_name(Random(seed=3))
     ('random', 'random(seed-3)')
     """
+    return method.display_name if isinstance(method, SupportsDisplayName) else name_by_fields(method)
+
+
+def name_by_fields(method: object, omitted: Sequence[str] = ()) -> str:
+    """The class name of a method in lower case, and the fields that are neither at their defaults nor omitted."""
     kind = type(method).__name__
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", kind)
     name = _DISPLAY_NAMES.get(kind, words.lower().removeprefix("raw-"))
-    differing = ",".join(_non_default_fields(method))
+    differing = ",".join(_non_default_fields(method, omitted))
     return f"{name}({differing})" if differing else name
 
 
-def _non_default_fields(method: object) -> Iterator[str]:
+def _non_default_fields(method: object, omitted: Sequence[str]) -> Iterator[str]:
     """Each field that is not at its default: `cut`, `no-cut`, `logit`, `seed-3`."""
     for each in fields(method) if is_dataclass(method) else ():
         value = getattr(method, each.name)
-        if each.default is not MISSING and value == each.default:
+        if each.name in omitted or (each.default is not MISSING and value == each.default):
             continue
         if isinstance(value, bool):
             yield each.name if value else f"no-{each.name}"

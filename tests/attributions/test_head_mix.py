@@ -38,7 +38,7 @@ from heedful.attributions.head_mix import (
 from heedful.attributions.layer_mix import LayerMix
 from heedful.models.transformer import FAMILIES
 from heedful.tasks import MulticlassClassification
-from heedful.types import Batch, Model, UserError
+from heedful.types import Batch, Model, UserError, method_name
 from tests.networks import TinyTransformer, batch_of, texts, tiny
 from tests.small_models import pooled
 
@@ -444,3 +444,23 @@ def test_the_ridge_mix_is_that_of_scikit_learn_with_a_constant_for_each_text() -
         assert found.tolist() == pytest.approx(oracle.coef_.tolist(), abs=1e-10)
     planted = torch.einsum("m,bmu->bu", torch.tensor([0.5, -2.0, 0.0], dtype=torch.float64), maps) + 3
     assert fit_ridge_mix(maps, planted, support, 0.0).tolist() == pytest.approx([0.5, -2.0, 0.0])
+
+
+def test_a_learned_mix_has_a_short_name_of_its_own() -> None:
+    phi = tuple(1 / 72 + place / 1e4 for place in range(72))
+    mix = HeadMix(phi, 6, 12, architecture="BertForSequenceClassification with 6 layers")
+    name = method_name(mix)
+    assert name.startswith("learned-head-mix(72-of-72-heads,")
+    assert len(name) < 50
+    others = (
+        replace(mix, phi=(*phi[1:], phi[0])),
+        replace(mix, layers=12, heads=6),
+        replace(mix, normalizer="softmax"),
+        replace(mix, score_type="logits"),
+    )
+    assert len({name, *map(method_name, others)}) == 5
+    learned = LayerMix((0.1, 0.2), temperature=0.123456789)
+    assert method_name(learned).startswith("learned-layer-mix(2-of-2-layers,")
+    assert method_name(learned) != method_name(replace(learned, temperature=0.12345678))
+    assert "0.123" not in method_name(learned)
+    assert method_name(LayerMix(n_steps=20)) == "layer-mix(n_steps-20)", "nothing is learned"

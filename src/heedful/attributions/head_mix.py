@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 import torch
 from pydantic import TypeAdapter, ValidationError
@@ -22,14 +22,17 @@ from torch import Tensor
 from heedful.attributions._base import CheckedOptions, in_evaluation_mode, scored_units
 from heedful.attributions.attention import index_slice
 from heedful.attributions.lime import centered_moments, solve_ridge
+from heedful.store.recipe import json_digest, to_json
 from heedful.store.workspace import replace_text, try_to_write
-from heedful.types import Attribution, Batch, Model, UserError, check_choice, read_heads
+from heedful.types import Attribution, Batch, Model, UserError, check_choice, name_by_fields, read_heads
 
 MixNormalizer = Literal["sparsemax", "softmax", "entmax15", "none"]
 ScoreType = Literal["distribution", "logits"]
 """Scores as a distribution over tokens, or as the logits of that distribution."""
 
 EXPLAINER_FILE = "explainer.json"
+_LEARNED_FIELDS = ("phi", "layers", "heads", "temperature", "architecture")
+"""Fields of learned mixes that belong to one model or were learned for it: a name has a digest of them."""
 MIN_PROBABILITY = 1e-7
 """Probabilities are clamped to [this, 1 - this] in a divergence, as in the paper's code."""
 
@@ -181,13 +184,32 @@ class StaticAttention(CheckedOptions):
 class LearnedMix(CheckedOptions):
     """Base of explainers with weights that are learned for one model, and saved to a folder."""
 
+    mixed: ClassVar[str]
+    """What is mixed, in the plural."""
+
     phi: tuple[float, ...]
+    normalizer: MixNormalizer
     architecture: str
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not all(math.isfinite(value) for value in self.phi):
             raise UserError("phi is not finite: learn it again with a lower learning rate")
+
+    @property
+    def display_name(self) -> str:
+        """How many maps have weight, and six digits of a digest in place of all that was learned.
+
+        >>> HeadMix((1.0, 0.6, -2.0, -2.0), 2, 2).display_name
+        'learned-head-mix(2-of-4-heads,64926a)'
+        """
+        if not self.phi:
+            return name_by_fields(self)
+        used = int((mixing_weights(torch.tensor(self.phi, dtype=torch.float64), self.normalizer) != 0).sum())
+        digest = json_digest([to_json(vars(self).get(name)) for name in _LEARNED_FIELDS])[:6]
+        name, _, options = name_by_fields(self, _LEARNED_FIELDS).removesuffix(")").partition("(")
+        parts = (f"{used}-of-{len(self.phi)}-{self.mixed}", digest, *filter(None, [options]))
+        return f"learned-{name}({','.join(parts)})"
 
     def check_architecture(self, model: Model) -> None:
         """Raise a `UserError` if the weights were learned for another architecture; empty fits every model."""
@@ -235,6 +257,8 @@ class HeadMix(LearnedMix):
         special_tokens: see `StaticAttention`, as for `score_type`.
         architecture: of the model that phi was learned for; empty fits every model of this shape.
     """
+
+    mixed: ClassVar[str] = "heads"
 
     phi: tuple[float, ...]
     layers: int

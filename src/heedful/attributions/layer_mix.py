@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -49,6 +50,8 @@ class LayerMix(LearnedMix):
         special_tokens: replace and score special tokens too.
         architecture: of the model that phi was learned for; empty fits every model of this shape.
     """
+
+    mixed: ClassVar[str] = "layers"
 
     phi: tuple[float, ...] = ()
     normalizer: MixNormalizer = "softmax"
