@@ -127,6 +127,24 @@ def test_one_pair_can_contradict_the_first_claim_but_not_support_it() -> None:
     assert verdicts(high)[0] == "false"
 
 
+def test_a_transformer_is_known_by_its_attention_whatever_its_folder_is_called() -> None:
+    named = replace(agreement(encoder="model"), encoder="bilstm")
+    assert table(PAPER, "Table 1", named).rows[0][0] == "sst, bilstm"
+    assert not any(each.caption.startswith("Table 2") for each in CHAPTER.tables([named]))
+    assert [row[2] for row in table(PAPER, "What the paper claims", named).rows][3] == "true"
+    assert replace(named, encoder="average").model_label == "sst, average"
+
+
+def test_a_claim_without_numbers_says_what_it_needs() -> None:
+    some = ours("agreement", named("mean", {"rollout~lime": 0.1}), encoder="mine")
+    rows = table(PAPER, "What the paper claims", some, uniform_baseline(0.8, 0.8)).rows
+    assert rows[3][1:] == (
+        "none; needed: a transformer with all of the paper's six methods, attention by rollout",
+        "not tested",
+    )
+    assert "transformer" in str(rows[1][1])
+
+
 def test_check_11_is_judged_as_the_specification_says() -> None:
     given = agreement(
         integrated_gradients__gradient_shap=0.94,

@@ -186,6 +186,10 @@ def test_shared_trials_are_shown_with_the_last_paper_that_examines_the_same_mode
         trial("faithfulness", "disagreement", "two"),
         trial("uniform-baseline", "wiegreffe-pinter", "three"),
         trial("agreement", "jain-wallace", "three"),
+        trial("agreement", "jain-wallace", "four"),
+        trial("performance", "jain-wallace", "four"),
+        trial("faithfulness", "disagreement", "four"),
+        trial("plausibility", "scaffold", "four"),
     ]
     assert list(papers.assign_papers(trials).values()) == [
         "jain-wallace",
@@ -195,6 +199,10 @@ def test_shared_trials_are_shown_with_the_last_paper_that_examines_the_same_mode
         "disagreement",
         "wiegreffe-pinter",
         "wiegreffe-pinter",
+        "disagreement",
+        "scaffold",
+        "disagreement",
+        "scaffold",
     ]
 
 

@@ -134,6 +134,7 @@ PAPERS: Mapping[str, Paper] = {
             _scaffold_chapter.tables,
             _scaffold_chapter.figures,
             _scaffold_chapter.section,
+            shown_trials=frozenset({"performance"}),
             has_own_models=True,
         ),
     )
@@ -150,19 +151,20 @@ def find_paper(name: str) -> Paper:
 def assign_papers(trials: Sequence[IndexEntry]) -> dict[str, str]:
     """The paper whose chapter shows each trial, by artefact name.
 
-    Trials that several papers have are shown with the last paper that examines the same model.
+    Trials that several papers have are shown with the last of them that examines the same model.
     """
     order = list(PAPERS)
     papers = {each.name: str(each.facts["paper"]) for each in trials if each.facts["paper"] in PAPERS}
-    homes = {
-        each.link("subject"): papers[each.name]
-        for each in sorted(trials, key=lambda each: order.index(papers.get(each.name, order[0])))
-        if each.name in papers and each.facts["trial"] not in _SHARED_TRIALS
-    }
+    homes: dict[str | None, set[str]] = {}
     for each in trials:
-        home = homes.get(each.link("subject"))
-        if home is not None and each.facts["trial"] in PAPERS[home].shown_trials:
-            papers[each.name] = home
+        if each.name in papers and each.facts["trial"] not in _SHARED_TRIALS:
+            homes.setdefault(each.link("subject"), set()).add(papers[each.name])
+    for each in trials:
+        shown = [
+            name for name in homes.get(each.link("subject"), ()) if each.facts["trial"] in PAPERS[name].shown_trials
+        ]
+        if shown:
+            papers[each.name] = max(shown, key=order.index)
     return papers
 
 

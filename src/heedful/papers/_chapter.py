@@ -141,14 +141,25 @@ class Result:
         return published.find_published(trial, about, self.paper)
 
     @property
+    def is_transformer(self) -> bool:
+        """Whether the model has self-attention; its encoder has the name of a folder, which may be any."""
+        return self.attention == "self"
+
+    @property
+    def is_bilstm(self) -> bool:
+        """Whether the encoder is a BiLSTM."""
+        return self.encoder == "bilstm" and not self.is_transformer
+
+    @property
     def model_label(self) -> str:
         """The label of the corpus and the encoder."""
-        return f"{self.label}, {ENCODER_NAMES.get(self.encoder, self.encoder)}"
+        name = self.encoder if self.is_transformer else ENCODER_NAMES.get(self.encoder, self.encoder)
+        return f"{self.label}, {name}"
 
     @property
     def short_label(self) -> str:
         """The label of the corpus, and the encoder unless it is a BiLSTM, the default of most papers."""
-        return self.label if self.encoder == "bilstm" else self.model_label
+        return self.label if self.is_bilstm else self.model_label
 
     @cached_property
     def _statistics(self) -> dict[Key, Statistic]:

@@ -307,7 +307,7 @@ def _select_agreement(results: Sequence[Result], attention: str) -> list[Result]
         each
         for each in results
         if each.trial == "agreement"
-        and (each.encoder == "bilstm") == (attention == "attention")
+        and (each.is_bilstm if attention == "attention" else each.is_transformer)
         and pairs & set(each.methods("mean"))
     ]
 
@@ -335,9 +335,9 @@ _BAND_NOTE = (
     "since. That of DeepLIFT was set from the paper's, which was gradient times input."
 )
 _TABLE_1_NOTE = (
-    "Not judged: the paper has DistilBERT, whose attention output was projected by the transposed weights, special "
-    "tokens in every ranking, and a Deep-SHAP that a fault of captum disturbed; ours is another transformer without "
-    "these."
+    "Not judged: the paper has a DistilBERT whose attention output was projected by the transposed weights, special "
+    "tokens in every ranking, and a Deep-SHAP that a fault of captum disturbed. Ours has none of the three, whatever "
+    "the transformer."
 )
 _TABLE_2_NOTE = (
     f"Tolerances are those expected on SST: {ATTENTION_TOLERANCE} with attention, {LIME_TOLERANCE} with LIME, "
@@ -370,7 +370,7 @@ def _accuracy_table(results: Sequence[Result]) -> TableView:
     for each in results:
         is_known = each.trial == "performance" and each.corpus in PAPER_CORPORA
         if is_known and (each.label, each.encoder) not in models:
-            tolerance = ACCURACY_TOLERANCE if each.encoder == "bilstm" else None
+            tolerance = ACCURACY_TOLERANCE if each.is_bilstm else None
             rows.append((each.short_label, "learned", each.compare("accuracy", tolerance=tolerance)))
     note = (
         f"Inside: within {ACCURACY_TOLERANCE} of the published accuracy, as was expected on SST. Transformers are not "
@@ -396,7 +396,10 @@ def _flow_table(results: Sequence[Result]) -> TableView:
 def _claim_table(results: Sequence[Result]) -> TableView:
     claims = list(_claims(results))
     verdicts = {None: "not tested", True: "true", False: "false"}
-    rows = tuple((claim, numbers or "none", verdicts[holds if numbers else None]) for claim, numbers, holds in claims)
+    rows = tuple(
+        (claim, numbers or f"none; needed: {needed}", verdicts[holds if numbers else None])
+        for claim, numbers, holds, needed in claims
+    )
     note = (
         "Tested on the corpora that were run, with the paper's methods; attention is rollout or flow in transformers. "
         "Means are over the fifteen pairs of its six methods. A claim is false if one corpus or model contradicts it, "
@@ -406,8 +409,9 @@ def _claim_table(results: Sequence[Result]) -> TableView:
     return TableView("What the paper claims", ("claim", "our numbers", "verdict"), rows if is_tested else (), note)
 
 
-def _claims(results: Sequence[Result]) -> Iterator[tuple[str, str, bool | None]]:
-    """The paper's claims, our numbers, and whether they hold; without numbers a claim cannot be tested."""
+def _claims(results: Sequence[Result]) -> Iterator[tuple[str, str, bool | None, str]]:
+    """The paper's claims, our numbers, whether they hold, and what it takes to test them."""
+    six = "all of the paper's six methods"
     wanted = {
         f"{each.short_label}, {attention} and {method}": each.value("mean", f"{attention}~{method}")
         for attention in ("attention", "rollout", "flow")
@@ -420,7 +424,8 @@ def _claims(results: Sequence[Result]) -> Iterator[tuple[str, str, bool | None]]
     numbers = f"at most {_format(most)} of {count} ({where})" if taus else ""
     # One number can contradict "no method", but only all of them can support it.
     holds = False if most >= MAX_ATTENTION_TAU else True if len(taus) == len(wanted) else None
-    yield f"(i) attention agrees with no method at {MAX_ATTENTION_TAU} or more", numbers, holds
+    claim = f"(i) attention agrees with no method at {MAX_ATTENTION_TAU} or more"
+    yield claim, numbers, holds, f"agreement of attention, rollout or flow with one of {', '.join(PAPER_METHODS)}"
 
     recurrent, transformers = (_mean_taus(results, attention) for attention in ("attention", "rollout"))
     both = [
@@ -430,7 +435,8 @@ def _claims(results: Sequence[Result]) -> Iterator[tuple[str, str, bool | None]]
         if each.corpus == other.corpus
     ]
     claim = "(ii) methods agree more on BiLSTMs than on transformers"
-    yield claim, "; ".join(numbers for numbers, _ in both), all(more for _, more in both)
+    needed = f"a BiLSTM and a transformer on one corpus, each with {six}"
+    yield claim, "; ".join(numbers for numbers, _ in both), all(more for _, more in both), needed
 
     single, pairs = (
         {each.short_label: mean for each, mean, _ in recurrent if (each.corpus in PAIR_CORPORA) == kind}
@@ -438,7 +444,8 @@ def _claims(results: Sequence[Result]) -> Iterator[tuple[str, str, bool | None]]
     )
     claim = "(iii) on BiLSTMs they agree more on single texts than on pairs"
     holds = min(single.values()) > max(pairs.values()) if single and pairs else None
-    yield claim, "; pairs: ".join(filter(None, map(_format_all, (single, pairs)))), holds
+    needed = f"BiLSTMs on single texts and on pairs with {six}"
+    yield claim, "; pairs: ".join(filter(None, map(_format_all, (single, pairs)))), holds, needed
 
     strong, holds = [], True
     for each, _, _ in transformers:
@@ -449,16 +456,19 @@ def _claims(results: Sequence[Result]) -> Iterator[tuple[str, str, bool | None]]
         strong.append(f"{each.short_label}: {bounds} ({pair.replace('~', ' and ')})")
         holds = holds and weakest >= STRONG_TAU > strongest
     claim = "(iv) on transformers only integrated gradients with gradient SHAP, and DeepLIFT with Deep-SHAP, agree "
-    yield f"{claim}strongly ({STRONG_TAU} or more)", "; ".join(strong), holds
+    needed = f"a transformer with {six}, attention by rollout"
+    yield f"{claim}strongly ({STRONG_TAU} or more)", "; ".join(strong), holds, needed
 
     costs = {
         each.short_label: cost
         for each in results
-        if (each.trial, each.encoder) == ("uniform-baseline", "bilstm")
+        if each.trial == "uniform-baseline"
+        and each.is_bilstm
         and (cost := subtract(each.value("accuracy", "learned"), each.value("accuracy", "uniform"))) is not None
     }
     holds = Band(high=MAX_UNIFORM_COST).verdict(max(costs.values(), default=0.0)) == "inside"
-    yield f"(v) uniform attention costs a BiLSTM at most {MAX_UNIFORM_COST} of its accuracy", _format_all(costs), holds
+    claim = f"(v) uniform attention costs a BiLSTM at most {MAX_UNIFORM_COST} of its accuracy"
+    yield claim, _format_all(costs), holds, "BiLSTMs with learned and with uniform attention"
 
 
 def _format(value: float) -> str:
