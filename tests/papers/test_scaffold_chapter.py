@@ -241,6 +241,8 @@ def rationale_rows(parts: Sequence[str] = ("",), texts: int = 30) -> pd.DataFram
             "place": names.index(name),
             "kind": "control" if name == "random" else "oracle" if "oracle" in name else "method",
             "which": "",
+            "pooling": "sum",
+            "target": "predicted",
             **dict.fromkeys(("average_precision", "f1", "iou", "recall"), area),
             "auc": area + 0.01 * (2 * (text // (1 + names.index(name)) % 2) - 1),
         }
@@ -276,7 +278,7 @@ def test_table_2_has_published_areas_and_says_which_methods_are_above_random() -
 def test_table_6_has_source_and_target_and_ranks_by_size_in_a_table_of_its_own() -> None:
     by_score = plausibility("mlqe-en-de", ("source", "target"))
     by_size = replace(by_score, settings={"rank": "size"})
-    sixth = table(PAPER, "Table 6: agreement with rationales, ", by_score, by_size)
+    sixth = table(PAPER, "Table 6: agreement with rationales, sum of a word's tokens, ", by_score, by_size)
     assert sixth.columns[1::3] == ("AUC, source", "AUC, target")
     assert [cell.published for cell in sixth.rows[2] if isinstance(cell, Comparison)] == [0.64, 0.65]
     for other in (
@@ -284,6 +286,39 @@ def test_table_6_has_source_and_target_and_ranks_by_size_in_a_table_of_its_own()
         table(PAPER, "Agreement with rationales", plausibility("films")),
     ):
         assert {cell.published for row in other.rows for cell in row if isinstance(cell, Comparison)} == {None}
+
+
+def test_the_pooling_of_tokens_is_in_the_caption_and_only_sums_are_beside_published_numbers() -> None:
+    given = plausibility("eraser-movies")
+    captions, notes = {}, {}
+    for pooling in ("sum", "mean", "max"):
+        (found,) = [
+            each
+            for each in PAPERS[PAPER].tables([replace(given, settings={"pooling": pooling})])
+            if "agreement with rationales" in each.caption.lower()
+        ]
+        captions[pooling], notes[pooling] = found.caption, found.note
+        published = {cell.published for row in found.rows for cell in row if isinstance(cell, Comparison)}
+        assert (published == {None}) == (pooling != "sum")
+    assert len(set(captions.values())) == 3
+    assert "mean of a word's tokens" in captions["mean"]
+    assert {pooling for pooling, note in notes.items() if ".5 is what random scores reach" in note} == {"mean"}
+    assert {pooling for pooling, note in notes.items() if "random scores are above .5" in note} == {"sum", "max"}
+
+
+def test_texts_that_are_predicted_right_and_wrong_have_columns_of_their_own() -> None:
+    rows = rationale_rows(texts=60)
+    rows["right"] = rows["uid"] < "t30"
+    rows.loc[~rows["right"] & (rows["method"] == "mine"), "auc"] = 0.2
+    given = replace(
+        plausibility("films"), summary=combine_seeds([Plausibility.summary(rows)]), settings={"pooling": "mean"}
+    )
+    found = table(PAPER, "Agreement with rationales", given)
+    row = dict(zip(found.columns, next(row for row in found.rows if row[0] == "mine"), strict=True))
+    assert row["AUC, right predictions"] == pytest.approx(0.8, abs=0.002)
+    assert row["AUC, wrong predictions"] == pytest.approx(0.2)
+    assert (row["against random, right predictions"], row["against random"]) == ("above", "no different")
+    assert "only texts that are predicted right" in found.note
 
 
 def test_only_published_tables_beside_ours_are_doubted() -> None:

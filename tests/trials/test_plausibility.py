@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
@@ -25,7 +26,13 @@ from heedful.seeding import sample_uniform
 from heedful.store.recipe import Artefact, Recipe
 from heedful.store.workspace import Workspace
 from heedful.tasks import BinaryClassification
-from heedful.training.attribution_tables import RATIONALE_STATUS, AttributionTable, HeadPlausibility, Rationales
+from heedful.training.attribution_tables import (
+    RATIONALE_STATUS,
+    AttributionTable,
+    HeadPlausibility,
+    Rationales,
+    TrueClass,
+)
 from heedful.training.smat import LearnedAttributionTable, SMaT
 from heedful.training.teacher import LearnedExplanation, StudentData
 from heedful.training.trained_model import OnOtherData, TrainedModel
@@ -41,6 +48,7 @@ from heedful.types import (
     Pooling,
     Splits,
     UserError,
+    method_name,
     pool_by_word,
     read_heads,
 )
@@ -150,7 +158,7 @@ def knowing(workspace: Workspace, of: TrainedModel, strength: float = 1.0) -> Kn
 def test_scores_that_are_the_marks_score_one_and_their_reverse_zero_beside_random_ones(workspace: Workspace) -> None:
     of = pairs()
     good, bad = knowing(workspace, of), knowing(workspace, of, -1.0)
-    trial = Plausibility(of, (good, bad), parts=("source", "target"))
+    trial = Plausibility(of, (good, bad), parts=("source", "target"), target="label")
     table = workspace.get(trial).table
     summary = Plausibility.summary(table)
     named_good, named_bad = table.drop_duplicates("place").sort_values("place")["method"].tolist()[:2]
@@ -403,6 +411,8 @@ def test_texts_that_are_predicted_right_are_judged_apart() -> None:
             "which": "",
             "kind": "control" if place else "method",
             "right": text < 2,
+            "pooling": "mean",
+            "target": "predicted",
             **dict.fromkeys(PLAUSIBILITY_MEASURES, area),
         }
         for place, (method, values) in enumerate(areas.items())
@@ -415,4 +425,77 @@ def test_texts_that_are_predicted_right_are_judged_apart() -> None:
     assert found is not None
     assert found.value == pytest.approx(0.5)
     assert found.n == 2
-    assert "On the 1 texts that are predicted wrong: mine 0.1" in Plausibility.interpretation(summary)
+    assert "On the 1 texts that are predicted wrong, as another class" in Plausibility.interpretation(summary)
+
+
+def judged_table(target: str, right: Sequence[float], wrong: Sequence[float]) -> pd.DataFrame:
+    """A method with these areas on texts that are predicted right and wrong, beside random scores."""
+    areas = {"mine": (*right, *wrong), "random": [0.45 + 0.1 * (text % 2) for text in range(len(right) + len(wrong))]}
+    return pd.DataFrame(
+        {
+            "uid": f"t{text}",
+            "part": "",
+            "status": "judged",
+            "method": method,
+            "place": place,
+            "which": "",
+            "kind": "control" if place else "method",
+            "right": text < len(right),
+            "pooling": "mean",
+            "target": target,
+            **dict.fromkeys(PLAUSIBILITY_MEASURES, area),
+        }
+        for place, (method, values) in enumerate(areas.items())
+        for text, area in enumerate(values)
+    )
+
+
+def test_the_verdict_rests_on_texts_that_are_predicted_right_unless_the_true_class_is_explained() -> None:
+    right, wrong = [0.85 + 0.01 * (text % 3) for text in range(30)], [0.1 + 0.01 * (text % 3) for text in range(60)]
+    verdicts, words = {}, {}
+    for target in ("predicted", "label"):
+        summary = Plausibility.summary(judged_table(target, right, wrong))
+        (finding,) = Plausibility.findings(summary)
+        verdicts[target], words[target] = finding.verdict, Plausibility.interpretation(summary)
+    assert verdicts == {"predicted": Verdict.SUPPORTED, "label": Verdict.NOT_SUPPORTED}
+    assert "More plausible than random scores on the texts that are predicted right: mine." in words["predicted"]
+    assert "Less plausible than random scores: mine" in words["label"]
+    assert "explain the true class" in words["label"]
+    for few in ((), right[:6]):
+        summary = Plausibility.summary(judged_table("predicted", few, wrong))
+        assert [each.verdict for each in Plausibility.findings(summary)] == [Verdict.UNDECIDED]
+        assert "texts that are predicted right there is no verdict" in Plausibility.interpretation(summary)
+
+
+@dataclass(frozen=True)
+class NamesTarget:
+    """The number of the explained class as the score of every token."""
+
+    def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
+        return Attribution(target.double().unsqueeze(1) * batch.content_mask, batch.content_mask)
+
+
+def test_the_true_class_is_explained_if_asked_for(workspace: Workspace) -> None:
+    of = pairs()
+    trial = Plausibility(of, (NamesTarget(),), oracles=False, target="label")
+    table = workspace.get(trial.score_recipes["names-target"]).table
+    assert table["scores"].map(max).tolist() == table["label"].tolist()
+    predicted = workspace.get(replace(trial, target="predicted").score_recipes["names-target"]).table
+    assert predicted["scores"].map(max).tolist() == predicted["predicted"].tolist()
+    assert value_of(workspace.get(trial).summary, "explains_label") == 1.0
+    assert method_name(TrueClass(NamesTarget())) == "names-target(true-class)"
+    with pytest.raises(UserError, match="leave them out"):
+        Plausibility(of, (), (("learned", Copied(trial.score_recipes["random"])),), target="label")
+    with pytest.raises(UserError, match="unknown target 'gold'"):
+        Plausibility(of, (NamesTarget(),), target="gold")  # type: ignore[arg-type]
+
+
+def test_the_pooling_is_named_in_titles_and_sentences(workspace: Workspace) -> None:
+    titles, words = set(), set()
+    poolings: tuple[Pooling, ...] = ("mean", "sum", "max")
+    for pooling in poolings:
+        made = workspace.get(Plausibility(pairs(), (RawAttention(),), oracles=False, pooling=pooling))
+        titles |= {figure.title for figure in Plausibility.figures(made.table)}
+        words.add(Plausibility.interpretation(made.summary).partition(" of a word's tokens")[0].rpartition(" ")[2])
+    assert len(titles) == 9
+    assert words == {"mean", "sum", "maximum"}

@@ -44,8 +44,9 @@ from heedful.papers.scaffold import (
 )
 from heedful.store.recipe import Artefact, Json
 from heedful.store.workspace import IndexEntry
+from heedful.training.attribution_tables import true_class_name
 from heedful.trials._trial import Statistic, Verdict, excess_metric
-from heedful.trials.plausibility import RANK_CLAUSES
+from heedful.trials.plausibility import POOLING_LABELS, RANK_CLAUSES, RIGHT_AREA, WRONG_AREA
 from heedful.trials.simulability import NO_EXPLANATION, Simulability
 from heedful.types import method_name
 
@@ -85,6 +86,8 @@ PUBLISHED_MODELS = {
     3: "CIFAR-100 with ViT-B/16",
     5: "MLQE-PE, six language pairs, with XLM-R",
 }
+_PAPER_SETTINGS = {"rank": "score", "pooling": "sum", "target": "predicted"}
+"""How the paper judges plausibility."""
 _RANK_CAPTIONS = {"size": ", ranked by the size of their scores", "against": ", lowest scores first"}
 _VERDICTS = {Verdict.SUPPORTED: "helps", Verdict.NOT_SUPPORTED: "does not help", Verdict.UNDECIDED: "undecided"}
 
@@ -280,9 +283,17 @@ def _normalizer_table(each: Result) -> TableView:
 
 
 def _plausibility_table_number(each: Result) -> int:
+    """The paper's table of plausibility with this corpus and these settings; 0 if there is none."""
+    is_same = all(_plausibility_setting(each, name) == value for name, value in _PAPER_SETTINGS.items())
+    return _plausibility_corpora_table(each) if is_same else 0
+
+
+def _plausibility_setting(each: Result, name: str) -> str:
+    return str(each.settings.get(name, _PAPER_SETTINGS[name]))
+
+
+def _plausibility_corpora_table(each: Result) -> int:
     """The paper's table of plausibility with this corpus; 0 if there is none."""
-    if each.settings.get("rank", "score") != "score":
-        return 0
     return 2 if each.corpus == "eraser-movies" else 6 if each.corpus.startswith("mlqe") else 0
 
 
@@ -294,12 +305,16 @@ def _published_row(each: Result, method: str) -> str:
 
 
 def _plausibility_table(each: Result) -> TableView:
-    """Tables 2 and 6: AUC of each method, in each part of the texts."""
+    """Tables 2 and 6: AUC of each method, in each part of the texts, and apart where texts are predicted right."""
     parts, number = each.subsets("judged") or [""], _plausibility_table_number(each)
+    divided = [area for area in (RIGHT_AREA, WRONG_AREA) if each.methods(area)]
     columns = ["method"]
     for part in parts:
         within = f", {part}" if part else ""
         columns += [f"AUC{within}", f"95 % interval{within}", f"against random{within}"]
+        for area in divided:
+            texts = f"{area.removeprefix('auc_')} predictions{within}"
+            columns += [f"AUC, {texts}", f"against random, {texts}"]
     rows: list[tuple[Cell, ...]] = []
     for method in each.methods("auc"):
         row = _published_row(each, method)
@@ -312,10 +327,14 @@ def _plausibility_table(each: Result) -> TableView:
             doubt = "" if theirs is None else find_doubt(number, row)
             comparison = Comparison(each.value("auc", method, part), theirs, doubt=doubt)
             cells += [comparison, interval, _against_random(each, method, excess)]
+            for area in divided:
+                apart = each.statistic(excess_metric(area), method, part) or Statistic(area)
+                cells += [each.value(area, method, part), _against_random(each, method, apart)]
         rows.append((ROW_LABELS.get(row, method), *cells))
-    rank = str(each.settings.get("rank", "score"))
+    rank, pooling = _plausibility_setting(each, "rank"), POOLING_LABELS[_plausibility_setting(each, "pooling")]
     title = f"Table {number}: agreement with rationales" if number else "Agreement with rationales"
-    caption = f"{title}{_RANK_CAPTIONS.get(rank, '')}, {each.model_label}"
+    target = ", scores for the true class" if _plausibility_setting(each, "target") == "label" else ""
+    caption = f"{title}{_RANK_CAPTIONS.get(rank, '')}, {pooling}{target}, {each.model_label}"
     return TableView(caption, tuple(columns), tuple(rows), _plausibility_note(each, number, rank))
 
 
@@ -334,18 +353,27 @@ def _plausibility_note(each: Result, number: int, rank: str) -> str:
         "translation, and the model predicts its quality: correct signed scores of marked words are negative, and so "
         "below random here, where words are ranked by score as in the paper. Another table ranks them by size; "
         "attention has no sign.",
-    }.get(number, "The paper has no such corpus." if rank == "score" else "The paper has no such order.")
-    pooling = (
-        "The score of a word is the sum over its tokens, as in the paper: where marked words have more tokens than "
-        "others, even random scores are above .5. "
-        if each.settings.get("pooling") == "sum"
-        else ".5 is chance. "
+    }.get(number, "The paper has no such corpus.")
+    if not number and _plausibility_corpora_table(each):
+        comparison = "The paper ranks words by score, sums those of their tokens, and explains the predicted class."
+    pooling = _plausibility_setting(each, "pooling")
+    # Random scores are uniform, so that the mean of several has the same chance against a single one.
+    chance = (
+        ".5 is what random scores reach. "
+        if pooling == "mean"
+        else "Where marked words have more tokens than others, even random scores are above .5. "
+    )
+    oracles = "Oracles were chosen on the rationales of the same texts. " if each.methods("oracle") else ""
+    apart = (
+        "Scores explain the predicted class and people marked evidence for the true one: only texts that are predicted "
+        "right tell whether an explanation is plausible. "
+        if each.methods(RIGHT_AREA) and _plausibility_setting(each, "target") == "predicted"
+        else ""
     )
     return (
-        f"AUC: the probability that a marked word {RANK_CLAUSES[rank]}. "
-        f"{pooling}{comparison} Oracles were chosen on the "
-        "rationales of the same texts. Plausible is not faithful: people marked what convinces people, and a model may "
-        "depend on other words."
+        f"AUC: the probability that a marked word {RANK_CLAUSES[rank]}; the score of a word is the "
+        f"{POOLING_LABELS[pooling]}. {chance}{apart}{comparison} {oracles}Plausible is not faithful: people marked "
+        "what convinces people, and a model may depend on other words."
     )
 
 
@@ -580,7 +608,8 @@ def _text_heatmaps(result: Result, entries: Sequence[IndexEntry]) -> tuple[Heatm
         "Figure 3: they agree least here": ordered[:1] if len(ordered) > 2 else [],
     }
     classes = class_names(entries, trial.link("subject"))
-    labels = {method: ROW_LABELS.get(row, method) for row, method in methods.items()}
+    target = ", true class" if trial.settings.get("target") == "label" else ""
+    labels = {method: ROW_LABELS.get(row, method) + target for row, method in methods.items()}
     heatmaps = []
     for title, uid in ((title, uid) for title, uids in chosen.items() for uid in uids):
         scores = dict(_shown_scores(labels.get(method, method), rows[uid]) for method, rows in found.items())
@@ -589,9 +618,7 @@ def _text_heatmaps(result: Result, entries: Sequence[IndexEntry]) -> tuple[Heatm
             " ".join(filter(None, (labels.get(row["method"], row["method"]), row["part"], f"{row['auc']:.2f}")))
             for _, row in own[own["kind"].isin(["method", "control"])].iterrows()
         ]
-        caption = (
-            f"the teacher predicts {prediction_text(texts[uid], classes)}; AUC with the rationale: {', '.join(aucs)}"
-        )
+        caption = f"predicted {prediction_text(texts[uid], classes)}; AUC with the rationale: {', '.join(aucs)}"
         heatmaps.append(token_heatmap(title, texts[uid], scores, caption))
     return tuple(heatmaps)
 
@@ -602,7 +629,8 @@ def _stored_scores(trial: IndexEntry, method: str, entries: Sequence[IndexEntry]
     if isinstance(learned, dict) and method in learned:
         name = trial.links["learned_explainers"][list(learned).index(method)]
         return next((each.load().table for each in entries if each.name == name), None)
-    return find_attributions(entries, trial.link("subject"), method)
+    stored = true_class_name(method) if trial.settings.get("target") == "label" else method
+    return find_attributions(entries, trial.link("subject"), stored)
 
 
 def _scored(row: pd.Series) -> list[float]:

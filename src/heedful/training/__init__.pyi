@@ -4,6 +4,7 @@ from .attention_sources import RandomAttention as RandomAttention
 from .attention_sources import ShuffledAttention as ShuffledAttention
 from .attention_sources import UniformAttention as UniformAttention
 from .attribution_tables import AttributionTable as AttributionTable
+from .attribution_tables import TrueClass as TrueClass
 from .checkpoint import Checkpoint as Checkpoint
 from .checkpoint import LabelAlignedCorpus as LabelAlignedCorpus
 from .checkpoint import checkpoint as checkpoint

@@ -5,7 +5,7 @@ aligned with the words that a model sees, and the plausibility of single heads a
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import ClassVar
 
@@ -31,9 +31,11 @@ from heedful.store.workspace import Workspace
 from heedful.training.model_recipe import LoadedModel, ModelRecipe
 from heedful.training.trainer import check_positive, device_batches
 from heedful.types import (
+    Attribution,
     Batch,
     Example,
     Method,
+    Model,
     Pooling,
     Split,
     SupportsPreparation,
@@ -44,6 +46,8 @@ from heedful.types import (
     read_heads,
 )
 
+TRUE_CLASS = "true-class"
+"""Among the options in the name of a method: it explains the true class, not the predicted one."""
 COMPLETENESS_NOTE = "missed"
 """The key of `completeness_error` in the notes of an attribution table."""
 
@@ -113,6 +117,44 @@ class AttributionTable(Recipe):
                 "probability": float(probabilities[row, target[row]]),
                 "label": labels[row],
             } | ({} if gaps is None else {"gap": gaps[row]})
+
+
+@dataclass(frozen=True)
+class TrueClass:
+    """A method that explains the true class of each example in place of the class that the model predicts."""
+
+    method: Method
+
+    def __post_init__(self) -> None:
+        check_methods((self.method,), "method")
+
+    @property
+    def display_name(self) -> str:
+        """The name of the method, with `true-class` among its options.
+
+        >>> from heedful.attributions.gradient import Gradient
+        >>> method_name(TrueClass(Gradient())), method_name(TrueClass(Gradient(output="logit")))
+        ('gradient(true-class)', 'gradient(logit,true-class)')
+        """
+        return true_class_name(method_name(self.method))
+
+    def prepare(self, model: Model) -> Method:
+        """The same with the method prepared once for all batches."""
+        return (
+            replace(self, method=self.method.prepare(model)) if isinstance(self.method, SupportsPreparation) else self
+        )
+
+    def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
+        """The scores for the labels of the batch; the given target does not count."""
+        if model.task.num_classes < 2 or batch.labels is None:
+            raise UserError("only labelled examples of a classifier have a true class: explain the prediction")
+        return self.method(model, batch, batch.labels.long())
+
+
+def true_class_name(method: str) -> str:
+    """The name of a method that explains the true class, from its name where it explains the predicted one."""
+    name, _, options = method.removesuffix(")").partition("(")
+    return f"{name}({','.join(filter(None, (options, TRUE_CLASS)))})"
 
 
 def _unit_texts(loaded: LoadedModel, batch: Batch, split: Split) -> list[list[str]]:

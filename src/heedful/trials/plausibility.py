@@ -1,6 +1,8 @@
 """Plausibility: do explanations name the words that people marked as evidence (Fernandes et al. 2022, tables 2 and 6)?
 
-Random scores are the control. For transformers, the best layer and head are shown too: chosen with the marks of the
+Scores explain the class that the model predicts, and people marked evidence for the true one: the verdict is on the
+texts where both are the same, or on all texts if the true class is explained (`target`). Random scores are the control.
+For transformers, the best layer and head are shown too: chosen with the marks of the
 same texts (an oracle), and chosen on one half of the texts and tested on the other, which shows how much is luck.
 """
 
@@ -9,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 import pandas as pd
@@ -24,7 +26,13 @@ from heedful.measures.rationale_agreement import PLAUSIBILITY_MEASURES, RankBy, 
 from heedful.models.attentive import Attentive
 from heedful.store.recipe import Artefact, Json, Recipe, derive_seed
 from heedful.store.workspace import Workspace
-from heedful.training.attribution_tables import RATIONALE_STATUS, AttributionTable, HeadPlausibility, Rationales
+from heedful.training.attribution_tables import (
+    RATIONALE_STATUS,
+    AttributionTable,
+    HeadPlausibility,
+    Rationales,
+    TrueClass,
+)
 from heedful.training.model_recipe import ModelRecipe
 from heedful.trials._trial import (
     NO_INTERVAL,
@@ -57,6 +65,15 @@ _FIGURE_MEASURES = {
     "Marked words among the first": ("average_precision", "f1", "iou"),
 }
 _AUC = list(PLAUSIBILITY_MEASURES).index("auc")
+ExplainedClass = Literal["predicted", "label"]
+"""The class whose scores are compared with the marks: the predicted one or the true one."""
+POOLING_LABELS: Mapping[str, str] = {
+    "mean": "mean of a word's tokens",
+    "sum": "sum of a word's tokens",
+    "max": "maximum of a word's tokens",
+}
+RIGHT_AREA, WRONG_AREA = "auc_right", "auc_wrong"
+"""The AUC on the texts that are predicted right and on the others."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +90,7 @@ class Plausibility(Trial):
             of many tokens: where people marked such words, even random scores reach an AUC of .6 to .7.
         rank: rank words by score, by magnitude ("size"), or those first that count most "against" the prediction.
             Where people marked errors and the model predicts quality, a correct signed score is negative.
+        target: explain the "predicted" class, or the true class ("label"), for which people marked the evidence.
         oracles: whether to search for the best layer and head of a transformer.
     """
 
@@ -86,8 +104,8 @@ class Plausibility(Trial):
     source: ClassVar[str] = "Fernandes et al. 2022, section 4.2 and 4.4, tables 2 and 6; DeYoung et al. 2020 (ERASER)"
     limits: ClassVar[str] = (
         "Plausible is not faithful: people marked what convinces people, and a model may use other words. An "
-        "explanation that shows these has a low score here, one that flatters our expectations a high one. Oracles "
-        "were chosen with the marks of the same texts, which are not available in practice."
+        "explanation that shows these has a low score here, one that flatters our expectations a high one. Oracles, "
+        "where there are any, were chosen with the marks of the same texts, which are not available in practice."
     )
 
     subject: ModelRecipe
@@ -99,8 +117,12 @@ class Plausibility(Trial):
     oracles: bool = True
     limit: int | None = None
     split: Split = "test"
+    target: ExplainedClass = "predicted"
 
     def __post_init__(self) -> None:
+        check_choice("target", self.target, ExplainedClass)
+        if self.target == "label" and self.learned_explainers:
+            raise UserError("learned explainers explain the predicted class: leave them out, or leave target out")
         check_choice("pooling", self.pooling, Pooling)
         check_choice("rank", self.rank, RankBy)
         check_methods(self.methods)
@@ -118,9 +140,12 @@ class Plausibility(Trial):
     @property
     def score_recipes(self) -> dict[str, Recipe]:
         """The recipes of all scores by name, random scores last."""
-        methods = [*(each for each in self.methods if not isinstance(each, Random)), Random()]
+        named = {method_name(each): each for each in self.methods if not isinstance(each, Random)}
+        if self.target == "label":
+            named = {name: TrueClass(each) for name, each in named.items()}
         *given, control = (
-            (method_name(each), AttributionTable(self.subject, each, self.split, self.limit)) for each in methods
+            (name, AttributionTable(self.subject, each, self.split, self.limit))
+            for name, each in {**named, method_name(Random()): Random()}.items()
         )
         return dict((*given, *self.learned_explainers, control))
 
@@ -151,8 +176,8 @@ class Plausibility(Trial):
         control = method_name(Random())
         table["kind"] = table["method"].map(lambda name: "control" if name == control else "method")
         table["which"] = ""
-        if trained.model.task.num_classes > 1:
-            texts = next(iter(tables.values())).set_index("uid")
+        texts = next(iter(tables.values())).set_index("uid")
+        if trained.model.task.num_classes > 1 and bool(texts["label"].notna().all()):
             table["right"] = table["uid"].map(texts["predicted"] == texts["label"])
         if self.head_scores is not None:
             texts = table[table["place"] == 0].drop(columns=list(PLAUSIBILITY_MEASURES))
@@ -161,6 +186,7 @@ class Plausibility(Trial):
             table = pd.concat([table, *added], ignore_index=True)
         if self.rank != "score":
             table["rank"] = self.rank
+        table["pooling"], table["target"] = self.pooling, self.target
         return self.artefact(table, table["uid"].nunique(), len(examples))
 
     @classmethod
@@ -170,9 +196,13 @@ class Plausibility(Trial):
         `judged` texts count; `no_rationale` (no word marked), `all_rationale` (every word marked) and `cut_off` (the
         marks were truncated with the text) do not. People marked evidence for the true class and scores explain the
         predicted one: `auc_right` and `auc_wrong` are over the texts where both are the same and where they are not.
-        Intervals are over resampled texts, the same ones for all methods.
+        With `explains_label` scores explain the true class everywhere. Intervals are over resampled texts, the same
+        ones for all methods.
         """
         yield Statistic("texts", value=float(table["uid"].nunique()))
+        yield Statistic(f"pooled_by_{table['pooling'].iloc[0]}", value=1.0)
+        if table["target"].iloc[0] == "label":
+            yield Statistic("explains_label", value=1.0)
         if "rank" in table:
             yield Statistic(f"ranked_by_{table['rank'].iloc[0]}", value=1.0)
         ordered = table.sort_values(["place", "uid"])
@@ -184,20 +214,20 @@ class Plausibility(Trial):
             for status in RATIONALE_STATUS:
                 yield Statistic(status.replace(" ", "_"), subset=str(name), value=float(counts.get(status, 0)))
             judged = part[part["status"] == "judged"]
-            yield from _part_statistics(judged, str(name))
+            yield from _part_statistics(judged, str(name), {each: each for each in PLAUSIBILITY_MEASURES})
             for outcome, rows in judged.groupby("right") if "right" in judged else ():
-                for method, own in rows.groupby("method", sort=False):
-                    metric = "auc_right" if outcome else "auc_wrong"
-                    yield Statistic(metric, str(method), str(name), float(own["auc"].mean()), n=len(own))
+                area = RIGHT_AREA if outcome else WRONG_AREA
+                yield from _part_statistics(rows, str(name), {"auc": area})
 
     @staticmethod
     def figures(table: pd.DataFrame) -> tuple[Figure, ...]:
         """Each measure by method with its interval, and the areas of single texts."""
         summary = Plausibility.summary(table)
+        pooling = POOLING_LABELS[table["pooling"].iloc[0]]
         figures: list[Figure] = []
         for name, rows in table.sort_values(["place", "uid"]).groupby("part"):
             part = str(name)
-            within = f", {part}" if part else ""
+            within = f"{f', {part}' if part else ''} ({pooling})"
             labels = {str(each["method"].iloc[0]): _method_label(each) for _, each in rows.groupby("place")}
             for title, measures in _FIGURE_MEASURES.items():
                 found = {
@@ -214,10 +244,15 @@ class Plausibility(Trial):
 
     @classmethod
     def findings(cls, summary: pd.DataFrame) -> tuple[Finding, ...]:
-        """Whether each method is more plausible than random scores, by the area under its ROC curve, in each part."""
+        """Whether each method is more plausible than random scores, by the area under its ROC curve, in each part.
+
+        It rests on texts where scores and marks are about one class: those that are predicted right, or all if the
+        true class is explained or there are no classes.
+        """
         others = {each.method for metric in _KIND_METRICS.values() for each in select_statistics(summary, metric)}
+        area = excess_metric(_judged_area(summary))
         return tuple(
-            interval_finding(each, no_interval=NO_INTERVAL)
+            interval_finding(get_statistic(summary, area, each.method, each.subset), no_interval=NO_INTERVAL)
             for each in select_statistics(summary, excess_metric("auc"))
             if each.method not in others
         )
@@ -226,6 +261,12 @@ class Plausibility(Trial):
     def interpretation(cls, summary: pd.DataFrame) -> str:
         parts = [each.subset for each in select_statistics(summary, "judged")]
         return " ".join(_part_sentences(summary, part, cls.findings(summary)) for part in parts)
+
+
+def _judged_area(summary: pd.DataFrame) -> str:
+    """The metric of the area on which the verdict rests."""
+    is_divided = any(select_statistics(summary, metric) for metric in (RIGHT_AREA, WRONG_AREA))
+    return RIGHT_AREA if is_divided and find_statistic(summary, "explains_label") is None else "auc"
 
 
 def compare_with_rationales(
@@ -297,12 +338,12 @@ def _best_map(numbers: NDArray[np.float64], selection: NDArray[np.bool_]) -> NDA
     return np.broadcast_to(best, numbers.shape[:2])
 
 
-def _part_statistics(rows: pd.DataFrame, part: str) -> Iterator[Statistic]:
-    """Means and excesses over random scores of every method on the judged texts."""
+def _part_statistics(rows: pd.DataFrame, part: str, metrics: Mapping[str, str]) -> Iterator[Statistic]:
+    """Means and excesses over random scores of every method on these texts: the columns under their metrics."""
     methods = [each for _, each in rows.groupby("place")]
     if not methods:
         return
-    values = torch.stack([torch.tensor(each[list(PLAUSIBILITY_MEASURES)].to_numpy(float)) for each in methods], 1)
+    values = torch.stack([torch.tensor(each[list(metrics)].to_numpy(float)) for each in methods], 1)
     control = next(place for place, each in enumerate(methods) if each["kind"].iloc[0] == "control")
     means = values.mean(0)
     generator = Generator().manual_seed(derive_seed("plausibility", part, len(values)))
@@ -311,7 +352,7 @@ def _part_statistics(rows: pd.DataFrame, part: str) -> Iterator[Statistic]:
     intervals = list(zip(*bounds, strict=True))
     for place, each in enumerate(methods):
         method = str(each["method"].iloc[0])
-        for column, measure in enumerate(PLAUSIBILITY_MEASURES):
+        for column, measure in enumerate(metrics.values()):
             numbers = (means, means - means[control])
             for metric, number, interval in zip((measure, excess_metric(measure)), numbers, intervals, strict=True):
                 low, high = (float(bound[place, column]) for bound in interval)
@@ -325,7 +366,11 @@ def _method_label(rows: pd.DataFrame) -> str:
 def _part_sentences(summary: pd.DataFrame, part: str, findings: Sequence[Finding]) -> str:
     judged, *left_out = (value_of(summary, status.replace(" ", "_"), subset=part) for status in RATIONALE_STATUS)
     within = f"{part}: " if part else ""
-    words = [f"{within}{judged:.0f} texts are judged, {sum(left_out):.0f} left out."]
+    pooling = next(
+        (label for name, label in POOLING_LABELS.items() if find_statistic(summary, f"pooled_by_{name}")), ""
+    )
+    scored = f" The score of a word is the {pooling}." if pooling else ""
+    words = [f"{within}{judged:.0f} texts are judged, {sum(left_out):.0f} left out.{scored}"]
     areas = [each for each in select_statistics(summary, "auc") if each.subset == part]
     if not areas:
         return f"{words[0]} So nothing can be said."
@@ -344,17 +389,27 @@ def _part_sentences(summary: pd.DataFrame, part: str, findings: Sequence[Finding
             f"{each.method} {format_number(each.value)}" for each in areas if chosen.get(each.method, "") == metric
         ]
         words += [f"{label}: {', '.join(listed)}."] if listed else []
-    for metric, label in {"auc_right": "predicted right", "auc_wrong": "predicted wrong"}.items():
+    explains_label = find_statistic(summary, "explains_label") is not None
+    if explains_label:
+        words.append("Scores explain the true class, for which people marked the evidence.")
+    for metric, label in {RIGHT_AREA: "right", WRONG_AREA: "wrong"}.items():
         rows = [each for each in select_statistics(summary, metric) if each.subset == part]
         listed = [f"{each.method} {format_number(each.value)}" for each in rows if each.method not in oracles]
-        words += [f"On the {rows[0].n:.0f} texts that are {label}: {', '.join(listed)}."] if listed else []
-    if judged < MIN_EXAMPLES:
-        return " ".join([*words, f"With fewer than {MIN_EXAMPLES} texts there is no verdict: judge more texts."])
+        other = ", as another class than that of the marks" if label == "wrong" else ""
+        texts = f"On the {rows[0].n:.0f} texts that are predicted {label}" if rows else ""
+        words += [f"{texts}{'' if explains_label else other}: {', '.join(listed)}."] if listed else []
+    area = _judged_area(summary)
+    compared = next((each.n for each in select_statistics(summary, area) if each.subset == part), 0)
+    those = " that are predicted right" if area == RIGHT_AREA else ""
+    if compared < MIN_EXAMPLES:
+        fewer = f"With fewer than {MIN_EXAMPLES} texts{those} there is no verdict: judge more texts."
+        return " ".join([*words, fewer])
     caveat = (
         " (correct for signed scores where people marked evidence against the prediction)" if rank == "score" else ""
     )
     groups = group_by_verdict((each.verdict, each.method) for each in findings if each.evidence[0].subset == part)
     better, worse = groups[Verdict.SUPPORTED], groups[Verdict.NOT_SUPPORTED]
-    words.append(f"More plausible than random scores: {', '.join(better) or 'none'}.")
-    words += [f"Less plausible than random scores: {', '.join(worse)}{caveat}."] if worse else []
+    on = f" on the texts{those}" if those else ""
+    words.append(f"More plausible than random scores{on}: {', '.join(better) or 'none'}.")
+    words += [f"Less plausible than random scores{on}: {', '.join(worse)}{caveat}."] if worse else []
     return " ".join(words)
