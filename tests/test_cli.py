@@ -21,6 +21,7 @@ from heedful.training.trained_model import TrainedModel
 from heedful.training.trainer import Training
 from heedful.trials.adversarial_training import PAPER_SEEDS
 from heedful.trials.performance import Performance
+from tests.given import save_model
 
 FILE = """
 from tests.tiny import subject
@@ -408,3 +409,27 @@ def test_where_is_pool_or_here(words: list[str]) -> None:
     result = CliRunner().invoke(cli.app, ["run", "attefa", "--only", "mock-1", "--quick", *words])
     assert result.exit_code == 2
     assert "--where" in result.stderr
+
+
+GIVEN = """
+from heedful.training import checkpoint
+from heedful.trials import Performance
+from tests.given import Verdicts
+
+def recipes():
+    return [Performance(checkpoint({folder!r}, Verdicts(12)))]
+"""
+
+
+def test_a_result_on_a_given_model_is_printed_without_a_seed(tmp_path: Path) -> None:
+    folder = save_model(tmp_path / "opinions")
+    (tmp_path / "given.py").write_text(GIVEN.format(folder=str(folder)), encoding="utf-8")
+    result = heedful(
+        "run", tmp_path / "given.py", "-w", tmp_path / "work", "--where", "here", "--json", tmp_path / "out.json"
+    )
+    assert result.exit_code == 0, result.output
+    assert "performance (verdicts, opinions, self, given, not trained here): " in result.output
+    assert "seed" not in result.output
+    [record] = json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))["results"]
+    assert "seed" not in record
+    assert record["embeddings"] is None

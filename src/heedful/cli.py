@@ -83,6 +83,8 @@ OPTION_FLAGS = {
 }
 """The flag of each field that the options of a paper may have."""
 MAX_ATTEFA_SEEDS = 9
+MODEL_FACTS = ("corpus", "encoder", "attention", "seed", "training")
+"""What a printed result says of its model; a model that was trained elsewhere has no seed."""
 
 DEFAULT_WORKSPACE = Path("workspace")
 DEFAULT_REPORT = Path("report")
@@ -524,7 +526,8 @@ def _run_recipes(
         _write_json(json_file, json.dumps(results, indent=1) + "\n")
     for trial in () if quiet else trials:
         facts = trial.describe()
-        where = f"{facts['corpus']}, {facts['encoder']}, {facts['attention']}, seed {facts['seed']}"
+        names = [f"{'seed ' * (name == 'seed')}{facts[name]}" for name in MODEL_FACTS if name in facts]
+        where = ", ".join(names)
         say(f"{trial.name} ({where}): {trial.interpretation(workspace.get(trial).summary)}")
     failed = [outcome for outcome in outcomes if outcome.error is not None]
     for line in failure_lines(failed, workspace):

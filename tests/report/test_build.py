@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import math
+import re
 import shutil
 import subprocess
 import sys
@@ -17,8 +19,10 @@ import pyarrow
 import pytest
 
 from heedful import catalogue
-from heedful.attributions.attention import RawAttention
+from heedful.attributions.attention import RawAttention, Rollout
 from heedful.attributions.deeplift import DeepLift
+from heedful.attributions.gradient import Gradient
+from heedful.attributions.head_mix import HeadMix
 from heedful.attributions.integrated_gradients import GradientShap, IntegratedGradients
 from heedful.data.splitting import SubsampledCorpus
 from heedful.data.tokenization import Words
@@ -26,19 +30,24 @@ from heedful.figures import Figure
 from heedful.papers._chapter import Comparison, Result, TableView
 from heedful.papers.jain_wallace import single_model_trials
 from heedful.report.build import build_page, summary_tables, write_report
+from heedful.report.heatmap import example_heatmaps
 from heedful.report.page import Section
 from heedful.runner import run
 from heedful.store import workspace as store
 from heedful.store.recipe import Artefact
 from heedful.store.workspace import CorruptArtefactWarning, Workspace
 from heedful.training.attribution_tables import AttributionTable
+from heedful.training.checkpoint import checkpoint
 from heedful.training.trainer import Adam, EpochSelection, Training
 from heedful.training.model_recipe import ModelRecipe
 from heedful.trials._trial import Finding, Statistic, Trial, Verdict, combine_seeds, summary_frame
 from heedful.trials.agreement import Agreement
+from heedful.trials.faithfulness import Faithfulness
 from heedful.trials.performance import Performance
 from heedful.trials.permutation import Permutation
+from heedful.trials.plausibility import Plausibility
 from heedful.types import Corpus, Splits, UserError
+from tests.given import Verdicts, save_model
 from tests.stored import FilmModel, films, stored
 from tests.tiny import Sentences, subject
 
@@ -351,6 +360,82 @@ def test_incomplete_methods_are_warned_of_and_sampling_error_is_not(tmp_path: Pa
     found = [warning for section in chapter.sections for warning in section.warnings if "not complete" in warning]
     assert len(found) == 1
     assert found[0].startswith("integrated-gradients(n_steps-1)")
+
+
+@pytest.fixture(scope="module")
+def given(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    """Trials on a transformer that was not trained here, with three classes."""
+    model = checkpoint(str(save_model(tmp_path_factory.mktemp("given") / "opinions")), Verdicts(40))
+    place = Workspace(tmp_path_factory.mktemp("workspace"))
+    mix = HeadMix(tuple(0.25 + place / 1e6 for place in range(4)), 2, 2)
+    methods = (Rollout(), RawAttention(), Gradient(), mix)
+    trials = [
+        Performance(model),
+        Permutation(model, permutations=4),
+        Agreement(model, methods),
+        Faithfulness(model, methods[1:], limit=10, steps=2, samples=2),
+        Plausibility(model, methods[1:]),
+    ]
+    assert [each.error for each in run(trials, place) if each.error] == []
+    return place
+
+
+@pytest.fixture(scope="module")
+def pages(given: Workspace, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The words of all pages about it, without markup."""
+    folder = write_report(given, tmp_path_factory.mktemp("report")).parent
+    texts = [path.read_text(encoding="utf-8") for path in sorted(folder.rglob("*.html"))]
+    hidden = re.compile(r"<(style|script)[^>]*>.*?</\1>|<[^>]*>", re.S)
+    assert len(texts) == 2
+    return [html.unescape(hidden.sub(" ", text)) for text in texts]
+
+
+@pytest.mark.slow
+def test_a_given_model_has_no_option_of_a_training_on_any_page(given: Workspace, pages: list[str]) -> None:
+    for page in pages:
+        assert not re.findall(r".{20}\b(?:seeds?|epochs?|vectors?|objective|vocabulary)\b.{20}", page, re.S)
+        assert "given, not trained here" in page
+    for chapter in build_page(given).papers:
+        for section in chapter.sections:
+            assert section.about["training"] == "given, not trained here"
+            assert [link.label for link in section.texts] == ["given, not trained here"]
+
+
+@pytest.mark.slow
+def test_a_learned_mix_is_not_named_by_its_weights(pages: list[str]) -> None:
+    for page in pages:
+        assert "learned-head-mix(4-of-4-heads," in page
+        assert "0.250001" not in page
+
+
+@pytest.mark.slow
+def test_sentences_name_the_attention_that_was_compared_and_the_classes(given: Workspace) -> None:
+    sections = {each.experiment: each for chapter in build_page(given).papers for each in chapter.sections}
+    words = sections["agreement"].interpretation
+    assert words.startswith("On average, rollout agrees with attention at ")
+    assert "So rollout agrees with them" in words
+    assert sections["permutation"].about["classes"] == "0 awful, 1 middling, 2 splendid"
+
+
+@pytest.mark.slow
+def test_no_claim_of_neely_et_al_denies_the_transformer(given: Workspace) -> None:
+    [chapter] = [each for each in build_page(given).papers if each.name == "disagreement"]
+    assert {section.experiment for section in chapter.sections} == {"agreement", "faithfulness"}
+    tables = {table.caption: table for table in chapter.tables}
+    assert not any("BiLSTM" in caption for caption in tables)
+
+
+def test_an_example_is_said_to_change_little_only_if_it_does() -> None:
+    def titles(change: float) -> list[str]:
+        table = pd.DataFrame({"uid": ["a", "b"], "length": [8, 80], "predicted": 0})
+        table = table.assign(maximum_attention=0.9, median_change=[change, 0.6])
+        columns: dict[str, list[object]] = {"uid": ["a", "b"], "units": [["x"] * 8] * 2, "scores": [[0.1] * 8] * 2}
+        columns |= {"scored": [[True] * 8] * 2, "probability": [0.9] * 2, "label": [0] * 2}
+        return [each.title for each in example_heatmaps(table, {"attention": columns}, ["no", "yes"])]
+
+    assert ["little" in title for title in titles(0.4)] == [False, False, False]
+    assert ["little" in title for title in titles(0.04)] == [False, True, False]
+    assert all(title.endswith("(of texts with 6 to 60 tokens)") for title in titles(0.4)), "b is longer"
 
 
 def tables_of(*statistics: Statistic, seeds: int = 1) -> tuple[TableView, ...]:

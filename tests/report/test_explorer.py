@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heedful.figures import printable
-from heedful.report.explorer import ExplanationRow, ExplorerData, ExplorerText, TokenWeights, collect_texts, data_json, delete_stale_pages, explorer_html, find_model_texts, natural_sort_key, write_explorer
+from heedful.report.explorer import ExplanationRow, ExplorerData, ExplorerText, TokenWeights, _attribution_rows, collect_texts, data_json, delete_stale_pages, explorer_html, find_model_texts, natural_sort_key, write_explorer
 from heedful.store.workspace import IndexEntry, Workspace
+from tests.papers.results import entry
 from tests.stored import COMMENT, HOSTILE, SCORES, TEXTS, THIRD, FilmAdversary, FilmModel, FilmScores, films, stored
 
 MODEL = FilmModel()
@@ -185,3 +186,19 @@ def test_the_first_texts_are_there_without_a_script(tmp_path: Path) -> None:
     fallback = document.split("<noscript>")[1].split("</noscript>")[0]
     assert fallback.count("<figure") == 3
     assert 'title="0.700"' in fallback
+
+
+def test_a_corpus_with_a_long_name_has_pages_of_its_own(tmp_path: Path) -> None:
+    model = FilmModel(corpus="very long " * 60)
+    workspace = stored(tmp_path / "work", FilmScores(model), FilmScores(model, split="dev"))
+    names = [path.name for path in write_all(workspace, tmp_path / "report")]
+    assert len({*names}) == 2
+    assert max(map(len, names)) < 200
+
+
+def test_the_note_on_attention_is_true_of_self_attention() -> None:
+    facts = {"method": "attention", "attention": "self", "split": "test", "corpus": "films"}
+    source = entry("scores", "attributions", facts=facts, links={"subject": ["model"]})
+    [row] = [each.row for each in _attribution_rows([(source, {"uid": [], "scores": []})])]
+    assert "sum to 1" not in row.note
+    assert "special tokens" in row.note

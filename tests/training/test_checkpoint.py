@@ -21,6 +21,7 @@ from heedful.store.workspace import Workspace
 from heedful.tasks import MulticlassClassification, Regression
 from heedful.training.attribution_tables import AttributionTable
 from heedful.training.checkpoint import Checkpoint, LabelAlignedCorpus, checkpoint
+from heedful.training.trained_model import OnOtherData, TrainedModel
 from heedful.trials._trial import value_of
 from heedful.trials.imposed_attention import UniformBaseline
 from heedful.trials.performance import Performance
@@ -235,12 +236,25 @@ def test_the_restored_model_gives_the_librarys_own_logits(folder: Path, workspac
 
 def test_methods_and_trials_examine_a_checkpoint_like_any_model(folder: Path, workspace: Workspace) -> None:
     subject = checkpoint(str(folder), Sentences(12))
-    assert subject.about == {"corpus": "sentences", "encoder": folder.name, "attention": "self", "seed": 0}
+    assert subject.about == {"corpus": "sentences", "encoder": folder.name, "attention": "self"}
     table = workspace.get(AttributionTable(subject, RawAttention())).table
     assert len(table) == 12
     assert table["units"][0][0] == "<cls>"
     assert value_of(workspace.get(Performance(subject)).summary, "accuracy") > 0.95
     assert len(workspace.get(Permutation(subject, permutations=4)).table) == 12
+
+
+def test_no_option_of_a_training_is_a_fact_of_a_given_model(folder: Path, workspace: Workspace) -> None:
+    given = checkpoint(str(folder), Sentences(12))
+    trained = TrainedModel(Sentences(12), Subwords(str(folder)), Transformer(str(folder)))
+    for subject in (given, OnOtherData(given, given.corpus)):
+        facts = {name for name, value in subject.describe().items() if value is not None}
+        assert facts == {"corpus", "encoder", "attention", "quick", "training"}
+        assert subject.seed is None
+    assert trained.describe()["embeddings"] is None, "a pretrained network has its own vectors"
+    notes = workspace.get(given).notes
+    assert not {"best_epoch", "selected_on"} & notes.keys()
+    assert notes["vocabulary"] is None, "that of the tokenizer is not counted"
 
 
 def test_trials_that_train_variants_refuse_a_checkpoint_in_one_line(folder: Path) -> None:

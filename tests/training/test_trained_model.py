@@ -141,7 +141,7 @@ def test_the_facts_for_the_index_have_model_data_and_objective() -> None:
     assert subject().describe() == {**facts, "objective": "supervised"}
     uniform = replace(subject(), objective=ImposedAttention(UniformAttention()), corpus=SubsampledCorpus(Sentences()))
     assert uniform.describe() == {**facts, "quick": True, "objective": "imposed UniformAttention"}
-    assert OnOtherData(subject(), Sentences(10)).describe() == facts
+    assert OnOtherData(subject(), Sentences(10)).describe() == {**facts, "objective": "supervised"}
     assert {recipe.kind for recipe in (subject(), OnOtherData(subject(), Sentences(10)))} == {"model"}
 
 
@@ -174,3 +174,10 @@ def test_a_model_is_never_made_of_the_rows_that_its_file_had_before(
         one, other = workspace.get(recipe), Workspace(tmp_path / f"clean-{words[0]}").get(recipe)
         assert all(torch.equal(one.tensors[key], other.tensors[key]) for key in one.tensors)
         assert one.notes == other.notes
+
+
+def test_a_quick_model_is_quick_on_other_data() -> None:
+    quick = replace(subject(), corpus=SubsampledCorpus(Sentences(), 30, 20, 20))
+    assert OnOtherData(quick, Sentences()).describe()["quick"] is True
+    assert OnOtherData(subject(), Sentences()).describe()["quick"] is False
+    assert OnOtherData(subject(), Sentences()).describe()["objective"] == "supervised"

@@ -289,3 +289,17 @@ def test_a_limit_that_leaves_no_instance_is_refused(limit: int) -> None:
     with pytest.raises(UserError, match=f"limit.*{limit}"):
         AttributionTable(subject(), RawAttention(), limit=limit)
     assert len(sample_rows(some_batch((2, 3, 4, 5)), 1)) == 1
+
+
+def test_the_sentence_on_concentration_is_true_of_every_class() -> None:
+    def words(*rows: tuple[int, float, float]) -> str:
+        """Twelve texts each of a predicted class, maximum attention and median change."""
+        columns = ("predicted", "maximum_attention", "median_change")
+        table = pd.DataFrame([row for row in rows for _ in range(12)], columns=columns)
+        return Permutation.interpretation(Permutation.summary(table))
+
+    rises = "In every predicted class it changes more"
+    assert rises in words((0, 0.1, 0.2), (0, 0.9, 0.3), (1, 0.1, 0.2), (1, 0.9, 0.3))
+    assert "Not in every predicted class" in words((0, 0.1, 0.2), (0, 0.9, 0.3), (1, 0.1, 0.3), (1, 0.9, 0.2))
+    always_peaked = words((0, 0.9, 0.2), (1, 0.95, 0.3))
+    assert "In no predicted class do enough texts differ" in always_peaked

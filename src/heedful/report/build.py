@@ -39,7 +39,9 @@ COMPLETENESS_TOLERANCES = {"deep-lift": 1e-4, "deep-shap": 1e-4, "integrated-gra
 
 The error of gradient SHAP comes from its few samples, not from the model, so it is not reported.
 """
-NO_TEXTS = "No explorer: the workspace has no attributions of this model. Run the paper again to add them."
+NO_TEXTS = "No explorer: the workspace has no attributions of this model. Trials that compare methods add them."
+MAX_LISTED_CLASSES = 10
+"""More classes are not listed with their numbers."""
 _EXAMPLE_METHODS = (ATTENTION, "gradient")
 _EXAMPLE_TEXT_COLUMNS = ("uid", "units", "scores", "scored", "probability", "label")
 _CACHED_ARTEFACTS = 40
@@ -103,8 +105,10 @@ class _Run:
     incomplete: Mapping[str, float] = field(default_factory=dict)
 
     @property
-    def seed(self) -> Json:
-        return self.entry.facts.get("seed", 0)
+    def model_label(self) -> str:
+        """The seed, or that the model has none because it was not trained here."""
+        seed = self.entry.facts.get("seed")
+        return str(self.entry.facts.get("training") or "this model") if seed is None else f"seed {seed}"
 
 
 class _Builder:
@@ -317,7 +321,7 @@ class _Builder:
         runs = [self.runs[entry.name] for entry in self.groups[group]]
         first, paper = runs[0], PAPERS.get(result.paper)
         texts = _trial_texts(runs, result)
-        only = f", seed {first.seed} only" if len(runs) > 1 else ""
+        only = f", {first.model_label} only" if len(runs) > 1 else ""
         extras = SectionExtras() if paper is None else self._read_intact(lambda entries: paper.section(result, entries))
         tables = (*summary_tables(result), *extras.tables)
         figures, heatmaps = (*first.figures, *extras.figures), (*first.heatmaps, *extras.heatmaps)
@@ -326,7 +330,7 @@ class _Builder:
         names = {"corpus": result.corpus, "encoder": result.encoder, "attention": result.attention}
         model = ", ".join(filter(None, [result.encoder, result.attention, *self._variant(group)]))
         links = tuple(
-            Link(f"seed {run.seed}", self.texts[name].address)
+            Link(run.model_label, self.texts[name].address)
             for run in runs
             if (name := run.entry.link("subject") or "") in self.texts
         )
@@ -335,7 +339,11 @@ class _Builder:
             title=f"{texts.title} {result.corpus}: {model}",
             claim=texts.claim,
             source=texts.source if paper is None else paper.sources.get(result.trial, texts.source),
-            about={**{name: value for name, value in names.items() if value}, **_settings(runs)},
+            about={
+                **{name: value for name, value in names.items() if value},
+                **_settings(runs),
+                **_classes(first.model),
+            },
             findings=texts.findings,
             interpretation=texts.interpretation,
             limits=texts.limits,
@@ -417,7 +425,7 @@ def summary_tables(result: Result) -> tuple[TableView, ...]:
     """
     seeds = len(result.seed_summaries)
     caption = (
-        f"Summary: mean and SD of {seeds} seeds, outermost bounds of intervals" if seeds > 1 else "Summary: one seed"
+        f"Summary: mean and SD of {seeds} seeds, outermost bounds of intervals" if seeds > 1 else "Summary: one model"
     )
     published = result.published
     rows: dict[tuple[tuple[str, str], ...], dict[tuple[str, str], Cell]] = {}
@@ -463,18 +471,26 @@ def _readable(name: str) -> str:
 
 
 def _settings(runs: Sequence[_Run]) -> dict[str, str]:
-    """Seeds, instances, settings of the trial, embeddings and objective of the model."""
+    """Seeds, instances, settings of the trial, embeddings, objective and training of the model, as far as it has them."""
     first = runs[0]
-    found = {"seeds": ", ".join(str(run.seed) for run in runs)}
+    seeds = [str(seed) for run in runs if (seed := run.entry.facts.get("seed")) is not None]
+    found = {"seeds": ", ".join(seeds)} if seeds else {}
     if "n" in first.notes:
         found["instances"] = f"{first.notes['n']} of {first.notes.get('of', first.notes['n'])}"
-    shown = {name: first.entry.facts.get(name) for name in ("embeddings", "objective")}
+    shown = {name: first.entry.facts.get(name) for name in ("embeddings", "objective", "training")}
     shown |= {name: value for name, value in first.entry.settings.items() if name not in ("limit", "seed")}
     return found | {
         name.replace("_", " "): _format_setting(value)
         for name, value in shown.items()
         if value not in (None, "", [], False)
     }
+
+
+def _classes(model: Artefact | None) -> dict[str, str]:
+    """The number and the name of each class, because tables and figures have the numbers; empty for many classes."""
+    names = [] if model is None else [str(name) for name in _as_list(model.notes.get("classes"))]
+    listed = ", ".join(f"{number} {name}" for number, name in enumerate(names))
+    return {"classes": listed} if 1 < len(names) <= MAX_LISTED_CLASSES else {}
 
 
 def _format_setting(value: Json) -> str:
@@ -520,7 +536,8 @@ def _data_table(model: Artefact) -> tuple[TableView, ...]:
         "vocabulary": notes.get("vocabulary"),
         "parameters": notes.get("parameters"),
     }
-    return (TableView("Data", ("split", *columns), rows, f"{_format_counts(facts)}."),)
+    known: dict[str, Json] = {name: value for name, value in facts.items() if value is not None}
+    return (TableView("Data", ("split", *columns), rows, f"{_format_counts(known)}."),)
 
 
 def _format_counts(value: Json) -> str:

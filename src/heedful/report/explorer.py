@@ -28,6 +28,7 @@ from heedful.report.html import HtmlDocument, format_number, write_atomically
 from heedful.report.page import Link
 from heedful.store.recipe import Json, json_digest
 from heedful.store.workspace import IndexEntry
+from heedful.training.attribution_tables import TRUE_CLASS
 
 FOLDER = "texts"
 """Folder of the explorers beside the report."""
@@ -44,14 +45,22 @@ _NOTES = {
     "attention": "attention weights of the model; they sum to 1",
     "gradient": "gradient of the predicted class times the embedding; negative where the token lowers the output",
     "leave-one-out": "change of the output when the token is removed",
+    "SMaT": "attention heads mixed by weights that were learned to teach a student (Fernandes et al. 2022)",
+    "learned-head-mix": "attention heads mixed by weights that were learned for this model",
+    "learned-layer-mix": "integrated gradients of all layers, mixed by weights that were learned for this model",
     "permuted-attention": "attention weights in random order, as a control",
     "random": "random scores, as a control",
 }
+_SELF_ATTENTION_NOTE = (
+    "attention that the token receives, mean over layers, heads and queries; special tokens get the rest"
+)
 _ADVERSARY_NOTE = "attention weights as far as possible from the model's that change the output by at most epsilon"
 _ORDER = ("attention", "adversarial", "gradient", "leave-one-out", "", "search", "permuted-attention", "random")
 _CONTROLS = ("permuted-attention", "random", "randomised")
 _DOCUMENT = HtmlDocument("explorer.html", ("style.css", "explorer.css"), ("frame.js", "explorer.js"))
 _FILE_NAME = re.compile(r"[a-z0-9-]+-[0-9a-f]{12}\.html")
+_MAX_FILE_NAME = 120
+"""Characters of corpus, encoder and attention in a file name, which file systems limit to 255 bytes."""
 _GENERATOR = '<meta name="generator" content="heedful">'
 
 Columns: TypeAlias = Mapping[str, list[object]]
@@ -98,10 +107,17 @@ class ModelTexts:
     @functools.cached_property
     def address(self) -> str:
         """The explorer relative to the report; it does not depend on the rest of the workspace."""
-        words = [str(self.facts[name]) for name in ("corpus", "encoder", "attention") if name in self.facts]
-        words += [f"seed {self.facts.get('seed', 0)}", *([] if self.split == "test" else [self.split])]
+        names = " ".join(str(self.facts[name]) for name in ("corpus", "encoder", "attention") if name in self.facts)
+        words = [_shortened(names, _MAX_FILE_NAME)]
+        words += [f"seed {self.facts['seed']}"] if "seed" in self.facts else []
+        words += [] if self.split == "test" else [self.split]
         stem = re.sub(r"[^a-z0-9]+", "-", " ".join(words).lower()).strip("-")
         return f"{FOLDER}/{stem}-{self.model.rpartition('-')[2]}.html"
+
+
+def _shortened(text: str, most: int) -> str:
+    """The text, or its beginning and its end if it is longer."""
+    return text if len(text) <= most else f"{text[: most * 2 // 3]} {text[-most // 3 :]}"
 
 
 def find_model_texts(entries: Iterable[IndexEntry]) -> list[ModelTexts]:
@@ -298,7 +314,11 @@ def _attribution_rows(attributions: Sequence[tuple[IndexEntry, Columns]]) -> Ite
     for entry, table in attributions:
         name = str(entry.facts["method"])
         base = name.partition("(")[0]
-        row = ExplanationRow(name, _NOTES.get(base, ""), is_visible=base not in _CONTROLS)
+        is_self_attention = base == ATTENTION and entry.facts.get("attention") == "self"
+        note = _SELF_ATTENTION_NOTE if is_self_attention else _NOTES.get(base, "")
+        if TRUE_CLASS in name:
+            note = "; ".join(filter(None, (note, "scores for the true class in place of the predicted one")))
+        row = ExplanationRow(name, note, is_visible=base not in _CONTROLS)
         rank = _ORDER.index("random" if base in _CONTROLS else base if base in _ORDER else "")
         yield _WeightSource(row, (rank, 0.0, name), _weight_records(table, "scores"))
 

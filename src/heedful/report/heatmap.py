@@ -15,8 +15,9 @@ import pandas as pd
 from markupsafe import Markup, escape
 
 from heedful.figures import Heatmap, Series, finite
-from heedful.papers._chapter import readable_texts
+from heedful.papers._chapter import MAX_EXAMPLE_TOKENS, MIN_EXAMPLE_TOKENS, readable_texts
 from heedful.report.html import format_number
+from heedful.trials.permutation import SMALL_CHANGE
 
 SHADES = 20
 _FOLD_AFTER = 90
@@ -132,6 +133,9 @@ def example_heatmaps(
     if table.empty:
         return ()
     chosen = readable_texts(table, table["length"])
+    lengths = (
+        f" (of texts with {MIN_EXAMPLE_TOKENS} to {MAX_EXAMPLE_TOKENS} tokens)" if len(chosen) < len(table) else ""
+    )
     found: list[tuple[str, pd.Series]] = []
     if "median_change" in table:
         found = _permutation_examples(chosen)
@@ -143,7 +147,8 @@ def example_heatmaps(
         return pd.Series({name: cells[row] for name, cells in attributions[method].items()}, dtype=object)
 
     return tuple(
-        _example(title, row, {method: text(method, row["uid"]) for method in places}, classes) for title, row in found
+        _example(title + lengths, row, {method: text(method, row["uid"]) for method in places}, classes)
+        for title, row in found
     )
 
 
@@ -152,7 +157,8 @@ def _permutation_examples(table: pd.DataFrame) -> list[tuple[str, pd.Series]]:
     peaked = ordered[ordered["maximum_attention"] >= 0.5]
     found = [("Permutation changes this output most", ordered.iloc[-1])]
     if len(peaked):
-        found.append(("One token has most of the attention, permutation changes little", peaked.iloc[0]))
+        little = ", permutation changes little" if peaked.iloc[0]["median_change"] < SMALL_CHANGE else ""
+        found.append((f"One token has most of the attention{little}", peaked.iloc[0]))
     return [*found, ("Median text", ordered.iloc[len(ordered) // 2])]
 
 

@@ -244,7 +244,7 @@ def _section_hint(section: Section) -> str:
     facts = [
         str(value) if name in FACETS else f"{name}\u00a0{value if isinstance(value, str) else format_number(value)}"
         for name, value in section.about.items()
-        if name != "n" and str(value) not in section.title
+        if name not in ("n", "classes") and str(value) not in section.title
     ]
     return " · ".join(facts)
 

@@ -17,13 +17,15 @@ from torch import Generator
 from heedful.data.splitting import DerivedCorpus
 from heedful.data.tokenization import Subwords, Words
 from heedful.models.transformer import Transformer, read_output_labels
-from heedful.store.recipe import Artefact
+from heedful.store.recipe import Artefact, Json
 from heedful.store.workspace import Workspace
 from heedful.tasks import MulticlassClassification, Regression
 from heedful.training.model_recipe import LoadedModel, ModelRecipe, build_model
 from heedful.training.trained_model import EVALUATED_SPLITS, PreparedCorpus
 from heedful.training.trainer import evaluate
 from heedful.types import SPLITS, Corpus, Example, Splits, Tokenization, UserError
+
+NOT_TRAINED_HERE = "given, not trained here"
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class Checkpoint(ModelRecipe):
     corpus: Corpus
     tokenization: Tokenization
     architecture: Transformer
-    seed: ClassVar[int] = 0
+    seed: ClassVar[None] = None
     embeddings: ClassVar[None] = None
 
     def __post_init__(self) -> None:
@@ -45,6 +47,9 @@ class Checkpoint(ModelRecipe):
             raise UserError(f"{name} has no trained weights: train it as a TrainedModel")
         if isinstance(self.tokenization, Words):
             raise UserError(f"{self.architecture.source} has its own tokenizer: use Subwords, not Words")
+
+    def describe(self) -> dict[str, Json]:
+        return {**super().describe(), "training": NOT_TRAINED_HERE}
 
     def make(self, workspace: Workspace) -> Artefact:
         """Scores and counts, and the digest of the weights in place of the weights."""
@@ -79,8 +84,7 @@ class Checkpoint(ModelRecipe):
         labelled = [split for split in EVALUATED_SPLITS if corpus.batches[split].labels is not None]
         scores = {split: evaluate(model, corpus.batches[split], workspace.batch_size) for split in labelled}
         weights = {"source": source, "digest": self.architecture.digest(workspace.data_dir)}
-        notes = corpus.notes(model, scores, None) | {"best_epoch": 0, "selected_on": "dev", "weights": {**weights}}
-        return Artefact(notes=notes)
+        return Artefact(notes=corpus.notes(model, scores, None) | {"weights": {**weights}})
 
     def load_model(self, workspace: Workspace) -> LoadedModel:
         state = workspace.get(self).notes["tokenizer"]

@@ -10,6 +10,7 @@ from torch import Generator
 
 from heedful.data.embeddings import EmbeddingTable, WordEmbeddings
 from heedful.data.splitting import SubsampledCorpus
+from heedful.data.tokenization import Words
 from heedful.store.recipe import Json, Recipe
 from heedful.store.workspace import Workspace
 from heedful.types import Architecture, Batch, Corpus, Example, Model, Split, Splits, Task, Tokenization, Tokenizer
@@ -70,7 +71,7 @@ class ModelRecipe(Recipe):
         @property
         def embeddings(self) -> WordEmbeddings | None: ...
         @property
-        def seed(self) -> int: ...
+        def seed(self) -> int | None: ...
 
     @abstractmethod
     def load_model(self, workspace: Workspace) -> LoadedModel:
@@ -93,8 +94,9 @@ class ModelRecipe(Recipe):
 
     @property
     def about(self) -> dict[str, str | int]:
-        """Corpus, encoder, attention and seed, for tables and file names."""
-        return {"corpus": self.corpus.name, **self.architecture.describe(), "seed": self.seed}
+        """Corpus, encoder, attention and, if it was trained here, seed, for tables and file names."""
+        seed = {} if self.seed is None else {"seed": self.seed}
+        return {"corpus": self.corpus.name, **self.architecture.describe(), **seed}
 
     @property
     def title(self) -> str:
@@ -102,8 +104,12 @@ class ModelRecipe(Recipe):
         return " ".join(str(value) for value in self.about.values())
 
     def describe(self) -> dict[str, Json]:
-        """`about`, word vectors, and whether the corpus is a subsample (`quick`), for the index of the workspace."""
-        vectors = None if self.embeddings is None else self.embeddings.display_name
+        """`about`, word vectors, and whether the corpus is a subsample (`quick`), for the index of the workspace.
+
+        Only models that read word ids are given word vectors: subwords and patches have those of their network.
+        """
+        embeddings = self.embeddings if isinstance(self.tokenization, Words) else None
+        vectors = None if embeddings is None else embeddings.display_name
         return {**self.about, "embeddings": vectors, "quick": isinstance(self.corpus, SubsampledCorpus)}
 
 

@@ -119,7 +119,8 @@ class PreparedCorpus:
             "dropped": to_json(self.dropped),
             "remarks": to_json({split: self.tokenizer.preprocessing_notes(self.examples[split]) for split in SPLITS}),
             "corpus": to_json(dict(self.splits.notes)),
-            "vocabulary": len(self.tokenizer.vocabulary),
+            # A subword tokenizer brings its own vocabulary, which says nothing about the corpus.
+            "vocabulary": len(self.tokenizer.vocabulary) or None,
             "width": None if embeddings is None else embeddings.matrix.shape[1],
             "vectors_found": None if embeddings is None else embeddings.coverage,
             "model": to_json(model.notes),
@@ -161,8 +162,13 @@ class OnOtherData(ModelRecipe):
         return self.model.embeddings
 
     @property
-    def seed(self) -> int:
+    def seed(self) -> int | None:
         return self.model.seed
+
+    def describe(self) -> dict[str, Json]:
+        """The facts of the model on this corpus; a quick model stays one on other data."""
+        own, model = super().describe(), self.model.describe()
+        return {**model, **own, "quick": bool(own["quick"] or model["quick"])}
 
     def make(self, workspace: Workspace) -> Artefact:
         """The model's notes and history, with the sizes and notes of the other corpus."""

@@ -255,7 +255,9 @@ class Agreement(Trial):
             scale = f"1: same order of words, {no_relation.value:g}: no relation, 0: reverse order"
         elif lowest is not None:
             scale = "1: the same top words, 0: no top word in common"
-        words = [f"On average, attention agrees with {_format_means(groups['methods'])} ({scale})."]
+        # The first method may be another kind of attention, such as rollout, and raw attention one of the others.
+        first = select_statistics(summary, "mean")[0].method.partition("~")[0]
+        words = [f"On average, {first} agrees with {_format_means(groups['methods'])} ({scale})."]
         if groups["chance"]:
             words.append(f"Controls agree with it by chance: {_format_means(groups['chance'])}.")
         if groups["other seed"]:
@@ -263,7 +265,7 @@ class Agreement(Trial):
         if groups["others"]:
             mean = mean_of_defined(each.value for each in groups["others"].values())
             words.append(f"The other methods agree with each other at {format_number(mean)}.")
-        words.append(f"So attention agrees with them {cls.findings(summary)[0].reason}.")
+        words.append(f"So {first} agrees with them {cls.findings(summary)[0].reason}.")
         notes = [sentence for name, (_, sentence) in COMPARISON_NOTES.items() if find_statistic(summary, name)]
         return " ".join([*words, *notes])
 

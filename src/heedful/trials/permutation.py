@@ -114,9 +114,11 @@ class Permutation(Trial):
         size, concentration = cls.findings(summary)
         words = {Verdict.SUPPORTED: "strongly", Verdict.NOT_SUPPORTED: "only slightly", Verdict.UNDECIDED: "moderately"}
         trend = {
-            Verdict.SUPPORTED: "It changes more where one word has much of the attention.",
-            Verdict.NOT_SUPPORTED: "It does not change more where one word has much of the attention.",
-            Verdict.UNDECIDED: "Too few texts have concentrated attention to tell whether concentration matters.",
+            Verdict.SUPPORTED: "In every predicted class it changes more where attention is more concentrated.",
+            Verdict.NOT_SUPPORTED: "Not in every predicted class does it change more where attention is more "
+            "concentrated.",
+            Verdict.UNDECIDED: "In no predicted class do enough texts differ in the concentration of attention to tell "
+            "whether it matters.",
         }
         return (
             f"Permuting the attention weights changes the output {words[size.verdict]}: for half of the texts by "
@@ -133,7 +135,7 @@ def _concentration_finding(summary: pd.DataFrame) -> Finding:
         filled = [each for each in bins if each.n >= MIN_TEXTS]
         evidence += [filled[0], filled[-1]] if len(filled) > 1 else []
     if not evidence:
-        return Finding(Verdict.UNDECIDED, reason="too few texts with concentrated attention")
+        return Finding(Verdict.UNDECIDED, reason="too few texts differ in the concentration of attention")
     rises = all(high.value > low.value for low, high in zip(evidence[::2], evidence[1::2], strict=True))
     return Finding(Verdict.SUPPORTED if rises else Verdict.NOT_SUPPORTED, "", tuple(evidence))
 

@@ -1,0 +1,74 @@
+"""A given transformer of three classes in a folder of its own, and a corpus in which people marked the evidence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from torch import Generator, nn
+
+from heedful.data.tokenization import SubwordTokenizer, Words
+from heedful.tasks import MulticlassClassification
+from heedful.types import Corpus, Example, Splits
+from tests.networks import network
+from tests.subword_tokenizers import wrapped
+
+CLASSES = ("awful", "middling", "splendid")
+EVIDENCE = ("terrible", "passable", "wonderful")
+OTHERS = ("film", "plot", "very", "the", "a", "scene", "actor", "long", "music", "end")
+PIECES = ("terr", "##ible", "pass", "##able", "wonder", "##ful")
+
+
+@dataclass(frozen=True)
+class Verdicts(Corpus):
+    """One word decides each class, and people marked it; every sixth text has the word of another class."""
+
+    count: int = 60
+    name: ClassVar[str] = "verdicts"
+    tokenization: ClassVar[Words] = Words()
+
+    def read(self, data: Path) -> Splits:
+        train, dev, test = (self._part(split, seed) for seed, split in enumerate(("train", "dev", "test")))
+        return Splits(MulticlassClassification(3), CLASSES, train, dev, test)
+
+    def digest(self, data: Path) -> str:
+        return "generated"
+
+    def _part(self, split: str, seed: int) -> tuple[Example, ...]:
+        generator = Generator().manual_seed(seed)
+        found = []
+        for number in range(self.count):
+            length = int(torch.randint(5, 11, (1,), generator=generator))
+            words = [OTHERS[place] for place in torch.randint(len(OTHERS), (length,), generator=generator).tolist()]
+            label = number % 3
+            words[number % length] = EVIDENCE[(label + (number % 6 == 5)) % 3]
+            rationale = tuple(word in EVIDENCE for word in words)
+            found.append(Example(f"{split}-{number}", (" ".join(words),), label, rationale))
+        return tuple(found)
+
+
+def save_model(folder: Path) -> Path:
+    """A small BERT that was fine-tuned elsewhere; the marked words have two tokens each, all others one."""
+    names = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", *PIECES, *OTHERS)
+    own = Tokenizer(models.WordPiece({name: place for place, name in enumerate(names)}, unk_token="[UNK]"))
+    own.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    own.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    tokenizer = wrapped(
+        tokenizer_object=own, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]"
+    )
+    model = network("bert", vocab_size=len(names), max_position_embeddings=40, num_labels=3, hidden_dropout_prob=0.0)
+    model.config.id2label = dict(enumerate(CLASSES))
+    batch = SubwordTokenizer(tokenizer)(Verdicts(90).read(Path()).train)
+    assert batch.labels is not None
+    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
+    for _ in range(25):
+        logits = model(input_ids=batch.inputs, attention_mask=batch.mask.long()).logits
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(logits, batch.labels).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
