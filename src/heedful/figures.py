@@ -335,35 +335,39 @@ class Lines(Chart):
 
 @dataclass(frozen=True)
 class Bars(Chart):
-    """Horizontal bars, one per label and series, with optional half-widths of error bars."""
+    """Horizontal bars, one per label and series, with optional error bars.
+
+    Args:
+        errors: half-widths of the error bars of a series, under its name.
+        intervals: lower and upper ends of the error bars of a series, which need not be equally far, under its name.
+    """
 
     title: str
     x: Axis
     labels: tuple[str, ...]
     series: tuple[Series, ...]
     errors: tuple[Series, ...] = ()
+    intervals: tuple[tuple[Series, Series], ...] = ()
 
     def draw(self) -> Drawing:
         """Bars with their values in the right margin."""
         height = 0.8 / max(1, len(self.series))
         shapes, notes = [_line((0.0, 0.0), (-9.0, len(self.labels) + 9.0), INK, 0.8)], []
         for place, series in enumerate(self.series):
-            errors = self._errors(series.name)
-            for row, (value, error) in enumerate(zip(series.values, errors, strict=True)):
+            for row, (value, ends) in enumerate(zip(series.values, self._ends(series), strict=True)):
                 middle = len(self.labels) - 1 - row + 0.4 - height * (place + 0.5)
                 notes.append(Note(_short_number(value), None, middle))
                 if math.isfinite(value):
                     half = 0.43 * height
                     shapes.append(_box(0.0, middle - half, value, middle + half, _series_color(place), 0.85))
-                    if error and math.isfinite(error):
-                        ends = (value - error, value + error)
+                    if ends[0] < ends[1] and all(map(math.isfinite, ends)):
                         shapes.append(_line(ends, (middle, middle), INK, 1.2))
                         shapes += [_line((x, x), (middle - 0.06, middle + 0.06), INK, 1.1) for x in ends]
         y, ticks = _rows(self.labels[::-1], "")
         return Drawing(tuple(shapes), self.x, y, _legend_boxes(self.series), tuple(notes), y_ticks=ticks, grid="x")
 
     def to_table(self) -> pd.DataFrame:
-        """One row per label; a column per series, and one for its error."""
+        """One row per label; a column per series, and those of its error or interval."""
         columns: list[Sequence[str | float]] = [self.labels]
         names = [""]
         for series in self.series:
@@ -372,6 +376,10 @@ class Bars(Chart):
             if any(each.name == series.name for each in self.errors):
                 columns.append(self._errors(series.name))
                 names.append(f"± {series.name}")
+            for low, high in self.intervals:
+                if low.name == series.name:
+                    columns += [low.values, high.values]
+                    names += [f"{series.name}, from", f"{series.name}, to"]
         return pd.DataFrame(list(zip(*columns, strict=True)), columns=names)
 
     def numbers(self) -> Iterator[tuple[Axis, Values]]:
@@ -380,6 +388,14 @@ class Bars(Chart):
     @property
     def size(self) -> tuple[float, float]:
         return _WIDTH, 1.2 + max(0.8, len(self.labels) * (0.14 + 0.2 * len(self.series)))
+
+    def _ends(self, series: Series) -> list[tuple[float, float]]:
+        """The two ends of each error bar, both at the value where there is none."""
+        for low, high in self.intervals:
+            if low.name == series.name:
+                return list(zip(low.values, high.values, strict=True))
+        errors = self._errors(series.name)
+        return [(value - error, value + error) for value, error in zip(series.values, errors, strict=True)]
 
     def _errors(self, name: str) -> tuple[float, ...]:
         return next((each.values for each in self.errors if each.name == name), (0.0,) * len(self.labels))

@@ -236,6 +236,17 @@ def test_error_bars_reach_half_their_width_to_both_sides() -> None:
     assert points(whisker)[:, 0] == pytest.approx([left + 0.375 * width, left + 0.625 * width], abs=0.1)
 
 
+def test_intervals_are_drawn_from_end_to_end() -> None:
+    """A bound of a share is not above 1, however far the other one is."""
+    ends = ((series("s", 0.6), series("s", 0.99)),)
+    chart = Bars("b", Axis("x", (0.0, 1.0)), ("one",), (series("s", 0.95),), intervals=ends)
+    root = parsed(chart)
+    left, width = axes_box(root)
+    whisker = next(e for e in root.iter(f"{SVG}path") if e.get("stroke-width") == "1.2")
+    assert points(whisker)[:, 0] == pytest.approx([left + 0.6 * width, left + 0.99 * width], abs=0.1)
+    assert chart.to_table().iloc[0].tolist() == ["one", 0.95, 0.6, 0.99]
+
+
 def test_only_joined_points_are_joined_by_a_dotted_line() -> None:
     clouds = tuple((series("x", 0.1, 0.5, 0.9), series(name, 0.2, 0.4, 0.3)) for name in ("table", "seeds"))
     root = parsed(Scatter("s", UNIT, UNIT, clouds, frozenset({"table"})))

@@ -293,7 +293,7 @@ def test_figures_show_curves_from_the_whole_text_and_gains_with_their_intervals(
     assert bars[0].labels == ("attention", "leave-one-out(logit)", "opposite")
     assert bars[0].series[0].values[1] == excess(summary, "aopc_comprehensiveness", "leave-one-out(logit)").value
     interval = excess(summary, "aopc_comprehensiveness", "opposite")
-    assert bars[0].errors[0].values[2] == pytest.approx((interval.high - interval.low) / 2)
+    assert [end.values[2] for end in bars[0].intervals[0]] == [interval.low, interval.high]
 
 
 def test_a_random_method_is_not_its_own_opponent_and_other_seeds_are(workspace: Workspace) -> None:

@@ -128,10 +128,13 @@ def attention_violins(title: str, axis: Axis, table: pd.DataFrame, column: str) 
 
 
 def interval_bars(title: str, axis: Axis, names: Sequence[str], rows: Mapping[str, Sequence[Statistic]]) -> Bars:
-    """Bars with half the width of their intervals: the rows of each series, one for each of the names."""
+    """Bars with their intervals: the rows of each series, one for each of the names."""
     series = tuple(Series(label, tuple(row.value for row in found)) for label, found in rows.items())
-    errors = tuple(Series(label, tuple((row.high - row.low) / 2 for row in found)) for label, found in rows.items())
-    return Bars(title, axis, tuple(names), series, errors)
+    intervals = tuple(
+        (Series(label, tuple(row.low for row in found)), Series(label, tuple(row.high for row in found)))
+        for label, found in rows.items()
+    )
+    return Bars(title, axis, tuple(names), series, intervals=intervals)
 
 
 def paired_excess(
