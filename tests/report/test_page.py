@@ -16,10 +16,12 @@ import pytest
 
 from heedful.figures import SERIES_COLORS, Axis, Bars, Heatmap, Lines, Series, Violin
 from heedful.papers._chapter import Comparison, TableView
+from heedful.report.explorer import ExplanationRow, ExplorerData, ExplorerText, TokenWeights, explorer_html
 from heedful.report.html import write_atomically
 from heedful.report.page import Chapter, Facet, Link, Page, Section, page_html, page_parts, section_facets, verdict_badges
 from heedful.trials._trial import Finding, Verdict
 from heedful.types import UserError
+from tests.tabs import UNBROKEN, launched, opened
 
 TABLE = TableView(
     "Scores", ("corpus", "n", "F1"), (("SST", 863, Comparison(0.81, 0.8)), ("IMDB", 0, Comparison(None, 0.9))), "Note."
@@ -329,3 +331,47 @@ def test_the_legend_names_the_predicted_class_and_no_class_of_a_corpus() -> None
     assert "for the predicted class" in legend
     assert "against it" in legend
     assert "positive" not in re.sub("<[^>]*>", "", legend)
+
+
+@pytest.mark.browser
+@pytest.mark.slow
+def test_long_names_neither_widen_the_page_nor_a_column(tmp_path: Path) -> None:
+    word = UNBROKEN
+    table = TableView(word, (word, "n", word), ((word, 1, 0.5), (word, 2, Comparison(1.5, 2.0))), word)
+    heatmap = Heatmap(word, (word, "b"), (Series(word, (0.5, 0.1)), Series(word, (0.5, -0.1))), word)
+    lines = Lines(word, Axis(word), Axis(word), ((Series(word, (1.0, 2.0)), Series(word, (1.0, 2.0))),) * 2)
+    bars = Bars(word, Axis(word), (word, word), (Series(word, (0.4, 0.2)), Series(word, (0.1, 0.2))))
+    section = Section(
+        word,
+        word,
+        word,
+        word,
+        {name: word for name in ("corpus", "encoder", "attention", word)},
+        (Finding(Verdict.UNDECIDED, word, reason=word), Finding(Verdict.SUPPORTED, word)),
+        word,
+        word,
+        (table,),
+        (lines, bars),
+        (heatmap,),
+        (word,),
+        word,
+        (Link(word, "texts/a.html"),),
+    )
+    sections = (section, *(replace(section, about={"corpus": f"{word}{place}"}) for place in range(5)))
+    page = write_page(tmp_path, Page(word, word, {word: word}, (Chapter(word, word, word, sections, (table,)),), (word,)))
+    row = ExplanationRow(word, word)
+    weights = TokenWeights((0.5, -0.1))
+    text = ExplorerText(word, (word, "b"), (), 0, 0, 0.5, 1, (0.1,), (weights, weights))
+    data = ExplorerData({"corpus": word, "encoder": word}, (word, word), (row, replace(row, name=f"{word}!")), (word,), (text,))
+    write_atomically([explorer_html(data, (Link(word, "b.html"),))], tmp_path / "texts" / "a.html")
+    with launched() as browser:
+        for width in (380, 1200):
+            for path in (page, tmp_path / "texts" / "a.html"):
+                tab, faults = opened(browser.new_context(viewport={"width": width, "height": 800}), path.as_uri())
+                for fold in tab.locator("details:not([open]) > summary").all():
+                    if fold.is_visible():
+                        fold.click()
+                assert tab.evaluate("document.documentElement.scrollWidth") <= width, (path.name, width)
+                widest = tab.evaluate("Math.max(...[...document.querySelectorAll('th, td')].map((e) => e.offsetWidth / e.colSpan))")
+                assert widest <= max(450, width / 2), (path.name, width)
+                assert faults == []

@@ -139,7 +139,7 @@
     const heading = (name, className = "") => make("th", { scope: "col", className }, make("bdi", {}, name));
     const head = make("tr", {}, heading("token"), ...rows.map(({ name }) => heading(name, "number")));
     const lines = text.tokens.map((unit, place) =>
-      make("tr", {}, make("th", { scope: "row" }, make("bdi", {}, unit)),
+      make("tr", {}, make("th", { scope: "row" }, make("div", {}, make("bdi", {}, unit))),
         ...rows.map(({ values }) => make("td", { className: "number" }, format(values[place])))));
     const caption = make("caption", {}, make("div", {}, `Weights: ${text.uid}`));
     const whole = make("table", {}, caption, make("thead", {}, head), make("tbody", {}, ...lines));
