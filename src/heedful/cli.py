@@ -498,8 +498,19 @@ def _print_plan(recipes: Sequence[Recipe], root: Path) -> None:
     if not waiting:
         say(f"Everything is finished already ({len(plan)} recipes).")
         return
-    kinds = ", ".join(f"{count} {kind.removesuffix('s')}{'s' * (count > 1)}" for kind, count in waiting.items())
+    kinds = ", ".join(_counted(count, kind) for kind, count in waiting.items())
     say(f"To make: {kinds}; finished already: {len(plan) - waiting.total()} of {len(plan)} recipes.")
+
+
+def _counted(count: int, kind: str) -> str:
+    """A number of recipes of a kind.
+
+    >>> _counted(1, "attributions"), _counted(2, "model"), _counted(3, "head plausibility")
+    ('1 attribution', '2 models', '3 head plausibilities')
+    """
+    one = kind.removesuffix("s")
+    several = f"{one.removesuffix('y')}ies" if one.endswith("y") else f"{one}s"
+    return f"{count} {one if count == 1 else several}"
 
 
 def _run_recipes(

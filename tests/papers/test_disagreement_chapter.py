@@ -174,6 +174,15 @@ def test_of_runs_on_fewer_and_more_texts_only_the_larger_is_shown() -> None:
         assert len(table(PAPER, "Table 2", *given).rows) == 15
 
 
+def test_a_larger_run_of_other_methods_does_not_hide_the_paper_s_methods() -> None:
+    """Else a given transformer with all six methods counts as none."""
+    other = ours("agreement", named("mean", {"attention~gradient": 0.3}), encoder="model")
+    other = replace(other, summary=other.summary.assign(n=900.0))
+    for given in ((other, agreement(encoder="model")), (agreement(encoder="model"), other)):
+        assert len(table(PAPER, "Table 1", *given).rows) == 15
+        assert verdicts(*given)[3] == "true"
+
+
 @pytest.mark.parametrize("settings", [{"measure": "feature"}, {"level": "word"}, {"special_tokens": True}])
 def test_other_measures_and_units_have_no_row_beside_the_published_numbers(settings: dict[str, str | bool]) -> None:
     usual, other = agreement(attention__lime=0.2), agreement(attention__lime=0.9)

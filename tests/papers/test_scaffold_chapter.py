@@ -302,7 +302,7 @@ def test_the_pooling_of_tokens_is_in_the_caption_and_only_sums_are_beside_publis
         assert (published == {None}) == (pooling != "sum")
     assert len(set(captions.values())) == 3
     assert "mean of a word's tokens" in captions["mean"]
-    assert {pooling for pooling, note in notes.items() if ".5 is what random scores reach" in note} == {"mean"}
+    assert {pooling for pooling, note in notes.items() if "Random scores reach .5" in note} == {"mean"}
     assert {pooling for pooling, note in notes.items() if "random scores are above .5" in note} == {"sum", "max"}
 
 

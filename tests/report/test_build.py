@@ -398,7 +398,7 @@ def test_a_given_model_has_no_option_of_a_training_on_any_page(given: Workspace,
     for chapter in build_page(given).papers:
         for section in chapter.sections:
             assert section.about["training"] == "given, not trained here"
-            assert [link.label for link in section.texts] == ["given, not trained here"]
+            assert [link.label for link in section.texts] == ["this model"]
 
 
 @pytest.mark.slow
@@ -460,6 +460,24 @@ def test_a_summary_is_a_table_for_each_set_of_metrics() -> None:
     assert "n = 60" in methods.caption
     assert others.columns == ("method", "subset", "tau")
     assert "n = 7" in others.caption
+
+
+def test_a_count_stands_only_beside_the_numbers_it_belongs_to() -> None:
+    [table] = tables_of(
+        Statistic("auc", "lime", value=0.5, n=60),
+        Statistic("tau", "lime", value=0.25, n=60),
+        Statistic("auc_right", "lime", value=0.75, n=42),
+        Statistic("auc_wrong", "lime", value=0.125, n=18),
+    )
+    assert table.columns == ("method", "auc", "tau", "n", "auc right", "n", "auc wrong", "n")
+    assert [cell for cell in table.rows[0] if isinstance(cell, int)] == [60, 42, 18]
+    assert "n =" not in table.caption
+    assert "to its left" in table.note
+
+
+def test_a_setting_that_does_not_count_is_not_shown(sections: dict[str, Section]) -> None:
+    assert "k" not in sections["agreement-sentences-bilstm-additive"].about
+    assert sections["agreement-sentences-bilstm-additive"].about["measure"] == "kendall"
 
 
 def test_several_seeds_add_their_deviation() -> None:

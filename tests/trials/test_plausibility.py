@@ -496,6 +496,6 @@ def test_the_pooling_is_named_in_titles_and_sentences(workspace: Workspace) -> N
     for pooling in poolings:
         made = workspace.get(Plausibility(pairs(), (RawAttention(),), oracles=False, pooling=pooling))
         titles |= {figure.title for figure in Plausibility.figures(made.table)}
-        words.add(Plausibility.interpretation(made.summary).partition(" of a word's tokens")[0].rpartition(" ")[2])
+        words.add(Plausibility.interpretation(made.summary).partition(" over its tokens")[0].rpartition(" ")[2])
     assert len(titles) == 9
     assert words == {"mean", "sum", "maximum"}

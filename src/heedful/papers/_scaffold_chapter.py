@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from heedful.attributions.head_mix import StaticAttention
-from heedful.figures import Axis, Bars, Figure, Heatmap, ImageGrid, Lines, Matrix, PatchScores, Pixels, Series
+from heedful.figures import Axis, Figure, Heatmap, ImageGrid, Lines, Matrix, PatchScores, Pixels, Series
 from heedful.papers import published
 from heedful.papers._chapter import (
     Cell,
@@ -45,7 +45,7 @@ from heedful.papers.scaffold import (
 from heedful.store.recipe import Artefact, Json
 from heedful.store.workspace import IndexEntry
 from heedful.training.attribution_tables import true_class_name
-from heedful.trials._trial import Statistic, Verdict, excess_metric
+from heedful.trials._trial import Statistic, Verdict, excess_metric, interval_bars
 from heedful.trials.plausibility import POOLING_LABELS, RANK_CLAUSES, RIGHT_AREA, WRONG_AREA
 from heedful.trials.simulability import NO_EXPLANATION, Simulability
 from heedful.types import method_name
@@ -334,7 +334,7 @@ def _plausibility_table(each: Result) -> TableView:
     rank, pooling = _plausibility_setting(each, "rank"), POOLING_LABELS[_plausibility_setting(each, "pooling")]
     title = f"Table {number}: agreement with rationales" if number else "Agreement with rationales"
     target = ", scores for the true class" if _plausibility_setting(each, "target") == "label" else ""
-    caption = f"{title}{_RANK_CAPTIONS.get(rank, '')}, {pooling}{target}, {each.model_label}"
+    caption = f"{title}{_RANK_CAPTIONS.get(rank, '')}, {pooling} of a word's tokens{target}, {each.model_label}"
     return TableView(caption, tuple(columns), tuple(rows), _plausibility_note(each, number, rank))
 
 
@@ -359,7 +359,7 @@ def _plausibility_note(each: Result, number: int, rank: str) -> str:
     pooling = _plausibility_setting(each, "pooling")
     # Random scores are uniform, so that the mean of several has the same chance against a single one.
     chance = (
-        ".5 is what random scores reach. "
+        "Random scores reach .5 on average. "
         if pooling == "mean"
         else "Where marked words have more tokens than others, even random scores are above .5. "
     )
@@ -372,8 +372,8 @@ def _plausibility_note(each: Result, number: int, rank: str) -> str:
     )
     return (
         f"AUC: the probability that a marked word {RANK_CLAUSES[rank]}; the score of a word is the "
-        f"{POOLING_LABELS[pooling]}. {chance}{apart}{comparison} {oracles}Plausible is not faithful: people marked "
-        "what convinces people, and a model may depend on other words."
+        f"{POOLING_LABELS[pooling]} over its tokens. {chance}{apart}{comparison} {oracles}Plausible is not faithful: "
+        "people marked what convinces people, and a model may depend on other words."
     )
 
 
@@ -400,15 +400,13 @@ def figures(results: Sequence[Result]) -> tuple[Figure, ...]:
     arms = [arm for arm in _arms(taught[0]) if arm != NO_EXPLANATION and all(arm in _arms(each) for each in taught)]
     if not arms:
         return ()
-    series, errors = [], []
+    rows = {}
     for each in taught:
         subset = list(_sizes(each))[-1]
         gains = [each.statistic("difference", arm, subset) or Statistic("difference") for arm in arms]
-        name = f"{each.label}, {subset}"
-        series.append(Series(name, tuple(gain.value for gain in gains)))
-        errors.append(Series(name, tuple((gain.high - gain.low) / 2 for gain in gains)))
+        rows[f"{each.label}, {subset}"] = gains
     axis = Axis("gain over no explanation, with 95 % interval")
-    return (Bars("What explanations are worth to a student", axis, tuple(arms), tuple(series), tuple(errors)),)
+    return (interval_bars("What explanations are worth to a student", axis, arms, rows),)
 
 
 def section(result: Result, entries: Sequence[IndexEntry]) -> SectionExtras:

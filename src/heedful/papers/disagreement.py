@@ -279,7 +279,7 @@ def figures(results: Sequence[Result]) -> tuple[Figure, ...]:
 
 
 def _largest_runs(results: Sequence[Result]) -> list[Result]:
-    """Of runs that differ in the number of texts or seeds only, the largest; corpora in the paper's order.
+    """Of several runs on a model, those of most of the paper's pairs, then the largest; corpora in the paper's order.
 
     Agreement by word or with special tokens has sections, but no row in these tables. Methods that explain the logit,
     as on the additive model, are shown with those that explain the probability.
@@ -296,8 +296,14 @@ def _largest_runs(results: Sequence[Result]) -> list[Result]:
         summary = each.summary.assign(method=each.summary["method"].str.removesuffix("(logit)"))
         each = replace(each, embeddings=each.embeddings if several else "", summary=summary)
         found.setdefault(key := (each.trial, each.label, each.encoder, each.attention), each)
-        found[key] = max(found[key], each, key=lambda run: (float(run.summary["n"].max()), len(run.summary)))
+        found[key] = max(found[key], each, key=_run_size)
     return sort_by_corpus(found.values(), PAPER_CORPORA)
+
+
+def _run_size(run: Result) -> tuple[float, ...]:
+    """How many of the paper's pairs a run has, of how many texts and numbers: other methods stand for none of them."""
+    pairs = {pair for attention in ("attention", "rollout", "flow") for pair in _pairs(attention)}
+    return len(pairs & {*run.methods("mean")}), float(run.summary["n"].max()), len(run.summary)
 
 
 def _select_agreement(results: Sequence[Result], attention: str) -> list[Result]:

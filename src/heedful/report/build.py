@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar
 
@@ -29,6 +30,7 @@ from heedful.store.recipe import Artefact, Json
 from heedful.store.workspace import CorruptArtefactError, CorruptArtefactWarning, IndexEntry, Workspace
 from heedful.training.attribution_tables import COMPLETENESS_NOTE
 from heedful.trials._trial import EXPLANATION, SUMMARY_COLUMNS, Finding, Verdict, combine_seeds, summary_frame
+from heedful.trials.agreement import MEASURES_OF_TOP
 from heedful.trials.performance import Performance
 from heedful.types import SPLITS, UserError
 
@@ -330,7 +332,7 @@ class _Builder:
         names = {"corpus": result.corpus, "encoder": result.encoder, "attention": result.attention}
         model = ", ".join(filter(None, [result.encoder, result.attention, *self._variant(group)]))
         links = tuple(
-            Link(run.model_label, self.texts[name].address)
+            Link("this model" if run.entry.facts.get("seed") is None else run.model_label, self.texts[name].address)
             for run in runs
             if (name := run.entry.link("subject") or "") in self.texts
         )
@@ -442,11 +444,13 @@ def summary_tables(result: Result) -> tuple[TableView, ...]:
         if seeds > 1:
             row[name, "SD"] = "" if math.isnan(std) else std
         if not math.isnan(n):
-            row["n", ""] = int(n) if n.is_integer() else n
+            row[name, "n"] = int(n) if n.is_integer() else n
     tables: dict[tuple[object, ...], dict[tuple[tuple[str, str], ...], dict[tuple[str, str], Cell]]] = {}
     for row_key, row in rows.items():
         names = tuple(name for name, _ in row_key)
-        metrics = () if names == ("metric",) else tuple(dict.fromkeys(name for name, _ in row))
+        # A row that counts its observations is not among those that do not.
+        metrics = tuple(dict.fromkeys("n" if ending == "n" else name for name, ending in row))
+        metrics = () if names == ("metric",) else metrics
         tables.setdefault((names, metrics), {})[row_key] = row
     return tuple(_summary_table(caption, table, result.published_note) for table in tables.values())
 
@@ -454,12 +458,25 @@ def summary_tables(result: Result) -> tuple[TableView, ...]:
 def _summary_table(
     caption: str, rows: Mapping[tuple[tuple[str, str], ...], Mapping[tuple[str, str], Cell]], note: str
 ) -> TableView:
-    """Rows with all columns that occur; a count that is the same everywhere moves into the caption."""
+    """Rows with all columns that occur; a count that is the same everywhere moves into the caption.
+
+    Neighbouring metrics that were taken over equally many observations share one column of counts, after the last.
+    """
     columns = list(dict.fromkeys(column for row in rows.values() for column in row))
-    counts = {str(row.get(("n", ""))) for row in rows.values()}
-    if len(counts) == 1 and ("n", "") in columns:
-        columns.remove(("n", ""))
-        caption = f"{caption}, n = {counts.pop()}"
+    counts = {column: [row.get(column) for row in rows.values()] for column in columns if column[1] == "n"}
+    for column, other in pairwise(list(counts)):
+        if counts[column] == counts[other]:
+            columns.remove(column)
+    kept = [column for column in columns if column in counts]
+    if len(kept) == 1:
+        (column,) = kept
+        columns.remove(column)
+        same = {str(cell) for cell in counts[column]}
+        caption, columns = (
+            (f"{caption}, n = {same.pop()}", columns) if len(same) == 1 else (caption, [*columns, column])
+        )
+    elif kept:
+        note = " ".join(filter(None, (note, "n: observations behind the numbers to its left.")))
     keys = [name for name, _ in next(iter(rows))]
     part = "" if keys == ["metric"] else f", by {' and '.join(keys)}"
     cells = tuple((*(key for _, key in keyed), *(row.get(each, "") for each in columns)) for keyed, row in rows.items())
@@ -478,7 +495,11 @@ def _settings(runs: Sequence[_Run]) -> dict[str, str]:
     if "n" in first.notes:
         found["instances"] = f"{first.notes['n']} of {first.notes.get('of', first.notes['n'])}"
     shown = {name: first.entry.facts.get(name) for name in ("embeddings", "objective", "training")}
-    shown |= {name: value for name, value in first.entry.settings.items() if name not in ("limit", "seed")}
+    settings = first.entry.settings
+    hidden = {"limit", "seed"} | (
+        {"k"} if settings.get("measure", MEASURES_OF_TOP[0]) not in MEASURES_OF_TOP else set()
+    )
+    shown |= {name: value for name, value in settings.items() if name not in hidden}
     return found | {
         name.replace("_", " "): _format_setting(value)
         for name, value in shown.items()

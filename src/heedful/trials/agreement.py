@@ -89,6 +89,8 @@ _CORRELATIONS: Mapping[str, CorrelationFunction] = {
     "pairwise-rank": pairwise_rank_agreement_matrix,
 }
 TEXTS_PER_CHUNK = 256
+MEASURES_OF_TOP = ("top-k", *get_args(TopKAgreement))
+"""Measures for which `k` counts."""
 
 
 @dataclass(frozen=True)
@@ -567,8 +569,8 @@ def _format_means(statistics: Mapping[str, Statistic]) -> str:
 
 
 def format_number(value: float) -> str:
-    """Two decimals, or "undefined"."""
-    return "undefined" if math.isnan(value) else f"{value:.2f}"
+    """Two decimals, or "undefined"; never a negative zero."""
+    return "undefined" if math.isnan(value) else f"{round(value, 2) + 0.0:.2f}"
 
 
 def _series_by_class(rows: pd.DataFrame) -> tuple[Series, ...]:

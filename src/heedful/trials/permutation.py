@@ -64,8 +64,8 @@ class Permutation(Trial):
     source: ClassVar[str] = "Jain & Wallace 2019, section 4.2.1, figure 3"
     limits: ClassVar[str] = (
         "A small change does not prove that attention is meaningless: neighbouring words may carry the same "
-        "information, and the model was never trained with permuted weights. A large change does not prove that "
-        "attention shows the reasons."
+        "information, and permuted weights are unlike those that a model is trained with. A large change does not "
+        "prove that attention shows the reasons."
     )
 
     subject: ModelRecipe

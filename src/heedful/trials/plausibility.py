@@ -67,11 +67,7 @@ _FIGURE_MEASURES = {
 _AUC = list(PLAUSIBILITY_MEASURES).index("auc")
 ExplainedClass = Literal["predicted", "label"]
 """The class whose scores are compared with the marks: the predicted one or the true one."""
-POOLING_LABELS: Mapping[str, str] = {
-    "mean": "mean of a word's tokens",
-    "sum": "sum of a word's tokens",
-    "max": "maximum of a word's tokens",
-}
+POOLING_LABELS: Mapping[str, str] = {"mean": "mean", "sum": "sum", "max": "maximum"}
 RIGHT_AREA, WRONG_AREA = "auc_right", "auc_wrong"
 """The AUC on the texts that are predicted right and on the others."""
 
@@ -223,7 +219,7 @@ class Plausibility(Trial):
     def figures(table: pd.DataFrame) -> tuple[Figure, ...]:
         """Each measure by method with its interval, and the areas of single texts."""
         summary = Plausibility.summary(table)
-        pooling = POOLING_LABELS[table["pooling"].iloc[0]]
+        pooling = f"{POOLING_LABELS[table['pooling'].iloc[0]]} of a word's tokens"
         figures: list[Figure] = []
         for name, rows in table.sort_values(["place", "uid"]).groupby("part"):
             part = str(name)
@@ -369,7 +365,7 @@ def _part_sentences(summary: pd.DataFrame, part: str, findings: Sequence[Finding
     pooling = next(
         (label for name, label in POOLING_LABELS.items() if find_statistic(summary, f"pooled_by_{name}")), ""
     )
-    scored = f" The score of a word is the {pooling}." if pooling else ""
+    scored = f" The score of a word is the {pooling} over its tokens." if pooling else ""
     words = [f"{within}{judged:.0f} texts are judged, {sum(left_out):.0f} left out.{scored}"]
     areas = [each for each in select_statistics(summary, "auc") if each.subset == part]
     if not areas:
