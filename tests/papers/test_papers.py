@@ -210,3 +210,15 @@ def test_a_band_holds_its_ends_despite_binary_rounding() -> None:
     assert Band(-0.02, 0.02).verdict(0.84 - 0.82) == "inside"
     assert Band(high=-0.1).verdict(-0.0999) == "outside"
     assert Band(0.5).verdict(math.nan) == "undefined"
+
+
+@pytest.mark.parametrize("name", ["jain-wallace", "wiegreffe-pinter", "attefa", "disagreement"])
+def test_every_model_of_a_quick_version_is_known_as_quick(name: str) -> None:
+    """The command promises that the report says so."""
+    for quick in (True, False):
+        options = papers.PAPERS[name].options(corpora=("sst",), quick=quick)
+        models = {
+            each for recipe in options.recipes() for each in recipe.dependencies if isinstance(each, TrainedModel)
+        }
+        assert models
+        assert {each.describe()["quick"] for each in models} == {quick}

@@ -92,14 +92,15 @@ def jain_wallace_model(corpus: Corpus, encoder: str, attention: str, options: Ja
     """One of the paper's models, with the sizes and training of the released code."""
     has_question = corpus.name in QUESTION_CORPORA or options.has_pairs
     is_babi = corpus.name.startswith("babi")
-    training = options.adapt_training(_training(corpus, has_question=has_question), corpus)
+    used = options.training_corpus(corpus)
+    training = options.adapt_training(_training(corpus, has_question=has_question), used)
     # Only bAbI has random embeddings in the paper, drawn as PyTorch does; the other corpora have fastText.
     random_babi = is_babi and options.embeddings_name(corpus) == "random"
     width = 32 if is_babi else 128
     # The text says 64 filters and a ReLU projection to 256; the code that made table 2 has 32 filters and tanh to 128.
     encoders = {"bilstm": BiLSTM(width), "convolution": Convolution(width // 4), "average": Average(width)}
     return TrainedModel(
-        corpus=corpus,
+        corpus=used,
         tokenization=corpus.tokenization,
         architecture=Attentive(
             encoders[encoder],

@@ -533,7 +533,9 @@ def _warnings(runs: Sequence[_Run]) -> tuple[str, ...]:
     worst: dict[str, float] = {}
     for run in runs:
         if run.entry.facts.get("quick"):
-            found.append("Quick version on a sample of the corpus: not comparable with published numbers.")
+            found.append(
+                "Quick version, with short trainings and a sample of a large corpus: not comparable with published numbers."
+            )
         if run.notes.get("n") != run.notes.get("of"):
             found.append(f"Measured on {run.notes.get('n')} of {run.notes.get('of')} test instances.")
         found += run.model_warnings

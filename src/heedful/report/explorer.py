@@ -44,7 +44,8 @@ _TRIAL_COLUMNS = (*sorted(_ADVERSARIAL), ATTENTION, "bound", "change", "certifie
 _NOTES = {
     "attention": "attention weights of the model; they sum to 1",
     "gradient": "gradient of the predicted class times the embedding; negative where the token lowers the output",
-    "leave-one-out": "change of the output when the token is removed",
+    "leave-one-out": "size of the change of the output when the token is removed",
+    "leave-one-out(logit)": "loss of the predicted class's logit when the token is removed",
     "SMaT": "attention heads mixed by weights that were learned to teach a student (Fernandes et al. 2022)",
     "learned-head-mix": "attention heads mixed by weights that were learned for this model",
     "learned-layer-mix": "integrated gradients of all layers, mixed by weights that were learned for this model",
@@ -315,7 +316,7 @@ def _attribution_rows(attributions: Sequence[tuple[IndexEntry, Columns]]) -> Ite
         name = str(entry.facts["method"])
         base = name.partition("(")[0]
         is_self_attention = base == ATTENTION and entry.facts.get("attention") == "self"
-        note = _SELF_ATTENTION_NOTE if is_self_attention else _NOTES.get(base, "")
+        note = _SELF_ATTENTION_NOTE if is_self_attention else _NOTES.get(name, _NOTES.get(base, ""))
         if TRUE_CLASS in name:
             note = "; ".join(filter(None, (note, "scores for the true class in place of the predicted one")))
         row = ExplanationRow(name, note, is_visible=base not in _CONTROLS)
