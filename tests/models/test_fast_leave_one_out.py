@@ -196,8 +196,10 @@ def planted(weights: tuple[float, ...] | None) -> AttentiveModel:
 def test_leave_one_out_under_uniform_attention_has_the_specified_values() -> None:
     model, batch = planted(None), some_batch((4,))
     assert float(model(batch).logits.sigmoid().detach()) == pytest.approx(0.437823, abs=5e-7)
-    found = LeaveOneOut()(model, batch, torch.tensor([1])).scores[0, 1:-1]
+    found = LeaveOneOut("distribution")(model, batch, torch.tensor([1])).scores[0, 1:-1]
     assert found.tolist() == pytest.approx([0.168882, 0.098580, 0.062177, 0.222933], abs=1e-6)
+    signed = LeaveOneOut()(model, batch, torch.tensor([1])).scores[0, 1:-1]
+    assert signed.tolist() == pytest.approx([0.168882, 0.098580, -0.062177, -0.222933], abs=1e-6)
 
 
 def test_leave_one_out_with_weights_renormalised_has_the_specified_values() -> None:
@@ -205,7 +207,7 @@ def test_leave_one_out_with_weights_renormalised_has_the_specified_values() -> N
     model, batch = planted(weights), some_batch((4,))
     assert model(batch).attention[0, 0, 0, 0, 1:-1].tolist() == pytest.approx(weights, abs=1e-6)
     assert float(model(batch).logits.sigmoid().detach()) == pytest.approx(0.802184, abs=5e-7)
-    found = LeaveOneOut()(model, batch, torch.tensor([1])).scores[0, 1:-1]
+    found = LeaveOneOut("distribution")(model, batch, torch.tensor([1])).scores[0, 1:-1]
     assert found.tolist() == pytest.approx([0.302184, 0.015391, 0.019283, 0.034202], abs=1e-6)
     tau = kendall_matrix(torch.stack((found, torch.tensor(weights).double())))
     assert float(tau.value[0, 1]) == pytest.approx(0.182574, abs=5e-7)
@@ -225,7 +227,7 @@ def test_many_classes_are_compared_by_total_variation_whatever_the_target() -> N
     batch = texts()
     with torch.no_grad():
         after, before = leave_one_out_logits(model, batch).softmax(-1), model(batch).logits.softmax(-1)
-    found = LeaveOneOut()(model, batch, torch.tensor([0, 1, 2])).scores
+    found = LeaveOneOut("distribution")(model, batch, torch.tensor([0, 1, 2])).scores
     for row, unit in batch.deletable_mask.nonzero().tolist():
         literal = sum(abs(float(p) - float(q)) for p, q in zip(after[row, unit], before[row], strict=True)) / 2
         assert found[row, unit] == pytest.approx(literal, abs=1e-12)
@@ -234,7 +236,7 @@ def test_many_classes_are_compared_by_total_variation_whatever_the_target() -> N
 def test_a_number_changes_by_half_its_difference_or_by_all_of_it() -> None:
     model = Attentive(BiLSTM(3), Additive()).build(Regression(), vectors(), Generator().manual_seed(1)).eval()
     batch, target = batch_of(*ONE), torch.zeros(4, dtype=torch.int64)
-    halved, signed = (LeaveOneOut(output=o)(model, batch, target).scores for o in ("probability", "logit"))
+    halved, signed = (LeaveOneOut(output=o)(model, batch, target).scores for o in ("distribution", "logit"))
     assert torch.allclose(halved * 2, signed.abs(), atol=1e-7)
     assert signed.abs().sum() > 0
 
@@ -242,7 +244,7 @@ def test_a_number_changes_by_half_its_difference_or_by_all_of_it() -> None:
 def test_the_only_word_of_a_part_gets_zero_and_its_neighbour_part_is_unharmed() -> None:
     model = built(Attentive(BiLSTM(3), Additive(), input_format=PairInput())).eval()
     batch = batch_of(*TWO)
-    scores = LeaveOneOut()(model, batch, torch.zeros(4, dtype=torch.int64)).scores
+    scores = LeaveOneOut("distribution")(model, batch, torch.zeros(4, dtype=torch.int64)).scores
     only = (batch.content_mask & ~batch.deletable_mask).nonzero().tolist()
     assert only == [[1, 1], [2, 5]]
     assert all(scores[row, unit] == 0 for row, unit in only)

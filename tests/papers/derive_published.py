@@ -35,10 +35,10 @@ _SCORES = {
     "accuracy": "accuracy",
     "roc_auc": "roc_auc",
 }
-_TAUS = {"attention~gradient": "tau_attn_grad", "attention~leave-one-out": "tau_attn_loo"}
+_TAUS = {"attention~gradient": "tau_attn_grad", "attention~leave-one-out(distribution)": "tau_attn_loo"}
 _STATISTICS = {"mean": "mean", "std": "std", "significant": "pval_sig"}
-_GRADIENT_LOO_PAIR = "gradient~leave-one-out"
-_EXCESSES = {"attention~leave-one-out": "gl_minus_attnloo", "attention~gradient": "gl_minus_attngrad"}
+_GRADIENT_LOO_PAIR = "gradient~leave-one-out(distribution)"
+_EXCESSES = {"attention~leave-one-out(distribution)": "gl_minus_attnloo", "attention~gradient": "gl_minus_attngrad"}
 _CLASS_BY_CENTER = {0.3: 0, 0.7: 1}
 """Violins of class 0 are drawn at .3 of their bin, those of class 1 at .7."""
 FAR_BIN = 34
@@ -289,7 +289,7 @@ DATASET_NAMES = {
 _TABLE_2_COLUMNS = {
     "grad_bilstm": ("bilstm", "attention~gradient"),
     "grad_average": ("average", "attention~gradient"),
-    "loo_bilstm": ("bilstm", "attention~leave-one-out"),
+    "loo_bilstm": ("bilstm", "attention~leave-one-out(distribution)"),
 }
 
 

@@ -348,23 +348,23 @@ def test_methods_without_signs_are_named_and_the_signed_form_of_leaving_one_out_
         return [each.method for each in select_statistics(Faithfulness.summary(rows), "unsigned")]
 
     assert unsigned(table) == ["attention"]
-    trial = Faithfulness(SUBJECT, (RawAttention(), LeaveOneOut()), steps=4, samples=2)
-    assert unsigned(workspace.get(trial).table) == ["attention", "leave-one-out"]
+    trial = Faithfulness(SUBJECT, (RawAttention(), LeaveOneOut("distribution")), steps=4, samples=2)
+    assert unsigned(workspace.get(trial).table) == ["attention", "leave-one-out(distribution)"]
 
 
 def test_methods_with_signs_rank_evidence_against_the_prediction_last(workspace: Workspace) -> None:
-    assert signed_methods((RawAttention(), LeaveOneOut(), LeaveOneOut("logit"))) == (
+    assert signed_methods((RawAttention(), LeaveOneOut("distribution"), LeaveOneOut("logit"))) == (
         RawAttention(),
         LeaveOneOut("logit"),
     )
-    (method,) = signed_methods((LeaveOneOut(),))
+    (method,) = signed_methods((LeaveOneOut("distribution"),))
     trained = SUBJECT.restore(workspace)
     batch = trained.batch("test")
     with torch.no_grad():
         whole = trained.model.task.probabilities(trained.model(batch).logits.double())
         left = trained.model.task.probabilities(leave_one_out_logits(trained.model, batch).double())
     target = whole.argmax(1)
-    sizes, losses = (each(trained.model, batch, target).scores for each in (LeaveOneOut(), method))
+    sizes, losses = (each(trained.model, batch, target).scores for each in (LeaveOneOut("distribution"), method))
     falls = [whole[row, label] - left[row, :, label] for row, label in enumerate(target.tolist())]
     fall = torch.stack(falls).masked_fill(~batch.deletable_mask, 0.0)
     assert torch.allclose(sizes, fall.abs(), atol=1e-6)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -203,11 +204,12 @@ class LeaveOneOut(CheckedOptions):
     Special tokens stay; a patch of an image is set to 0. The only content token of a text cannot be deleted and gets 0.
 
     Args:
-        output: "probability" gives the total variation between the two output distributions, ½ sum_c |dp_c|, which is
-            |dp| for two classes as in Jain & Wallace (2019); "logit" gives the signed loss of the target's logit.
+        output: "probability" and "logit" give the signed loss of the target's output; "distribution" gives the total
+            variation between the two output distributions, ½ sum_c |dp_c|, which is |dp| for two classes as in Jain &
+            Wallace (2019): it has no sign, so that words for and against the target rank alike.
     """
 
-    output: Output = "probability"
+    output: Literal[Output, "distribution"] = "probability"
 
     @in_evaluation_mode
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
@@ -220,10 +222,10 @@ class LeaveOneOut(CheckedOptions):
             deleted = _single_deletions(batch)
             logits = logits_without(model, batch, torch.cat((torch.zeros_like(deleted[:, :1]), deleted), 1), "delete")
             before, after = logits[:, :1], logits[:, 1:]
-        if self.output == "probability":
+        if self.output == "distribution":
             change = total_variation(*(model.task.probabilities(logits.double()) for logits in (before, after)))
         else:
-            whole, shorter = (target_output(model.task, logits, target, "logit") for logits in (before, after))
+            whole, shorter = (target_output(model.task, logits, target, self.output) for logits in (before, after))
             # The logit of an answer that is no candidate is -inf with and without the token: nothing changes.
             change = torch.where(whole == shorter, 0.0, whole - shorter)
         return Attribution(change.masked_fill(~batch.deletable_mask, 0), batch.content_mask)

@@ -76,7 +76,7 @@ SHARED_METHODS: tuple[Method, ...] = (
     GradientShap(),
     DeepShap(),
     InputXGradient(),
-    LeaveOneOut(),
+    LeaveOneOut("distribution"),
     KernelShap(),
 )
 ATTENTIVE_METHODS: tuple[Method, ...] = (RawAttention(), *SHARED_METHODS, Gradient())

@@ -48,6 +48,7 @@ from heedful.types import Corpus
 TEXT_CORPORA = ("sst", "imdb", "adr", "20news", "agnews", "diabetes", "anemia")
 QUESTION_CORPORA = ("babi-1", "babi-2", "babi-3", "cnn", "snli")
 """Corpora with a second text: a question, or SNLI's hypothesis."""
+LEFT_OUT = "leave-one-out(distribution)"
 EPSILONS = (0.05, 0.01)
 """The text says .01; the code that drew figures 4 and 5 has .05."""
 SOLVERS: tuple[Solver, ...] = ("exact", "search")
@@ -127,7 +128,7 @@ def single_model_trials(subject: ModelRecipe, limit: int | None = None) -> list[
     return [
         Performance(subject),
         Permutation(subject, limit=limit),
-        Agreement(subject, (RawAttention(), Gradient(), LeaveOneOut()), limit=limit),
+        Agreement(subject, (RawAttention(), Gradient(), LeaveOneOut("distribution")), limit=limit),
         AdversarialAttention(subject, limit=limit),
         AttributionTable(subject, RawAttention(), limit=limit),
     ]
@@ -138,7 +139,7 @@ def jain_wallace_trials(subject: ModelRecipe, other_seed_model: ModelRecipe, lim
 
     Attention of another seed (`other_seed_model`) is a control that the paper lacks.
     """
-    methods = (RawAttention(), Gradient(), LeaveOneOut())
+    methods = (RawAttention(), Gradient(), LeaveOneOut("distribution"))
     return [
         Performance(subject),
         Permutation(subject, limit=limit),
@@ -215,14 +216,14 @@ def figures(results: Sequence[Result]) -> tuple[Figure, ...]:
     average = {each.corpus: each for each in _select(comparable, "agreement", "average")}
     found: list[Bars] = []
     for title, method in (
-        ("Figure 6: leave-one-out agrees more with gradients than with attention", "leave-one-out"),
+        ("Figure 6: leave-one-out agrees more with gradients than with attention", LEFT_OUT),
         ("Figure 7: gradients agree more with leave-one-out than with attention", "gradient"),
     ):
-        pair = f"gradient~leave-one-out over attention~{method}"
+        pair = f"gradient~{LEFT_OUT} over attention~{method}"
         found += _difference_bars(title, {corpus: each.compare("excess", pair) for corpus, each in bilstm.items()})
     differences = {}
     for corpus in average.keys() & bilstm.keys():
-        one, other = (each[corpus].compare("mean", "attention~leave-one-out") for each in (average, bilstm))
+        one, other = (each[corpus].compare("mean", f"attention~{LEFT_OUT}") for each in (average, bilstm))
         differences[corpus] = Comparison(subtract(one.ours, other.ours), subtract(one.published, other.published))
     title = "Figure 8: attention agrees more with leave-one-out where the encoder is token-wise"
     return (*found, *_difference_bars(title, differences))

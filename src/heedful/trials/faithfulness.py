@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
@@ -328,15 +328,15 @@ def scores_from_tables(tables: Mapping[str, pd.DataFrame], batch: Batch) -> Tens
 
 
 def signed_methods(methods: Iterable[Method]) -> tuple[Method, ...]:
-    """The methods without duplicates, with signed scores where there is a choice: `LeaveOneOut` of the logit.
+    """The methods without duplicates, with the signed loss of the logit for unsigned `LeaveOneOut`.
 
     For two classes, the change of the logit ranks words as the signed change of the probability does.
 
-    >>> signed_methods((LeaveOneOut(),))
+    >>> signed_methods((LeaveOneOut("distribution"),))
     (LeaveOneOut(output='logit'),)
     """
-    found = (replace(each, output="logit") if isinstance(each, LeaveOneOut) else each for each in methods)
-    return tuple(dict.fromkeys(found))
+    unsigned, signed = LeaveOneOut("distribution"), LeaveOneOut("logit")
+    return tuple(dict.fromkeys(signed if each == unsigned else each for each in methods))
 
 
 def _interpolate_on_grid(shares: Tensor, values: Tensor) -> list[list[float]]:
