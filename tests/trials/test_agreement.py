@@ -543,6 +543,19 @@ def test_variants_of_one_method_do_not_count_as_methods_that_agree() -> None:
     assert (finding.verdict, finding.reason) == (Verdict.UNDECIDED, "more than chance")
 
 
+def test_another_kind_of_attention_is_no_other_measure_of_importance() -> None:
+    """Else rollout would agree with other measures because it agrees with attention."""
+    summary = with_means(Agreement.summary(known().replace("loo", "rollout")), rollout=0.9)
+    (finding,) = Agreement.findings(summary)
+    assert finding.evidence[0].method == "attention~gradient"
+    assert "attention~rollout" not in {each.method for each in finding.evidence}
+    assert "Other kinds of attention: rollout at 0.90." in Agreement.interpretation(summary)
+    alone = Agreement.summary(known().replace({"loo": "rollout", "gradient": "flow"}))
+    (finding,) = Agreement.findings(alone)
+    assert (finding.verdict, finding.reason) == (Verdict.UNDECIDED, "only kinds of attention were compared")
+    assert "no other measure" in Agreement.interpretation(alone)
+
+
 def test_the_interpretation_shows_another_training_apart_from_chance(table: pd.DataFrame) -> None:
     summary = Agreement.summary(table)
     again = value_of(summary, "mean", "attention~attention-of-another-seed")

@@ -55,6 +55,18 @@ RESOLUTION = 1e-9
 SIGNIFICANCE_LEVEL = 0.05
 SMALL_DIFFERENCE = 0.1
 """Mean agreements that differ by less than this count as equal."""
+ATTENTION_KINDS = (
+    "attention",
+    "head-attention",
+    "static-attention",
+    "learned-head-mix",
+    "rollout",
+    "flow",
+    "value-norm",
+    "kobayashi-norm",
+)
+"""Methods that are the attention of the model in another form and not a measure of importance beside it."""
+NO_OTHER_MEASURE = "Attention was compared with no other measure of importance."
 MANY_CLASSES = 4
 """From this many predicted classes on, numbers are not split by class, as in the paper's code."""
 COMPARISON_NOTES = {
@@ -236,7 +248,9 @@ class Agreement(Trial):
         evidence = tuple(chain.from_iterable(compared))
         verdict, reason = Verdict.UNDECIDED, "as shown, with nothing to compare it with"
         # Comparisons with NaN are false.
-        if math.isnan(attention):
+        if not groups["methods"]:
+            reason = "only kinds of attention were compared"
+        elif math.isnan(attention):
             reason = "to an undefined degree"
         elif attention - chance < SMALL_DIFFERENCE:
             verdict, reason = Verdict.NOT_SUPPORTED, "hardly more than chance"
@@ -259,7 +273,10 @@ class Agreement(Trial):
             scale = "1: the same top words, 0: no top word in common"
         # The first method may be another kind of attention, such as rollout, and raw attention one of the others.
         first = select_statistics(summary, "mean")[0].method.partition("~")[0]
-        words = [f"On average, {first} agrees with {_format_means(groups['methods'])} ({scale})."]
+        listed = _format_means(groups["methods"])
+        words = [f"On average, {first} agrees with {listed} ({scale})." if groups["methods"] else NO_OTHER_MEASURE]
+        if groups["attention"]:
+            words.append(f"Other kinds of attention: {_format_means(groups['attention'])}.")
         if groups["chance"]:
             words.append(f"Controls agree with it by chance: {_format_means(groups['chance'])}.")
         if groups["other seed"]:
@@ -267,7 +284,8 @@ class Agreement(Trial):
         if groups["others"]:
             mean = mean_of_defined(each.value for each in groups["others"].values())
             words.append(f"The other methods agree with each other at {format_number(mean)}.")
-        words.append(f"So {first} agrees with them {cls.findings(summary)[0].reason}.")
+        if groups["methods"]:
+            words.append(f"So {first} agrees with them {cls.findings(summary)[0].reason}.")
         notes = [sentence for name, (_, sentence) in COMPARISON_NOTES.items() if find_statistic(summary, name)]
         return " ".join([*words, *notes])
 
@@ -549,17 +567,23 @@ def _excesses(table: pd.DataFrame) -> Iterator[Statistic]:
 def _group_means(summary: pd.DataFrame) -> dict[str, dict[str, Statistic]]:
     """Mean agreements of attention with methods, controls and another seed, and of the other methods in pairs.
 
-    Variants of one method, which differ in their settings alone, do not count as two methods that agree.
+    Variants of one method, which differ in their settings alone, do not count as two methods that agree. Other kinds of
+    attention are no other measures of importance: where the first method is one, they are a group of their own.
     """
     means = {tuple(each.method.split("~")): each for each in select_statistics(summary, "mean") if not each.subset}
     attention = next(iter(means))[0]
+    kinds = ATTENTION_KINDS if attention.partition("(")[0] in ATTENTION_KINDS else ()
     controls = {each.method for each in select_statistics(summary, "control")}
-    groups: dict[str, dict[str, Statistic]] = {"methods": {}, "chance": {}, "other seed": {}, "others": {}}
+    groups: dict[str, dict[str, Statistic]] = {
+        name: {} for name in ("methods", "attention", "chance", "other seed", "others")
+    }
     for (first, second), each in means.items():
+        bases = first.partition("(")[0], second.partition("(")[0]
         if first == attention:
             chance = "other seed" if second.endswith(OTHER_SEED_SUFFIX) else "chance"
-            groups[chance if second in controls else "methods"][second] = each
-        elif not controls & {first, second} and first.split("(")[0] != second.split("(")[0]:
+            own = "attention" if bases[1] in kinds else "methods"
+            groups[chance if second in controls else own][second] = each
+        elif not controls & {first, second} and bases[0] != bases[1] and not {*bases} & {*kinds}:
             groups["others"][each.method] = each
     return groups
 
