@@ -113,9 +113,7 @@ def test_the_ground_truth_evaluation_of_the_additive_model(tmp_path: Path) -> No
     found = PAPERS["disagreement"].tables(stored_results(workspace))
     tables = {each.caption: {row[0]: row for row in each.rows} for each in found}
     methods = tables["Methods by ground truth"]
-    assert [
-        methods[name][2] for name in ("integrated-gradients", "lime", "kernel-shap", "leave-one-out")
-    ] == [1.0] * 4
+    assert [methods[name][2] for name in ("integrated-gradients", "lime", "kernel-shap", "leave-one-out")] == [1.0] * 4
     assert float(str(methods["random"][2])) < 0.5
     assert float(str(methods["lime"][4])) >= 0.95
     first = tables["Does each measure rank the ground truth above wrong explanations?"]
