@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,10 +15,7 @@ from heedful.data.synthetic import Mock
 from heedful.measures.divergence import jensen_shannon
 from heedful.models.attentive import Additive, Attentive, AttentiveModel
 from heedful.models.encoders import Average, BiLSTM, initialize_weights
-from heedful.models.transformer import SmallTransformer
 from heedful.store.workspace import Workspace
-from heedful.training.attention_sources import UniformAttention
-from heedful.training.objectives import ImposedAttention
 from heedful.training.predictions import compare_predictions, load_predictor
 from heedful.training.trained_model import TrainedModel
 from heedful.training.trainer import Adam, EpochSelection, Training
@@ -28,12 +24,8 @@ from heedful.trials.adversarial_attention import AdversarialAttention
 from heedful.trials.adversarial_training import (
     AdversarialTradeoff,
     AtteFa,
-    accuracy_and_f1,
-    attefa,
-    distance_to_best_constant,
-    pareto_frontier,
 )
-from heedful.types import Architecture, Batch, Task, Trace, UserError
+from heedful.types import Architecture, Batch, Task, Trace
 from tests.tiny import subject
 
 pytestmark = pytest.mark.slow
@@ -80,97 +72,6 @@ def test_free_weights_are_those_of_the_other_papers_trial(table: pd.DataFrame, w
     assert value_of(summary, "jsd", "exact") == pytest.approx(free["epsilon_max"].mean())
     assert value_of(summary, "jsd", "exact") >= value_of(summary, "jsd", "search") - 1e-9
     assert value_of(summary, "tvd", "exact") <= 0.025 + 1e-9
-
-
-def test_a_transformer_has_a_curve_without_free_weights() -> None:
-    layered = replace(subject(), architecture=SmallTransformer(layers=1, heads=2, width=8))
-    assert len(AdversarialTradeoff(subject()).free_adversaries) == 2
-    assert AdversarialTradeoff(layered).free_adversaries == ()
-    assert not any(isinstance(need, AdversarialAttention) for need in AdversarialTradeoff(layered).dependencies)
-
-
-def test_the_uniform_model_is_trained_under_uniform_attention() -> None:
-    kind, _, model = AdversarialTradeoff(replace(subject(), seed=4)).compared_models[-1]
-    assert kind == "uniform"
-    assert model.objective == ImposedAttention(UniformAttention(), balance_classes=True)
-    assert model.seed == 4
-
-
-def test_the_frontier_leaves_out_what_is_beaten_and_begins_at_the_least_change() -> None:
-    points = [(0.5, 0.2), (0.3, 0.25), (0.9, 0.6), (0.2, 0.05)]
-    assert pareto_frontier(points) == [(0.0, 0.05), (0.2, 0.05), (0.5, 0.2), (0.9, 0.6)]
-
-
-def made_up(points: dict[float, tuple[float, float]]) -> pd.DataFrame:
-    """A table with one row per class and lambda: mean divergence and total variation as given."""
-    rows = [
-        {"kind": "lambda", "setting": strength, "jsd": jsd, "stvd": 2 * tvd, "bound": 0.69, "best_epoch": 1}
-        | {"uid": f"u{label}", "label": label, "answered": label, "predicted": label}
-        for strength, (jsd, tvd) in points.items()
-        for label in (0, 1)
-    ]
-    return pd.DataFrame(rows)
-
-
-def verdict_of(points: dict[float, tuple[float, float]]) -> Verdict:
-    (finding,) = AdversarialTradeoff.findings(AdversarialTradeoff.summary(made_up(points)))
-    return finding.verdict
-
-
-def test_the_convexity_separates_curves_below_and_above_the_straight_line() -> None:
-    sagging, bulging = {0.0: (0.0, 0.0), 1e-3: (0.6, 0.01), 1.0: (0.69, 0.4)}, {0.0: (0.0, 0.0), 1e-3: (0.1, 0.35)}
-    bulging[1.0] = (0.69, 0.4)
-    assert value_of(AdversarialTradeoff.summary(made_up(sagging)), "convexity") < 0.3
-    assert value_of(AdversarialTradeoff.summary(made_up(bulging)), "convexity") > 1.5
-    # Divergence in units of ln 2, change on the scale from 0 to 1: two trapezoids.
-    widths, heights = (0.6 / math.log(2), 0.09 / math.log(2)), (0.02, 0.82)
-    area = sum(width * height / 2 for width, height in zip(widths, heights, strict=True))
-    assert value_of(AdversarialTradeoff.summary(made_up(sagging)), "area") == pytest.approx(area)
-    assert verdict_of(sagging) is verdict_of(bulging) is Verdict.NOT_SUPPORTED
-    assert math.isnan(value_of(AdversarialTradeoff.summary(made_up(sagging)), "seed_jsd"))
-
-
-def test_the_cost_of_a_copy_is_not_held_against_the_distance() -> None:
-    flat = {0.0: (0.02, 0.02), 1e-3: (0.4, 0.022), 1e-2: (0.66, 0.03)}
-    assert value_of(AdversarialTradeoff.summary(made_up(flat)), "least_tvd") == pytest.approx(0.02)
-    assert verdict_of(flat) is Verdict.SUPPORTED
-
-
-@pytest.mark.parametrize(
-    "points",
-    [
-        {0.0: (0.02, 0.01)},
-        {0.0: (0.6, 0.01)},
-        {0.0: (0.02, 0.01), 1e-4: (0.05, 0.012)},
-        {0.0: (0.0, 0.3), 1e-4: (0.0, 0.01)},
-    ],
-)
-def test_one_lambda_or_a_short_distance_decides_nothing(points: dict[float, tuple[float, float]]) -> None:
-    assert verdict_of(points) is Verdict.UNDECIDED
-
-
-def test_a_text_of_one_word_has_no_share_of_the_bound() -> None:
-    rows = made_up({0.0: (0.23, 0.0)})
-    alone = rows.iloc[:1].assign(uid="alone", jsd=1e-17, bound=0.0)
-    summary = AdversarialTradeoff.summary(pd.concat([rows, alone], ignore_index=True))
-    assert value_of(summary, "share_of_bound", "lambda 0") == pytest.approx(0.23 / 0.69)
-
-
-def test_the_chosen_lambda_has_the_best_f1_among_those_that_are_different() -> None:
-    rows = made_up({1e-4: (0.1, 0.0), 1e-3: (0.45, 0.03), 1e-2: (0.6, 0.1)})
-    rows.loc[(rows["setting"] == 1e-2) & (rows["label"] == 1), "answered"] = 0
-    assert value_of(AdversarialTradeoff.summary(rows), "chosen_lambda") == 1e-3
-
-
-def test_a_negative_lambda_is_refused() -> None:
-    with pytest.raises(UserError, match="lambda"):
-        AdversarialTradeoff(subject(), (-0.1,))
-
-
-def test_scores_of_classes_agree_with_hand_counts() -> None:
-    found = accuracy_and_f1(pd.Series([1, 1, 0, 0]), pd.Series([1, 0, 1, 0]))
-    assert found == {"accuracy": 0.5, "f1": 0.5}
-    assert math.isnan(accuracy_and_f1(pd.Series([2, 1]), pd.Series([1, 1]))["f1"])
 
 
 ONE_WORD = Mock(informative=1, strength=3.0, shortest=6, longest=9, train=300, dev=60, test=80)
@@ -223,28 +124,6 @@ class IgnoredAttention(Attentive):
         model = initialize_weights(Ignoring(task, self, embeddings.shape), generator)
         model.initialize_embeddings(embeddings)
         return model
-
-
-def test_the_ratio_of_means_by_hand() -> None:
-    assert attefa(0.3, 0.384349 / math.log(2)) == pytest.approx(0.541029, abs=1e-6)
-    assert attefa(0.9, 0.3) == 1.0
-    assert math.isnan(attefa(0.0, 0.0))
-
-
-def test_the_best_constant_for_two_classes_is_the_median() -> None:
-    second = torch.tensor([0.1, 0.2, 0.9, 0.95, 0.99], dtype=torch.float64)
-    both = torch.stack([1 - second, second], 1)
-    tried = [float((second - constant / 1000).abs().mean()) for constant in range(1001)]
-    assert distance_to_best_constant(both) == pytest.approx(min(tried), abs=1e-9)
-
-
-def test_the_best_constant_for_three_classes_is_no_worse_than_one_class_or_the_mean() -> None:
-    some = torch.randn(50, 3, generator=Generator().manual_seed(1), dtype=torch.float64).mul(3).softmax(1)
-    candidates = [some.mean(0), *torch.eye(3, dtype=torch.float64)]
-    assert (
-        distance_to_best_constant(some)
-        <= min(float(0.5 * (some - each).abs().sum(1).mean()) for each in candidates) + 1e-12
-    )
 
 
 def test_differences_are_those_of_a_loop_over_instances(workspace: Workspace) -> None:
@@ -323,44 +202,6 @@ def test_on_one_informative_word_the_divergence_is_that_of_two_bins(workspace: W
         assert float(attentions[0][row, filler].max() - attentions[0][row, filler].min()) < 1e-6
         bins = [torch.stack([each[row, place], each[row, filler].sum()]) for each in attentions]
         assert table.loc[uid]["jsd"] == pytest.approx(float(jensen_shannon(bins[0], bins[1])), abs=1e-6)
-
-
-def test_means_and_both_deviations_and_the_floor_by_hand() -> None:
-    rows = {"kind": ["adversary"] * 2 + ["honest"], "base": [10, 10, 10], "seed": [1, 2, 50], "epoch": [3, 5, 8]}
-    numbers = {"attefa": [0.2, 0.4, 0.05], "tvd": [0.1, 0.2, 0.01], "jsd": [0.6, 0.6, 0.1], "f1": [0.8, 0.7, 0.9]}
-    others = ("accuracy", "constant", "collapse", "share_of_bound", "attefa_of_bound", "base_f1", "base_accuracy")
-    table = pd.DataFrame({**rows, **numbers, **{name: [0.5] * 3 for name in others}})
-    summary = AtteFa.summary(table)
-    assert value_of(summary, "attefa") == pytest.approx(0.3)
-    assert value_of(summary, "population_std_attefa") == pytest.approx(0.1)
-    assert value_of(summary, "sample_std_attefa") == pytest.approx(0.1 * math.sqrt(2))
-    assert value_of(summary, "floor") == pytest.approx(0.05)
-    assert value_of(summary, "epoch") == 4
-    assert summary.set_index("metric")["n"][["attefa", "floor"]].tolist() == [2, 1]
-    assert AtteFa.findings(summary)[0].verdict is Verdict.UNDECIDED
-    costly = AtteFa.summary(table.assign(attefa=0.8, collapse=1.0))
-    assert AtteFa.findings(costly)[0].verdict is Verdict.SUPPORTED
-    still = AtteFa.summary(table.assign(attefa=math.nan, collapse=math.nan, jsd=0.0))
-    assert AtteFa.findings(still)[0].verdict is Verdict.UNDECIDED
-
-
-def test_every_adversary_attacks_the_base_and_all_bases_are_compared() -> None:
-    trial = AtteFa(subject(), (1, 2), (7,))
-    fought = [(base.seed, other.seed) for base, other, kind in trial.model_pairs if kind == "adversary"]
-    assert fought == [(0, 1), (0, 2)]
-    assert len(trial.dependencies) == 2 + 2
-    assert [(b.seed, o.seed) for b, o, kind in trial.model_pairs if kind == "honest"] == [(0, 7), (7, 0)]
-
-
-def test_a_trial_without_adversaries_is_refused() -> None:
-    with pytest.raises(UserError, match="at least one adversary"):
-        AtteFa(subject(), ())
-
-
-@pytest.mark.parametrize(("adversaries", "bases"), [((1, 1), ()), ((1,), (2, 2))])
-def test_a_seed_that_is_given_twice_is_refused(adversaries: tuple[int, ...], bases: tuple[int, ...]) -> None:
-    with pytest.raises(UserError, match="duplicate seed"):
-        AtteFa(subject(), adversaries, bases)
 
 
 @pytest.mark.slow

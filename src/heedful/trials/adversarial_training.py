@@ -454,7 +454,8 @@ def distance_to_best_constant(probabilities: Tensor) -> float:
     middle = probabilities.median(0).values
     if probabilities.shape[1] == 2:
         middle = torch.stack([1 - middle[1], middle[1]])
-    candidates = torch.stack([probabilities.mean(0), middle / middle.sum().clamp(min=1e-12)])
+    # Medians of confident predictions of several classes may all be 0, which is no prediction.
+    candidates = [probabilities.mean(0), *([middle / middle.sum()] if middle.sum() > 0 else [])]
     distances = [0.5 * (probabilities - candidate).abs().sum(1).mean() for candidate in candidates]
     # The total variation between a prediction p and the single class k is 1 - p_k, here with the rounded sum of p.
     single = 0.5 * (1 + probabilities.sum(1)).mean() - probabilities.mean(0).max()
