@@ -51,8 +51,8 @@ $(VENV)/mutants.stamp: requirements/mutants.lock $(VENV)/dev.stamp
 	$(PIP) -r requirements/mutants.lock
 	@touch $@
 
-mutants: $(VENV)/mutants.stamp ## which changes of operators and numbers do the tests notice? (hours; a table at the end)
-	OMP_NUM_THREADS=1 $(BIN)/python tests/mutants.py
+mutants: $(VENV)/mutants.stamp ## which changes of operators and numbers do the tests notice? (two hours; a table at the end)
+	OMP_NUM_THREADS=1 $(BIN)/python tests/mutants.py --minutes 120
 
 clean: ## remove .venv and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis build src/*.egg-info

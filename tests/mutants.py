@@ -1,9 +1,17 @@
 """Change one operator or number of the package at a time and see whether a test fails (`make mutants`).
 
-A seeded sample of the mutations of cosmic-ray is taken from the modules whose numbers matter. Each mutant runs the
-tests that mirror its module, then the tests of its package. A process that has imported the libraries, but nothing of
-heedful, forks for each mutant. Results go to a JSON file; survivors that no test could kill are listed, with the
-reason, in equivalent_mutants.json beside this file and are left out of the rate.
+A seeded sample of the mutations of cosmic-ray is taken from the modules whose numbers matter. Each mutant meets the
+fast tests of the file that mirrors its module, then those of the files that import the module, nearest first and up to
+a budget, then the slow tests of its own file. The first failure kills it, and so does a test that takes several times
+as long as without the change. Every test file is first run without a change: one that fails then is left out.
+
+A process that has imported the libraries, but nothing of heedful, forks for each run. Results are appended to a file of
+JSON lines. Survivors that no test could kill are listed, with the reason, in equivalent_mutants.json beside this file
+and are left out of the rate.
+
+    python tests/mutants.py --sample 600 --seed 0 --minutes 45       goes on where a result file ends
+    python tests/mutants.py --again mutants.jsonl       runs the survivors of a file again
+    python tests/mutants.py --table mutants.jsonl       prints the table of a file
 """
 
 from __future__ import annotations
@@ -11,53 +19,50 @@ from __future__ import annotations
 import argparse
 import ast
 import json
+import math
 import os
 import random
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 
+import pytest
 from cosmic_ray.ast import Visitor, get_ast
 from cosmic_ray.mutating import mutate_code
 from cosmic_ray.plugins import get_operator
 from parso.tree import NodeOrLeaf as Node
 
 ROOT = Path(__file__).parents[1]
+SOURCES = ROOT / "src/heedful"
 EQUIVALENT = Path(__file__).with_name("equivalent_mutants.json")
 PACKAGES = ("measures", "attributions", "store", "trials")
 MODULES = ("training/hypergradient.py", "training/smat.py", "training/objectives.py")
-OPERATORS = tuple(
-    f"core/{name}"
-    for name in (
-        *(
-            f"ReplaceBinaryOperator_{pair}"
-            for pair in ("Add_Sub", "Sub_Add", "Mul_Div", "Div_Mul", "Pow_Mul", "FloorDiv_Mul")
-        ),
-        *(f"ReplaceBinaryOperator_{pair}" for pair in ("BitOr_BitAnd", "BitAnd_BitOr")),
-        *(
-            f"ReplaceComparisonOperator_{pair}"
-            for pair in ("Eq_NotEq", "NotEq_Eq", "Lt_LtE", "LtE_Lt", "Gt_GtE", "GtE_Gt")
-        ),
-        *(
-            f"ReplaceComparisonOperator_{pair}"
-            for pair in ("Lt_Gt", "Gt_Lt", "LtE_GtE", "GtE_LtE", "Is_IsNot", "IsNot_Is")
-        ),
-        *(f"ReplaceUnaryOperator_{pair}" for pair in ("Delete_USub", "Delete_Invert", "Delete_Not")),
-        "AddNot",
-        "ReplaceTrueWithFalse",
-        "ReplaceFalseWithTrue",
-        "ReplaceAndWithOr",
-        "ReplaceOrWithAnd",
-        "ReplaceBreakWithContinue",
-        "NumberReplacer",
-        "ZeroIterationForLoop",
-    )
+_PAIRS = {
+    "ReplaceBinaryOperator": "Add_Sub Sub_Add Mul_Div Div_Mul Pow_Mul FloorDiv_Mul BitOr_BitAnd BitAnd_BitOr",
+    "ReplaceComparisonOperator": (
+        "Eq_NotEq NotEq_Eq Lt_LtE LtE_Lt Gt_GtE GtE_Gt Lt_Gt Gt_Lt LtE_GtE GtE_LtE Is_IsNot IsNot_Is"
+    ),
+    "ReplaceUnaryOperator": "Delete_USub Delete_Invert Delete_Not",
+}
+OPERATORS = (
+    *(f"core/{name}_{pair}" for name, pairs in _PAIRS.items() for pair in pairs.split()),
+    "core/AddNot",
+    "core/ReplaceTrueWithFalse",
+    "core/ReplaceFalseWithTrue",
+    "core/ReplaceAndWithOr",
+    "core/ReplaceOrWithAnd",
+    "core/ReplaceBreakWithContinue",
+    "core/NumberReplacer",
+    "core/ZeroIterationForLoop",
 )
 PRELOADED = (
     "torch",
@@ -71,6 +76,7 @@ PRELOADED = (
     "pytest",
 )
 """Libraries that tests import, but nothing of heedful."""
+FAST, SLOW = "not slow and not browser", "slow"
 
 
 @dataclass(frozen=True)
@@ -86,8 +92,13 @@ class Mutant:
 
     @property
     def key(self) -> str:
-        """Names the mutant independently of line numbers elsewhere in the file."""
+        """Names the mutant independently of line numbers."""
         return f"{self.module}: {self.before} -> {self.after}"
+
+    @property
+    def package(self) -> str:
+        """The package of the module."""
+        return self.module.split("/")[0]
 
 
 class _Count(Visitor):  # type: ignore[misc]
@@ -101,31 +112,38 @@ class _Count(Visitor):  # type: ignore[misc]
         return node
 
 
-def sample_mutants(sources: Sequence[Path], size: int, seed: int) -> list[Mutant]:
-    """A sample of all mutants whose changed code runs (no annotations, no texts of errors), in random order."""
-    places = []
+Position = tuple[Path, str, int]
+"""Source, operator and occurrence."""
+
+
+def shuffled_positions(sources: Sequence[Path], seed: int) -> list[Position]:
+    """All possible mutations in random order."""
+    positions = []
     for source in sources:
         tree = get_ast(source.read_text(encoding="utf-8"))
         for operator in OPERATORS:
             (counter := _Count(operator)).walk(tree)
-            places += [(source, operator, occurrence) for occurrence in range(counter.count)]
-    random.Random(seed).shuffle(places)
-    print(f"{len(places)} places in {len(sources)} modules", flush=True)
-    return list(islice((mutant for place in places if (mutant := _describe(*place))), size))
+            positions += [(source, operator, occurrence) for occurrence in range(counter.count)]
+    random.Random(seed).shuffle(positions)
+    print(f"{len(positions)} possible mutations of {len(sources)} modules", flush=True)
+    return positions
 
 
 def _describe(source: Path, operator: str, occurrence: int) -> Mutant | None:
     code = source.read_text(encoding="utf-8")
     changed = mutate_code(code, get_operator(operator)(), occurrence)
-    lines = zip(code.splitlines(), changed.splitlines(), strict=False)
-    number, before, after = next((i, a, b) for i, (a, b) in enumerate(lines, 1) if a != b)
-    module = source.relative_to(ROOT / "src/heedful").as_posix()
-    inert = number in set(_inert_lines(code))
-    return None if inert else Mutant(module, operator, occurrence, number, before.strip(), after.strip())
+    lines = zip(code.splitlines(), (changed or code).splitlines(), strict=False)
+    number, before, after = next(((i, a, b) for i, (a, b) in enumerate(lines, 1) if a != b), (0, "", ""))
+    # Not those of annotations and texts of errors, which do not run.
+    if not number or number in _inert_lines(code):
+        return None
+    return Mutant(source.relative_to(SOURCES).as_posix(), operator, occurrence, number, before.strip(), after.strip())
 
 
-def _inert_lines(code: str) -> Iterator[int]:
+@lru_cache(maxsize=64)
+def _inert_lines(code: str) -> frozenset[int]:
     """Lines of annotations, assertions for the type checker, and errors."""
+    lines: set[int] = set()
     for node in ast.walk(ast.parse(code)):
         parts: list[ast.expr | ast.stmt | None] = []
         if isinstance(node, ast.FunctionDef):
@@ -136,120 +154,247 @@ def _inert_lines(code: str) -> Iterator[int]:
             parts = [node]
         for part in parts:
             if part is not None:
-                yield from range(part.lineno, (part.end_lineno or part.lineno) + 1)
+                lines.update(range(part.lineno, (part.end_lineno or part.lineno) + 1))
+    return frozenset(lines)
 
 
-def suites(module: str) -> list[list[str]]:
-    """Tests of a module from near to far: those that mirror it with its doctests, then its package's."""
+@lru_cache(maxsize=512)
+def _imports(path: Path) -> frozenset[str]:
+    """Modules that a file imports, and names imported from packages as if they were modules."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found.update(each.name for each in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module)
+            found.update(f"{node.module}.{each.name}" for each in node.names)
+    return frozenset(found)
+
+
+def _module_name(module: str) -> str:
+    return "heedful." + module.removesuffix(".py").replace("/", ".")
+
+
+@lru_cache(maxsize=128)
+def tests_of(module: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The test files that mirror a module; and the others by distance: those that import it, or an importer of it."""
     package, name = module.removesuffix(".py").split("/")
-    near = sorted(str(path) for path in Path("tests", package).glob(f"test_{name.lstrip('_')}*.py"))
-    return [[*near, f"src/heedful/{module}"], ["-m", "not slow and not browser", f"tests/{package}"]]
+    mirrored = sorted((ROOT / "tests" / package).glob(f"test_{name.lstrip('_')}*.py"))
+    files = [path for path in sorted((ROOT / "tests").rglob("test_*.py")) if path not in mirrored]
+    importers = {
+        _module_name(path.relative_to(SOURCES).as_posix())
+        for path in SOURCES.rglob("*.py")
+        if _module_name(module) in _imports(path)
+    }
+    direct = [path for path in files if _module_name(module) in _imports(path)]
+    second = [path for path in files if path not in direct and importers & _imports(path)]
+    # At each distance the tests of the package come first.
+    far = [path for ring in (direct, second) for path in sorted(ring, key=lambda path: path.parent.name != package)]
+    near, other = (tuple(path.relative_to(ROOT).as_posix() for path in paths) for paths in (mirrored, far))
+    return near, other
 
 
-def run(mutant: Mutant, place: Path, seconds: int) -> str:
-    """`killed`, `survived` or `timeout`, in a copy of the project."""
-    target = place / "src/heedful" / mutant.module
-    original = target.read_text(encoding="utf-8")
-    changed = mutate_code(original, get_operator(mutant.operator)(), mutant.occurrence)
-    assert changed is not None
-    target.write_text(changed, encoding="utf-8")
-    try:
-        for suite in suites(mutant.module):
-            outcome = _fork_pytest(place, suite, seconds)
-            if outcome != "survived":
-                return outcome
-        return "survived"
-    finally:
-        target.write_text(original, encoding="utf-8")
+class ShortestFirst:
+    """A pytest plugin that measures tests, and runs those of a file in the order of their known durations."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.known: dict[str, float] = json.loads(path.read_text()) if path.exists() else {}
+        self.measured: dict[str, float] = {}
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Files keep their order, and tests of equal duration too."""
+        files = {item.path: place for place, item in reversed(list(enumerate(items)))}
+        items.sort(key=lambda item: (files[item.path], self.known.get(item.nodeid, 0.0)))
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Fixtures count for the test that needs them first."""
+        self.measured[report.nodeid] = self.measured.get(report.nodeid, 0.0) + report.duration
+
+    def save(self) -> None:
+        """Add what was measured to the file."""
+        self.path.write_text(json.dumps(self.known | self.measured))
 
 
-def _fork_pytest(place: Path, suite: list[str], seconds: int) -> str:
-    child = os.fork()
-    if child == 0:
-        os.setsid()
-        os.chdir(place)
-        sys.path.insert(0, str(place / "src"))
-        sys.path.insert(0, str(place))
-        os.environ["PYTHONPATH"] = str(place / "src")
-        with Path(os.devnull).open("w") as null:
-            os.dup2(null.fileno(), 1)
-            os.dup2(null.fileno(), 2)
-        import pytest
+@dataclass
+class Place:
+    """A copy of the project in which one mutant at a time is tested.
 
-        sys.dont_write_bytecode = True
-        options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:randomly"]
-        os._exit(int(pytest.main([*options, *suite])))
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done:
-            return "survived" if os.waitstatus_to_exitcode(status) in {0, 5} else "killed"
-        time.sleep(0.05)
-    os.killpg(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return "timeout"
+    Args:
+        budget: seconds that the tests of far files, or slow tests, may take without a change.
+    """
+
+    folder: Path
+    budget: float
+    durations: dict[tuple[str, str], float] = field(default_factory=dict)
+    """Seconds of a test file and marker expression without a change; infinite if a test fails."""
+
+    def __post_init__(self) -> None:
+        listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True)
+        for name in listed.stdout.splitlines():
+            if (ROOT / name).is_file():
+                (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(ROOT / name, self.folder / name)
+
+    def run(self, mutant: Mutant) -> tuple[str, str]:
+        """`killed`, `timeout` or `survived`, and the stage that ended it."""
+        target = self.folder / "src/heedful" / mutant.module
+        original, changed_at = target.read_text(encoding="utf-8"), target.stat().st_mtime_ns
+        changed = mutate_code(original, get_operator(mutant.operator)(), mutant.occurrence)
+        near, far = tests_of(mutant.module)
+        near = (*near, f"src/heedful/{mutant.module}")
+        for stage, files, marker in (("near", near, FAST), ("far", far, FAST), ("slow", near[:-1], SLOW)):
+            chosen, limit = self.affordable(files, marker, math.inf if stage == "near" else self.budget)
+            target.write_text(changed or original, encoding="utf-8")
+            try:
+                outcome = self.fork_pytest(chosen, marker, limit) if chosen else "passed"
+            finally:
+                # With its old time the file fits its bytecode again.
+                target.write_text(original, encoding="utf-8")
+                os.utime(target, ns=(changed_at, changed_at))
+            if outcome != "passed":
+                return outcome, stage
+        return "survived", ""
+
+    def affordable(self, files: Iterable[str], marker: str, budget: float) -> tuple[list[str], float]:
+        """The first files that pass without a change within the budget, and the time limit of a run with one."""
+        chosen, total = [], 0.0
+        for name in files if budget > 0 else ():
+            if (name, marker) not in self.durations:
+                start = time.monotonic()
+                outcome = self.fork_pytest([name], marker, 600, write_bytecode=True)
+                passed = outcome == "passed"
+                self.durations[name, marker] = time.monotonic() - start if passed else math.inf
+                if not passed:
+                    print(f"left out  {name} ({marker}): {outcome} without a change", flush=True)
+            if self.durations[name, marker] == math.inf:
+                continue
+            if total + self.durations[name, marker] > budget:
+                break
+            chosen.append(name)
+            total += self.durations[name, marker]
+        return chosen, 30 + 4 * total
+
+    def fork_pytest(self, files: Sequence[str], marker: str, seconds: float, *, write_bytecode: bool = False) -> str:
+        """`passed`, `killed` or `timeout`."""
+        child = os.fork()
+        if child == 0:
+            os.setsid()
+            os.chdir(self.folder)
+            own = {str(ROOT), str(ROOT / "src"), str(ROOT / "tests")}
+            sys.path[:] = [str(self.folder), str(self.folder / "src"), *(p for p in sys.path if p not in own)]
+            os.environ["PYTHONPATH"] = str(self.folder / "src")
+            with Path(os.devnull).open("w") as null:
+                os.dup2(null.fileno(), 1)
+                os.dup2(null.fileno(), 2)
+            # Bytecode of a mutant could be taken for that of the next one: both may have one size and second.
+            sys.dont_write_bytecode = not write_bytecode
+            os.environ["PYTHONDONTWRITEBYTECODE"] = "" if write_bytecode else "1"
+            options = ["-x", "-q", "-p", "no:xdist", f"--basetemp={self.folder / 'tmp'}", "-m", marker]
+            order = ShortestFirst(self.folder / "durations.json")
+            code = int(pytest.main([*options, *files], plugins=[order]))
+            if write_bytecode:
+                order.save()
+            os._exit(code)
+        deadline, outcome = time.monotonic() + seconds, "timeout"
+        while time.monotonic() < deadline:
+            done, status = os.waitpid(child, os.WNOHANG)
+            if done:
+                outcome = "passed" if os.waitstatus_to_exitcode(status) in {0, 5} else "killed"
+                break
+            time.sleep(0.02)
+        with suppress(ProcessLookupError):
+            os.killpg(child, signal.SIGKILL)
+        if outcome == "timeout":
+            os.waitpid(child, 0)
+        return outcome
 
 
-def main() -> None:
-    """Sample, run in as many processes as asked, write and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sample", type=int, default=600)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--seconds", type=int, default=240, help="for one suite of one mutant")
-    parser.add_argument("--only", nargs="*", help="parts of module paths")
-    parser.add_argument("--out", type=Path, default=ROOT / "mutants.json")
-    settings = parser.parse_args()
-    sources = [path for package in PACKAGES for path in sorted((ROOT / "src/heedful" / package).glob("*.py"))]
-    sources += [ROOT / "src/heedful" / module for module in MODULES]
-    sources = [path for path in sources if path.name != "__init__.py"]
-    if settings.only:
-        sources = [path for path in sources if any(part in path.as_posix() for part in settings.only)]
-    sample = sample_mutants(sources, settings.sample, settings.seed)
+def run_mutants(positions: Sequence[Position], settings: argparse.Namespace) -> None:
+    """Test mutants in as many processes as asked, until the sample is complete or the time is up."""
     for name in PRELOADED:
         __import__(name)
     sys.modules["torch"].set_num_threads(1)
-    results: dict[int, str] = {}
+    children = []
     with tempfile.TemporaryDirectory() as folder:
-        for worker in range(settings.workers):
-            place = Path(folder, str(worker))
-            shutil.copytree(ROOT / "src", place / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
-            shutil.copytree(ROOT / "tests", place / "tests", ignore=shutil.ignore_patterns("__pycache__"))
-            shutil.copy(ROOT / "pyproject.toml", place)
-        children = []
         for worker in range(settings.workers):
             child = os.fork()
             if child == 0:
-                with Path(folder, f"{worker}.jsonl").open("w", encoding="utf-8") as file:
-                    for index in range(worker, len(sample), settings.workers):
-                        outcome = run(sample[index], Path(folder, str(worker)), settings.seconds)
-                        print(
-                            f"{outcome:9} {sample[index].module}:{sample[index].line} {sample[index].after}", flush=True
-                        )
-                        file.write(json.dumps([index, outcome]) + "\n")
-                        file.flush()
+                place = Place(Path(folder, str(worker)), settings.budget)
+                own = (mutant for each in positions[worker :: settings.workers] if (mutant := _describe(*each)))
+                _work(place, islice(own, settings.sample // settings.workers), settings)
                 os._exit(0)
             children.append(child)
         for child in children:
             os.waitpid(child, 0)
-        for worker in range(settings.workers):
-            results |= dict(json.loads(line) for line in Path(folder, f"{worker}.jsonl").read_text().splitlines())
+
+
+def _work(place: Place, mutants: Iterator[Mutant], settings: argparse.Namespace) -> None:
+    """Append the outcome of each mutant to the file."""
+    deadline, parent = time.monotonic() + 60 * settings.minutes, os.getppid()
+    for mutant in mutants:
+        if time.monotonic() > deadline or os.getppid() != parent:
+            return
+        start = time.monotonic()
+        outcome, stage = place.run(mutant)
+        seconds = round(time.monotonic() - start, 1)
+        row = asdict(mutant) | {"key": mutant.key, "outcome": outcome, "stage": stage, "seconds": seconds}
+        with settings.out.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+        print(f"{outcome:9} {seconds:5.1f} s {mutant.module}:{mutant.line} {mutant.after}", flush=True)
+
+
+def print_table(rows: Sequence[dict[str, object]]) -> None:
+    """Killed, equivalent and surviving mutants by package, and the share of the others that is killed."""
     equivalent = json.loads(EQUIVALENT.read_text(encoding="utf-8")) if EQUIVALENT.exists() else {}
-    rows = [
-        asdict(sample[index]) | {"outcome": outcome, "equivalent": equivalent.get(sample[index].key)}
-        for index, outcome in sorted(results.items())
-    ]
-    settings.out.write_text(json.dumps(rows, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    for package in sorted({row["module"].split("/")[0] for row in rows}):
-        _print_rate(package, [row for row in rows if row["module"].startswith(package + "/")])
-    _print_rate("all", rows)
+    print(f"{'package':14}{'sampled':>8}{'killed':>8}{'equivalent':>12}{'survived':>10}{'share':>8}")
+    for package in (*sorted({str(row["module"]).split("/")[0] for row in rows}), "all"):
+        own = [row for row in rows if package in ("all", str(row["module"]).split("/")[0])]
+        killed = sum(row["outcome"] != "survived" for row in own)
+        same = sum(row["outcome"] == "survived" and row["key"] in equivalent for row in own)
+        share = killed / max(1, len(own) - same)
+        print(f"{package:14}{len(own):8}{killed:8}{same:12}{len(own) - same - killed:10}{share:8.1%}")
 
 
-def _print_rate(name: str, rows: list[dict[str, object]]) -> None:
-    judged = [row for row in rows if row["outcome"] != "survived" or row["equivalent"] is None]
-    killed = sum(row["outcome"] != "survived" for row in judged)
-    share = killed / max(1, len(judged))
-    print(f"{name}: {killed} of {len(judged)} killed ({share:.1%}), {len(rows) - len(judged)} equivalent left out")
+def read_rows(path: Path) -> list[dict[str, object]]:
+    """The last outcome of each mutant in a result file; none if there is no file."""
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+    return list({(row["key"], row["operator"], row["occurrence"]): row for row in rows}.values())
+
+
+def main() -> None:
+    """Sample, run, write and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sample", type=int, default=600)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--minutes", type=float, default=480, help="start no mutant after this time")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--budget", type=float, default=60, help="seconds of far, and of slow, tests for one mutant")
+    parser.add_argument("--only", nargs="*", help="parts of module paths")
+    parser.add_argument("--out", type=Path, default=ROOT / "mutants.jsonl")
+    parser.add_argument("--again", type=Path, help="run the survivors of this file again")
+    parser.add_argument("--table", type=Path, help="print the table of this file and end")
+    settings = parser.parse_args()
+    if settings.table:
+        print_table(read_rows(settings.table))
+        return
+    if settings.again:
+        rows = [row for row in read_rows(settings.again) if row["outcome"] == "survived"]
+        positions = [(SOURCES / str(row["module"]), str(row["operator"]), int(str(row["occurrence"]))) for row in rows]
+    else:
+        sources = [path for package in PACKAGES for path in sorted((SOURCES / package).glob("*.py"))]
+        sources += [SOURCES / module for module in MODULES]
+        sources = [path for path in sources if path.name != "__init__.py"]
+        if settings.only:
+            sources = [path for path in sources if any(part in path.as_posix() for part in settings.only)]
+        done = {(row["module"], row["operator"], row["occurrence"]) for row in read_rows(settings.out)}
+        positions = [
+            each
+            for each in shuffled_positions(sources, settings.seed)
+            if (each[0].relative_to(SOURCES).as_posix(), *each[1:]) not in done
+        ]
+    run_mutants(positions, settings)
+    print_table(read_rows(settings.out))
 
 
 if __name__ == "__main__":
