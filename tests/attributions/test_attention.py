@@ -19,6 +19,7 @@ from heedful.attributions.attention import (
     Rollout,
     ValueNorm,
     attention_times_gradient,
+    largest_weights,
     propagate_relevance,
     residual_attention,
     roll_out,
@@ -438,3 +439,9 @@ def test_attention_times_gradient_needs_no_output_projection(family: str) -> Non
         assert bool(method(model, batch, target).scores.isfinite().all())
     with pytest.raises(UserError, match="output projection"):
         KobayashiNorm()(model, batch, target)
+
+
+def test_the_largest_weight_is_that_of_a_texts_own_words() -> None:
+    """The second text ends where the first one has words: `<sos> w w w <eos>` and `<sos> w <eos>`."""
+    attention = torch.tensor([[0.1, 0.2, 0.3, 0.15, 0.25], [0.0, 0.3, 0.7, 0.0, 0.0]])[:, None, None, None]
+    assert largest_weights(attention, some_batch((3, 1))).tolist() == pytest.approx([0.3, 0.3])

@@ -21,6 +21,7 @@ from heedful.types import Batch, Model, Trace, UserError
 from tests.attributions.test_gradient import BATCH, TARGET, pooled
 from tests.models.test_attentive import PLANS, batch_for, built
 from tests.networks import TinyTransformer, batch_of, texts, tiny
+from tests.trials.test_permutation import some_batch
 
 DOUBLE = torch.float64
 
@@ -342,9 +343,21 @@ def test_the_noise_of_baselines_is_gaussian_and_belongs_to_example_seed_and_numb
     assert not torch.equal(replace(method, seed=1)._noise(BATCH, number, 2000), noise)
 
 
+def test_noise_is_the_normal_quantile_of_a_uniform_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = 0.8413447460685429  # the share of a standard normal variable below 1
+    uniform = torch.tensor([[[0.5, one, 1 - one, 0.0]]], dtype=torch.float64)
+    monkeypatch.setattr("heedful.attributions.deeplift.sample_uniform", lambda seeds, draws, units: uniform)
+    noise = DeepShap(stdevs=2.0)._noise(some_batch((2,)), torch.zeros(1, dtype=torch.int64), 1).flatten()
+    assert noise[:3].tolist() == pytest.approx([0, 2, -2], abs=1e-9)
+    assert -20 < float(noise[3]) < -15
+
+
 def test_impossible_settings_are_refused() -> None:
     with pytest.raises(UserError, match="at least 1 baseline"):
         DeepShap(n_baselines=0)
+    with pytest.raises(UserError, match="at least 0"):
+        DeepShap(stdevs=-0.1)
+    assert DeepShap(n_baselines=1, stdevs=0.0).n_baselines == 1
     with pytest.raises(UserError, match=r"'blank'.*pad, mask, unk, zero"):
         DeepLift(baselines="blank")  # type: ignore[arg-type]
     with pytest.raises(UserError, match="delete"):

@@ -15,7 +15,12 @@ from torch import Tensor, nn
 from heedful.attributions import _base
 from heedful.attributions._base import baseline_trace, run_copies, target_output
 from heedful.attributions.deeplift import DeepLift
-from heedful.attributions.integrated_gradients import GradientShap, IntegratedGradients
+from heedful.attributions.integrated_gradients import (
+    GradientShap,
+    IntegratedGradients,
+    gauss_legendre,
+    integrate_path,
+)
 from heedful.models._attention_hooks import compute_embeddings
 from heedful.models.attentive import AttentiveModel
 from heedful.models.input_forms import PairInput, QuestionAnswering
@@ -78,6 +83,40 @@ def test_a_linear_model_is_explained_exactly_at_any_number_of_points(
     # a_t (w . e_t) with a = (.6, .3, .1), w = (.5, -.25) and e = (1, 0), (0, 2), (-1, 1)
     assert found.scores[0].tolist() == pytest.approx([0.3, -0.15, -0.075])
     assert float(found.convergence_delta) == pytest.approx(0, abs=1e-12)
+
+
+def test_a_path_is_summed_in_float64_and_read_in_the_dtype_of_its_ends() -> None:
+    start, end = torch.full((1, 1, 1), 1e-9), torch.ones(1, 1, 1)
+    points, weights = gauss_legendre(50)
+    seen: list[torch.dtype] = []
+
+    def output_at(row: Tensor, states: Tensor) -> Tensor:
+        seen.append(states.dtype)
+        return states.sum((1, 2))
+
+    scores = integrate_path(output_at, ONE, (start, end), points.unsqueeze(0), weights)
+    assert set(seen) == {torch.float32}
+    assert scores.dtype == torch.float64
+    # In float32, 1 - 1e-9 is 1.
+    assert float(scores) == pytest.approx(1 - float(start), abs=1e-13)
+
+
+class LearnedInput(Polynomial):
+    """Its only text is a parameter."""
+
+    def forward(self, batch: Batch, *, embeddings: Tensor | None = None, attention: Tensor | None = None) -> Trace:
+        given = self.weight if embeddings is None else embeddings
+        return Trace(given, given, torch.ones(1, 1, 1, 1, 1).double(), (given**self.power).sum(1))
+
+
+def test_scores_of_embeddings_that_are_parameters_are_detached() -> None:
+    model = LearnedInput(2)
+    model.weight = nn.Parameter(torch.full((1, 1, 1), 3.0, dtype=torch.float64))
+    found = IntegratedGradients(3, baselines="zero")(model, ONE, NOUGHT)
+    assert float(found.scores) == pytest.approx(9)
+    assert not found.scores.requires_grad
+    assert not found.convergence_delta.requires_grad
+    assert model.weight.grad is None
 
 
 def captums(model: Model, batch: Batch, target: Tensor) -> Callable[[Tensor, Tensor], Tensor]:

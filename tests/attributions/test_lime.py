@@ -172,3 +172,17 @@ def test_bad_settings_get_one_plain_line() -> None:
     for wrong in ({"n_samples": 1}, {"kernel_width": 0.0}, {"ridge": -1.0}):
         with pytest.raises(UserError, match="n_samples of at least 2"):
             replace(Lime(), **wrong)
+
+
+def test_two_samples_no_ridge_and_a_narrow_kernel_are_enough() -> None:
+    smallest = Lime(n_samples=2, kernel_width=1e-3, ridge=0.0)
+    model, batch = Game(torch.tensor([0.0, 3.0, 4.0])), words((1, 2))
+    assert smallest.coalitions(batch, feature_index(batch, "unit")).shape == (1, 2, 2)
+    assert bool(smallest(model, batch, torch.zeros(1).long()).scores.isfinite().all())
+
+
+def test_a_single_feature_gets_the_whole_sum() -> None:
+    gram = torch.tensor([[[2.0, 0.0], [0.0, 0.0]], [[0.0, 0.0], [0.0, 0.0]]], dtype=torch.float64)
+    cross, total = torch.tensor([[5.0, 0.0], [0.0, 0.0]]).double(), torch.tensor([3.0, -4.0]).double()
+    present = torch.tensor([[True, False], [True, False]])
+    assert solve_sum_constrained(gram, cross, total, present).tolist() == [[3.0, 0.0], [-4.0, 0.0]]

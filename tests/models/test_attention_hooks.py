@@ -12,7 +12,13 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from heedful.models._attention_hooks import copy_sharing_weights, set_attention_implementation
+from heedful.models._attention_hooks import (
+    AttentionRecorder,
+    _current_hook,
+    copy_sharing_weights,
+    hooked_attention,
+    set_attention_implementation,
+)
 from heedful.models.transformer import TransformerModel
 from heedful.types import UserError
 from tests.networks import network, texts, tiny
@@ -138,3 +144,21 @@ def strange() -> PreTrainedModel:
 def test_a_network_that_cannot_be_opened_is_refused_by_name(make: Callable[[], PreTrainedModel], message: str) -> None:
     with pytest.raises(UserError, match=message):
         TransformerModel.wrap(make())
+
+
+@pytest.mark.parametrize(("options", "score"), [({}, 2.0), ({"scaling": None}, 2.0), ({"scaling": 0.25}, 1.0)])
+def test_scores_are_divided_by_the_root_of_the_width_where_a_module_gives_no_scaling(
+    options: dict[str, object], score: float
+) -> None:
+    """q = (1, 1, 1, 1) against itself and against zero: 4 / sqrt(4) and 0."""
+    query, key = torch.ones(1, 1, 1, 4), torch.stack((torch.ones(4), torch.zeros(4)))[None, None]
+    token = _current_hook.set(recorder := AttentionRecorder())
+    try:
+        attended, weights = hooked_attention(nn.Identity(), query, key, torch.eye(2)[None, None], None, **options)
+    finally:
+        _current_hook.reset(token)
+    expected = torch.tensor([score, 0.0]).softmax(0)
+    torch.testing.assert_close(attended.flatten(), expected)
+    assert weights is recorder.attention[0]
+    assert recorder.scores[0].flatten().tolist() == pytest.approx([score, 0.0])
+    assert recorder.layers_run == 1

@@ -25,6 +25,7 @@ from heedful.store.recipe import (
     derive_seed,
     describe_recipe,
     json_digest,
+    to_json,
 )
 from heedful.store.workspace import Workspace
 from heedful.tasks import BinaryClassification
@@ -286,3 +287,11 @@ def test_a_closure_over_an_unbound_name_has_a_digest() -> None:
         return Lazy
 
     assert make().__name__ == "Lazy"
+
+
+def test_values_become_json_with_undefined_numbers_as_null_and_others_are_refused() -> None:
+    given = {"a": (1, 2.5, float("inf"), float("nan")), 3: [None, True, "x"]}
+    assert to_json(given) == {"a": [1, 2.5, None, None], "3": [None, True, "x"]}
+    for alien in (b"x", {1}, object()):
+        with pytest.raises(TypeError, match="cannot be written as JSON"):
+            to_json([alien])

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
@@ -18,10 +20,11 @@ from heedful.data.images import Digits
 from heedful.data.splitting import SubsampledCorpus
 from heedful.models.attentive import Additive, Attentive
 from heedful.models.encoders import BiLSTM
+from heedful.store.recipe import Artefact
 from heedful.store.workspace import Workspace
 from heedful.training import smat
 from heedful.training.hypergradient import BilevelProblem, Hypergradient, Parameters, hypergradient
-from heedful.training.smat import ExplainerOptimizer, SMaT
+from heedful.training.smat import ExplainerOptimizer, LearnedAttributionTable, SMaT
 from heedful.training.student import Student, StudentTraining
 from heedful.training.teacher import (
     AttentionExplanation,
@@ -260,3 +263,23 @@ def test_smat_finds_the_planted_head_and_students_learn_most_from_it(tmp_path: P
     none, static, learned = (found.quartiles(kind)[1] for kind in ("none", "static", "SMaT"))
     assert none < static < learned
     assert min(found.simulability["SMaT"]) > max(found.simulability["static"])
+
+
+@pytest.mark.parametrize(
+    ("reached", "seed"),
+    [
+        ({0: 0.9, 1: 0.1, 2: 0.5, 3: 0.7, 4: 0.3}, 2),
+        ({0: 0.9, 1: 0.1, 2: 0.5, 3: 0.7}, 2),
+        ({3: 0.5, 1: 0.5, 2: 0.5}, 2),
+    ],
+)
+def test_the_median_student_is_the_lower_of_two_in_the_middle_and_ties_go_by_seed(
+    reached: dict[int, float], seed: int
+) -> None:
+    students = tuple(replace(SMAT, seed=each) for each in reached)
+    stored = SimpleNamespace(get=lambda student: Artefact(notes={"simulability": reached[student.seed]}))
+    table = LearnedAttributionTable(TEACHER, students)
+    assert table.median_student(cast("Workspace", stored)).seed == seed
+    unknown = SimpleNamespace(get=lambda student: Artefact(notes={"simulability": None}))
+    with pytest.raises(UserError, match="undefined"):
+        table.median_student(cast("Workspace", unknown))

@@ -22,7 +22,7 @@ from heedful.models.input_forms import InputFormat, PairInput, QuestionAnswering
 from heedful.store.workspace import Workspace
 from heedful.tasks import BinaryClassification, MulticlassClassification, Regression
 from heedful.trials._adversary_search import AdversarySearchSettings
-from heedful.trials._trial import Verdict, find_statistic, value_of
+from heedful.trials._trial import Statistic, Verdict, find_statistic, summary_frame, value_of
 from heedful.trials.adversarial_attention import AdversarialAttention, AdversarialWeights, Solver, adversarial_methods
 from heedful.types import Batch, Model, Task, Trace, UserError
 from tests.networks import TinyTransformer, batch_of, tiny
@@ -356,6 +356,29 @@ def test_distant_weights_contradict_the_claim_and_near_ones_support_it_only_with
     assert verdict(table.assign(share=0.2)) is Verdict.UNDECIDED
     words = AdversarialAttention.interpretation(AdversarialAttention.summary(table))
     assert all(number in words for number in ("80%", "0.05", "75%", "1 of 4"))
+
+
+@pytest.mark.parametrize(
+    ("share", "certified", "verdict"),
+    [
+        (0.4, 0.0, Verdict.NOT_SUPPORTED),
+        (math.nextafter(0.4, 0), 1.0, Verdict.UNDECIDED),
+        (0.1, 1.0, Verdict.UNDECIDED),
+        (math.nextafter(0.1, 0), 1.0, Verdict.SUPPORTED),
+        (math.nextafter(0.1, 0), math.nextafter(1, 0), Verdict.UNDECIDED),
+    ],
+)
+def test_weights_are_distant_from_04_of_the_bound_on_and_near_below_01(
+    share: float, certified: float, verdict: Verdict
+) -> None:
+    rows = [Statistic("share_of_bound", value=share), Statistic("certified", value=certified)]
+    (finding,) = AdversarialAttention.findings(summary_frame(rows))
+    assert finding.verdict is verdict
+
+
+def test_a_divergence_is_far_from_0595_on() -> None:
+    table = hand_made().assign(epsilon_max=[0.595, math.nextafter(0.595, 0), 0.0, 0.69])
+    assert value_of(AdversarialAttention.summary(table), "far") == 0.5
 
 
 def test_an_empty_table_is_summed_and_drawn() -> None:

@@ -30,7 +30,7 @@ from heedful.store.workspace import Workspace
 from heedful.training.attribution_tables import AttributionTable
 from heedful.training.trained_model import TrainedModel
 from heedful.trials import agreement
-from heedful.trials._trial import Verdict, find_statistic, value_of
+from heedful.trials._trial import Statistic, Verdict, find_statistic, summary_frame, value_of
 from heedful.trials.agreement import (
     Agreement,
     AgreementMeasure,
@@ -395,6 +395,8 @@ def test_tables_are_lined_up_by_uid_and_strangers_are_refused() -> None:
     [
         (lambda: Agreement(SUBJECT, (RawAttention(),)), "two methods"),
         (lambda: Agreement(SUBJECT, (RawAttention(), Random())), "given twice"),
+        (lambda: Agreement(SUBJECT, (RawAttention(), Random()), other_seed_model=subject(seed=1)), "given twice"),
+        (lambda: Agreement(SUBJECT, (RawAttention(), Doubled(), Doubled()), ()), "given twice"),
         (lambda: Agreement(SUBJECT, METHODS, k=0), "k is 0"),
         (lambda: Agreement(SUBJECT, METHODS, k=2.5), "k is 2.5"),
         (lambda: Agreement(SUBJECT, METHODS, k=True), "k is True"),
@@ -536,6 +538,33 @@ def test_the_verdict_compares_attention_with_chance_and_with_the_other_methods()
     assert verdict(gradient=0.1) == (Verdict.NOT_SUPPORTED, "hardly more than chance")
     assert verdict(loo=0.9)[0] is Verdict.SUPPORTED
     assert verdict(gradient=math.nan, loo=math.nan)[0] is Verdict.UNDECIDED
+
+
+@pytest.mark.parametrize(
+    ("attention", "chance", "others", "verdict", "reason"),
+    [
+        (math.nextafter(0.1, 0), 0.0, 0.1, Verdict.NOT_SUPPORTED, "hardly more than chance"),
+        (0.1, 0.0, 0.1, Verdict.SUPPORTED, "as much as they agree with each other"),
+        (0.0, -1.0, 0.1, Verdict.SUPPORTED, "as much as they agree with each other"),
+        (0.0, -1.0, math.nextafter(0.1, 1), Verdict.NOT_SUPPORTED, "less than they agree with each other"),
+        (0.1, 0.0, math.nan, Verdict.UNDECIDED, "more than chance"),
+        (0.1, math.nan, math.nan, Verdict.UNDECIDED, "as shown, with nothing to compare it with"),
+    ],
+)
+def test_agreements_count_as_equal_up_to_a_difference_of_01(
+    attention: float, chance: float, others: float, verdict: Verdict, reason: str
+) -> None:
+    means = {"attention~gradient": attention, "attention~random": chance, "gradient~loo": others}
+    rows = [Statistic("mean", pair, value=value) for pair, value in means.items()]
+    (finding,) = Agreement.findings(summary_frame([*rows, Statistic("control", "random", value=1.0)]))
+    assert (finding.verdict, finding.reason) == (verdict, reason)
+
+
+def test_a_correlation_is_significant_up_to_a_p_value_of_005() -> None:
+    table = known()
+    first = (table["first"] == "attention") & (table["second"] == "gradient")
+    table.loc[first, "p_value"] = [0.05, math.nextafter(0.05, 1)]
+    assert value_of(Agreement.summary(table), "significant", "attention~gradient") == 0.5
 
 
 def test_variants_of_one_method_do_not_count_as_methods_that_agree() -> None:

@@ -24,7 +24,15 @@ from heedful.models.encoders import BiLSTM
 from heedful.store.workspace import Workspace
 from heedful.tasks import BinaryClassification, Regression
 from heedful.training.attribution_tables import AttributionTable
-from heedful.trials._trial import Statistic, Verdict, excess_metric, find_statistic, select_statistics, value_of
+from heedful.trials._trial import (
+    Statistic,
+    Verdict,
+    excess_metric,
+    find_statistic,
+    select_statistics,
+    summary_frame,
+    value_of,
+)
 from heedful.trials.faithfulness import (
     ErasureEvaluator,
     Faithfulness,
@@ -386,3 +394,32 @@ def test_mistakes_are_refused_with_a_reason(tmp_path: Path) -> None:
         Faithfulness(SUBJECT, METHODS, steps=0)
     with pytest.raises(UserError, match="mask token"):
         Workspace(tmp_path).get(Faithfulness(subject(count=8, epochs=2), (RawAttention(),), baseline="mask"))
+
+
+@pytest.mark.parametrize(
+    ("bounds", "verdict", "reason"),
+    [
+        (((0.1, 0.3), (0.1, 0.3)), Verdict.SUPPORTED, ""),
+        (((0.1, 0.3), (NAN, NAN)), Verdict.SUPPORTED, ""),
+        (((0.1, 0.3), (0.0, 0.2)), Verdict.UNDECIDED, "better than random on some measures only"),
+        (((0.1, 0.3), (-0.2, -0.1)), Verdict.UNDECIDED, "better than random on some measures only"),
+        (((-0.2, -0.1), (0.0, 0.2)), Verdict.NOT_SUPPORTED, ""),
+        (((-0.2, 0.0), (0.0, 0.2)), Verdict.UNDECIDED, "not clearly different from random"),
+    ],
+)
+def test_a_method_is_faithful_that_is_better_than_random_on_every_measure(
+    bounds: tuple[tuple[float, float], ...], verdict: Verdict, reason: str
+) -> None:
+    names = [excess_metric(name) for name in FAITHFULNESS_MEASURES]
+    rows = [Statistic(name, "lime", "", 0.1, low, high) for name, (low, high) in zip(names, bounds, strict=False)]
+    (finding,) = Faithfulness.findings(summary_frame(rows))
+    assert (finding.method, finding.verdict, finding.reason) == ("lime", verdict, reason)
+
+
+def test_the_words_on_faithfulness_name_the_methods_without_signs() -> None:
+    rows = [Statistic(excess_metric("deletion_auc"), "lime", "", 0.1, 0.05, 0.2)]
+    unsigned = Statistic("unsigned", "attention", value=1.0)
+    with_signs, without = (Faithfulness.interpretation(summary_frame(each)) for each in (rows, [*rows, unsigned]))
+    assert without.startswith(with_signs)
+    assert "attention" in without.removeprefix(with_signs)
+    assert "lime is better than random scores on 1 of 1 measures." in with_signs

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pandas as pd
@@ -21,8 +23,11 @@ from heedful.measures.erasure import FAITHFULNESS_MEASURES
 from heedful.models.attentive import Additive, Attentive, WordWeightSum
 from heedful.models.encoders import Average
 from heedful.store.workspace import Workspace
+from heedful.tasks import BinaryClassification
+from heedful.training.model_recipe import LoadedModel
 from heedful.training.trained_model import TrainedModel
 from heedful.training.trainer import Adam, EpochSelection, Training
+from heedful.trials import ground_truth
 from heedful.trials._trial import Statistic, Verdict, find_statistic, summary_frame, value_of
 from heedful.trials.adversarial_attention import AdversarialWeights
 from heedful.trials.faithfulness import Faithfulness
@@ -35,6 +40,7 @@ from heedful.trials.ground_truth import (
     recovery_scores,
 )
 from heedful.types import Example, UserError
+from tests.games import Game, words
 from tests.tiny import Sentences, Shortcut, subject
 
 ADDITIVE = GroundTruthCorpus("additive", train=100, dev=30, test=60)
@@ -239,3 +245,35 @@ def test_a_measure_that_does_not_separate_the_truth_from_a_control_is_not_suppor
         "random": Verdict.SUPPORTED,
         "adversarial": Verdict.NOT_SUPPORTED,
     }
+
+
+def test_a_word_is_used_where_the_prediction_changes_by_02_without_it(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = words((1, 2), (2, 1), (1, 1))
+    truths = dict(zip(texts.uids, ((1.0, 0.0), (0.0, 1.0), (1.0, 1.0)), strict=True))
+    examples = {uid: Example(uid, ("some text",), 0, ground_truth=truth) for uid, truth in truths.items()}
+
+    def used(probability: float) -> list[bool]:
+        """The relevant word raises the probability of class 1 from one half to this; the last text has no other."""
+        weight = math.log(probability / (1 - probability))
+        model = Game(torch.tensor([0.0, weight, 0.0]), task=BinaryClassification())
+        loaded = cast("LoadedModel", SimpleNamespace(model=model, batch=lambda split: texts))
+        found = ground_truth._uses_relevant_words(loaded, examples, None, workspace)
+        return [found[uid] for uid in texts.uids]
+
+    assert used(0.69) == [False, False, True]
+    assert used(0.71) == [True, True, True]
+    changed = float(BinaryClassification().probabilities(torch.tensor([[math.log(3)]]).double())[0, 1]) - 0.5
+    monkeypatch.setattr(ground_truth, "USED_THRESHOLD", changed)
+    assert used(0.75) == [True, True, True]
+    monkeypatch.setattr(ground_truth, "USED_THRESHOLD", changed + 1e-9)
+    assert used(0.75) == [False, False, True]
+
+
+def test_the_words_on_ground_truth_begin_with_the_texts_that_count() -> None:
+    rows = [Statistic("texts", value=40.0), Statistic("precision", "random", "", 0.2, n=30)]
+    some, none = (GroundTruth.interpretation(summary_frame([*rows, Statistic("used", value=n)])) for n in (30.0, 0.0))
+    assert "30 of 40" in some
+    assert "0.20" in some
+    assert not any(digit in none for digit in "0123456789")

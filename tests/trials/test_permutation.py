@@ -21,7 +21,7 @@ from heedful.store.recipe import derive_seed
 from heedful.store.workspace import Workspace
 from heedful.tasks import BinaryClassification
 from heedful.training.attribution_tables import AttributionTable, sample_rows
-from heedful.trials._trial import Verdict
+from heedful.trials._trial import Statistic, Verdict, summary_frame
 from heedful.trials.permutation import Permutation, output_changes, shuffle_attention
 from heedful.types import Batch, Model, UserError
 from tests.networks import TinyTransformer
@@ -178,6 +178,52 @@ def test_the_verdict_says_whether_concentration_matters() -> None:
     assert Permutation.findings(Permutation.summary(table))[1].verdict is Verdict.NOT_SUPPORTED
     few = Permutation.findings(Permutation.summary(table.tail(10)))
     assert [each.verdict for each in few] == [Verdict.NOT_SUPPORTED, Verdict.UNDECIDED]
+
+
+def test_a_bin_is_summed_up_by_its_median_and_begins_with_its_lower_bound() -> None:
+    bounds = [0.0, 0.25, 0.5, 0.75]
+    rows = [(0, place, change) for place in bounds for change in (0.1, 0.2, 0.6 + place)]
+    rows += [(0, math.nextafter(place, 0), 0.0) for place in bounds[1:]]
+    table = pd.DataFrame(rows, columns=["predicted", "maximum_attention", "median_change"])
+    summary = Permutation.summary(table)
+    found = summary[summary["subset"].str.contains("attention")]
+    # Each bin but the last has a fourth text with 0, from just below the next bin.
+    assert found["n"].tolist() == [4, 4, 4, 3]
+    assert found["value"].tolist() == pytest.approx([0.15, 0.15, 0.15, 0.2])
+    assert summary["value"].iloc[:2].tolist() == pytest.approx([0.2, 0.2])
+
+
+@pytest.mark.parametrize(
+    ("change", "verdict"),
+    [
+        (math.nextafter(0.05, 0), Verdict.NOT_SUPPORTED),
+        (0.05, Verdict.UNDECIDED),
+        (math.nextafter(0.25, 0), Verdict.UNDECIDED),
+        (0.25, Verdict.SUPPORTED),
+    ],
+)
+def test_a_change_is_small_below_005_and_large_from_025_on(change: float, verdict: Verdict) -> None:
+    size, _ = Permutation.findings(summary_frame([Statistic("median_change", value=change)]))
+    assert size.verdict is verdict
+
+
+def test_concentration_is_judged_between_bins_of_ten_texts_and_must_raise_the_change_in_every_class() -> None:
+    def verdict(*classes: tuple[int, int, float, float]) -> Verdict:
+        """Texts in the lowest and in the highest bin of each class, and their changes."""
+        rows = [
+            (label, place, change)
+            for label, (few, many, low, high) in enumerate(classes)
+            for place, count, change in ((0.1, few, low), (0.9, many, high))
+            for _ in range(count)
+        ]
+        table = pd.DataFrame(rows, columns=["predicted", "maximum_attention", "median_change"])
+        return Permutation.findings(Permutation.summary(table))[1].verdict
+
+    assert verdict((10, 10, 0.1, 0.2)) is Verdict.SUPPORTED
+    assert verdict((9, 10, 0.1, 0.2)) is verdict((10, 9, 0.1, 0.2)) is Verdict.UNDECIDED
+    assert verdict((10, 10, 0.2, 0.2)) is Verdict.NOT_SUPPORTED
+    assert verdict((10, 10, 0.1, 0.2), (10, 10, 0.2, 0.1)) is Verdict.NOT_SUPPORTED
+    assert verdict((10, 10, 0.1, 0.2), (10, 9, 0.2, 0.1)) is Verdict.SUPPORTED
 
 
 def test_the_trial_has_a_row_for_each_test_instance_and_is_made_once(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ from heedful.training.smat import LearnedAttributionTable, SMaT
 from heedful.training.teacher import LearnedExplanation, StudentData
 from heedful.training.trained_model import OnOtherData, TrainedModel
 from heedful.training.trainer import SGD, Adam, EpochSelection, Training
-from heedful.trials._trial import Verdict, excess_metric, find_statistic, value_of
+from heedful.trials._trial import Statistic, Verdict, excess_metric, find_statistic, summary_frame, value_of
 from heedful.trials.plausibility import Plausibility, best_head_rows
 from heedful.types import (
     Attribution,
@@ -281,6 +281,19 @@ def test_a_head_that_is_best_by_luck_alone_is_found_out_on_other_texts() -> None
     assert found["best-head (oracle)"] - found["best-head (chosen on other texts)"] > 0.05
 
 
+def test_the_best_layer_and_head_by_hand_and_none_for_a_part_without_judged_texts() -> None:
+    areas = torch.tensor([[0.5, 0.9, 0.1], [0.5, 0.7, 0.2]], dtype=torch.float64)
+    numbers = torch.stack((areas, torch.full_like(areas, NAN)), 1).unsqueeze(-1) + torch.arange(5.0)
+    made = Artefact({"plausibility": numbers}, pd.DataFrame({"uid": ["a", "b"]}), {"layers": 1, "heads": 2})
+    texts = pd.DataFrame({"uid": ["a", "a", "b", "b"], "part": ["source", "target"] * 2})
+    layer, _, head, _ = best_head_rows(made, texts)
+    assert (layer["method"].iloc[0], head["method"].iloc[0]) == ("best-layer (oracle)", "best-head (oracle)")
+    assert layer["which"].tolist() == ["layer 0", "", "layer 0", ""]
+    assert head["which"].tolist() == ["layer 0, head 0", "", "layer 0, head 0", ""]
+    assert head["auc"].tolist() == pytest.approx([0.9, NAN, 0.7, NAN], nan_ok=True)
+    assert layer["iou"].tolist() == pytest.approx([3.5, NAN, 3.5, NAN], nan_ok=True)
+
+
 def test_marks_that_are_cut_off_with_the_end_of_a_text_are_counted(workspace: Workspace) -> None:
     of = replace(subject(), corpus=Shortcut(Sentences()), training=Training(2, 8, Adam(lr=0.02)))
     table = workspace.get(Plausibility(of, (RawAttention(),))).table
@@ -499,3 +512,16 @@ def test_the_pooling_is_named_in_titles_and_sentences(workspace: Workspace) -> N
         words.add(Plausibility.interpretation(made.summary).partition(" over its tokens")[0].rpartition(" ")[2])
     assert len(titles) == 9
     assert words == {"mean", "sum", "maximum"}
+
+
+@pytest.mark.parametrize(("judged", "decided"), [(24, False), (25, True)])
+def test_a_verdict_needs_25_judged_texts(
+    judged: int,
+    decided: bool,  # noqa: FBT001
+) -> None:
+    rows = [Statistic("judged", value=judged)]
+    for method, area in (("mine", 0.8), ("random", 0.5)):
+        rows.append(Statistic("auc", method, "", area, n=judged))
+    words = Plausibility.interpretation(summary_frame(rows))
+    assert ("More plausible than random scores" in words) == decided
+    assert ("no verdict" in words) != decided

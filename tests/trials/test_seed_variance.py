@@ -19,13 +19,14 @@ from heedful.models.encoders import Perceptron
 from heedful.report.charts import svg
 from heedful.runner import topological_order
 from heedful.store.workspace import Workspace
-from heedful.training.predictions import Predictions
-from heedful.trials._trial import Verdict, find_statistic, value_of
+from heedful.training.predictions import BatchPredictions, Predictions
+from heedful.trials._trial import Statistic, Verdict, find_statistic, summary_frame, value_of
 from heedful.trials.seed_variance import SeedVariance
 from heedful.types import UserError
 from tests.networks import TinyTransformer
 from tests.tiny import subject
 from tests.trials.summaries import values
+from tests.trials.test_permutation import some_batch, some_model
 
 TRIAL = SeedVariance(subject(), (1, 2, 3))
 
@@ -129,6 +130,20 @@ def test_the_size_of_the_noise_floor_decides() -> None:
     assert SeedVariance.findings(SeedVariance.summary(far))[0].verdict is Verdict.NOT_SUPPORTED
 
 
+@pytest.mark.parametrize(
+    ("share", "verdict"),
+    [
+        (math.nextafter(0.1, 0), Verdict.SUPPORTED),
+        (0.1, Verdict.UNDECIDED),
+        (math.nextafter(0.4, 0), Verdict.UNDECIDED),
+        (0.4, Verdict.NOT_SUPPORTED),
+    ],
+)
+def test_a_share_of_the_bound_is_small_below_01_and_large_from_04_on(share: float, verdict: Verdict) -> None:
+    (finding,) = SeedVariance.findings(summary_frame([Statistic("share_of_bound", value=share)]))
+    assert finding.verdict is verdict
+
+
 def test_the_figures_are_violins_by_maximum_attention_and_a_point_per_seed() -> None:
     violin, scatter = SeedVariance.figures(table())
     assert isinstance(violin, Violin)
@@ -157,6 +172,20 @@ def test_numbers_do_not_depend_on_the_batch_size_and_a_limit_takes_fewer(workspa
     assert one.sort_values("uid")["jsd"].tolist() == pytest.approx(two.sort_values("uid")["jsd"].tolist(), abs=1e-6)
     limited = workspace.get(replace(TRIAL, limit=5))
     assert (limited.notes["n"], limited.notes["of"], len(limited.table)) == (5, 40, 5)
+
+
+def test_predictions_of_other_seeds_are_half_a_total_variation_away_and_numbers_are_not() -> None:
+    model, batch = some_model(), some_batch((3, 4))
+    attention = model(batch).attention.detach()
+
+    def rows(base: list[list[float]], other: list[list[float]]) -> pd.DataFrame:
+        given = [BatchPredictions(torch.tensor(each), attention) for each in (base, other)]
+        return SeedVariance(subject(), (1,))._rows([lambda _: given[0], lambda _: given[1]], model, batch)
+
+    classes = rows([[0.6, 0.4], [0.2, 0.8]], [[0.5, 0.5], [0.2, 0.8]])
+    assert np.array(classes["tvd_by_seed"].tolist()) == pytest.approx(np.array([[0.05], [0.0]]), abs=1e-7)
+    assert classes["jsd"].tolist() == [0.0, 0.0]
+    assert np.isnan(rows([[0.5], [0.7]], [[0.1], [0.2]])["tvd_by_seed"].tolist()).all()
 
 
 def test_regression_has_divergent_attention_but_no_total_variation() -> None:

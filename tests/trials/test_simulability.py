@@ -21,7 +21,7 @@ from heedful.training.student import StudentRecipe
 from heedful.training.teacher import StudentData
 from heedful.training.trained_model import TrainedModel
 from heedful.training.trainer import predict
-from heedful.trials._trial import Statistic, Verdict, find_statistic, value_of
+from heedful.trials._trial import Statistic, Verdict, find_statistic, summary_frame, value_of
 from heedful.trials.simulability import (
     NO_EXPLANATION,
     Simulability,
@@ -325,3 +325,72 @@ def test_students_that_were_examined_on_other_examples_are_refused(workspace: Wo
     others = tuple(Elsewhere(TEACHER, TEACHER.architecture, data=StudentData(8), seed=seed) for seed in SEEDS)
     with pytest.raises(UserError, match="different examples"):
         workspace.get(Simulability(TEACHER, (arm(NO_EXPLANATION, 0.3), ("good", others))))
+
+
+def few_students(seeds: int, examples: int) -> pd.DataFrame:
+    """Students without explanations that are always wrong, and students that are always right."""
+    teacher = [float(example % 2) for example in range(examples)]
+    arms = {NO_EXPLANATION: [1 - label for label in teacher], "good": teacher}
+    return pd.DataFrame(
+        {
+            "arm": name,
+            "place": place,
+            "size": 8,
+            "seed": seed,
+            "control": False,
+            "margin": 0.01,
+            "measure": "accuracy",
+            "teacher": teacher,
+            "student": student,
+            "simulability": float(place),
+        }
+        for place, (name, student) in enumerate(arms.items())
+        for seed in range(seeds)
+    )
+
+
+@pytest.mark.parametrize(
+    ("seeds", "examples", "known", "ruled"),
+    [(3, 25, True, False), (2, 25, False, False), (3, 24, False, False), (4, 25, True, False), (5, 25, True, True)],
+)
+def test_an_interval_needs_three_seeds_and_25_examples_and_the_papers_rule_five_seeds(
+    seeds: int,
+    examples: int,
+    known: bool,  # noqa: FBT001
+    ruled: bool,  # noqa: FBT001
+) -> None:
+    found = Simulability.summary(few_students(seeds, examples))
+    assert math.isnan(statistic(found, "difference", "good").low) != known
+    assert verdict(found, "good") is (Verdict.SUPPORTED if known else Verdict.UNDECIDED)
+    assert math.isnan(at(found, "paper_helps", "good")) != ruled
+
+
+def test_the_papers_rule_needs_quartiles_that_are_apart() -> None:
+    table = few_students(5, 25)
+    plain, good = (table["arm"] == name for name in (NO_EXPLANATION, "good"))
+    table.loc[plain, "simulability"] = [0.1, 0.2, 0.3, 0.4, 0.5]
+
+    def rules(*reached: float) -> tuple[float, float]:
+        table.loc[good, "simulability"] = list(reached)
+        found = Simulability.summary(table)
+        return at(found, "paper_helps", "good"), at(found, "paper_harms", "good")
+
+    # Quartiles without explanations are .2 and .4.
+    assert rules(0.3, 0.4, 0.5, 0.6, 0.7) == (0.0, 0.0)
+    assert rules(0.3, math.nextafter(0.4, 1), 0.5, 0.6, 0.7) == (1.0, 0.0)
+    assert rules(0.0, 0.0, 0.1, 0.2, 0.3) == (0.0, 0.0)
+    assert rules(0.0, 0.0, 0.1, math.nextafter(0.2, 0), 0.3) == (0.0, 1.0)
+
+
+def test_the_words_on_students_have_gains_in_points_or_as_correlations() -> None:
+    rows = [
+        Statistic("margin", value=0.01),
+        Statistic("size", subset=size_label(8), value=8.0),
+        *(Statistic("median", arm, size_label(8), 0.5) for arm in (NO_EXPLANATION, "good")),
+        Statistic("difference", "good", size_label(8), 0.123, -0.01, 0.25, 5),
+    ]
+    shares, correlations = (
+        Simulability.interpretation(summary_frame([*rows, Statistic("pearson", value=value)])) for value in (0.0, 1.0)
+    )
+    assert "+12.3 points (95 % interval -1.0 points to +25.0 points)" in shares
+    assert "+0.123 (95 % interval -0.010 to +0.250)" in correlations

@@ -25,12 +25,8 @@ from heedful.training.teacher import AttentionExplanation, NoExplanation, Studen
 from heedful.training.trainer import Adam, EpochSelection, Training
 from heedful.trials._trial import (
     SUMMARY_COLUMNS,
-    Statistic,
     Trial,
-    Verdict,
     combine_seeds,
-    excess_metric,
-    summary_frame,
 )
 from heedful.trials.adversarial_attention import AdversarialAttention
 from heedful.trials.adversarial_training import AdversarialTradeoff, AtteFa
@@ -143,19 +139,3 @@ def test_a_trial_names_its_claim_its_source_its_paper_and_its_limits(name: str) 
 def test_equal_recipes_give_equal_numbers_at_any_batch_size(name: str, workspace: Workspace, tmp_path: Path) -> None:
     one, other = (place.get(TRIALS[name]).summary for place in (workspace, Workspace(tmp_path, batch_size=7)))
     assert values(one) == pytest.approx(values(other), abs=1e-3, nan_ok=True)
-
-
-def test_a_verdict_over_seeds_rests_on_the_outermost_bounds() -> None:
-    def seed(low: float, high: float) -> pd.DataFrame:
-        middle = (low + high) / 2
-        return summary_frame([Statistic(excess_metric("deletion_auc"), "lime", "", middle, low, high, 20)])
-
-    def verdict(*seeds: pd.DataFrame) -> Verdict:
-        (finding,) = Faithfulness.findings(combine_seeds(seeds))
-        return finding.verdict
-
-    # One seed far above zero does not outweigh two that are not.
-    assert verdict(seed(0.5, 0.6), seed(-0.1, 0.1), seed(-0.1, 0.1)) is Verdict.UNDECIDED
-    assert verdict(seed(0.5, 0.6), seed(0.1, 0.2)) is Verdict.SUPPORTED
-    together = combine_seeds([seed(0.5, 0.6), seed(-0.1, 0.1)])
-    assert together[["value", "low", "high", "seeds"]].iloc[0].tolist() == pytest.approx([0.275, -0.1, 0.6, 2])

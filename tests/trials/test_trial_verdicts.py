@@ -1,0 +1,56 @@
+"""Verdicts from intervals, and from the intervals of several seeds."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+import pytest
+
+from heedful.trials._trial import (
+    Statistic,
+    Verdict,
+    combine_seeds,
+    excess_metric,
+    interval_finding,
+    interval_verdict,
+    summary_frame,
+)
+from heedful.trials.faithfulness import Faithfulness
+
+
+def test_a_verdict_over_seeds_rests_on_the_outermost_bounds() -> None:
+    def seed(low: float, high: float) -> pd.DataFrame:
+        middle = (low + high) / 2
+        return summary_frame([Statistic(excess_metric("deletion_auc"), "lime", "", middle, low, high, 20)])
+
+    def verdict(*seeds: pd.DataFrame) -> Verdict:
+        (finding,) = Faithfulness.findings(combine_seeds(seeds))
+        return finding.verdict
+
+    # One seed far above zero does not outweigh two that are not.
+    assert verdict(seed(0.5, 0.6), seed(-0.1, 0.1), seed(-0.1, 0.1)) is Verdict.UNDECIDED
+    assert verdict(seed(0.5, 0.6), seed(0.1, 0.2)) is Verdict.SUPPORTED
+    together = combine_seeds([seed(0.5, 0.6), seed(-0.1, 0.1)])
+    assert together[["value", "low", "high", "seeds"]].iloc[0].tolist() == pytest.approx([0.275, -0.1, 0.6, 2])
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "margin", "verdict"),
+    [
+        (math.ulp(0.0), 1.0, 0.0, Verdict.SUPPORTED),
+        (0.0, 1.0, 0.0, Verdict.UNDECIDED),
+        (-1.0, 0.0, 0.0, Verdict.UNDECIDED),
+        (-1.0, -math.ulp(0.0), 0.0, Verdict.NOT_SUPPORTED),
+        (-1.0, 0.25, 0.25, Verdict.UNDECIDED),
+        (0.0, math.nextafter(0.25, 0), 0.25, Verdict.NOT_SUPPORTED),
+        (0.125, 0.2, 0.25, Verdict.SUPPORTED),
+        (math.nan, math.nan, 0.25, Verdict.UNDECIDED),
+    ],
+)
+def test_an_interval_decides_above_zero_and_below_the_margin(
+    low: float, high: float, margin: float, verdict: Verdict
+) -> None:
+    assert interval_verdict(low, high, margin) is verdict
+    found = interval_finding(Statistic("gain", "lime", "", 0.1, low, high), margin, no_interval="no interval")
+    assert (found.verdict, found.method, found.reason) == (verdict, "lime", "no interval" if math.isnan(low) else "")
