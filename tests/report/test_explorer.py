@@ -12,9 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heedful.attributions.perturbation import LeaveOneOut
 from heedful.figures import printable
 from heedful.report.explorer import ExplanationRow, ExplorerData, ExplorerText, TokenWeights, _attribution_rows, collect_texts, data_json, delete_stale_pages, explorer_html, find_model_texts, natural_sort_key, write_explorer
+from heedful.store.recipe import Json
 from heedful.store.workspace import IndexEntry, Workspace
+from heedful.types import method_name
 from tests.papers.results import entry
 from tests.stored import COMMENT, HOSTILE, SCORES, TEXTS, THIRD, FilmAdversary, FilmModel, FilmScores, films, stored
 
@@ -202,3 +205,15 @@ def test_the_note_on_attention_is_true_of_self_attention() -> None:
     [row] = [each.row for each in _attribution_rows([(source, {"uid": [], "scores": []})])]
     assert "sum to 1" not in row.note
     assert "special tokens" in row.note
+
+
+def test_the_notes_on_leave_one_out_say_whether_it_has_a_sign() -> None:
+    notes = {}
+    for output in LeaveOneOut(), LeaveOneOut("logit"), LeaveOneOut("distribution"):
+        facts: dict[str, Json] = {"method": method_name(output), "attention": "self"}
+        source = entry("scores", "attributions", facts=facts)
+        [row] = [each.row for each in _attribution_rows([(source, {"uid": [], "scores": []})])]
+        notes[output.output] = row.note
+    assert notes["probability"] == notes["logit"]
+    assert "size" in notes["distribution"]
+    assert "size" not in notes["logit"]

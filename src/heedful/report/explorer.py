@@ -44,8 +44,8 @@ _TRIAL_COLUMNS = (*sorted(_ADVERSARIAL), ATTENTION, "bound", "change", "certifie
 _NOTES = {
     "attention": "attention weights of the model; they sum to 1",
     "gradient": "gradient of the predicted class times the embedding; negative where the token lowers the output",
-    "leave-one-out": "size of the change of the output when the token is removed",
-    "leave-one-out(logit)": "loss of the predicted class's logit when the token is removed",
+    "leave-one-out": "what the output of the predicted class loses when the token is removed",
+    "leave-one-out(distribution)": "size of the change of all outputs when the token is removed",
     "SMaT": "attention heads mixed by weights that were learned to teach a student (Fernandes et al. 2022)",
     "learned-head-mix": "attention heads mixed by weights that were learned for this model",
     "learned-layer-mix": "integrated gradients of all layers, mixed by weights that were learned for this model",
