@@ -97,7 +97,7 @@ def dying_at(line: int, work: Callable[[], object]) -> Callable[[], object]:
             "_hold_lock",
             "partial_folder",
             "_make",
-            "_delete_leftovers",
+            "delete_leftovers",
             "_write_artefact",
             "_publish",
         }:

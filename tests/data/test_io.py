@@ -1,15 +1,14 @@
-"""Rows and files: typed access with location, one read per file state, writes that are complete or absent."""
+"""Rows and files: typed access with location, one read per file state."""
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
 
-from heedful.data.io import FileCorpus, Row, atomic_path, find_path, read_rows, write_rows
+from heedful.data.io import FileCorpus, Row, find_path, read_rows, write_rows
 from heedful.data.tokenization import Words
 from heedful.tasks import BinaryClassification
 from heedful.types import Example, Splits, UserError
@@ -69,39 +68,6 @@ def test_a_path_is_found_here_first_and_then_in_the_data_folder(
     assert find_path("sub", data, "folder") == data / "sub"
     with pytest.raises(UserError, match="sub: is a folder, but a file is needed"):
         find_path("sub", data)
-
-
-@pytest.mark.parametrize("kind", ["file", "folder"])
-def test_a_failed_write_leaves_nothing_and_a_complete_one_nothing_else(kind: str, tmp_path: Path) -> None:
-    target = tmp_path / "deep" / "target"
-
-    def write(path: Path) -> None:
-        if kind == "folder":
-            path.mkdir()
-        (path / "inside" if kind == "folder" else path).write_text("content")
-
-    def write_and_fail() -> None:
-        with atomic_path(target) as path:
-            write(path)
-            raise RuntimeError
-
-    with pytest.raises(RuntimeError):
-        write_and_fail()
-    assert list(target.parent.iterdir()) == []
-    with atomic_path(target) as path:
-        write(path)
-        assert not target.exists()
-    assert list(target.parent.iterdir()) == [target]
-    assert os.access(target, os.R_OK)
-
-
-def test_a_folder_that_another_process_completed_first_is_kept(tmp_path: Path) -> None:
-    target = tmp_path / "target"
-    with atomic_path(target) as path:
-        path.mkdir()
-        target.mkdir()
-        (target / "first").touch()
-    assert [each.name for each in target.iterdir()] == ["first"]
 
 
 @dataclass(frozen=True)

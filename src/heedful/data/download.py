@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.data.io import atomic_path, write_rows
+from heedful.data.io import write_rows
 from heedful.data.table import Repository, class_names, dataset_rows, load_from_hub, load_saved_dataset
-from heedful.store.workspace import try_to_write
+from heedful.store.workspace import atomic_path, delete_drafts, try_to_write
 from heedful.types import UserError
 
 if TYPE_CHECKING:
@@ -247,6 +247,7 @@ def _require_split(loaded: DatasetDict, split: str, repository: Repository) -> D
 
 def _fetch_texts(name: str, sources: Sequence[TextSource], data: Path, saved: str | None) -> Path:
     target = data / Path(sources[0].file).parent
+    delete_drafts(target)
     if target.is_dir():
         return target
     try_to_write(data)
@@ -283,6 +284,7 @@ def _convert_rows(
 
 def _fetch_images(name: str, source: ImageSource, data: Path, saved: str | None) -> Path:
     target = data / "images" / f"{source.file}.npz"
+    delete_drafts(target)
     if target.is_file():
         return target
     try_to_write(data)

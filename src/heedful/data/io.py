@@ -1,4 +1,4 @@
-"""Rows of CSV, TSV, JSONL and Parquet files, corpora that are read from files, and atomic writes.
+"""Rows of CSV, TSV, JSONL and Parquet files, and corpora that are read from files.
 
 The data folder holds published corpora as `<folder>/<split>.jsonl.gz`, one JSON object per line. Every row knows its
 file and line, so that an error message can name both.
@@ -7,28 +7,22 @@ file and line, so that an error message can name both.
 from __future__ import annotations
 
 import csv
-import glob
 import gzip
 import io
 import json
 import os
 import re
 import reprlib
-import shutil
 import stat
-import tempfile
 import zlib
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
-
-from filelock import FileLock, Timeout
 
 from heedful.types import Corpus, FileState, Split, Splits, UserError, file_state, hash_files
 
@@ -408,31 +402,3 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, object]]) -> int:
             stream.write((json.dumps(row, ensure_ascii=False) + "\n").encode())
             count += 1
     return count
-
-
-@contextmanager
-def atomic_path(target: Path) -> Iterator[Path]:
-    """A temporary path to write a file or folder to; renamed to `target` on success, removed on failure.
-
-    What a killed process left is removed by the next one: its lock is free.
-    """
-    target.parent.mkdir(parents=True, exist_ok=True)
-    for left in target.parent.glob(f".{glob.escape(target.name)}.*.lock"):
-        with suppress(Timeout), FileLock(left, timeout=0):
-            shutil.rmtree(left.with_suffix(""), ignore_errors=True)
-            left.unlink(missing_ok=True)
-    parent = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-    lock = FileLock(parent.with_name(f"{parent.name}.lock"))
-    lock.acquire()
-    try:
-        yield parent / target.name
-        try:
-            os.replace(parent / target.name, target)
-        except OSError:
-            # Another process completed the same folder first.
-            if not target.is_dir():
-                raise
-    finally:
-        shutil.rmtree(parent, ignore_errors=True)
-        Path(lock.lock_file).unlink(missing_ok=True)
-        lock.release()

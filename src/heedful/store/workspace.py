@@ -15,6 +15,7 @@ import math
 import os
 import secrets
 import shutil
+import tempfile
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -226,7 +227,7 @@ class Workspace:
 
     def _make(self, recipe: Recipe, description: dict[str, Json]) -> None:
         name = artefact_name(description)
-        self._delete_leftovers(name)
+        self.delete_leftovers(name)
         artefact = recipe.make(self)
         if not isinstance(artefact, Artefact):
             raise TypeError(f"{type(recipe).__name__}.make gave a {type(artefact).__name__}, not an Artefact")
@@ -270,10 +271,13 @@ class Workspace:
     def _changed_data_error(self, name: str) -> UserError:
         return UserError(f"the data changed while {name} was being made; run it again")
 
-    def _delete_leftovers(self, name: str) -> None:
+    def delete_leftovers(self, name: str = "") -> None:
         """Delete what killed processes left.
 
         Staging folders whose lock is free; partial work and damaged copies of artefacts that are complete.
+
+        Args:
+            name: the artefact that this process is making, whose lock it holds.
         """
         for purpose in ("staging", "partial", "damaged"):
             parent = self.root / f".{purpose}"
@@ -284,7 +288,7 @@ class Workspace:
                 if owner == name:  # this process holds its lock
                     shutil.rmtree(folder, ignore_errors=True)
                     continue
-                with suppress(Timeout), self._lock(owner).acquire(timeout=0):
+                with suppress(OSError), self._lock(owner).acquire(timeout=0):  # in use, or on a read-only disk
                     shutil.rmtree(folder, ignore_errors=True)
 
     def _publish(self, staging: Path, folder: Path) -> None:
@@ -422,34 +426,79 @@ def translate_write_errors(folder: Path) -> Iterator[None]:
 
 
 def try_to_write(folder: Path) -> None:
-    """Write one block to a temporary file in the folder; OSError if that is impossible. Nothing stays behind."""
-    missing = [each for each in (folder, *folder.parents) if not each.exists()]
-    trial = folder / f".{secrets.token_hex(8)}"
+    """Write one block to a file without a name; OSError if that is impossible. Nothing stays behind.
+
+    A folder that does not exist is not created, because another process may be about to write in it: the file is
+    written where it would be created.
+    """
+    there = next(each for each in (folder, *folder.parents) if each.exists())
+    with tempfile.TemporaryFile(dir=there) as file:
+        file.write(bytes(4096))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextmanager
+def atomic_path(target: Path) -> Iterator[Path]:
+    """A path to write a file or folder to; renamed to `target` on success, removed on failure.
+
+    It lies in a new folder with a random name, under a lock: what a killed process left is removed by the next one that
+    writes to the same target.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    delete_drafts(target)
+    lock = _new_draft(target)
+    folder = Path(lock.lock_file).parent
+    draft = folder / target.name
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with trial.open("xb") as file:
-            file.write(bytes(4096))
-            file.flush()
-            os.fsync(file.fileno())
+        yield draft
+        try:
+            draft.replace(target)
+        except OSError:
+            if not (draft.is_dir() and target.is_dir()):
+                raise  # else another process completed the same folder first
     finally:
-        with suppress(OSError):
-            trial.unlink(missing_ok=True)
-            for created in missing:
-                created.rmdir()
+        lock.release()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+_DRAFT = ".draft"
+
+
+def _draft_prefix(target: Path) -> str:
+    return f".{target.name[:50]}."
+
+
+def _new_draft(target: Path) -> FileLock:
+    """The lock, held, of a new folder for a draft."""
+    while True:
+        folder = tempfile.mkdtemp(prefix=_draft_prefix(target), suffix=_DRAFT, dir=target.parent)
+        lock = FileLock(Path(folder) / "lock")
+        try:
+            lock.acquire()
+        except OSError:
+            if Path(folder).exists():
+                shutil.rmtree(folder, ignore_errors=True)
+                raise
+            continue  # another process took it for one that a killed process left
+        return lock
+
+
+def delete_drafts(target: Path) -> None:
+    """Delete drafts of this target that killed processes left: those whose lock is free."""
+    prefix = _draft_prefix(target)
+    for left in [*os.scandir(target.parent)] if target.parent.is_dir() else ():
+        if left.name.startswith(prefix) and left.name.endswith(_DRAFT) and left.is_dir(follow_symlinks=False):
+            with suppress(OSError), FileLock(Path(left) / "lock", timeout=0):
+                shutil.rmtree(left, ignore_errors=True)
 
 
 def replace_text(target: Path, text: str | Iterable[str]) -> None:
-    """Write a text file completely or not at all, through a new file with a random name that follows no link."""
-    draft = target.with_name(f".{secrets.token_hex(8)}")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with draft.open("x", encoding="utf-8", newline="\n") as file:
-            file.writelines([text] if isinstance(text, str) else text)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(target)
-    finally:
-        draft.unlink(missing_ok=True)
+    """Write a text file completely or not at all."""
+    with atomic_path(target) as draft, draft.open("x", encoding="utf-8", newline="\n") as file:
+        file.writelines([text] if isinstance(text, str) else text)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 @contextmanager
