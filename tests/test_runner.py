@@ -14,7 +14,7 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -328,6 +328,18 @@ def test_a_workspace_that_cannot_be_written_is_refused_before_any_work(tmp_path:
         run([Number(1), Number(2)], Workspace(tmp_path / "file" / "work"))
 
 
+def test_a_run_with_nothing_to_make_deletes_what_a_killed_one_left(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    run([LEAF], workspace)
+    name = workspace.artefact_name(LEAF)
+    for left in (f".damaged/{name}.01", f".partial/{name}", f".staging/{name}.02", ".partial/Other-012345678901"):
+        (tmp_path / left).mkdir(parents=True)
+    run([LEAF], workspace)
+    left_over = [path.name for hidden in (".damaged", ".partial", ".staging") for path in (tmp_path / hidden).iterdir()]
+    assert left_over == ["Other-012345678901"]
+    assert made(workspace) == ["1"]
+
+
 @dataclass(frozen=True)
 class Repaired(Recipe):
     """Fails until a file is there."""
@@ -419,35 +431,89 @@ def recipes():
 """
 
 
-def living_processes(group: int) -> list[str]:
-    """The processes of a group that are no zombies."""
-    stats = [path.read_text().rsplit(")", 1)[1].split() for path in Path("/proc").glob("[0-9]*/stat")]
-    return [fields[0] for fields in stats if int(fields[2]) == group and fields[0] != "Z"]
+def living_processes(group: int) -> list[bytes]:
+    """The command lines of the processes of a group that are no zombies."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            fields = path.read_text().rsplit(")", 1)[1].split()
+            if int(fields[2]) == group and fields[0] != "Z":
+                found.append(path.with_name("cmdline").read_bytes())
+    return found
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_an_interrupt_keeps_what_is_finished_and_leaves_no_process_and_no_leaked_semaphore(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("sent", "moment"),
+    [(signal.SIGINT, "at work"), (signal.SIGINT, "while workers start"), (signal.SIGKILL, "while workers start")],
+)
+def test_a_signal_is_at_most_one_line_keeps_what_is_finished_and_leaves_no_process(
+    sent: signal.Signals, moment: str, tmp_path: Path
+) -> None:
+    """Ctrl-C goes to the whole group; a kill of the main process must not make its workers complain."""
     (tmp_path / "slow_file.py").write_text(SLOW_FILE, encoding="utf-8")
     command = (
         "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from heedful.cli import main; main()"
     )
     process = subprocess.Popen(
-        [sys.executable, "-c", command, "run", "slow_file.py", "-w", "work", "--workers", "2"],
+        [sys.executable, "-c", command, "run", "slow_file.py", "-q", "-w", "work", "--workers", "2"],
         cwd=tmp_path,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
     )
     deadline = time.monotonic() + 120
-    while not list((tmp_path / "work").glob("Slow-*")) and time.monotonic() < deadline:
+
+    def finished() -> int:
+        return len(list((tmp_path / "work").glob("Slow-*")))
+
+    def is_time() -> bool:
+        return finished() > 0 if moment == "at work" else b"spawn_main" in b"".join(living_processes(process.pid))
+
+    while not is_time() and time.monotonic() < deadline:
         time.sleep(0.1)
-    os.killpg(process.pid, signal.SIGINT)
+    (os.killpg if sent == signal.SIGINT else os.kill)(process.pid, sent)
     _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert "interrupted" in errors
-    assert "leaked" not in errors
-    assert len(list((tmp_path / "work").glob("Slow-*"))) == 1
+    assert process.returncode == (130 if sent == signal.SIGINT else -sent)
+    line = "heedful: interrupted; finished work is kept, run the same command to continue\n"
+    assert errors == (line if sent == signal.SIGINT else "")
+    assert finished() == (moment == "at work")
     while (left := living_processes(process.pid)) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert left == []
+
+
+TERMINATED_FILE = """
+import os
+import signal
+import time
+
+class Finalized:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+{line}
+time.sleep(40)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="sends signals")
+@pytest.mark.parametrize("line", ["os.kill(os.getpid(), signal.SIGTERM)", "Finalized()"])
+def test_a_termination_while_the_users_file_is_read_or_a_finalizer_runs_ends_the_command(
+    line: str, tmp_path: Path
+) -> None:
+    """It is no mistake of the file, and not lost although Python ignores exceptions of finalizers."""
+    (tmp_path / "terminated_file.py").write_text(TERMINATED_FILE.replace("{line}", line), encoding="utf-8")
+    start = time.monotonic()
+    process = subprocess.run(
+        [sys.executable, "-c", "from heedful.cli import main; main()", "run", "terminated_file.py", "-w", "work"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert time.monotonic() < start + 30
+    assert process.returncode == 128 + signal.SIGTERM
+    assert process.stderr == "heedful: interrupted; finished work is kept, run the same command to continue\n"

@@ -7,15 +7,17 @@ commands, so that `--help` and `--version` do not wait for torch.
 
 from __future__ import annotations
 
+import _thread
 import functools
 import json
 import math
 import os
 import signal
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ParamSpec
 
@@ -83,6 +85,7 @@ OPTION_FLAGS = {
 }
 """The flag of each field that the options of a paper may have."""
 MAX_ATTEFA_SEEDS = 9
+SECONDS_TO_NEXT_INTERRUPT = 0.01
 MODEL_FACTS = ("corpus", "encoder", "attention", "seed", "training")
 """What a printed result says of its model; a model that was trained elsewhere has no seed."""
 
@@ -124,6 +127,36 @@ def _show_warning(message: Warning | str, *_: object, quiet: bool) -> None:
         complain(f"warning: {message}")
 
 
+class _TerminatedError(KeyboardInterrupt):
+    """SIGTERM, which ends a command as Ctrl-C does, with another exit code."""
+
+
+def _terminate(*_: object) -> None:
+    raise _TerminatedError
+
+
+def _show_unraisable(lost: sys.UnraisableHookArgs) -> None:
+    """Deliver an interrupt again that came while a finalizer ran, where Python prints exceptions and goes on."""
+    if not isinstance(lost.exc_value, KeyboardInterrupt):
+        sys.__unraisablehook__(lost)
+        return
+    number = signal.SIGTERM if isinstance(lost.exc_value, _TerminatedError) else signal.SIGINT
+    # A signal to this thread also ends its sleep; Windows has none.
+    send = (
+        _thread.interrupt_main
+        if sys.platform == "win32"
+        else functools.partial(signal.pthread_kill, threading.get_ident())
+    )
+    again = threading.Timer(SECONDS_TO_NEXT_INTERRUPT, send, (number,))
+    again.daemon = True
+    with suppress(RuntimeError):  # the process ends anyway
+        again.start()
+
+
+def _interrupt_code(stop: KeyboardInterrupt) -> int:
+    return 128 + (signal.SIGTERM if isinstance(stop, _TerminatedError) else signal.SIGINT)
+
+
 def command(body: Callable[P, int | None]) -> Callable[P, None]:
     """A command that prints errors as one line: exit code 2 for what the user can change, 130 for an interrupt."""
 
@@ -145,7 +178,7 @@ def command(body: Callable[P, int | None]) -> Callable[P, None]:
                 raise typer.Exit(2) from error
         except KeyboardInterrupt as stop:
             complain("interrupted; finished work is kept, run the same command to continue")
-            raise typer.Exit(130) from stop
+            raise typer.Exit(_interrupt_code(stop)) from stop
         raise typer.Exit(code or 0)
 
     return guarded
@@ -615,9 +648,10 @@ def _write_report(root: Path, out: Path, *, quiet: bool) -> None:
 
 def main() -> None:
     """The entry point of the command; ends its worker processes when it is terminated."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    signal.signal(signal.SIGTERM, _terminate)
+    sys.unraisablehook = _show_unraisable
     try:
         sys.exit(app())
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         complain("interrupted")
-        sys.exit(130)
+        sys.exit(_interrupt_code(stop))

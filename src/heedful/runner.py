@@ -100,6 +100,7 @@ def run(recipes: Iterable[Recipe] | Recipe, workspace: Workspace, *, workers: in
     plan = topological_order(recipes)
     outcomes = {recipe: Outcome(recipe) for recipe in plan if workspace.has(recipe)}
     waiting = [recipe for recipe in plan if recipe not in outcomes]
+    workspace.delete_leftovers()
     if waiting:
         workspace.check_writable()
     finished: Iterable[Outcome]
@@ -429,8 +430,8 @@ class _SentProgress:
         message: _Message = (os.getpid(), number, title, parts, note)
         try:
             self.sender.send(message)
-        except OSError as error:
-            raise SystemExit(1) from error  # the main process has ended
+        except OSError:
+            os._exit(1)  # the main process has ended; an exception would be printed with its traceback
 
 
 _worker_workspace: list[Workspace] = []
