@@ -41,7 +41,7 @@ check: $(VENV)/dev.stamp ## formatting, lint and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-storm: $(VENV)/dev.stamp ## kill the command at 1000 random moments, damage files, change data: nothing may be lost
+storm: $(VENV)/dev.stamp ## disturb the commands at 1000 random moments (signals, full disks, damage): nothing may be lost (half an hour)
 	OMP_NUM_THREADS=1 PYTHONPATH=src:. $(BIN)/python -m tests.storm --moments 1000
 
 bench: $(VENV)/dev.stamp ## speed against named peers, into benchmarks/results.json

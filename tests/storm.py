@@ -1,16 +1,23 @@
-"""`make storm`: the real command, killed at random moments, with damaged files and changed data, loses nothing.
+"""`make storm`: the real commands, disturbed at random moments, lose nothing.
 
     python -m tests.storm --moments 1000 --seed 0
 
-Each round starts a new workspace, kills the command a few times and lets it finish. After every moment each artefact
-must equal that of an undisturbed run byte for byte, all that was finished must still be there and no process may be
-left; after the last run all artefacts and the report must equal the undisturbed ones. Most commands are forks of this
-process, which has imported everything; every tenth round starts the command anew, with a pool of two workers.
+Each round starts a new folder, disturbs a command a few times and lets it finish. The rounds go through `heedful run`
+with a report, `learn`, `attefa`, `report` and `fetch`, and through four kinds of disturbance: signals to one process;
+two to four processes at work in one folder, of which some are killed; a small disk that is full or becomes read-only;
+and a pool of two workers, started anew, where signals go to the driver, to a worker or, as Ctrl-C does, to all of them.
+Between them bits of artefacts and checkpoints are flipped and the data is changed under way.
+
+After every moment each artefact must equal that of an undisturbed run byte for byte, all that was finished must still
+be there, no output may be half, no process may be left; the exit code and the output must be as documented, without a
+traceback. After the last run the whole folder must equal the undisturbed one. Commands are forks of this process, which
+has imported everything, except those with a pool. Trainings are short: their length is no part of the test.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import select
@@ -22,15 +29,19 @@ import tempfile
 import time
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 
-from heedful import cli
+from heedful import cli, learn
+from heedful.papers import _options
 from heedful.store.workspace import CorruptArtefactError, CorruptArtefactWarning, IndexEntry, Workspace
+from tests.tiny import Sentences
 
 RECIPES = """
 from dataclasses import replace
@@ -39,33 +50,69 @@ from heedful.data.table import Table
 from heedful.trials import Performance, Permutation
 from tests.tiny import subject
 
-MODELS = [replace(subject(seed=seed, epochs=6), corpus=Table("texts.csv")) for seed in range(2)]
+MODELS = [replace(subject(seed=seed, epochs=4), corpus=Table("texts.csv")) for seed in range(2)]
 
 def recipes():
     return [trial for model in MODELS for trial in (Performance(model), Permutation(model, permutations=20))]
 """
-THINGS = ("soup", "room", "staff", "view", "bed", "lift", "breakfast", "garden", "bath", "key")
-WORDS = {"pleased": ("was lovely", "was a delight"), "cross": ("was broken", "was a nuisance")}
-SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
-POOL_EVERY = 10
+MAIN = "import sys; from heedful.cli import main; sys.exit(main())"
+N_TEXTS, N_FETCHED = 40, 2000
+EPOCHS = 3
+"""Epochs of the students of `learn`; the trainings of `attefa` have a few more."""
+POOL_EVERY = 40
 MAX_KILLS = 4
 SECONDS_TO_END = 60.0
 SECONDS_TO_FINISH = 600.0
-HIDDEN = (".staging", ".partial", ".damaged", ".failures")
+DISK_BYTES = 64 << 20
+BLOCK = 4096
+END_CODES = {
+    signal.SIGKILL: {-signal.SIGKILL},
+    signal.SIGTERM: {128 + signal.SIGTERM, -signal.SIGTERM, 130},
+    signal.SIGINT: {130, -signal.SIGINT},
+}
+"""The signals, and how a command may end after each: a signal ends it by itself before Python has its handlers."""
 
 Files = dict[str, str]
 """SHA-256 by file name."""
+Line = Sequence[str]
+"""The arguments of one call of heedful."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """Command lines that are run one after the other in a folder.
+
+    Args:
+        reads_table: whether texts.csv may be changed under way.
+        makes: whether damaged artefacts are made again, so that bits may be flipped.
+    """
+
+    name: str
+    lines: tuple[Line, ...]
+    reads_table: bool = True
+    makes: bool = True
+
+
+KEPT = ("-w", "work", "-q")
+HERE = (*KEPT, "--json", "out.json", "--where", "here")
+RUN = ("run", "recipes.py", *KEPT, "--json", "out.json")
+REPORT = ("report", *KEPT)
+LEARN = ("learn", "--teacher", "teacher", "--data", "texts.csv", "--quick", "--seeds", "1", *HERE)
+SMALL = ("--quick", "--seeds", "1", "--bases", "1", "--embeddings", "random", "--encoder", "perceptron")
+JOBS = (
+    Job("run", ((*RUN, "--where", "here"), REPORT)),
+    Job("learn", (LEARN,)),
+    Job("attefa", (("attefa", "--data", "texts.csv", *SMALL, *HERE),)),
+    Job("report", (REPORT,), reads_table=False, makes=False),
+    Job("fetch", (("fetch", "sst", "--source", "saved", "-q"),), reads_table=False),
+)
+IN_POOL = (*RUN, "--where", "pool", "--workers", "2")
 
 
 def texts(*, changed: bool) -> str:
     """The table of the runs; the changed one has its classes swapped."""
-    moods = list(WORDS)[:: -1 if changed else 1]
-    rows = [
-        f"the {thing} {said},{mood}"
-        for mood, words in zip(moods, WORDS.values(), strict=True)
-        for said in words
-        for thing in THINGS
-    ]
+    moods = ("pleased", "cross") if changed else ("cross", "pleased")
+    rows = [f"{each.parts[0]},{moods[int(each.label or 0)]}" for each in Sentences(N_TEXTS).read(Path()).train]
     return "\n".join(["text,label", *rows]) + "\n"
 
 
@@ -73,7 +120,7 @@ def read_files(folder: Path) -> Files:
     """All files of a folder with their hashes; a file that vanishes meanwhile is left out."""
     found = {}
     for path in sorted(folder.rglob("*")):
-        if path.is_file():
+        with suppress(FileNotFoundError, IsADirectoryError):
             found[path.relative_to(folder).as_posix()] = sha256(path.read_bytes()).hexdigest()
     return found
 
@@ -82,6 +129,15 @@ def artefacts(root: Path) -> dict[str, Files]:
     """The files of every artefact of a workspace by its name."""
     folders = sorted(root.iterdir()) if root.is_dir() else []
     return {folder.name: read_files(folder) for folder in folders if not folder.name.startswith(".")}
+
+
+def is_whole(path: Path) -> bool:
+    """Whether an output file has its end."""
+    if path.suffix == ".html":
+        return path.read_bytes().rstrip().endswith(b"</html>")
+    with suppress(ValueError):
+        return path.suffix == ".json" and json.loads(path.read_bytes()) is not None
+    return False
 
 
 def living(group: int) -> list[int]:
@@ -97,66 +153,78 @@ def living(group: int) -> list[int]:
     return found
 
 
+def mount(*words: str) -> bool:
+    """Call the mount command; whether it succeeded."""
+    try:
+        return subprocess.run(["mount", *words], capture_output=True, check=False).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
 @dataclass
 class Command:
-    """`heedful run` and `heedful report` under way in a process group of its own."""
+    """Calls of heedful under way in a process group of their own.
+
+    Args:
+        codes: the exit codes that are in order, minus the signal where one ended it.
+    """
 
     process: int
-    folder: Path
+    output: Path
+    codes: set[int] = field(default_factory=lambda: {0})
+    code: int | None = None
 
     @classmethod
-    def start(cls, folder: Path, *, pool: bool) -> Command:
-        lines = cls.lines(pool=pool)
-        if not pool:
-            return cls(cls._fork(folder, lines), folder)
-        script = f"import sys; from tests.storm import run_commands; sys.exit(run_commands({lines!r}))"
-        with (folder / "output.txt").open("ab") as output:
-            process = subprocess.Popen(
-                [sys.executable, "-c", script],
-                cwd=folder,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(map(os.path.abspath, (".", "src")))},
-            )
-        process.returncode = 0  # this script waits for it itself
-        return cls(process.pid, folder)
-
-    @staticmethod
-    def lines(*, pool: bool) -> list[list[str]]:
-        """The arguments of `heedful run` and of `heedful report`."""
-        run = ["run", "recipes.py", "-w", "work", "-q", "--json", "out.json"]
-        where = ["--where", "pool", "--workers", "2"] if pool else ["--where", "here"]
-        return [[*run, *where], ["report", "-w", "work", "-q"]]
-
-    @staticmethod
-    def _fork(folder: Path, lines: list[list[str]]) -> int:
+    def fork(cls, folder: Path, lines: Sequence[Line], output: Path) -> Command:
+        """Run the lines in a copy of this process."""
+        output.write_bytes(b"")
         sys.stdout.flush()
+        held = signal.pthread_sigmask(signal.SIG_BLOCK, END_CODES.keys() - {signal.SIGKILL})
         child = os.fork()
         if child:
-            return child
+            signal.pthread_sigmask(signal.SIG_SETMASK, held)
+            return cls(child, output)
         code = 1
         try:
             os.setsid()
             os.chdir(folder)
-            output = os.open("output.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-            os.dup2(output, 1)
-            os.dup2(output, 2)
-            code = run_commands(lines)
+            file = os.open(output, os.O_WRONLY)
+            os.dup2(file, 1)
+            os.dup2(file, 2)
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            signal.pthread_sigmask(signal.SIG_SETMASK, held)
+            code = run_lines(lines)
         except KeyboardInterrupt:
             code = 130
         finally:
             os._exit(code)
 
-    def ended(self, seconds: float) -> int | None:
-        """The exit code, or minus the signal, if the command ends within this time."""
-        with_end = os.pidfd_open(self.process)
-        try:
-            select.select([with_end], [], [], max(0.0, seconds))
-            done, status = os.waitpid(self.process, os.WNOHANG)
-        finally:
-            os.close(with_end)
-        return os.waitstatus_to_exitcode(status) if done else None
+    @classmethod
+    def begin(cls, folder: Path, line: Line, output: Path) -> Command:
+        """Run one line in a new process."""
+        with output.open("wb") as file:
+            process = subprocess.Popen(
+                [sys.executable, "-c", MAIN, *line],
+                cwd=folder,
+                stdout=file,
+                stderr=file,
+                start_new_session=True,
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(map(os.path.abspath, (".", "src")))},
+            )
+        process.returncode = 0  # this script waits for it itself
+        return cls(process.pid, output)
+
+    def wait(self, seconds: float) -> bool:
+        """Whether the command ends within this time."""
+        if self.code is None:
+            end = os.pidfd_open(self.process)
+            try:
+                select.select([end], [], [], max(0.0, seconds))
+                done, status = os.waitpid(self.process, os.WNOHANG)
+            finally:
+                os.close(end)
+            self.code = os.waitstatus_to_exitcode(status) if done else None
+        return self.code is not None
 
     def workers(self) -> list[int]:
         """The other processes of its group, multiprocessing's resource tracker left out."""
@@ -170,18 +238,53 @@ class Command:
                 found.append(process)
         return found
 
+    def complaint(self) -> str:
+        """What is wrong with its exit code and output; nothing if all is as documented."""
+        lines = self.output.read_text(errors="replace").splitlines()
+        last = " | ".join(lines[-6:])
+        if self.code == -signal.SIGINT and "/heedful/" not in "".join(lines):
+            return ""  # interrupted before the first line of heedful
+        if self.code not in self.codes:
+            return f"ended with {self.code}, not with {sorted(self.codes)}: {last}"
+        failures = [line for line in lines if line.startswith("heedful: failed: ")]
+        one_line = [line for line in lines if line.startswith("heedful: ")]
+        allowed = failures if self.code == 1 else one_line[:1] if self.code else []
+        if lines != allowed or (self.code in (1, 2) and not lines):
+            return f"ended with {self.code} and printed: {last}"
+        return ""
 
-def run_commands(lines: list[list[str]]) -> int:
+
+def run_lines(lines: Sequence[Line]) -> int:
     """Run command lines of heedful one after the other; the first exit code that is not 0."""
-    torch.set_num_threads(1)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     for words in lines:
+        sys.argv = ["heedful", *words]
         try:
-            cli.app(words)
+            cli.main()
         except SystemExit as end:
             if end.code:
                 return int(end.code)
     return 0
+
+
+@dataclass
+class Undisturbed:
+    """What a job gives when nothing happens.
+
+    Args:
+        whole: all files of its folder.
+        made: the artefacts, also those of the changed table.
+        added: bytes on disk that it adds to its inputs.
+    """
+
+    whole: Files
+    made: dict[str, Files]
+    seconds: float
+    added: int
+
+    @property
+    def wanted(self) -> set[str]:
+        """The artefacts of the unchanged table."""
+        return {name for name in self.made if f"work/{name}/manifest.json" in self.whole}
 
 
 @dataclass
@@ -194,117 +297,207 @@ class Storm:
     pool_every: int = POOL_EVERY
     figures: Counter[str] = field(default_factory=Counter)
     faults: list[str] = field(default_factory=list)
-    expected: dict[str, Files] = field(default_factory=dict)
-    wanted: set[str] = field(default_factory=set)
-    report: Files = field(default_factory=dict)
-    seconds: dict[bool, float] = field(default_factory=dict)
+    undisturbed: dict[str, Undisturbed] = field(default_factory=dict)
+    pool_seconds: float = 0.0
 
     def run(self) -> None:
         """Rounds until there were enough moments."""
-        self._undisturbed()
+        kinds: list[type[_OneProcess]] = [_OneProcess, _SeveralProcesses, _OneProcess, _SmallDisk]
+        if not self._can_mount():
+            sys.stdout.write("no tmpfs can be mounted here: full and read-only disks are left out\n")
+            kinds.remove(_SmallDisk)
+        for job in JOBS:
+            self._write_inputs(job)
+            self._run_undisturbed(job)
         number = 0
         while self.figures["moments"] < self.moments:
             number += 1
-            _Round(self, self._new_folder(f"round-{number}"), pool=number % self.pool_every == 0).run()
+            kind = _WorkerPool if number % self.pool_every == 0 else kinds[number % len(kinds)]
+            job = JOBS[0] if kind is _WorkerPool else JOBS[number % len(JOBS)]
+            kind(self, job, self.root / f"round-{number}").run()
             self.figures["rounds"] += 1
-            shutil.rmtree(self.root / f"round-{number}")
 
     def fault(self, words: str) -> None:
         """Something that must not happen."""
         self.faults.append(words)
         sys.stdout.write(f"FAULT: {words}\n")
+        sys.stdout.flush()
 
-    def _new_folder(self, name: str, *, changed: bool = False) -> Path:
-        folder = self.root / name
+    def copy_inputs(self, job: Job, folder: Path) -> None:
+        """Fill the folder of a round."""
+        shutil.copytree(self.root / f"inputs-{job.name}", folder, dirs_exist_ok=True)
+
+    def _can_mount(self) -> bool:
+        folder = self.root / "trial"
         folder.mkdir()
-        (folder / "recipes.py").write_text(RECIPES)
-        (folder / "texts.csv").write_text(texts(changed=changed))
-        return folder
+        return mount("-t", "tmpfs", "tmpfs", str(folder)) and not subprocess.call(["umount", str(folder)])
 
-    def _import(self) -> None:
-        """Run the commands in this process, so that the forks have imported everything."""
-        here, folder = Path.cwd(), self._new_folder("import")
+    def _write_inputs(self, job: Job) -> None:
+        folder = self.root / f"inputs-{job.name}"
+        folder.mkdir()
+        if job.reads_table:
+            (folder / "texts.csv").write_text(texts(changed=False))
+        if job.name == "run":
+            (folder / "recipes.py").write_text(RECIPES)
+        elif job.name == "learn":
+            from tests.training.test_checkpoint import fine_tuned
+
+            fine_tuned(folder / "teacher")
+        elif job.name == "report":
+            shutil.copytree(self.root / "whole-run" / "work", folder / "work", ignore=shutil.ignore_patterns(".*"))
+        elif job.name == "fetch":
+            from datasets import Dataset, DatasetDict
+
+            rows = {"text": [f"film number {n}" for n in range(N_FETCHED)], "label": [n % 2 for n in range(N_FETCHED)]}
+            splits = {name: Dataset.from_dict(rows) for name in ("train", "validation", "test")}
+            DatasetDict(splits).save_to_disk(folder / "saved")
+
+    def _run_undisturbed(self, job: Job) -> None:
+        """Run a job in this process, so that the forks have imported everything, and then in a fork."""
+        here, folder = Path.cwd(), self.root / f"whole-{job.name}"
+        self.copy_inputs(job, folder)
+        before = disk_usage(folder)
         os.chdir(folder)
         try:
-            if code := run_commands(Command.lines(pool=False)):
-                raise SystemExit(f"the first run ended with {code}")
+            if code := run_lines(job.lines):
+                raise SystemExit(f"the undisturbed {job.name} ended with {code}")
         finally:
             os.chdir(here)
+        again = self.root / f"again-{job.name}"
+        self.copy_inputs(job, again)
+        if job.reads_table:
+            (again / "texts.csv").write_text(texts(changed=True))
+        start = children_seconds()
+        command = Command.fork(again, job.lines, self.root / "output.txt")
+        if not command.wait(SECONDS_TO_FINISH) or command.complaint():
+            raise SystemExit(f"the undisturbed {job.name}: {command.complaint()}")
+        seconds = children_seconds() - start
+        files = read_files(folder)
+        if not job.reads_table and read_files(again) != files:
+            raise SystemExit(f"{job.name} is not the same in a fork")
+        made = artefacts(folder / "work") | artefacts(again / "work")
+        whole = {name: digest for name, digest in files.items() if not name.startswith("work/.locks/")}
+        self.undisturbed[job.name] = Undisturbed(whole, made, seconds, disk_usage(folder) - before)
+        self.figures[f"milliseconds of {job.name}"] = round(1000 * seconds)
 
-    def _undisturbed(self) -> None:
-        """What the runs must give, on the first table and on the changed one; how long they take."""
-        self._import()
-        for changed, pool in (
-            (True, False),
-            (False, False),
-            *([(False, True)] if self.pool_every <= self.moments else []),
-        ):
-            folder = self._new_folder(f"whole-{changed}-{pool}", changed=changed)
-            start = time.perf_counter()
-            code = Command.start(folder, pool=pool).ended(SECONDS_TO_FINISH)
-            if code != 0:
-                raise SystemExit(f"the undisturbed run ended with {code}: {(folder / 'output.txt').read_text()}")
-            self.seconds[pool] = time.perf_counter() - start
-            found = artefacts(folder / "work")
-            if not changed and self.wanted and found != {name: self.expected[name] for name in self.wanted}:
-                self.fault("the pool's artefacts differ from those made here")
-            self.expected |= found
-            if not changed:
-                self.wanted, self.report = set(found), read_files(folder / "report")
+
+def children_seconds() -> float:
+    """CPU time of all children that have ended: other processes on this machine do not change it."""
+    times = os.times()
+    return times.children_user + times.children_system
+
+
+def disk_usage(folder: Path) -> int:
+    """Bytes of all files, in whole blocks."""
+    return sum(-(-path.stat().st_size // BLOCK) * BLOCK for path in folder.rglob("*") if path.is_file())
 
 
 @dataclass
-class _Round:
+class _OneProcess:
+    """One process at a time in one folder, with signals."""
+
     storm: Storm
+    job: Job
     folder: Path
-    pool: bool
     finished: set[str] = field(default_factory=set)
     damaged: set[str] = field(default_factory=set)
     changed: bool = False
+    attempts: int = 0
+    kind: ClassVar[str] = "one process"
+
+    @property
+    def known(self) -> Undisturbed:
+        return self.storm.undisturbed[self.job.name]
+
+    @property
+    def seconds(self) -> float:
+        """How long the command takes in a new folder."""
+        return self.known.seconds
+
+    def moment(self) -> float:
+        """Seconds to the next disturbance: random, and shorter where less work is left."""
+        return self.storm.chance.uniform(0.0, self.seconds / self.attempts)
 
     def run(self) -> None:
         """Disturb the command a few times, then let it finish."""
         storm, chance = self.storm, self.storm.chance
-        for _ in range(chance.randint(1, MAX_KILLS)):
-            if storm.figures["moments"] >= storm.moments or self._disturb() == 0:
-                break
-        self._write_table(changed=False)
-        self._finish()
+        with self.place():
+            storm.copy_inputs(self.job, self.folder)
+            for _ in range(chance.randint(1, MAX_KILLS)):
+                self.attempts += 1
+                if storm.figures["moments"] >= storm.moments or self.disturb():
+                    break
+                if self.job.makes and chance.random() < 0.3:
+                    self._flip_bit()
+            self._write_table(changed=False)
+            self.finish()
 
-    def _disturb(self) -> int | None:
-        """Start the command, send signals until it ends, look at what is left; its exit code."""
+    @contextmanager
+    def place(self) -> Iterator[None]:
+        """The folder of the round."""
+        self.folder.mkdir()
+        yield
+        shutil.rmtree(self.folder)
+
+    def start(self, number: int = 0) -> Command:
+        """Start the command; `number` tells processes at the same time apart."""
+        return Command.fork(self.folder, self.job.lines, self.storm.root / f"output-{number}.txt")
+
+    def disturb(self) -> bool:
+        """Start the command, send signals until it ends, look at what is left; whether it had finished."""
+        command = self.start()
+        while not command.wait(self.moment()):
+            self.strike(command, [command])
+        return self.check([command])
+
+    def strike(self, command: Command, running: Sequence[Command]) -> None:
+        """Change the data under way, or send a signal."""
         storm, chance = self.storm, self.storm.chance
-        command = Command.start(self.folder, pool=self.pool)
-        code = None
-        while code is None:
-            code = command.ended(chance.uniform(0.0, storm.seconds[self.pool]))
-            if code is not None:
-                break
-            if chance.random() < 0.1:
-                self._write_table(changed=not self.changed)
-                storm.figures["data changed under way"] += 1
-                continue
-            workers = command.workers()
-            victim = chance.choice(workers) if workers and chance.random() < 0.5 else command.process
-            sent = chance.choice(SIGNALS)
-            try:
-                os.kill(victim, sent)
-            except ProcessLookupError:
-                continue
-            who = "driver" if victim == command.process else "worker"
-            storm.figures["moments"] += 1
-            storm.figures[f"{sent.name} to the {who}"] += 1
-            if who == "driver":
-                code = command.ended(SECONDS_TO_END)
-                if code is None:
-                    storm.fault(f"{self.folder.name}: alive {SECONDS_TO_END:.0f} s after {sent.name}")
-                    os.kill(command.process, signal.SIGKILL)
-                    code = command.ended(SECONDS_TO_END)
-        self._check_processes(command)
+        if self.job.reads_table and chance.random() < 0.1:
+            self._write_table(changed=not self.changed)
+            storm.figures["data changed under way"] += 1
+            for each in running:
+                each.codes |= {1, 2}
+            return
+        sent, who = chance.choice(list(END_CODES)), "driver"
+        workers = command.workers()
+        if workers and (lot := chance.random()) < 0.7:
+            sent, who = (sent, "worker") if lot < 0.4 else (signal.SIGINT, "group")
+        try:
+            if who == "group":
+                os.killpg(command.process, sent)
+            else:
+                os.kill(command.process if who == "driver" else chance.choice(workers), sent)
+        except ProcessLookupError:
+            return
+        for name in ("", f" in {self.job.name}", f" with {self.kind}", f": {sent.name} to the {who}"):
+            storm.figures[f"moments{name}"] += 1
+        command.codes |= {1, 2} if who == "worker" else END_CODES[sent]
+        if who != "worker":
+            self.expect_end(command, SECONDS_TO_END, f"after {sent.name}")
+
+    def expect_end(self, command: Command, seconds: float, when: str) -> None:
+        """Wait for the end; a command that does not end is a fault."""
+        if not command.wait(seconds):
+            self.storm.fault(f"{self.folder.name}, {self.job.name}: alive {seconds:.0f} s {when}")
+            os.killpg(command.process, signal.SIGKILL)
+            command.wait(SECONDS_TO_END)
+
+    def check(self, commands: Sequence[Command]) -> bool:
+        """Check exit codes, output, processes and files after the end; whether all commands had finished."""
+        where = f"{self.folder.name}, {self.job.name}"
+        for command in commands:
+            deadline = time.monotonic() + SECONDS_TO_END
+            while (left := living(command.process)) and time.monotonic() < deadline:
+                time.sleep(0.02)
+            if left:
+                self.storm.fault(f"{where}: {len(left)} processes left")
+                os.killpg(command.process, signal.SIGKILL)
+            if complaint := command.complaint():
+                self.storm.fault(f"{where}: {complaint}")
         self._check_artefacts()
-        if chance.random() < 0.3:
-            self._flip_bit()
-        return code
+        self._check_outputs()
+        return all(command.code == 0 for command in commands)
 
     def _write_table(self, *, changed: bool) -> None:
         if changed != self.changed:
@@ -312,26 +505,34 @@ class _Round:
             os.replace(self.folder / "new.csv", self.folder / "texts.csv")
             self.changed = changed
 
-    def _check_processes(self, command: Command) -> None:
-        deadline = time.monotonic() + SECONDS_TO_END
-        while (left := living(command.process)) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        if left:
-            self.storm.fault(f"{self.folder.name}: {len(left)} processes left")
-            os.killpg(command.process, signal.SIGKILL)
-
     def _check_artefacts(self) -> None:
         """Every artefact is complete and equals the undisturbed one; none that was finished has gone."""
-        found = artefacts(self.folder / "work")
+        found, where = artefacts(self.folder / "work"), f"{self.folder.name}, {self.job.name}"
         for name, files in found.items():
-            if files == self.storm.expected.get(name):
+            if files == self.known.made.get(name):
                 self.damaged.discard(name)
                 self.storm.figures["artefacts compared"] += 1
             elif name not in self.damaged:
-                self.storm.fault(f"{self.folder.name}: {name} is incomplete or differs")
+                self.storm.fault(f"{where}: {name} is incomplete or differs")
         for name in self.finished - found.keys() - self.damaged:
-            self.storm.fault(f"{self.folder.name}: {name} is lost")
+            self.storm.fault(f"{where}: {name} is lost")
         self.finished |= found.keys()
+
+    def _check_outputs(self) -> None:
+        """Every output file is as in the undisturbed run or at least whole, and a fetched corpus has all its files."""
+        for top in ("out.json", "report", "explainer", "data"):
+            place = self.folder / top
+            for path in [place] if place.is_file() else sorted(place.rglob("*")):
+                inside = path.relative_to(self.folder)
+                if not path.is_file() or any(part.startswith(".") for part in inside.parts):
+                    continue
+                same = sha256(path.read_bytes()).hexdigest() == self.known.whole.get(inside.as_posix())
+                if not same and (top == "data" or not is_whole(path)):
+                    self.storm.fault(f"{self.folder.name}, {self.job.name}: {inside} is half")
+        if (self.folder / "data" / "sst").exists():
+            for name in self.known.whole:
+                if name.startswith("data/") and not (self.folder / name).exists():
+                    self.storm.fault(f"{self.folder.name}, {self.job.name}: {name} is missing")
 
     def _flip_bit(self) -> None:
         """Damage one bit of an artefact or of a checkpoint."""
@@ -345,6 +546,8 @@ class _Round:
             return
         path = self.storm.chance.choice(sorted(kinds[kind]))
         content = bytearray(path.read_bytes())
+        if not content:
+            return  # a checkpoint that was being written
         place = self.storm.chance.randrange(8 * len(content))
         content[place // 8] ^= 1 << place % 8
         path.write_bytes(content)
@@ -352,17 +555,14 @@ class _Round:
             self.damaged.add(path.parent.name)
         self.storm.figures[f"bits flipped in {kind}"] += 1
 
-    def _finish(self) -> None:
+    def finish(self) -> None:
         """Let the command finish; everything is there, nothing else, and damage that no one has read is known."""
         storm, work = self.storm, self.folder / "work"
         for _ in range(3):
-            command = Command.start(self.folder, pool=self.pool)
-            code = command.ended(SECONDS_TO_FINISH)
-            self._check_processes(command)
-            if code != 0:
-                storm.fault(f"{self.folder.name}: the last run ended with {code}: {self._last_lines()}")
+            command = self.start()
+            self.expect_end(command, SECONDS_TO_FINISH, "after the last start")
+            if not self.check([command]):
                 return
-            self._check_artefacts()
             unread = [name for name in self.damaged if (work / name).exists()]
             if not unread:
                 break
@@ -370,31 +570,130 @@ class _Round:
                 warnings.simplefilter("ignore", CorruptArtefactWarning)
                 loaded = [each.name for each in Workspace(work).entries() if each.name in unread and _loads(each)]
             for name in loaded:
-                storm.fault(f"{self.folder.name}: the damage of {name} is not seen")
+                storm.fault(f"{self.folder.name}, {self.job.name}: the damage of {name} is not seen")
             for name in unread:
                 storm.figures["damaged artefacts that no one had read"] += 1
                 shutil.rmtree(work / name)
-        found = artefacts(work)
-        if missing := storm.wanted - found.keys():
-            storm.fault(f"{self.folder.name}: missing at the end: {', '.join(missing)}")
-        left = [
-            each
-            for hidden in HIDDEN
-            for each in self._listed(work / hidden)
-            if each in storm.wanted or hidden != ".partial"
-        ]
-        if left:
-            storm.fault(f"{self.folder.name}: left behind: {', '.join(left)}")
-        if found.keys() == storm.wanted and read_files(self.folder / "report") != storm.report:
-            storm.fault(f"{self.folder.name}: the report differs")
-        if "Traceback" in (self.folder / "output.txt").read_text():
-            storm.fault(f"{self.folder.name}: traceback: {self._last_lines()}")
+        self._compare()
 
-    def _listed(self, folder: Path) -> Iterator[str]:
-        yield from (each.name.partition(".")[0] for each in folder.iterdir()) if folder.is_dir() else ()
+    def _compare(self) -> None:
+        """The whole folder equals the undisturbed one, but for work on the changed table."""
+        others = artefacts(self.folder / "work").keys() - self.known.wanted
+        found = {}
+        for name, digest in read_files(self.folder).items():
+            top, second, third = (*Path(name).parts, "", "", "")[:3]
+            aside = second == ".locks" or second in others or (second == ".partial" and third not in self.known.wanted)
+            if top != "work" or not aside:
+                found[name] = digest
+        expected = self.known.whole
+        differing = sorted(name for name in found | expected if found.get(name) != expected.get(name))
+        if others:  # they are in the report
+            differing = [name for name in differing if not name.startswith("report/")]
+        if differing:
+            words = ", ".join(f"{name} ({'missing' if name not in found else 'other'})" for name in differing[:5])
+            self.storm.fault(f"{self.folder.name}, {self.job.name}: {len(differing)} files differ at the end: {words}")
 
-    def _last_lines(self) -> str:
-        return " | ".join((self.folder / "output.txt").read_text().splitlines()[-4:])
+
+@dataclass
+class _SeveralProcesses(_OneProcess):
+    """Two to four processes at work in one folder, of which some are killed."""
+
+    kind = "several processes"
+
+    def disturb(self) -> bool:
+        """Start the commands, send signals to some, let the others finish."""
+        chance = self.storm.chance
+        commands = [self.start(number) for number in range(chance.randint(2, 4))]
+        self.storm.figures["processes at the same time"] += len(commands)
+        running = commands
+        while running:
+            until = time.monotonic() + self.moment()
+            running = [each for each in running if not each.wait(until - time.monotonic())]
+            if running and chance.random() < 0.8:
+                self.strike(chance.choice(running), running)
+                continue
+            for each in running:
+                self.expect_end(each, SECONDS_TO_FINISH, "beside others")
+        return self.check(commands)
+
+
+@dataclass
+class _WorkerPool(_OneProcess):
+    """A new process with a pool of two workers."""
+
+    kind = "a pool"
+
+    @property
+    def seconds(self) -> float:
+        """How long the command takes; measured at the first use."""
+        if not self.storm.pool_seconds:
+            folder = self.storm.root / "whole-pool"
+            self.storm.copy_inputs(self.job, folder)
+            start = time.perf_counter()
+            command = Command.begin(folder, IN_POOL, self.storm.root / "output.txt")
+            if not command.wait(SECONDS_TO_FINISH) or command.complaint():
+                raise SystemExit(f"the undisturbed pool: {command.complaint()}")
+            self.storm.pool_seconds = time.perf_counter() - start
+            self.storm.figures["milliseconds of run in a pool"] = round(1000 * self.storm.pool_seconds)
+            if artefacts(folder / "work") != {name: self.known.made[name] for name in self.known.wanted}:
+                self.storm.fault("the pool's artefacts differ from those made here")
+        return self.storm.pool_seconds
+
+    def start(self, number: int = 0) -> Command:
+        """Start `heedful run` anew."""
+        return Command.begin(self.folder, IN_POOL, self.storm.root / f"output-{number}.txt")
+
+    def finish(self) -> None:
+        """Finish with the pool; then the run without it finds nothing to make, and the report is written."""
+        command = self.start()
+        self.expect_end(command, SECONDS_TO_FINISH, "after the last start")
+        if self.check([command]):
+            _OneProcess(self.storm, self.job, self.folder, self.finished, self.damaged).finish()
+
+
+@dataclass
+class _SmallDisk(_OneProcess):
+    """A tmpfs that is too small or becomes read-only."""
+
+    @contextmanager
+    def place(self) -> Iterator[None]:
+        """The folder, on a disk of its own."""
+        self.folder.mkdir()
+        if not mount("-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(self.folder)):
+            raise SystemExit("the disk cannot be mounted")
+        try:
+            yield
+        finally:
+            subprocess.call(["umount", "-l", str(self.folder)])
+            self.folder.rmdir()
+
+    def disturb(self) -> bool:
+        """Limit the disk, before the start or under way; the command ends with one line, or had no need of the disk."""
+        chance, figures = self.storm.chance, self.storm.figures
+        kind, under_way = chance.choice(("full", "read-only")), chance.random() < 0.6
+        if not under_way:
+            self._limit(kind)
+        command = self.start()
+        command.codes |= {2}
+        if under_way and not command.wait(self.moment()):
+            while not self._limit(kind) and not command.wait(0.002):
+                pass  # a file is open
+        self.expect_end(command, SECONDS_TO_FINISH, f"on a {kind} disk")
+        finished = self.check([command])
+        if not mount("-o", f"remount,rw,size={DISK_BYTES}", str(self.folder)):
+            raise SystemExit("the disk cannot be enlarged")
+        figures[f"disks {kind}"] += 1
+        figures[f"disks {kind}: ended with one line"] += command.code == 2
+        return finished
+
+    def _limit(self, kind: str) -> bool:
+        """Make the disk read-only or nearly full; False if it is too busy for that."""
+        if kind == "read-only":
+            return mount("-o", "remount,ro", str(self.folder))
+        state = os.statvfs(self.folder)
+        used = (state.f_blocks - state.f_bfree) * state.f_frsize
+        room = int(self.storm.chance.uniform(0.0, self.known.added))
+        return mount("-o", f"remount,size={used + room}", str(self.folder))
 
 
 def _loads(entry: IndexEntry) -> bool:
@@ -412,12 +711,18 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--pool-every", type=int, default=POOL_EVERY, help="every so many rounds use a pool")
     given = parser.parse_args()
+    os.environ |= {"HEEDFUL_DATA": "data", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    os.environ |= {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    sys.dont_write_bytecode = True
+    vars(learn)["QUICK_EPOCHS"], vars(_options)["MIN_EPOCH_STEPS"] = EPOCHS, 1
     torch.set_num_threads(1)
     start = time.perf_counter()
     root = Path(tempfile.mkdtemp(prefix="heedful-storm-"))
     storm = Storm(root, given.moments, random.Random(given.seed), given.pool_every)
     try:
         storm.run()
+    except KeyboardInterrupt:
+        storm.fault("interrupted")
     finally:
         shutil.rmtree(root, ignore_errors=True)
     storm.figures["seconds"] = round(time.perf_counter() - start)

@@ -107,7 +107,7 @@ def test_nothing_is_ever_unpickled(observed: Observed) -> None:
 
 
 def test_a_storm_of_twenty_moments_loses_nothing(tmp_path: Path) -> None:
-    """`make storm` has a thousand, and pools of workers."""
+    """All commands, one or several processes, small disks; `make storm` has a thousand, and pools of workers."""
     command = [sys.executable, "-m", "tests.storm", "--moments", "20", "--pool-every", "1000"]
     root = Path(__file__).parents[2]
     places = {"PYTHONPATH": f"{root / 'src'}{os.pathsep}{root}", "TMPDIR": str(tmp_path)}
