@@ -347,16 +347,27 @@ class DiskResource(ABC):
         """A hash of the content."""
 
 
-FileState = tuple[str, int, int]
+FileState = tuple[str, int, int, int]
+_last_states: dict[str, FileState] = {}
+_changed_states: list[FileState] = []
 
 
 def file_state(path: Path) -> FileState:
-    """Path, modification time and size: a file with the same state has not changed."""
+    """Path, modification time, size and inode: a file with the same state has not changed."""
     try:
         status = path.stat()
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}; check the file and its permissions") from error
-    return str(path), status.st_mtime_ns, status.st_size
+    state = (str(path), status.st_mtime_ns, status.st_size, status.st_ino)
+    if _last_states.setdefault(state[0], state) != state:
+        _last_states[state[0]] = state
+        _changed_states.append(state)
+    return state
+
+
+def count_file_changes() -> int:
+    """How often this process has found a file changed since it last looked; changing it back is a change, too."""
+    return len(_changed_states)
 
 
 def file_sha256(path: Path) -> str:

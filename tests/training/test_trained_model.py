@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
+from pandas.testing import assert_frame_equal
 
 from heedful.data.splitting import SubsampledCorpus
 from heedful.data.table import Table
@@ -15,13 +16,15 @@ from heedful.data.tokenization import Words
 from heedful.models.attentive import Additive, Attentive
 from heedful.models.encoders import Perceptron
 from heedful.models.transformer import Transformer
+from heedful.store.recipe import Artefact, Recipe
 from heedful.store.workspace import Workspace
 from heedful.tasks import Regression
 from heedful.training import trained_model
 from heedful.training.attention_sources import FromModel, UniformAttention
 from heedful.training.objectives import ImposedAttention
 from heedful.training.trained_model import OnOtherData
-from heedful.training.trainer import evaluate
+from heedful.training.trainer import evaluate, predict
+from heedful.trials import performance
 from heedful.trials.performance import Performance
 from heedful.types import SPLITS, Splits, UserError
 from tests.tiny import Sentences, subject
@@ -145,32 +148,64 @@ def test_the_facts_for_the_index_have_model_data_and_objective() -> None:
     assert {recipe.kind for recipe in (subject(), OnOtherData(subject(), Sentences(10)))} == {"model"}
 
 
+def write_reviews(path: Path, words: tuple[str, str]) -> None:
+    """A table with the first of these words in the texts of class 0, the second in those of class 1."""
+    topics = [f"{first} {second}" for first in ("bread", "rust", "mint", "snow") for second in ("bus", "bell", "door")]
+    rows = [{"text": f"the {topic} {word}", "label": label} for topic in topics for label, word in enumerate(words)]
+    pd.DataFrame(rows).to_csv(path, index=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("back", ["before its end", "after it"])
+def test_a_trial_never_keeps_the_rows_of_a_file_that_changes_and_changes_back(
+    back: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, get = tmp_path / "texts.csv", Workspace.get
+    write_reviews(path, ("dull", "fine"))
+    trial = Performance(replace(subject(), corpus=Table(str(path))))
+    workspace = Workspace(tmp_path / "workspace", model_cache={})
+    workspace.get(trial.subject)
+
+    def get_and_change(self: Workspace, recipe: Recipe) -> Artefact:
+        artefact = get(self, recipe)
+        write_reviews(path, ("fine", "dull"))
+        return artefact
+
+    def change_back(*given: object) -> object:
+        if back == "before its end":
+            write_reviews(path, ("dull", "fine"))
+        return predict(*given)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Workspace, "get", get_and_change)
+        patch.setattr(performance, "predict", change_back)
+        with pytest.raises(UserError, match=r"changed while .*; run it again"):
+            get(workspace, trial)
+    write_reviews(path, ("dull", "fine"))
+    again, clean = workspace.get(trial), Workspace(tmp_path / "clean").get(trial)
+    assert_frame_equal(again.table, clean.table)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", ["build_model", "evaluate"], ids=["before the first epoch", "after the last"])
 def test_a_model_is_never_made_of_the_rows_that_its_file_had_before(
     moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "texts.csv"
-    topics = [f"{first} {second}" for first in ("bread", "rust", "mint", "snow") for second in ("bus", "bell", "door")]
-
-    def write(words: tuple[str, str]) -> None:
-        rows = [{"text": f"the {topic} {word}", "label": label} for topic in topics for label, word in enumerate(words)]
-        pd.DataFrame(rows).to_csv(path, index=False)
-
-    write(("dull", "fine"))
+    write_reviews(path, ("dull", "fine"))
     recipe = replace(subject(), corpus=Table(str(path)))
     workspace, kept = Workspace(tmp_path / "workspace"), vars(trained_model)[moment]
 
     def save_again(*given: object) -> object:
         monkeypatch.setattr(trained_model, moment, kept)
-        write(("fine", "dull"))
+        write_reviews(path, ("fine", "dull"))
         return kept(*given)
 
     monkeypatch.setattr(trained_model, moment, save_again)
     with pytest.raises(UserError, match=r"changed while .*; run it again"):
         workspace.get(recipe)
     for words in (("fine", "dull"), ("dull", "fine")):
-        write(words)
+        write_reviews(path, words)
         one, other = workspace.get(recipe), Workspace(tmp_path / f"clean-{words[0]}").get(recipe)
         assert all(torch.equal(one.tensors[key], other.tensors[key]) for key in one.tensors)
         assert one.notes == other.notes

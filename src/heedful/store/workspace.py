@@ -44,7 +44,7 @@ from heedful.store.recipe import (
     plain_settings,
     seed_group,
 )
-from heedful.types import UserError
+from heedful.types import UserError, count_file_changes
 
 TENSORS, TABLE, SUMMARY = "tensors.safetensors", "table.parquet", "summary.parquet"
 NOTES, RECIPE, INDEX, MANIFEST = "notes.json", "recipe.json", "index.json", "manifest.json"
@@ -226,14 +226,14 @@ class Workspace:
         return True
 
     def _make(self, recipe: Recipe, description: dict[str, Json]) -> None:
-        name = artefact_name(description)
+        name, changes = artefact_name(description), count_file_changes()
         self.delete_leftovers(name)
         artefact = recipe.make(self)
         if not isinstance(artefact, Artefact):
             raise TypeError(f"{type(recipe).__name__}.make gave a {type(artefact).__name__}, not an Artefact")
         summary = recipe.summarize(artefact)
         artefact = replace(artefact, summary=summary, notes={**artefact.notes, **recipe.explain(summary)})
-        if self.artefact_name(recipe) != name:
+        if self.artefact_name(recipe) != name or count_file_changes() != changes:
             raise self._changed_data_error(name)
         index: dict[str, object] = {
             "kind": recipe.kind,

@@ -13,7 +13,19 @@ from heedful.data.splitting import SubsampledCorpus
 from heedful.data.tokenization import Words
 from heedful.store.recipe import Json, Recipe
 from heedful.store.workspace import Workspace
-from heedful.types import Architecture, Batch, Corpus, Example, Model, Split, Splits, Task, Tokenization, Tokenizer
+from heedful.types import (
+    Architecture,
+    Batch,
+    Corpus,
+    Example,
+    Model,
+    Split,
+    Splits,
+    Task,
+    Tokenization,
+    Tokenizer,
+    count_file_changes,
+)
 
 
 @dataclass(frozen=True)
@@ -85,7 +97,10 @@ class ModelRecipe(Recipe):
         name = workspace.artefact_name(self)
         cached = cache.pop(name, None)
         if not isinstance(cached, _CachedModel) or cached.state != _model_state(cached.loaded.model):
+            changes = count_file_changes()
             loaded = self.load_model(workspace)
+            if workspace.artefact_name(self) != name or count_file_changes() != changes:
+                return loaded  # perhaps with the rows of other data, which must not be kept under this name
             cached = _CachedModel(loaded, _model_state(loaded.model))
         cache[name] = cached
         while len(cache) > MAX_CACHED_MODELS:
