@@ -60,7 +60,7 @@ N_TEXTS, N_FETCHED = 40, 2000
 EPOCHS = 3
 """Epochs of the students of `learn`; the trainings of `attefa` have a few more."""
 POOL_EVERY = 40
-MAX_KILLS = 4
+MAX_KILLS = 8
 SECONDS_TO_END = 60.0
 SECONDS_TO_FINISH = 600.0
 DISK_BYTES = 64 << 20
@@ -302,7 +302,14 @@ class Storm:
 
     def run(self) -> None:
         """Rounds until there were enough moments."""
-        kinds: list[type[_OneProcess]] = [_OneProcess, _SeveralProcesses, _OneProcess, _SmallDisk]
+        kinds: list[type[_OneProcess]] = [
+            _OneProcess,
+            _SeveralProcesses,
+            _OneProcess,
+            _SmallDisk,
+            _OneProcess,
+            _SeveralProcesses,
+        ]
         if not self._can_mount():
             sys.stdout.write("no tmpfs can be mounted here: full and read-only disks are left out\n")
             kinds.remove(_SmallDisk)
@@ -629,15 +636,19 @@ class _WorkerPool(_OneProcess):
         if not self.storm.pool_seconds:
             folder = self.storm.root / "whole-pool"
             self.storm.copy_inputs(self.job, folder)
-            start = time.perf_counter()
+            start = children_seconds()
             command = Command.begin(folder, IN_POOL, self.storm.root / "output.txt")
             if not command.wait(SECONDS_TO_FINISH) or command.complaint():
                 raise SystemExit(f"the undisturbed pool: {command.complaint()}")
-            self.storm.pool_seconds = time.perf_counter() - start
+            self.storm.pool_seconds = children_seconds() - start
             self.storm.figures["milliseconds of run in a pool"] = round(1000 * self.storm.pool_seconds)
             if artefacts(folder / "work") != {name: self.known.made[name] for name in self.known.wanted}:
                 self.storm.fault("the pool's artefacts differ from those made here")
         return self.storm.pool_seconds
+
+    def moment(self) -> float:
+        """Seconds to the next disturbance: those of workers do not end the command."""
+        return self.storm.chance.uniform(0.0, self.seconds / 2)
 
     def start(self, number: int = 0) -> Command:
         """Start `heedful run` anew."""
