@@ -158,6 +158,7 @@ def test_an_output_folder_that_cannot_be_written_is_refused_before_any_work(fold
 def test_students_are_as_many_as_asked_for_half_as_deep_and_not_the_teacher(folder: Path) -> None:
     trial = explainer_trial(teacher(folder), NOWHERE, size=20, seeds=(7, 8), quick=True)
     assert [name for name, _ in trial.arms] == ["no explanation", "attention", "SMaT"]
+    assert trial.controls == (), "the report shows them, and none of the arms is one"
     assert trial == explainer_trial(teacher(folder), NOWHERE, size=20, seeds=(7, 8), quick=True)
     students = dict(trial.arms)["SMaT"]
     assert [(each.seed, each.data.train_size) for each in students] == [(7, 20), (8, 20)]

@@ -105,7 +105,8 @@ def explainer_trial(
         ExplanationArm(ATTENTION, AttentionExplanation()),
         ExplanationArm(SMAT, LearnedExplanation()),
     )
-    return Simulability(teacher, tuple((arm.name, arm.students(setting, seeds)) for arm in arms))
+    named = tuple((arm.name, arm.students(setting, seeds)) for arm in arms)
+    return Simulability(teacher, named, controls=())
 
 
 def learned_explainer(trial: Simulability, workspace: Workspace) -> HeadMix:
