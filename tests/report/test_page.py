@@ -360,7 +360,7 @@ def test_long_names_neither_widen_the_page_nor_a_column(tmp_path: Path) -> None:
     sections = (section, *(replace(section, about={"corpus": f"{word}{place}"}) for place in range(5)))
     page = write_page(tmp_path, Page(word, word, {word: word}, (Chapter(word, word, word, sections, (table,)),), (word,)))
     row = ExplanationRow(word, word)
-    weights = TokenWeights((0.5, -0.1))
+    weights = TokenWeights(np.array([0.5, -0.1]))
     text = ExplorerText(word, (word, "b"), (), 0, 0, 0.5, 1, (0.1,), (weights, weights))
     data = ExplorerData({"corpus": word, "encoder": word}, (word, word), (row, replace(row, name=f"{word}!")), (word,), (text,))
     write_atomically([explorer_html(data, (Link(word, "b.html"),))], tmp_path / "texts" / "a.html")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import json
 import math
 import re
 from collections import Counter
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Protocol, TypeAlias
 
 import numpy as np
+import orjson
 from markupsafe import Markup
 from numpy.typing import NDArray
 
@@ -60,6 +60,7 @@ _ORDER = ("attention", "adversarial", "gradient", "leave-one-out", "", "search",
 _CONTROLS = ("permuted-attention", "random", "randomised")
 _DOCUMENT = HtmlDocument("explorer.html", ("style.css", "explorer.css"), ("frame.js", "explorer.js"))
 _FILE_NAME = re.compile(r"[a-z0-9-]+-[0-9a-f]{12}\.html")
+_POWERS = 10.0 ** np.arange(301)
 _MAX_FILE_NAME = 120
 """Characters of corpus, encoder and attention in a file name, which file systems limit to 255 bytes."""
 _GENERATOR = '<meta name="generator" content="heedful">'
@@ -176,11 +177,11 @@ class ExplanationRow:
     is_adversarial: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TokenWeights:
-    """One row of one text; the last four fields belong to adversarial attention."""
+    """One row of one text, NaN where a weight is undefined; the last four fields belong to adversarial attention."""
 
-    weights: tuple[float | None, ...]
+    weights: NDArray[np.float64]
     divergence: float | None = None
     bound: float | None = None
     change: float | None = None
@@ -280,7 +281,7 @@ def _records(table: Columns, *columns: str) -> Iterator[tuple[object, ...]]:
     yield from zip(*(table.get(name) or [None] * count for name in columns), strict=True)
 
 
-_Record: TypeAlias = tuple[list[float | None], object, tuple[object, ...]]
+_Record: TypeAlias = tuple[NDArray[np.float64], object, tuple[object, ...]]
 
 
 @dataclass(frozen=True)
@@ -292,23 +293,24 @@ class _WeightSource:
     rank: tuple[int, float, str]
     records: Mapping[str, _Record]
 
-    def weights(self, uid: str, length: int, scored: Sequence[int]) -> TokenWeights | None:
+    def weights(self, uid: str, length: int, scored: NDArray[np.int64]) -> TokenWeights | None:
         """The weights of the scored units; None if nothing is stored or it belongs to another text."""
         if uid not in self.records:
             return None
         weights, places, numbers = self.records[uid]
         if places is not None:
-            found = dict(zip(_items(places), weights, strict=False))
-            if len(found) != len(weights) or any(place not in range(length) for place in found):
+            known = _array(places)
+            if not len({*known.tolist()}.intersection(range(length))) == len(known) == len(weights):
                 return None
-            weights = [found.get(place, 0.0) for place in range(length)]
+            given, weights = weights, np.zeros(length)
+            weights[known.astype(int)] = given
         if len(weights) != length:
             return None
-        shown = weights if len(scored) == length else [weights[place] for place in scored]
+        shown = weights if len(scored) == length else weights[scored]
         if not numbers:
-            return TokenWeights(tuple(shown))
+            return TokenWeights(shown)
         divergence, bound, change, certified = numbers
-        return TokenWeights(tuple(shown), _rounded(divergence), _rounded(bound), _rounded(change), certified is True)
+        return TokenWeights(shown, _rounded(divergence), _rounded(bound), _rounded(change), certified is True)
 
 
 def _attribution_rows(attributions: Sequence[tuple[IndexEntry, Columns]]) -> Iterator[_WeightSource]:
@@ -348,24 +350,21 @@ def _adversarial_rows(
 
 def _weight_records(table: Columns, weights: str, places: str = "", *numbers: str) -> dict[str, _Record]:
     """By uid the weights with four significant digits, their places, and numbers about them."""
-    rows = [_items(cell) for cell in table[weights]]
-    values = _round_digits(np.asarray([value for row in rows for value in row], dtype=float))
+    rows = [_array(cell) for cell in table[weights]]
+    values = _round_digits(np.concatenate([*rows, np.empty(0)]))
     ends = itertools.accumulate(map(len, rows))
     rounded = [values[end - len(row) : end] for row, end in zip(rows, ends, strict=True)]
     columns = _records(table, "uid", places, *numbers)
     return {str(uid): (row, place, tuple(rest)) for row, (uid, place, *rest) in zip(rounded, columns, strict=True)}
 
 
-def _round_digits(values: NDArray[np.float64]) -> list[float | None]:
-    """Four significant digits; None for everything that is not finite."""
+def _round_digits(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Four significant digits; NaN for everything that is not finite."""
     is_finite = np.isfinite(values)
     sizes = np.abs(np.where(is_finite & (values != 0), values, 1.0))
-    decimals = np.clip(3 - np.floor(np.log10(sizes)), -300, 300)
-    up, down = 10.0 ** np.maximum(decimals, 0), 10.0 ** np.maximum(-decimals, 0)
-    rounded: list[float | None] = (np.round(np.where(is_finite, values, 0.0) * up / down) / up * down).tolist()
-    return (
-        rounded if is_finite.all() else [v if ok else None for v, ok in zip(rounded, is_finite.tolist(), strict=True)]
-    )
+    decimals = np.clip(3 - np.floor(np.log10(sizes)), -300, 300).astype(int)
+    up, down = _POWERS[np.maximum(decimals, 0)], _POWERS[np.maximum(-decimals, 0)]
+    return np.where(is_finite, np.round(np.where(is_finite, values, 0.0) * up / down) / up * down, np.nan)
 
 
 def _distinct_labels(entries: Sequence[IndexEntry]) -> list[str]:
@@ -393,8 +392,7 @@ def _metrics(
     for each in rows:
         if each.row.name == ATTENTION:
             found["largest attention weight"] = {
-                uid: max((weight for weight in weights if weight is not None), default=0.0)
-                for uid, (weights, *_) in each.records.items()
+                uid: float(np.fmax.reduce(weights, initial=0.0)) for uid, (weights, *_) in each.records.items()
             }
     permuted = [(entry, table) for entry, table in trials if {"uid", "median_change"} <= table.keys()]
     for entry, table in permuted:
@@ -415,18 +413,15 @@ def _build_text(
 ) -> ExplorerText:
     units, flags, segments, predicted, probability, label = text
     tokens = [str(unit) for unit in _items(units)]
-    scored = [place for place, is_scored in enumerate(_items(flags)) if is_scored]
-    if flags is None:
-        scored = [*range(len(tokens))]
-    parts = _items(segments)
-    second = parts.index(1) if 1 in parts else 0
+    scored = np.arange(len(tokens)) if flags is None else np.flatnonzero(_array(flags))
+    second = next(iter(np.flatnonzero(_array(segments) == 1)), 0)
     spaced = _shown_tokens(tuple(tokens[place] for place in scored))
     chosen = _rounded(predicted)
     return ExplorerText(
         printable(uid),
         tuple(token for _, token in spaced),
         tuple(place for place, (gap, _) in enumerate(spaced) if place and not gap),
-        sum(place < second for place in scored) if second else 0,
+        int(np.sum(scored < second)),
         None if chosen is None else int(chosen),
         _rounded(probability),
         _rounded(label),
@@ -445,6 +440,10 @@ def _items(value: object) -> list[object]:
     return value if isinstance(value, list) else []
 
 
+def _array(value: object) -> NDArray[np.float64]:
+    return value if isinstance(value, np.ndarray) else np.empty(0)
+
+
 def _number(value: object) -> float:
     return float(value) if isinstance(value, int | float) else math.nan
 
@@ -455,7 +454,7 @@ def _rounded(value: object) -> float | None:
     if not math.isfinite(number):
         return None
     short = float(f"{number:.4g}")
-    return int(short) if short.is_integer() else short
+    return int(short) if short.is_integer() and abs(short) < 2**53 else short
 
 
 def write_explorer(source: ModelTexts, all_sources: Sequence[ModelTexts], folder: Path, stored: Loader) -> Path:
@@ -520,8 +519,10 @@ def data_json(data: ExplorerData) -> str:
     known = [int(n) for text in data.texts for n in (text.predicted, text.label) if n is not None and n == int(n)]
     adversarial = [row.is_adversarial for row in data.rows]
     content = {
-        "classes": [data.class_name(number) for number in range(max([len(data.classes), *(n + 1 for n in known)]))],
-        "rows": [{"name": row.name, "adversarial": row.is_adversarial} for row in data.rows],
+        "classes": [
+            printable(data.class_name(number)) for number in range(max([len(data.classes), *(n + 1 for n in known)]))
+        ],
+        "rows": [{"name": printable(row.name), "adversarial": row.is_adversarial} for row in data.rows],
         "metrics": data.metrics,
         "texts": [
             {**vars(text), "rows": [row and (vars(row) if more else {"weights": row.weights}) for row, more in rows]}
@@ -529,7 +530,7 @@ def data_json(data: ExplorerData) -> str:
             for rows in [zip(text.rows, adversarial, strict=True)]
         ],
     }
-    found = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    found = orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY).decode()
     for letter in "<>&\u2028\u2029":
         found = found.replace(letter, f"\\u{ord(letter):04x}")
     return found
@@ -557,5 +558,5 @@ def _text_heatmap(text: ExplorerText, data: ExplorerData) -> Heatmap:
     ]
     # The marks of the tokenizer are gone, so pieces of words are marked again.
     tokens = tuple(f"##{token}" if place in text.joined else token for place, token in enumerate(text.tokens))
-    rows = [Series(row.name, tuple(math.nan if v is None else v for v in part.weights)) for row, part in visible]
+    rows = [Series(row.name, tuple(part.weights.tolist())) for row, part in visible]
     return Heatmap(text.uid, tokens, tuple(rows), "; ".join(caption))

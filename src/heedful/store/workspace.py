@@ -111,7 +111,10 @@ class IndexEntry:
         return self.load(tensors=False, table=False).notes
 
     def load_columns(self, *names: str) -> dict[str, list[object]]:
-        """These columns of the table as lists, as far as it has them: quicker than a data frame."""
+        """The cells of these columns of the table, as far as it has them: quicker than a data frame.
+
+        Lists of numbers are arrays.
+        """
         with _translate_read_errors(self.path):
             if TABLE not in _verify_files(self.path, tensors=False):
                 return {}
@@ -543,7 +546,7 @@ def _storable_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _read_arrow(path: Path, columns: Sequence[str] | None = None) -> pyarrow.Table:
-    with pyarrow.parquet.ParquetFile(path) as file:
+    with pyarrow.parquet.ParquetFile(path, pre_buffer=False) as file:
         wanted = None if columns is None else [name for name in file.schema_arrow.names if name in columns]
         return file.read(wanted, use_threads=False)  # threads slow down small tables and prevent forks
 
@@ -551,7 +554,7 @@ def _read_arrow(path: Path, columns: Sequence[str] | None = None) -> pyarrow.Tab
 def _column_cells(column: pyarrow.ChunkedArray) -> list[object]:
     kind = column.type
     if pyarrow.types.is_list(kind) and not pyarrow.types.is_nested(kind.value_type):
-        return _list_column(column.combine_chunks())
+        return _list_column(column.combine_chunks(), arrays=True)
     cells: list[object] = column.to_pylist()
     return cells
 
@@ -574,9 +577,11 @@ def _read_table(path: Path) -> pandas.DataFrame:
     return table
 
 
-def _list_column(column: pyarrow.ListArray) -> list[object]:
+def _list_column(column: pyarrow.ListArray, *, arrays: bool = False) -> list[object]:
     """The lists of a column, cut from one conversion of all their values: ten times faster than cell by cell."""
-    values = column.values.to_numpy(zero_copy_only=False).tolist()
+    values = column.values.to_numpy(zero_copy_only=False)
+    if not arrays or values.dtype == object:
+        values = values.tolist()
     offsets = column.offsets.to_pylist()
     missing = column.is_null().to_pylist()
     cuts = zip(offsets[:-1], offsets[1:], missing, strict=True)
