@@ -112,8 +112,8 @@ class _Count(Visitor):  # type: ignore[misc]
         return node
 
 
-Position = tuple[Path, str, int]
-"""Source, operator and occurrence."""
+Position = tuple[str, str, int]
+"""Module, operator and occurrence."""
 
 
 def shuffled_positions(sources: Sequence[Path], seed: int) -> list[Position]:
@@ -123,21 +123,22 @@ def shuffled_positions(sources: Sequence[Path], seed: int) -> list[Position]:
         tree = get_ast(source.read_text(encoding="utf-8"))
         for operator in OPERATORS:
             (counter := _Count(operator)).walk(tree)
-            positions += [(source, operator, occurrence) for occurrence in range(counter.count)]
+            module = source.relative_to(SOURCES).as_posix()
+            positions += [(module, operator, occurrence) for occurrence in range(counter.count)]
     random.Random(seed).shuffle(positions)
     print(f"{len(positions)} possible mutations of {len(sources)} modules", flush=True)
     return positions
 
 
-def _describe(source: Path, operator: str, occurrence: int) -> Mutant | None:
-    code = source.read_text(encoding="utf-8")
+def _describe(sources: Path, module: str, operator: str, occurrence: int) -> Mutant | None:
+    code = (sources / module).read_text(encoding="utf-8")
     changed = mutate_code(code, get_operator(operator)(), occurrence)
     lines = zip(code.splitlines(), (changed or code).splitlines(), strict=False)
     number, before, after = next(((i, a, b) for i, (a, b) in enumerate(lines, 1) if a != b), (0, "", ""))
     # Not those of annotations and texts of errors, which do not run.
     if not number or number in _inert_lines(code):
         return None
-    return Mutant(source.relative_to(SOURCES).as_posix(), operator, occurrence, number, before.strip(), after.strip())
+    return Mutant(module, operator, occurrence, number, before.strip(), after.strip())
 
 
 @lru_cache(maxsize=64)
@@ -321,7 +322,10 @@ def run_mutants(positions: Sequence[Position], settings: argparse.Namespace) -> 
             child = os.fork()
             if child == 0:
                 place = Place(Path(folder, str(worker)), settings.budget)
-                own = (mutant for each in positions[worker :: settings.workers] if (mutant := _describe(*each)))
+                sources = place.folder / "src/heedful"
+                own = (
+                    mutant for each in positions[worker :: settings.workers] if (mutant := _describe(sources, *each))
+                )
                 _work(place, islice(own, settings.sample // settings.workers), settings)
                 os._exit(0)
             children.append(child)
@@ -380,7 +384,7 @@ def main() -> None:
         return
     if settings.again:
         rows = [row for row in read_rows(settings.again) if row["outcome"] == "survived"]
-        positions = [(SOURCES / str(row["module"]), str(row["operator"]), int(str(row["occurrence"]))) for row in rows]
+        positions = [(str(row["module"]), str(row["operator"]), int(str(row["occurrence"]))) for row in rows]
     else:
         sources = [path for package in PACKAGES for path in sorted((SOURCES / package).glob("*.py"))]
         sources += [SOURCES / module for module in MODULES]
@@ -388,11 +392,7 @@ def main() -> None:
         if settings.only:
             sources = [path for path in sources if any(part in path.as_posix() for part in settings.only)]
         done = {(row["module"], row["operator"], row["occurrence"]) for row in read_rows(settings.out)}
-        positions = [
-            each
-            for each in shuffled_positions(sources, settings.seed)
-            if (each[0].relative_to(SOURCES).as_posix(), *each[1:]) not in done
-        ]
+        positions = [each for each in shuffled_positions(sources, settings.seed) if each not in done]
     run_mutants(positions, settings)
     print_table(read_rows(settings.out))
 

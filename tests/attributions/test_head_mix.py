@@ -295,6 +295,9 @@ def test_numbers_that_make_no_mix_are_refused() -> None:
         HeadMix((0.1, 0.2, 0.3), 2, 2)
     with pytest.raises(UserError, match="0 layers"):
         HeadMix((), 0, 2)
+    with pytest.raises(UserError, match="0 heads"):
+        HeadMix((), 2, 0)
+    assert HeadMix((1.0,), 1, 1).coefficients.tolist() == [[1.0]]
     with pytest.raises(UserError, match="not finite"):
         HeadMix((0.1, float("nan")), 1, 2)
     with pytest.raises(UserError, match="ranks"):

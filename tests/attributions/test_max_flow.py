@@ -176,3 +176,10 @@ def test_flow_of_a_pooled_model_is_its_attention() -> None:
 def test_capacities_out_of_range_are_refused() -> None:
     with pytest.raises(ValueError, match="capacities"):
         max_flows(np.full((1, 2, 2), 1.5), first(2), [0])
+
+
+def test_the_tolerance_of_a_certified_flow_is_a_unit_of_capacity_for_each_token_of_each_layer() -> None:
+    third = (np.full((2, 3, 3), 1 / 3) + np.eye(3)) / 2
+    found = max_flows(third, np.array([1.0, 0, 0]), [0, 1, 2])
+    assert found.certified.all()
+    assert found.tolerance == pytest.approx(2 * 3 / 2**30 + 0.5e-9, rel=1e-12)

@@ -15,8 +15,16 @@ from torch import Generator, Tensor
 
 from heedful.attributions._base import example_seeds, expand_to_units, feature_index, target_output
 from heedful.attributions.perturbation import logits_keeping
-from heedful.attributions.shapley import KernelShap, Shapley, all_coalitions, kernel_coalitions, marginal_weights
+from heedful.attributions.shapley import (
+    KernelShap,
+    Shapley,
+    _sample_coalitions,
+    all_coalitions,
+    kernel_coalitions,
+    marginal_weights,
+)
 from heedful.models.input_forms import PairInput, SingleInput
+from heedful.seeding import random_permutations, sample_uniform
 from heedful.types import Batch, Model, UserError
 from tests.attributions.test_perturbation import pairs, pooled
 from tests.games import Game, words
@@ -223,3 +231,15 @@ def test_draws_come_with_their_complements_and_follow_the_kernel() -> None:
     assert (shares - expected / expected.sum()).abs().max() < 0.01
     assert (many[:, 24:].double().mean((0, 1)) - 0.5).abs().max() < 0.01
     assert torch.allclose(heavy.sum(1), torch.ones(400).double())
+
+
+def test_sampled_coalitions_have_drawn_sizes_and_the_first_of_a_random_order() -> None:
+    seeds, mass = torch.tensor([3, 4]), torch.tensor([0.0, 0.5, 0.5, 0.0], dtype=torch.float64)
+    found = _sample_coalitions(seeds, 6, mass)
+    orders = random_permutations(seeds + 1, 6, torch.ones(2, 5, dtype=torch.bool))
+    drawn = sample_uniform(seeds, 6, 1)[..., 0]
+    for row in range(2):
+        for pair in range(6):
+            members = set(orders[row, pair, : 2 if drawn[row, pair] < 0.5 else 3].tolist())
+            assert set(found[row, pair].nonzero().flatten().tolist()) == members
+            assert torch.equal(found[row, pair + 6], ~found[row, pair])

@@ -355,7 +355,9 @@ def test_distant_weights_contradict_the_claim_and_near_ones_support_it_only_with
     assert verdict(near) is Verdict.UNDECIDED
     assert verdict(table.assign(share=0.2)) is Verdict.UNDECIDED
     words = AdversarialAttention.interpretation(AdversarialAttention.summary(table))
-    assert all(number in words for number in ("80%", "0.05", "75%", "1 of 4"))
+    assert all(number in words for number in ("80%", "0.05", "75%", "1 of 4", "at most 0.02"))
+    without = AdversarialAttention.interpretation(AdversarialAttention.summary(table.assign(gap=math.nan)))
+    assert "at most" not in without
 
 
 @pytest.mark.parametrize(
@@ -374,6 +376,12 @@ def test_weights_are_distant_from_04_of_the_bound_on_and_near_below_01(
     rows = [Statistic("share_of_bound", value=share), Statistic("certified", value=certified)]
     (finding,) = AdversarialAttention.findings(summary_frame(rows))
     assert finding.verdict is verdict
+
+
+def test_a_divergence_at_its_upper_bound_is_certified(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("heedful.trials.adversarial_attention.CERTIFIED_GAP", 0.0)
+    row = planted([STEEP], WEIGHTS).iloc[0]
+    assert (row["certified"], row["gap"]) == (True, 0.0)
 
 
 def test_a_divergence_is_far_from_0595_on() -> None:

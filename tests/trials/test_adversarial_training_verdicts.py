@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Generator
 
+from heedful.figures import Bars, Scatter
 from heedful.models.transformer import SmallTransformer
 from heedful.training.attention_sources import UniformAttention
 from heedful.training.objectives import ImposedAttention
@@ -259,6 +260,17 @@ def test_the_numbers_of_a_pair_of_models_by_hand() -> None:
     alone = _pair_numbers(table.assign(bound=0.0))
     assert math.isnan(alone["share_of_bound"])
     assert math.isnan(alone["attefa_of_bound"])
+
+
+def test_the_bars_of_attefa_are_those_of_adversaries() -> None:
+    rows = {"kind": ["adversary", "honest", "adversary"], "base": [10, 10, 10], "seed": [1, 50, 2]}
+    numbers = {"attefa": [0.2, 0.05, 0.4], "collapse": [0.9, 0.8, 0.7], "jsd": [0.6, 0.1, 0.5], "tvd": [0.1, 0.01, 0.2]}
+    scatter, bars = AtteFa.figures(pd.DataFrame({**rows, **numbers}))
+    assert isinstance(bars, Bars)
+    assert bars.labels == ("base 10, adversary 1", "base 10, adversary 2")
+    assert [series.values for series in bars.series] == [(0.2, 0.4), (0.9, 0.7)]
+    assert isinstance(scatter, Scatter)
+    assert [(x.values, y.values) for x, y in scatter.points] == [((0.6, 0.5), (0.1, 0.2)), ((0.1,), (0.01,))]
 
 
 def test_the_floor_is_the_mean_over_honest_pairs() -> None:

@@ -54,3 +54,12 @@ def test_an_interval_decides_above_zero_and_below_the_margin(
     assert interval_verdict(low, high, margin) is verdict
     found = interval_finding(Statistic("gain", "lime", "", 0.1, low, high), margin, no_interval="no interval")
     assert (found.verdict, found.method, found.reason) == (verdict, "lime", "no interval" if math.isnan(low) else "")
+
+
+def test_seeds_are_combined_with_their_sample_deviation() -> None:
+    seeds = [summary_frame([Statistic("auc", "lime", "", value, n=20)]) for value in (0.1, 0.2, 0.6, math.nan)]
+    together = combine_seeds(seeds)
+    assert together[["value", "std", "seeds", "n"]].iloc[0].tolist() == pytest.approx([0.3, math.sqrt(0.07), 3, 20])
+    alone = combine_seeds(seeds[:1])
+    assert alone["std"].isna().all()
+    assert alone["value"].tolist() == [0.1]
