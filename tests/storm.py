@@ -27,6 +27,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -196,6 +197,8 @@ class Command:
             code = run_lines(lines)
         except KeyboardInterrupt:
             code = 130
+        except BaseException:  # noqa: BLE001 - what escapes from the command is shown, as Python would
+            traceback.print_exc()
         finally:
             os._exit(code)
 
@@ -408,6 +411,7 @@ class _OneProcess:
     folder: Path
     finished: set[str] = field(default_factory=set)
     damaged: set[str] = field(default_factory=set)
+    deleted: set[str] = field(default_factory=set)
     changed: bool = False
     attempts: int = 0
     kind: ClassVar[str] = "one process"
@@ -581,18 +585,22 @@ class _OneProcess:
             for name in unread:
                 storm.figures["damaged artefacts that no one had read"] += 1
                 shutil.rmtree(work / name)
+                self.deleted.add(name)  # made again if it is needed
         self._compare()
 
     def _compare(self) -> None:
-        """The whole folder equals the undisturbed one, but for work on the changed table."""
+        """The whole folder equals the undisturbed one, but for work on the changed table and unread damage."""
         others = artefacts(self.folder / "work").keys() - self.known.wanted
         found = {}
         for name, digest in read_files(self.folder).items():
             top, second, third = (*Path(name).parts, "", "", "")[:3]
-            aside = second == ".locks" or second in others or (second == ".partial" and third not in self.known.wanted)
+            aside = second == ".locks" or second in others
+            if second in (".partial", ".damaged"):
+                aside = third.partition(".")[0] not in self.known.wanted
             if top != "work" or not aside:
                 found[name] = digest
-        expected = self.known.whole
+        gone = tuple(f"work/{name}/" for name in self.deleted if not (self.folder / "work" / name).exists())
+        expected = {name: digest for name, digest in self.known.whole.items() if not name.startswith(gone)}
         differing = sorted(name for name in found | expected if found.get(name) != expected.get(name))
         if others:  # they are in the report
             differing = [name for name in differing if not name.startswith("report/")]
