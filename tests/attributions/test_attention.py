@@ -31,7 +31,8 @@ from heedful.models.encoders import BiLSTM
 from heedful.models.input_forms import PairInput
 from heedful.models.transformer import FAMILIES, TransformerModel, find_output_projection
 from heedful.tasks import BinaryClassification
-from heedful.types import Batch, ExposesValues, Method, Model, UserError, ValueTrace
+from heedful.types import Batch, ExposesValues, Method, Model, Trace, UserError, ValueTrace
+from tests.games import words
 from tests.networks import TinyTransformer, batch_of, eager, library_inputs, network, texts, tiny
 from tests.small_models import pooled, subject, targets
 from tests.trials.test_permutation import some_batch
@@ -445,3 +446,35 @@ def test_the_largest_weight_is_that_of_a_texts_own_words() -> None:
     """The second text ends where the first one has words: `<sos> w w w <eos>` and `<sos> w <eos>`."""
     attention = torch.tensor([[0.1, 0.2, 0.3, 0.15, 0.25], [0.0, 0.3, 0.7, 0.0, 0.0]])[:, None, None, None]
     assert largest_weights(attention, some_batch((3, 1))).tolist() == pytest.approx([0.3, 0.3])
+
+
+class Stacked(Model):
+    """One layer of two heads, or more layers, over three tokens."""
+
+    def __init__(self, layers: int, heads: int) -> None:
+        super().__init__()
+        self.task = BinaryClassification()
+        self.scores = nn.Parameter(torch.arange(9.0 * layers * heads).reshape(1, layers, heads, 3, 3).sin())
+
+    def forward(self, batch: Batch, *, embeddings: Tensor | None = None, attention: Tensor | None = None) -> Trace:
+        attention = self.scores.softmax(-1).expand(len(batch), -1, -1, -1, -1) if attention is None else attention
+        embeddings = torch.ones(len(batch), 3, 1) if embeddings is None else embeddings
+        return Trace(embeddings, embeddings, attention, (attention.mean((1, 2, 3)) * torch.arange(3.0)).sum(-1, True))
+
+
+def test_layers_are_counted_apart_from_heads() -> None:
+    batch, target = words((1, 2, 3)), torch.tensor([1])
+    model = Stacked(layers=1, heads=2)
+    for method in (HeadAttention, AttentionXGradient, RawAttention):
+        last, only = (
+            method(layer=layer)(model, batch, target).scores for layer in (-1 if method is HeadAttention else 0, 0)
+        )
+        assert torch.equal(last, only)
+        assert float(only.abs().sum()) > 0
+        with pytest.raises(UserError, match="layer 1"):
+            method(layer=1)(model, batch, target)
+
+
+def test_layers_that_a_model_does_not_expose_are_not_multiplied_by_gradients() -> None:
+    with pytest.raises(UserError, match="does not expose its layers"):
+        AttentionXGradient()(Stacked(layers=2, heads=1), words((1, 2, 3)), torch.tensor([1]))

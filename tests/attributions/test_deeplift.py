@@ -64,6 +64,9 @@ def test_the_winner_of_the_larger_half_gets_the_whole_difference_of_a_maximum() 
     assert found.tolist() == pytest.approx([-2, 0, 0])
     found, _ = shares(lambda x: x.amax(1), [2, 1], [2, 0])
     assert found.tolist() == pytest.approx([0, 0])
+    # The winner moves by 1, the maximum by one half.
+    found, _ = shares(lambda x: x.amax(1), [2, 1], [1, 1.5])
+    assert found.tolist() == pytest.approx([0.5, 0])
 
 
 def test_the_softmax_of_two_is_the_sigmoid_of_their_difference() -> None:

@@ -179,6 +179,10 @@ def test_two_samples_no_ridge_and_a_narrow_kernel_are_enough() -> None:
     model, batch = Game(torch.tensor([0.0, 3.0, 4.0])), words((1, 2))
     assert smallest.coalitions(batch, feature_index(batch, "unit")).shape == (1, 2, 2)
     assert bool(smallest(model, batch, torch.zeros(1).long()).scores.isfinite().all())
+    assert Lime(2)(Game(torch.ones(9)), words((1, 2), (3,)), torch.zeros(2).long()).mask.tolist() == [
+        [True, True],
+        [True, False],
+    ]
 
 
 def test_a_single_feature_gets_the_whole_sum() -> None:

@@ -134,6 +134,9 @@ def test_bad_input_is_refused() -> None:
         bootstrap_interval(torch.tensor([1.0, math.nan]), generator=seeded())
     with pytest.raises(ValueError, match="level"):
         bootstrap_interval(values, level=95, generator=seeded())
+    for level in (0.0, 1.0):
+        with pytest.raises(ValueError, match="level"):
+            bootstrap_interval(values, level=level, generator=seeded())
     with pytest.raises(ValueError, match="resamples"):
         bootstrap_interval(values, resamples=0, generator=seeded())
 

@@ -91,3 +91,9 @@ def test_the_bound_is_that_of_the_lightest_unit() -> None:
 
 def test_scaled_divergence_is_one_at_the_logarithm_of_two() -> None:
     assert float(scaled_jsd(torch.tensor(math.log(2)))) == pytest.approx(1.0)
+
+
+def test_heads_of_one_query_are_matched_too() -> None:
+    one = attention(3, heads=2, queries=1)
+    mask = torch.ones(len(one), one.shape[-1], dtype=torch.bool)
+    assert attention_distance(one.flip(2), one, mask).jsd.abs().max() < 1e-12

@@ -13,6 +13,7 @@ from torch import Generator, Tensor
 
 from heedful.measures.rationale_agreement import (
     PLAUSIBILITY_MEASURES,
+    check_top_k,
     has_partial_rationale,
     num_top_words,
     plausibility_metrics,
@@ -118,3 +119,11 @@ def test_padding_other_rows_and_further_axes_change_nothing() -> None:
 def test_scores_that_cannot_be_ranked_are_refused(wrong: Callable[[], object]) -> None:
     with pytest.raises(UserError):
         wrong()
+
+
+def test_words_are_selected_by_number_by_share_or_as_the_rationale() -> None:
+    for top in (1, 7, 0.1, 1.0, "rationale"):
+        check_top_k(top)  # type: ignore[arg-type]
+    for wrong in (0, -1, 0.0, 1.01, "all"):
+        with pytest.raises(UserError, match="is not a number of words"):
+            check_top_k(wrong)  # type: ignore[arg-type]

@@ -18,6 +18,10 @@ from heedful.training.objectives import ImposedAttention
 from heedful.trials._trial import Statistic, Verdict, find_statistic, summary_frame, value_of
 from heedful.trials.adversarial_attention import AdversarialAttention
 from heedful.trials.adversarial_training import (
+    ATTEFA_TRAINING,
+    LAMBDAS,
+    PAPER_SEEDS,
+    TRADEOFF_TRAINING,
     AdversarialTradeoff,
     AtteFa,
     _pair_numbers,
@@ -346,3 +350,10 @@ def test_a_trial_without_adversaries_is_refused() -> None:
 def test_a_seed_that_is_given_twice_is_refused(adversaries: tuple[int, ...], bases: tuple[int, ...]) -> None:
     with pytest.raises(UserError, match="duplicate seed"):
         AtteFa(subject(), adversaries, bases)
+
+
+def test_seeds_lambdas_and_trainings_are_those_of_the_papers() -> None:
+    assert PAPER_SEEDS == (10, 50, 257, 500231, 100078, 12504, 90754789, 8988812, 2)
+    assert LAMBDAS == (0.0, 1e-4, 5e-4, 1e-3, 1e-2)
+    for training in (TRADEOFF_TRAINING, ATTEFA_TRAINING):
+        assert (training.epochs, training.patience) == (80, 10)

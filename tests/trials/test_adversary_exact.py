@@ -354,3 +354,13 @@ def test_two_admitted_classes_are_solved_exactly_and_one_reaches_the_bound() -> 
     bound = jensen_shannon_bound(attention, torch.ones(4, dtype=torch.bool)).item()
     assert jensen_shannon(search_supports(one), attention).item() == pytest.approx(bound)
     assert one.divergence_bound == pytest.approx(bound)
+
+
+def test_beyond_the_budget_the_most_attended_units_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    outputs = several_classes(1, 3, units=6)
+    every, _ = _adversary_exact._best_supports(outputs)
+    monkeypatch.setattr(_adversary_exact, "_MAX_MIXTURES", 4 * 192)
+    supports, _ = _adversary_exact._best_supports(outputs)
+    least = set(outputs.attention.argsort()[:4].tolist())
+    assert set(supports.flatten().tolist()) <= least
+    assert not set(every.flatten().tolist()) <= least

@@ -392,6 +392,9 @@ def test_mistakes_are_refused_with_a_reason(tmp_path: Path) -> None:
         Faithfulness(SUBJECT, ())
     with pytest.raises(UserError, match="at least one step"):
         Faithfulness(SUBJECT, METHODS, steps=0)
+    with pytest.raises(UserError, match="one sample"):
+        Faithfulness(SUBJECT, METHODS, samples=0)
+    assert Faithfulness(SUBJECT, METHODS, steps=1, samples=1).steps == 1
     with pytest.raises(UserError, match="mask token"):
         Workspace(tmp_path).get(Faithfulness(subject(count=8, epochs=2), (RawAttention(),), baseline="mask"))
 

@@ -277,3 +277,14 @@ def test_the_words_on_ground_truth_begin_with_the_texts_that_count() -> None:
     assert "30 of 40" in some
     assert "0.20" in some
     assert not any(digit in none for digit in "0123456789")
+
+
+def test_ties_with_a_control_count_half() -> None:
+    _, share = compare_with_control("agreement", np.ones(3), np.array([0.0, 1.0, 1.0]), "random")
+    assert (share.value, share.n) == (pytest.approx(2 / 3), 3)
+
+
+def test_recovery_compares_scores_for_class_1_with_the_truth() -> None:
+    table = attributed([[3.0, -2.0, 1.0], [-3.0, 2.0, -1.0]], [[0, 1, 2]] * 2, [1, 0])
+    rows = dict(ground_truth._recovery_rows(table, known((3.0, -2.0, 1.0), (3.0, -2.0, 1.0))))
+    assert [rows[uid]["signed_tau"] for uid in "ab"] == [pytest.approx(1.0)] * 2

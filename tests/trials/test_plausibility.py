@@ -525,3 +525,9 @@ def test_a_verdict_needs_25_judged_texts(
     words = Plausibility.interpretation(summary_frame(rows))
     assert ("More plausible than random scores" in words) == decided
     assert ("no verdict" in words) != decided
+
+
+def test_a_trial_with_oracles_depends_on_the_scores_of_heads() -> None:
+    with_them, without = (Plausibility(pairs(), (RawAttention(),), oracles=oracles) for oracles in (True, False))
+    assert with_them.head_scores in with_them.dependencies
+    assert len(with_them.dependencies) == len(without.dependencies) + 1 == 3

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import FrozenInstanceError
 
 import pandas as pd
 import pytest
 
 from heedful.trials._trial import (
+    Finding,
     Statistic,
     Verdict,
     combine_seeds,
@@ -63,3 +65,12 @@ def test_seeds_are_combined_with_their_sample_deviation() -> None:
     alone = combine_seeds(seeds[:1])
     assert alone["std"].isna().all()
     assert alone["value"].tolist() == [0.1]
+
+
+def test_statistics_and_findings_are_values() -> None:
+    row = Statistic("auc", "lime", value=0.5)
+    assert len({row, Statistic("auc", "lime", value=0.5)}) == 1
+    with pytest.raises(FrozenInstanceError):
+        row.value = 1.0  # type: ignore[misc]
+    with pytest.raises(FrozenInstanceError):
+        Finding(Verdict.SUPPORTED).reason = "changed"  # type: ignore[misc]
