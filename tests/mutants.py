@@ -348,9 +348,15 @@ def _work(place: Place, mutants: Iterator[Mutant], settings: argparse.Namespace)
         print(f"{outcome:9} {seconds:5.1f} s {mutant.module}:{mutant.line} {mutant.after}", flush=True)
 
 
+def read_equivalent() -> dict[str, str]:
+    """The reasons of mutants that no test can kill, by their keys."""
+    content: dict[str, str] = json.loads(EQUIVALENT.read_text(encoding="utf-8"))
+    return content
+
+
 def print_table(rows: Sequence[dict[str, object]]) -> None:
     """Killed, equivalent and surviving mutants by package, and the share of the others that is killed."""
-    equivalent = json.loads(EQUIVALENT.read_text(encoding="utf-8")) if EQUIVALENT.exists() else {}
+    equivalent = read_equivalent()
     print(f"{'package':14}{'sampled':>8}{'killed':>8}{'equivalent':>12}{'survived':>10}{'share':>8}")
     for package in (*sorted({str(row["module"]).split("/")[0] for row in rows}), "all"):
         own = [row for row in rows if package in ("all", str(row["module"]).split("/")[0])]
@@ -383,7 +389,8 @@ def main() -> None:
         print_table(read_rows(settings.table))
         return
     if settings.again:
-        rows = [row for row in read_rows(settings.again) if row["outcome"] == "survived"]
+        known = read_equivalent()
+        rows = [row for row in read_rows(settings.again) if row["outcome"] == "survived" and row["key"] not in known]
         positions = [(str(row["module"]), str(row["operator"]), int(str(row["occurrence"]))) for row in rows]
     else:
         sources = [path for package in PACKAGES for path in sorted((SOURCES / package).glob("*.py"))]

@@ -144,6 +144,8 @@ def test_bad_input_is_refused() -> None:
 def test_rounding_does_not_make_an_interval_of_equal_values() -> None:
     for value in (0.1, 0.3, 1 / 3, 0.7, 1e9 / 7):
         for count in range(MIN_EXAMPLES, MIN_EXAMPLES + 12):
-            low, high = studentised_bounds(torch.full((count, 1), value).double(), resamples=20, generator=seeded())
+            low, high = studentised_bounds(
+                torch.full((count, 1), value, dtype=torch.float64), resamples=20, generator=seeded()
+            )
             assert low.isnan().all()
             assert high.isnan().all()
