@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import pandas as pd
-import pyarrow
+import pyarrow.parquet
 import pytest
 
 from heedful import catalogue
@@ -177,30 +177,30 @@ def test_a_workspace_without_trials_is_refused_and_an_existing_report_stays(tmp_
 
 @pytest.fixture(scope="module")
 def second(workspace: Workspace, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Counter[str]]:
-    """The report written again where no summary can be computed, and how often each table was read."""
+    """The report written again where no summary can be computed, and how often each table was opened."""
     loads: Counter[str] = Counter()
-    read = store._read_arrow
+    opened = store._open_table
 
-    def counted(path: Path, columns: Sequence[str] | None = None) -> pyarrow.Table:
+    def counted(path: Path) -> pyarrow.parquet.ParquetFile:
         loads[f"{path.parent.name} {path.name}"] += 1
-        return read(path, columns)
+        return opened(path)
 
     def refuse(*_: object) -> None:
         raise AssertionError("a summary was computed or weights were read")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(store, "_read_arrow", counted)
+        patch.setattr(store, "_open_table", counted)
         patch.setattr(store, "load_file", refuse)
         for trial in catalogue.TRIALS.values():
             patch.setattr(trial, "summary", refuse)
         return write_report(workspace, tmp_path_factory.mktemp("second")).parent, loads
 
 
-def test_every_table_is_read_for_its_columns_and_no_summary_is_computed(
+def test_every_table_is_opened_once_and_no_summary_is_computed(
     workspace: Workspace, second: tuple[Path, Counter[str]]
 ) -> None:
     _, loads = second
-    assert max(loads.values()) <= 3
+    assert max(loads.values()) == 1
     needed = {entry.name for entry in workspace.entries() if entry.kind in ("trial", "attributions")}
     assert {name.split()[0] for name in loads} >= needed
 
@@ -209,17 +209,17 @@ def test_a_second_report_opens_only_what_its_sections_show(
     workspace: Workspace, report: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loads: Counter[str] = Counter()
-    read = store._read_arrow
+    opened = store._open_table
 
-    def counted(path: Path, columns: Sequence[str] | None = None) -> pyarrow.Table:
+    def counted(path: Path) -> pyarrow.parquet.ParquetFile:
         loads[f"{path.parent.name} {path.name}"] += 1
-        return read(path, columns)
+        return opened(path)
 
-    monkeypatch.setattr(store, "_read_arrow", counted)
+    monkeypatch.setattr(store, "_open_table", counted)
     before = {path: path.stat().st_mtime_ns for path in report.glob("texts/*")}
     write_report(workspace, report)
     assert {path: path.stat().st_mtime_ns for path in report.glob("texts/*")} == before
-    assert max(loads.values()) <= 3
+    assert max(loads.values()) == 1
     methods = {entry.name: entry.facts["method"] for entry in workspace.entries() if entry.kind == "attributions"}
     opened = {name.split()[0] for name in loads}
     assert {methods[name] for name in opened if name in methods} == {"attention", "gradient"}

@@ -28,12 +28,12 @@ ROW = ExplanationRow("attention")
 
 def texts_in(workspace: Workspace) -> ExplorerData:
     [source] = find_model_texts(workspace.entries())
-    return collect_texts(source, IndexEntry)
+    return collect_texts(source, IndexEntry.open)
 
 
 def write_all(workspace: Workspace, folder: Path) -> list[Path]:
     sources = find_model_texts(workspace.entries())
-    written = [write_explorer(source, sources, folder, IndexEntry) for source in sources]
+    written = [write_explorer(source, sources, folder, IndexEntry.open) for source in sources]
     delete_stale_pages(folder, {path.name for path in written})
     return written
 

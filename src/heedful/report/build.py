@@ -8,7 +8,6 @@ from __future__ import annotations
 import gc
 import math
 import warnings
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -22,12 +21,12 @@ from heedful import __version__, catalogue
 from heedful.figures import Axis, Figure, Heatmap, Lines, Series
 from heedful.papers import PAPERS, assign_papers
 from heedful.papers._chapter import Cell, Comparison, CorpusStatistics, Result, SectionExtras, TableView
-from heedful.report.explorer import ATTENTION, Columns, ModelTexts, delete_stale_pages, find_model_texts, write_explorer
+from heedful.report.explorer import ATTENTION, ModelTexts, delete_stale_pages, find_model_texts, write_explorer
 from heedful.report.heatmap import EXAMPLE_COLUMNS, example_heatmaps
 from heedful.report.html import check_report_folder, format_number, write_atomically
 from heedful.report.page import Chapter, Link, Page, Section, page_parts
-from heedful.store.recipe import Artefact, Json
-from heedful.store.workspace import CorruptArtefactError, CorruptArtefactWarning, IndexEntry, Workspace
+from heedful.store.recipe import Json
+from heedful.store.workspace import CorruptArtefactError, CorruptArtefactWarning, IndexEntry, StoredArtefact, Workspace
 from heedful.training.attribution_tables import COMPLETENESS_NOTE
 from heedful.trials._trial import EXPLANATION, SUMMARY_COLUMNS, Finding, Verdict, combine_seeds, summary_frame
 from heedful.trials.agreement import MEASURES_OF_TOP
@@ -46,7 +45,6 @@ MAX_LISTED_CLASSES = 10
 """More classes are not listed with their numbers."""
 _EXAMPLE_METHODS = (ATTENTION, "gradient")
 _EXAMPLE_TEXT_COLUMNS = ("uid", "units", "scores", "scored", "probability", "label")
-_CACHED_ARTEFACTS = 40
 _SHOWN_DAMAGES = 10
 
 
@@ -99,7 +97,7 @@ class _Run:
     entry: IndexEntry
     summary: pd.DataFrame
     notes: Mapping[str, Json]
-    model: Artefact | None = None
+    model: StoredArtefact | None = None
     model_warnings: tuple[str, ...] = ()
     figures: tuple[Figure, ...] = ()
     heatmaps: tuple[Heatmap, ...] = ()
@@ -132,43 +130,19 @@ class _Builder:
         self.rivals: dict[tuple[str, ...], list[IndexEntry]] = {}
         for entries_of_group in self.groups.values():
             self.rivals.setdefault(_model_key(entries_of_group[0]), []).append(entries_of_group[0])
-        self.cache: OrderedDict[str, Artefact] = OrderedDict()
-        self.heads: dict[str, Artefact] = {}
-        self.columns: dict[tuple[str, ...], Columns] = {}
+        self.opened: dict[str, StoredArtefact] = {}
         self.runs = self._read_runs(trials, folder)
         self._leave_out_damaged_runs()
 
-    def load(self, entry: IndexEntry) -> Artefact:
-        """The artefact without its weights, empty if it is damaged; the last few are kept."""
-        if entry.name not in self.cache:
-            self.cache[entry.name] = self._read(entry, lambda: entry.load(tensors=False), Artefact())
-            if len(self.cache) > _CACHED_ARTEFACTS:
-                self.cache.popitem(last=False)
-        return self.cache[entry.name]
-
-    def load_columns(self, entry: IndexEntry, *names: str) -> Columns:
-        """Columns of the table; none if the artefact is damaged."""
-        key = (entry.name, *names)
-        if key not in self.columns:
-            self.columns[key] = self._read(entry, lambda: entry.load_columns(*names), {})
-        return self.columns[key]
-
-    def load_notes(self, entry: IndexEntry) -> Mapping[str, Json]:
-        """The notes, empty if the artefact is damaged."""
-        return self._load_without_table(entry).notes
-
-    def _load_without_table(self, entry: IndexEntry) -> Artefact:
-        if entry.name not in self.heads:
-            self.heads[entry.name] = self._read(entry, lambda: entry.load(tensors=False, table=False), Artefact())
-        return self.heads[entry.name]
-
-    def _read(self, entry: IndexEntry, read: Callable[[], _T], otherwise: _T) -> _T:
-        """What is read, or something empty if the artefact is damaged, which is remembered."""
-        try:
-            return otherwise if entry.name in self.damages else read()
-        except CorruptArtefactError as damage:
-            self.damages[damage.name] = str(damage)
-            return otherwise
+    def open(self, entry: IndexEntry) -> StoredArtefact:
+        """The artefact, empty if it is damaged, which is remembered; kept while its model is read."""
+        if entry.name not in self.opened:
+            try:
+                self.opened[entry.name] = StoredArtefact(entry.path) if entry.name in self.damages else entry.open()
+            except CorruptArtefactError as damage:
+                self.damages[damage.name] = str(damage)
+                self.opened[entry.name] = StoredArtefact(entry.path)
+        return self.opened[entry.name]
 
     def _leave_out_damaged_runs(self) -> None:
         """Sections show the seeds that are intact, and figures of the first of them."""
@@ -202,11 +176,9 @@ class _Builder:
         for model in dict.fromkeys([*sources_by_model, *trials_by_model]):
             if folder is not None:
                 for source in sources_by_model.get(model, ()):
-                    written.add(write_explorer(source, self.sources, folder, self).name)
+                    written.add(write_explorer(source, self.sources, folder, self.open).name)
             runs |= {entry.name: self._read_run(entry) for entry in trials_by_model.get(model, ())}
-            self.cache.clear()
-            self.heads.clear()
-            self.columns.clear()
+            self.opened.clear()
             gc.collect(0)  # templates leave cycles that hold the texts of this model
         if folder is not None:
             delete_stale_pages(folder, written)
@@ -214,10 +186,9 @@ class _Builder:
 
     def _read_run(self, entry: IndexEntry) -> _Run:
         is_first = entry is self.groups[entry.group][0]
-        artefact = self.load(entry) if is_first else self._load_without_table(entry)
+        artefact = self.open(entry)
         model_name = entry.link("subject") or ""
-        load_model = self.load if is_first else self._load_without_table
-        model = load_model(self.by_name[model_name]) if model_name in self.by_name else None
+        model = self.open(self.by_name[model_name]) if model_name in self.by_name else None
         if model_name in self.damages:
             model = None
         summary = artefact.summary if len(artefact.summary.columns) else summary_frame([])
@@ -234,9 +205,10 @@ class _Builder:
         figures = () if trial is None else trial.figures(artefact.table)
         classes = [] if model is None else _as_list(model.notes.get("classes"))
         tables = {
-            name: self.load_columns(each, *_EXAMPLE_TEXT_COLUMNS)
+            name: {column: cells[column] for column in _EXAMPLE_TEXT_COLUMNS if column in cells}
             for name, each in self._attributions(model_name).items()
             if name in _EXAMPLE_METHODS and {*artefact.table.columns} >= EXAMPLE_COLUMNS
+            for cells in [self.open(each).columns]
         }
         return replace(
             run,
@@ -257,7 +229,7 @@ class _Builder:
         for name, entry in self._attributions(model).items():
             limit = COMPLETENESS_TOLERANCES.get(name.partition("(")[0])
             if limit is not None and name in methods:
-                largest = _as_dict(self.load_notes(entry).get(COMPLETENESS_NOTE)).get("largest")
+                largest = _as_dict(self.open(entry).notes.get(COMPLETENESS_NOTE)).get("largest")
                 if isinstance(largest, float) and largest > limit:
                     found[name] = largest
         return found
@@ -507,7 +479,7 @@ def _settings(runs: Sequence[_Run]) -> dict[str, str]:
     }
 
 
-def _classes(model: Artefact | None) -> dict[str, str]:
+def _classes(model: StoredArtefact | None) -> dict[str, str]:
     """The number and the name of each class, because tables and figures have the numbers; empty for many classes."""
     names = [] if model is None else [str(name) for name in _as_list(model.notes.get("classes"))]
     listed = ", ".join(f"{number} {name}" for number, name in enumerate(names))
@@ -548,7 +520,7 @@ def _warnings(runs: Sequence[_Run]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _data_table(model: Artefact) -> tuple[TableView, ...]:
+def _data_table(model: StoredArtefact) -> tuple[TableView, ...]:
     """Sizes and remarks of the corpus as the model was trained on it."""
     notes = model.notes
     columns = {"examples": "sizes", "left out": "dropped", "remarks": "remarks"}
@@ -571,7 +543,7 @@ def _format_counts(value: Json) -> str:
     return "; ".join(parts) or "none"
 
 
-def _training_curves(model: Artefact) -> tuple[Figure, ...]:
+def _training_curves(model: StoredArtefact) -> tuple[Figure, ...]:
     """The scores after each epoch."""
     table = model.table
     if len(table) < 2 or "epoch" not in table:

@@ -11,10 +11,10 @@ import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import orjson
@@ -26,8 +26,8 @@ from heedful.figures import Heatmap, Series, printable
 from heedful.report.heatmap import heatmap_view, token_spacing
 from heedful.report.html import HtmlDocument, format_number, write_atomically
 from heedful.report.page import Link
-from heedful.store.recipe import Json, json_digest
-from heedful.store.workspace import IndexEntry
+from heedful.store.recipe import json_digest
+from heedful.store.workspace import IndexEntry, StoredArtefact
 from heedful.training.attribution_tables import TRUE_CLASS
 
 FOLDER = "texts"
@@ -40,7 +40,6 @@ ATTENTION = "attention"
 _MODEL_FACTS, _OTHER_FACTS = ("corpus", "encoder", "attention", "seed"), ("method", "split", "limit", "quick")
 _TEXT_COLUMNS = ("units", "scored", "segments", "predicted", "probability", "label")
 _ADVERSARIAL = frozenset({"uid", "units", "adversary", "epsilon_max"})
-_TRIAL_COLUMNS = (*sorted(_ADVERSARIAL), ATTENTION, "bound", "change", "certified", "median_change")
 _NOTES = {
     "attention": "attention weights of the model; they sum to 1",
     "gradient": "gradient of the predicted class times the embedding; negative where the token lowers the output",
@@ -66,16 +65,8 @@ _MAX_FILE_NAME = 120
 _GENERATOR = '<meta name="generator" content="heedful">'
 
 Columns: TypeAlias = Mapping[str, list[object]]
-
-
-class Loader(Protocol):
-    """Reads stored artefacts; what is damaged is empty."""
-
-    def load_columns(self, entry: IndexEntry, *names: str) -> Columns:
-        """These columns of the table, as far as it has them."""
-
-    def load_notes(self, entry: IndexEntry) -> Mapping[str, Json]:
-        """The notes."""
+Open: TypeAlias = Callable[[IndexEntry], StoredArtefact]
+"""Opens an artefact; a damaged one is empty."""
 
 
 @dataclass(frozen=True)
@@ -232,21 +223,20 @@ class ExplorerData:
         return self.classes[int(number)] if 0 <= number < len(self.classes) else f"class {int(number)}"
 
 
-def collect_texts(source: ModelTexts, stored: Loader) -> ExplorerData:
+def collect_texts(source: ModelTexts, open_artefact: Open) -> ExplorerData:
     """Join all that is stored about the texts of a model by uid."""
     attributions: list[tuple[IndexEntry, Columns]] = []
     texts: dict[str, tuple[object, ...]] = {}
     for entry in source.attributions:
-        table = stored.load_columns(entry, "uid", "scores", *(() if texts else _TEXT_COLUMNS))
+        table = open_artefact(entry).columns
         if not {"uid", "scores"} <= table.keys():
             continue
         if not texts.keys() >= {*table["uid"]}:
-            table = table if "units" in table else stored.load_columns(entry, "uid", "scores", *_TEXT_COLUMNS)
             if "units" not in table:
                 continue
             texts = {str(uid): tuple(text) for uid, *text in _records(table, "uid", *_TEXT_COLUMNS)} | texts
         attributions.append((entry, table))
-    trials = [(entry, stored.load_columns(entry, *_TRIAL_COLUMNS)) for entry in source.trials]
+    trials = [(entry, open_artefact(entry).columns) for entry in source.trials]
     rows = sorted(
         [*_attribution_rows(attributions), *_adversarial_rows(trials, attributions)], key=lambda each: each.rank
     )
@@ -255,9 +245,9 @@ def collect_texts(source: ModelTexts, stored: Loader) -> ExplorerData:
             replace(each, row=replace(each.row, is_visible=True)) if each.row.is_adversarial else each for each in rows
         ]
     metrics = _metrics(trials, rows)
-    classes = [] if source.model_entry is None else stored.load_notes(source.model_entry).get("classes")
+    classes = [] if source.model_entry is None else open_artefact(source.model_entry).notes.get("classes")
     examined = [entry for entry, _ in (*attributions, *trials)]
-    sizes = [of for entry in examined if isinstance(of := stored.load_notes(entry).get("of"), int)]
+    sizes = [of for entry in examined if isinstance(of := open_artefact(entry).notes.get("of"), int)]
     warnings = [
         f"{len(texts)} of {total} texts; the others were not examined."
         for total in [max(sizes, default=0)]
@@ -457,7 +447,7 @@ def _rounded(value: object) -> float | None:
     return int(short) if short.is_integer() and abs(short) < 2**53 else short
 
 
-def write_explorer(source: ModelTexts, all_sources: Sequence[ModelTexts], folder: Path, stored: Loader) -> Path:
+def write_explorer(source: ModelTexts, all_sources: Sequence[ModelTexts], folder: Path, open_artefact: Open) -> Path:
     """Write the page of one model and split, with links to other models on the same texts, unless it is up to date."""
     others = [
         Link(other.label, other.file_name)
@@ -472,7 +462,7 @@ def write_explorer(source: ModelTexts, all_sources: Sequence[ModelTexts], folder
     target = folder / source.address
     if _head(target).find(stamp) >= 0:
         return target
-    return write_atomically([explorer_html(collect_texts(source, stored), others, stamp)], target)
+    return write_atomically([explorer_html(collect_texts(source, open_artefact), others, stamp)], target)
 
 
 def _head(path: Path) -> str:

@@ -17,10 +17,11 @@ import secrets
 import shutil
 import tempfile
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import KW_ONLY, asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy
@@ -106,20 +107,69 @@ class IndexEntry:
         """The artefact; CorruptArtefactError if its bytes differ from the manifest. Parts may be left out."""
         return _read_artefact(self.path, tensors=tensors, table=table)
 
-    def load_notes(self) -> Mapping[str, Json]:
-        """The notes alone."""
-        return self.load(tensors=False, table=False).notes
-
-    def load_columns(self, *names: str) -> dict[str, list[object]]:
-        """The cells of these columns of the table, as far as it has them: quicker than a data frame.
-
-        Lists of numbers are arrays.
-        """
+    def open(self) -> StoredArtefact:
+        """The artefact for readers of some of its parts; CorruptArtefactError if its bytes differ from the manifest."""
         with _translate_read_errors(self.path):
-            if TABLE not in _verify_files(self.path, tensors=False):
-                return {}
-            arrow = _read_arrow(self.path / TABLE, names)
-        return {name: _column_cells(arrow.column(name)) for name in arrow.column_names}
+            return StoredArtefact(self.path, frozenset(_verify_files(self.path, tensors=False)))
+
+
+class Columns(Mapping[str, list[object]]):
+    """The columns of a table, each read when it is first used; lists of numbers are arrays."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = _open_table(path)
+        self._cells: dict[str, list[object] | None] = dict.fromkeys(self._file.schema_arrow.names)
+
+    def __getitem__(self, name: str) -> list[object]:
+        cells = self._cells[name]
+        if cells is None:
+            cells = self._cells[name] = _column_cells(self._file.read([name], use_threads=False).column(0))
+        return cells
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._cells  # without reading it
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._cells)
+
+    def __len__(self) -> int:
+        return len(self._cells)
+
+    def to_frame(self) -> pandas.DataFrame:
+        """The whole table."""
+        return _arrow_to_pandas(self._file.read(use_threads=False))
+
+
+@dataclass(frozen=True)
+class StoredArtefact:
+    """An artefact on disk without its tensors; each part is read when it is first used."""
+
+    path: Path
+    files: frozenset[str] = frozenset()
+
+    @cached_property
+    def notes(self) -> Mapping[str, Json]:
+        """As in `Artefact`."""
+        with _translate_read_errors(self.path):
+            found: dict[str, Json] = json.loads((self.path / NOTES).read_bytes()) if NOTES in self.files else {}
+        return found
+
+    @cached_property
+    def columns(self) -> Mapping[str, list[object]]:
+        """The cells of the table by column: quicker than a data frame."""
+        with _translate_read_errors(self.path):
+            return Columns(self.path / TABLE) if TABLE in self.files else {}
+
+    @cached_property
+    def table(self) -> pandas.DataFrame:
+        """As in `Artefact`."""
+        return self.columns.to_frame() if isinstance(self.columns, Columns) else pandas.DataFrame()
+
+    @cached_property
+    def summary(self) -> pandas.DataFrame:
+        """As in `Artefact`."""
+        with _translate_read_errors(self.path):
+            return _read_table(self.path / SUMMARY) if SUMMARY in self.files else pandas.DataFrame()
 
 
 def _default_data_dir() -> Path:
@@ -545,10 +595,9 @@ def _storable_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return stored
 
 
-def _read_arrow(path: Path, columns: Sequence[str] | None = None) -> pyarrow.Table:
-    with pyarrow.parquet.ParquetFile(path, pre_buffer=False) as file:
-        wanted = None if columns is None else [name for name in file.schema_arrow.names if name in columns]
-        return file.read(wanted, use_threads=False)  # threads slow down small tables and prevent forks
+def _open_table(path: Path) -> pyarrow.parquet.ParquetFile:
+    """A file to read without threads, which slow down small tables and prevent forks."""
+    return pyarrow.parquet.ParquetFile(path, pre_buffer=False)
 
 
 def _column_cells(column: pyarrow.ChunkedArray) -> list[object]:
@@ -560,7 +609,11 @@ def _column_cells(column: pyarrow.ChunkedArray) -> list[object]:
 
 
 def _read_table(path: Path) -> pandas.DataFrame:
-    arrow = _read_arrow(path)
+    with _open_table(path) as file:
+        return _arrow_to_pandas(file.read(use_threads=False))
+
+
+def _arrow_to_pandas(arrow: pyarrow.Table) -> pandas.DataFrame:
     kinds = dict(zip(arrow.schema.names, arrow.schema.types, strict=True))
     lists = [
         name
