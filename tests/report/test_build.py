@@ -179,11 +179,11 @@ def test_a_workspace_without_trials_is_refused_and_an_existing_report_stays(tmp_
 def second(workspace: Workspace, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Counter[str]]:
     """The report written again where no summary can be computed, and how often each table was opened."""
     loads: Counter[str] = Counter()
-    opened = store._open_table
+    open_table = store._open_table
 
     def counted(path: Path) -> pyarrow.parquet.ParquetFile:
         loads[f"{path.parent.name} {path.name}"] += 1
-        return opened(path)
+        return open_table(path)
 
     def refuse(*_: object) -> None:
         raise AssertionError("a summary was computed or weights were read")
@@ -209,11 +209,11 @@ def test_a_second_report_opens_only_what_its_sections_show(
     workspace: Workspace, report: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loads: Counter[str] = Counter()
-    opened = store._open_table
+    open_table = store._open_table
 
     def counted(path: Path) -> pyarrow.parquet.ParquetFile:
         loads[f"{path.parent.name} {path.name}"] += 1
-        return opened(path)
+        return open_table(path)
 
     monkeypatch.setattr(store, "_open_table", counted)
     before = {path: path.stat().st_mtime_ns for path in report.glob("texts/*")}
