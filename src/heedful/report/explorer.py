@@ -405,13 +405,13 @@ def _build_text(
     tokens = [str(unit) for unit in _items(units)]
     scored = np.arange(len(tokens)) if flags is None else np.flatnonzero(_array(flags))
     second = next(iter(np.flatnonzero(_array(segments) == 1)), 0)
-    spaced = _shown_tokens(tuple(tokens[place] for place in scored))
+    shown, joined = _shown_tokens(tuple(tokens if len(scored) == len(tokens) else [tokens[i] for i in scored]))
     chosen = _rounded(predicted)
     return ExplorerText(
         printable(uid),
-        tuple(token for _, token in spaced),
-        tuple(place for place, (gap, _) in enumerate(spaced) if place and not gap),
-        int(np.sum(scored < second)),
+        shown,
+        joined,
+        int(np.sum(scored < second)) if second else 0,
         None if chosen is None else int(chosen),
         _rounded(probability),
         _rounded(label),
@@ -421,9 +421,11 @@ def _build_text(
 
 
 @functools.lru_cache(maxsize=4096)
-def _shown_tokens(tokens: tuple[str, ...]) -> list[tuple[str, str]]:
-    """Spaces and printable tokens; kept, because many models read the same texts."""
-    return token_spacing([printable(token) for token in tokens])
+def _shown_tokens(tokens: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """Printable tokens and the places without a space before; kept, because many models read the same texts."""
+    spaced = token_spacing([printable(token) for token in tokens])
+    joined = tuple(place for place, (gap, _) in enumerate(spaced) if place and not gap)
+    return tuple(token for _, token in spaced), joined
 
 
 def _items(value: object) -> list[object]:
