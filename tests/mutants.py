@@ -369,7 +369,7 @@ def print_table(rows: Sequence[dict[str, object]]) -> None:
 def read_rows(path: Path) -> list[dict[str, object]]:
     """The last outcome of each mutant in a result file; none if there is no file."""
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
-    return list({(row["key"], row["operator"], row["occurrence"]): row for row in rows}.values())
+    return list({(row["module"], row["operator"], row["occurrence"]): row for row in rows}.values())
 
 
 def main() -> None:

@@ -463,7 +463,7 @@ class Stacked(Model):
 
 
 def test_layers_are_counted_apart_from_heads() -> None:
-    batch, target = words((1, 2, 3)), torch.tensor([1])
+    batch, target = words((1, 2, 3), (3, 2, 1)), torch.tensor([1, 0])
     model = Stacked(layers=1, heads=2)
     for method in (HeadAttention, AttentionXGradient, RawAttention):
         last, only = (

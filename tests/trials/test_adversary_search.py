@@ -157,6 +157,8 @@ def test_the_best_candidate_is_the_farthest_of_those_that_keep_the_output() -> N
     ]
     nothing = select_best_candidate(candidates, attention, torch.ones(1, 3), 0.05)
     assert torch.equal(nothing, attention)
+    two = torch.cat([attention, attention.flip(-1)])
+    assert torch.equal(select_best_candidate(candidates.repeat(2, 1, 1, 1), two, torch.ones(2, 3), 0.05), two)
 
 
 @pytest.mark.slow

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 
 import pandas as pd
 import pytest
+import torch
 
+from heedful.tasks import MulticlassClassification
 from heedful.trials._trial import (
     Finding,
     Statistic,
@@ -17,8 +19,11 @@ from heedful.trials._trial import (
     interval_finding,
     interval_verdict,
     summary_frame,
+    text_columns,
 )
 from heedful.trials.faithfulness import Faithfulness
+from heedful.types import Trace
+from tests.trials.test_permutation import some_batch
 
 
 def test_a_verdict_over_seeds_rests_on_the_outermost_bounds() -> None:
@@ -74,3 +79,14 @@ def test_statistics_and_findings_are_values() -> None:
         row.value = 1.0  # type: ignore[misc]
     with pytest.raises(FrozenInstanceError):
         Finding(Verdict.SUPPORTED).reason = "changed"  # type: ignore[misc]
+
+
+def test_each_text_is_described_by_its_own_prediction() -> None:
+    batch = some_batch((2, 3, 1))
+    attention = torch.tensor([[0.0, 0.4, 0.6, 0.0, 0.0], [0.0, 0.2, 0.3, 0.5, 0.0], [0.0, 1.0, 0.0, 0.0, 0.0]])
+    trace = Trace(torch.zeros(3, 5, 1), torch.zeros(3, 5, 1), attention[:, None, None, None], torch.eye(3).flip(0))
+    found = text_columns(MulticlassClassification(3), batch, trace)
+    assert (found["length"], found["predicted"]) == ([2, 3, 1], [2, 1, 0])
+    assert found["maximum_attention"] == pytest.approx([0.6, 0.5, 1.0])
+    skewed = replace(trace, logits=torch.tensor([[1.0, 2.0, 3.0], [0.0, 0.5, 0.1], [0.0, 0.1, 0.2]]))
+    assert text_columns(MulticlassClassification(3), batch, skewed)["predicted"] == [2, 1, 2]
