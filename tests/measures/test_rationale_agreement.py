@@ -123,7 +123,7 @@ def test_scores_that_cannot_be_ranked_are_refused(wrong: Callable[[], object]) -
 
 def test_words_are_selected_by_number_by_share_or_as_the_rationale() -> None:
     for top in (1, 7, 0.1, 1.0, "rationale"):
-        check_top_k(top)  # type: ignore[arg-type]
+        check_top_k(top)
     for wrong in (0, -1, 0.0, 1.01, "all"):
         with pytest.raises(UserError, match="is not a number of words"):
             check_top_k(wrong)  # type: ignore[arg-type]

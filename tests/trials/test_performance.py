@@ -42,4 +42,4 @@ def test_numbers_have_a_correlation_and_several_classes_no_figure() -> None:
 def test_every_trial_is_a_frozen_dataclass() -> None:
     for trial in catalogue.TRIALS.values():
         assert is_dataclass(trial)
-        assert trial.__dataclass_params__.frozen  # type: ignore[attr-defined]
+        assert trial.__dataclass_params__.frozen
