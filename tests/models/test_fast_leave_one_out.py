@@ -314,6 +314,20 @@ def test_deletions_that_leave_the_same_text_tie_as_on_the_slow_path() -> None:
         assert torch.allclose(fast, slow, atol=1e-5)
 
 
+@torch.no_grad()
+def test_deletions_of_one_word_from_a_bag_of_words_tie_wherever_it_stands() -> None:
+    batch = batch_of(((5, 6, 5, 8, 6, 5),), ((9, 7, 7, 9, 5),), ((9, 8),))
+    for seed in range(20):
+        generator = Generator().manual_seed(seed)
+        table = torch.randn(30, 8, generator=generator)
+        model = Attentive(Average(16), Additive()).build(BinaryClassification(), table, generator).eval()
+        fast, slow = model.leave_one_out_logits(batch)[..., 0], leave_one_out_logits(model, batch)[..., 0]
+        deleted = batch.deletable_mask.unsqueeze(1) & batch.deletable_mask.unsqueeze(2)
+        same_word = batch.inputs.unsqueeze(1) == batch.inputs.unsqueeze(2)
+        assert torch.equal((fast.unsqueeze(1) == fast.unsqueeze(2)) & deleted, same_word & deleted)
+        assert torch.allclose(fast, slow, atol=1e-6)
+
+
 def test_the_logit_of_an_answer_that_is_no_candidate_does_not_change() -> None:
     shape = QuestionAnswering()
     model, batch = built(Attentive(BiLSTM(3), Additive(), input_format=shape)).eval(), batch_for(shape, TWO)

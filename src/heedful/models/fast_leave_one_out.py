@@ -45,11 +45,20 @@ def leave_one_out_logits(model: AttentiveModel, batch: Batch) -> Tensor:
         for number in range(len(model.input_format.part_encoders)):
             for row, unit, without in _leave_one_out_part(_LeftAlignedPart(model, texts, trace, number)):
                 logits[rows[row], unit] = without
-    # Deletions from a run of equal tokens leave one text: rounding must not tell them apart, since scores are ranked.
-    return logits.gather(1, _run_starts(batch).unsqueeze(-1).expand_as(logits))
+    # Rounding must not tell deletions apart that leave one text, or one bag of tokens, since scores are ranked.
+    is_bag = len(model.input_format.part_encoders) == 1 and isinstance(model.get_encoder(0), TokenwiseEncoder)
+    first = _first_of_equals(batch) if is_bag else _first_of_run(batch)
+    return logits.gather(1, first.unsqueeze(-1).expand_as(logits))
 
 
-def _run_starts(batch: Batch) -> Tensor:
+def _first_of_equals(batch: Batch) -> Tensor:
+    """The first deletable unit with the same token as each unit, `[batch unit]`."""
+    is_equal = (batch.inputs.unsqueeze(1) == batch.inputs.unsqueeze(2)) & batch.deletable_mask.unsqueeze(1)
+    units = torch.arange(batch.mask.shape[1], device=batch.mask.device)
+    return torch.where(batch.deletable_mask, is_equal.int().argmax(2), units)
+
+
+def _first_of_run(batch: Batch) -> Tensor:
     """The first unit of the run of equal deletable tokens that each unit belongs to, `[batch unit]`."""
     keys = torch.stack((batch.inputs, batch.segments))
     continues = (keys[..., 1:] == keys[..., :-1]).all(0) & batch.deletable_mask[:, 1:] & batch.deletable_mask[:, :-1]
