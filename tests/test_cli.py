@@ -423,9 +423,16 @@ def recipes():
 
 def test_a_result_on_a_given_model_is_printed_without_a_seed(tmp_path: Path) -> None:
     folder = save_model(tmp_path / "opinions")
-    (tmp_path / "given.py").write_text(GIVEN.format(folder=str(folder)), encoding="utf-8")
+    (tmp_path / "given_model_recipes.py").write_text(GIVEN.format(folder=str(folder)), encoding="utf-8")
     result = heedful(
-        "run", tmp_path / "given.py", "-w", tmp_path / "work", "--where", "here", "--json", tmp_path / "out.json"
+        "run",
+        tmp_path / "given_model_recipes.py",
+        "-w",
+        tmp_path / "work",
+        "--where",
+        "here",
+        "--json",
+        tmp_path / "out.json",
     )
     assert result.exit_code == 0, result.output
     assert "performance (verdicts, opinions, self, given, not trained here): " in result.output
