@@ -412,35 +412,6 @@ def pairs_trial() -> Plausibility:
     return Plausibility(pairs(), (RawAttention(),))
 
 
-def test_texts_that_are_predicted_right_are_judged_apart() -> None:
-    areas = {"mine": (0.9, 0.8, 0.1), "random": (0.4, 0.6, 0.5)}
-    table = pd.DataFrame(
-        {
-            "uid": f"t{text}",
-            "part": "",
-            "status": "judged",
-            "method": method,
-            "place": place,
-            "which": "",
-            "kind": "control" if place else "method",
-            "right": text < 2,
-            "pooling": "mean",
-            "target": "predicted",
-            **dict.fromkeys(PLAUSIBILITY_MEASURES, area),
-        }
-        for place, (method, values) in enumerate(areas.items())
-        for text, area in enumerate(values)
-    )
-    summary = Plausibility.summary(table)
-    assert value_of(summary, "auc_right", "mine") == pytest.approx(0.85)
-    assert value_of(summary, "auc_wrong", "mine") == pytest.approx(0.1)
-    found = find_statistic(summary, "auc_right", "random")
-    assert found is not None
-    assert found.value == pytest.approx(0.5)
-    assert found.n == 2
-    assert "On the 1 texts that are predicted wrong, as another class" in Plausibility.interpretation(summary)
-
-
 def judged_table(target: str, right: Sequence[float], wrong: Sequence[float]) -> pd.DataFrame:
     """A method with these areas on texts that are predicted right and wrong, beside random scores."""
     areas = {"mine": (*right, *wrong), "random": [0.45 + 0.1 * (text % 2) for text in range(len(right) + len(wrong))]}
@@ -461,6 +432,17 @@ def judged_table(target: str, right: Sequence[float], wrong: Sequence[float]) ->
         for place, (method, values) in enumerate(areas.items())
         for text, area in enumerate(values)
     )
+
+
+def test_texts_that_are_predicted_right_are_judged_apart() -> None:
+    summary = Plausibility.summary(judged_table("predicted", right=(0.9, 0.8), wrong=(0.1,)))
+    assert value_of(summary, "auc_right", "mine") == pytest.approx(0.85)
+    assert value_of(summary, "auc_wrong", "mine") == pytest.approx(0.1)
+    found = find_statistic(summary, "auc_right", "random")
+    assert found is not None
+    assert found.value == pytest.approx(0.5)
+    assert found.n == 2
+    assert "On the 1 texts that are predicted wrong, as another class" in Plausibility.interpretation(summary)
 
 
 def test_the_verdict_rests_on_texts_that_are_predicted_right_unless_the_true_class_is_explained() -> None:
