@@ -1,0 +1,9 @@
+from .audit_result import Answer as Answer
+from .audit_result import Audit as Audit
+from .audit_result import AuditedData as AuditedData
+from .audit_result import AuditedModel as AuditedModel
+from .audit_result import Decision as Decision
+from .audit_result import FailureExample as FailureExample
+from .audit_result import Measurement as Measurement
+from .audit_result import MethodAudit as MethodAudit
+from .audit_result import Question as Question
