@@ -4,7 +4,7 @@ aligned with the words that a model sees, and the plausibility of single heads a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import ClassVar
@@ -87,7 +87,9 @@ class AttributionTable(Recipe):
         method = self.method.prepare(loaded.model) if isinstance(self.method, SupportsPreparation) else self.method
         title = f"{type(self.method).__name__} {self.subject.title}"
         parts = device_batches(batch, workspace, title)
-        table = pd.DataFrame(chain.from_iterable(self._rows(loaded, part, method) for _, part in parts))
+        examples = {example.uid: example for example in loaded.splits[self.split]}
+        rows = (attribution_rows(loaded, part, method, examples) for _, part in parts)
+        table = pd.DataFrame(chain.from_iterable(rows))
         notes: dict[str, Json] = {
             "about": dict(self.subject.about),
             "method": type(self.method).__name__,
@@ -96,27 +98,35 @@ class AttributionTable(Recipe):
         }
         return Artefact(table=table, notes=notes | completeness_error(table))
 
-    def _rows(self, loaded: LoadedModel, batch: Batch, method: Method) -> Iterator[dict[str, object]]:
-        with torch.no_grad():
-            probabilities = loaded.model.task.probabilities(loaded.model(batch).logits)
-        target = probabilities.argmax(-1)
-        attribution = method(loaded.model, batch, target)
-        texts = _unit_texts(loaded, batch, self.split)
-        labels = [None] * len(batch) if batch.labels is None else batch.labels.tolist()
-        gaps = attribution.convergence_delta.tolist() if isinstance(attribution, CompleteAttribution) else None
-        for row, uid in enumerate(batch.uids):
-            mask = batch.mask[row]
-            yield {
-                "uid": uid,
-                "units": texts[row],
-                "scores": attribution.scores[row][mask].double().tolist(),
-                "scored": batch.content_mask[row][mask].tolist(),
-                "words": batch.words[row][mask].tolist(),
-                "segments": batch.segments[row][mask].tolist(),
-                "predicted": int(target[row]),
-                "probability": float(probabilities[row, target[row]]),
-                "label": labels[row],
-            } | ({} if gaps is None else {"gap": gaps[row]})
+
+def attribution_rows(
+    loaded: LoadedModel, batch: Batch, method: Method, examples: Mapping[str, Example]
+) -> Iterator[dict[str, object]]:
+    """A row per text of the batch with the scores of a method for the class that the model predicts.
+
+    Args:
+        examples: by uid, for the words that are not in the vocabulary.
+    """
+    with torch.no_grad():
+        probabilities = loaded.model.task.probabilities(loaded.model(batch).logits)
+    target = probabilities.argmax(-1)
+    attribution = method(loaded.model, batch, target)
+    texts = _unit_texts(loaded, batch, examples)
+    labels = [None] * len(batch) if batch.labels is None else batch.labels.tolist()
+    gaps = attribution.convergence_delta.tolist() if isinstance(attribution, CompleteAttribution) else None
+    for row, uid in enumerate(batch.uids):
+        mask = batch.mask[row]
+        yield {
+            "uid": uid,
+            "units": texts[row],
+            "scores": attribution.scores[row][mask].double().tolist(),
+            "scored": batch.content_mask[row][mask].tolist(),
+            "words": batch.words[row][mask].tolist(),
+            "segments": batch.segments[row][mask].tolist(),
+            "predicted": int(target[row]),
+            "probability": float(probabilities[row, target[row]]),
+            "label": labels[row],
+        } | ({} if gaps is None else {"gap": gaps[row]})
 
 
 @dataclass(frozen=True)
@@ -157,9 +167,8 @@ def true_class_name(method: str) -> str:
     return f"{name}({','.join(filter(None, (options, TRUE_CLASS)))})"
 
 
-def _unit_texts(loaded: LoadedModel, batch: Batch, split: Split) -> list[list[str]]:
+def _unit_texts(loaded: LoadedModel, batch: Batch, examples: Mapping[str, Example]) -> list[list[str]]:
     """The text of each unit; a word outside the vocabulary is shown as it is written in the example."""
-    examples = {example.uid: example for example in loaded.splits[split]}
     texts = loaded.tokenizer.unit_texts(batch)
     for row, uid in enumerate(batch.uids):
         words = [word for part in examples[uid].parts if isinstance(part, str) for word in part.split()]
