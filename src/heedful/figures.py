@@ -402,6 +402,97 @@ class Bars(Chart):
 
 
 @dataclass(frozen=True)
+class IntervalPoint:
+    """A value with its interval.
+
+    Args:
+        label: the row that it stands in.
+        series: what its colour and marker mean.
+        null: the value without merit, drawn as a short line across; NaN if there is none.
+    """
+
+    label: str
+    series: str
+    value: float
+    low: float = math.nan
+    high: float = math.nan
+    null: float = math.nan
+
+
+@dataclass(frozen=True)
+class Intervals(Chart):
+    """Points with their intervals, one row per label (a forest plot).
+
+    Args:
+        points: rows in the order in which their labels appear, from the top; points of one row stand below each other.
+        references: names and values of dashed lines across all rows.
+        colors: colours of series by name, where the order of series shall not decide.
+    """
+
+    title: str
+    x: Axis
+    points: tuple[IntervalPoint, ...]
+    references: tuple[tuple[str, float], ...] = ()
+    colors: tuple[tuple[str, str], ...] = ()
+
+    def draw(self) -> Drawing:
+        """A marker and a line per point, with the values in the right margin."""
+        rows = self._rows()
+        series = list(dict.fromkeys(each.series for each in self.points))
+        colors = {name: _series_color(place) for place, name in enumerate(series)} | dict(self.colors)
+        height = 0.84 / self._lanes()
+        shapes = [self._reference(value, (-9.0, len(rows) + 9.0)) for _, value in self.references]
+        notes = []
+        for row, points in enumerate(rows.values()):
+            for lane, point in enumerate(points):
+                middle = len(rows) - 1 - row + height * ((len(points) - 1) / 2 - lane)
+                color, at = colors[point.series], np.asarray([middle])
+                if math.isfinite(point.low) and math.isfinite(point.high):
+                    shapes.append(_line((point.low, point.high), (middle, middle), color, 2.2))
+                if math.isfinite(point.null):
+                    shapes.append(
+                        _line((point.null, point.null), (middle - 0.4 * height, middle + 0.4 * height), INK, 1.4)
+                    )
+                value = point.value if math.isfinite(point.value) else math.nan
+                shapes.append(Shape(np.asarray([value]), at, fill=color, marker=series.index(point.series)))
+                notes.append(Note(_short_number(point.value), None, middle))
+        legend = [
+            (name, (Shape(np.zeros(1), np.zeros(1), fill=colors[name], marker=place),))
+            for place, name in enumerate(series)
+        ]
+        legend += [(name, (self._reference(0.0, (0.0, 0.0)),)) for name, _ in self.references]
+        if any(math.isfinite(each.null) for each in self.points):
+            legend.append(("control", (_line((0.0, 0.0), (0.0, 0.0), INK, 1.4),)))
+        y, ticks = _rows(list(rows)[::-1], "")
+        return Drawing(tuple(shapes), self.x, y, tuple(legend), tuple(notes), y_ticks=ticks, grid="x")
+
+    def to_table(self) -> pd.DataFrame:
+        """One row per point."""
+        rows = [(each.label, each.series, each.value, each.low, each.high, each.null) for each in self.points]
+        return pd.DataFrame(rows, columns=["", "series", "value", "from", "to", "control"])
+
+    def numbers(self) -> Iterator[tuple[Axis, Values]]:
+        yield self.x, [each.value for each in self.points]
+
+    @property
+    def size(self) -> tuple[float, float]:
+        return _WIDTH, 1.2 + max(0.8, len(self._rows()) * (0.1 + 0.16 * self._lanes()))
+
+    def _rows(self) -> dict[str, list[IntervalPoint]]:
+        rows: dict[str, list[IntervalPoint]] = {}
+        for point in self.points:
+            rows.setdefault(point.label, []).append(point)
+        return rows
+
+    def _lanes(self) -> int:
+        return max(map(len, self._rows().values()), default=1)
+
+    @staticmethod
+    def _reference(value: float, ends: tuple[float, float]) -> Shape:
+        return replace(_line((value, value), ends, INK, 1.0), dashes=(4.0, 3.0), opacity=0.6)
+
+
+@dataclass(frozen=True)
 class Matrix(Chart):
     """Numbers as shaded cells with the number in each; None is an empty cell."""
 

@@ -6,19 +6,28 @@ Everything is plain data that goes to JSON and back without loss, so that a page
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from enum import Enum
+from pathlib import Path
+from types import UnionType
+from typing import get_args, get_origin, get_type_hints
 
 import pandas as pd
 
 from heedful.store.recipe import Json, to_json
 from heedful.trials._trial import Verdict
+from heedful.types import UserError
 
 SCHEMA = 1
 """Version of the JSON form; increased when a reader of an older form would be wrong."""
+SHARE = "share of achievable"
+"""`Measurement.scale` of a value between random scores (0) and the best explanation that a search found (1)."""
+NOT_TESTED = "not tested"
+"""The word for an answer without a verdict."""
 
 
 class Question(Enum):
@@ -54,6 +63,7 @@ class Measurement:
         null: the value of the control that `value` is tested against; NaN if there is none.
         p_value: adjusted over methods (Holm); NaN if there is no test.
         struck: why the measure does not count on this data; empty if it counts.
+        scale: `SHARE` where the value is a share of the achievable, empty where it is the measure itself.
     """
 
     question: str
@@ -67,6 +77,7 @@ class Measurement:
     null: float = math.nan
     p_value: float = math.nan
     struck: str = ""
+    scale: str = ""
 
 
 @dataclass(frozen=True)
@@ -93,6 +104,11 @@ class Answer:
     reason: str = ""
     texts_needed: int | None = None
     measurements: tuple[Measurement, ...] = ()
+
+    @property
+    def word(self) -> str:
+        """The verdict as a word."""
+        return NOT_TESTED if self.verdict is None else self.verdict.value
 
 
 @dataclass(frozen=True)
@@ -243,13 +259,121 @@ class Audit:
         """The audit of one method by its name."""
         return next(each for each in self.methods if each.name == name)
 
+    def __eq__(self, other: object) -> bool:
+        """Equality of all values; two undefined numbers are equal."""
+        return isinstance(other, Audit) and self.to_json() == other.to_json()
+
     def to_json(self) -> str:
-        """The whole result as JSON; `from_json` reads it back."""
+        """The whole result as JSON, undefined numbers as null; `from_json` reads it back."""
         return json.dumps({"schema": SCHEMA, **to_json_object(asdict(self))}, indent=1)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Audit:
+        """The result that `to_json` wrote; UserError if it is damaged or of another version."""
+        try:
+            content = json.loads(text, parse_constant=_refuse_constant)
+            if not isinstance(content, dict):
+                raise ValueError("it is not an object")
+            schema = content.pop("schema", None)
+            if schema == SCHEMA:
+                audit = _from_plain(cls, content, "audit")
+                assert isinstance(audit, Audit)
+                audit._check_names()
+                return audit
+        except (ValueError, OverflowError, RecursionError) as error:
+            reason = " ".join(str(error).split())
+            raise UserError(f"this is not the JSON of an audit ({reason}); run `heedful audit` again") from error
+        raise UserError(f"the audit has schema {schema!r}, this heedful reads {SCHEMA}; run `heedful audit` again")
+
+    def _check_names(self) -> None:
+        names = [each.name for each in self.methods]
+        if len({*names}) < len(names) or not {*self.recommended} <= {*names}:
+            raise ValueError("methods: a name is missing or occurs twice")
+        for each in self.methods:
+            if [answer.question for answer in each.answers] != list(Question):
+                raise ValueError(f"{each.name}: an answer is missing")
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per method: the number behind each question, the verdicts, the decision and its reason."""
+        rows = []
+        for each in self.methods:
+            values = {question: each.answer(question).value for question in Question}
+            rows.append(
+                {
+                    "method": each.name,
+                    "control": each.control,
+                    "decision": "" if each.decision is None else each.decision.value,
+                    "faithfulness": each.achievable,
+                    "faithfulness_low": each.achievable_low,
+                    "faithfulness_high": each.achievable_high,
+                    "tier": each.tier,
+                    "change_under_randomised_model": values[Question.MODEL],
+                    "plausibility_where_right": values[Question.PLAUSIBLE],
+                    "stability": values[Question.STABLE],
+                    "completeness": values[Question.COMPLETE],
+                    "seconds_per_text": each.seconds,
+                    **{question.value: each.answer(question).word for question in Question},
+                    "reason": each.reason,
+                }
+            )
+        return pd.DataFrame(rows)
 
     def measurements_frame(self) -> pd.DataFrame:
         """Every number of the audit, one row each."""
-        return pd.DataFrame([asdict(each) for each in self.measurements])
+        names = [each.name for each in fields(Measurement)]
+        rows = [asdict(each) for each in (*self.measurements, *self.attention, *self.pairs)]
+        return pd.DataFrame(rows, columns=names).drop_duplicates(ignore_index=True)
+
+    def to_html(self, folder: Path | str, texts: str = "") -> Path:
+        """Write the pages and the downloads into a folder; returns the path of the answer page.
+
+        Args:
+            texts: address of the explorer of texts, relative to the folder; empty if there is none.
+        """
+        from heedful.audits.audit_page import write_pages
+
+        return write_pages(self, Path(folder), texts)
+
+    def _repr_html_(self) -> str:
+        """The answer and the table of methods, for notebooks."""
+        from heedful.audits.audit_page import summary_html
+
+        return summary_html(self)
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is not JSON")
+
+
+@functools.cache
+def _field_types(kind: type) -> dict[str, object]:
+    return get_type_hints(kind)
+
+
+def _from_plain(kind: object, value: object, place: str) -> object:
+    """The value of a type from plain JSON; ValueError names the place of anything else."""
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin is UnionType:
+        return None if value is None else _from_plain(parts[0], value, place)
+    if origin is tuple and isinstance(value, list):
+        return tuple(_from_plain(parts[0], each, f"{place}[{number}]") for number, each in enumerate(value))
+    if origin is Mapping and isinstance(value, dict):
+        return {name: _from_plain(parts[1], each, f"{place}.{name}") for name, each in value.items()}
+    if isinstance(kind, type):
+        if is_dataclass(kind) and isinstance(value, dict):
+            hints = _field_types(kind)
+            if hints.keys() != value.keys():
+                raise ValueError(f"{place}: missing or unknown {sorted(hints.keys() ^ value.keys())}")
+            return kind(**{name: _from_plain(hint, value[name], f"{place}.{name}") for name, hint in hints.items()})
+        if issubclass(kind, Enum):
+            return kind(value)
+        if kind is float and value is None:
+            return math.nan
+        if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
+            return float(value)
+        if type(value) is kind:
+            return value
+    raise ValueError(f"{place} is {type(value).__name__}")
 
 
 def to_json_object(value: Mapping[str, object]) -> dict[str, Json]:

@@ -92,6 +92,17 @@ def svg(chart: Chart, prefix: str = "figure") -> str:
     )
 
 
+_FILE_STYLE = (
+    "<style>svg{color:#1d1c26;background:#fff;font-family:system-ui,'Liberation Sans',Arial,sans-serif}"
+    f".fill-positive{{fill:{POSITIVE}}}.fill-negative{{fill:{NEGATIVE}}}</style>"
+)
+
+
+def svg_file(chart: Chart) -> str:
+    """The chart as an SVG file of its own, with the colours and the font that a page would give it."""
+    return svg(chart).replace("</title>", f"</title>{_FILE_STYLE}", 1) + "\n"
+
+
 def _drawing_parts(drawing: Drawing, width: float, height: float, remark: str, prefix: str) -> Iterator[str]:
     limits = [_limits(drawing, axis, name) for name, axis in (("xs", drawing.x), ("ys", drawing.y))]
     x_ticks, y_ticks = (
