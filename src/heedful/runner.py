@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import math
 import multiprocessing
 import os
 import pickle
@@ -18,7 +19,7 @@ import time
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -39,6 +40,7 @@ from heedful.store.workspace import Workspace, WriteError, replace_text, transla
 from heedful.types import UserError
 
 MAX_ATTEMPTS = 2
+OUT_OF_TIME = "not finished when the time was up"
 WORKER_DIED = "its worker process died twice, perhaps out of memory; run again with --workers 1"
 POOL_BROKEN = (
     "the worker processes could not start; run again with --workers 1 "
@@ -90,10 +92,16 @@ def topological_order(recipes: Iterable[Recipe] | Recipe) -> list[Recipe]:
     return list(order)
 
 
-def run(recipes: Iterable[Recipe] | Recipe, workspace: Workspace, *, workers: int = 1) -> list[Outcome]:
+def run(
+    recipes: Iterable[Recipe] | Recipe, workspace: Workspace, *, workers: int = 1, deadline: float | None = None
+) -> list[Outcome]:
     """Make the recipes and all their dependencies; one outcome for each, dependencies first.
 
     `WriteError` if the workspace cannot be written, at once or when its disk is full; what is finished is kept.
+
+    Args:
+        deadline: on the clock of `time.monotonic`; recipes that are not finished by then have the error `OUT_OF_TIME`.
+            Worker processes are stopped at that moment, this process after the recipe that it is making.
     """
     if not isinstance(workspace, Workspace):
         raise UserError(f"give a workspace, for instance run(recipes, Workspace({str(workspace)!r}))")
@@ -104,21 +112,27 @@ def run(recipes: Iterable[Recipe] | Recipe, workspace: Workspace, *, workers: in
     if waiting:
         workspace.check_writable()
     finished: Iterable[Outcome]
+    end = math.inf if deadline is None else deadline
     if workers > 1 and len(waiting) > 1:
         for recipe in waiting:
             _check_sendable(recipe)
-        finished = _run_in_pool(waiting, outcomes, workspace, min(workers, len(waiting)))
+        finished = _run_in_pool(list(waiting), outcomes, workspace, min(workers, len(waiting)), end)
     else:
         finished = (_failed_dependency(each, outcomes, workspace) or attempt(each, workspace) for each in waiting)
     workspace.model_cache = {}
     try:
         with workspace.progress.task("all recipes", len(waiting)) as step:
-            for outcome in finished:
-                outcomes[outcome.recipe] = outcome
-                step()
+            if time.monotonic() < end:
+                for outcome in finished:
+                    outcomes[outcome.recipe] = outcome
+                    step()
+                    if time.monotonic() >= end:
+                        break
     finally:
         workspace.model_cache = None
-    return [outcomes[recipe] for recipe in plan]
+        if isinstance(finished, Generator):
+            finished.close()  # ends the worker processes
+    return [outcomes.get(recipe, Outcome(recipe, OUT_OF_TIME)) for recipe in plan]
 
 
 def recipes_from_file(path: Path | str) -> list[Recipe]:
@@ -220,11 +234,11 @@ def _check_sendable(recipe: Recipe) -> None:
 
 
 def _run_in_pool(
-    waiting: list[Recipe], outcomes: Mapping[Recipe, Outcome], workspace: Workspace, workers: int
+    waiting: list[Recipe], outcomes: Mapping[Recipe, Outcome], workspace: Workspace, workers: int, end: float
 ) -> Iterator[Outcome]:
     """Submit no more recipes than there are workers, so that a model's trials come before the next model."""
     with _Pool(workspace, workers, {type(recipe).__module__ for recipe in waiting}) as pool:
-        while waiting or pool.running:
+        while (waiting or pool.running) and time.monotonic() < end:
             for recipe in list(waiting):
                 if len(pool.running) == workers:
                     break
