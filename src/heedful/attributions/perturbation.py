@@ -31,7 +31,7 @@ from heedful.attributions._base import (
     target_output,
 )
 from heedful.measures.divergence import total_variation
-from heedful.types import Attribution, Batch, Model, SupportsLeaveOneOut, UserError, check_choice
+from heedful.types import Attribution, Batch, Model, SupportsLeaveOneOut, Task, UserError, check_choice
 
 BLOCK_ELEMENTS = 1 << 21
 """Input numbers of the perturbed texts that are built at once."""
@@ -207,13 +207,18 @@ class LeaveOneOut(CheckedOptions):
         output: "probability" and "logit" give the signed loss of the target's output; "distribution" gives the total
             variation between the two output distributions, ½ sum_c |dp_c|, which is |dp| for two classes as in Jain &
             Wallace (2019): it has no sign, so that words for and against the target rank alike.
+        feature: "word" deletes all tokens of a word together and divides the change among them.
     """
 
     output: Literal[Output, "distribution"] = "probability"
+    feature: Feature = "unit"
 
     @in_evaluation_mode
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Changes of the output per token, in float64."""
+        if self.feature == "word":
+            index = feature_index(batch, "word")
+            return Attribution(divide_among_units(self._word_changes(model, batch, target, index), index), index >= 0)
         # The model's own shortcut does not know an imposed attention, which is computed for each shorter text.
         if isinstance(model, SupportsLeaveOneOut) and not model.has_imposed_attention:
             with torch.no_grad():
@@ -222,13 +227,28 @@ class LeaveOneOut(CheckedOptions):
             deleted = _single_deletions(batch)
             logits = logits_without(model, batch, torch.cat((torch.zeros_like(deleted[:, :1]), deleted), 1), "delete")
             before, after = logits[:, :1], logits[:, 1:]
-        if self.output == "distribution":
-            change = total_variation(*(model.task.probabilities(logits.double()) for logits in (before, after)))
-        else:
-            whole, shorter = (target_output(model.task, logits, target, self.output) for logits in (before, after))
-            # The logit of an answer that is no candidate is -inf with and without the token: nothing changes.
-            change = torch.where(whole == shorter, 0.0, whole - shorter)
+        change = self._change(model.task, before, after, target)
         return Attribution(change.masked_fill(~batch.deletable_mask, 0), batch.content_mask)
+
+    def _change(self, task: Task, before: Tensor, after: Tensor, target: Tensor) -> Tensor:
+        """The change `[batch sample]` from logits `[batch 1 output]` to logits `[batch sample output]`."""
+        if self.output == "distribution":
+            return total_variation(*(task.probabilities(logits.double()) for logits in (before, after)))
+        whole, shorter = (target_output(task, logits, target, self.output) for logits in (before, after))
+        # The logit of an answer that is no candidate is -inf with and without the token: nothing changes.
+        return torch.where(whole == shorter, 0.0, whole - shorter)
+
+    def _word_changes(self, model: Model, batch: Batch, target: Tensor, index: Tensor) -> Tensor:
+        """The change without each word `[batch word]`; 0 for the only word of a text."""
+        width = max(1, int(feature_counts(index).max()))
+        words = torch.eye(width, dtype=torch.bool, device=index.device).expand(len(batch), -1, -1)
+        deleted = expand_to_units(words, index)
+        # A text of one word stays as it is; so does each text of a pair.
+        parts = [batch.content_mask & (batch.segments == part) for part in (0, 1)]
+        empties = torch.stack([part.any(1, keepdim=True) & ~(part.unsqueeze(1) & ~deleted).any(2) for part in parts])
+        deleted = deleted & ~empties.any(0).unsqueeze(2)
+        logits = logits_without(model, batch, torch.cat((torch.zeros_like(deleted[:, :1]), deleted), 1), "delete")
+        return self._change(model.task, logits[:, :1], logits[:, 1:], target)
 
 
 def leave_one_out_logits(model: Model, batch: Batch) -> Tensor:

@@ -1,0 +1,285 @@
+"""Erasure of words in the order of an explanation, and a search for the best order that there is.
+
+Faithfulness by erasure has no natural unit: a drop of .2 may be all that any explanation achieves on a text, or hardly
+anything. The search removes (or keeps) words so as to optimise the measure itself, step by step with a beam, and gives
+a lower bound of what is achievable; 0 is what random scores achieve.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from heedful.attributions._base import Baseline, example_seeds, expand_to_units, feature_counts, feature_index
+from heedful.attributions.perturbation import logits_keeping
+from heedful.measures.erasure import bin_counts, score_ranks, step_counts
+from heedful.types import Batch, Model
+
+FLIP_STEPS = 20
+"""Points at which the decision is looked at; a shorter text has a point per word."""
+MAX_PASSES = 1200
+"""Forward passes of the search per text and direction, apart from those that every bin needs."""
+BEAM = 2
+LONG_TEXT = 60
+"""Words from which the search keeps one order only."""
+
+
+@dataclass(frozen=True)
+class WordErasure:
+    """What happens to the explained output when words are removed or kept in the order of their scores.
+
+    Args:
+        full_output: output of the unchanged text `[batch]`, in float64.
+        counts: words in each bin `[batch bin]`.
+        removed_outputs: output without the highest words of each bin `[batch bin]`.
+        kept_outputs: output with only these words `[batch bin]`.
+        flip: least share of the words, highest first, without which the decision is another; 1 where it never is;
+            NaN for regression `[batch]`.
+    """
+
+    full_output: Tensor
+    counts: Tensor
+    removed_outputs: Tensor
+    kept_outputs: Tensor
+    flip: Tensor
+
+    @property
+    def comprehensiveness(self) -> Tensor:
+        """Mean drop of the output without the highest words `[batch]`; higher is better."""
+        return (self.full_output.unsqueeze(1) - self.removed_outputs).mean(1)
+
+    @property
+    def sufficiency(self) -> Tensor:
+        """Mean drop of the output with the highest words only `[batch]`; lower is better."""
+        return (self.full_output.unsqueeze(1) - self.kept_outputs).mean(1)
+
+
+class _Outputs:
+    """Outputs for the explained class on texts with only some of their words."""
+
+    def __init__(self, model: Model, batch: Batch, target: Tensor, deletion: Baseline) -> None:
+        self.model, self.batch, self.target, self.deletion = model, batch, target, deletion
+        self.index = feature_index(batch, "word")
+
+    def __call__(self, kept: Tensor) -> tuple[Tensor, Tensor]:
+        """Output and predicted class `[batch sample]` with the words `kept` `[batch sample word]` only."""
+        units = expand_to_units(kept, self.index)
+        logits = logits_keeping(self.model, self.batch, units, self.deletion).double()
+        probabilities = self.model.task.probabilities(logits)
+        chosen = self.target.reshape(-1, 1, 1).expand(-1, kept.shape[1], 1)
+        return probabilities.gather(2, chosen).squeeze(2), probabilities.argmax(-1)
+
+
+def erase_words(
+    model: Model, batch: Batch, target: Tensor, scores: Tensor, deletion: Baseline, seed: int = 0
+) -> WordErasure:
+    """Remove and keep words in the order of their scores `[batch word]`, highest first; ties in random order.
+
+    Words are numbered in text order from 0, as by `feature_index`; scores beyond a text's words do not count.
+    """
+    outputs = _Outputs(model, batch, target, deletion)
+    words = feature_counts(outputs.index)
+    mask = torch.arange(scores.shape[1], device=scores.device) < words.unsqueeze(1)
+    ranks = score_ranks(scores, mask, example_seeds("ties", seed, batch))
+    bins, steps = bin_counts(words), step_counts(words, FLIP_STEPS)
+    top = ranks.unsqueeze(1) < torch.cat((bins, steps), 1).unsqueeze(2)
+    kept_top = ranks.unsqueeze(1) < bins.unsqueeze(2)
+    whole = torch.ones_like(top[:, :1])
+    values, decisions = outputs(torch.cat((whole, ~top, kept_top), 1))
+    full, removed, _, kept = values.split((1, bins.shape[1], steps.shape[1], bins.shape[1]), 1)
+    changed = (decisions != decisions[:, :1])[:, 1 + bins.shape[1] : 1 + bins.shape[1] + steps.shape[1]]
+    shares = steps.double() / words.clamp(min=1).unsqueeze(1)
+    flip = shares.masked_fill(~changed, 1.0).amin(1)
+    if model.task.num_classes < 2:
+        flip = torch.full_like(flip, torch.nan)
+    return WordErasure(full.squeeze(1), bins, removed, kept, flip)
+
+
+@dataclass(frozen=True)
+class BestErasure:
+    """The best values that a search found for each text: lower bounds of the achievable, `[batch]` in float64.
+
+    Args:
+        flip: NaN for regression.
+        order: of each text, the words whose removal gives the best comprehensiveness, first removed first.
+        passes: forward passes per text.
+    """
+
+    comprehensiveness: Tensor
+    sufficiency: Tensor
+    flip: Tensor
+    order: tuple[tuple[int, ...], ...]
+    passes: Tensor
+
+
+def search_best_erasure(
+    model: Model, batch: Batch, target: Tensor, deletion: Baseline, *, beam: int = BEAM, max_passes: int = MAX_PASSES
+) -> BestErasure:
+    """Search words whose removal lowers the output most, and words that alone keep it highest, for every text.
+
+    At each step every word that is left is tried, and the `beam` best sets go on. Long texts take several words at a
+    step, so that the number of passes stays bounded.
+    """
+    outputs = _Outputs(model, batch, target, deletion)
+    words = feature_counts(outputs.index)
+    whole, decisions = outputs(torch.ones(len(batch), 1, max(1, int(words.max())), dtype=torch.bool))
+    bins, sizes = bin_counts(words).tolist(), words.tolist()
+    widths = [1 if size > LONG_TEXT else beam for size in sizes]
+    plans = [_step_sizes(size, own, width, max_passes) for size, own, width in zip(sizes, bins, widths, strict=True)]
+    removal, keeping = (
+        _Search(outputs, sizes, bins, plans, widths, decisions[:, 0].tolist(), removes=removes)
+        for removes in (True, False)
+    )
+    removal.run()
+    keeping.run()
+    full = whole[:, 0]
+    flip = torch.tensor(removal.flips, dtype=torch.float64, device=full.device)
+    if model.task.num_classes < 2:
+        flip = torch.full_like(flip, torch.nan)
+    return BestErasure(
+        comprehensiveness=full + removal.best_means(),
+        sufficiency=full - keeping.best_means(),
+        flip=flip,
+        order=tuple(best.order for best in (max(each, key=lambda path: path.total) for each in removal.paths)),
+        passes=1 + removal.passes() + keeping.passes(),
+    )
+
+
+def _step_sizes(words: int, bins: Sequence[int], beam: int, max_passes: int) -> list[int]:
+    """The sizes of the sets that a search goes through: those of all bins, and as many between as the passes allow.
+
+    >>> _step_sizes(10, [1, 1, 1, 2, 5], 2, 1200), _step_sizes(100, [1, 5, 10, 20, 50], 1, 600)
+    ([1, 2, 3, 4, 5], [1, 5, 10, 20, 50])
+    """
+    needed = sorted({size for size in bins if size > 0})
+    largest, allowed = needed[-1] if needed else 0, max_passes // max(1, beam * words)
+    if allowed <= len(needed):
+        return needed
+    between = [round(1 + step * (largest - 1) / max(1, allowed - 1)) for step in range(allowed)]
+    return sorted({*needed, *between} & set(range(1, largest + 1)))
+
+
+@dataclass(frozen=True)
+class _Path:
+    """Words in the order in which they were chosen, the sum of the values at the bins passed, and the last value."""
+
+    order: tuple[int, ...] = ()
+    total: float = 0.0
+    value: float = 0.0
+
+
+class _Search:
+    """Beam search over sets of words, all texts of a batch side by side."""
+
+    def __init__(
+        self,
+        outputs: _Outputs,
+        words: Sequence[int],
+        bins: Sequence[Sequence[int]],
+        plans: Sequence[Sequence[int]],
+        widths: Sequence[int],
+        decisions: Sequence[int],
+        *,
+        removes: bool,
+    ) -> None:
+        self.outputs, self.words, self.bins, self.plans, self.widths = outputs, words, bins, plans, widths
+        self.decisions, self.removes = decisions, removes
+        self.paths: list[list[_Path]] = [[_Path()] for _ in words]
+        self.flips = [1.0] * len(words)
+        self.counts = [0] * len(words)
+
+    def run(self) -> None:
+        """Go through the steps of all texts."""
+        for step in range(max(map(len, self.plans), default=0)):
+            rows = [row for row, plan in enumerate(self.plans) if step < len(plan)]
+            tried = {
+                row: [
+                    (path, word)
+                    for path in self.paths[row]
+                    for word in range(self.words[row])
+                    if word not in path.order
+                ]
+                for row in rows
+            }
+            values = self._evaluate({row: [(*path.order, word) for path, word in tried[row]] for row in rows})
+            grown = {row: self._extend(row, self.plans[row][step], tried[row], values[row]) for row in rows}
+            joint = {
+                row: [order for order in orders if len(order) - len(self.paths[row][0].order) > 1]
+                for row, orders in grown.items()
+            }
+            found = self._evaluate(joint) if any(joint.values()) else {row: [] for row in rows}
+            for row in rows:
+                known = {
+                    frozenset((*path.order, word)): value
+                    for (path, word), value in zip(tried[row], values[row], strict=True)
+                }
+                known |= {frozenset(order): value for order, value in zip(joint[row], found[row], strict=True)}
+                self._keep_best(row, self.plans[row][step], grown[row], known)
+
+    def _extend(
+        self, row: int, size: int, tried: Sequence[tuple[_Path, int]], values: Sequence[float]
+    ) -> list[tuple[int, ...]]:
+        """Larger sets: each path with its best words, and with the next best ones in their place."""
+        orders: dict[frozenset[int], tuple[int, ...]] = {}
+        for path in self.paths[row]:
+            own = [(value, word) for (each, word), value in zip(tried, values, strict=True) if each is path]
+            ranked = [word for _, word in sorted(own, key=lambda pair: (-pair[0], pair[1]))]
+            missing = size - len(path.order)
+            for shift in range(self.widths[row] if missing == 1 else 1):
+                chosen = ranked[shift : shift + missing]
+                if len(chosen) == missing:
+                    order = (*path.order, *chosen)
+                    orders.setdefault(frozenset(order), order)
+        return list(orders.values())
+
+    def _keep_best(
+        self, row: int, size: int, orders: Sequence[tuple[int, ...]], known: dict[frozenset[int], float]
+    ) -> None:
+        times = list(self.bins[row]).count(size)
+        totals = {path.order: path.total for path in self.paths[row]}
+        paths = []
+        for order in orders:
+            before = next(total for prefix, total in totals.items() if order[: len(prefix)] == prefix)
+            value = known[frozenset(order)]
+            paths.append(_Path(order, before + times * value, value))
+        # The sum over the bins passed decides, together with where the path stands now.
+        self.paths[row] = sorted(paths, key=lambda path: (-(path.total + path.value), path.order))[: self.widths[row]]
+
+    def _evaluate(self, orders: dict[int, list[tuple[int, ...]]]) -> dict[int, list[float]]:
+        """The value of each set of words, higher is better: minus the output without them, or the output with them."""
+        most = max(map(len, orders.values()), default=0)
+        rows = [row for row, own in orders.items() if own]
+        if not most or not rows:
+            return {row: [] for row in orders}
+        width = max(1, max(self.words))
+        sets = torch.zeros(len(self.words), most, width, dtype=torch.bool)
+        for row in rows:
+            for sample, order in enumerate(orders[row]):
+                sets[row, sample, list(order)] = True
+        kept = (~sets if self.removes else sets).to(self.outputs.index.device)
+        idle = torch.tensor([row not in rows for row in range(len(self.words))], device=kept.device)
+        kept = kept | idle.reshape(-1, 1, 1)
+        for row in rows:  # texts with fewer sets repeat their first one, which is read once
+            kept[row, len(orders[row]) :] = kept[row, 0]
+        values, decisions = (part.tolist() for part in self.outputs(kept))
+        for row in rows:
+            self.counts[row] += len(orders[row])
+            for sample, order in enumerate(orders[row]):
+                if self.removes and decisions[row][sample] != self.decisions[row]:
+                    self.flips[row] = min(self.flips[row], len(order) / self.words[row])
+        sign = -1.0 if self.removes else 1.0
+        return {row: [sign * value for value in values[row][: len(own)]] for row, own in orders.items()}
+
+    def best_means(self) -> Tensor:
+        """The best mean value over bins of each text."""
+        best = [
+            max(path.total for path in paths) / len(bins) for paths, bins in zip(self.paths, self.bins, strict=True)
+        ]
+        return torch.tensor(best, dtype=torch.float64, device=self.outputs.index.device)
+
+    def passes(self) -> Tensor:
+        """Sets that were tried for each text."""
+        return torch.tensor(self.counts)

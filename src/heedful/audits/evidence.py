@@ -1,0 +1,423 @@
+"""The work of an audit as recipes: one piece per method and block of texts, stored and never made twice.
+
+The texts are drawn once, in an order in which every beginning is a random sample stratified by predicted class, and cut
+into blocks. More time means more blocks; a finished block is never looked at again, and all methods see the same texts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+import pandas as pd
+import torch
+from torch import Generator, Tensor
+
+from heedful.attributions._base import Baseline, feature_counts, feature_index
+from heedful.attributions.controls import randomize_weights
+from heedful.audits.best_explanation import erase_words, search_best_erasure
+from heedful.explainer import word_pooling
+from heedful.models.attentive import AttentiveModel
+from heedful.store.recipe import Artefact, Json, Recipe, derive_seed, to_json
+from heedful.store.workspace import Workspace
+from heedful.training.attribution_tables import attribution_rows
+from heedful.training.model_recipe import LoadedModel, ModelRecipe
+from heedful.training.trainer import device_batches
+from heedful.trials.adversarial_attention import AdversarialAttention
+from heedful.trials.permutation import Permutation
+from heedful.types import (
+    Attribution,
+    Batch,
+    Example,
+    Method,
+    Model,
+    SupportsPreparation,
+    UserError,
+    method_name,
+    pool_by_word,
+)
+
+POOL_SIZE = 2000
+"""Texts that are read to draw the sample; of a larger file as many are drawn at random first."""
+PROBE_TEXTS, BLOCK_TEXTS = 4, 16
+"""Texts of the first block, from which the time of the others is estimated, and of every other block."""
+MIN_WORDS = 3
+"""A shorter text has no order of words to speak of."""
+MAX_EDIT_CHANGE = 0.05
+"""Largest change of the predicted probability under an edit that counts as tiny."""
+N_TYPOS = 3
+PERMUTATIONS = 25
+
+Texts = Literal["original", "edited"]
+
+
+def block_range(block: int) -> range:
+    """The places in the sample that a block holds.
+
+    >>> [block_range(block) for block in (0, 1, 2)]
+    [range(0, 4), range(4, 20), range(20, 36)]
+    """
+    start = 0 if block == 0 else PROBE_TEXTS + BLOCK_TEXTS * (block - 1)
+    return range(start, start + (BLOCK_TEXTS if block else PROBE_TEXTS))
+
+
+@dataclass(frozen=True)
+class TextSample(Recipe):
+    """The texts of an audit in the order in which they are taken, with the model's predictions.
+
+    Args:
+        seed: of the draw.
+        pool: texts that are read at most.
+    """
+
+    kind: ClassVar[str] = "audit sample"
+
+    subject: ModelRecipe
+    seed: int = 0
+    pool: int = POOL_SIZE
+
+    def make(self, workspace: Workspace) -> Artefact:
+        """A table with uid, number of words, predicted class, its probability and the label."""
+        loaded = self.subject.restore(workspace)
+        examples = loaded.examples("test")
+        generator = Generator().manual_seed(derive_seed("audit", self.seed, len(examples)))
+        drawn = [examples[place] for place in torch.randperm(len(examples), generator=generator)[: self.pool].tolist()]
+        batch = loaded.tokenizer(drawn)
+        rows: list[dict[str, object]] = []
+        for positions, part in device_batches(batch, workspace, f"predictions {self.subject.title}"):
+            with torch.no_grad():
+                probabilities = loaded.model.task.probabilities(loaded.model(part).logits).cpu()
+            words = feature_counts(feature_index(part, "word")).tolist()
+            best = probabilities.max(-1)
+            for row, place in enumerate(positions.tolist()):
+                rows.append(
+                    {
+                        "uid": drawn[place].uid,
+                        "place": place,
+                        "words": int(words[row]),
+                        "predicted": int(best.indices[row]),
+                        "probability": float(best.values[row]),
+                        "label": to_json(drawn[place].label),
+                    }
+                )
+        table = pd.DataFrame(rows).sort_values("place", ignore_index=True)
+        finite = table["probability"].map(math.isfinite)
+        if not bool(finite.all()):
+            raise UserError(f"the output of {self.subject.title} is not a number on {int((~finite).sum())} texts")
+        long_enough = table["words"] >= MIN_WORDS
+        kept = stratify(table[long_enough])
+        notes: dict[str, Json] = {
+            "classes": list(loaded.splits.class_names),
+            "rows": len(examples),
+            "read": len(table),
+            "too short": int((~long_enough).sum()),
+            "remarks": to_json(loaded.tokenizer.preprocessing_notes(drawn)),
+            "corpus": to_json(dict(loaded.splits.notes)),
+            "architecture": loaded.model.architecture_summary,
+            "rationales": sum(any(example.rationale or ()) for example in drawn),
+        }
+        if kept.empty:
+            raise UserError(f"no text has {MIN_WORDS} words or more: give longer texts, or another text column")
+        return Artefact(table=kept, notes=notes)
+
+
+def stratify(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows in an order of which every beginning has the classes of the whole in proportion.
+
+    >>> stratify(pd.DataFrame({"predicted": [0, 0, 0, 0, 1, 1], "uid": list("abcdef")}))["uid"].tolist()
+    ['a', 'e', 'b', 'c', 'f', 'd']
+    """
+    groups = table.groupby("predicted")["predicted"]
+    share = (groups.cumcount() + 0.5) / groups.transform("size")
+    order = table.assign(_share=share).sort_values(["_share", "predicted"], kind="stable")
+    return order.drop(columns="_share").reset_index(drop=True)
+
+
+@dataclass(frozen=True)
+class BlockTexts:
+    """The examples of one block as a batch, with the predicted classes."""
+
+    loaded: LoadedModel
+    examples: Mapping[str, Example]
+    batch: Batch
+    target: Tensor
+
+
+def read_block(sample: TextSample, block: int, workspace: Workspace, texts: Texts = "original") -> BlockTexts:
+    """The texts of a block, as they are or slightly edited; texts without a tiny edit are left out of the latter."""
+    loaded = sample.subject.restore(workspace)
+    table = workspace.get(sample).table.iloc[list(_places(sample, block, workspace))]
+    by_uid = {example.uid: example for example in loaded.splits["test"]}
+    examples = {uid: by_uid[uid] for uid in table["uid"]}
+    if texts == "edited":
+        edits = workspace.get(BlockEdits(sample, block)).table
+        examples = {
+            uid: replace(by_uid[uid], parts=tuple(parts))
+            for uid, parts in zip(edits["uid"], edits["parts"], strict=True)
+        }
+    batch = loaded.tokenizer(tuple(examples.values())).to(workspace.device)
+    predicted = dict(zip(table["uid"], table["predicted"], strict=True))
+    target = torch.tensor([predicted[uid] for uid in examples], device=batch.mask.device)
+    return BlockTexts(loaded, examples, batch, target)
+
+
+def _places(sample: TextSample, block: int, workspace: Workspace) -> range:
+    own, count = block_range(block), len(workspace.get(sample).table)
+    return range(min(own.start, count), min(own.stop, count))
+
+
+@dataclass(frozen=True)
+class BlockEdits(Recipe):
+    """A tiny change of each text that keeps the prediction: a full stop more or less, or a typing error.
+
+    Every edit keeps the number of whitespace words, so that scores are compared word by word.
+    """
+
+    kind: ClassVar[str] = "audit edits"
+
+    sample: TextSample
+    block: int
+
+    def make(self, workspace: Workspace) -> Artefact:
+        """A table with uid, the edited parts and the change of the predicted probability."""
+        block = read_block(self.sample, self.block, workspace)
+        task, rows = block.loaded.model.task, []
+        with torch.no_grad():
+            before = task.probabilities(block.loaded.model(block.batch).logits).cpu()
+        for row, example in enumerate(block.examples.values()):
+            edits = [replace(example, parts=parts) for parts in text_edits(example, self.sample.seed)]
+            if not edits:
+                continue
+            batch = block.loaded.tokenizer(edits).to(workspace.device)
+            with torch.no_grad():
+                after = task.probabilities(block.loaded.model(batch).logits).cpu()
+            target = int(block.target[row])
+            change = (after[:, target] - before[row, target]).abs()
+            # An edit that the tokenizer does not see is none.
+            own = block.batch.inputs[row][block.batch.mask[row]].tolist()
+            seen = torch.tensor([ids[mask].tolist() != own for ids, mask in zip(batch.inputs, batch.mask, strict=True)])
+            tiny = seen & (change <= _edit_limit(before[row, target], task.num_classes))
+            if task.num_classes > 1:
+                tiny &= after.argmax(1) == target
+            if bool(tiny.any()):
+                chosen = int(tiny.int().argmax())
+                rows.append({"uid": example.uid, "parts": list(edits[chosen].parts), "change": float(change[chosen])})
+        table = pd.DataFrame(rows, columns=["uid", "parts", "change"])
+        return Artefact(table=table, notes={"texts": len(block.examples), "edited": len(table)})
+
+
+def _edit_limit(value: Tensor, classes: int) -> float:
+    """The largest tiny change: of a probability, or of a predicted number relative to its size."""
+    return MAX_EDIT_CHANGE if classes > 1 else MAX_EDIT_CHANGE * max(1.0, abs(float(value)))
+
+
+def text_edits(example: Example, seed: int) -> list[tuple[str | Tensor, ...]]:
+    """The parts of a text under each edit: a full stop more or less, and two letters swapped in some words."""
+    if not isinstance(example.parts[0], str):
+        return []
+    first, rest = example.parts[0], example.parts[1:]
+    words = first.split()
+    stop = [*words[:-1], words[-1][:-1] if words[-1].endswith(".") and len(words[-1]) > 1 else f"{words[-1]}."]
+    edits = [stop]
+    long = [place for place, word in enumerate(words) if len(word) >= 5 and word.isalpha() and word[2] != word[3]]
+    generator = Generator().manual_seed(derive_seed("edit", seed, example.uid))
+    for place in (long[each] for each in torch.randperm(len(long), generator=generator)[:N_TYPOS].tolist()):
+        word = words[place]
+        edits.append([*words[:place], f"{word[:2]}{word[3]}{word[2]}{word[4:]}", *words[place + 1 :]])
+    return [(" ".join(edit), *rest) for edit in edits]
+
+
+@dataclass(frozen=True)
+class BlockAttributions(Recipe):
+    """Scores of one method for the predicted classes of the texts of a block, by token and by word.
+
+    Args:
+        texts: the texts as they are, or with a tiny edit each.
+        randomised: explain a copy of the model with random weights, drawn with this seed; None explains the model.
+    """
+
+    kind: ClassVar[str] = "audit attributions"
+
+    sample: TextSample
+    method: Method
+    block: int
+    texts: Texts = "original"
+    randomised: int | None = None
+
+    @property
+    def dependencies(self) -> tuple[Recipe, ...]:
+        edits = (BlockEdits(self.sample, self.block),) if self.texts == "edited" else ()
+        return (self.sample, *edits)
+
+    def describe(self) -> dict[str, Json]:
+        return {**self.sample.subject.describe(), "method": method_name(self.method), "block": self.block}
+
+    def make(self, workspace: Workspace) -> Artefact:
+        """The rows of `attribution_rows`, with the score of each word in text order (`word_scores`, `word_numbers`)."""
+        block = read_block(self.sample, self.block, workspace, self.texts)
+        model = block.loaded.model
+        if self.randomised is not None:
+            model = _randomised_copy(self.sample.subject, model, self.randomised, workspace)
+        method = self.method.prepare(model) if isinstance(self.method, SupportsPreparation) else self.method
+        explained = _OtherModel(method, model)
+        rows = list(attribution_rows(block.loaded, block.batch, explained, block.examples)) if block.examples else []
+        table = pd.DataFrame(rows)
+        if rows:
+            scores, numbers = words_of_rows(table, self.method)
+            table = table.assign(word_scores=scores, word_numbers=numbers)
+        return Artefact(table=table, notes={"n": len(table)})
+
+
+@dataclass(frozen=True)
+class _OtherModel:
+    """A method that explains this model for the classes that the given one predicts."""
+
+    method: Method
+    model: Model
+
+    def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
+        return self.method(self.model, batch, target)
+
+
+def _randomised_copy(subject: ModelRecipe, model: Model, seed: int, workspace: Workspace) -> Model:
+    """A copy with random weights, drawn once per run."""
+    cache, name = workspace.model_cache, f"{workspace.artefact_name(subject)} randomised {seed}"
+    copy = None if cache is None else cache.get(name)
+    if not isinstance(copy, Model):
+        copy = randomize_weights(model, seed)
+        if cache is not None:
+            cache[name] = copy
+    return copy
+
+
+def words_of_rows(table: pd.DataFrame, method: Method) -> tuple[list[list[float]], list[list[int]]]:
+    """The score of each word of each row of `attribution_rows`, in text order, and the numbers of these words."""
+    pooling = word_pooling(method)
+    scores, numbers = [], []
+    for units, words in zip(table["scores"], table["words"], strict=True):
+        index = torch.tensor([list(words)])
+        pooled, present = pool_by_word(torch.tensor([list(units)], dtype=torch.float64), index, pooling)
+        scores.append(pooled[0][present[0]].tolist())
+        numbers.append(present[0].nonzero().flatten().tolist())
+    return scores, numbers
+
+
+@dataclass(frozen=True)
+class BlockErasure(Recipe):
+    """What happens when the words of the texts of a block are removed in the order of one method's scores."""
+
+    kind: ClassVar[str] = "audit erasure"
+
+    attributions: BlockAttributions
+    deletion: Baseline
+
+    def make(self, workspace: Workspace) -> Artefact:
+        """A row per text: comprehensiveness, sufficiency, flip, and the outputs by bin."""
+        source = self.attributions
+        block = read_block(source.sample, source.block, workspace, source.texts)
+        table = workspace.get(source).table
+        width = max(map(len, table["word_scores"]))
+        scores = torch.tensor(
+            [[*row, *[0.0] * (width - len(row))] for row in table["word_scores"]], dtype=torch.float64
+        )
+        found = erase_words(
+            block.loaded.model,
+            block.batch,
+            block.target,
+            scores.to(workspace.device),
+            self.deletion,
+            source.sample.seed,
+        )
+        return Artefact(
+            table=pd.DataFrame(
+                {
+                    "uid": list(block.batch.uids),
+                    "comprehensiveness": found.comprehensiveness.tolist(),
+                    "sufficiency": found.sufficiency.tolist(),
+                    "flip": found.flip.tolist(),
+                    "full": found.full_output.tolist(),
+                    "counts": found.counts.tolist(),
+                    "removed": found.removed_outputs.tolist(),
+                }
+            )
+        )
+
+
+@dataclass(frozen=True)
+class BlockSearch(Recipe):
+    """The best explanations that a search finds for the texts of a block: lower bounds of the achievable."""
+
+    kind: ClassVar[str] = "audit search"
+
+    sample: TextSample
+    block: int
+    deletion: Baseline
+
+    def make(self, workspace: Workspace) -> Artefact:
+        """A row per text: the best comprehensiveness, sufficiency and flip, and the order of the removed words."""
+        block = read_block(self.sample, self.block, workspace)
+        found = search_best_erasure(block.loaded.model, block.batch, block.target, self.deletion)
+        return Artefact(
+            table=pd.DataFrame(
+                {
+                    "uid": list(block.batch.uids),
+                    "comprehensiveness": found.comprehensiveness.tolist(),
+                    "sufficiency": found.sufficiency.tolist(),
+                    "flip": found.flip.tolist(),
+                    "order": [list(order) for order in found.order],
+                    "passes": found.passes.tolist(),
+                }
+            )
+        )
+
+
+@dataclass(frozen=True)
+class BlockAttention(Recipe):
+    """Facts about the attention of a model on the texts of a block: permutation, share on special tokens, adversary."""
+
+    kind: ClassVar[str] = "audit attention"
+
+    sample: TextSample
+    block: int
+
+    def make(self, workspace: Workspace) -> Artefact:
+        """A row per text: change under permuted attention, attention on special tokens and on the first token."""
+        block = read_block(self.sample, self.block, workspace)
+        model, batch = block.loaded.model, block.batch
+        table = Permutation(self.sample.subject, permutations=PERMUTATIONS).rows(model, batch)
+        with torch.no_grad():
+            received = attention_received(model(batch).attention, batch)
+        table["special_share"] = received.masked_fill(batch.content_mask, 0.0).sum(1).tolist()
+        table["first_share"] = received[:, 0].tolist()
+        if isinstance(model, AttentiveModel):
+            adversary = AdversarialAttention(self.sample.subject).rows(model, batch)
+            table["adversary_share"] = adversary["share"].to_numpy()
+        return Artefact(table=table)
+
+
+def attention_received(attention: Tensor, batch: Batch) -> Tensor:
+    """The mean attention on each unit over layers, heads and real queries, `[batch unit]` in float64."""
+    queries = attention.shape[3]
+    real = batch.mask if queries == batch.mask.shape[1] else torch.ones_like(batch.mask[:, :1]).expand(-1, queries)
+    weights = real.double() / real.sum(1, keepdim=True).clamp(min=1)
+    return torch.einsum("blhqu,bq->bu", attention.double(), weights) / (attention.shape[1] * attention.shape[2])
+
+
+def concatenate(recipes: Sequence[Recipe], workspace: Workspace) -> pd.DataFrame:
+    """The tables of finished recipes one below the other."""
+    tables = [table for recipe in recipes if len(table := workspace.get(recipe).table)]
+    return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
+
+
+def blocks_of(count: int) -> Iterator[int]:
+    """The numbers of the blocks that hold the first `count` texts.
+
+    >>> list(blocks_of(4)), list(blocks_of(21))
+    ([0], [0, 1, 2])
+    """
+    block = 0
+    while block_range(block).start < count:
+        yield block
+        block += 1

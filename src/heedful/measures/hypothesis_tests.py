@@ -1,0 +1,74 @@
+"""One-sided tests of means by the studentised bootstrap, Holm's correction, and the sample size that a test needs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import NormalDist
+
+import torch
+from torch import Generator, Tensor
+
+from heedful.measures.bootstrap import MIN_EXAMPLES, bootstrap_means
+
+RESAMPLES = 10_000
+"""Enough to tell p-values of .001 apart."""
+POWER = 0.8
+
+
+def studentised_p_values(columns: Tensor, *, resamples: int = RESAMPLES, generator: Generator) -> Tensor:
+    """P-values `[column]` of the hypothesis that the mean of a column `[example column]` is at most 0.
+
+    With t* = (mean* - mean) / error* over resamples, p = (1 + number of t* >= mean / error) / (1 + resamples). The
+    variance of a resample is averaged with that of the sample as in `studentised_bounds`. NaN for fewer than
+    `MIN_EXAMPLES`; for constant columns 1 if the constant is at most 0, else the smallest p.
+
+    >>> columns = torch.stack((torch.arange(40.0) + 1, torch.arange(40.0) - 19.5), 1)
+    >>> [round(p, 1) for p in studentised_p_values(columns, generator=Generator().manual_seed(0)).tolist()]
+    [0.0, 0.5]
+    """
+    count, mean = len(columns), columns.double().mean(0)
+    if count < MIN_EXAMPLES:
+        return torch.full_like(mean, math.nan)
+    centred = columns.double() - mean
+    moments = bootstrap_means(torch.cat((centred, centred.square()), 1), resamples=resamples, generator=generator)
+    means, squares = moments.chunk(2, 1)
+    variance = centred.square().mean(0)
+    resampled = ((squares - means.square()).clamp(min=0) * count + variance) / (count + 1)
+    constant = variance.sqrt() <= 1e-12 * columns.double().abs().amax(0).clamp(min=1e-300)
+    observed = mean / variance.masked_fill(constant, 1.0).sqrt()
+    drawn = means / resampled.masked_fill(constant.expand_as(resampled), 1.0).sqrt()
+    p_values = (1.0 + (drawn >= observed).sum(0)) / (1.0 + resamples)
+    smallest = torch.full_like(mean, 1.0 / (1.0 + resamples))
+    return torch.where(constant, torch.where(mean > 0, smallest, 1.0), p_values)
+
+
+def adjust_holm(p_values: Sequence[float]) -> list[float]:
+    """P-values adjusted for their number (Holm 1979); NaN stays NaN and does not count.
+
+    >>> adjust_holm([0.01, 0.04, 0.03, float("nan")])
+    [0.03, 0.06, 0.06, nan]
+    """
+    places = sorted((place for place, p in enumerate(p_values) if not math.isnan(p)), key=lambda place: p_values[place])
+    adjusted, highest = [math.nan] * len(p_values), 0.0
+    for rank, place in enumerate(places):
+        highest = max(highest, min(1.0, (len(places) - rank) * p_values[place]))
+        adjusted[place] = highest
+    return adjusted
+
+
+def sample_size(effect: float, deviation: float, alpha: float, power: float = POWER) -> int | None:
+    """Examples that a one-sided test needs to find a mean of this size with this power; None for an effect of 0.
+
+    n = ((z(1 - alpha) + z(power)) deviation / effect)², at least `MIN_EXAMPLES`.
+
+    >>> sample_size(0.5, 1.0, 0.05)
+    25
+    >>> sample_size(0.1, 1.0, 0.05)
+    619
+    """
+    if not effect or not math.isfinite(effect) or not math.isfinite(deviation):
+        return None
+    normal = NormalDist()
+    needed = ((normal.inv_cdf(1 - alpha) + normal.inv_cdf(power)) * deviation / effect) ** 2
+    return max(MIN_EXAMPLES, math.ceil(needed))
