@@ -280,6 +280,10 @@ class Tokenizer(ABC):
     def state(self) -> dict[str, object]:
         """What `Tokenization.restore` needs, as plain JSON values."""
 
+    def definition(self) -> str:
+        """All that decides which ids an example gets, as text: the digest of a model in memory includes it."""
+        return json.dumps(self.state(), sort_keys=True)
+
     @property
     def vocabulary(self) -> tuple[str, ...]:
         """The word of each id; empty for pretrained tokenizers and for pixels."""

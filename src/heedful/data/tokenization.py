@@ -15,6 +15,8 @@ of the flattened patches with `weight.flatten(1).T`.
 
 from __future__ import annotations
 
+import copy
+import json
 import re
 from bisect import bisect_right
 from collections import Counter
@@ -24,7 +26,7 @@ from functools import cache, lru_cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 import torch
 from torch import Tensor
@@ -45,7 +47,7 @@ from heedful.types import (
 )
 
 if TYPE_CHECKING:  # takes seconds to import, which models of words need not wait for
-    from transformers import BatchEncoding, PreTrainedTokenizerBase
+    from transformers import BatchEncoding, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 WordTokenizerName = Literal["space", "english", "spacy"]
 DigitRule = Literal["keep", "qqq"]
@@ -182,7 +184,7 @@ def text_parts(example: Example) -> tuple[str, ...]:
     return texts
 
 
-def _drop_empty(examples: Sequence[Example]) -> Selection:
+def drop_empty(examples: Sequence[Example]) -> Selection:
     """The examples of which every part has words."""
     kept = tuple(example for example in examples if all(text.strip() for text in text_parts(example)))
     dropped = len(examples) - len(kept)
@@ -307,7 +309,7 @@ class Words(Tokenization):
         return WordTokenizer(self, tuple(words), read_saved_number(saved, "answers"))
 
     def select(self, examples: Sequence[Example]) -> Selection:
-        texts = _drop_empty(examples)
+        texts = drop_empty(examples)
         if self.longer_than is None and self.shorter_than is None:
             return texts
         split = _text_splitter(self)
@@ -321,6 +323,7 @@ class WordTokenizer(Tokenizer):
     """Batches of word ids, with the vocabulary that `Words` collected."""
 
     def __init__(self, tokenization: Words, words: tuple[str, ...], num_answers: int = 0) -> None:
+        self._tokenization = tokenization
         self._words = words
         self._num_answers = num_answers
         self._split = _text_splitter(tokenization)
@@ -339,6 +342,9 @@ class WordTokenizer(Tokenizer):
 
     def state(self) -> dict[str, object]:
         return {"words": list(self._words), "answers": self._num_answers}
+
+    def definition(self) -> str:
+        return f"{self._tokenization} {super().definition()}"
 
     @property
     def vocabulary(self) -> tuple[str, ...]:
@@ -414,7 +420,7 @@ class Subwords(Tokenization, DiskResource):
         return self._make_tokenizer(read_saved_number(saved, "answers"))
 
     def select(self, examples: Sequence[Example]) -> Selection:
-        texts = _drop_empty(examples)
+        texts = drop_empty(examples)
         lengths = [max(len(text.split()) for text in text_parts(example)) for example in texts.examples]
         return _drop_by_length(texts, lengths, None, self.shorter_than)
 
@@ -506,6 +512,13 @@ class SubwordTokenizer(Tokenizer):
     def state(self) -> dict[str, object]:
         return {"answers": self._num_answers}
 
+    def definition(self) -> str:
+        own = self._tokenizer
+        rules = json.loads(cast("PreTrainedTokenizerFast", own).backend_tokenizer.to_str())
+        # Every call sets truncation and padding anew, so that these say nothing.
+        rules = {name: rule for name, rule in rules.items() if name not in ("truncation", "padding")}
+        return json.dumps([self.max_length, own.truncation_side, own.pad_token_id, rules], sort_keys=True)
+
     def _encode(self, examples: Sequence[Example], *, limit: int | None) -> list[Encoding]:
         """The encodings in the order of the examples; a tokenizer takes single texts or pairs, not both at once."""
         texts = [text_parts(example) for example in examples]
@@ -528,6 +541,19 @@ class SubwordTokenizer(Tokenizer):
         token = str(self._tokenizer.convert_ids_to_tokens(number))
         special = token if token.startswith("<") else f"<{token.strip('[]').lower()}>"
         return str(self._tokenizer.decode([number])).strip() or token, special
+
+
+def wrap_tokenizer(tokenizer: object, max_length: int) -> SubwordTokenizer:
+    """Batches from a tokenizer of the user, which stays unchanged; texts end at `max_length` or its own limit."""
+    from transformers import PreTrainedTokenizerBase
+
+    if not isinstance(tokenizer, PreTrainedTokenizerBase):
+        raise UserError(
+            f"expected a tokenizer of transformers or heedful, got {type(tokenizer).__name__}; give the tokenizer that "
+            "belongs to the model"
+        )
+    # A copy, because every call leaves its truncation in the tokenizer.
+    return SubwordTokenizer(copy.deepcopy(tokenizer), min(tokenizer.model_max_length, max_length))
 
 
 def _tokenized_example(encoded: BatchEncoding, number: int, texts: tuple[str, ...]) -> TokenizedExample:
@@ -682,6 +708,9 @@ class PatchTokenizer(Tokenizer):
 
     def state(self) -> dict[str, object]:
         return dict(zip(("channels", "height", "width"), self._shape, strict=True))
+
+    def definition(self) -> str:
+        return f"{self._tokenization} {super().definition()}"
 
     def _stack(self, examples: Sequence[Example]) -> Tensor:
         """The images `[batch channel height width]`, resized if the tokenization says so."""

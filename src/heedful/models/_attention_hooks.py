@@ -12,7 +12,7 @@ import copy
 from abc import ABC, abstractmethod
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # transformers is imported where it is used: its import costs
     from transformers.utils.generic import ModelOutput
 
 ATTENTION_IMPLEMENTATION = "heedful"
+NetworkT = TypeVar("NetworkT", bound=nn.Module)
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ def hooked_attention(
     return attended.transpose(1, 2).contiguous(), weights
 
 
-def copy_sharing_weights(network: Network) -> Network:
+def copy_sharing_weights(network: NetworkT) -> NetworkT:
     """The same network with its own modules and configuration, but shared parameters and buffers."""
     shared: dict[int, object] = {id(tensor): tensor for tensor in (*network.parameters(), *network.buffers())}
     return copy.deepcopy(network, shared)

@@ -138,6 +138,12 @@ def read_output_labels(source: str) -> OutputLabels:
     return OutputLabels(tuple(names), len(names) == 1 and kind in (None, "regression"))
 
 
+def output_names(network: Network) -> tuple[str, ...]:
+    """The names of the outputs of a network in memory, in their order."""
+    labels = {int(output): str(name) for output, name in (network.config.id2label or {}).items()}
+    return tuple(labels[output] for output in sorted(labels))
+
+
 def _infer_task(config: NetworkConfig) -> Task:
     kind, labels = config.problem_type, int(config.num_labels or 0)
     if labels == 1 and kind in (None, "regression"):
@@ -185,13 +191,9 @@ def embedding_inputs(network: Network, batch: Batch) -> dict[str, Tensor]:
         raise UserError(f"{type(network).__name__} reads {reads}, but the batch holds {holds}")
     if images:
         return {"pixel_values": fold_images(batch, network.config).to(network.dtype)}
-    block, config = embedding_block(network), network.config
-    # RoBERTa's positions start behind its pad token. The library finds padding by that id; we count real tokens, so
-    # that a real token with the same id keeps its position.
-    pad_id = getattr(block, "padding_idx", None)
-    first = 0 if pad_id is None else int(pad_id) + 1
+    block, config, first = embedding_block(network), network.config, _first_position(network)
     name, longest = type(network).__name__, int(batch.lengths.max()) if len(batch) else 0
-    limit, highest = config.max_position_embeddings - first, int(batch.inputs.max()) if batch.inputs.numel() else 0
+    limit, highest = max_tokens(network), int(batch.inputs.max()) if batch.inputs.numel() else 0
     if longest > limit:
         raise UserError(f"a text has {longest} tokens, but {name} reads at most {limit}: truncate to {limit} tokens")
     if highest >= config.vocab_size:
@@ -206,6 +208,21 @@ def embedding_inputs(network: Network, batch: Batch) -> dict[str, Tensor]:
     }
     known = inspect.signature(type(block).forward).parameters
     return {name: tensor for name, tensor in inputs.items() if name in known}
+
+
+def _first_position(network: Network) -> int:
+    """The number of the first position.
+
+    RoBERTa's positions start behind its pad token. The library finds padding by that id; we count real tokens, so that
+    a real token with the same id keeps its position.
+    """
+    pad_id = getattr(embedding_block(network), "padding_idx", None)
+    return 0 if pad_id is None else int(pad_id) + 1
+
+
+def max_tokens(network: Network) -> int:
+    """The length of the longest text that a network reads, special tokens included."""
+    return int(network.config.max_position_embeddings) - _first_position(network)
 
 
 def fold_images(batch: Batch, config: NetworkConfig) -> Tensor:

@@ -1,36 +1,51 @@
-"""Fine-tuned checkpoints as model recipes: nothing is trained, and the weights stay where they are.
+"""Models that were trained elsewhere as model recipes, in a folder or in memory; the weights stay where they are.
 
-Trials that examine a model accept a checkpoint; trials that train variants of a model (other seeds, imposed or
-adversarial attention) need a `TrainedModel`.
+Trials that examine a model accept them; trials that train variants of a model (other seeds, imposed or adversarial
+attention) need a `TrainedModel`.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
+from weakref import WeakValueDictionary
 
-from torch import Generator
+import torch
+from torch import Generator, Tensor
 
 from heedful.data.splitting import DerivedCorpus
-from heedful.data.tokenization import Subwords, Words
-from heedful.models.transformer import Transformer, read_output_labels
+from heedful.data.tokenization import Subwords, Words, drop_empty
+from heedful.models.transformer import Transformer, TransformerModel, read_output_labels
 from heedful.store.recipe import Artefact, Json
 from heedful.store.workspace import Workspace
-from heedful.tasks import MulticlassClassification, Regression
+from heedful.tasks import BinaryClassification, MulticlassClassification, Regression
 from heedful.training.model_recipe import LoadedModel, ModelRecipe, build_model
-from heedful.training.trained_model import EVALUATED_SPLITS, PreparedCorpus
-from heedful.training.trainer import evaluate
-from heedful.types import SPLITS, Corpus, Example, Splits, Tokenization, UserError
+from heedful.training.trained_model import PreparedCorpus
+from heedful.types import (
+    SPLITS,
+    Architecture,
+    Corpus,
+    Example,
+    Model,
+    Selection,
+    Splits,
+    Task,
+    Tokenization,
+    Tokenizer,
+    UserError,
+)
 
 NOT_TRAINED_HERE = "given, not trained here"
 
 
 @dataclass(frozen=True)
 class Checkpoint(ModelRecipe):
-    """A fine-tuned transformer with its own head on a corpus, with or without labels.
+    """A fine-tuned transformer with its own head on a corpus, with or without labels, of which a test split is enough.
 
     `checkpoint(...)` makes one and brings the corpus's classes into the order of the model's outputs.
     """
@@ -70,21 +85,19 @@ class Checkpoint(ModelRecipe):
                 f"{'gives a number' if outputs.is_regression else names}; heedful.checkpoint(...) adapts a corpus to a "
                 "model with one output per class"
             )
-        if len(outputs.names) == 1 and len(classes) == 2 and _normalize_name(outputs.names[0]) == classes[0]:
+        own = [_normalize_name(name) for name in outputs.names]
+        if len(own) == 1 and len(classes) == 2 and own[0] == classes[0] and not _are_placeholders(classes):
             raise UserError(
                 f"the one output of {source} is the logit of {outputs.names[0]}, but {self.corpus.name} has the "
                 f"classes {', '.join(splits.class_names)}, and one logit stands for the second: give them in the other "
                 "order"
             )
-        corpus = PreparedCorpus(self, workspace)
+        corpus = PreparedCorpus(self, workspace, required=("test",))
         # Nothing is drawn: a checkpoint without a head of its own is refused.
         model, _ = build_model(self.architecture, corpus.splits.task, (), None, workspace, Generator().manual_seed(0))
-        if not any(note.endswith("head included") for note in model.notes):
-            raise UserError(f"{source} has no trained head ({'; '.join(model.notes)}): fine-tune it as a TrainedModel")
-        labelled = [split for split in EVALUATED_SPLITS if corpus.batches[split].labels is not None]
-        scores = {split: evaluate(model, corpus.batches[split], workspace.batch_size) for split in labelled}
+        check_trained_head(model, source)
         weights = {"source": source, "digest": self.architecture.digest(workspace.data_dir)}
-        return Artefact(notes=corpus.notes(model, scores, None) | {"weights": {**weights}})
+        return Artefact(notes=corpus.notes(model, corpus.evaluate(model, workspace), None) | {"weights": {**weights}})
 
     def load_model(self, workspace: Workspace) -> LoadedModel:
         state = workspace.get(self).notes["tokenizer"]
@@ -92,6 +105,12 @@ class Checkpoint(ModelRecipe):
         splits = self.corpus.read(workspace.data_dir)
         model, _ = build_model(self.architecture, splits.task, (), None, workspace, Generator().manual_seed(0))
         return LoadedModel(model.eval(), self.tokenization.restore(state), splits, self.tokenization)
+
+
+def check_trained_head(model: Model, source: str) -> None:
+    """Raise a `UserError` for a model from a folder or the hub that got a new head."""
+    if not any(note.endswith("head included") for note in model.notes):
+        raise UserError(f"{source} has no trained head ({'; '.join(model.notes)}): fine-tune it as a TrainedModel")
 
 
 def checkpoint(
@@ -120,7 +139,8 @@ class LabelAlignedCorpus(DerivedCorpus):
 
     Args:
         output_names: the model's names of its outputs. Names are matched without regard to case; where they only count
-            (LABEL_0, LABEL_1 ... or 0, 1 ...) the corpus's own order is taken, and the notes say so.
+            (LABEL_0, LABEL_1 ... or 0, 1 ...) the corpus's own order is taken, and the notes say so. Of ("not x", "x")
+            the second decides alone. A corpus without labels takes these names.
     """
 
     output_names: tuple[str, ...]
@@ -132,6 +152,10 @@ class LabelAlignedCorpus(DerivedCorpus):
     def read(self, data: Path) -> Splits:
         """The corpus's splits with labels, candidates and class names in the model's order."""
         splits = self.corpus.read(data)
+        if len(splits.class_names) in (0, len(self.output_names)) and _is_unlabelled(splits):
+            task = MulticlassClassification(len(self.output_names))
+            notes = {**splits.notes, "outputs of the model": ", ".join(self.output_names)}
+            return replace(splits, task=task, class_names=self.output_names, notes=notes)
         output_index, note = self._output_index(splits.class_names)
         train, dev, test = (
             tuple(_reorder_classes(example, output_index) for example in splits[split]) for split in SPLITS
@@ -152,12 +176,41 @@ class LabelAlignedCorpus(DerivedCorpus):
         labels = [_normalize_name(name) for name in classes]
         if sorted(outputs) == sorted(labels) and len(set(outputs)) == len(outputs):
             return tuple(outputs.index(name) for name in labels), f"{in_model}, matched with the classes by name"
-        if _are_placeholders(outputs) or _are_placeholders(labels):
+        if outputs[0] == negated_name(outputs[-1]) and outputs[-1] == labels[0]:
+            return (1, 0), f"{in_model}, matched with the class {classes[0]} by name"
+        if _are_placeholders(outputs) or _are_placeholders(labels) or outputs[0] == negated_name(outputs[-1]):
             return tuple(range(len(classes))), f"{in_model}, taken to be {in_corpus} in this order"
         raise UserError(
             f"{self.corpus.name} has the classes {in_corpus}, but the model's outputs are {in_model}: give the class "
             "names in the order of the model's outputs"
         )
+
+
+@dataclass(frozen=True)
+class OneLogitCorpus(DerivedCorpus):
+    """Another corpus of two classes, for a model that has one logit for both."""
+
+    def read(self, data: Path) -> Splits:
+        """The corpus's splits as binary classification."""
+        return replace(self.corpus.read(data), task=BinaryClassification())
+
+
+def align_labels(corpus: Corpus, task: Task, class_names: tuple[str, ...]) -> Corpus:
+    """The corpus with its classes in the order of a model's, as that model predicts them; numbers as they are."""
+    if task.num_classes < 2:
+        return corpus
+    aligned = LabelAlignedCorpus(corpus, class_names)
+    return OneLogitCorpus(aligned) if task.num_outputs == 1 else aligned
+
+
+def negated_name(name: str) -> str:
+    """The name of the other class of a model whose one output stands for the class of this name."""
+    return f"not {name}"
+
+
+def _is_unlabelled(splits: Splits) -> bool:
+    examples = (example for split in SPLITS for example in splits[split])
+    return all(example.label is None and example.candidates is None for example in examples)
 
 
 def _normalize_name(name: str) -> str:
@@ -182,3 +235,146 @@ def _reorder_classes(example: Example, output_index: tuple[int, ...]) -> Example
         candidates=None if candidates is None else tuple(sorted(output_index[each] for each in candidates)),
         ground_truth=truth,
     )
+
+
+class GivenModel:
+    """A model in memory and its tokenizer; recipes of the same process find them by their digest."""
+
+    def __init__(self, model: Model, tokenizer: Tokenizer) -> None:
+        self.model = model
+        self.tokenizer = tokenizer
+        self._hashed: tuple[tuple[tuple[int, int], ...], str] | None = None
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of weights, structure and tokenizer; computed anew when a weight has changed."""
+        tensors = (*self.model.parameters(), *self.model.buffers())
+        state = tuple((id(tensor), tensor._version) for tensor in tensors)
+        if self._hashed is None or self._hashed[0] != state:
+            self._hashed = state, hash_model(self.model, self.tokenizer)
+        return self._hashed[1]
+
+
+_models_in_memory: WeakValueDictionary[str, GivenModel] = WeakValueDictionary()
+"""Models by their digest. They are not kept alive: a notebook may load many."""
+_CONFIG_NOISE = ("_name_or_path", "transformers_version", "architectures", "dtype")
+
+
+def hash_model(model: Model, tokenizer: Tokenizer) -> str:
+    """SHA-256 of the names and numbers of all weights and buffers, of the structure, and of the tokenizer."""
+    structure = f"{type(model).__qualname__} {model.architecture_summary} {model.task} {model}"
+    if isinstance(model, TransformerModel):
+        # The number of heads and the like are in no weight.
+        config = json.loads(model.network.config.to_json_string())
+        config = {name: value for name, value in config.items() if name not in _CONFIG_NOISE}
+        structure += json.dumps(config, sort_keys=True)
+    digest = hashlib.sha256(f"{structure}\n{tokenizer.definition()}\n".encode("utf-8", "surrogatepass"))
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(_tensor_bytes(tensor))
+    return digest.hexdigest()
+
+
+def _tensor_bytes(tensor: Tensor) -> bytes:
+    # As bytes: NumPy has no bfloat16.
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
+def model_in_memory(given: GivenModel, corpus: Corpus, name: str) -> ModelInMemory:
+    """A recipe of a model in memory on a corpus whose classes are in the order of the model's."""
+    digest = given.digest
+    _models_in_memory[digest] = given
+    return ModelInMemory(corpus, name, digest)
+
+
+@dataclass(frozen=True)
+class ModelInMemory(ModelRecipe):
+    """A model that exists in this process only, on a corpus with or without labels; `model_in_memory` makes one.
+
+    Args:
+        name: for tables and file names.
+        digest: of weights and tokenizer.
+    """
+
+    corpus: Corpus
+    name: str
+    digest: str
+    seed: ClassVar[None] = None
+    embeddings: ClassVar[None] = None
+
+    @property
+    def tokenization(self) -> Tokenization:
+        return _GivenTokenization(self.name, self.digest)
+
+    @property
+    def architecture(self) -> Architecture:
+        return _GivenArchitecture(self.name)
+
+    def describe(self) -> dict[str, Json]:
+        return {**super().describe(), "training": NOT_TRAINED_HERE}
+
+    def make(self, workspace: Workspace) -> Artefact:
+        """Scores and counts, and the digest of the weights in place of the weights."""
+        model = self.load_model(workspace).model
+        corpus = PreparedCorpus(self, workspace, required=("test",))
+        notes = corpus.notes(model, corpus.evaluate(model, workspace), None)
+        return Artefact(notes=notes | {"weights": {"source": self.name, "digest": self.digest}})
+
+    def load_model(self, workspace: Workspace) -> LoadedModel:
+        """The model itself; UserError in another process, after a change of its weights, or for another task."""
+        given, splits = _find_in_memory(self.name, self.digest), self.corpus.read(workspace.data_dir)
+        if splits.task != given.model.task:
+            raise UserError(
+                f"{self.corpus.name} is for {splits.task}, but {self.name} is for {given.model.task}: choose a corpus "
+                "with the same task"
+            )
+        device = next(given.model.parameters()).device
+        if device.type != torch.device(workspace.device).type:
+            raise UserError(
+                f"{self.name} is on {device}: give Workspace(..., device={str(device)!r}) or move the model"
+            )
+        return LoadedModel(given.model, given.tokenizer, splits, self.tokenization)
+
+
+def _find_in_memory(name: str, digest: str) -> GivenModel:
+    given = _models_in_memory.get(digest)
+    if given is None:
+        raise UserError(
+            f"{name} is a model in the memory of another process, or its explainer is no longer there: save it to a "
+            "folder with save_pretrained and give the folder"
+        )
+    if given.digest != digest:
+        raise UserError(f"the weights of {name} have changed since it was loaded: load it again")
+    return given
+
+
+@dataclass(frozen=True)
+class _GivenTokenization(Tokenization):
+    """The tokenizer of a model in memory."""
+
+    name: str
+    digest: str
+
+    def fit(self, examples: Sequence[Example]) -> Tokenizer:
+        return _find_in_memory(self.name, self.digest).tokenizer
+
+    def restore(self, saved: Mapping[str, object]) -> Tokenizer:
+        return _find_in_memory(self.name, self.digest).tokenizer
+
+    def select(self, examples: Sequence[Example]) -> Selection:
+        return drop_empty(examples)
+
+
+@dataclass(frozen=True)
+class _GivenArchitecture(Architecture):
+    """The architecture of a model in memory, of which there is one model only."""
+
+    name: str
+
+    def build(self, task: Task, embeddings: Tensor | None, generator: Generator) -> Model:
+        """Refused: nothing is known but the model itself."""
+        raise UserError(f"{self.name} is a model in memory, so no other can be built like it: save it to a folder")
+
+    def describe(self) -> dict[str, str]:
+        """The name of the model in place of that of an encoder."""
+        return {"encoder": self.name, "attention": "self"}

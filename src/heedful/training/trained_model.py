@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pandas as pd
@@ -89,9 +89,13 @@ EVALUATED_SPLITS: tuple[Split, ...] = ("dev", "test")
 
 
 class PreparedCorpus:
-    """A recipe's corpus as batches, with everything the artefact's notes say about it."""
+    """A recipe's corpus as batches, with everything the artefact's notes say about it.
 
-    def __init__(self, recipe: ModelRecipe, workspace: Workspace) -> None:
+    Args:
+        required: splits that must have examples; a model that is not trained needs the test split alone.
+    """
+
+    def __init__(self, recipe: ModelRecipe, workspace: Workspace, required: Sequence[Split] = SPLITS) -> None:
         self.recipe = recipe
         self.splits = recipe.corpus.read(workspace.data_dir)
         selections = {split: recipe.tokenization.select(self.splits[split]) for split in SPLITS}
@@ -99,12 +103,21 @@ class PreparedCorpus:
         self.dropped = {split: dict(selection.num_dropped) for split, selection in selections.items()}
         extra = " ".join(self.splits.extra_vocabulary)
         lexicon = (Example("lexicon", (extra,)),) if extra else ()
-        self.tokenizer = recipe.tokenization.fit((*self.splits.train, *lexicon))
-        for split, dropped in self.dropped.items():
+        self.tokenizer = recipe.tokenization.fit((*(self.splits.train or self.splits.test), *lexicon))
+        for split in required:
             if not self.examples[split]:
-                reasons = ", ".join(f"{count} {reason}" for reason, count in dropped.items()) or "it is empty"
+                dropped = self.dropped[split].items()
+                reasons = ", ".join(f"{count} {reason}" for reason, count in dropped) or "it is empty"
                 raise UserError(f"{recipe.corpus.name}: no example of the {split} split is left ({reasons})")
-        self.batches = {split: self.tokenizer(examples) for split, examples in self.examples.items()}
+        self.batches = {split: self.tokenizer(examples) for split, examples in self.examples.items() if examples}
+
+    def evaluate(self, model: Model, workspace: Workspace) -> dict[Split, dict[str, float]]:
+        """The scores of a model on the evaluated splits that have labels."""
+        return {
+            split: evaluate(model, self.batches[split], workspace.batch_size)
+            for split in EVALUATED_SPLITS
+            if split in self.batches and self.batches[split].labels is not None
+        }
 
     def notes(
         self, model: Model, scores: Mapping[Split, Mapping[str, float]], embeddings: EmbeddingTable | None
@@ -128,9 +141,10 @@ class PreparedCorpus:
         }
 
     def _class_counts(self, split: Split) -> dict[str, int]:
-        labels, classes = self.batches[split].labels, self.splits.class_names
+        classes = self.splits.class_names
+        labels = self.batches[split].labels if split in self.batches else None
         if labels is None or not classes:
-            return {"examples": len(self.batches[split])}
+            return {"examples": len(self.examples[split])}
         counts = labels.bincount(minlength=len(classes)).tolist()
         return {name: int(count) for name, count in zip(classes, counts, strict=True) if count or len(classes) <= 10}
 
