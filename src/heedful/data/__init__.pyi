@@ -2,6 +2,10 @@ from .download import fetch as fetch
 from .embeddings import FileEmbeddings as FileEmbeddings
 from .embeddings import PackagedGloveEmbeddings as PackagedGloveEmbeddings
 from .embeddings import RandomEmbeddings as RandomEmbeddings
+from .evaluation_table import EvaluationColumns as EvaluationColumns
+from .evaluation_table import EvaluationTable as EvaluationTable
+from .evaluation_table import GivenColumns as GivenColumns
+from .evaluation_table import detect_columns as detect_columns
 from .images import CIFAR10 as CIFAR10
 from .images import CIFAR100 as CIFAR100
 from .images import Digits as Digits

@@ -1,4 +1,4 @@
-"""Rows of CSV, TSV, JSONL and Parquet files, and corpora that are read from files.
+"""Rows of CSV, TSV, JSON, JSONL and Parquet files, and corpora that are read from files.
 
 The data folder holds published corpora as `<folder>/<split>.jsonl.gz`, one JSON object per line. Every row knows its
 file and line, so that an error message can name both.
@@ -17,10 +17,12 @@ import stat
 import zlib
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from importlib import metadata
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -153,15 +155,22 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 def read_rows(path: Path) -> list[Row]:
     """All rows of a table whose file name says its type."""
+    return list(iterate_rows(path))
+
+
+def iterate_rows(path: Path) -> Iterator[Row]:
+    """The rows of a table one after the other, for tables that may be larger than the memory."""
     reader = _READERS.get(_file_type(path))
     if reader is None:
         raise UserError(f"{path}: unknown file type; known are {', '.join(sorted(_READERS))} (also .gz)")
     if not is_present(path, "file"):
         raise UserError(f"{path}: no such file; check the path")
-    rows = list(reader(path))
-    if not rows:
+    empty = True
+    for row in reader(path):
+        empty = False
+        yield row
+    if empty:
         raise UserError(f"{path}: the file is empty or has no rows; give one row per example")
-    return rows
 
 
 def is_table(name: str) -> bool:
@@ -173,7 +182,7 @@ def _file_type(path: Path) -> str:
     return path.with_suffix("").suffix.lower() if path.suffix.lower() == ".gz" else path.suffix.lower()
 
 
-def _read_lines(path: Path) -> Iterator[str]:
+def _read_lines(path: Path) -> Generator[str, None, None]:
     """The lines of a text file in UTF-8, plain or compressed, one at a time."""
     zipped = path.suffix.lower() == ".gz"
     line, encoding = 0, "utf-8-sig"
@@ -260,19 +269,69 @@ def _read_json_lines(path: Path) -> Iterator[Row]:
     for line, content in enumerate(_read_lines(path), start=1):
         if not content.strip():
             continue
-        try:
-            value = json.loads(content)
-        except json.JSONDecodeError as error:
-            raise UserError(f"{path}, line {line}: not JSON ({error.msg}); give one JSON object per line") from error
-        except ValueError as error:
-            raise UserError(f"{path}, line {line}: a number has too many digits; put it in quotes") from error
-        except RecursionError as error:
-            raise UserError(
-                f"{path}, line {line}: lists or objects are nested too deeply; give one flat JSON object per line"
-            ) from error
+        value = _parse_json(content, path, "one JSON object per line", line)
         if not isinstance(value, dict):
             raise UserError(f"{path}, line {line}: not a JSON object; give one JSON object per line")
         yield Row(str(path), line, value)
+
+
+def _parse_json(content: str, path: Path, form: str, line: int | None = None) -> object:
+    """The value of a JSON text: of one line, or of a whole file."""
+    place = str(path) if line is None else f"{path}, line {line}"
+    try:
+        return json.loads(content)
+    except json.JSONDecodeError as error:
+        raise UserError(f"{path}, line {line or error.lineno}: not JSON ({error.msg}); give {form}") from error
+    except ValueError as error:
+        raise UserError(f"{place}: a number has too many digits; put it in quotes") from error
+    except RecursionError as error:
+        raise UserError(f"{place}: lists or objects are nested too deeply; give {form}, and flat ones") from error
+
+
+def read_json(path: Path) -> object:
+    """The value of a JSON file, plain or compressed, which may not be longer than a line of a table."""
+    lines, size = [], 0
+    for line in _read_lines(path):
+        size += len(line)
+        if size > MAX_LINE_SIZE:
+            raise UserError(f"{path}: longer than {MAX_LINE_SIZE} characters; give one JSON object per line (.jsonl)")
+        lines.append(line)
+    return _parse_json("".join(lines), path, "one list of JSON objects") if "".join(lines).strip() else None
+
+
+def _read_json(path: Path) -> Iterator[Row]:
+    """A list of objects, an object of rows or of columns, or one object per line as in `.jsonl`."""
+    with closing(_read_lines(path)) as lines:
+        first, second = islice(chain((line.strip() for line in lines if line.strip()), ("", "")), 2)
+    if first.startswith("{") and first.endswith("}") and second.startswith("{"):
+        yield from _read_json_lines(path)
+        return
+    for number, values in enumerate(_json_records(path, read_json(path)), start=1):
+        if not isinstance(values, dict):
+            raise UserError(f"{path}, row {number}: not a JSON object; give a list of JSON objects")
+        yield Row(str(path), number, values, line_name="row")
+
+
+def _json_records(path: Path, value: object) -> Iterable[object]:
+    """The rows in a JSON value."""
+    if value is None or isinstance(value, list):
+        return value or ()
+    if not isinstance(value, dict):
+        raise UserError(f"{path}, line 1: not a JSON object; give a list of JSON objects")
+    parts = list(value.values())
+    objects = [part for part in parts if isinstance(part, dict)]
+    if objects and len(objects) == len(parts):
+        if all(key.isdigit() for part in objects for key in part):  # pandas: {column: {row: value}}
+            keys = list(dict.fromkeys(key for part in objects for key in part))
+            return [{name: part.get(key) for name, part in value.items()} for key in keys]
+        return [{"id": key, **part} for key, part in value.items()]  # HateXplain: {id: row}
+    lists = [part for part in parts if isinstance(part, list)]
+    tables = [part for part in lists if part and all(isinstance(each, dict) for each in part)]
+    if len(tables) == 1 and len(lists) == 1:  # {"data": [rows]}
+        return tables[0]
+    if lists and len(lists) == len(parts) and len({len(part) for part in lists}) == 1:
+        return [dict(zip(value, each, strict=True)) for each in zip(*lists, strict=True)]
+    return [value]
 
 
 def _read_parquet(path: Path) -> Iterator[Row]:
@@ -320,7 +379,7 @@ _READERS: Mapping[str, Callable[[Path], Iterator[Row]]] = {
     ".tsv": partial(_read_delimited, delimiter="\t"),
     ".jsonl": _read_json_lines,
     ".ndjson": _read_json_lines,
-    ".json": _read_json_lines,
+    ".json": _read_json,
     ".parquet": _read_parquet,
 }
 

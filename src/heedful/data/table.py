@@ -116,10 +116,18 @@ def _drop_unlabelled_splits(label: str, rows: SplitRows, notes: Notes) -> SplitR
 
 
 def _label_text(label: str, row: Row) -> str:
-    """The label as text; integers have no decimal point, so that 1 and 1.0 are one class."""
-    value = row.value(label)
-    if value is None or value != value or (isinstance(value, str) and not value.strip()):  # NaN differs from itself
+    """The label of a row as text."""
+    text = label_text(row, label)
+    if text is None:
         raise UserError(f"{row.location}: no label in column '{label}'; fill it in or delete the row")
+    return text
+
+
+def label_text(row: Row, column: str) -> str | None:
+    """The label of a row as text, None if it has none; integers have no decimal point: 1 and 1.0 are one class."""
+    value = row.value(column)
+    if value is None or value != value or (isinstance(value, str) and not value.strip()):  # NaN differs from itself
+        return None
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float) and value.is_integer():
