@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import ClassVar
 
 import pandas as pd
-import pyarrow.parquet
 import pytest
 
 from heedful import catalogue
@@ -27,7 +26,8 @@ from heedful.attributions.integrated_gradients import GradientShap, IntegratedGr
 from heedful.data.splitting import SubsampledCorpus
 from heedful.data.tokenization import Words
 from heedful.figures import Figure
-from heedful.papers._chapter import Comparison, Result, TableView
+from heedful.papers import PAPERS
+from heedful.papers._chapter import Comparison, Result, SectionExtras, TableView
 from heedful.papers.jain_wallace import single_model_trials
 from heedful.report.build import build_page, summary_tables, write_report
 from heedful.report.heatmap import example_heatmaps
@@ -38,8 +38,8 @@ from heedful.store.recipe import Artefact
 from heedful.store.workspace import CorruptArtefactWarning, Workspace
 from heedful.training.attribution_tables import AttributionTable
 from heedful.training.checkpoint import checkpoint
-from heedful.training.trainer import Adam, EpochSelection, Training
 from heedful.training.model_recipe import ModelRecipe
+from heedful.training.trainer import Adam, EpochSelection, Training
 from heedful.trials._trial import Finding, Statistic, Trial, Verdict, combine_seeds, summary_frame
 from heedful.trials.agreement import Agreement
 from heedful.trials.faithfulness import Faithfulness
@@ -175,53 +175,53 @@ def test_a_workspace_without_trials_is_refused_and_an_existing_report_stays(tmp_
     assert {path: path.read_bytes() for path in report.parent.rglob("*.html")} == before
 
 
+def count_reads(patch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often each file of an artefact is read from now on."""
+    loads: Counter[str] = Counter()
+    read = store.StoredArtefact._read
+
+    def counted(artefact: store.StoredArtefact, name: str) -> bytes:
+        loads[f"{artefact.path.name} {name}"] += 1
+        return read(artefact, name)
+
+    patch.setattr(store.StoredArtefact, "_read", counted)
+    return loads
+
+
 @pytest.fixture(scope="module")
 def second(workspace: Workspace, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Counter[str]]:
-    """The report written again where no summary can be computed, and how often each table was opened."""
-    loads: Counter[str] = Counter()
-    open_table = store._open_table
-
-    def counted(path: Path) -> pyarrow.parquet.ParquetFile:
-        loads[f"{path.parent.name} {path.name}"] += 1
-        return open_table(path)
+    """The report written again where no summary can be computed, and how often each file was read."""
 
     def refuse(*_: object) -> None:
         raise AssertionError("a summary was computed or weights were read")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(store, "_open_table", counted)
+        loads = count_reads(patch)
         patch.setattr(store, "load_file", refuse)
         for trial in catalogue.TRIALS.values():
             patch.setattr(trial, "summary", refuse)
         return write_report(workspace, tmp_path_factory.mktemp("second")).parent, loads
 
 
-def test_every_table_is_opened_once_and_no_summary_is_computed(
+def test_every_file_is_read_once_and_no_summary_is_computed(
     workspace: Workspace, second: tuple[Path, Counter[str]]
 ) -> None:
     _, loads = second
     assert max(loads.values()) == 1
     needed = {entry.name for entry in workspace.entries() if entry.kind in ("trial", "attributions")}
-    assert {name.split()[0] for name in loads} >= needed
+    assert {name.removesuffix(" table.parquet") for name in loads} >= needed
 
 
 def test_a_second_report_opens_only_what_its_sections_show(
     workspace: Workspace, report: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loads: Counter[str] = Counter()
-    open_table = store._open_table
-
-    def counted(path: Path) -> pyarrow.parquet.ParquetFile:
-        loads[f"{path.parent.name} {path.name}"] += 1
-        return open_table(path)
-
-    monkeypatch.setattr(store, "_open_table", counted)
+    loads = count_reads(monkeypatch)
     before = {path: path.stat().st_mtime_ns for path in report.glob("texts/*")}
     write_report(workspace, report)
     assert {path: path.stat().st_mtime_ns for path in report.glob("texts/*")} == before
     assert max(loads.values()) == 1
     methods = {entry.name: entry.facts["method"] for entry in workspace.entries() if entry.kind == "attributions"}
-    opened = {name.split()[0] for name in loads}
+    opened = {name.removesuffix(" table.parquet") for name in loads}
     assert {methods[name] for name in opened if name in methods} == {"attention", "gradient"}
 
 
@@ -234,9 +234,7 @@ def test_a_damaged_artefact_is_left_out_with_a_warning_and_a_remark(
     place = Workspace(tmp_path / "w")
     shutil.copytree(workspace.root, place.root)
     folder = next(place.root.glob(f"{kind}-*"))
-    altered = bytearray((folder / file).read_bytes())
-    altered[len(altered) // 2] ^= 1
-    (folder / file).write_bytes(altered)
+    flip_bit(folder / file)
     with pytest.warns(CorruptArtefactWarning, match=folder.name) as caught:
         page = write_report(place, tmp_path / "report").read_text(encoding="utf-8")
     assert len(caught) == 1
@@ -245,13 +243,65 @@ def test_a_damaged_artefact_is_left_out_with_a_warning_and_a_remark(
     assert f"<bdi>{intact}</bdi>" in page.partition("finished trials")[2][:60]
 
 
+@pytest.mark.parametrize("kind", ["AttributionTable", "Permutation"])
+@pytest.mark.parametrize("file", ["notes.json", "table.parquet"])
+def test_an_artefact_that_is_damaged_after_it_was_opened_is_left_out(
+    workspace: Workspace, tmp_path: Path, kind: str, file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Workspace(tmp_path / "w")
+    shutil.copytree(workspace.root, place.root)
+    folder = next(place.root.glob(f"{kind}-*"))
+    open_entry = store.IndexEntry.open
+
+    def opened_and_damaged(entry: store.IndexEntry) -> store.StoredArtefact:
+        found = open_entry(entry)
+        if entry.path == folder:
+            flip_bit(folder / file)
+        return found
+
+    monkeypatch.setattr(store.IndexEntry, "open", opened_and_damaged)
+    with pytest.warns(CorruptArtefactWarning, match=folder.name) as caught:
+        page = write_report(place, tmp_path / "report").read_text(encoding="utf-8")
+    assert len(caught) == 1
+    assert f"the artefact {folder} is damaged" in page
+
+
+def test_a_trial_that_is_damaged_before_its_paper_reads_it_is_left_out(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Workspace(tmp_path / "w")
+    shutil.copytree(workspace.root, place.root)
+    read: list[str] = []
+
+    def damage_first(result: Result, _: Sequence[store.IndexEntry]) -> SectionExtras:
+        if not read:
+            flip_bit(result.entries[0].path / "table.parquet")
+        read.append(result.entries[0].name)
+        result.entries[0].load()
+        return SectionExtras()
+
+    monkeypatch.setitem(PAPERS, "jain-wallace", replace(PAPERS["jain-wallace"], section=damage_first))
+    with pytest.warns(CorruptArtefactWarning) as caught:
+        [chapter] = build_page(place).papers
+    assert [read[0] in str(each.message) for each in caught] == [True]
+    assert len(chapter.sections) == 8
+    assert chapter.sections[0].about["seeds"] == "1"
+
+
+def flip_bit(path: Path) -> None:
+    altered = bytearray(path.read_bytes())
+    altered[len(altered) // 2] ^= 1
+    path.write_bytes(altered)
+
+
 def test_the_first_intact_seed_shows_the_figures(workspace: Workspace, tmp_path: Path) -> None:
     place = Workspace(tmp_path / "w")
     shutil.copytree(workspace.root, place.root)
     [first] = [
         entry.path
         for entry in place.entries()
-        if (entry.facts.get("trial"), entry.facts.get("corpus"), entry.facts.get("seed")) == ("permutation", "sentences", 0)
+        if (entry.facts.get("trial"), entry.facts.get("corpus"), entry.facts.get("seed"))
+        == ("permutation", "sentences", 0)
     ]
     (first / "table.parquet").write_bytes((first / "table.parquet").read_bytes()[::-1])
     with pytest.warns(CorruptArtefactWarning):
@@ -264,7 +314,9 @@ def test_the_first_intact_seed_shows_the_figures(workspace: Workspace, tmp_path:
 
 @pytest.mark.slow  # it imports torch in a new process
 def test_reports_and_lists_do_without_transformers_and_most_of_scipy() -> None:
-    code = "import sys, heedful.report.build, heedful.papers; print(*sorted({n.partition('.')[0] for n in sys.modules}))"
+    code = (
+        "import sys, heedful.report.build, heedful.papers; print(*sorted({n.partition('.')[0] for n in sys.modules}))"
+    )
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert {"transformers", "scipy", "sklearn", "matplotlib", "sympy"} & {*loaded} == set()
 
@@ -278,9 +330,7 @@ def test_every_section_links_the_texts_of_each_of_its_seeds(sections: dict[str, 
     assert all(f'href="{address}"' in index for address in addresses)
 
 
-def test_the_same_workspace_gives_the_same_bytes_in_every_file(
-    report: Path, second: tuple[Path, Counter[str]]
-) -> None:
+def test_the_same_workspace_gives_the_same_bytes_in_every_file(report: Path, second: tuple[Path, Counter[str]]) -> None:
     files = [{path.relative_to(f): path.read_bytes() for path in f.rglob("*.html")} for f in (report, second[0])]
     assert files[0] == files[1]
     assert len(files[0]) == 4
@@ -290,7 +340,10 @@ def test_without_attributions_a_section_says_that_there_is_no_explorer(workspace
     shutil.copytree(workspace.root, tmp_path / "w", ignore=shutil.ignore_patterns("AttributionTable-*"))
     [chapter] = build_page(Workspace(tmp_path / "w")).papers
     assert all(section.texts == () for section in chapter.sections)
-    assert {section.experiment for section in chapter.sections if section.texts_note} >= {"permutation", "adversarial-attention"}
+    assert {section.experiment for section in chapter.sections if section.texts_note} >= {
+        "permutation",
+        "adversarial-attention",
+    }
 
 
 def test_trials_outside_the_catalogue_have_sections_too(tmp_path: Path) -> None:

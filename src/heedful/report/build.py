@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar
@@ -71,10 +72,19 @@ def build_page(workspace: Workspace, folder: Path | None = None) -> Page:
         folder = None
     if folder is not None:
         check_report_folder(folder)
-    builder = _Builder(entries, folder, {damage.name: str(damage) for damage in damages})
-    page = builder.page(workspace.root.name)
-    for damage in builder.damages.values():
-        warnings.warn(f"not in the report: {damage}", CorruptArtefactWarning, stacklevel=3)
+    found = {damage.name: str(damage) for damage in damages}
+    while True:
+        try:
+            builder = _Builder([entry for entry in entries if entry.name not in found], folder, found)
+            page = builder.page(workspace.root.name)
+        except CorruptArtefactError as damage:  # of a file that was intact when it was read first
+            if damage.name in found:
+                raise
+            found[damage.name] = str(damage)
+        else:
+            break
+    for reason in builder.damages.values():
+        warnings.warn(f"not in the report: {reason}", CorruptArtefactWarning, stacklevel=3)
     return page
 
 
@@ -135,14 +145,21 @@ class _Builder:
         self._leave_out_damaged_runs()
 
     def open(self, entry: IndexEntry) -> StoredArtefact:
-        """The artefact, empty if it is damaged, which is remembered; kept while its model is read."""
+        """The artefact, empty if it is known to be damaged; kept while its model is read."""
         if entry.name not in self.opened:
-            try:
-                self.opened[entry.name] = StoredArtefact(entry.path) if entry.name in self.damages else entry.open()
-            except CorruptArtefactError as damage:
-                self.damages[damage.name] = str(damage)
-                self.opened[entry.name] = StoredArtefact(entry.path)
+            self.opened[entry.name] = StoredArtefact(entry.path) if entry.name in self.damages else entry.open()
         return self.opened[entry.name]
+
+    def _retried(self, read: Callable[[], _T]) -> _T:
+        """What is read; again without an artefact that turns out to be damaged."""
+        while True:
+            try:
+                return read()
+            except CorruptArtefactError as damage:
+                if damage.name in self.damages:
+                    raise
+                self.damages[damage.name] = str(damage)
+                self.opened.pop(damage.name, None)
 
     def _leave_out_damaged_runs(self) -> None:
         """Sections show the seeds that are intact, and figures of the first of them."""
@@ -152,16 +169,11 @@ class _Builder:
             if not intact:
                 del self.groups[group]
             elif intact[0] is not entries[0]:
-                self.runs[intact[0].name] = self._read_run(intact[0])
+                self.runs[intact[0].name] = self._retried(partial(self._read_run, intact[0]))
 
-    def _read_intact(self, read: Callable[[Sequence[IndexEntry]], _T]) -> _T:
-        """What a paper reads from the index itself, without the artefacts that turn out to be damaged."""
-        while True:
-            self.entries = [entry for entry in self.entries if entry.name not in self.damages]
-            try:
-                return read(self.entries)
-            except CorruptArtefactError as damage:
-                self.damages[damage.name] = str(damage)
+    def _intact_entries(self) -> Sequence[IndexEntry]:
+        self.entries = [entry for entry in self.entries if entry.name not in self.damages]
+        return self.entries
 
     def _read_runs(self, trials: Sequence[IndexEntry], folder: Path | None) -> dict[str, _Run]:
         """Read model by model, so that the explorer and the sections of a model share its artefacts."""
@@ -176,19 +188,31 @@ class _Builder:
         for model in dict.fromkeys([*sources_by_model, *trials_by_model]):
             if folder is not None:
                 for source in sources_by_model.get(model, ()):
-                    written.add(write_explorer(source, self.sources, folder, self.open).name)
-            runs |= {entry.name: self._read_run(entry) for entry in trials_by_model.get(model, ())}
+                    written.add(self._retried(partial(self._write_explorer, source, folder)).name)
+            for entry in trials_by_model.get(model, ()):
+                runs[entry.name] = self._retried(partial(self._read_run, entry))
             self.opened.clear()
             gc.collect(0)  # templates leave cycles that hold the texts of this model
         if folder is not None:
             delete_stale_pages(folder, written)
         return runs
 
+    def _write_explorer(self, source: ModelTexts, folder: Path) -> Path:
+        intact = replace(
+            source,
+            attributions=tuple(entry for entry in source.attributions if entry.name not in self.damages),
+            trials=tuple(entry for entry in source.trials if entry.name not in self.damages),
+        )
+        return write_explorer(intact, self.sources, folder, self.open)
+
     def _read_run(self, entry: IndexEntry) -> _Run:
         is_first = entry is self.groups[entry.group][0]
         artefact = self.open(entry)
+        artefact.verify()  # also what only papers read
         model_name = entry.link("subject") or ""
         model = self.open(self.by_name[model_name]) if model_name in self.by_name else None
+        if model is not None:
+            model.verify()
         if model_name in self.damages:
             model = None
         summary = artefact.summary if len(artefact.summary.columns) else summary_frame([])
@@ -296,7 +320,9 @@ class _Builder:
         first, paper = runs[0], PAPERS.get(result.paper)
         texts = _trial_texts(runs, result)
         only = f", {first.model_label} only" if len(runs) > 1 else ""
-        extras = SectionExtras() if paper is None else self._read_intact(lambda entries: paper.section(result, entries))
+        extras = SectionExtras()
+        if paper is not None:
+            extras = self._retried(lambda: paper.section(result, self._intact_entries()))
         tables = (*summary_tables(result), *extras.tables)
         figures, heatmaps = (*first.figures, *extras.figures), (*first.heatmaps, *extras.heatmaps)
         if result.trial == Performance.name and first.model is not None:

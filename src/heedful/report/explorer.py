@@ -455,7 +455,7 @@ def write_explorer(source: ModelTexts, all_sources: Sequence[ModelTexts], folder
         Link(other.label, other.file_name)
         for other in all_sources
         if (other.facts.get("corpus"), other.split) == (source.facts.get("corpus"), source.split)
-        and other is not source
+        and other.address != source.address
     ]
     entries = [each.name for each in (*source.attributions, *source.trials)]
     stamp = json_digest(

@@ -49,7 +49,9 @@ from heedful.types import UserError, count_file_changes
 
 TENSORS, TABLE, SUMMARY = "tensors.safetensors", "table.parquet", "summary.parquet"
 NOTES, RECIPE, INDEX, MANIFEST = "notes.json", "recipe.json", "index.json", "manifest.json"
-_DAMAGE_ERRNOS = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EIO)
+_DAMAGE_ERRNOS = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EIO, None)
+"""Errors of reading that mean damage; pyarrow's own errors have no number."""
+_PARSE_ERRORS = (ValueError, KeyError, TypeError, pyarrow.ArrowException, SafetensorError)
 _SILENT = SilentProgress()
 _in_progress: ContextVar[tuple[tuple[Path, Recipe], ...]] = ContextVar("_in_progress", default=())
 """The recipes that are being made, outermost first, with the folders they were given when that began."""
@@ -108,16 +110,16 @@ class IndexEntry:
         return _read_artefact(self.path, tensors=tensors, table=table)
 
     def open(self) -> StoredArtefact:
-        """The artefact for readers of some of its parts; CorruptArtefactError if its bytes differ from the manifest."""
+        """The artefact for readers of some of its parts; CorruptArtefactError if it has no intact manifest."""
         with _translate_read_errors(self.path):
-            return StoredArtefact(self.path, frozenset(_verify_files(self.path, tensors=False)))
+            return StoredArtefact(self.path, _read_manifest(self.path))
 
 
 class Columns(Mapping[str, list[object]]):
     """The columns of a table, each read when it is first used; lists of numbers are arrays."""
 
-    def __init__(self, path: Path) -> None:
-        self._file = _open_table(path)
+    def __init__(self, content: bytes) -> None:
+        self._file = _open_table(pyarrow.BufferReader(content))
         self._cells: dict[str, list[object] | None] = dict.fromkeys(self._file.schema_arrow.names)
 
     def __getitem__(self, name: str) -> list[object]:
@@ -142,23 +144,27 @@ class Columns(Mapping[str, list[object]]):
 
 @dataclass(frozen=True)
 class StoredArtefact:
-    """An artefact on disk without its tensors; each part is read when it is first used."""
+    """An artefact on disk without its tensors; each part is read when it is first used.
+
+    The bytes that are parsed are those that were compared with the manifest: CorruptArtefactError if they differ, even
+    if the file was damaged after the artefact was opened.
+    """
 
     path: Path
-    files: frozenset[str] = frozenset()
+    manifest: Mapping[str, Json] = field(default_factory=dict)
 
     @cached_property
     def notes(self) -> Mapping[str, Json]:
         """As in `Artefact`."""
-        with _translate_read_errors(self.path):
-            found: dict[str, Json] = json.loads((self.path / NOTES).read_bytes()) if NOTES in self.files else {}
+        content = self._take(NOTES)
+        found: dict[str, Json] = {} if content is None else json.loads(content)
         return found
 
     @cached_property
     def columns(self) -> Mapping[str, list[object]]:
         """The cells of the table by column: quicker than a data frame."""
-        with _translate_read_errors(self.path):
-            return Columns(self.path / TABLE) if TABLE in self.files else {}
+        content = self._take(TABLE)
+        return {} if content is None else Columns(content)
 
     @cached_property
     def table(self) -> pandas.DataFrame:
@@ -168,8 +174,33 @@ class StoredArtefact:
     @cached_property
     def summary(self) -> pandas.DataFrame:
         """As in `Artefact`."""
+        content = self._take(SUMMARY)
+        return pandas.DataFrame() if content is None else _read_table(pyarrow.BufferReader(content))
+
+    def verify(self) -> None:
+        """CorruptArtefactError if any file but that of the tensors differs from the manifest."""
+        for name in self.manifest.keys() - {TENSORS} - self._contents.keys():
+            self._contents[name] = self._read(name)
+            if name == RECIPE:
+                _check_name(self.path, self._contents[name])
+
+    @cached_property
+    def _contents(self) -> dict[str, bytes]:
+        """Verified bytes by file name, empty once they are parsed."""
+        return {}
+
+    def _take(self, name: str) -> bytes | None:
+        """The verified bytes of a file, which is parsed once; None if the artefact has no such file."""
+        content = self._contents.get(name) or (self._read(name) if name in self.manifest else None)
+        self._contents[name] = b""
+        return content
+
+    def _read(self, name: str) -> bytes:
         with _translate_read_errors(self.path):
-            return _read_table(self.path / SUMMARY) if SUMMARY in self.files else pandas.DataFrame()
+            content = (self.path / name).read_bytes()
+        if self.manifest[name] != [len(content), hashlib.sha256(content).hexdigest()]:
+            raise _corrupt_error(self.path, f"the content of {name} differs")
+        return content
 
 
 def _default_data_dir() -> Path:
@@ -406,12 +437,15 @@ def _read_artefact(folder: Path, *, tensors: bool = True, table: bool = True) ->
     """The artefact in `folder`; its bytes are verified once per process, and again if a file was modified."""
     with _translate_read_errors(folder):
         manifest = _verify_files(folder, tensors=tensors)
-        weights = load_file(folder / TENSORS) if TENSORS in manifest else {}
-        rows, summary = (
-            _read_table(folder / name) if wanted and name in manifest else pandas.DataFrame()
-            for name, wanted in ((TABLE, table), (SUMMARY, True))
-        )
-        notes = json.loads((folder / NOTES).read_bytes())
+        try:
+            weights = load_file(folder / TENSORS) if TENSORS in manifest else {}
+            rows, summary = (
+                _read_table(folder / name) if wanted and name in manifest else pandas.DataFrame()
+                for name, wanted in ((TABLE, table), (SUMMARY, True))
+            )
+            notes = json.loads((folder / NOTES).read_bytes())
+        except _PARSE_ERRORS as error:  # it was damaged after it had been verified
+            raise _corrupt_error(folder, "its content differs") from error
     return Artefact({name: weights[name] for name in sorted(weights)}, rows, notes, summary)
 
 
@@ -426,11 +460,16 @@ def _verify_files(folder: Path, *, tensors: bool) -> dict[str, Json]:
         for name, entry in manifest.items():
             if _file_entry(folder / name) != entry:
                 raise _corrupt_error(folder, f"the content of {name} differs")
-        description: dict[str, Json] = json.loads((folder / RECIPE).read_bytes())
-        if artefact_name(description) != folder.name:
-            raise _corrupt_error(folder, f"it holds {artefact_name(description)}")
+        _check_name(folder, (folder / RECIPE).read_bytes())
         _verified[folder.resolve(), tensors] = state
     return manifest
+
+
+def _check_name(folder: Path, recipe: bytes) -> None:
+    """CorruptArtefactError if the folder holds the artefact of another recipe."""
+    name = artefact_name(json.loads(recipe))
+    if name != folder.name:
+        raise _corrupt_error(folder, f"it holds {name}")
 
 
 def _read_entry(folder: Path) -> IndexEntry:
@@ -560,7 +599,7 @@ def _translate_read_errors(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        reason = f"{Path(error.filename or folder).name}: {os.strerror(error.errno or 0)}"
+        reason = f"{Path(error.filename or folder).name}: {os.strerror(error.errno) if error.errno else error}"
         if error.errno in _DAMAGE_ERRNOS:
             raise _corrupt_error(folder, reason) from error
         raise UserError(f"cannot read the artefact {folder} ({reason}); check its permissions") from error
@@ -595,9 +634,9 @@ def _storable_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return stored
 
 
-def _open_table(path: Path) -> pyarrow.parquet.ParquetFile:
+def _open_table(source: Path | pyarrow.BufferReader) -> pyarrow.parquet.ParquetFile:
     """A file to read without threads, which slow down small tables and prevent forks."""
-    return pyarrow.parquet.ParquetFile(path, pre_buffer=False)
+    return pyarrow.parquet.ParquetFile(source, pre_buffer=False)
 
 
 def _column_cells(column: pyarrow.ChunkedArray) -> list[object]:
@@ -608,8 +647,8 @@ def _column_cells(column: pyarrow.ChunkedArray) -> list[object]:
     return cells
 
 
-def _read_table(path: Path) -> pandas.DataFrame:
-    with _open_table(path) as file:
+def _read_table(source: Path | pyarrow.BufferReader) -> pandas.DataFrame:
+    with _open_table(source) as file:
         return _arrow_to_pandas(file.read(use_threads=False))
 
 
