@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass, replace
 
 from heedful.audits.audit_result import (
-    SHARE,
     Answer,
     Audit,
     AuditedData,
@@ -21,7 +20,7 @@ from heedful.trials._trial import Verdict
 
 YES, NO, OPEN = Verdict.SUPPORTED, Verdict.NOT_SUPPORTED, Verdict.UNDECIDED
 TEXTS = 212
-MEASURES = ("comprehensiveness", "sufficiency", "flips")
+MEASURES = ("comprehensiveness", "sufficiency", "flip")
 DELETIONS = ("removed", "masked")
 STRUCK = "permuted attention and random scores are not told from the rest on this data (p = .61)"
 WORDS = "the plot is thin but the acting makes it a quiet and very moving film"
@@ -87,10 +86,8 @@ def _faithfulness(name: str) -> tuple[Measurement, ...]:
         for deletion in DELETIONS:
             shift = 0.02 * (place - 1) + (0.03 if deletion == "masked" else -0.01)
             row = _measurement(Question.FAITHFUL, measure, name, share + shift, 0.05, 0.0)
-            rows.append(replace(row, subset=deletion, scale=SHARE))
-            raw = 0.08 + (share + shift) * (0.5 - 0.1 * place)
-            rows.append(replace(_measurement(Question.FAITHFUL, measure, name, raw, 0.02, 0.08), subset=deletion))
-    rows.append(replace(_measurement(Question.FAITHFUL, "monotonicity", name, 0.1, 0.2, 0.1), struck=STRUCK))
+            struck = STRUCK if (measure, deletion) == ("flip", "masked") else ""
+            rows.append(replace(row, subset=deletion, struck=struck))
     return tuple(rows)
 
 
@@ -106,7 +103,7 @@ def _answers(name: str) -> tuple[Answer, ...]:
     def row(question: Question, measure: str, value: float, half: float, null: float = math.nan) -> Measurement:
         return _measurement(question, measure, name, value, half, null)
 
-    share = replace(row(Question.FAITHFUL, "all measures", sample.share, 0.05, 0.0), scale=SHARE)
+    share = row(Question.FAITHFUL, "all measures", sample.share, 0.05, 0.0)
     faithful = YES if sample.share > 0.1 else NO
     change = row(Question.MODEL, "change", sample.change, 0.06, 0.0)
     depends = OPEN if name == "gradient-norm" else YES if sample.change > 0.3 else NO
@@ -159,13 +156,13 @@ def _method(name: str) -> MethodAudit:
 
 
 def _attention() -> tuple[Measurement, ...]:
-    def found(measure: str, value: float, half: float, null: float = math.nan) -> Measurement:
-        return replace(_measurement(Question.AGREES, measure, "raw-attention", value, half, null), question="attention")
+    def found(measure: str, value: float, half: float) -> Measurement:
+        return replace(_measurement(Question.AGREES, measure, "attention", value, half), question="attention")
 
     return (
-        found("permutation", 0.012, 0.003, 0.1),
-        found("adversary", 0.61, 0.04, 0.69),
-        found("sink share", 0.72, 0.02),
+        found("change of the output when attention is permuted (median of 25 permutations)", 0.012, 0.003),
+        found("share of attention on special tokens", 0.72, 0.02),
+        found("distance of the most different attention with the same output, as a share of the largest", 0.61, 0.04),
     )
 
 
@@ -174,7 +171,7 @@ def sample_audit() -> Audit:
     methods = tuple(map(_method, SAMPLES))
     names = [each.name for each in methods if not each.control]
     pairs = tuple(
-        _measurement(Question.AGREES, "rank correlation", f"{one}~{other}", value, 0.04)
+        replace(_measurement(Question.AGREES, "rank correlation", one, value, 0.04), subset=other)
         for place, one in enumerate(names)
         for other in names[place + 1 :]
         for value in [round(SAMPLES[one].share * SAMPLES[other].share, 3)]
@@ -206,16 +203,16 @@ def sample_audit() -> Audit:
         attention=_attention(),
         measurements=tuple(row for each in methods for answer in each.answers for row in answer.measurements),
         pairs=pairs,
-        struck={"monotonicity": STRUCK},
+        struck={"flip (masked)": STRUCK},
         untested={
             "teaches": "Simulability needs training: give texts to train on with --train-data.",
-            "necessity": "Whether attention is needed at all needs training: give --train-data.",
+            "attention is necessary": "That needs trainings with uniform attention.",
         },
         recommended=("integrated-gradients", "leave-one-out", "kernel-shap"),
         sentence=SENTENCE,
         caution="Shading shows which words the model relied on, not whether the model is right.",
         caption=CAPTION,
-        level=0.9875,
+        level=0.975,
         look=2,
         seed=0,
         minutes=5.0,

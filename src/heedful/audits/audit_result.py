@@ -24,8 +24,6 @@ from heedful.types import UserError
 
 SCHEMA = 1
 """Version of the JSON form; increased when a reader of an older form would be wrong."""
-SHARE = "share of achievable"
-"""`Measurement.scale` of a value between random scores (0) and the best explanation that a search found (1)."""
 NOT_TESTED = "not tested"
 """The word for an answer without a verdict."""
 
@@ -59,11 +57,11 @@ class Measurement:
         question: a value of `Question`, or "attention" for questions about attention alone.
         measure: for instance "comprehensiveness".
         subset: what the measure was computed on or with, for instance the way of deletion; empty for all.
-        value: mean over texts; low and high bound it at the level of the audit. NaN where undefined.
+        value: mean over texts, for "faithful" as a share of the achievable; low and high bound it at the level of the
+            audit. NaN where undefined.
         null: the value of the control that `value` is tested against; NaN if there is none.
         p_value: adjusted over methods (Holm); NaN if there is no test.
         struck: why the measure does not count on this data; empty if it counts.
-        scale: `SHARE` where the value is a share of the achievable, empty where it is the measure itself.
     """
 
     question: str
@@ -77,7 +75,6 @@ class Measurement:
     null: float = math.nan
     p_value: float = math.nan
     struck: str = ""
-    scale: str = ""
 
 
 @dataclass(frozen=True)
@@ -223,7 +220,7 @@ class Audit:
         methods: in the order of recommendation, controls last.
         attention: findings about attention itself: permutation, adversary, necessity, sink share.
         measurements: the tidy table of all numbers.
-        pairs: rank correlation of each two methods.
+        pairs: rank correlation of each two methods, one as `method` and the other as `subset`.
         struck: measures that do not count on this data, with the reason.
         untested: questions that were not asked, with the reason and the remedy.
         recommended: names of the methods that may be shown, best first.
@@ -233,6 +230,7 @@ class Audit:
         level: of the intervals, for instance .975, after the correction for repeated looks.
         look: how often this audit has been evaluated on a growing number of texts.
         seconds: spent in all, over all calls.
+        date: of the evaluation, as in 2026-01-31; empty if unknown.
     """
 
     model: AuditedModel
@@ -254,6 +252,7 @@ class Audit:
     seconds: float
     finished: bool
     versions: Mapping[str, str]
+    date: str = ""
 
     def method(self, name: str) -> MethodAudit:
         """The audit of one method by its name."""

@@ -7,7 +7,7 @@ A shade is the share of the heaviest weight of its row in twentieths, given as a
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,17 +55,22 @@ class HeatmapView:
         return "aligned" if len(self.figure.units) <= _ALIGNED_UP_TO else "beside"
 
 
-def heatmap_view(figure: Heatmap) -> HeatmapView:
-    """Tokens, gaps and shades of a heat-map."""
+def heatmap_view(figure: Heatmap, marked: Collection[int] = ()) -> HeatmapView:
+    """Tokens, gaps and shades of a heat-map.
+
+    Args:
+        marked: numbers of the units that are underlined in the first row.
+    """
     spaced = token_spacing(figure.units)
     cut = _FOLD_AFTER if len(spaced) > _FOLD_AFTER * 4 // 3 else len(spaced)
     rows = []
-    for row in figure.rows:
+    for place, row in enumerate(figure.rows):
         weights = finite(row.values)
         peak = float(np.abs(weights).max(initial=0.0))
         spans = []
-        for (gap, text), value in zip(spaced, row.values, strict=True):
-            shade = shade_class(value, peak)
+        for unit, ((gap, text), value) in enumerate(zip(spaced, row.values, strict=True)):
+            classes = [shade_class(value, peak), "hit" if place == 0 and unit in marked else ""]
+            shade = " ".join(filter(None, classes))
             style = f' class="{shade}"' if shade else ""
             spans.append(f'{gap}<span{style} title="{format_number(value)}">{escape(text)}</span>')
         head, rest = (Markup("".join(part)) for part in (spans[:cut], spans[cut:]))  # safe: the text is escaped

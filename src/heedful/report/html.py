@@ -22,7 +22,7 @@ from markupsafe import Markup
 
 from heedful.figures import Chart, Heatmap, printable
 from heedful.papers._chapter import Cell, Comparison, TableView
-from heedful.store.workspace import replace_text, try_to_write
+from heedful.store.workspace import atomic_path, replace_text, try_to_write
 from heedful.types import UserError
 
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -220,10 +220,14 @@ def check_report_folder(folder: Path) -> None:
             raise IsADirectoryError(0, "it is a folder")
 
 
-def write_atomically(parts: Iterable[str], target: Path) -> Path:
-    """Write a file completely or not at all; UserError if that is impossible."""
+def write_atomically(parts: Iterable[str] | bytes, target: Path) -> Path:
+    """Write a text or a binary file completely or not at all; UserError if that is impossible."""
     with _translate_write_errors(target):
-        replace_text(target, parts)
+        if isinstance(parts, bytes):
+            with atomic_path(target) as draft:
+                draft.write_bytes(parts)
+        else:
+            replace_text(target, parts)
     return target
 
 
