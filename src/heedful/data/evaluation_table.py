@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from heedful.data.io import FileCorpus, Row, find_path, is_present, iterate_rows, shorten
+from heedful.data.label_match import HATEXPLAIN_CLASSES, LabelMatch, LabelOrder, match_labels
 from heedful.data.rationales import (
     CHECKED_CELLS,
     FORM_NAMES,
@@ -68,13 +69,14 @@ RATIONALE_NAMES = (
     *("marked_text", "rationale_spans", "human_rationale", "human_rationales", "marked_words"),
 )
 ID_NAMES = ("uid", "id", "idx", "post_id", "annotation_id", "example_id", "uuid", "guid", "review_id", "comment_id")
-HATEXPLAIN_CLASSES = ("hatespeech", "normal", "offensive")
-"""In the order of their numbers in the version of the hub."""
 
-LabelMatching = Literal["name", "index", "order", "number", "none"]
+LabelMatching = LabelOrder | Literal["number", "none"]
 Layout = Literal["table", "hatexplain", "eraser"]
-_PLACEHOLDER = re.compile(r"(?:label)?_?(\d{1,6})", re.IGNORECASE)
-_WHOLE = re.compile(r"(-?\d{1,9})(?:\.0+)?")
+LAYOUT_NOTES: Mapping[Layout, str] = {
+    "hatexplain": "the file has HateXplain's own form: a label is that of most annotators, none if no label has most; "
+    "a word is marked if at least half of those who marked words marked it; normal posts have no rationale",
+    "eraser": "the file has ERASER's form, with the documents in the folder docs beside it",
+}
 _NO_LABEL = ("-", "-1")
 """How SNLI and the hub write that a row has no label."""
 
@@ -128,10 +130,6 @@ class EvaluationColumns:
     @property
     def notes(self) -> tuple[str, ...]:
         """What was understood of the table, in sentences."""
-        layouts = {"hatexplain": "the file has HateXplain's own form: words, labels and marks of each annotator; a "
-                   "label is that of most annotators, and a word is marked if at least half of those who marked words "
-                   "marked it",
-                   "eraser": "the file has ERASER's form, with the documents in the folder docs beside it"}  # fmt: skip
         text = f"text: column {shorten(self.text)}"
         if self.second_text is not None:
             text += f"; second text: column {shorten(self.second_text)}"
@@ -139,7 +137,7 @@ class EvaluationColumns:
         if self.rationale is not None and self.rationale_form is not None:
             rationale = f"rationale: column {shorten(self.rationale)}, {FORM_NAMES[self.rationale_form]}"
         return (
-            *([layouts[self.layout]] if self.layout in layouts else []),
+            *([LAYOUT_NOTES[self.layout]] if self.layout in LAYOUT_NOTES else []),
             text,
             self._label_note(),
             rationale,
@@ -251,9 +249,17 @@ class _ColumnFinder:
         self.layout: Layout = "table"
         self.facts: dict[str, _ColumnFacts] = {}
         self.rows = 0
-        for row, layout in _standard_rows(path):
-            self.layout = layout
+        annotators = wrong = 0
+        for standard in _standard_rows(path):
+            row, self.layout = standard.row, standard.layout
             self.rows += 1
+            annotators, wrong = annotators + standard.annotators, wrong + len(standard.wrong_lengths)
+            if wrong > 10 and 2 * wrong > annotators:
+                raise UserError(
+                    f"{row.location}: a rationale has {standard.wrong_lengths[-1]} entries, but the post has "
+                    f"{len(str(row.values['text']).split())} words, and {wrong} of {annotators} do not fit; give one 0 "
+                    "or 1 per word"
+                )
             for column in row.values:
                 if column not in self.facts:
                     if len(self.facts) == MAX_COLUMNS:
@@ -393,11 +399,11 @@ class _ColumnFinder:
             "choose another column with --label-column, or none with --label-column none"
         )
 
-    def _best_of_equal(self, matches: Mapping[str, _LabelMatch]) -> str:
+    def _best_of_equal(self, matches: Mapping[str, LabelMatch]) -> str:
         """The column whose values are matched best, if all columns say the same of every row."""
         names = list(matches)
         index = [dict(matches[name][1]) for name in names]
-        for row, _ in _standard_rows(self.path):
+        for row in (standard.row for standard in _standard_rows(self.path)):
             texts = [label_text(row, name) if name in row.values else None for name in names]
             found = {index[place].get(text) for place, text in enumerate(texts) if text is not None}
             if len(found) > 1:
@@ -431,7 +437,8 @@ class _ColumnFinder:
         return replace(columns, unused=unused)
 
     def _cells(self, columns: EvaluationColumns, name: str) -> Iterator[RationaleCell]:
-        for number, (row, _) in enumerate(_standard_rows(self.path)):
+        for number, standard in enumerate(_standard_rows(self.path)):
+            row = standard.row
             parts = _parts(columns, row)
             if parts is not None:
                 yield read_rationale_cell(row.values.get(name), parts, row.location)
@@ -457,91 +464,35 @@ def _number(text: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
-_LabelMatch = tuple[LabelMatching, tuple[tuple[str, int], ...]]
+@dataclass(frozen=True)
+class _StandardRow:
+    """A row as that of a plain table.
 
-
-def match_labels(values: Sequence[str], outputs: Sequence[str]) -> _LabelMatch | None:
-    """How labels and outputs correspond, and the output of each label; None if some label has no output.
-
-    In this order: by name without case and punctuation, also by the beginning of a name; by number from 0; by order,
-    for numbers from 1 and for outputs that are only counted (LABEL_0, LABEL_1).
-
-    >>> match_labels(["neg", "pos"], ["POSITIVE", "NEGATIVE"])
-    ('name', (('neg', 1), ('pos', 0)))
+    Args:
+        layout: the form of the file.
+        annotators: lists of marks in HateXplain's form.
+        wrong_lengths: the lengths of those that do not fit the post: one post of the published file has such a list.
     """
-    if not values:
-        return None
-    names = [_name_key(output) for output in outputs]
-    by_name = [_match_name(_name_key(value), names) for value in values]
-    if None in by_name and len(outputs) == 2 and set(values) <= set(HATEXPLAIN_CLASSES):
-        by_name = _match_toxicity(values, names)
-    if None not in by_name:
-        return "name", tuple((value, index) for value, index in zip(values, by_name, strict=True) if index is not None)
-    numbers = [number for value in values if (number := _match_number(value)) is not None]
-    if len(numbers) == len(values):
-        return _match_numbers(values, numbers, outputs)
-    if len(values) == len(outputs) and all(_PLACEHOLDER.fullmatch(output.strip()) for output in outputs):
-        order = sorted(values, key=str.casefold)
-        return "order", tuple((value, order.index(value)) for value in values)
-    return None
+
+    row: Row
+    layout: Layout = "table"
+    annotators: int = 0
+    wrong_lengths: tuple[int, ...] = ()
 
 
-def _match_numbers(values: Sequence[str], numbers: Sequence[int], outputs: Sequence[str]) -> _LabelMatch | None:
-    """Numbers are those in the names of the outputs (1 star, 2 stars), or counted from 0, or from 1, or -1 and 1."""
-    found = [re.findall(r"\d{1,9}", output) for output in outputs]
-    own = [int(each[0]) for each in found if len(each) == 1]
-    counted = list(range(len(outputs)))
-    if len(set(own)) == len(outputs) and own != counted and set(numbers) <= set(own):
-        return "name", tuple((value, own.index(number)) for value, number in zip(values, numbers, strict=True))
-    if set(numbers) <= set(counted):
-        return "index", tuple(zip(values, numbers, strict=True))
-    order = sorted(set(numbers))
-    if len(order) == len(outputs) and order in ([number + 1 for number in counted], [-1, 1]):
-        return "order", tuple((value, order.index(number)) for value, number in zip(values, numbers, strict=True))
-    return None
-
-
-def _name_key(name: str) -> str:
-    return re.sub(r"[\W_]+", "", name.casefold())
-
-
-def _match_name(value: str, names: Sequence[str]) -> int | None:
-    """The output with this name, or the only one that begins like it (at least three letters)."""
-    if names.count(value) == 1:
-        return names.index(value)
-    alike = [
-        index
-        for index, name in enumerate(names)
-        if min(len(name), len(value)) >= 3 and (name.startswith(value) or value.startswith(name))
-    ]
-    # label1 and label10 are two names.
-    return alike[0] if len(alike) == 1 and not any(char.isdigit() for char in value + names[alike[0]]) else None
-
-
-def _match_toxicity(values: Sequence[str], names: Sequence[str]) -> list[int | None]:
-    """The outputs of a model with two classes: normal, and hate speech or offensive together."""
-    normal = [index for index, name in enumerate(names) if name == "normal" or name.startswith(("non", "not"))]
-    return [(normal[0] if value == "normal" else 1 - normal[0]) if len(normal) == 1 else None for value in values]
-
-
-def _match_number(value: str) -> int | None:
-    whole = _WHOLE.fullmatch(value) or re.fullmatch(r"label_?(\d{1,6})", value, re.IGNORECASE)
-    return int(whole.group(1)) if whole else None
-
-
-def _standard_rows(path: Path) -> Iterator[tuple[Row, Layout]]:
-    """The rows of a file as those of a plain table, and the form of the file."""
+def _standard_rows(path: Path) -> Iterator[_StandardRow]:
+    """The rows of a file as those of a plain table."""
     documents = path.parent / "docs"
     for row in iterate_rows(path):
         if "post_tokens" in row.values and "annotators" in row.values:
-            yield _hatexplain_row(row), "hatexplain"
+            yield _hatexplain_row(row)
         elif "evidences" in row.values and "annotation_id" in row.values and is_present(documents, "folder"):
-            yield _eraser_row(row, documents), "eraser"
+            yield _StandardRow(_eraser_row(row, documents), "eraser")
         else:
-            yield row, "table"
+            yield _StandardRow(row)
 
 
-def _hatexplain_row(row: Row) -> Row:
+def _hatexplain_row(row: Row) -> _StandardRow:
     """A post of HateXplain: joined words, the label of most annotators, and the words that half of them marked.
 
     Posts without a label of their own, and normal ones, have no rationale, as in the paper.
@@ -553,25 +504,22 @@ def _hatexplain_row(row: Row) -> Row:
     lists = row.values.get("rationales") or []
     if not isinstance(lists, list):
         raise UserError(f"{row.location}: rationales is {shorten(lists)}; give one list of 0 and 1 per annotator")
-    marks = []
     for each in lists:
         if not isinstance(each, list) or not all(isinstance(mark, int | float) and mark in (0, 1) for mark in each):
             raise UserError(f"{row.location}: rationales has {shorten(each)}; give one list of 0 and 1 per annotator")
-        if len(each) != len(tokens):
-            raise UserError(
-                f"{row.location}: a rationale has {len(each)} entries, but the post has {len(tokens)} words; "
-                "give one 0 or 1 per word"
-            )
-        marks.append(each)
+    marks = [each for each in lists if len(each) == len(tokens)]
     rationale: list[int] | None = None
     if marks and label not in (None, "normal"):
-        votes = [sum(column) for column in zip(*marks, strict=True)]
-        rationale = [
-            int(2 * vote >= len(marks)) for token, vote in zip(tokens, votes, strict=True) for _ in token.split()
-        ]
-    values = {"id": row.values.get("post_id", row.values.get("id", str(row.line)))}
-    texts = {"text": " ".join(tokens), "label": label, "rationale": rationale}
-    return Row(row.source, row.line, {**values, **texts}, row.line_name)
+        votes = zip(tokens, (sum(column) for column in zip(*marks, strict=True)), strict=True)
+        rationale = [int(2 * vote >= len(marks)) for token, vote in votes for _ in token.split()]
+    values = {
+        "id": row.values.get("post_id", row.values.get("id", str(row.line))),
+        "text": " ".join(tokens),
+        "label": label,
+        "rationale": rationale,
+    }
+    wrong = tuple(len(each) for each in lists if len(each) != len(tokens))
+    return _StandardRow(Row(row.source, row.line, values, row.line_name), "hatexplain", len(lists), wrong)
 
 
 def _majority_label(row: Row) -> str | None:
@@ -676,8 +624,9 @@ class EvaluationTable(FileCorpus):
     def load(self, data: Path) -> Splits:
         reader = _ExampleReader(self.columns, self.limit, self.seed)
         path = find_path(self.path, data)
-        for row, _ in _standard_rows(path):
-            reader.add(row)
+        for standard in _standard_rows(path):
+            reader.add(standard.row)
+            reader.wrong_lengths += len(standard.wrong_lengths)
         if not reader.kept:
             raise UserError(
                 f"{path}: no row has a text in column {shorten(self.columns.text)}; choose another with --text-column"
@@ -704,7 +653,7 @@ class _ExampleReader:
     def __init__(self, columns: EvaluationColumns, limit: int, seed: int) -> None:
         self.columns, self.limit, self.seed = columns, limit, seed
         self.label_index = dict(columns.label_index)
-        self.rows = self.empty = 0
+        self.rows = self.empty = self.wrong_lengths = 0
         self.sampled = False
         self.kept: dict[int, _KeptRow] = {}
         self._largest: list[int] = []
@@ -780,6 +729,7 @@ class _ExampleReader:
             "of these with another label than the first": sum(each.contradictions for each in kept),
             "texts without a label": sum(each.example.label is None for each in kept) if self.columns.label else 0,
             "texts with marked words": sum(any(each.example.rationale or ()) for each in kept),
+            "lists of marks with a wrong length, left out": self.wrong_lengths,
             "rationales whose words are not in the text": sum(each.lost_rationale for each in kept),
         }
         notes: Notes = {"rows": self.rows, **{name: count for name, count in counts.items() if count}}

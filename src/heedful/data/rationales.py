@@ -33,7 +33,8 @@ MAX_CELL_LENGTH = 1 << 20
 MAX_PHRASES = 1000
 CHECKED_CELLS = 20_000
 """Cells from which the form of a column is found."""
-_NUMBERS = re.compile(r"\[?\s*\d{1,9}(?:[\s,]+\d{1,9})*\s*,?\s*\]?")
+_NUMBERS = re.compile(r"\d{1,9}(?:[\s,]+\d{1,9})*|\[\s*\d{1,9}(?:[\s,]+\d{1,9})*\s*\]")
+"""Also without brackets, and with spaces alone between numbers, as numpy prints them."""
 _MARKS = (("**", "**"), ("<mark>", "</mark>"), ("[", "]"), ("<b>", "</b>"), ("<em>", "</em>"), ("*", "*"))
 _WORD = re.compile(r"\S+")
 _EDGE = re.compile(r"^\W+|\W+$")

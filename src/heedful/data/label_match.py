@@ -1,0 +1,84 @@
+"""Which output of a model each label of a table is: by name, by number, or by order, which is an assumption."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Literal
+
+LabelOrder = Literal["name", "index", "order"]
+HATEXPLAIN_CLASSES = ("hatespeech", "normal", "offensive")
+"""In the order of their numbers in the version of the hub."""
+_PLACEHOLDER = re.compile(r"(?:label)?_?(\d{1,6})", re.IGNORECASE)
+_WHOLE = re.compile(r"(-?\d{1,9})(?:\.0+)?")
+LabelMatch = tuple[LabelOrder, tuple[tuple[str, int], ...]]
+"""How labels were matched, and the output of each label."""
+
+
+def match_labels(values: Sequence[str], outputs: Sequence[str]) -> LabelMatch | None:
+    """How labels and outputs correspond, and the output of each label; None if some label has no output.
+
+    In this order: by name without case and punctuation, also by the beginning of a name; by number from 0; by order,
+    for numbers from 1 and for outputs that are only counted (LABEL_0, LABEL_1).
+
+    >>> match_labels(["neg", "pos"], ["POSITIVE", "NEGATIVE"])
+    ('name', (('neg', 1), ('pos', 0)))
+    """
+    if not values:
+        return None
+    names = [_name_key(output) for output in outputs]
+    by_name = [_match_name(_name_key(value), names) for value in values]
+    if None in by_name and len(outputs) == 2 and set(values) <= set(HATEXPLAIN_CLASSES):
+        by_name = _match_toxicity(values, names)
+    if None not in by_name:
+        return "name", tuple((value, index) for value, index in zip(values, by_name, strict=True) if index is not None)
+    numbers = [number for value in values if (number := _match_number(value)) is not None]
+    if len(numbers) == len(values):
+        return _match_numbers(values, numbers, outputs)
+    if len(values) == len(outputs) and all(_PLACEHOLDER.fullmatch(output.strip()) for output in outputs):
+        order = sorted(values, key=str.casefold)
+        return "order", tuple((value, order.index(value)) for value in values)
+    return None
+
+
+def _match_numbers(values: Sequence[str], numbers: Sequence[int], outputs: Sequence[str]) -> LabelMatch | None:
+    """Numbers are those in the names of the outputs (1 star, 2 stars), or counted from 0, or from 1, or -1 and 1."""
+    found = [re.findall(r"\d{1,9}", output) for output in outputs]
+    own = [int(each[0]) for each in found if len(each) == 1]
+    counted = list(range(len(outputs)))
+    if len(set(own)) == len(outputs) and own != counted and set(numbers) <= set(own):
+        return "name", tuple((value, own.index(number)) for value, number in zip(values, numbers, strict=True))
+    if set(numbers) <= set(counted):
+        return "index", tuple(zip(values, numbers, strict=True))
+    order = sorted(set(numbers))
+    if len(order) == len(outputs) and order in ([number + 1 for number in counted], [-1, 1]):
+        return "order", tuple((value, order.index(number)) for value, number in zip(values, numbers, strict=True))
+    return None
+
+
+def _name_key(name: str) -> str:
+    return re.sub(r"[\W_]+", "", name.casefold())
+
+
+def _match_name(value: str, names: Sequence[str]) -> int | None:
+    """The output with this name, or the only one that begins like it (at least three letters)."""
+    if names.count(value) == 1:
+        return names.index(value)
+    alike = [
+        index
+        for index, name in enumerate(names)
+        if min(len(name), len(value)) >= 3 and (name.startswith(value) or value.startswith(name))
+    ]
+    # label1 and label10 are two names.
+    return alike[0] if len(alike) == 1 and not any(char.isdigit() for char in value + names[alike[0]]) else None
+
+
+def _match_toxicity(values: Sequence[str], names: Sequence[str]) -> list[int | None]:
+    """The outputs of a model with two classes: normal, and hate speech or offensive together."""
+    normal = [index for index, name in enumerate(names) if name == "normal" or name.startswith(("non", "not"))]
+    return [(normal[0] if value == "normal" else 1 - normal[0]) if len(normal) == 1 else None for value in values]
+
+
+def _match_number(value: str) -> int | None:
+    whole = _WHOLE.fullmatch(value) or re.fullmatch(r"label_?(\d{1,6})", value, re.IGNORECASE)
+    return int(whole.group(1)) if whole else None
