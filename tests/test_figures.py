@@ -15,6 +15,8 @@ from heedful.figures import (
     Heatmap,
     Histogram,
     ImageGrid,
+    IntervalPoint,
+    Intervals,
     Lines,
     Matrix,
     PatchScores,
@@ -80,3 +82,11 @@ def test_numbers_that_are_not_drawn_are_counted() -> None:
     undefined, outside = Histogram("h", X, (Series("a", (0.5, NAN, math.inf, 7.0)),)).remarks()
     assert undefined.startswith("2 ")
     assert outside.startswith("1 value ")
+
+
+def test_intervals_are_listed_point_by_point() -> None:
+    chart = Intervals("i", X, (IntervalPoint("one", "a", 0.5, 0.4, 0.7, 0.1), IntervalPoint("two", "a", 0.6, 0.5, 0.8)))
+    table = chart.to_table()
+    assert table.iloc[0].tolist() == ["one", "a", 0.5, 0.4, 0.7, 0.1]
+    assert math.isnan(table["control"][1])
+    assert chart.remarks() == ()

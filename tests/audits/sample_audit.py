@@ -104,7 +104,7 @@ def _answers(name: str) -> tuple[Answer, ...]:
         return _measurement(question, measure, name, value, half, null)
 
     share = row(Question.FAITHFUL, "all measures", sample.share, 0.05, 0.0)
-    faithful = YES if sample.share > 0.1 else NO
+    faithful, reached = YES if sample.share > 0.1 else NO, f"reaches {100 * sample.share:.0f} % of the achievable"
     change = row(Question.MODEL, "change", sample.change, 0.06, 0.0)
     depends = OPEN if name == "gradient-norm" else YES if sample.change > 0.3 else NO
     stability = row(Question.STABLE, "rank correlation", sample.stability, 0.03)
@@ -117,7 +117,7 @@ def _answers(name: str) -> tuple[Answer, ...]:
         error = row(Question.COMPLETE, "error", sample.error, sample.error / 2)
         complete = answer(YES, f"The scores miss {100 * sample.error:.2g} % of what they explain.", error)
     return (
-        answer(faithful, f"{100 * sample.share:.0f} % of the achievable.", share, *_faithfulness(name)),
+        replace(answer(faithful, reached, share), measurements=_faithfulness(name)),
         answer(depends, f"Changes by {sample.change:.2f} when the model is randomised.", change),
         answer(stable, f"Rank correlation {sample.stability:.2f} under changes of the text.", stability),
         complete,

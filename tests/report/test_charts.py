@@ -16,8 +16,25 @@ from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from heedful import figures
-from heedful.figures import NO_NUMBERS, SERIES_COLORS, Axis, Bars, Chart, Histogram, ImageGrid, Lines, Matrix, PatchScores, Pixels, Scatter, Series, Violin
-from heedful.report.charts import svg
+from heedful.figures import (
+    NO_NUMBERS,
+    SERIES_COLORS,
+    Axis,
+    Bars,
+    Chart,
+    Histogram,
+    ImageGrid,
+    IntervalPoint,
+    Intervals,
+    Lines,
+    Matrix,
+    PatchScores,
+    Pixels,
+    Scatter,
+    Series,
+    Violin,
+)
+from heedful.report.charts import svg, svg_file
 
 NAN = float("nan")
 UNIT = Axis("share", (0.0, 1.0))
@@ -39,6 +56,7 @@ CHARTS: dict[str, Chart] = {
     "scatter": Scatter("Scatter", UNIT, UNIT, ((series("x", 0.1, 0.4), series("seeds", 0.2, 0.3)),)),
     "bars": Bars("Bars", Axis("tau"), ("one", "two"), (series("mean", 0.4, -0.2),), (series("mean", 0.1, 0.1),)),
     "lines": Lines("Lines", Axis("epoch"), Axis("loss"), ((series("e", 1, 2, 3), series("train", 3, 2, 1)),)),
+    "intervals": Intervals("Intervals", UNIT, (IntervalPoint("one", "a", 0.5, 0.4, 0.7, 0.1),), (("chance", 0.2),)),
     "matrix": Matrix("Matrix", ("r",), ("a", "b", "c"), ((1.0, -0.25, None),)),
     "images": ImageGrid("Images", ("r",), ("a", "b"), ((Pixels((((1.0, 0.0, 0.0),),)), PatchScores(((0.5, -1.0),))),)),
 }
@@ -50,6 +68,8 @@ EMPTIES: dict[str, Chart] = {
     "bars": Bars("b", Axis("x"), ("one",), (series("mean", NAN),)),
     "no bars": Bars("b", Axis("x"), (), ()),
     "lines": Lines("l", UNIT, UNIT, ()),
+    "intervals": Intervals("i", UNIT, (IntervalPoint("one", "a", NAN),)),
+    "no intervals": Intervals("i", UNIT, ()),
     "matrix": Matrix("m", ("r",), ("a",), ((None,),)),
     "no cells": Matrix("m", (), (), ()),
 }
@@ -245,6 +265,35 @@ def test_intervals_are_drawn_from_end_to_end() -> None:
     whisker = next(e for e in root.iter(f"{SVG}path") if e.get("stroke-width") == "1.2")
     assert points(whisker)[:, 0] == pytest.approx([left + 0.6 * width, left + 0.99 * width], abs=0.1)
     assert chart.to_table().iloc[0].tolist() == ["one", 0.95, 0.6, 0.99]
+
+
+def test_points_stand_in_their_rows_with_intervals_nulls_and_references() -> None:
+    points_of_two = (
+        IntervalPoint("one", "a", 0.5, 0.4, 0.7, 0.1),
+        IntervalPoint("one", "b", 0.25, NAN, NAN),
+        IntervalPoint("two", "b", 0.75, 0.7, 0.8),
+    )
+    colors = (("b", "#d9485f"),)
+    root = parsed(Intervals("i", UNIT, points_of_two, (("best", 1.0),), colors))
+    left, width = axes_box(root)
+    lines = [points(e) for e in root.iter(f"{SVG}path") if e.get("stroke-width") == "2.2"]
+    assert [line[:, 0].tolist() for line in lines] == [
+        pytest.approx([left + at * width for at in ends], abs=0.1) for ends in ((0.4, 0.7), (0.7, 0.8))
+    ]
+    [null] = [points(e) for e in root.iter(f"{SVG}path") if e.get("stroke-width") == "1.4"][:1]
+    assert null[:, 0] == pytest.approx([left + 0.1 * width] * 2, abs=0.1)
+    markers = [e for e in root.iter(f"{SVG}path") if e.get("fill") == "#d9485f"]
+    places = [tuple(float(v) for v in re.findall(r"[\d.]+", e.attrib["d"])[:2]) for e in markers][:2]
+    assert [x for x, _ in places] == pytest.approx([left + at * width for at in (0.25, 0.75)], abs=0.1)
+    assert lines[0][0, 1] < places[0][1] < places[1][1] == pytest.approx(lines[1][0, 1])
+    assert {"0.5", "0.25", "0.75", "a", "b", "best", "control"} <= set(texts(root))
+
+
+def test_a_chart_as_a_file_has_its_own_colours() -> None:
+    root = ElementTree.fromstring(svg_file(CHARTS["matrix"]))
+    [style] = [e.text or "" for e in root.iter(f"{SVG}style")]
+    assert ".fill-positive{fill:#ff9a47}" in style
+    assert root.get("xmlns", SVG) == SVG
 
 
 def test_only_joined_points_are_joined_by_a_dotted_line() -> None:

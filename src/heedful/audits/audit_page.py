@@ -547,6 +547,7 @@ _LATEX = {
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "−": "$-$", "–": "--",
     "\u202f": "\\,", "\u00a0": "~", "<": r"\textless{}", ">": r"\textgreater{}",
     **{letter: f"\\{letter}" for letter in "&%$#_{}"},
+    **{letter: f"{{{letter}}}" for letter in "[]*"},  # after the end of a row these would be arguments
 }  # fmt: skip
 
 

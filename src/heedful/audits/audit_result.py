@@ -18,6 +18,7 @@ from typing import get_args, get_origin, get_type_hints
 
 import pandas as pd
 
+from heedful.figures import printable
 from heedful.store.recipe import Json, to_json
 from heedful.trials._trial import Verdict
 from heedful.types import UserError
@@ -292,10 +293,17 @@ class Audit:
             if [answer.question for answer in each.answers] != list(Question):
                 raise ValueError(f"{each.name}: an answer is missing")
 
+    def _printable(self) -> Audit:
+        """The audit with U+FFFD in place of what UTF-8 cannot write, which names from outside may hold."""
+        text = json.dumps(to_json_object(asdict(self)), ensure_ascii=False)
+        audit = _from_plain(Audit, json.loads(printable(text)), "audit")
+        assert isinstance(audit, Audit)
+        return audit
+
     def to_frame(self) -> pd.DataFrame:
         """One row per method: the number behind each question, the verdicts, the decision and its reason."""
         rows = []
-        for each in self.methods:
+        for each in self._printable().methods:
             values = {question: each.answer(question).value for question in Question}
             rows.append(
                 {
@@ -320,7 +328,8 @@ class Audit:
     def measurements_frame(self) -> pd.DataFrame:
         """Every number of the audit, one row each."""
         names = [each.name for each in fields(Measurement)]
-        rows = [asdict(each) for each in (*self.measurements, *self.attention, *self.pairs)]
+        audit = self._printable()
+        rows = [asdict(each) for each in (*audit.measurements, *audit.attention, *audit.pairs)]
         return pd.DataFrame(rows, columns=names).drop_duplicates(ignore_index=True)
 
     def to_html(self, folder: Path | str, texts: str = "") -> Path:
@@ -331,13 +340,13 @@ class Audit:
         """
         from heedful.audits.audit_page import write_pages
 
-        return write_pages(self, Path(folder), texts)
+        return write_pages(self._printable(), Path(folder), texts)
 
     def _repr_html_(self) -> str:
         """The answer and the table of methods, for notebooks."""
         from heedful.audits.audit_page import summary_html
 
-        return summary_html(self)
+        return summary_html(self._printable())
 
 
 def _refuse_constant(name: str) -> float:

@@ -1,0 +1,91 @@
+"""The answer of an audit as a section of a Hugging Face model card: Markdown without HTML, links or scripts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from heedful.audits.audit_page import QUESTIONS, certainty, format_brief, format_share, sentence
+from heedful.report.page import SYMBOLS
+
+if TYPE_CHECKING:
+    from heedful.audits.audit_result import Answer, Audit, MethodAudit
+
+_SPECIAL = re.compile(r"([\\`*_\[\]<>#|~$@^])")
+_BLOCK_START = re.compile(r"^([-+=]|[0-9]+(?=[.)]))")
+_COLUMNS = ("model-dependent", "stable", "plausible")
+
+
+def model_card(audit: Audit) -> str:
+    """A section with the answer, the table of methods, the caution and what was not tested."""
+    model, data = escape_markdown(audit.model.name), escape_markdown(audit.data.name)
+    shown = [each for each in audit.methods if not each.control]
+    controls = [each for each in audit.methods if each.control]
+    parts = [
+        "## Which explanations of this model may be shown",
+        escape_markdown(audit.sentence),
+        f"> {escape_markdown(audit.caution)}",
+        _table(shown),
+        "Faithful: share of what the best explanation that a search found achieves (100 %), above random scores (0 %). "
+        "Depends on the model: change of the scores when the weights are randomised. Stable: rank correlation under "
+        "tiny changes of the text. Plausible: AUC of the words that people marked, where the model is right.",
+    ]
+    if controls:
+        reached = ", ".join(f"{escape_markdown(each.name)} {format_share(each.achievable) or '–'}" for each in controls)
+        parts.append(f"Negative controls: {reached} of the achievable.")
+    if audit.caption:
+        parts += ["Caption for a heat-map:", f"> {escape_markdown(audit.caption)}"]
+    parts.append(f"How sure: {escape_markdown(certainty(audit))}")
+    struck = [f"{measure} ({why})" for measure, why in audit.struck.items()]
+    if struck:
+        parts.append("Measures that do not count on this data: " + "; ".join(map(escape_markdown, struck)) + ".")
+    if audit.untested:
+        names = [QUESTIONS[name].label if name in QUESTIONS else name for name in audit.untested]
+        lines = [
+            f"- {escape_markdown(f'{name}: {sentence(why)}')}"
+            for name, why in zip(names, audit.untested.values(), strict=True)
+        ]
+        parts += ["Not tested:", "\n".join(lines)]
+    versions = escape_markdown(", ".join(f"{name} {version}" for name, version in audit.versions.items()))
+    parts.append(
+        f"Audit of {model} on {data} (model {audit.model.digest[:12]}, data {audit.data.digest[:12]}, seed {audit.seed}"
+        f"{', ' + escape_markdown(audit.date) if audit.date else ''}) with `heedful audit`; {versions}."
+    )
+    return "\n\n".join(parts) + "\n"
+
+
+def escape_markdown(text: str) -> str:
+    r"""The text on one line, with everything escaped that Markdown would read as markup, a link or HTML.
+
+    >>> escape_markdown("a_b <c>\n# d"), escape_markdown("- www.x.org"), escape_markdown("1. x&y")
+    ('a\\_b \\<c\\> \\# d', '\\- www\\.x.org', '1\\. x&amp;y')
+    """
+    line = _SPECIAL.sub(r"\\\1", " ".join(text.split()).replace("&", "&amp;"))
+    line = line.replace("://", ":\\/\\/")
+    line = re.sub(r"(?i)\b(www)\.", r"\1\\.", line)
+    return _BLOCK_START.sub(lambda found: f"\\{found[1]}" if found[1] in "-+=" else f"{found[1]}\\", line)
+
+
+def _table(methods: Sequence[MethodAudit]) -> str:
+    head = ("method", "decision", "faithful", *(QUESTIONS[name].label for name in _COLUMNS), "s per text")
+    lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+    for each in methods:
+        answers = {answer.question.value: answer for answer in each.answers}
+        interval = format_share(each.achievable_low, each.achievable_high)
+        share = f"{_symbol(answers['faithful'])} {format_share(each.achievable) or '–'}" + (
+            f" ({interval})" if interval else ""
+        )
+        cells = [
+            escape_markdown(each.name),
+            "" if each.decision is None else each.decision.value,
+            share,
+            *(f"{_symbol(answers[name])} {format_brief(answers[name].value)}" for name in _COLUMNS),
+            format_brief(each.seconds),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _symbol(answer: Answer) -> str:
+    return "" if answer.verdict is None else SYMBOLS[answer.verdict]

@@ -1,0 +1,387 @@
+"""The pages of an audit: the verdicts and numbers of its answers, links that lead somewhere, hostile names as text."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+import markdown_it
+import pandas as pd
+import pytest
+
+from heedful.audits import verdict_rules
+from heedful.audits.audit_page import (
+    CHARTS,
+    QUESTIONS,
+    answer_html,
+    escape_latex,
+    pair_matrix,
+    question_charts,
+    question_html,
+    share_chart,
+)
+from heedful.audits.audit_result import Audit, Question
+from heedful.audits.model_card import escape_markdown, model_card
+from heedful.figures import Intervals, printable
+from heedful.trials._trial import Verdict
+from heedful.types import UserError
+from tests.audits.sample_audit import SAMPLES, sample_audit
+from tests.stored import COMMENT, HOSTILE
+from tests.tabs import LEAST_CONTRAST, UNBROKEN, launched, opened
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+AUDIT = sample_audit()
+VOID = {"meta", "link", "br", "path", "rect", "i"}
+
+
+class Elements(HTMLParser):
+    """The elements of a page with their attributes, and all its text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str]]] = []
+        self.words: list[str] = []
+        self.cells: list[list[str]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, {name: value or "" for name, value in attrs}))
+        if tag == "tr":
+            self.cells.append([])
+        elif tag in ("td", "th") and self.cells:
+            self.cells[-1].append("")
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+        if self.cells and self.cells[-1]:
+            self.cells[-1][-1] += data
+
+    def named(self, tag: str) -> list[dict[str, str]]:
+        return [attributes for name, attributes in self.found if name == tag]
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+
+def hostile_audit(name: str) -> Audit:
+    """The audit with the same hostile text in every place that a file or a model can name."""
+    one = AUDIT.methods[-5]
+    assert one.failure is not None
+    answers = tuple(
+        replace(answer, method=name, reason=name, measurements=rows)
+        for answer in one.answers
+        for rows in [tuple(replace(row, method=name, measure=name, subset=name) for row in answer.measurements)]
+    )
+    words = (name, *one.failure.words[1:])
+    failure = replace(one.failure, uid=name, predicted=name, words=words, sentence=name, other_method=name)
+    method = replace(one, name=name, reason=name, answers=answers, failure=failure, optimised_for=(name,))
+    return replace(
+        AUDIT,
+        model=replace(AUDIT.model, name=name, source=name, outputs=(name, name), architecture=name),
+        data=replace(AUDIT.data, name=name, source=name, columns={name: name}, classes={name: 3}, notes=(name,)),
+        methods=(method, *AUDIT.methods),
+        attention=tuple(replace(row, measure=name, method=name) for row in AUDIT.attention),
+        pairs=tuple(replace(row, subset=name) for row in AUDIT.pairs[:2]),
+        struck={name: name},
+        untested={name: name, "teaches": name},
+        recommended=(name, *AUDIT.recommended),
+        sentence=name,
+        caution=name,
+        caption=name,
+        versions={name: name},
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("audit")
+    assert AUDIT.to_html(folder) == folder / "index.html"
+    return folder
+
+
+def test_every_question_has_a_page_and_every_link_leads_to_a_file_and_an_anchor(folder: Path) -> None:
+    pages = {path.name: Elements(path.read_text(encoding="utf-8")) for path in folder.glob("*.html")}
+    assert {*pages} == {"index.html", "attention.html", *(f"{question.value}.html" for question in Question)}
+    ids = {name: [a["id"] for _, a in page.found if "id" in a] for name, page in pages.items()}
+    for name, page in pages.items():
+        assert max(Counter(ids[name]).values()) == 1, name
+        for link in page.named("a"):
+            parts = urlsplit(link["href"])
+            target = unquote(parts.path) or name
+            assert (folder / target).is_file(), (name, link)
+            if parts.fragment:
+                assert parts.fragment in ids[target], (name, link)
+
+
+def test_the_matrix_has_the_verdict_of_every_method_on_every_question(folder: Path) -> None:
+    matrix = (folder / "index.html").read_text(encoding="utf-8").split('<table class="matrix">')[1].split("</table>")[0]
+    rows = [[cell.strip() for cell in row] for row in Elements(matrix).cells if len(row) > 1]
+    by_name = {row[0]: row for row in rows}
+    assert [row[0] for row in rows] == ["method", *SAMPLES]
+    symbols = {"supported": "✓", "not supported": "✗", "undecided": "?", "not tested": "–"}
+    for method in AUDIT.methods:
+        decision, *cells = by_name[method.name][1:]
+        assert ("control" if method.decision is None else method.decision.value) in decision
+        for answer, cell in zip(method.answers, cells, strict=True):
+            assert " ".join(cell.split()).startswith(f"{symbols[answer.word]} {answer.word}"), (method.name, cell)
+
+
+def test_the_answer_page_holds_the_answer_the_order_and_what_is_open() -> None:
+    page = Elements(answer_html(AUDIT))
+    for text in (AUDIT.sentence, AUDIT.caution, AUDIT.caption, "78 % (73 to 83 %)", "about 740 texts", "twice"):
+        assert text in page.text
+    names = [page.text.index(f" {name} ") for name in AUDIT.recommended]
+    assert names == sorted(names)
+    assert "97.5 %" in page.text
+    assert "0.0125" in page.text
+    stopped = Elements(answer_html(replace(AUDIT, finished=False, recommended=()))).text
+    assert "was stopped" in stopped
+    assert "No method may be shown" in stopped
+
+
+def test_the_example_shows_both_explanations_and_underlines_the_highest_words() -> None:
+    page = Elements(answer_html(AUDIT, "texts/a.html"))
+    hits = [a for a in page.named("span") if "hit" in a.get("class", "").split()]
+    assert len(hits) == 2 * 3  # two methods fail, three words each
+    assert {a["title"] for a in hits} == {"0.950"}
+    assert "texts/a.html#review-17" in {a["href"] for a in page.named("a")}
+
+
+def test_the_verdict_of_each_method_is_on_the_page_of_its_question() -> None:
+    page = Elements(question_html(AUDIT, "model-dependent")).text
+    assert re.search(r"gradient-norm \? undecided 0\.40 \(0\.34 to 0\.46\); control 0; 212 texts", page)
+    faithful = Elements(question_html(AUDIT, "faithful")).text
+    assert "optimised for comprehensiveness" in faithful
+    assert "flip (masked)" in faithful
+    assert "Simulability needs training" in Elements(question_html(AUDIT, "teaches")).text
+
+
+def test_the_rules_on_the_pages_have_the_limits_of_the_code() -> None:
+    limits = {
+        "faithful": f"{verdict_rules.MIN_SHARE:.0%}".replace("%", " %"),
+        "model-dependent": str(verdict_rules.MODEL_CHANGE),
+        "stable": str(verdict_rules.STABLE_CORRELATION),
+        "complete": f"{verdict_rules.COMPLETE_ERROR:.0%}".replace("%", " %"),
+        "plausible": str(verdict_rules.CHANCE_AUC),
+    }
+    for name, limit in limits.items():
+        assert limit in QUESTIONS[name].rule, name
+    assert {*QUESTIONS} == {*(question.value for question in Question), "attention"}
+
+
+def test_charts_hold_the_numbers_of_the_answers() -> None:
+    chart = share_chart(AUDIT)
+    assert [point.label for point in chart.points][:2] == ["integrated-gradients", "leave-one-out *"]
+    assert [point.value for point in chart.points] == pytest.approx([100 * each.share for each in SAMPLES.values()])
+    assert dict(chart.references) == {"random scores": 0.0, "best found by search": 100.0}
+    [verdicts] = question_charts(AUDIT, "model-dependent")
+    assert isinstance(verdicts, Intervals)
+    by_series = Counter(point.series for point in verdicts.points)
+    assert by_series == {"supported": 7, "undecided": 1, "not supported": 1, "control": 3}
+    deletions = [chart for chart in question_charts(AUDIT, "faithful")[1:] if isinstance(chart, Intervals)]
+    assert [chart.title.partition(":")[0] for chart in deletions] == ["comprehensiveness", "sufficiency", "flip"]
+    assert {point.series for point in deletions[2].points} == {"removed", "masked (struck out)"}
+    assert question_charts(AUDIT, "teaches") == []
+
+
+def test_pairs_are_a_symmetric_matrix() -> None:
+    matrix = pair_matrix(AUDIT.pairs)
+    place = matrix.columns.index("lime")
+    assert matrix.values[0][place] == matrix.values[place][0] == pytest.approx(0.78 * 0.66, abs=1e-3)
+    assert [row[number] for number, row in enumerate(matrix.values)] == [1.0] * 9
+
+
+def test_downloads_hold_the_same_numbers(folder: Path) -> None:
+    assert Audit.from_json((folder / "audit.json").read_text(encoding="utf-8")) == AUDIT
+    methods = pd.read_csv(folder / "methods.csv", keep_default_na=False, na_values={"completeness": ""})
+    assert methods["faithfulness"].tolist() == AUDIT.to_frame()["faithfulness"].tolist()
+    parquet = pd.read_parquet(folder / "measurements.parquet")
+    pd.testing.assert_frame_equal(parquet, AUDIT.measurements_frame())
+    csv = pd.read_csv(folder / "measurements.csv")
+    assert csv["value"].tolist() == pytest.approx(parquet["value"].tolist())
+    tex = (folder / "methods.tex").read_text(encoding="utf-8").splitlines()
+    rows = [line.removesuffix(r" \\").split(" & ") for line in tex if line.endswith(r"\\")]
+    assert {len(row) for row in rows} == {6}
+    assert rows[1][:2] == ["integrated-gradients", r"78 \% (73 to 83 \%)"]
+    assert len(list((folder / CHARTS).glob("*.svg"))) == sum(len(question_charts(AUDIT, name)) for name in QUESTIONS)
+
+
+@pytest.mark.parametrize("name", [HOSTILE, COMMENT, '" onload="alert(1)', "{{ 7 * 7 }}", "\ud800\x1b[2J"])
+def test_hostile_names_stay_text(name: str, tmp_path: Path) -> None:
+    audit = hostile_audit(name)
+    audit.to_html(tmp_path, "texts/a.html")
+    for path in tmp_path.glob("*.html"):
+        page = Elements(path.read_text(encoding="utf-8"))
+        assert (len(page.named("script")), len(page.named("style")), page.named("img")) == (1, 1, [])
+        assert not [a for _, a in page.found if any(key.startswith("on") or key == "style" for key in a)]
+        assert " ".join(printable(name).split()) in page.text
+    fragment = Elements(audit._repr_html_())
+    assert not fragment.named("script")
+    assert not fragment.named("img")
+
+
+def test_every_page_is_closed_to_the_network(folder: Path) -> None:
+    for path in folder.glob("*.html"):
+        text = path.read_text(encoding="utf-8")
+        page = Elements(text)
+        [policy] = [a["content"] for a in page.named("meta") if a.get("http-equiv") == "Content-Security-Policy"]
+        assert "default-src 'none'" in policy
+        for kind in ("style", "script"):
+            [content] = re.findall(rf"<{kind}>(.*?)</{kind}>", text, re.S)
+            digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+            assert f"{kind}-src 'sha256-{digest}'" in policy
+        assert not [a for _, a in page.found if "src" in a]
+
+
+def test_a_folder_that_cannot_be_written_keeps_its_page(tmp_path: Path) -> None:
+    page = AUDIT.to_html(tmp_path)
+    before = page.read_bytes()
+    (tmp_path / "faithful.html").unlink()
+    (tmp_path / "faithful.html").mkdir()
+    (tmp_path / "faithful.html" / "mine").touch()
+    with pytest.raises(UserError, match=r"faithful\.html"):
+        replace(AUDIT, sentence="Another answer.").to_html(tmp_path)
+    assert page.read_bytes() == before
+
+
+def test_charts_of_an_earlier_audit_are_deleted_and_other_files_stay(tmp_path: Path) -> None:
+    AUDIT.to_html(tmp_path)
+    mine = tmp_path / CHARTS / "mine.svg"
+    mine.touch()
+    replace(AUDIT, attention=()).to_html(tmp_path)
+    assert mine.exists()
+    assert not (tmp_path / CHARTS / "attention-1.svg").exists()
+
+
+def plain(markdown: str) -> str:
+    """The text that a Markdown parser shows; fails at markup that no name may add."""
+    parser = markdown_it.MarkdownIt("commonmark").enable("table")
+    tokens = [inner for token in parser.parse(markdown) for inner in (token, *(token.children or ()))]
+    kinds = {token.type for token in tokens}
+    assert not kinds & {"html_block", "html_inline", "link_open", "image", "em_open", "strong_open", "hr", "fence"}
+    return " ".join("".join(f"{token.content}\n" for token in tokens if token.type == "text").split())
+
+
+MARKUP = (HOSTILE, COMMENT, "*a* _b_ `c` [x](http://x.y) ![i](j)", "a | b", "# h", "- l", "1. n", "> q", "&lt;")
+
+
+@pytest.mark.parametrize("name", [*MARKUP, "a\n\n---\nb"])
+def test_markdown_shows_names_literally(name: str) -> None:
+    assert plain(escape_markdown(name)) == " ".join(name.split())
+    assert plain(f"- {escape_markdown(f'x {name}')}") == " ".join(f"x {name}".split())
+    rows = re.findall(r"^\|.*\|$", model_card(hostile_audit(name)), re.M)
+    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {8}
+    plain(model_card(hostile_audit(name)).replace("`heedful audit`", ""))
+
+
+def test_the_card_has_the_answer_and_the_numbers() -> None:
+    card = model_card(AUDIT)
+    assert escape_markdown(AUDIT.sentence) in card
+    assert "| integrated-gradients | may be shown | ✓ 78 % (73 to 83 %) | ✓ 0.92 | ✓ 0.93 | ✓ 0.71 | 0.21 |" in card
+    assert "random 0 %" in card
+
+
+def test_latex_reads_no_command_in_a_name() -> None:
+    escaped = escape_latex("\\input{x}[y]*~^ 5 % # $ & _")
+    assert not re.search(r"(?<!\\)[&%$#_]|\\(?!text|[&%$#_{}])", escaped.replace("$-$", ""))
+    assert "\\input" not in escaped
+
+
+def test_an_audit_without_numbers_still_has_its_pages(tmp_path: Path) -> None:
+    nan = float("nan")
+    empty = tuple(
+        replace(
+            each,
+            answers=tuple(
+                replace(a, verdict=None, value=nan, low=nan, high=nan, measurements=()) for a in each.answers
+            ),
+            achievable=nan,
+            achievable_low=nan,
+            achievable_high=nan,
+            seconds=nan,
+            failure=None,
+        )
+        for each in AUDIT.methods
+    )
+    audit = replace(AUDIT, methods=empty, measurements=(), attention=(), pairs=(), recommended=(), caption="")
+    assert "No method may be shown" in audit.to_html(tmp_path).read_text(encoding="utf-8")
+    assert not list((tmp_path / CHARTS).glob("faithful*"))
+    assert len(pd.read_parquet(io.BytesIO((tmp_path / "measurements.parquet").read_bytes()))) == 0
+    assert Verdict.SUPPORTED.value not in audit.to_frame().to_csv()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with launched() as started:
+        yield started
+
+
+@pytest.mark.browser
+@pytest.mark.slow
+def test_a_cell_leads_to_its_evidence_by_mouse_and_by_keyboard(browser: Browser, folder: Path) -> None:
+    context = browser.new_context(viewport={"width": 1200, "height": 800})
+    tab, faults = opened(context, (folder / "index.html").as_uri())
+    assert tab.locator(".answer").bounding_box()["y"] < 300  # type: ignore[index]
+    assert tab.locator(".supported-edge .name").first.bounding_box()["y"] < 800  # type: ignore[index]
+    tab.keyboard.press("Tab")
+    assert tab.evaluate("document.activeElement.className") == "skip"
+    cell = tab.locator('.matrix a[href="stable.html#m-lime"]')
+    cell.focus()
+    tab.keyboard.press("Enter")
+    tab.wait_for_url("**/stable.html#m-lime")
+    assert tab.locator("li:target h3").inner_text() == "lime"
+    assert tab.locator("li:target .pill").first.inner_text().strip() == "✗ not supported"
+    tab.go_back()
+    tab.locator(".refused-edge a", has_text="See where it fails").first.click()
+    assert tab.locator("article:target h3").inner_text().startswith("raw-attention")
+    assert [fault for fault in faults if not fault.startswith("file:")] == []
+    context.close()
+
+
+@pytest.mark.browser
+@pytest.mark.slow
+def test_pages_fit_a_phone_and_paper_and_can_be_read_in_both_themes(browser: Browser, tmp_path: Path) -> None:
+    hostile_audit(UNBROKEN).to_html(tmp_path)
+    pages = {("light", 360): ("index", "faithful"), ("dark", 1200): ("index", "agrees")}
+    for (scheme, width), names in pages.items():
+        context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)  # type: ignore[arg-type]
+        for name in names:
+            tab, faults = opened(context, (tmp_path / f"{name}.html").as_uri())
+            tab.evaluate("for (const fold of document.querySelectorAll('details')) fold.open = true")
+            assert tab.evaluate("document.documentElement.scrollWidth") <= width, (name, width)
+            count, contrast, *where = tab.evaluate(LEAST_CONTRAST)
+            assert count > 20
+            assert contrast >= 4.5, (name, scheme, where)
+            assert faults == []
+            tab.close()
+        context.close()
+    tab, _ = opened(browser.new_context(viewport={"width": 740, "height": 1000}), (tmp_path / "index.html").as_uri())
+    tab.emulate_media(media="print")
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 740
+    assert not tab.locator("nav.pages").is_visible()
+    assert tab.locator(".matrix").is_visible()
+    assert len(tab.pdf()) > 10_000
+
+
+@pytest.mark.browser
+@pytest.mark.slow
+def test_everything_is_there_without_scripts(browser: Browser, folder: Path) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    tab, _ = opened(context, (folder / "index.html").as_uri())
+    assert tab.locator(".matrix td.cell").count() == 12 * 8
+    assert tab.locator("svg").count() == 1
+    tab.locator("#methods > details > summary").click()
+    assert tab.get_by_text("One row per method", exact=True).first.is_visible()
+    context.close()

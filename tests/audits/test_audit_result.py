@@ -1,0 +1,91 @@
+"""The result of an audit as values: to JSON and back without loss, damaged files refused, one row per method."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from heedful.audits.audit_result import Audit, Question
+from heedful.types import UserError
+from tests.audits.sample_audit import SAMPLES, sample_audit
+
+AUDIT = sample_audit()
+
+
+def test_an_audit_is_equal_after_its_way_through_json() -> None:
+    assert Audit.from_json(AUDIT.to_json()) == AUDIT
+    undefined = replace(AUDIT, seconds=float("nan"))  # not the object math.nan
+    assert Audit.from_json(undefined.to_json()) == undefined != AUDIT
+    assert "NaN" not in undefined.to_json()
+
+
+def test_an_undefined_number_comes_back_as_nan_and_an_absent_verdict_as_none() -> None:
+    answer = Audit.from_json(AUDIT.to_json()).method("lime").answer(Question.COMPLETE)
+    assert math.isnan(answer.value)
+    assert answer.verdict is None
+    assert answer.texts_needed is None
+
+
+def changed(change: Callable[[dict[str, Any]], object]) -> str:
+    content = json.loads(AUDIT.to_json())
+    change(content)
+    return json.dumps(content)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "null",
+        AUDIT.to_json()[:-20],
+        "[" * 100_000,
+        AUDIT.to_json().replace("571.0", "NaN"),
+        changed(lambda content: content.pop("schema")),
+        changed(lambda content: content.update(schema=2)),
+        changed(lambda content: content.pop("sentence")),
+        changed(lambda content: content.update(extra=1)),
+        changed(lambda content: content.update(look="2")),
+        changed(lambda content: content.update(look=True)),
+        changed(lambda content: content.update(seconds="1")),
+        changed(lambda content: content.update(recommended=["no such method"])),
+        changed(lambda content: content.update(methods={})),
+        changed(lambda content: content["methods"][0].update(decision="perhaps")),
+        changed(lambda content: content["methods"][0]["answers"].pop()),
+        changed(lambda content: content["methods"].append(content["methods"][0])),
+        changed(lambda content: content["model"].update(outputs="positive")),
+    ],
+)
+def test_a_damaged_file_is_refused_in_one_line(text: str) -> None:
+    with pytest.raises(UserError) as refused:
+        Audit.from_json(text)
+    assert "\n" not in str(refused.value)
+    assert "heedful audit" in str(refused.value)
+
+
+def test_the_frame_has_one_row_per_method_with_the_numbers_of_its_answers() -> None:
+    frame = AUDIT.to_frame()
+    rows = {row["method"]: row for row in frame.to_dict("records")}
+    assert frame["method"].tolist() == list(SAMPLES)
+    for name, sample in SAMPLES.items():
+        row = rows[name]
+        columns = ["faithfulness", "faithfulness_low", "tier", "change_under_randomised_model", "stability"]
+        expected = [sample.share, sample.share - 0.05, sample.tier, sample.change, sample.stability]
+        assert [row[column] for column in columns] == pytest.approx(expected)
+        assert row["decision"] == ("" if sample.decision is None else sample.decision.value)
+    verdicts = [rows["lime"][question.value] for question in Question]
+    assert verdicts == ["supported", "supported", "not supported", "not tested", "supported", "supported", "not tested"]
+    assert rows["gradient-norm"]["model-dependent"] == "undecided"
+
+
+def test_every_measurement_is_in_the_tidy_table_once() -> None:
+    frame = AUDIT.measurements_frame()
+    rows = {(row.question, row.measure, row.method, row.subset) for row in frame.itertuples()}
+    assert len(rows) == len(frame) == len({*AUDIT.measurements, *AUDIT.attention, *AUDIT.pairs})
+    struck = frame[frame["struck"] != ""]
+    assert {*zip(struck["measure"], struck["subset"], strict=True)} == {("flip", "masked")}
