@@ -1,4 +1,5 @@
 from . import attributions as attributions
+from . import audits as audits
 from . import data as data
 from . import measures as measures
 from . import models as models
@@ -8,6 +9,10 @@ from . import store as store
 from . import testing as testing
 from . import training as training
 from . import trials as trials
+from .explainer import Explainer as Explainer
+from .explainer import explain as explain
+from .explainer import load as load
+from .explanation import Explanation as Explanation
 from .runner import run as run
 from .store.workspace import Workspace as Workspace
 from .types import UserError as UserError

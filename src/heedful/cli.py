@@ -1,4 +1,4 @@
-"""The command: `heedful demo | list | run | attefa | learn | report | fetch`.
+"""The command: `heedful explain | demo | list | run | attefa | learn | report | fetch`.
 
 Errors are one line with exit code 2. An interrupt keeps what is finished and exits with 130, at any moment. A recipe
 that fails is listed at the end with its traceback file, and the exit code is 1. Heavy modules are imported inside the
@@ -29,6 +29,7 @@ try:
 
     from heedful import __version__
     from heedful.progress import Progress, SilentProgress, StepCallback
+    from heedful.terminal import printable
 except KeyboardInterrupt:
     sys.stderr.write("heedful: interrupted\n")
     raise SystemExit(130) from None
@@ -63,6 +64,7 @@ LabelColumnOption = Annotated[str, typer.Option("--label-column", help="Column o
 SecondColumnOption = Annotated[str | None, typer.Option("--second-column", help="Column of a second text, for pairs.")]
 EMBEDDINGS_HELP = "Word embeddings: auto, random, packaged, a name in the data folder, or a file."
 START_HELP = "Adversaries start fresh, as in the papers, or from the base, which takes fewer epochs."
+METHOD_HELP = "Method (see `heedful list`), repeatable; default: the one that the last audit recommends."
 SEEDS_HELP = "How many seeds; default: the paper's."
 BASES_HELP = "Base models, for the noise floor."
 some_papers = functools.partial(typer.Option, rich_help_panel="Options of some papers (lists: repeat the option)")
@@ -111,15 +113,6 @@ def say(text: str) -> None:
 def complain(text: str) -> None:
     """Print a line about an error."""
     errors.print(f"heedful: {printable(text)}", markup=False)
-
-
-def printable(text: str) -> str:
-    """The text in one line, with escapes in place of characters that would steer a terminal or cannot be written.
-
-    >>> printable("a\\x1b[2J\\nb")
-    'a\\\\x1b[2J\\\\nb'
-    """
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def _show_warning(message: Warning | str, *_: object, quiet: bool) -> None:
@@ -235,6 +228,96 @@ def heedful(
     ] = False,
 ) -> None:
     """Does a model's attention, or any other token attribution, explain it?"""
+
+
+@app.command()
+@command
+def explain(
+    model: Annotated[str, typer.Argument(help="Folder of a fine-tuned model with its tokenizer, or a hub id.")],
+    text: Annotated[str, typer.Argument(help="A text; - reads one per line from standard input; or a table file.")],
+    second: Annotated[str | None, typer.Argument(help="The second text of a pair.")] = None,
+    method: Annotated[list[str] | None, typer.Option("--method", "-m", help=METHOD_HELP)] = None,
+    target: Annotated[str | None, typer.Option("--target", help="Class to explain; default: the predicted.")] = None,
+    contrast: Annotated[str | None, typer.Option("--contrast", help="Explain the target against this class.")] = None,
+    pieces: Annotated[bool, typer.Option("--pieces", help="Show the tokens of the model, not words.")] = False,
+    html: Annotated[Path | None, typer.Option("--html", help="Write a page to this file.")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write JSON to this file; - prints it.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Write a table (CSV) of all scores to this file.")] = None,
+    text_column: TextColumnOption = "text",
+    second_column: SecondColumnOption = None,
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    quiet: QuietOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Show which words a model's prediction rests on, according to one or more methods."""
+    from heedful.data.io import is_table
+    from heedful.explainer import load, method_for_words
+    from heedful.explanation import explanations_frame, explanations_page
+
+    is_file = is_table(text) and (Path(text).exists() or len(text.split()) < 2)
+    texts, seconds, numbers = _read_texts(text, second, is_file, text_column, second_column)
+    methods = [method_for_words(name) for name in method] if method else None
+    to_screen = json_file == Path("-")
+    for option, path in (("--html", html), ("--out", out), ("--json", None if to_screen else json_file)):
+        if path is not None:
+            _write_file(path, None, option)
+    explainer, explained = load(model), []
+    with progress_display(quiet=quiet or len(texts) < 2) as progress, progress.task("texts", len(texts)) as step:
+        for each in explainer.explain_each(
+            texts, seconds, methods=methods, target=target, contrast=contrast, workspace=workspace
+        ):
+            explained.append(each)
+            step()
+    if json_file is not None:
+        records = [each.to_record() for each in explained]
+        content = json.dumps(records if is_file or text == "-" else records[0], indent=1) + "\n"
+        sys.stdout.write(content) if to_screen else _write_file(json_file, content)
+    if html is not None:
+        _write_file(html, explanations_page(explained, pieces=pieces), "--html")
+    if out is not None or (is_file and html is json_file is None):
+        table = explanations_frame(explained, numbers, pieces=pieces).to_csv(index=False, lineterminator="\n")
+        _write_file(out, table, "--out") if out is not None else _print_lines(table)
+    elif not is_file and not to_screen and not quiet:
+        if not method:
+            say(f"Method: {explained[0].rows[0].method} ({explained[0].chosen_because}).")
+        for number, each in enumerate(explained):
+            if number:
+                say("")
+            each.show(pieces=pieces)
+
+
+def _read_texts(
+    text: str, second: str | None, is_file: bool, text_column: str, second_column: str | None
+) -> tuple[list[str], list[str] | None, list[int]]:
+    """The texts, the second texts of pairs, and the line or row of each."""
+    from heedful.data.io import read_rows
+    from heedful.types import UserError
+
+    if is_file:
+        if second is not None:
+            raise UserError(f"{text} is a table: name the column of second texts with --second-column")
+        rows = read_rows(Path(text))
+        seconds = None if second_column is None else [row.text(second_column) for row in rows]
+        return [row.text(text_column) for row in rows], seconds, [row.line for row in rows]
+    if (text_column, second_column) != ("text", None):
+        raise UserError("--text-column and --second-column are for a table of texts: give a file")
+    lines = [text]
+    if text == "-":
+        try:
+            lines = [line.strip() for line in sys.stdin]
+        except UnicodeDecodeError as error:
+            raise UserError("standard input is not in the encoding of this terminal: convert it to UTF-8") from error
+    numbers = [number for number, line in enumerate(lines, start=1) if line or text != "-"]
+    if not numbers:
+        raise UserError("there is no text on standard input: give one text per line")
+    texts = [lines[number - 1] for number in numbers]
+    return texts, None if second is None else [second] * len(texts), numbers
+
+
+def _print_lines(text: str) -> None:
+    """Print lines as they are into a file or pipe, and without characters that would steer it to a terminal."""
+    lines = text.splitlines() if screen.is_terminal else ()
+    sys.stdout.write("".join(f"{printable(line)}\n" for line in lines) or text)
 
 
 @app.command()
@@ -560,14 +643,14 @@ def _run_recipes(
     from heedful.trials._trial import Trial
 
     if json_file is not None:
-        _write_json(json_file, None)
+        _write_file(json_file, None)
     with progress_display(quiet=quiet) as progress:
         workspace = Workspace(root, progress=progress)
         outcomes = runner.run(recipes, workspace, workers=workers or os.cpu_count() or 1)
     trials = [each.recipe for each in outcomes if each.error is None and isinstance(each.recipe, Trial)]
     if json_file is not None:
         results = {"results": [summary_record(trial, workspace) for trial in trials]}
-        _write_json(json_file, json.dumps(results, indent=1) + "\n")
+        _write_file(json_file, json.dumps(results, indent=1) + "\n")
     for trial in () if quiet else trials:
         facts = trial.describe()
         names = [f"{'seed ' * (name == 'seed')}{facts[name]}" for name in MODEL_FACTS if name in facts]
@@ -598,8 +681,8 @@ def failure_lines(failed: Sequence[Outcome], workspace: Workspace) -> list[str]:
     return lines
 
 
-def _write_json(path: Path, text: str | None) -> None:
-    """Write the file of `--json`, or only try whether that is possible; devices and pipes are written directly."""
+def _write_file(path: Path, text: str | None, option: str = "--json") -> None:
+    """Write the file of an option, or only try whether that is possible; devices and pipes are written directly."""
     from heedful.store.workspace import replace_text, try_to_write
     from heedful.types import UserError
 
@@ -616,7 +699,7 @@ def _write_json(path: Path, text: str | None) -> None:
         else:
             replace_text(path, text)
     except OSError as error:
-        raise UserError(f"--json {path}: cannot be written ({error.strerror}); choose another file") from error
+        raise UserError(f"{option} {path}: cannot be written ({error.strerror}); choose another file") from error
 
 
 def _check_report(out: Path) -> None:

@@ -7,14 +7,21 @@ output, and their mean where they are weights without sign, so that long words a
 from __future__ import annotations
 
 import difflib
+import json
+import math
+import os
 import reprlib
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cache
+from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeAlias, cast, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeAlias, cast, overload, runtime_checkable
 
+import torch
 from torch import Generator, nn
 
+from heedful import __version__
 from heedful.attributions.attention import (
     AttentionXGradient,
     Flow,
@@ -33,8 +40,10 @@ from heedful.attributions.lime import Lime
 from heedful.attributions.perturbation import LeaveOneOut, Occlusion
 from heedful.attributions.shapley import KernelShap, Shapley
 from heedful.catalogue import METHODS
-from heedful.data.tokenization import Subwords, wrap_tokenizer
+from heedful.data.tokenization import SPECIAL_TOKENS, UNK, Subwords, SubwordTokenizer, wrap_tokenizer
+from heedful.explanation import NUMBER, Explanation, MethodScores
 from heedful.models._attention_hooks import copy_sharing_weights
+from heedful.models.contrast import contrast_model
 from heedful.models.transformer import (
     Transformer,
     TransformerModel,
@@ -44,6 +53,7 @@ from heedful.models.transformer import (
     read_output_labels,
     reads_images,
 )
+from heedful.store.recipe import Json, json_digest, to_json
 from heedful.store.workspace import Workspace
 from heedful.tasks import BinaryClassification, MulticlassClassification, Regression
 from heedful.training.checkpoint import (
@@ -60,9 +70,11 @@ from heedful.types import (
     Attribution,
     Batch,
     Corpus,
+    Example,
     Method,
     Model,
     Pooling,
+    SupportsPreparation,
     Task,
     Tokenizer,
     UserError,
@@ -103,6 +115,10 @@ WEIGHTS = (
 """Methods whose scores are weights without sign."""
 SAME_FOR_EVERY_TARGET = tuple(kind for kind in WEIGHTS if kind not in (Relevance, GradientNorm))
 """Methods that read attention, or nothing, and never the output."""
+
+
+WORD_SAMPLES = 300
+"""Samples of LIME and KernelSHAP on words, where they are asked for by name; the papers draw 1000 on tokens."""
 
 
 def word_pooling(method: Method) -> Pooling:
@@ -148,10 +164,14 @@ def word_scores(method: Method, attribution: Attribution, batch: Batch) -> Attri
 def method_for_words(method: str | Method) -> Method:
     """A method by its name or itself; one that removes tokens removes whole words.
 
-    >>> method_for_words("lime") == Lime(feature="word")
+    By name, LIME and KernelSHAP draw `WORD_SAMPLES` samples: a text has fewer words than tokens.
+
+    >>> method_for_words("lime") == Lime(feature="word", n_samples=WORD_SAMPLES)
     True
     """
     found = find_method(method) if isinstance(method, str) else method
+    if isinstance(method, str) and isinstance(found, Lime | KernelShap):
+        found = replace(found, n_samples=WORD_SAMPLES)
     check_methods((found,), "method")
     if isinstance(found, RandomizedModel):
         return replace(found, method=method_for_words(found.method))
@@ -179,12 +199,43 @@ def catalogue_name(method: Method) -> str:
     ('lime', 'raw-attention', 'lime(seed-3)')
     """
     for name, make in METHODS.items():
-        if method in (make(), method_for_words(make())):
+        if method in (make(), method_for_words(make()), method_for_words(name)):
             return name
     for_tokens = method
     if isinstance(method, Lime | KernelShap | Shapley | Occlusion | LeaveOneOut):
         for_tokens = replace(method, feature="unit")
     return method_name(for_tokens)
+
+
+# Explanations
+
+DEFAULT_METHOD = "integrated-gradients"
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """What the last audit of a model recommends: names of methods, best first, and the date of the audit."""
+
+    methods: tuple[str, ...]
+    date: str
+
+
+def find_recommendation(digest: str, workspace_root: Path | str) -> Recommendation | None:
+    """The recommendation in `<workspace>/audits/<digest[:16]>.json`; None where there is no file that can be read."""
+    path = Path(workspace_root) / "audits" / f"{digest[:16]}.json"
+    try:
+        audit = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    names, date = (audit.get("recommended"), audit.get("date")) if isinstance(audit, dict) else (None, None)
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        return None
+    return Recommendation(tuple(names), date if isinstance(date, str) else "")
+
+
+@cache
+def _versions() -> Mapping[str, str]:
+    return {"heedful": __version__, "torch": torch.__version__, "transformers": metadata.version("transformers")}
 
 
 # Models
@@ -237,6 +288,285 @@ class Explainer:
         if self.origin is not None:
             return OnOtherData(self.origin, aligned)
         return model_in_memory(self.given, aligned, self.name)
+
+    @overload
+    def explain(
+        self,
+        text: str,
+        second: str | None = None,
+        *,
+        methods: Methods | None = None,
+        target: str | int | None = None,
+        contrast: str | int | None = None,
+        workspace: Path | str | None = None,
+    ) -> Explanation: ...
+
+    @overload
+    def explain(
+        self,
+        text: Texts,
+        second: Texts | None = None,
+        *,
+        methods: Methods | None = None,
+        target: str | int | None = None,
+        contrast: str | int | None = None,
+        workspace: Path | str | None = None,
+    ) -> tuple[Explanation, ...]: ...
+
+    def explain(
+        self,
+        text: str | Texts,
+        second: str | Texts | None = None,
+        *,
+        methods: Methods | None = None,
+        target: str | int | None = None,
+        contrast: str | int | None = None,
+        workspace: Path | str | None = None,
+    ) -> Explanation | tuple[Explanation, ...]:
+        """The explanation of one text, or of each text of a list.
+
+        Each text is explained by itself, and sampling methods draw from (seed, content of the text): other texts and
+        their order change nothing.
+
+        Args:
+            second: the second text of a pair, or of each pair.
+            methods: names of the catalogue or methods; by default the one that the last audit of this model
+                recommends, else integrated gradients.
+            target: name or number of the class to explain; by default the predicted class.
+            contrast: name or number of a class to explain the target against.
+            workspace: folder in which audits are kept; by default `HEEDFUL_WORKSPACE`, else `workspace`.
+        """
+        several = [text] if isinstance(text, str) else text
+        others = [second] if isinstance(second, str) and isinstance(text, str) else second
+        explained = tuple(
+            self.explain_each(several, others, methods=methods, target=target, contrast=contrast, workspace=workspace)
+        )
+        return explained[0] if isinstance(text, str) else explained
+
+    def explain_each(
+        self,
+        texts: Iterable[str],
+        seconds: Iterable[str] | None = None,
+        *,
+        methods: Methods | None = None,
+        target: str | int | None = None,
+        contrast: str | int | None = None,
+        workspace: Path | str | None = None,
+    ) -> Iterator[Explanation]:
+        """The explanations of many texts, one after the other; see `explain`."""
+        examples = _make_examples(texts, seconds)
+        asked, reason = self._choose_methods(methods, workspace)
+        target_index = None if target is None else self._class_index(target, "target")
+        contrast_index = None if contrast is None else self._class_index(contrast, "contrast")
+        prepared: tuple[tuple[Method, Method], ...] = ()
+        for example in examples:
+            # Somebody who predicts in inference mode can still ask for gradients.
+            with torch.inference_mode(mode=False):
+                prepared = prepared or tuple((method, self._prepare(method, contrast_index)) for method in asked)
+                explained = self._explain_example(example, prepared, target_index, contrast_index)
+            yield replace(explained, chosen_because=reason)
+
+    def _prepare(self, method: Method, contrast: int | None) -> Method:
+        """The method prepared for all texts; a contrast is another model for each target."""
+        return method.prepare(self.model) if isinstance(method, SupportsPreparation) and contrast is None else method
+
+    def _choose_methods(self, methods: Methods | None, workspace: Path | str | None) -> tuple[tuple[Method, ...], str]:
+        """The methods, for words, and why they were chosen."""
+        if methods is not None:
+            several = (methods,) if isinstance(methods, str) or callable(methods) else tuple(methods)
+            if not several:
+                raise UserError("no method is given: name one, or leave methods out")
+            return tuple(method_for_words(method) for method in several), "asked for"
+        root = workspace if workspace is not None else os.environ.get("HEEDFUL_WORKSPACE", "workspace")
+        found = find_recommendation(self.digest, root)
+        for name in found.methods if found is not None else ():
+            if name in METHODS:
+                date = f" of {found.date}" if found is not None and found.date else ""
+                return (method_for_words(name),), f"the last audit{date} of this model recommends it"
+        return (method_for_words(DEFAULT_METHOD),), f"the default, as no audit of this model is in {root}"
+
+    def _class_index(self, asked: str | int, role: str) -> int:
+        """The number of a class that is given by its name, whatever the case, or by its number."""
+        names = self.class_names
+        if not names:
+            raise UserError(f"{self.name} predicts a number and has no classes: leave {role} out")
+        if isinstance(asked, str):
+            same = [index for index, name in enumerate(names) if name == asked]
+            same = same or [index for index, name in enumerate(names) if name.casefold() == asked.strip().casefold()]
+            if same:
+                return same[0]
+            asked = int(asked) if asked.isdecimal() and len(asked) < 7 else -1
+        if isinstance(asked, bool) or not 0 <= asked < len(names):
+            raise UserError(f"{role} is none of the outputs of {self.name}: choose one of {', '.join(names)}")
+        return asked
+
+    def _explain_example(
+        self,
+        example: Example,
+        methods: Sequence[tuple[Method, Method]],
+        target: int | None,
+        contrast: int | None,
+    ) -> Explanation:
+        """Args:
+        methods: each method, and the same prepared for this model.
+        """
+        device = next((weight.device for weight in self.model.parameters()), torch.device("cpu"))
+        batch = self.tokenizer([example]).to(device)
+        texts = tuple(part for part in example.parts if isinstance(part, str))
+        words = [word for text in texts for word in text.split()]
+        if not bool(batch.content_mask.any()):
+            raise UserError("the tokenizer of the model leaves nothing of this text: give another text")
+        with torch.no_grad():
+            probabilities = self.model.task.probabilities(self.model(batch).logits.double())[0].tolist()
+        predicted = max(range(len(probabilities)), key=probabilities.__getitem__)
+        explained = predicted if target is None else target
+        if contrast == explained:
+            raise UserError(
+                f"target and contrast are both {self.class_names[explained]}: choose another class for one of them"
+            )
+        rows = tuple(_score(self.model, batch, pair, explained, contrast, len(words)) for pair in methods)
+        names, notes = self.class_names or (NUMBER,), _reading_notes(self.tokenizer, batch, words)
+        same = [row.method for row in rows if not row.depends_on_target]
+        if same and (target is not None or contrast is not None):
+            notes.append(f"the scores of {', '.join(same)} do not depend on the class that is explained")
+        return Explanation(
+            parts=texts,
+            words=tuple(words),
+            word_parts=tuple(part for part, text in enumerate(texts) for _ in text.split()),
+            tokens=_token_texts(self.tokenizer, batch, words),
+            token_words=tuple(batch.words[0].tolist()),
+            token_parts=tuple(batch.segments[0].tolist()),
+            target=names[explained],
+            target_index=explained,
+            probability=probabilities[explained],
+            predicted=names[predicted],
+            predicted_probability=probabilities[predicted],
+            contrast="" if contrast is None else names[contrast],
+            rows=rows,
+            chosen_because="",
+            notes=tuple(notes),
+            model=self.name,
+            model_digest=self.digest,
+            versions=_versions(),
+        )
+
+
+Texts: TypeAlias = list[str] | tuple[str, ...]
+Methods: TypeAlias = "str | Method | Sequence[str | Method]"
+"""Names of the catalogue or methods, one or several."""
+
+
+def explain(
+    model: ModelSource,
+    text: str,
+    second: str | None = None,
+    *,
+    methods: Methods | None = None,
+    target: str | int | None = None,
+    contrast: str | int | None = None,
+) -> Explanation:
+    """The explanation of one text by a model that is opened for it; see `load` and `Explainer.explain`."""
+    return load(model).explain(text, second, methods=methods, target=target, contrast=contrast)
+
+
+def _make_examples(texts: Iterable[str], seconds: Iterable[str] | None) -> list[Example]:
+    """The texts as examples whose uid is a digest of their content."""
+    firsts = list(texts)
+    if isinstance(seconds, str) or (seconds is not None and len(seconds := list(seconds)) != len(firsts)):
+        raise UserError("a list of texts needs a list of second texts of the same length")
+    pairs = [(text,) for text in firsts] if seconds is None else list(zip(firsts, seconds, strict=True))
+    examples = []
+    for pair in pairs:
+        parts = []
+        for part in pair:
+            if not isinstance(part, str):
+                raise UserError(f"{reprlib.repr(part)} is not a text: give a string")
+            if not part.strip():
+                raise UserError("the text is empty: give at least one word")
+            if any("\ud800" <= letter <= "\udfff" for letter in part):
+                raise UserError("the text holds half a character: read it again in its own encoding")
+            parts.append(part)
+        examples.append(Example(f"text-{json_digest([*parts])[:16]}", tuple(parts)))
+    return examples
+
+
+def _score(
+    model: Model, batch: Batch, pair: tuple[Method, Method], target: int, contrast: int | None, count: int
+) -> MethodScores:
+    """The scores of one method, where the text has `count` words."""
+    method, prepared = pair
+    name, used, explained = catalogue_name(method), method, torch.tensor([target], device=batch.mask.device)
+    try:
+        if contrast is None:
+            attribution = prepared(model, batch, explained)
+        else:
+            used = _on_logits(method)
+            attribution = used(contrast_model(model, target, contrast), batch, torch.ones_like(explained))
+    except UserError as error:
+        raise UserError(f"{name}: {error}") from error
+    pooled = word_scores(used, attribution, batch)
+    by_word = [math.nan] * count
+    for word in pooled.mask[0].nonzero().flatten().tolist():
+        by_word[word] = float(pooled.scores[0, word])
+    by_token = attribution.scores[0].double().masked_fill(~attribution.mask[0], math.nan)
+    return MethodScores(
+        name,
+        tuple(by_word),
+        tuple(by_token.tolist()),
+        word_pooling(used),
+        depends_on_target(used),
+        _options(used),
+    )
+
+
+def _on_logits(method: Method) -> Method:
+    """The method with logits as the explained output, where it has a choice."""
+    if isinstance(method, RandomizedModel):
+        return replace(method, method=_on_logits(method.method))
+    if is_dataclass(method) and any(each.name == "output" for each in fields(method)):
+        return cast("Method", replace(method, output="logit"))
+    return method
+
+
+def _options(method: object) -> dict[str, Json]:
+    """The options of a method; another method among them by its name."""
+    values = {each.name: getattr(method, each.name) for each in fields(method)} if is_dataclass(method) else {}
+    return {
+        name: catalogue_name(cast("Method", value)) if is_dataclass(value) else to_json(value)
+        for name, value in values.items()
+    }
+
+
+def _token_texts(tokenizer: Tokenizer, batch: Batch, words: Sequence[str]) -> tuple[str, ...]:
+    """The tokens of a text; a word outside a vocabulary of words is shown as it is written."""
+    texts, owners = tokenizer.unit_texts(batch)[0], batch.words[0].tolist()
+    return tuple(
+        words[owner] if text == SPECIAL_TOKENS[UNK] and owner >= 0 else text
+        for text, owner in zip(texts, owners, strict=True)
+    )
+
+
+MAX_LISTED_WORDS = 5
+
+
+def _reading_notes(tokenizer: Tokenizer, batch: Batch, words: Sequence[str]) -> list[str]:
+    """Words that the model did not read, or does not know."""
+    owners, notes = batch.words[0].tolist(), []
+    missing = len(words) - len({owner for owner in owners if owner >= 0})
+    if missing:
+        limit = tokenizer.max_length if isinstance(tokenizer, SubwordTokenizer) else None
+        is_cut = limit is not None and int(batch.lengths[0]) >= limit
+        reason = f"the text is longer than {limit} tokens" if is_cut else "the tokenizer has no token for them"
+        notes.append(f"{missing} of {len(words)} words were not read by the model: {reason}")
+    is_unknown = batch.inputs[0] == (-1 if batch.unk_id is None else batch.unk_id)
+    unknown = dict.fromkeys(
+        words[owners[place]] for place in is_unknown.nonzero().flatten().tolist() if owners[place] >= 0
+    )
+    if unknown:
+        more = f" and {len(unknown) - MAX_LISTED_WORDS} more" if len(unknown) > MAX_LISTED_WORDS else ""
+        listed = ", ".join([*unknown][:MAX_LISTED_WORDS])
+        notes.append(f"the tokenizer does not know, wholly or in part: {listed}{more}")
+    return notes
 
 
 def load(source: ModelSource, *, task: Task | None = None, class_names: Sequence[str] = ()) -> Explainer:

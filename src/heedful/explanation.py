@@ -1,0 +1,182 @@
+"""`Explanation`: the scores of one text as a value that can be shown, stored and traced back to its model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+import pandas as pd
+
+from heedful.report.explanation_page import explanation_fragment, explanation_page
+from heedful.scored_text import ScoredText, ScoreRow
+from heedful.store.recipe import Json, to_json
+from heedful.terminal import print_scored_text
+from heedful.types import Pooling
+
+NUMBER = "the predicted number"
+"""What is explained of a model that predicts a number."""
+
+
+@dataclass(frozen=True)
+class MethodScores:
+    """The scores of one method.
+
+    Args:
+        method: name in the catalogue, with the options that are not at their defaults.
+        word_scores: one per word of the text; NaN for words that the model did not read.
+        token_scores: one per token; NaN for special tokens that have no score.
+        pooling: how a word's score comes from its tokens.
+        depends_on_target: whether another class could have other scores.
+        options: all options of the method, the seed of one that samples among them.
+    """
+
+    method: str
+    word_scores: tuple[float, ...]
+    token_scores: tuple[float, ...]
+    pooling: Pooling
+    depends_on_target: bool
+    options: Mapping[str, Json]
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether a negative score speaks against the class: contributions are signed, weights are not."""
+        return self.pooling == "sum"
+
+    @property
+    def seed(self) -> int | None:
+        """The seed of a method that samples; None if nothing is drawn."""
+        seed = self.options.get("seed")
+        return seed if isinstance(seed, int) else None
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why a model predicts what it predicts for one text, according to one or more methods.
+
+    Args:
+        parts: the text, or both texts of a pair.
+        words: whitespace words of all parts; `word_parts` has the part of each.
+        tokens: what the model read, special tokens included; `token_words` has the word of each, -1 for none.
+        target: name of the explained class; `target_index` is its number.
+        probability: of the explained class; the predicted number itself for regression.
+        contrast: name of the class that the target is explained against, empty for none. The explained output is then
+            the difference of the two logits.
+        rows: the scores of each method.
+        chosen_because: why these methods were taken.
+        notes: what the reader must know about these scores.
+        model: its name; `model_digest` is that of weights and tokenizer.
+        versions: of heedful, torch and transformers.
+    """
+
+    parts: tuple[str, ...]
+    words: tuple[str, ...]
+    word_parts: tuple[int, ...]
+    tokens: tuple[str, ...]
+    token_words: tuple[int, ...]
+    token_parts: tuple[int, ...]
+    target: str
+    target_index: int
+    probability: float
+    predicted: str
+    predicted_probability: float
+    contrast: str
+    rows: tuple[MethodScores, ...]
+    chosen_because: str
+    notes: tuple[str, ...]
+    model: str
+    model_digest: str
+    versions: Mapping[str, str]
+
+    @property
+    def heading(self) -> str:
+        """The explained class, its probability and the prediction, in one line."""
+        if self.predicted == NUMBER:
+            return f"{NUMBER}: {self.predicted_probability:.3g}"
+        name = f"{self.target} rather than {self.contrast}" if self.contrast else self.target
+        rest = "predicted" if self.target == self.predicted else f"predicted: {self.predicted}"
+        rest += "" if self.target == self.predicted else f" {self.predicted_probability:.3f}"
+        return f"{name}: {self.probability:.3f} ({rest})"
+
+    def figure(self, *, pieces: bool = False) -> ScoredText:
+        """The words, or the tokens, with their scores for a terminal or a page."""
+        units, parts = (self.tokens, self.token_parts) if pieces else (self.words, self.word_parts)
+        rows = tuple(
+            ScoreRow(
+                row.method,
+                row.token_scores if pieces else row.word_scores,
+                row.is_signed,
+                "" if row.depends_on_target else "same for every class",
+            )
+            for row in self.rows
+        )
+        facts = {"model": f"{self.model} ({self.model_digest[:16]})", "methods": self.chosen_because, **self.versions}
+        return ScoredText(self.heading, *self._meanings(), units, parts, rows, self.notes, facts)
+
+    def _meanings(self) -> tuple[str, str]:
+        """What positive and negative scores mean."""
+        if self.predicted == NUMBER:
+            return "raises the number", "lowers the number"
+        if self.contrast:
+            return f"for {self.target}", f"for {self.contrast}"
+        return f"for {self.target}", f"against {self.target}"
+
+    def show(self, *, pieces: bool = False) -> None:
+        """Print a coloured heat-map of the words, or of the tokens, to the terminal."""
+        print_scored_text(self.figure(pieces=pieces))
+
+    def to_frame(self, *, pieces: bool = False) -> pd.DataFrame:
+        """One row per method and word, or token."""
+        units, parts = (self.tokens, self.token_parts) if pieces else (self.words, self.word_parts)
+        tables = [
+            pd.DataFrame(
+                {
+                    "part": parts,
+                    "position": range(len(units)),
+                    "token" if pieces else "word": units,
+                    "method": row.method,
+                    "score": row.token_scores if pieces else row.word_scores,
+                    "target": self.target,
+                    "probability": self.probability,
+                    "predicted": self.predicted,
+                    "predicted_probability": self.predicted_probability,
+                    "contrast": self.contrast,
+                }
+            )
+            for row in self.rows
+        ]
+        return pd.concat(tables, ignore_index=True)
+
+    def to_record(self) -> dict[str, Json]:
+        """Everything in JSON's types; scores that do not exist are null."""
+        record = to_json(asdict(self))
+        assert isinstance(record, dict)
+        return record
+
+    def to_json(self) -> str:
+        """Everything as JSON; numbers are exact."""
+        return json.dumps(self.to_record(), indent=1)
+
+    def to_html(self, *, pieces: bool = False) -> str:
+        """A self-contained page without scripts."""
+        return explanations_page([self], pieces=pieces)
+
+    def _repr_html_(self) -> str:
+        """The heat-map for a notebook."""
+        return explanation_fragment([self.figure()])
+
+
+def explanations_page(explanations: Sequence[Explanation], *, pieces: bool = False) -> str:
+    """A self-contained page without scripts about several texts."""
+    title = explanations[0].heading if len(explanations) == 1 else f"{len(explanations)} explained texts"
+    return explanation_page([each.figure(pieces=pieces) for each in explanations], title)
+
+
+def explanations_frame(
+    explanations: Sequence[Explanation], numbers: Sequence[int], *, pieces: bool = False
+) -> pd.DataFrame:
+    """The scores of several texts, one row per text, method and word (or token); `row` has the number of the text."""
+    frames = [each.to_frame(pieces=pieces) for each in explanations]
+    tables = [frame.assign(row=number) for frame, number in zip(frames, numbers, strict=True)]
+    table = pd.concat(tables, ignore_index=True)
+    return table[["row", *(name for name in table.columns if name != "row")]]

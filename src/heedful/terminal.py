@@ -1,0 +1,99 @@
+"""Explanations in a terminal: words coloured by their scores, or marked with + and - where there is no colour.
+
+Shades are steps, not a gradient: a weak score colours the letters and a strong one the ground behind them, which reads
+alike on light and on dark terminals. Words that speak against the class are underlined, too.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.style import Style
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from heedful.scored_text import ScoredText, ScoreRow
+
+LEVELS = (0.1, 0.35, 0.65)
+"""Shares of the largest score of a row from which a word has one, two or three steps of shade."""
+# Terminals of 16 colours show yellow and red, blue and cyan, magenta and white.
+_SHADES = {
+    "positive": ("#d75f00", "black on #ffaf5f", "bold black on #ff8700"),
+    "negative": ("underline #5f87ff", "underline black on #5fafff", "underline bold black on #5f87ff"),
+    "weight": ("#af5fd7", "black on #d7afff", "bold black on #d75fff"),
+}
+_MARKS = {"positive": "+", "negative": "-", "weight": "*"}
+
+
+def printable(text: str) -> str:
+    """The text in one line, with escapes in place of characters that would steer a terminal or cannot be written.
+
+    >>> printable("a\\x1b[2J\\nb")
+    'a\\\\x1b[2J\\\\nb'
+    """
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def print_scored_text(text: ScoredText, console: Console | None = None) -> None:
+    """Print a heading, one row of shaded words per method, a legend and the notes."""
+    console = console or Console(highlight=False)
+    has_color = console.color_system is not None and not console.no_color
+    console.print(Text(printable(text.heading), style="bold"))
+    rows = Table.grid(padding=(0, 2))
+    rows.add_column(no_wrap=True, max_width=max(12, console.width // 3), overflow="ellipsis")
+    rows.add_column(overflow="fold")
+    for row in text.rows:
+        name = Text(printable(row.name), style="bold")
+        name.append(f"\n{printable(row.remark)}" if row.remark else "", style="not bold dim")
+        rows.add_row(name, _shaded_units(text, row, has_color=has_color))
+    console.print(rows)
+    console.print(_legend(text, has_color=has_color))
+    for note in text.notes:
+        console.print(Text(f"Note: {printable(note)}", style="dim"))
+
+
+def shade_level(share: float) -> int:
+    """The step of shade of a score, from 0 to 3.
+
+    >>> [shade_level(share) for share in (0.05, 0.1, -0.4, 1.0, math.nan)]
+    [0, 1, 2, 3, 0]
+    """
+    return sum(abs(share) >= level for level in LEVELS)
+
+
+def _shaded_units(text: ScoredText, row: ScoreRow, *, has_color: bool) -> Text:
+    shown = Text()
+    for place, (unit, part, share) in enumerate(zip(text.units, text.parts, row.shares(), strict=True)):
+        if place:
+            shown.append(" " if part == text.parts[place - 1] else "\n")
+        shown.append(_shaded(printable(unit), share, is_signed=row.is_signed, has_color=has_color))
+    return shown
+
+
+def _shaded(word: str, share: float, *, is_signed: bool, has_color: bool) -> Text:
+    if math.isnan(share):
+        return Text(word, style="dim")
+    level = shade_level(share)
+    sign = "negative" if share < 0 else "positive" if is_signed else "weight"
+    if not level:
+        return Text(word)
+    if has_color:
+        return Text(word, style=Style.parse(_SHADES[sign][level - 1]))
+    return Text(word + level * _MARKS[sign])
+
+
+def _legend(text: ScoredText, *, has_color: bool) -> Text:
+    meanings = []
+    if any(row.is_signed for row in text.rows):
+        meanings += [(1.0, True, text.positive), (-1.0, True, text.negative)]
+    if not all(row.is_signed for row in text.rows):
+        meanings.append((1.0, False, "large weight, neither for nor against"))
+    shown = Text()
+    for share, is_signed, meaning in meanings:
+        shown.append("   " if shown else "")
+        shown.append(_shaded("word", share, is_signed=is_signed, has_color=has_color))
+        shown.append(f" {printable(meaning)}")
+    return shown
