@@ -117,8 +117,29 @@ SAME_FOR_EVERY_TARGET = tuple(kind for kind in WEIGHTS if kind not in (Relevance
 """Methods that read attention, or nothing, and never the output."""
 
 
+ON_FEATURES = (Lime, KernelShap, Shapley, Occlusion, LeaveOneOut)
+"""Methods that can remove whole words."""
 WORD_SAMPLES = 300
 """Samples of LIME and KernelSHAP on words, where they are asked for by name; the papers draw 1000 on tokens."""
+
+
+def is_signed(method: Method) -> bool:
+    """Whether negative scores speak against the target: contributions have a sign, weights have none.
+
+    >>> is_signed(Lime()), is_signed(RawAttention()), is_signed(LeaveOneOut("distribution"))
+    (True, False, False)
+    """
+    if isinstance(method, RandomizedModel):
+        return is_signed(method.method)
+    if isinstance(method, DeclaresWordPooling):
+        return method.word_pooling == "sum"
+    is_weight = (
+        isinstance(method, WEIGHTS)
+        or (isinstance(method, AttentionXGradient) and method.positive)
+        or (isinstance(method, LeaveOneOut) and method.output == "distribution")
+        or (isinstance(method, LayerMix) and method.score_type == "distribution")
+    )
+    return not is_weight
 
 
 def word_pooling(method: Method) -> Pooling:
@@ -131,13 +152,9 @@ def word_pooling(method: Method) -> Pooling:
         return word_pooling(method.method)
     if isinstance(method, DeclaresWordPooling):
         return method.word_pooling
-    is_weight = (
-        isinstance(method, WEIGHTS)
-        or (isinstance(method, AttentionXGradient) and method.positive)
-        or (isinstance(method, LeaveOneOut) and method.output == "distribution")
-        or (isinstance(method, LayerMix) and method.score_type == "distribution")
-    )
-    return "mean" if is_weight else "sum"
+    # A method on words has divided the score of a word among its tokens.
+    is_divided = isinstance(method, ON_FEATURES) and method.feature == "word"
+    return "sum" if is_signed(method) or is_divided else "mean"
 
 
 def depends_on_target(method: Method) -> bool:
@@ -175,7 +192,7 @@ def method_for_words(method: str | Method) -> Method:
     check_methods((found,), "method")
     if isinstance(found, RandomizedModel):
         return replace(found, method=method_for_words(found.method))
-    if isinstance(found, Lime | KernelShap | Shapley | Occlusion | LeaveOneOut):
+    if isinstance(found, ON_FEATURES):
         return replace(found, feature="word")
     return found
 
@@ -202,7 +219,7 @@ def catalogue_name(method: Method) -> str:
         if method in (make(), method_for_words(make()), method_for_words(name)):
             return name
     for_tokens = method
-    if isinstance(method, Lime | KernelShap | Shapley | Occlusion | LeaveOneOut):
+    if isinstance(method, ON_FEATURES):
         for_tokens = replace(method, feature="unit")
     return method_name(for_tokens)
 
@@ -514,6 +531,7 @@ def _score(
         tuple(by_word),
         tuple(by_token.tolist()),
         word_pooling(used),
+        is_signed(used),
         depends_on_target(used),
         _options(used),
     )

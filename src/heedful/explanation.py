@@ -27,6 +27,7 @@ class MethodScores:
         word_scores: one per word of the text; NaN for words that the model did not read.
         token_scores: one per token; NaN for special tokens that have no score.
         pooling: how a word's score comes from its tokens.
+        is_signed: whether a negative score speaks against the class: contributions are signed, weights are not.
         depends_on_target: whether another class could have other scores.
         options: all options of the method, the seed of one that samples among them.
     """
@@ -35,13 +36,9 @@ class MethodScores:
     word_scores: tuple[float, ...]
     token_scores: tuple[float, ...]
     pooling: Pooling
+    is_signed: bool
     depends_on_target: bool
     options: Mapping[str, Json]
-
-    @property
-    def is_signed(self) -> bool:
-        """Whether a negative score speaks against the class: contributions are signed, weights are not."""
-        return self.pooling == "sum"
 
     @property
     def seed(self) -> int | None:
