@@ -12,9 +12,9 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import orjson
@@ -38,7 +38,6 @@ LONG_TEXT = 100
 """Mean number of tokens above which a page shows half as many texts."""
 ATTENTION = "attention"
 _MODEL_FACTS, _OTHER_FACTS = ("corpus", "encoder", "attention", "seed"), ("method", "split", "limit", "quick")
-_TEXT_COLUMNS = ("units", "scored", "segments", "predicted", "probability", "label")
 _ADVERSARIAL = frozenset({"uid", "units", "adversary", "epsilon_max"})
 _NOTES = {
     "attention": "attention weights of the model; they sum to 1",
@@ -168,9 +167,11 @@ class ExplanationRow:
     is_adversarial: bool = False
 
 
-@dataclass(frozen=True, eq=False)
-class TokenWeights:
-    """One row of one text, NaN where a weight is undefined; the last four fields belong to adversarial attention."""
+class TokenWeights(NamedTuple):
+    """One row of one text, NaN where a weight is undefined; the last four fields belong to adversarial attention.
+
+    A report has half a million of them, and a named tuple is made in a third of the time of a dataclass.
+    """
 
     weights: NDArray[np.float64]
     divergence: float | None = None
@@ -179,8 +180,7 @@ class TokenWeights:
     certified: bool = False
 
 
-@dataclass(frozen=True)
-class ExplorerText:
+class ExplorerText(NamedTuple):
     """One text.
 
     Args:
@@ -226,7 +226,7 @@ class ExplorerData:
 def collect_texts(source: ModelTexts, open_artefact: Open) -> ExplorerData:
     """Join all that is stored about the texts of a model by uid."""
     attributions: list[tuple[IndexEntry, Columns]] = []
-    texts: dict[str, tuple[object, ...]] = {}
+    texts: dict[str, _TextRecord] = {}
     for entry in source.attributions:
         table = open_artefact(entry).columns
         if not {"uid", "scores"} <= table.keys():
@@ -234,7 +234,7 @@ def collect_texts(source: ModelTexts, open_artefact: Open) -> ExplorerData:
         if not texts.keys() >= {*table["uid"]}:
             if "units" not in table:
                 continue
-            texts = {str(uid): tuple(text) for uid, *text in _records(table, "uid", *_TEXT_COLUMNS)} | texts
+            texts = _text_records(table) | texts
         attributions.append((entry, table))
     trials = [(entry, open_artefact(entry).columns) for entry in source.trials]
     rows = sorted(
@@ -265,42 +265,66 @@ def collect_texts(source: ModelTexts, open_artefact: Open) -> ExplorerData:
     )
 
 
-def _records(table: Columns, *columns: str) -> Iterator[tuple[object, ...]]:
-    """The rows of a table, with None for columns that it does not have."""
-    count = len(table["uid"])
-    yield from zip(*(table.get(name) or [None] * count for name in columns), strict=True)
+class _TextRecord(NamedTuple):
+    """A text with its prediction, as it is stored with an attribution."""
+
+    layout: _TextLayout
+    predicted: float | None
+    probability: float | None
+    label: float | None
 
 
-_Record: TypeAlias = tuple[NDArray[np.float64], object, tuple[object, ...]]
+def _text_records(table: Columns) -> dict[str, _TextRecord]:
+    """By uid the texts of a table."""
+    units, flags, segments = (_cells(table, name) for name in ("units", "scored", "segments"))
+    numbers = (_rounded_cells(_cells(table, name)) for name in ("predicted", "probability", "label"))
+    layouts = (
+        _text_layout(
+            tuple(map(str, _items(tokens))),
+            None if scored is None else _array(scored).astype(bool).tobytes(),
+            (_array(parts) == 1).tobytes(),
+        )
+        for tokens, scored, parts in zip(units, flags, segments, strict=True)
+    )
+    return {str(uid): _TextRecord(*record) for uid, *record in zip(table["uid"], layouts, *numbers, strict=True)}
+
+
+def _cells(table: Columns, name: str) -> Sequence[object]:
+    """A column, with None if the table does not have it."""
+    return table[name] if name in table else [None] * len(table["uid"])
 
 
 @dataclass(frozen=True)
 class _WeightSource:
-    """One row over all texts: by uid the weights, their places if they are not those of all units, and the numbers of
-    an adversarial attention."""
+    """One row over all texts.
+
+    Args:
+        weights: by uid the weights, with four significant digits.
+        places: by uid the units that have weights, where these are not all units.
+        numbers: by uid divergence, bound, change and whether these are certified, of an adversarial attention.
+    """
 
     row: ExplanationRow
     rank: tuple[int, float, str]
-    records: Mapping[str, _Record]
+    weights: Mapping[str, NDArray[np.float64]]
+    places: Mapping[str, object] = field(default_factory=dict)
+    numbers: Mapping[str, tuple[float | None, float | None, float | None, bool]] = field(default_factory=dict)
 
-    def weights(self, uid: str, length: int, scored: NDArray[np.int64]) -> TokenWeights | None:
+    def of_text(self, uid: str, layout: _TextLayout) -> TokenWeights | None:
         """The weights of the scored units; None if nothing is stored or it belongs to another text."""
-        if uid not in self.records:
+        weights = self.weights.get(uid)
+        if weights is None:
             return None
-        weights, places, numbers = self.records[uid]
-        if places is not None:
-            known = _array(places)
-            if not len({*known.tolist()}.intersection(range(length))) == len(known) == len(weights):
+        if uid in self.places:
+            known = _array(self.places[uid])
+            if not len({*known.tolist()}.intersection(range(layout.length))) == len(known) == len(weights):
                 return None
-            given, weights = weights, np.zeros(length)
+            given, weights = weights, np.zeros(layout.length)
             weights[known.astype(int)] = given
-        if len(weights) != length:
+        if len(weights) != layout.length:
             return None
-        shown = weights if len(scored) == length else weights[scored]
-        if not numbers:
-            return TokenWeights(shown)
-        divergence, bound, change, certified = numbers
-        return TokenWeights(shown, _rounded(divergence), _rounded(bound), _rounded(change), certified is True)
+        shown = weights if layout.scored is None else weights[layout.scored]
+        return TokenWeights(shown, *self.numbers.get(uid, ()))
 
 
 def _attribution_rows(attributions: Sequence[tuple[IndexEntry, Columns]]) -> Iterator[_WeightSource]:
@@ -313,7 +337,7 @@ def _attribution_rows(attributions: Sequence[tuple[IndexEntry, Columns]]) -> Ite
             note = "; ".join(filter(None, (note, "scores for the true class in place of the predicted one")))
         row = ExplanationRow(name, note, is_visible=base not in _CONTROLS)
         rank = _ORDER.index("random" if base in _CONTROLS else base if base in _ORDER else "")
-        yield _WeightSource(row, (rank, 0.0, name), _weight_records(table, "scores"))
+        yield _WeightSource(row, (rank, 0.0, name), _weights_by_uid(table, "scores"))
 
 
 def _adversarial_rows(
@@ -329,23 +353,27 @@ def _adversarial_rows(
             -epsilon if isinstance(epsilon, float) else 0.0,
             label,
         )
-        numbers = ("epsilon_max", "bound", "change", "certified")
-        yield _WeightSource(row, rank, _weight_records(table, "adversary", "units", *numbers))
+        weights, uids = _weights_by_uid(table, "adversary"), [str(uid) for uid in table["uid"]]
+        places = dict(zip(uids, table["units"], strict=True))
+        columns = (_rounded_cells(_cells(table, name)) for name in ("epsilon_max", "bound", "change"))
+        certified = (each is True for each in _cells(table, "certified"))
+        numbers = dict(zip(uids, zip(*columns, certified, strict=True), strict=True))
+        yield _WeightSource(row, rank, weights, places, numbers)
     if not any(entry.facts["method"] == ATTENTION for entry, _ in attributions):
         for _, table in adversaries[:1]:
             row = ExplanationRow(ATTENTION, _NOTES[ATTENTION])
             if ATTENTION in table:
-                yield _WeightSource(row, (0, 0.0, ""), _weight_records(table, ATTENTION, "units"))
+                places = dict(zip(map(str, table["uid"]), table["units"], strict=True))
+                yield _WeightSource(row, (0, 0.0, ""), _weights_by_uid(table, ATTENTION), places)
 
 
-def _weight_records(table: Columns, weights: str, places: str = "", *numbers: str) -> dict[str, _Record]:
-    """By uid the weights with four significant digits, their places, and numbers about them."""
-    rows = [_array(cell) for cell in table[weights]]
+def _weights_by_uid(table: Columns, column: str) -> dict[str, NDArray[np.float64]]:
+    """By uid the weights with four significant digits."""
+    rows = [_array(cell) for cell in table[column]]
     values = _round_digits(np.concatenate([*rows, np.empty(0)]))
     ends = itertools.accumulate(map(len, rows))
-    rounded = [values[end - len(row) : end] for row, end in zip(rows, ends, strict=True)]
-    columns = _records(table, "uid", places, *numbers)
-    return {str(uid): (row, place, tuple(rest)) for row, (uid, place, *rest) in zip(rounded, columns, strict=True)}
+    rounded = (values[end - len(row) : end] for row, end in zip(rows, ends, strict=True))
+    return dict(zip(map(str, table["uid"]), rounded, strict=True))
 
 
 def _round_digits(values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -382,7 +410,7 @@ def _metrics(
     for each in rows:
         if each.row.name == ATTENTION:
             found["largest attention weight"] = {
-                uid: float(np.fmax.reduce(weights, initial=0.0)) for uid, (weights, *_) in each.records.items()
+                uid: float(np.fmax.reduce(weights, initial=0.0)) for uid, weights in each.weights.items()
             }
     permuted = [(entry, table) for entry, table in trials if {"uid", "median_change"} <= table.keys()]
     for entry, table in permuted:
@@ -391,41 +419,63 @@ def _metrics(
             label = ", ".join(
                 [label, *(f"{name} {value}" for name, value in entry.settings.items() if value is not None)]
             )
-        found[label] = {str(uid): _rounded(value) for uid, value in _records(table, "uid", "median_change")}
+        found[label] = dict(zip(map(str, table["uid"]), _rounded_cells(table["median_change"]), strict=True))
     return found
 
 
 def _build_text(
     uid: str,
-    text: tuple[object, ...],
+    text: _TextRecord,
     rows: Sequence[_WeightSource],
     metrics: Mapping[str, Mapping[str, float | None]],
 ) -> ExplorerText:
-    units, flags, segments, predicted, probability, label = text
-    tokens = [str(unit) for unit in _items(units)]
-    scored = np.arange(len(tokens)) if flags is None else np.flatnonzero(_array(flags))
-    second = next(iter(np.flatnonzero(_array(segments) == 1)), 0)
-    shown, joined = _shown_tokens(tuple(tokens if len(scored) == len(tokens) else [tokens[i] for i in scored]))
-    chosen = _rounded(predicted)
+    layout, predicted, probability, label = text
     return ExplorerText(
         printable(uid),
-        shown,
-        joined,
-        int(np.sum(scored < second)) if second else 0,
-        None if chosen is None else int(chosen),
-        _rounded(probability),
-        _rounded(label),
+        layout.tokens,
+        layout.joined,
+        layout.second,
+        None if predicted is None else int(predicted),
+        probability,
+        label,
         tuple(column.get(uid) for column in metrics.values()),
-        tuple(each.weights(uid, len(tokens), scored) for each in rows),
+        tuple(each.of_text(uid, layout) for each in rows),
     )
 
 
+class _TextLayout(NamedTuple):
+    """What is shown of a text, whatever model reads it.
+
+    Args:
+        length: number of units.
+        scored: the units that can receive a score; None for all.
+    """
+
+    tokens: tuple[str, ...]
+    joined: tuple[int, ...]
+    second: int
+    length: int
+    scored: NDArray[np.int64] | None
+
+
 @functools.lru_cache(maxsize=4096)
-def _shown_tokens(tokens: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """Printable tokens and the places without a space before; kept, because many models read the same texts."""
-    spaced = token_spacing([printable(token) for token in tokens])
-    joined = tuple(place for place, (gap, _) in enumerate(spaced) if place and not gap)
-    return tuple(token for _, token in spaced), joined
+def _text_layout(units: tuple[str, ...], flags: bytes | None, is_second: bytes) -> _TextLayout:
+    """The layout of a text; kept, because many models read the same texts.
+
+    Args:
+        flags: a byte per unit that says whether it can receive a score; None for all.
+        is_second: a byte per unit that says whether it belongs to the second part; empty for single texts.
+    """
+    scored = np.arange(len(units)) if flags is None else np.flatnonzero(np.frombuffer(flags, dtype=bool))
+    is_whole = len(scored) == len(units)
+    spaced = token_spacing([printable(units[place]) for place in scored])
+    return _TextLayout(
+        tuple(token for _, token in spaced),
+        tuple(place for place, (gap, _) in enumerate(spaced) if place and not gap),
+        int(np.sum(scored < is_second.find(1))) if 1 in is_second else 0,
+        len(units),
+        None if is_whole else scored,
+    )
 
 
 def _items(value: object) -> list[object]:
@@ -440,13 +490,15 @@ def _number(value: object) -> float:
     return float(value) if isinstance(value, int | float) else math.nan
 
 
-def _rounded(value: object) -> float | None:
-    """Four significant digits; None for everything that is not a finite number."""
-    number = _number(value)
-    if not math.isfinite(number):
-        return None
-    short = float(f"{number:.4g}")
-    return int(short) if short.is_integer() and abs(short) < 2**53 else short
+def _rounded_cells(cells: Sequence[object]) -> list[float | None]:
+    """Whole numbers as they are, others with four significant digits; None for everything that is not a finite number."""
+    numbers = np.array([_number(cell) for cell in cells], dtype=float)
+    is_whole = (numbers == np.round(numbers)) & (np.abs(numbers) < 2**53)
+    rounded = np.where(is_whole, numbers, _round_digits(numbers)).tolist()
+    return [
+        None if value != value else int(value) if whole else value
+        for value, whole in zip(rounded, is_whole, strict=True)
+    ]
 
 
 def write_explorer(source: ModelTexts, all_sources: Sequence[ModelTexts], folder: Path, open_artefact: Open) -> Path:
@@ -517,7 +569,8 @@ def data_json(data: ExplorerData) -> str:
         "rows": [{"name": printable(row.name), "adversarial": row.is_adversarial} for row in data.rows],
         "metrics": data.metrics,
         "texts": [
-            {**vars(text), "rows": [row and (vars(row) if more else {"weights": row.weights}) for row, more in rows]}
+            text._asdict()
+            | {"rows": [row and (row._asdict() if more else {"weights": row.weights}) for row, more in rows]}
             for text in data.texts
             for rows in [zip(text.rows, adversarial, strict=True)]
         ],
