@@ -7,8 +7,10 @@ alike on light and on dark terminals. Words that speak against the class are und
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.style import Style
 from rich.table import Table
@@ -53,6 +55,34 @@ def print_scored_text(text: ScoredText, console: Console | None = None) -> None:
     console.print(_legend(text, has_color=has_color))
     for note in text.notes:
         console.print(Text(f"Note: {printable(note)}", style="dim"))
+
+
+STYLES = {"good": "green", "bad": "red", "partial": "yellow", "quiet": "dim", "": ""}
+"""Styles of cells in tables; the words say the same without colour."""
+
+
+def print_table(
+    heading: str,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[tuple[str, str]]],
+    notes: Sequence[str] = (),
+    console: Console | None = None,
+) -> None:
+    """Print a sentence, a table and notes.
+
+    Args:
+        rows: of cells, each a text and the name of one of `STYLES`.
+    """
+    console = console or Console(highlight=False)
+    console.print(Text(printable(heading), style="bold"))
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        table.add_column(printable(column), overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(printable(text), style=STYLES[style]) for text, style in row))
+    console.print(table)
+    for note in notes:
+        console.print(Text(printable(note)))
 
 
 def shade_level(share: float) -> int:

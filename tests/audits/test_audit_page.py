@@ -293,6 +293,22 @@ def test_the_card_has_the_answer_and_the_numbers() -> None:
     assert "random 0 %" in card
 
 
+def test_the_terminal_shows_the_answer_and_every_method(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    hostile = replace(AUDIT, caution="\x1b[2J red")
+    hostile.show()
+    shown = capsys.readouterr().out
+    assert "\x1b[2J" not in shown
+    lines = {line.split()[0]: line for line in shown.splitlines() if line.split()}
+    assert "✓ may be shown" in lines["integrated-gradients"]
+    assert "78 % (73 to 83 %)" in lines["integrated-gradients"]
+    assert "✗ stable" in lines["lime"]
+    assert "? model" in lines["gradient-norm"]
+    assert "✗" not in lines["random"]
+
+
 def test_latex_reads_no_command_in_a_name() -> None:
     escaped = escape_latex("\\input{x}[y]*~^ 5 % # $ & _")
     assert not re.search(r"(?<!\\)[&%$#_]|\\(?!text|[&%$#_{}])", escaped.replace("$-$", ""))

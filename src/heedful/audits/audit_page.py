@@ -24,6 +24,7 @@ from heedful.report.charts import svg, svg_file
 from heedful.report.heatmap import HeatmapView, heatmap_view
 from heedful.report.html import HtmlDocument, check_report_folder, format_number, write_atomically
 from heedful.report.page import SYMBOLS, Link
+from heedful.terminal import print_table
 from heedful.trials._trial import Verdict
 
 if TYPE_CHECKING:  # `Audit.to_html` imports this module
@@ -40,6 +41,7 @@ VERDICT_COLORS = (
 )
 DECISION_SYMBOLS = {"SHOW": "✓", "NOT_ALONE": "◐", "MISLEADING": "!", "HIDE": "✗"}
 DECISION_CLASSES = {"SHOW": "supported", "NOT_ALONE": "partial", "MISLEADING": "not_supported", "HIDE": "not_supported"}
+_TERMINAL_STYLES = {"supported": "good", "not_supported": "bad", "partial": "partial"}
 SHARE_AXIS = Axis("% of the achievable")
 _SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 _STYLES = ("style.css", "audit.css")
@@ -311,6 +313,26 @@ def summary_html(audit: Audit) -> str:
     """The answer and the table of methods as a fragment for notebooks."""
     values = {"audit": audit, "methods": _method_views(audit), "labels": _labels()}
     return "".join(_SUMMARY.render(values))
+
+
+def print_audit(audit: Audit) -> None:
+    """Print the answer, a row per method and the caution."""
+    rows = []
+    for view in _method_views(audit):
+        style = "quiet" if view.audit.control else _TERMINAL_STYLES.get(view.style, "")
+        doubts = [
+            f"{cell.symbol} {answer.question.value.partition('-')[0]}"
+            for cell, answer in zip(view.cells, view.audit.answers, strict=True)
+            if cell.style in ("not_supported", "undecided") and not view.audit.control
+        ]
+        decision = f"{view.symbol} {view.decision}".strip()
+        cells = (view.audit.name, decision, view.share, view.seconds.removesuffix(" per text"), ", ".join(doubts))
+        rows.append([(cell, style) for cell in cells])
+    columns = ("method", "decision", "of the achievable", "per text", "✗ not so, ? undecided")
+    untested = [QUESTIONS[name].label if name in QUESTIONS else name for name in audit.untested]
+    notes = [f"Caution: {audit.caution}", certainty(audit)]
+    notes += [f"Not tested: {', '.join(untested)}."] if untested else []
+    print_table(audit.sentence, columns, rows, notes)
 
 
 def answer_html(audit: Audit, texts: str = "") -> str:

@@ -332,6 +332,12 @@ class Audit:
         rows = [asdict(each) for each in (*audit.measurements, *audit.attention, *audit.pairs)]
         return pd.DataFrame(rows, columns=names).drop_duplicates(ignore_index=True)
 
+    def show(self) -> None:
+        """Print the answer and the table of methods."""
+        from heedful.audits.audit_page import print_audit
+
+        print_audit(self._printable())
+
     def to_html(self, folder: Path | str, texts: str = "") -> Path:
         """Write the pages and the downloads into a folder; returns the path of the answer page.
 
