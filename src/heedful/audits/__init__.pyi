@@ -7,3 +7,6 @@ from .audit_result import FailureExample as FailureExample
 from .audit_result import Measurement as Measurement
 from .audit_result import MethodAudit as MethodAudit
 from .audit_result import Question as Question
+from .external_attributions import ExternalAttributions as ExternalAttributions
+from .external_attributions import external_methods as external_methods
+from .external_attributions import read_external as read_external

@@ -160,7 +160,7 @@ def read_rows(path: Path) -> list[Row]:
 
 def iterate_rows(path: Path) -> Iterator[Row]:
     """The rows of a table one after the other, for tables that may be larger than the memory."""
-    reader = _READERS.get(_file_type(path))
+    reader = _READERS.get(file_type(path))
     if reader is None:
         raise UserError(f"{path}: unknown file type; known are {', '.join(sorted(_READERS))} (also .gz)")
     if not is_present(path, "file"):
@@ -175,10 +175,11 @@ def iterate_rows(path: Path) -> Iterator[Row]:
 
 def is_table(name: str) -> bool:
     """Whether a file name has a type that `read_rows` reads."""
-    return _file_type(Path(name)) in _READERS
+    return file_type(Path(name)) in _READERS
 
 
-def _file_type(path: Path) -> str:
+def file_type(path: Path) -> str:
+    """The ending of a file name in lower case, without that of compression."""
     return path.with_suffix("").suffix.lower() if path.suffix.lower() == ".gz" else path.suffix.lower()
 
 
@@ -289,21 +290,31 @@ def _parse_json(content: str, path: Path, form: str, line: int | None = None) ->
 
 
 def read_json(path: Path) -> object:
-    """The value of a JSON file, plain or compressed, which may not be longer than a line of a table."""
+    """The value of a JSON file, plain or compressed, which may not be longer than a line of a table.
+
+    One object per line, as in `.jsonl`, is a list of objects; an empty file is None.
+    """
+    if _is_json_lines(path):
+        return [dict(row.values) for row in _read_json_lines(path)]
     lines, size = [], 0
     for line in _read_lines(path):
         size += len(line)
         if size > MAX_LINE_SIZE:
             raise UserError(f"{path}: longer than {MAX_LINE_SIZE} characters; give one JSON object per line (.jsonl)")
         lines.append(line)
-    return _parse_json("".join(lines), path, "one list of JSON objects") if "".join(lines).strip() else None
+    content = "".join(lines)
+    return _parse_json(content, path, "one list of JSON objects") if content.strip() else None
+
+
+def _is_json_lines(path: Path) -> bool:
+    with closing(_read_lines(path)) as lines:
+        first, second = islice(chain((line.strip() for line in lines if line.strip()), ("", "")), 2)
+    return first.startswith("{") and first.endswith("}") and second.startswith("{")
 
 
 def _read_json(path: Path) -> Iterator[Row]:
     """A list of objects, an object of rows or of columns, or one object per line as in `.jsonl`."""
-    with closing(_read_lines(path)) as lines:
-        first, second = islice(chain((line.strip() for line in lines if line.strip()), ("", "")), 2)
-    if first.startswith("{") and first.endswith("}") and second.startswith("{"):
+    if _is_json_lines(path):
         yield from _read_json_lines(path)
         return
     for number, values in enumerate(_json_records(path, read_json(path)), start=1):

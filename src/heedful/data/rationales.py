@@ -68,7 +68,7 @@ class RationaleCell:
 def read_rationale_cell(value: object, parts: tuple[str, ...], location: str) -> RationaleCell:
     """The shape of a value: a list, or a text that may be a list in JSON or as a Python literal."""
     if isinstance(value, str):
-        value = _parse_text(value.strip(), location)
+        value = parse_list(value.strip(), location)
     if isinstance(value, tuple | set | frozenset):
         value = list(value)
     if isinstance(value, Mapping):
@@ -99,13 +99,13 @@ def read_rationale_cell(value: object, parts: tuple[str, ...], location: str) ->
     )
 
 
-def _parse_text(text: str, location: str) -> object:
-    """The list that a text spells, or the text; nothing is run."""
+def parse_list(text: str, location: str) -> object:
+    """The list that a text spells in JSON, as a Python literal or as whole numbers, or the text; nothing is run."""
     if not text:
         return None
     if text[0] in "[({" or _NUMBERS.fullmatch(text[:MAX_CELL_LENGTH]):
         if len(text) > MAX_CELL_LENGTH:
-            raise UserError(f"{location}: the rationale has more than {MAX_CELL_LENGTH} characters; is it a list?")
+            raise UserError(f"{location}: a list has more than {MAX_CELL_LENGTH} characters; is it one?")
         if _NUMBERS.fullmatch(text):
             return [int(number) for number in re.findall(r"\d+", text)]
         for parse in (json.loads, ast.literal_eval):
