@@ -488,7 +488,7 @@ def explain(
 
 def _make_examples(texts: Iterable[str], seconds: Iterable[str] | None) -> list[Example]:
     """The texts as examples whose uid is a digest of their content."""
-    firsts = list(texts)
+    firsts = list(texts) if isinstance(texts, Iterable) else [texts]
     if isinstance(seconds, str) or (seconds is not None and len(seconds := list(seconds)) != len(firsts)):
         raise UserError("a list of texts needs a list of second texts of the same length")
     pairs = [(text,) for text in firsts] if seconds is None else list(zip(firsts, seconds, strict=True))
@@ -522,14 +522,16 @@ def _score(
     except UserError as error:
         raise UserError(f"{name}: {error}") from error
     pooled = word_scores(used, attribution, batch)
+    # One NaN for all, so that equal explanations are equal.
     by_word = [math.nan] * count
     for word in pooled.mask[0].nonzero().flatten().tolist():
         by_word[word] = float(pooled.scores[0, word])
-    by_token = attribution.scores[0].double().masked_fill(~attribution.mask[0], math.nan)
+    scored = zip(attribution.scores[0].tolist(), attribution.mask[0].tolist(), strict=True)
+    by_token = [score if is_scored else math.nan for score, is_scored in scored]
     return MethodScores(
         name,
         tuple(by_word),
-        tuple(by_token.tolist()),
+        tuple(by_token),
         word_pooling(used),
         is_signed(used),
         depends_on_target(used),

@@ -1,0 +1,610 @@
+"""Explanations: words and tokens, targets and contrasts, models of every source, and results that can be shown."""
+
+from __future__ import annotations
+
+import inspect
+import io
+import json
+import math
+from dataclasses import dataclass, replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import ClassVar
+
+import pandas as pd
+import pytest
+import torch
+from rich.console import Console
+from torch import Tensor, nn
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
+from typer.testing import CliRunner, Result
+
+import heedful
+from heedful import cli
+from heedful.attributions.attention import AttentionXGradient, RawAttention
+from heedful.attributions.controls import Random, RandomizedModel
+from heedful.attributions.gradient import Gradient, InputXGradient
+from heedful.attributions.integrated_gradients import IntegratedGradients
+from heedful.attributions.lime import Lime
+from heedful.attributions.perturbation import LeaveOneOut
+from heedful.catalogue import METHODS
+from heedful.data.tokenization import SubwordTokenizer, Words
+from heedful.explainer import (
+    Explainer,
+    catalogue_name,
+    depends_on_target,
+    find_method,
+    find_recommendation,
+    load,
+    method_for_words,
+    word_pooling,
+    word_scores,
+)
+from heedful.models.contrast import contrast_model
+from heedful.models.transformer import TransformerModel
+from heedful.report.explanation_page import explanation_page
+from heedful.scored_text import ScoredText, ScoreRow
+from heedful.store.workspace import Workspace
+from heedful.tasks import BinaryClassification, MulticlassClassification, Regression
+from heedful.terminal import print_scored_text
+from heedful.training.attribution_tables import AttributionTable
+from heedful.training.checkpoint import Checkpoint, ModelInMemory
+from heedful.types import Attribution, Batch, Corpus, Example, Method, Model, Splits, UserError, hash_model_folder
+from tests.networks import network
+from tests.subword_tokenizers import bert
+from tests.tiny import Sentences, subject
+
+NOWHERE = Path()
+CLASSES = ("awful", "middling", "splendid")
+TEXT = "the unforget film is dull ,"
+HOSTILE = "</span><script>alert(1)</script> \x1b[2J & <img/src=x/onerror=alert(2)> \"' the"
+
+
+def tokenizer() -> PreTrainedTokenizerFast:
+    """WordPiece with the word "unforget" in three pieces."""
+    own = bert()
+    own.padding_side = "right"
+    return own
+
+
+def classifier(labels: int = 3, **changes: int | str | float | None) -> PreTrainedModel:
+    """A tiny BERT with random weights and a text limit of 24 tokens."""
+    own = network("bert", vocab_size=13, max_position_embeddings=24, num_labels=labels, **changes)
+    if labels == 3:
+        own.config.id2label = dict(enumerate(CLASSES))
+    return own
+
+
+@pytest.fixture(scope="module")
+def explainer() -> Explainer:
+    return load((classifier(), tokenizer()))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model")
+    classifier().save_pretrained(path)
+    tokenizer().save_pretrained(path)
+    return path
+
+
+# Words
+
+
+def test_contributions_of_tokens_are_added_and_weights_averaged() -> None:
+    words = torch.tensor([[-1, 0, 0, 1, -1]])
+    mask = torch.ones(1, 5, dtype=torch.bool)
+    batch = Batch(("a",), torch.zeros(1, 5, dtype=torch.long), mask, torch.zeros_like(words), words)
+    attribution = Attribution(torch.tensor([[9.0, 0.5, -0.1, 0.3, 9.0]]), batch.content_mask)
+    torch.testing.assert_close(word_scores(Lime(), attribution, batch).scores, torch.tensor([[0.4, 0.3]]))
+    torch.testing.assert_close(word_scores(RawAttention(), attribution, batch).scores, torch.tensor([[0.2, 0.3]]))
+
+
+@pytest.mark.parametrize(
+    ("method", "pooling"),
+    [
+        (IntegratedGradients(), "sum"),
+        (LeaveOneOut(), "sum"),
+        (LeaveOneOut("distribution"), "mean"),
+        (LeaveOneOut("distribution", feature="word"), "sum"),
+        (AttentionXGradient(), "mean"),
+        (AttentionXGradient(positive=False), "sum"),
+        (Random(), "mean"),
+        (RandomizedModel(Gradient()), "sum"),
+    ],
+)
+def test_the_pooling_of_a_method(method: Method, pooling: str) -> None:
+    assert word_pooling(method) == pooling
+
+
+def test_every_method_of_the_catalogue_is_found_by_its_name_and_named_by_it() -> None:
+    for name in METHODS:
+        assert catalogue_name(find_method(name)) == catalogue_name(method_for_words(name)) == name
+    with pytest.raises(UserError, match="did you mean integrated-gradients") as complaint:
+        find_method("Integrated-Gradient")
+    assert "\n" not in str(complaint.value)
+    with pytest.raises(UserError, match="heedful list"):
+        find_method("qqqq")
+
+
+@pytest.mark.parametrize("name", ["integrated-gradients", "lime", "raw-attention", "leave-one-out"])
+def test_an_explanation_is_what_the_method_gives(explainer: Explainer, name: str) -> None:
+    method = method_for_words(name)
+    shown = explainer.explain(TEXT, methods=method, target="middling")
+    model = TransformerModel.wrap(classifier()).eval()
+    uid = "text-" + heedful.store.recipe.json_digest([TEXT])[:16]
+    batch = SubwordTokenizer(tokenizer(), 24)([Example(uid, (TEXT,))])
+    expected = method(model, batch, torch.tensor([1]))
+    row = shown.rows[0]
+    assert row.method == name
+    assert torch.equal(torch.tensor(row.token_scores, dtype=torch.float64)[1:-1], expected.scores[0, 1:-1].double())
+    assert math.isnan(row.token_scores[0])
+    by_word = word_scores(method, expected, batch)
+    assert row.word_scores == tuple(by_word.scores[0].double().tolist())
+    pieces = expected.scores[0, 2:5].double()
+    pooled = pieces.mean() if name == "raw-attention" else pieces.sum()
+    assert row.word_scores[1] == pytest.approx(float(pooled), abs=1e-7)
+    with torch.no_grad():
+        probabilities = model(batch).logits.double().softmax(-1)[0]
+    assert shown.probability == pytest.approx(float(probabilities[1]))
+    assert shown.predicted == CLASSES[int(probabilities.argmax())]
+    assert shown.words == tuple(TEXT.split())
+    assert shown.tokens[:5] == ("<cls>", "the", "un", "##for", "##get")
+
+
+def test_company_and_order_change_no_score(explainer: Explainer) -> None:
+    texts = [TEXT, "film dull", "is the film dull ? un"]
+    methods = ("lime", "random", "kernel-shap", "integrated-gradients")
+    together = explainer.explain(texts, methods=methods)
+    for text, shown in zip(reversed(texts), reversed(together), strict=True):
+        assert explainer.explain(text, methods=methods) == shown
+
+
+# Contrasts
+
+
+def pairwise(own: PreTrainedModel, target: int, contrast: int) -> TransformerModel:
+    """A network with one output: the weights of the target's output minus those of the contrast's."""
+    other = classifier(1)
+    weights = own.state_dict()
+    for name in ("classifier.weight", "classifier.bias"):
+        weights[name] = weights[name][target : target + 1] - weights[name][contrast : contrast + 1]
+    other.load_state_dict(weights)
+    return TransformerModel.wrap(other, BinaryClassification()).eval()
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if name != "randomised"])
+def test_a_contrast_explains_the_difference_of_two_logits(explainer: Explainer, name: str) -> None:
+    twin = load((pairwise(classifier(), 2, 0), explainer.tokenizer))
+    shown = explainer.explain(TEXT, methods=name, target="splendid", contrast="awful")
+    method, row = method_for_words(name), shown.rows[0]
+    on_logit = replace(method, output="logit") if "output" in row.options else method  # type: ignore[type-var]
+    expected = twin.explain(TEXT, methods=on_logit, target=1).rows[0]
+    assert row.word_scores == pytest.approx(expected.word_scores, abs=1e-6)
+    assert shown.contrast == "awful"
+    assert any(name in note for note in shown.notes) == (not depends_on_target(method))
+
+
+@pytest.mark.parametrize("kind", [Gradient, InputXGradient, IntegratedGradients])
+def test_a_contrast_of_gradients_is_the_difference_of_two_explanations(
+    explainer: Explainer, kind: type[Gradient | InputXGradient | IntegratedGradients]
+) -> None:
+    both = [explainer.explain(TEXT, methods=kind(output="logit"), target=target).rows[0] for target in (2, 0)]
+    shown = explainer.explain(TEXT, methods=kind(), target=2, contrast=0).rows[0]
+    difference = [first - second for first, second in zip(both[0].word_scores, both[1].word_scores, strict=True)]
+    assert shown.word_scores == pytest.approx(difference, abs=1e-6)
+
+
+def test_the_contrast_of_a_binary_model_is_its_logit(tmp_path: Path) -> None:
+    model = subject().restore(Workspace(tmp_path)).model
+    batch = Batch(
+        ("a",),
+        torch.tensor([[2, 5, 6, 3]]),
+        torch.ones(1, 4).bool(),
+        torch.zeros(1, 4).long(),
+        torch.tensor([[-1, 0, 1, -1]]),
+    )
+    with torch.no_grad():
+        logit = model(batch).logits
+        assert torch.equal(contrast_model(model, 1, 0)(batch).logits, logit)
+        assert torch.equal(contrast_model(model, 0, 1)(batch).logits, -logit)
+    with pytest.raises(UserError, match="two of 2"):
+        contrast_model(model, 1, 1)
+
+
+# What stays as it was
+
+
+def fingerprint(own: PreTrainedModel, tokens: PreTrainedTokenizerFast) -> tuple[object, ...]:
+    """Everything about a user's objects, and the global state of torch, that an explanation could change."""
+    return (
+        [
+            (part.training, len(part._forward_hooks), len(part._forward_pre_hooks), sorted(vars(part)))
+            for part in own.modules()
+        ],
+        [(name, weight.requires_grad, weight.grad is None, weight._version) for name, weight in own.named_parameters()],
+        own.config._attn_implementation,
+        own.config.to_json_string(),
+        tokens.backend_tokenizer.to_str(),
+        torch.random.get_rng_state().tolist(),
+        torch.is_grad_enabled(),
+        torch.get_default_dtype(),
+        torch.get_num_threads(),
+    )
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A method that fails in the middle of its work."""
+
+    def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
+        model(batch)
+        raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_the_users_model_is_left_as_it_was(training: bool) -> None:  # noqa: FBT001
+    own, tokens = nn.Module.train(classifier(), training), tokenizer()
+    own.get_submodule("bert.encoder").register_forward_hook(lambda *_: None)
+    before = fingerprint(own, tokens)
+    opened = load((own, tokens))
+    opened.explain(TEXT, methods=["integrated-gradients", "relevance", "lime", "deep-lift"], contrast=0, target=1)
+    with pytest.raises(ZeroDivisionError):
+        opened.explain(TEXT, methods=Broken())
+    with pytest.raises(UserError, match="target"):
+        opened.explain(TEXT, target="nobody")
+    assert fingerprint(own, tokens) == before
+
+
+def test_a_model_of_heedful_keeps_its_mode_and_dropout_explains_nothing(tmp_path: Path) -> None:
+    loaded = subject().restore(Workspace(tmp_path))
+    calm = load(loaded).explain("good film", methods="gradient")
+    opened = load((loaded.model.train(), loaded.tokenizer), class_names=("negative", "positive"))
+    assert opened.explain("good film", methods="gradient").rows == calm.rows
+    assert loaded.model.training
+    assert not any(part.training for part in opened.model.modules())
+
+
+def test_gradients_are_had_in_inference_mode(explainer: Explainer) -> None:
+    expected = explainer.explain(TEXT, methods="integrated-gradients")
+    with torch.inference_mode():
+        assert explainer.explain(TEXT, methods="integrated-gradients").rows == expected.rows
+
+
+# Sources
+
+
+def test_a_folder_and_the_objects_in_it_explain_alike(folder: Path, explainer: Explainer) -> None:
+    opened = load(folder)
+    assert opened.class_names == explainer.class_names == CLASSES
+    assert opened.digest == hash_model_folder(folder, with_weights=True)
+    assert opened.explain(TEXT).rows == explainer.explain(TEXT).rows
+    assert heedful.explain(folder, TEXT, target="awful").target == "awful"
+    assert load(opened) is opened
+    assert load(opened, class_names=["a", "b", "c"]).class_names == ("a", "b", "c")
+
+
+def test_the_digest_of_a_model_in_memory_tells_models_apart(explainer: Explainer) -> None:
+    assert load((classifier(), tokenizer())).digest == explainer.digest
+    other_words = tokenizer()
+    other_words.backend_tokenizer.add_tokens(["plot"])
+    changed = classifier()
+    opened = load((changed, tokenizer()))
+    assert opened.digest == explainer.digest
+    with torch.no_grad():
+        changed.get_parameter("classifier.bias").add_(1)
+    digests = {
+        explainer.digest,
+        opened.digest,
+        load((classifier(num_attention_heads=4), tokenizer())).digest,
+        load((classifier(), other_words)).digest,
+    }
+    assert len(digests) == 4
+
+
+def test_the_outputs_of_one_logit_and_of_a_number() -> None:
+    own = classifier(1)
+    own.config.id2label = {0: "toxic"}
+    binary = load((own, tokenizer()), task=BinaryClassification())
+    assert binary.class_names == ("not toxic", "toxic")
+    against = binary.explain(TEXT, methods="input-x-gradient", target="not toxic")
+    assert against.rows[0].word_scores == tuple(
+        -score for score in binary.explain(TEXT, methods="input-x-gradient", target="toxic").rows[0].word_scores
+    )
+    number = load((own, tokenizer()))
+    assert (number.model.task, number.class_names) == (Regression(), ())
+    shown = number.explain(TEXT)
+    with torch.no_grad():
+        logits = number.model(number.tokenizer([Example("a", (TEXT,))])).logits
+    assert shown.probability == shown.predicted_probability == pytest.approx(float(logits))
+    with pytest.raises(UserError, match="no classes"):
+        number.explain(TEXT, target="toxic")
+
+
+def test_a_recipe_of_a_word_model_shows_its_words(tmp_path: Path) -> None:
+    opened = load((subject(), Workspace(tmp_path)))
+    shown = opened.explain("good unheard film", methods="integrated-gradients")
+    assert opened.class_names == ("negative", "positive")
+    assert shown.words == shown.tokens[1:-1] == ("good", "unheard", "film")
+    assert any("unheard" in note for note in shown.notes)
+    assert opened.recipe(Sentences(4)).restore(Workspace(tmp_path)).splits.class_names == ("negative", "positive")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [3, None, (1, 2), (1, 2, 3), "/no/such/folder", ("a", "b"), (network("bert"), 3), (network("bert").bert, bert())],
+)
+def test_anything_else_is_refused_in_one_line(source: object) -> None:
+    with pytest.raises(UserError) as complaint:
+        load(source)  # type: ignore[arg-type]
+    assert "\n" not in str(complaint.value)
+
+
+def test_class_names_and_tasks_that_do_not_fit_are_refused(explainer: Explainer, folder: Path) -> None:
+    with pytest.raises(UserError, match="one name per class"):
+        load(explainer, class_names=("a", "b"))
+    with pytest.raises(UserError, match="leave task out"):
+        load(explainer, task=Regression())
+    with pytest.raises(UserError, match="no trained head"):
+        load(folder, task=MulticlassClassification(2))
+
+
+# Recipes
+
+
+@dataclass(frozen=True)
+class Reviews(Corpus):
+    """Four test texts with classes in another order than the model's, or without labels."""
+
+    labelled: bool = True
+    name: ClassVar[str] = "reviews"
+    tokenization: ClassVar[Words] = Words()
+
+    def read(self, data: Path) -> Splits:
+        texts = ("the film", "dull film", "is dull", "unforget the film")
+        labels = (0, 1, 2, 0) if self.labelled else (None,) * 4
+        test = tuple(Example(str(n), (text,), label) for n, (text, label) in enumerate(zip(texts, labels, strict=True)))
+        names = ("splendid", "awful", "middling") if self.labelled else ()
+        return Splits(MulticlassClassification(3), names, (), (), test)
+
+    def digest(self, data: Path) -> str:
+        return "made up"
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_a_test_split_is_enough_for_a_folder_and_for_objects(
+    labelled: bool,  # noqa: FBT001
+    folder: Path,
+    explainer: Explainer,
+    tmp_path: Path,
+) -> None:
+    workspace, tables = Workspace(tmp_path), []
+    for opened, kind in ((load(folder), Checkpoint), (explainer, ModelInMemory)):
+        recipe = opened.recipe(Reviews(labelled))
+        assert type(recipe) is kind
+        notes = workspace.get(recipe).notes
+        assert notes["classes"] == [*CLASSES]
+        assert (notes["scores"] != {}) == labelled
+        labels = [example.label for example in recipe.restore(workspace).examples("test")]
+        assert labels == ([2, 0, 1, 2] if labelled else [None] * 4)
+        tables.append(workspace.get(AttributionTable(recipe, InputXGradient())).table)
+    assert tables[0]["scores"].tolist() == tables[1]["scores"].tolist()
+
+
+def test_a_model_in_memory_is_not_found_elsewhere_or_after_a_change(tmp_path: Path) -> None:
+    workspace, own = Workspace(tmp_path), classifier()
+    opened = load((own, tokenizer()))
+    recipe = opened.recipe(Reviews())
+    assert isinstance(recipe, ModelInMemory)
+    assert recipe.load_model(workspace).model is opened.model
+    with pytest.raises(UserError, match="save it to a folder"):
+        replace(recipe, digest="0" * 64).load_model(workspace)
+    with torch.no_grad():
+        own.get_parameter("classifier.bias").add_(1)
+    with pytest.raises(UserError, match="have changed"):
+        recipe.load_model(workspace)
+    assert opened.recipe(Reviews()) != recipe
+
+
+# Choices
+
+
+def test_the_last_audit_chooses_the_method(explainer: Explainer, tmp_path: Path) -> None:
+    shown = explainer.explain(TEXT, workspace=tmp_path)
+    assert shown.rows[0].method == "integrated-gradients"
+    assert "default" in shown.chosen_because
+    path = tmp_path / "audits" / f"{explainer.digest[:16]}.json"
+    path.parent.mkdir()
+    for content in ("{", "[]", '{"recommended": 3}', '{"recommended": ["of another library"]}'):
+        path.write_text(content)
+        assert explainer.explain(TEXT, workspace=tmp_path).rows[0].method == "integrated-gradients"
+    path.write_text(json.dumps({"recommended": ["theirs", "lime"], "date": "2026-11-16"}))
+    assert find_recommendation(explainer.digest, tmp_path) is not None
+    shown = explainer.explain(TEXT, workspace=tmp_path)
+    assert shown.rows[0].method == "lime"
+    assert "2026-11-16" in shown.chosen_because
+
+
+@pytest.mark.parametrize("asked", ["Splendid", "splendid", 2, "2"])
+def test_a_target_is_given_by_name_or_number(explainer: Explainer, asked: str | int) -> None:
+    assert explainer.explain("film", methods="random", target=asked).target_index == 2
+
+
+def test_texts_that_cannot_be_explained_are_refused_in_one_line(explainer: Explainer) -> None:
+    for text, options in (
+        ("", {}),
+        (" \n", {}),
+        ("half \ud800", {}),
+        (3, {}),
+        ("film", {"target": 3}),
+        ("film", {"target": -1}),
+        ("film", {"target": True}),
+        ("film", {"target": "awful", "contrast": "awful"}),
+        ("film", {"methods": ()}),
+        ("film", {"methods": (3,)}),
+        (["film"], {"second": "film"}),
+        ("film " * 13, {"methods": "shapley"}),
+    ):
+        with pytest.raises(UserError) as complaint:
+            explainer.explain(text, **options)  # type: ignore[arg-type]
+        assert "\n" not in str(complaint.value)
+
+
+def test_words_that_are_not_read_have_no_score_and_a_note(explainer: Explainer) -> None:
+    shown = explainer.explain("film " * 30, methods="raw-attention")
+    assert [math.isnan(score) for score in shown.rows[0].word_scores] == [False] * 22 + [True] * 8
+    assert any("8 of 30 words" in note and "24 tokens" in note for note in shown.notes)
+    pair = explainer.explain("the film", "is dull", methods="raw-attention")
+    assert (pair.words, pair.word_parts) == (("the", "film", "is", "dull"), (0, 0, 1, 1))
+
+
+# Showing
+
+
+class Tags(HTMLParser):
+    """The tags, attributes and text of a page."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.attributes: set[str] = set()
+        self.text = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_hostile_words_are_text_on_the_page(explainer: Explainer) -> None:
+    evil = load(explainer, class_names=("<b>x</b>", "y</style><script>", "z"))
+    shown = evil.explain(HOSTILE, "</figure> film", methods=["integrated-gradients", "raw-attention"], target=0)
+    for page in (shown.to_html(), shown._repr_html_()):
+        parsed = Tags(page)
+        assert not {"script", "img", "b"} & parsed.tags
+        assert not {name for name in parsed.attributes if name.startswith("on")}
+        assert "<script>alert(1)</script>" in parsed.text
+        assert "for <b>x</b>" in parsed.text
+        assert "against <b>x</b>" in parsed.text
+        assert "\x1b" not in page
+    assert "default-src 'none'" in shown.to_html()
+
+
+def figure() -> ScoredText:
+    rows = (ScoreRow("lime", (1.0, -0.5, 0.05, math.nan)), ScoreRow("attention", (0.2, 0.8, 0.4, 0.0), is_signed=False))
+    return ScoredText("good: 0.9", "for good", "against good", ("a", "b", "c", "d"), (0, 0, 0, 1), rows, ("cut",))
+
+
+def test_shades_say_sign_and_size_with_and_without_colour() -> None:
+    page = explanation_page([figure()], "title")
+    for shade in ("p10", "n5", "w2", "w10", "w5", "hx-unread"):
+        assert f'class="{shade}"' in page
+    plain, coloured = io.StringIO(), io.StringIO()
+    print_scored_text(figure(), Console(file=plain, width=80, color_system=None))
+    assert "a+++ b-- c" in plain.getvalue()
+    assert "a* b*** c**" in plain.getvalue()
+    print_scored_text(figure(), Console(file=coloured, width=80, color_system="standard", force_terminal=True))
+    assert "\x1b[1;30;101ma\x1b[0m \x1b[4;30;106mb\x1b[0m c" in coloured.getvalue(), "against is underlined"
+
+
+def test_a_hostile_text_does_not_steer_a_terminal(explainer: Explainer, capsys: pytest.CaptureFixture[str]) -> None:
+    explainer.explain(HOSTILE, methods="raw-attention").show()
+    assert "\x1b" not in capsys.readouterr().out
+
+
+def test_json_and_frame_have_the_exact_numbers(explainer: Explainer) -> None:
+    shown = explainer.explain("film " * 23, methods=["lime", "raw-attention"], contrast="awful", target="middling")
+    record = json.loads(shown.to_json())
+    for row, stored in zip(shown.rows, record["rows"], strict=True):
+        assert (
+            tuple(math.nan if score is None else score for score in stored["word_scores"])[:22] == row.word_scores[:22]
+        )
+        assert stored["word_scores"][22] is None
+        assert stored["method"] == row.method
+    assert (record["target"], record["contrast"], record["model_digest"]) == ("middling", "awful", explainer.digest)
+    assert record["rows"][0]["options"]["seed"] == shown.rows[0].seed == 0
+    assert record["versions"].keys() == {"heedful", "torch", "transformers"}
+    frame = shown.to_frame()
+    assert frame["method"].tolist() == ["lime"] * 23 + ["raw-attention"] * 23
+    assert frame["score"].tolist()[:22] == [*shown.rows[0].word_scores[:22]]
+    assert len(shown.to_frame(pieces=True)) == 2 * 24
+
+
+# The command
+
+
+def command(*words: str | Path, given: str | None = None) -> Result:
+    return CliRunner().invoke(cli.app, ["explain", *map(str, words)], input=given)
+
+
+def test_the_command_shows_words_and_writes_files(folder: Path, tmp_path: Path) -> None:
+    page, record, table = (tmp_path / name for name in ("a.html", "a.json", "a.csv"))
+    result = command(
+        folder, TEXT, "is dull ?", "-m", "lime", "-m", "raw-attention", "--target", "awful", "--contrast", "middling",
+        "--html", page, "--json", record, "--out", table, "-w", tmp_path,
+    )  # fmt: skip
+    assert (result.exit_code, result.output) == (0, "")
+    expected = load(folder).explain(TEXT, "is dull ?", methods=["lime", "raw-attention"], target=0, contrast=1)
+    assert json.loads(record.read_text()) == json.loads(expected.to_json())
+    assert page.read_text() == expected.to_html()
+    assert len(table.read_text().splitlines()) == 1 + 2 * 9
+    shown = command(folder, TEXT, "-w", tmp_path)
+    assert shown.output.startswith("Method: integrated-gradients (the default")
+    assert "unforget" in shown.output
+    assert "##get" in command(folder, TEXT, "--pieces", "-m", "random").output
+
+
+def test_the_command_reads_lines_and_tables(folder: Path, tmp_path: Path) -> None:
+    lines = command(folder, "-", "-m", "random", "--json", "-", given="the film\n\nis dull\n")
+    assert [each["parts"] for each in json.loads(lines.output)] == [["the film"], ["is dull"]]
+    path = tmp_path / "texts.csv"
+    path.write_text("text,other\nthe film,dull\nis dull,un\n")
+    table = pd.read_csv(io.StringIO(command(folder, path, "--second-column", "other", "-m", "lime").output))
+    pairs = load(folder).explain(["the film", "is dull"], ["dull", "un"], methods="lime")
+    assert table["row"].tolist() == [2, 2, 2, 3, 3, 3]
+    assert table["word"].tolist() == ["the", "film", "dull", "is", "dull", "un"]
+    assert table["score"].tolist() == pytest.approx([score for each in pairs for score in each.rows[0].word_scores])
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("film", "-m", "limee"), "did you mean lime"),
+        (("film", "--target", "nobody"), "awful, middling, splendid"),
+        (("film", "--contrast", "nobody"), "awful, middling, splendid"),
+        ((" ",), "empty"),
+        (("film " * 13, "-m", "shapley"), "shapley: "),
+        (("none.csv",), "no such file"),
+        (("film", "--text-column", "x"), "for a table"),
+        (("-",), "standard input"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(folder: Path, words: tuple[str, ...], expected: str) -> None:
+    result = command(folder, *words, given="")
+    assert result.exit_code == 2
+    assert expected in result.output
+    assert len(result.output.splitlines()) == 1
+
+
+@pytest.mark.slow
+def test_a_notebook_shows_the_heat_map(explainer: Explainer, tmp_path: Path) -> None:
+    import nbformat
+    from nbclient import NotebookClient
+
+    (tmp_path / "shown.json").write_text(explainer.explain("the dull film", methods="raw-attention").to_json())
+    cell = """
+        import json
+        from heedful.explanation import Explanation, MethodScores
+        record = json.load(open("shown.json"))
+        Explanation(**record | {"rows": [MethodScores(**row) for row in record["rows"]]})
+    """
+    make = nbformat.v4
+    notebook = make.new_notebook(cells=[make.new_code_cell(inspect.cleandoc(cell))])  # type: ignore[no-untyped-call]
+    NotebookClient(
+        notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
+    ).execute()
+    (result,) = [each for each in notebook.cells[0].outputs if each.output_type == "execute_result"]
+    assert "dull" in Tags(result.data["text/html"]).text
