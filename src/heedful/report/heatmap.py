@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup, escape
 
-from heedful.figures import Heatmap, Series, finite
+from heedful.figures import Heatmap, Series
 from heedful.papers._chapter import MAX_EXAMPLE_TOKENS, MIN_EXAMPLE_TOKENS, readable_texts
 from heedful.report.html import format_number
 from heedful.trials.permutation import SMALL_CHANGE
@@ -61,20 +61,22 @@ def heatmap_view(figure: Heatmap, marked: Collection[int] = ()) -> HeatmapView:
     Args:
         marked: numbers of the units that are underlined in the first row.
     """
-    spaced = token_spacing(figure.units)
+    spaced = [(gap, escape(text)) for gap, text in token_spacing(figure.units)]
     cut = _FOLD_AFTER if len(spaced) > _FOLD_AFTER * 4 // 3 else len(spaced)
     rows = []
     for place, row in enumerate(figure.rows):
-        weights = finite(row.values)
-        peak = float(np.abs(weights).max(initial=0.0))
+        weights = [value for value in row.values if value is not None and math.isfinite(value)]
+        peak = max(map(abs, weights), default=0.0)
+        hits = marked if place == 0 else ()
         spans = []
         for unit, ((gap, text), value) in enumerate(zip(spaced, row.values, strict=True)):
-            classes = [shade_class(value, peak), "hit" if place == 0 and unit in marked else ""]
-            shade = " ".join(filter(None, classes))
+            shade = shade_class(value, peak)
+            if unit in hits:
+                shade = f"{shade} hit".lstrip()
             style = f' class="{shade}"' if shade else ""
-            spans.append(f'{gap}<span{style} title="{format_number(value)}">{escape(text)}</span>')
+            spans.append(f'{gap}<span{style} title="{format_number(value)}">{text}</span>')
         head, rest = (Markup("".join(part)) for part in (spans[:cut], spans[cut:]))  # safe: the text is escaped
-        rows.append(HeatmapRow(row.name, head, rest, format_number(peak), bool((weights < 0).any())))
+        rows.append(HeatmapRow(row.name, head, rest, format_number(peak), min(weights, default=0.0) < 0))
     return HeatmapView(figure, tuple(rows), len(spaced) - cut)
 
 
