@@ -15,6 +15,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from torch import Tensor
 
 from heedful.audits.external_attributions import (
@@ -459,3 +460,20 @@ def test_records_carry_their_place(tmp_path: Path) -> None:
 def test_images_have_no_words() -> None:
     with pytest.raises(UserError, match="texts only"):
         read_external(Path("absent.json"), [Example("i", (torch.zeros(1, 2, 2),))], OUTPUTS)
+
+
+def test_alignment_agrees_with_the_offsets_of_a_tokenizer() -> None:
+    texts = ["Un café très cher, vraiment…", "so naïve ; 中文 words", "a fine film"]
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    tokenizer.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=270, initial_alphabet=alphabet))
+    for text in texts:
+        encoded, words = tokenizer.encode(text), text.split()
+        ends = np.cumsum([len(word) + 1 for word in words])
+        scores = [float(2**place) for place in range(len(encoded.tokens))]
+        expected = [0.0] * len(words)
+        for score, (start, end) in zip(scores, encoded.offsets, strict=True):
+            visible = next((place for place in range(start, end) if text[place] != " "), start + 1)
+            expected[int(np.searchsorted(ends, visible, side="right"))] += score
+        assert align_scores(encoded.tokens, scores, words) == pytest.approx(tuple(expected))

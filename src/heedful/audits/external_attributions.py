@@ -356,13 +356,13 @@ def _eraser_records(value: Mapping[str, object], location: str) -> Iterator[Scor
 
 
 def spell(text: str) -> str:
-    """The characters of a text without case, accents and spaces, so that all tokenizers spell it alike.
+    """The characters of a text without case, accents, spaces and control characters: all tokenizers spell it alike.
 
     >>> spell("Un Café…")
     'uncafe...'
     """
     decomposed = unicodedata.normalize("NFKD", text.casefold())
-    return "".join(char for char in decomposed if not char.isspace() and not unicodedata.combining(char))
+    return "".join(char for char in decomposed if unicodedata.category(char)[0] not in "CMZ" and char != "\ufffd")
 
 
 def align_scores(tokens: Sequence[str], scores: Sequence[float], words: Sequence[str]) -> tuple[float, ...] | None:
@@ -384,7 +384,7 @@ def align_scores(tokens: Sequence[str], scores: Sequence[float], words: Sequence
     searching = False
     for token, score in zip(_token_texts(tokens), scores, strict=True):
         if token is None:  # an unknown token
-            unknown, searching = unknown + score, True
+            unknown, carried, searching = unknown + carried + score, 0.0, True
             continue
         letters = spell(token)
         if not letters:  # a special token, or the space before the next token
@@ -399,7 +399,7 @@ def align_scores(tokens: Sequence[str], scores: Sequence[float], words: Sequence
                 sums[word] += total * (count / len(owners))
         place, unknown, carried, searching = found + len(letters), 0.0, 0.0, False
     for word in owner[place : place + 1] or owner[-1:]:
-        sums[word] += unknown
+        sums[word] += unknown + carried
     return tuple(sums) if place or searching else None
 
 
