@@ -120,7 +120,7 @@ def _legend(text: ScoredText, *, has_color: bool) -> Text:
     if any(row.is_signed for row in text.rows):
         meanings += [(1.0, True, text.positive), (-1.0, True, text.negative)]
     if not all(row.is_signed for row in text.rows):
-        meanings.append((1.0, False, "large weight, neither for nor against"))
+        meanings.append((1.0, False, "large weight, without sign"))
     shown = Text()
     for share, is_signed, meaning in meanings:
         shown.append("   " if shown else "")
