@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+import datasets
 import pyarrow
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -485,6 +486,18 @@ def test_parquet_lists_are_rationales(tmp_path: Path) -> None:
     marks = pyarrow.array([[False, True, False], [True, False]])
     parquet.write_table(pyarrow.table({"text": ["a fine film", "dull film"], "rationales": marks}), path)
     assert [example.rationale for example in read(path)[1].test] == [(F, T, F), (T, F)]
+
+
+def test_numbers_of_the_hub_are_matched_by_the_names_that_they_stand_for(tmp_path: Path) -> None:
+    names = ["entailment", "neutral", "contradiction"]
+    features = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=names)})
+    rows = {"text": ["a b", "c d", "e f"], "label": [0, 1, 2]}
+    datasets.Dataset.from_dict(rows, features=features).to_parquet(tmp_path / "a.parquet")
+    outputs = ("CONTRADICTION", "NEUTRAL", "ENTAILMENT")
+    columns, splits = read(tmp_path / "a.parquet", outputs)
+    assert (columns.matching, [example.label for example in splits.test]) == ("name", [2, 1, 0])
+    columns, splits = read(tmp_path / "a.parquet", ("LABEL_0", "LABEL_1", "LABEL_2"))
+    assert (columns.matching, [example.label for example in splits.test]) == ("index", [0, 1, 2])
 
 
 CELLS = st.recursive(

@@ -17,7 +17,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from heedful.data.io import FileCorpus, Row, find_path, is_present, iterate_rows, shorten
+from heedful.data.io import (
+    FileCorpus,
+    Row,
+    declared_classes,
+    file_type,
+    find_path,
+    is_present,
+    iterate_rows,
+    shorten,
+)
 from heedful.data.label_match import HATEXPLAIN_CLASSES, LabelMatch, LabelOrder, match_labels
 from heedful.data.rationales import (
     CHECKED_CELLS,
@@ -248,6 +257,7 @@ class _ColumnFinder:
         self.path, self.outputs, self.given = path, outputs, given
         self.layout: Layout = "table"
         self.facts: dict[str, _ColumnFacts] = {}
+        self.declared = declared_classes(path) if file_type(path) == ".parquet" else {}
         self.rows = 0
         annotators = wrong = 0
         for standard in _standard_rows(path):
@@ -327,9 +337,19 @@ class _ColumnFinder:
 
     def _may_be_label(self, column: str) -> bool:
         """Whether the values are names or numbers of outputs; one value in all rows may be anything."""
-        facts = self.facts[column]
-        matched = match_labels(facts.labels, self.outputs) if len(facts.labels) > 1 and not facts.many_values else None
+        matched = self._match(column) if len(self.facts[column].labels) > 1 else None
         return matched is not None and matched[0] != "order"
+
+    def _match(self, column: str) -> LabelMatch | None:
+        """The outputs of a column's values; numbers stand for the names that a dataset of the hub declares."""
+        facts = self.facts[column]
+        names = {str(number): name for number, name in enumerate(self.declared.get(column, ()))}
+        if facts.labels and set(facts.labels) <= set(names):
+            matched = match_labels([names[value] for value in facts.labels], self.outputs)
+            if matched is not None and matched[0] == "name":
+                outputs = dict(matched[1])
+                return "name", tuple((value, outputs[names[value]]) for value in facts.labels)
+        return None if facts.many_values else match_labels(facts.labels, self.outputs)
 
     def find_id(self, taken: set[str | None]) -> str | None:
         """The column of ids, if it has one for every row and none twice."""
@@ -366,8 +386,7 @@ class _ColumnFinder:
             return columns
         if not self.outputs:
             return replace(columns, label=self._number_column(names), matching="number")
-        matches = {name: match_labels(self.facts[name].labels, self.outputs) for name in names}
-        usable = {name: match for name, match in matches.items() if match and not self.facts[name].many_values}
+        usable = {name: match for name in names if (match := self._match(name)) is not None}
         if not usable:
             raise UserError(self._no_match(names[0]))
         if len(usable) > 1:

@@ -372,6 +372,23 @@ def _read_parquet(path: Path) -> Iterator[Row]:
         raise UserError(f"{path}: not a Parquet file ({reason}); check the file") from error
 
 
+def declared_classes(path: Path) -> dict[str, tuple[str, ...]]:
+    """The class names that the `datasets` library wrote into a Parquet file, by column; empty if there are none."""
+    from pyarrow import parquet
+
+    try:
+        metadata = parquet.read_schema(path).metadata or {}
+        features = json.loads(metadata[b"huggingface"])["info"]["features"]
+        named = {str(column): feature["names"] for column, feature in features.items() if "names" in feature}
+    except Exception:  # noqa: BLE001 - without readable metadata the numbers speak for themselves
+        return {}
+    return {
+        column: tuple(names)
+        for column, names in named.items()
+        if isinstance(names, list) and all(isinstance(name, str) for name in names)
+    }
+
+
 def _parquet_values(column: pyarrow.Array, name: str, path: Path, line: int) -> list[object]:
     """The values of a column, from the row after `line` on."""
     try:

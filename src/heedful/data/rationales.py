@@ -95,7 +95,7 @@ def read_rationale_cell(value: object, parts: tuple[str, ...], location: str) ->
             return RationaleCell(location, "nested", parts, found)
     raise UserError(
         f"{location}: the rationale {shorten(value)} is neither a list of numbers, nor of spans, nor of words; "
-        "see 'Rationales' in docs/audit.md"
+        "see 'Rationales' in docs/audit.md, or do without with --rationale-column none"
     )
 
 
@@ -157,7 +157,10 @@ def find_rationale_form(cells: Iterable[RationaleCell], column: str) -> Rational
         examined += 1
         if len(seen) > 1 and not set(seen) <= {"numbers", "nested"}:
             kinds = " and ".join(sorted(seen))
-            raise UserError(f"{cell.location}: column {shorten(column)} mixes {kinds}; give all rationales in one form")
+            raise UserError(
+                f"{cell.location}: column {shorten(column)} mixes {kinds}; give all rationales in one form, or do "
+                "without with --rationale-column none"
+            )
         words = cell.num_words
         if cell.kind in ("numbers", "nested"):
             binary &= all(number in (0, 1) for some in cell.numbers for number in some)
