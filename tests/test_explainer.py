@@ -27,6 +27,7 @@ from heedful.attributions.gradient import Gradient, InputXGradient
 from heedful.attributions.integrated_gradients import IntegratedGradients
 from heedful.attributions.lime import Lime
 from heedful.attributions.perturbation import LeaveOneOut
+from heedful.attributions.shapley import KernelShap
 from heedful.catalogue import METHODS
 from heedful.data.tokenization import SubwordTokenizer, Words
 from heedful.explainer import (
@@ -158,6 +159,16 @@ def test_company_and_order_change_no_score(explainer: Explainer) -> None:
     together = explainer.explain(texts, methods=methods)
     for text, shown in zip(reversed(texts), reversed(together), strict=True):
         assert explainer.explain(text, methods=methods) == shown
+
+
+def test_kernel_shap_by_name_does_for_a_text_of_any_length(
+    explainer: Explainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("heedful.explainer.WORD_SAMPLES", 8)
+    row = explainer.explain(TEXT, methods="kernel-shap").rows[0]
+    assert (row.method, row.options["n_samples"]) == ("kernel-shap", 12)
+    with pytest.raises(UserError, match="n_samples=12"):
+        explainer.explain(TEXT, methods=KernelShap(n_samples=9))
 
 
 # Contrasts
@@ -413,7 +424,7 @@ def test_the_last_audit_chooses_the_method(explainer: Explainer, tmp_path: Path)
     shown = explainer.explain(TEXT, workspace=tmp_path)
     assert shown.rows[0].method == "integrated-gradients"
     assert "default" in shown.chosen_because
-    path = tmp_path / "audits" / f"{explainer.digest[:16]}.json"
+    path = tmp_path / ".audits" / f"{explainer.digest[:16]}.json"
     path.parent.mkdir()
     for content in ("{", "[]", '{"recommended": 3}', '{"recommended": ["of another library"]}'):
         path.write_text(content)

@@ -9,6 +9,7 @@ from . import store as store
 from . import testing as testing
 from . import training as training
 from . import trials as trials
+from .audits.schedule import audit as audit
 from .explainer import Explainer as Explainer
 from .explainer import explain as explain
 from .explainer import load as load

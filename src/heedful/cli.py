@@ -88,6 +88,10 @@ OPTION_FLAGS = {
 """The flag of each field that the options of a paper may have."""
 MAX_ATTEFA_SEEDS = 9
 SECONDS_TO_NEXT_INTERRUPT = 0.01
+REQUIREMENT_CODE = 3
+"""Exit code of an audit that does not support what --require asks for."""
+AUDIT_METHOD_HELP = "A method to audit (see `heedful list`); default: nine common ones."
+REQUIRE_HELP = "'METHOD: faithful, stable' ends with exit code 3 if the audit does not support it."
 MODEL_FACTS = ("corpus", "encoder", "attention", "seed", "training")
 """What a printed result says of its model; a model that was trained elsewhere has no seed."""
 
@@ -284,6 +288,64 @@ def explain(
             if number:
                 say("")
             each.show(pieces=pieces)
+
+
+@app.command()
+@command
+def audit(
+    model: Annotated[str, typer.Argument(help="Folder of a fine-tuned model with its tokenizer, or a hub id.")],
+    data: Annotated[str, typer.Argument(help="Texts: CSV, TSV, JSONL, JSON or Parquet; labels are optional.")],
+    minutes: Annotated[float, typer.Option("--minutes", help="Time for this call; a later one goes on.")] = 5.0,
+    method: Annotated[list[str] | None, typer.Option("--method", "-m", help=AUDIT_METHOD_HELP)] = None,
+    attributions: Annotated[str | None, typer.Option("--attributions", help="Scores made elsewhere.")] = None,
+    text_column: Annotated[str | None, typer.Option("--text-column", help="Default: found.")] = None,
+    second_column: Annotated[str | None, typer.Option("--second-column", help="Second text of pairs.")] = None,
+    label_column: Annotated[str | None, typer.Option("--label-column", help="Classes; 'none' for none.")] = None,
+    rationale_column: Annotated[str | None, typer.Option("--rationale-column", help="Words people marked.")] = None,
+    require: Annotated[list[str] | None, typer.Option("--require", help=REQUIRE_HELP)] = None,
+    out: Annotated[Path, typer.Option("--out", help="Folder of the pages.")] = Path("audit"),
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write the whole result to this file.")] = None,
+    card: Annotated[Path | None, typer.Option("--card", help="Write a section for a model card (Markdown).")] = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, max=MAX_SEED, help="Seed of the draw of texts.")] = 0,
+    where: WhereOption = "pool",
+    workers: WorkersOption = None,
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    quiet: QuietOption = False,
+    debug: DebugOption = False,
+) -> int:
+    """Which explanations of this model may be shown? Test several methods and write one page with the answer."""
+    from heedful.audits.audit_result import Requirement
+    from heedful.audits.model_card import model_card
+    from heedful.audits.schedule import AuditOptions
+    from heedful.audits.schedule import audit as run_audit
+    from heedful.data.evaluation_table import GivenColumns
+    from heedful.store.workspace import Workspace
+
+    requirements = [Requirement.parse(text) for text in require or ()]
+    columns = GivenColumns(text_column, second_column, label_column, rationale_column)
+    options = AuditOptions(minutes, tuple(method or ()), attributions, columns, seed, _worker_count(where, workers))
+    _check_report(out)
+    for option, path in (("--json", json_file), ("--card", card)):
+        if path is not None:
+            _write_file(path, None, option)
+    with progress_display(quiet=quiet) as progress:
+        store = Workspace(workspace, progress=progress)
+        result = run_audit(model, data, options=options, workspace=store, say=(lambda _: None) if quiet else say)
+    if json_file is not None:
+        _write_file(json_file, result.to_json() + "\n")
+    if card is not None:
+        _write_file(card, model_card(result), "--card")
+    page = result.to_html(out)
+    if not quiet:
+        result.show()
+        say(f"The answer page is {page.resolve()}")
+    unmet = [line for requirement in requirements for line in requirement.unmet(result)]
+    for line in unmet:
+        complain(f"required, but {line}")
+    if not result.finished:
+        complain("interrupted; finished work is kept, run the same command to continue")
+        return 128 + signal.SIGINT
+    return REQUIREMENT_CODE if unmet else 0
 
 
 def _read_texts(

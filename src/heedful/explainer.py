@@ -119,7 +119,7 @@ SAME_FOR_EVERY_TARGET = tuple(kind for kind in WEIGHTS if kind not in (Relevance
 
 ON_FEATURES = (Lime, KernelShap, Shapley, Occlusion, LeaveOneOut)
 """Methods that can remove whole words."""
-WORD_SAMPLES = 300
+WORD_SAMPLES = 200
 """Samples of LIME and KernelSHAP on words, where they are asked for by name; the papers draw 1000 on tokens."""
 
 
@@ -237,9 +237,13 @@ class Recommendation:
     date: str
 
 
+AUDITS = ".audits"
+"""Folder of a workspace with the last result of the audit of each model."""
+
+
 def find_recommendation(digest: str, workspace_root: Path | str) -> Recommendation | None:
-    """The recommendation in `<workspace>/audits/<digest[:16]>.json`; None where there is no file that can be read."""
-    path = Path(workspace_root) / "audits" / f"{digest[:16]}.json"
+    """The recommendation in `<workspace>/.audits/<digest[:16]>.json`; None where there is no file that can be read."""
+    path = Path(workspace_root) / AUDITS / f"{digest[:16]}.json"
     try:
         audit = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
@@ -512,7 +516,11 @@ def _score(
 ) -> MethodScores:
     """The scores of one method, where the text has `count` words."""
     method, prepared = pair
-    name, used, explained = catalogue_name(method), method, torch.tensor([target], device=batch.mask.device)
+    name, explained = catalogue_name(method), torch.tensor([target], device=batch.mask.device)
+    if isinstance(method, KernelShap) and method.n_samples == WORD_SAMPLES < 2 * count:
+        # By name it must do for a text of any length: it needs two samples per word.
+        method = prepared = replace(method, n_samples=2 * count)
+    used = method
     try:
         if contrast is None:
             attribution = prepared(model, batch, explained)

@@ -7,6 +7,11 @@ from .audit_result import FailureExample as FailureExample
 from .audit_result import Measurement as Measurement
 from .audit_result import MethodAudit as MethodAudit
 from .audit_result import Question as Question
+from .audit_result import Requirement as Requirement
 from .external_attributions import ExternalAttributions as ExternalAttributions
 from .external_attributions import external_methods as external_methods
 from .external_attributions import read_external as read_external
+from .model_card import model_card as model_card
+from .schedule import AuditOptions as AuditOptions
+from .schedule import audit as audit
+from .verdict_rules import decide as decide

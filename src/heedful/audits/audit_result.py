@@ -23,6 +23,8 @@ from heedful.store.recipe import Json, to_json
 from heedful.trials._trial import Verdict
 from heedful.types import UserError
 
+SHOWN = "shown"
+"""In a requirement: the method must be one that may be shown."""
 SCHEMA = 1
 """Version of the JSON form; increased when a reader of an older form would be wrong."""
 NOT_TESTED = "not tested"
@@ -353,6 +355,50 @@ class Audit:
         from heedful.audits.audit_page import summary_html
 
         return summary_html(self._printable())
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """What an explanation must have kept, for a gate: for instance `integrated-gradients: faithful, stable`.
+
+    Args:
+        shown: whether the method must be one that may be shown.
+    """
+
+    method: str
+    questions: tuple[Question, ...]
+    shown: bool = False
+
+    @classmethod
+    def parse(cls, text: str) -> Requirement:
+        """From `method: word, word`; the words are the values of `Question`, and "shown".
+
+        >>> Requirement.parse("lime: faithful, shown")
+        Requirement(method='lime', questions=(<Question.FAITHFUL: 'faithful'>,), shown=True)
+        """
+        method, colon, words = text.partition(":")
+        names = [word.strip() for word in words.split(",") if word.strip()]
+        known = {question.value: question for question in Question}
+        unknown = [name for name in names if name not in known and name != SHOWN]
+        if not colon or not method.strip() or not names or unknown:
+            what = f"{unknown[0]!r} is not one of these words" if unknown else "it names no method or no word"
+            raise UserError(f"--require {text!r}: {what}; write METHOD: WORD, WORD with {', '.join(known)} or {SHOWN}")
+        return cls(method.strip(), tuple(known[name] for name in names if name in known), SHOWN in names)
+
+    def unmet(self, audit: Audit) -> list[str]:
+        """What the audit does not support, one line each; empty if all is met."""
+        found = next((each for each in audit.methods if each.name == self.method), None)
+        if found is None:
+            return [f"{self.method} was not audited"]
+        lines = [
+            f"{self.method} is not {question.value}: {found.answer(question).reason}"
+            for question in self.questions
+            if found.answer(question).verdict is not Verdict.SUPPORTED
+        ]
+        if self.shown and found.decision is not Decision.SHOW:
+            decision = "a control" if found.decision is None else found.decision.value
+            lines.append(f"{self.method} may not be shown ({decision}): {found.reason}")
+        return lines
 
 
 def _refuse_constant(name: str) -> float:

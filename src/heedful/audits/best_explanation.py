@@ -18,13 +18,12 @@ from heedful.attributions.perturbation import logits_keeping
 from heedful.measures.erasure import bin_counts, score_ranks, step_counts
 from heedful.types import Batch, Model
 
-FLIP_STEPS = 20
+FLIP_STEPS = 10
 """Points at which the decision is looked at; a shorter text has a point per word."""
-MAX_PASSES = 1200
-"""Forward passes of the search per text and direction, apart from those that every bin needs."""
+MAX_PASSES = 100
+"""Forward passes of the search per text and direction; each word is tried once for every bin even if these are more."""
 BEAM = 2
-LONG_TEXT = 60
-"""Words from which the search keeps one order only."""
+"""Orders that the search keeps, if the passes allow it; else it is greedy."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +88,8 @@ def erase_words(
     kept_top = ranks.unsqueeze(1) < bins.unsqueeze(2)
     whole = torch.ones_like(top[:, :1])
     values, decisions = outputs(torch.cat((whole, ~top, kept_top), 1))
-    full, removed, _, kept = values.split((1, bins.shape[1], steps.shape[1], bins.shape[1]), 1)
+    places = (1, 1 + bins.shape[1], 1 + bins.shape[1] + steps.shape[1])
+    full, removed, _, kept = values.tensor_split(places, 1)
     changed = (decisions != decisions[:, :1])[:, 1 + bins.shape[1] : 1 + bins.shape[1] + steps.shape[1]]
     shares = steps.double() / words.clamp(min=1).unsqueeze(1)
     flip = shares.masked_fill(~changed, 1.0).amin(1)
@@ -127,7 +127,9 @@ def search_best_erasure(
     words = feature_counts(outputs.index)
     whole, decisions = outputs(torch.ones(len(batch), 1, max(1, int(words.max())), dtype=torch.bool))
     bins, sizes = bin_counts(words).tolist(), words.tolist()
-    widths = [1 if size > LONG_TEXT else beam for size in sizes]
+    widths = [
+        beam if beam * _greedy_passes(size, own) <= max_passes else 1 for size, own in zip(sizes, bins, strict=True)
+    ]
     plans = [_step_sizes(size, own, width, max_passes) for size, own, width in zip(sizes, bins, widths, strict=True)]
     removal, keeping = (
         _Search(outputs, sizes, bins, plans, widths, decisions[:, 0].tolist(), removes=removes)
@@ -148,17 +150,27 @@ def search_best_erasure(
     )
 
 
+def _greedy_passes(words: int, bins: Sequence[int]) -> int:
+    """Passes of a greedy search that adds one word at a time up to the largest bin.
+
+    >>> _greedy_passes(4, [1, 2])
+    7
+    """
+    return sum(words - chosen for chosen in range(max(bins, default=0)))
+
+
 def _step_sizes(words: int, bins: Sequence[int], beam: int, max_passes: int) -> list[int]:
     """The sizes of the sets that a search goes through: those of all bins, and as many between as the passes allow.
 
-    >>> _step_sizes(10, [1, 1, 1, 2, 5], 2, 1200), _step_sizes(100, [1, 5, 10, 20, 50], 1, 600)
-    ([1, 2, 3, 4, 5], [1, 5, 10, 20, 50])
+    >>> _step_sizes(10, [1, 1, 1, 2, 5], 2, 100), _step_sizes(100, [1, 5, 10, 20, 50], 1, 700)
+    ([1, 2, 3, 4, 5], [1, 5, 10, 17, 20, 33, 50])
     """
     needed = sorted({size for size in bins if size > 0})
+    if beam * _greedy_passes(words, bins) <= max_passes:
+        return list(range(1, needed[-1] + 1)) if needed else []
     largest, allowed = needed[-1] if needed else 0, max_passes // max(1, beam * words)
-    if allowed <= len(needed):
-        return needed
-    between = [round(1 + step * (largest - 1) / max(1, allowed - 1)) for step in range(allowed)]
+    extra = max(0, allowed - len(needed))
+    between = {round(largest * (step + 1) / (extra + 1)) for step in range(extra)}
     return sorted({*needed, *between} & set(range(1, largest + 1)))
 
 

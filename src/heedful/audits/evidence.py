@@ -7,7 +7,7 @@ into blocks. More time means more blocks; a finished block is never looked at ag
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
@@ -18,6 +18,7 @@ from torch import Generator, Tensor
 from heedful.attributions._base import Baseline, feature_counts, feature_index
 from heedful.attributions.controls import randomize_weights
 from heedful.audits.best_explanation import erase_words, search_best_erasure
+from heedful.audits.external_attributions import ExternalAttributions
 from heedful.explainer import word_pooling
 from heedful.models.attentive import AttentiveModel
 from heedful.store.recipe import Artefact, Json, Recipe, derive_seed, to_json
@@ -41,8 +42,8 @@ from heedful.types import (
 
 POOL_SIZE = 2000
 """Texts that are read to draw the sample; of a larger file as many are drawn at random first."""
-PROBE_TEXTS, BLOCK_TEXTS = 4, 16
-"""Texts of the first block, from which the time of the others is estimated, and of every other block."""
+PROBE_TEXTS, SECOND_TEXTS, BLOCK_TEXTS = 2, 10, 16
+"""Texts of the first block, from which the time of the others is estimated, of the second and of every other block."""
 MIN_WORDS = 3
 """A shorter text has no order of words to speak of."""
 MAX_EDIT_CHANGE = 0.05
@@ -56,11 +57,13 @@ Texts = Literal["original", "edited"]
 def block_range(block: int) -> range:
     """The places in the sample that a block holds.
 
-    >>> [block_range(block) for block in (0, 1, 2)]
-    [range(0, 4), range(4, 20), range(20, 36)]
+    >>> [block_range(block) for block in range(4)]
+    [range(0, 2), range(2, 12), range(12, 28), range(28, 44)]
     """
-    start = 0 if block == 0 else PROBE_TEXTS + BLOCK_TEXTS * (block - 1)
-    return range(start, start + (BLOCK_TEXTS if block else PROBE_TEXTS))
+    if block < 2:
+        return range(PROBE_TEXTS) if block == 0 else range(PROBE_TEXTS, PROBE_TEXTS + SECOND_TEXTS)
+    start = PROBE_TEXTS + SECOND_TEXTS + BLOCK_TEXTS * (block - 2)
+    return range(start, start + BLOCK_TEXTS)
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,7 @@ class TextSample(Recipe):
     Args:
         seed: of the draw.
         pool: texts that are read at most.
+        scores: scores made elsewhere; only texts that all of them have are taken.
     """
 
     kind: ClassVar[str] = "audit sample"
@@ -77,6 +81,7 @@ class TextSample(Recipe):
     subject: ModelRecipe
     seed: int = 0
     pool: int = POOL_SIZE
+    scores: tuple[ExternalAttributions, ...] = ()
 
     def make(self, workspace: Workspace) -> Artefact:
         """A table with uid, number of words, predicted class, its probability and the label."""
@@ -107,17 +112,23 @@ class TextSample(Recipe):
         if not bool(finite.all()):
             raise UserError(f"the output of {self.subject.title} is not a number on {int((~finite).sum())} texts")
         long_enough = table["words"] >= MIN_WORDS
-        kept = stratify(table[long_enough])
+        predicted = {str(uid): int(output) for uid, output in zip(table["uid"], table["predicted"], strict=True)}
+        covered = [scores.covered_uids(predicted) for scores in self.scores]
+        has_scores = table["uid"].map(lambda uid: all(uid in uids for uids in covered)).astype(bool)
+        kept = stratify(table[long_enough & has_scores])
         notes: dict[str, Json] = {
             "classes": list(loaded.splits.class_names),
             "rows": len(examples),
             "read": len(table),
             "too short": int((~long_enough).sum()),
+            "without scores": int((~has_scores).sum()),
             "remarks": to_json(loaded.tokenizer.preprocessing_notes(drawn)),
             "corpus": to_json(dict(loaded.splits.notes)),
             "architecture": loaded.model.architecture_summary,
             "rationales": sum(any(example.rationale or ()) for example in drawn),
         }
+        if not bool(has_scores.any()):
+            raise UserError("no text has scores for its predicted class: give scores of the class that is predicted")
         if kept.empty:
             raise UserError(f"no text has {MIN_WORDS} words or more: give longer texts, or another text column")
         return Artefact(table=kept, notes=notes)
@@ -266,7 +277,7 @@ class BlockAttributions(Recipe):
         table = pd.DataFrame(rows)
         if rows:
             scores, numbers = words_of_rows(table, self.method)
-            table = table.assign(word_scores=scores, word_numbers=numbers)
+            table["word_scores"], table["word_numbers"] = scores, numbers
         return Artefact(table=table, notes={"n": len(table)})
 
 
@@ -409,15 +420,3 @@ def concatenate(recipes: Sequence[Recipe], workspace: Workspace) -> pd.DataFrame
     """The tables of finished recipes one below the other."""
     tables = [table for recipe in recipes if len(table := workspace.get(recipe).table)]
     return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
-
-
-def blocks_of(count: int) -> Iterator[int]:
-    """The numbers of the blocks that hold the first `count` texts.
-
-    >>> list(blocks_of(4)), list(blocks_of(21))
-    ([0], [0, 1, 2])
-    """
-    block = 0
-    while block_range(block).start < count:
-        yield block
-        block += 1

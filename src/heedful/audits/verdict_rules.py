@@ -54,8 +54,7 @@ class AuditEvidence:
         methods: audited methods, controls included.
         erasure: by measure and way of deletion, with the columns `NULL` and `BEST` beside the methods.
         randomised: 1 - rank correlation with the scores on a model with random weights.
-        noise: rank correlation with the scores under another seed; only methods that sample.
-        edits: rank correlation with the scores of a slightly edited text.
+        edits: rank correlation with the scores of a slightly edited text, under another seed if the method samples.
         agreement: rank correlation of each two methods.
         plausibility: AUC of the ranking of marked words, on texts that are predicted right.
         gaps: error of the sum of the scores, as a share of the mean difference to the baseline.
@@ -67,7 +66,6 @@ class AuditEvidence:
     controls: frozenset[str]
     erasure: Mapping[Key, pd.DataFrame]
     randomised: pd.DataFrame
-    noise: pd.DataFrame
     edits: pd.DataFrame
     agreement: Mapping[tuple[str, str], NDArray[np.float64]]
     plausibility: pd.DataFrame
@@ -83,7 +81,7 @@ def level_of_look(look: int) -> float:
     >>> level_of_look(1), level_of_look(2)
     (0.025, 0.0125)
     """
-    return ALPHA / 2**look
+    return ALPHA * 0.5**look
 
 
 class Rules:
@@ -150,7 +148,7 @@ class Rules:
         rows = []
         for (name, values), p in zip(excess.items(), p_values, strict=True):
             shares = values / scale if scale > 0 else np.full_like(values, math.nan)
-            value, low, high = _interval(shares, self.alpha, f"{name} {key}")
+            value, low, high = mean_interval(shares, self.alpha, f"{name} {key}")
             rows.append(
                 Measurement(
                     Question.FAITHFUL.value, key[0], name, key[1], value, low, high, len(values), 0.0, p,
@@ -162,7 +160,7 @@ class Rules:
     def _faithful_answer(self, name: str, rows: Sequence[Measurement]) -> Answer:
         counted = [row for row in rows if not row.struck]
         shares = _defined(self.composite[name])
-        value, low, high = _interval(shares, self.alpha, f"composite {name}")
+        value, low, high = mean_interval(shares, self.alpha, f"composite {name}")
         better = [row for row in counted if row.p_value <= self.alpha]
         worse = [row for row in counted if row.high < 0]
         verdict, needed = Verdict.UNDECIDED, None
@@ -230,25 +228,14 @@ class Rules:
         )
 
     def stable(self) -> dict[str, Answer]:
-        """Whether the ranking survives another seed and a tiny edit of the text; the lower correlation counts."""
-        rows = [
-            replace(row, measure=measure)
-            for measure, table in (("another seed", self.evidence.noise), ("tiny edit", self.evidence.edits))
-            for row in self._correlation_rows(Question.STABLE, table, STABLE_CORRELATION, null=0.0)
-        ]
-        lower = pd.concat([self.evidence.noise, self.evidence.edits]).groupby(level=0).min()
-        lower = lower.reindex(columns=[name for name in self.evidence.methods if name in lower])
-        answers = self._correlation_answers(
+        """Whether the ranking of words survives a tiny edit of the text and, if the method samples, another seed."""
+        return self._correlation_answers(
             Question.STABLE,
-            lower,
+            self.evidence.edits,
             STABLE_CORRELATION,
             null=0.0,
-            sentence="rank correlation under another seed or a tiny edit {value:.2f}",
+            sentence="rank correlation under another seed and a tiny edit {value:.2f}",
         )
-        return {
-            name: replace(answer, measurements=(*answer.measurements, *(row for row in rows if row.method == name)))
-            for name, answer in answers.items()
-        }
 
     def plausible(self) -> dict[str, Answer]:
         """Whether marked words rank above others, on texts that are predicted right; .5 by chance."""
@@ -296,7 +283,7 @@ class Rules:
                 answers[name] = self._not_asked(Question.COMPLETE, name, "it does not claim that its scores add up")
                 continue
             gaps = _defined(self.evidence.gaps[name])
-            value, low, high = _interval(gaps, self.alpha, f"gap {name}")
+            value, low, high = mean_interval(gaps, self.alpha, f"gap {name}")
             verdict = Verdict.SUPPORTED if value <= COMPLETE_ERROR else Verdict.NOT_SUPPORTED
             reason = f"the sum of the scores misses the output by {value:.1%} on average, at most {gaps.max():.1%}"
             row = Measurement(
@@ -318,7 +305,7 @@ class Rules:
         )
         rows = []
         for (name, values), p in zip(columns.items(), p_values, strict=True):
-            value, low, high = _interval(values, self.alpha, f"{question.value} {name}")
+            value, low, high = mean_interval(values, self.alpha, f"{question.value} {name}")
             measure = "AUC" if question is Question.PLAUSIBLE else "rank correlation"
             rows.append(
                 Measurement(question.value, measure, name, "", value, low, high, len(values), null, p)
@@ -471,7 +458,7 @@ def _p_value(values: NDArray[np.float64], purpose: str) -> float:
     return float(studentised_p_values(torch.from_numpy(values).unsqueeze(1), generator=generator))
 
 
-def _interval(values: NDArray[np.float64], alpha: float, purpose: str) -> tuple[float, float, float]:
+def mean_interval(values: NDArray[np.float64], alpha: float, purpose: str) -> tuple[float, float, float]:
     """The mean and its interval at level 1 - 2 alpha, so that a bound beyond 0 is a one-sided test at alpha."""
     if not len(values):
         return math.nan, math.nan, math.nan

@@ -1,0 +1,494 @@
+"""From the stored evidence of an audit to its result: statistics, examples and sentences."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from heedful import __version__
+from heedful.attributions._base import Baseline
+from heedful.attributions.controls import PermutedAttention, Random
+from heedful.attributions.deeplift import DeepShap
+from heedful.attributions.integrated_gradients import GradientShap
+from heedful.attributions.lime import Lime
+from heedful.attributions.perturbation import LeaveOneOut, Occlusion
+from heedful.attributions.shapley import KernelShap
+from heedful.audits.audit_result import (
+    Audit,
+    AuditedData,
+    AuditedModel,
+    Decision,
+    FailureExample,
+    Measurement,
+    MethodAudit,
+    Question,
+)
+from heedful.audits.evidence import (
+    BlockAttention,
+    BlockAttributions,
+    BlockErasure,
+    BlockSearch,
+    TextSample,
+    block_range,
+    concatenate,
+)
+from heedful.audits.external_attributions import ExternalAttributions
+from heedful.audits.verdict_rules import BEST, NULL, SIGNS, AuditEvidence, Key, Rules, level_of_look, mean_interval
+from heedful.data.evaluation_table import EvaluationTable
+from heedful.explainer import Explainer
+from heedful.measures.rank_correlation import spearman
+from heedful.measures.rationale_agreement import plausibility_metrics
+from heedful.store.recipe import Json
+from heedful.store.workspace import Workspace
+from heedful.types import Corpus, Example, Method, UserError
+
+CONTROL_METHODS: Mapping[str, Method] = {"random": Random(seed=1_000_003), "permuted-attention": PermutedAttention()}
+NULL_METHODS = tuple(Random(seed=seed) for seed in range(3))
+"""Random orders whose mean is what every explanation is compared with."""
+RANDOMISED_SEED = 0
+
+
+@dataclass(frozen=True)
+class AuditAnalysis:
+    """Everything that an audit has stored, ready to be put together.
+
+    Args:
+        methods: audited methods by name, without controls.
+        ways: ways of deletion.
+        left_out: methods and pieces of work that were left out, with the reason.
+        main: blocks whose scores and erasures are finished.
+        full: blocks of these where all questions are.
+        costs: seconds per text of each kind of work.
+    """
+
+    explainer: Explainer
+    corpus: Corpus
+    source: str
+    sample: TextSample
+    methods: Mapping[str, Method]
+    ways: tuple[Baseline, ...]
+    left_out: Mapping[str, str]
+    main: Sequence[int]
+    full: Sequence[int]
+    costs: Mapping[str, float]
+    workspace: Workspace
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """The audited texts."""
+        return self.workspace.get(self.sample).table.iloc[: block_range(self.main[-1]).stop]
+
+    @property
+    def notes(self) -> Mapping[str, Json]:
+        """What the sample says of model and data."""
+        return self.workspace.get(self.sample).notes
+
+    def result(self, *, look: int, minutes: float, seconds: float, finished: bool) -> Audit:
+        """The whole result."""
+        evidence, tables = self._evidence(self.main, self.full)
+        texts = self.table
+        rules = Rules(evidence, level_of_look(look))
+        methods = rules.methods()
+        recommended = tuple(each.name for each in methods if each.decision is Decision.SHOW)
+        reference = recommended[0] if recommended else next((each.name for each in methods if not each.control), "")
+        methods = tuple(
+            replace(each, failure=self._failure(each.name, reference, tables, texts))
+            if each.decision not in (None, Decision.SHOW)
+            else each
+            for each in methods
+        )
+        measurements = tuple(
+            dict.fromkeys(row for each in methods for answer in each.answers for row in answer.measurements)
+        )
+        attention = self._attention(self.full, rules.alpha)
+        return Audit(
+            model=self._audited_model(),
+            data=self._audited_data(texts),
+            methods=methods,
+            attention=attention,
+            measurements=(*measurements, *attention),
+            pairs=self._pairs(evidence, rules.alpha),
+            struck={f"{measure} ({way})": reason for (measure, way), reason in rules.struck.items()},
+            untested=self._untested(),
+            recommended=recommended,
+            sentence=answer_sentence(methods, len(texts)),
+            caution=CAUTION,
+            caption=caption(methods, len(texts), self.source),
+            level=1 - 2 * rules.alpha,
+            look=look,
+            seed=self.sample.seed,
+            minutes=minutes,
+            seconds=seconds,
+            finished=finished,
+            versions=_versions(),
+        )
+
+    def _evidence(self, main: Sequence[int], full: Sequence[int]) -> tuple[AuditEvidence, Mapping[str, pd.DataFrame]]:
+        everything = {
+            **self.methods,
+            **{name: each for name, each in CONTROL_METHODS.items() if name not in self.left_out},
+        }
+        tables = {name: self._scores(method, main) for name, method in everything.items()}
+        side = {name: method for name, method in everything.items() if not isinstance(method, ExternalAttributions)}
+        randomised = {
+            name: 1 - _correlations(tables[name], self._scores(method, full, randomised=RANDOMISED_SEED))
+            for name, method in side.items()
+        }
+        edits = {
+            name: _correlations(tables[name], self._scores(with_other_seed(method), full, edited=True))
+            for name, method in side.items()
+        }
+        gaps = {name: _gap_shares(table) for name, table in tables.items() if "gap" in table}
+        seconds = {name: self.costs[label] for name in everything if (label := f"{name} scores") in self.costs}
+        evidence = AuditEvidence(
+            methods=tuple(everything),
+            controls=frozenset(CONTROL_METHODS),
+            erasure=self._erasure(everything, main),
+            randomised=pd.DataFrame(randomised),
+            edits=pd.DataFrame(edits),
+            agreement=_agreement(tables),
+            plausibility=self._plausibility(tables),
+            gaps=pd.DataFrame(gaps),
+            seconds=seconds,
+            optimised_for={name: self._optimised_for(method) for name, method in everything.items()},
+            unasked=self._unasked(everything),
+        )
+        return evidence, tables
+
+    def _scores(
+        self, method: Method, blocks: Sequence[int], *, edited: bool = False, randomised: int | None = None
+    ) -> pd.DataFrame:
+        recipes = [
+            BlockAttributions(self.sample, method, block, "edited" if edited else "original", randomised)
+            for block in blocks
+        ]
+        table = concatenate(recipes, self.workspace)
+        return table.set_index("uid") if len(table) else table
+
+    def _erasure(self, methods: Mapping[str, Method], blocks: Sequence[int]) -> dict[Key, pd.DataFrame]:
+        found: dict[Key, pd.DataFrame] = {}
+        for way in self.ways:
+            columns = {
+                name: concatenate(
+                    [BlockErasure(BlockAttributions(self.sample, method, block), way) for block in blocks],
+                    self.workspace,
+                ).set_index("uid")
+                for name, method in {
+                    **methods,
+                    **{f"{NULL} {seed}": each for seed, each in enumerate(NULL_METHODS)},
+                }.items()
+            }
+            best = concatenate([BlockSearch(self.sample, block, way) for block in blocks], self.workspace).set_index(
+                "uid"
+            )
+            for measure, sign in SIGNS.items():
+                table = pd.DataFrame({name: frame[measure] for name, frame in columns.items()})
+                nulls = [name for name in table if str(name).startswith(NULL)]
+                # The search is a lower bound, and so is every explanation.
+                table[BEST] = sign * pd.concat([sign * table, sign * best[measure]], axis=1).max(axis=1)
+                table[NULL] = table[nulls].mean(axis=1)
+                found[measure, way] = table.drop(columns=nulls)
+        return found
+
+    def _plausibility(self, tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+        """AUC of the marked words by method, on texts that are predicted right or have no label."""
+        examples = self._marked_examples()
+        columns = {}
+        for name, table in tables.items():
+            values: dict[str, float] = {}
+            cells = (table[column].tolist() for column in ("label", "predicted", "word_numbers", "word_scores"))
+            for uid, label, predicted, numbers, scores in zip(table.index.tolist(), *cells, strict=True):
+                if uid not in examples or (label is not None and label == label and label != predicted):
+                    continue
+                marks = examples[uid].rationale or ()
+                marked = torch.tensor([[number < len(marks) and marks[number] for number in numbers]])
+                found = plausibility_metrics(torch.tensor([list(scores)]), marked, torch.ones_like(marked))
+                values[uid] = float(found["auc"])
+            columns[name] = pd.Series(values, dtype=float)
+        return pd.DataFrame(columns)
+
+    def _marked_examples(self) -> dict[str, Example]:
+        examples = self.corpus.read(self.workspace.data_dir)["test"]
+        return {example.uid: example for example in examples if any(example.rationale or ())}
+
+    def _optimised_for(self, method: Method) -> tuple[str, ...]:
+        """The measures that a method itself measures on single words."""
+        if isinstance(method, LeaveOneOut):
+            return ("comprehensiveness (delete)",)
+        if isinstance(method, Occlusion) and method.baselines in self.ways:
+            return (f"comprehensiveness ({method.baselines})",)
+        return ()
+
+    def _unasked(self, methods: Mapping[str, Method]) -> dict[tuple[Question, str], str]:
+        elsewhere = "its scores were made elsewhere and cannot be computed again"
+        found = {
+            (question, name): elsewhere
+            for name, method in methods.items()
+            if isinstance(method, ExternalAttributions)
+            for question in (Question.MODEL, Question.STABLE, Question.COMPLETE)
+        }
+        found[Question.PLAUSIBLE, ""] = "no words are marked: give a column of rationales (--rationale-column)"
+        found[Question.TEACHES, ""] = TEACHES_UNTESTED
+        return found
+
+    def _untested(self) -> dict[str, str]:
+        untested = {name: f"left out: {reason}" for name, reason in self.left_out.items()}
+        if not self._marked_examples():
+            untested[Question.PLAUSIBLE.value] = "no words are marked: give a column of rationales (--rationale-column)"
+        untested[Question.TEACHES.value] = TEACHES_UNTESTED
+        untested["attention is necessary"] = (
+            "that needs trainings with uniform attention: `heedful run wiegreffe-pinter --data FILE`"
+        )
+        return untested
+
+    def _attention(self, blocks: Sequence[int], alpha: float) -> tuple[Measurement, ...]:
+        if "attention" in self.left_out:
+            return ()
+        table = concatenate([BlockAttention(self.sample, block) for block in blocks], self.workspace)
+        rows = []
+        for column, measure in ATTENTION_MEASURES.items():
+            if column in table:
+                values = table[column].to_numpy(np.float64)
+                value, low, high = mean_interval(values[np.isfinite(values)], alpha, column)
+                rows.append(
+                    Measurement("attention", measure, "attention", "", value, low, high, int(np.isfinite(values).sum()))
+                )
+        return tuple(rows)
+
+    def _pairs(self, evidence: AuditEvidence, alpha: float) -> tuple[Measurement, ...]:
+        rows = []
+        for (first, second), values in evidence.agreement.items():
+            defined = values[np.isfinite(values)]
+            value, low, high = mean_interval(defined, alpha, f"{first} {second}")
+            rows.append(Measurement("agrees", "rank correlation", first, second, value, low, high, len(defined), 0.0))
+        return tuple(rows)
+
+    def _failure(
+        self, name: str, reference: str, tables: Mapping[str, pd.DataFrame], texts: pd.DataFrame
+    ) -> FailureExample:
+        """The text on which removing the method's highest words does least, compared with a better explanation."""
+        own, drops = self._drops(name)
+        other_drops = self._drops(reference)[1] if reference != name else np.ones_like(drops)
+        row, place = (int(each) for each in np.unravel_index(int(np.argmax(other_drops - drops)), drops.shape))
+        uid, count = str(own["uid"].tolist()[row]), int(own["counts"].tolist()[row][place])
+        full = float(own["full"].tolist()[row])
+        chosen = texts[texts["uid"] == uid]
+        names = self.explainer.class_names
+        label = names[int(chosen["predicted"].tolist()[0])] if names else "the number"
+        words, scores = self._words(uid, tables[name]), _cell(tables[name], uid, "word_scores")
+        highest = _highest(scores, count)
+        sentence = (
+            f"Without the {count} word(s) that {name} ranks highest ({', '.join(words[each] for each in highest)}) the "
+            f"output for {label} goes from {full:.2f} to {full - drops[row, place]:.2f}"
+        )
+        other_scores: list[float] = []
+        if reference != name:
+            other_scores = _cell(tables[reference], uid, "word_scores")
+            better = ", ".join(words[each] for each in _highest(other_scores, count))
+            sentence += f"; without those of {reference} ({better}) to {full - other_drops[row, place]:.2f}"
+        return FailureExample(
+            uid=uid,
+            predicted=label,
+            probability=float(chosen["probability"].tolist()[0]),
+            words=tuple(words),
+            scores=tuple(scores),
+            highest=tuple(highest),
+            sentence=f"{sentence}.",
+            other_method=reference if other_scores else "",
+            other_scores=tuple(other_scores),
+        )
+
+    def _drops(self, name: str) -> tuple[pd.DataFrame, NDArray[np.float64]]:
+        """The erasure table of a method under the first way of deletion, and the drop of the output by text and bin."""
+        method = {**self.methods, **CONTROL_METHODS}[name]
+        recipes = [BlockErasure(BlockAttributions(self.sample, method, block), self.ways[0]) for block in self.main]
+        table = concatenate(recipes, self.workspace)
+        removed = np.array(table["removed"].tolist(), dtype=np.float64)
+        return table, table["full"].to_numpy(np.float64)[:, None] - removed
+
+    def _words(self, uid: str, table: pd.DataFrame) -> list[str]:
+        """The whitespace words of a text that the model sees, in order; of an image the places of its patches."""
+        example = next(each for each in self.corpus.read(self.workspace.data_dir)["test"] if each.uid == uid)
+        words = [word for part in example.parts if isinstance(part, str) for word in part.split()]
+        numbers = [int(number) for number in _cell(table, uid, "word_numbers")]
+        return [words[number] if number < len(words) else str(number) for number in numbers]
+
+    def _audited_model(self) -> AuditedModel:
+        remarks = self.notes["remarks"]
+        numbers = remarks if isinstance(remarks, dict) else {}
+        read = self.notes["read"]
+        truncated = next((value for name, value in numbers.items() if name.startswith("truncated")), 0)
+        unknown = next(
+            (value for name, value in numbers.items() if "not in the vocabulary" in name or "unknown" in name), 0.0
+        )
+        return AuditedModel(
+            name=self.explainer.name,
+            source=self.explainer.source,
+            architecture=str(self.notes["architecture"]),
+            outputs=self.explainer.class_names,
+            tokenizer=type(self.explainer.tokenizer).__name__,
+            unknown_words=float(unknown) if isinstance(unknown, int | float) else 0.0,
+            truncated=float(truncated) / max(1, int(str(read))) if isinstance(truncated, int | float) else 0.0,
+            digest=self.explainer.digest,
+        )
+
+    def _audited_data(self, texts: pd.DataFrame) -> AuditedData:
+        corpus = self.corpus
+        labels = texts["label"]
+        labelled = texts[labels.notna()]
+        accuracy = math.nan
+        if len(labelled) and self.explainer.class_names:
+            accuracy = float((labelled["predicted"] == labelled["label"].astype(float)).mean())
+        marked = self._marked_examples()
+        corpus_notes = self.notes["corpus"]
+        remarks = (
+            [f"{name}: {format_note(value)}" for name, value in corpus_notes.items()]
+            if isinstance(corpus_notes, dict)
+            else []
+        )
+        table = isinstance(corpus, EvaluationTable)
+        return AuditedData(
+            name=corpus.name,
+            source=self.source,
+            columns=corpus.columns.roles if isinstance(corpus, EvaluationTable) else {},
+            rows=int(str(self.notes["rows"])),
+            texts=len(texts),
+            accuracy=accuracy,
+            rationales=sum(uid in marked for uid in texts["uid"]),
+            classes=class_counts(texts, self.explainer.class_names),
+            notes=(*(corpus.columns.notes if table and isinstance(corpus, EvaluationTable) else ()), *remarks),
+            digest=corpus.digest(self.workspace.data_dir),
+        )
+
+
+CAUTION = (
+    "The colours show which words the prediction depends on, as far as this method can tell; they do not show why, and "
+    "they do not show that the prediction is right."
+)
+TEACHES_UNTESTED = "that needs students that are trained: `heedful learn --teacher MODEL --data FILE`"
+ATTENTION_MEASURES: Mapping[str, str] = {
+    "median_change": "change of the output when attention is permuted (median of 25 permutations)",
+    "special_share": "share of attention on special tokens",
+    "first_share": "share of attention on the first token",
+    "adversary_share": "distance of the most different attention with the same output, as a share of the largest",
+}
+
+
+def class_counts(table: pd.DataFrame, names: Sequence[str]) -> dict[str, int]:
+    """Number of texts by predicted class."""
+    if not names:
+        return {"numbers": len(table)}
+    counts = table["predicted"].value_counts()
+    return {name: int(counts.get(index, 0)) for index, name in enumerate(names)}
+
+
+def answer_sentence(methods: Sequence[MethodAudit], texts: int) -> str:
+    """The answer of an audit in one sentence."""
+    shown = [each for each in methods if each.decision is Decision.SHOW]
+    hidden = [each.name for each in methods if each.decision in (Decision.HIDE, Decision.MISLEADING)]
+    not_shown = f" Do not show {_join(hidden)}." if hidden else ""
+    if not shown:
+        candidates = [each for each in methods if each.decision is Decision.NOT_ALONE]
+        best = f" The best so far is {candidates[0].name}: {candidates[0].reason}." if candidates else ""
+        return f"On {texts} texts no explanation is good enough to be shown alone.{best}{not_shown}"
+    first = shown[0]
+    others = [each.name for each in shown[1:]]
+    more = f" {_join(others)} may be shown too." if others else ""
+    return (
+        f"Show {first.name}: on {texts} texts it reaches {first.achievable:.0%} of the achievable faithfulness, and no "
+        f"method is clearly better.{more}{not_shown}"
+    )
+
+
+def caption(methods: Sequence[MethodAudit], texts: int, source: str) -> str:
+    """The text under a heat-map of the first method that may be shown; empty if there is none."""
+    shown = next((each for each in methods if each.decision is Decision.SHOW), None)
+    if shown is None:
+        return ""
+    return (
+        f"Word scores by {shown.name} for the predicted class. On {texts} texts of {Path(source).name} removing the "
+        f"words that it ranks highest had {shown.achievable:.0%} of the effect that the best explanation found has; "
+        f"random words have 0 %. {CAUTION}"
+    )
+
+
+def _join(names: Sequence[str]) -> str:
+    """
+    >>> _join(["a"]), _join(["a", "b", "c"])
+    ('a', 'a, b and c')
+    """
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _cell(table: pd.DataFrame, uid: str, column: str) -> list[float]:
+    """The list of numbers of one text."""
+    return [float(value) for value in table[column].tolist()[table.index.tolist().index(uid)]]
+
+
+def _highest(scores: Sequence[float], count: int) -> list[int]:
+    return sorted(range(len(scores)), key=lambda place: (-scores[place], place))[:count]
+
+
+def format_note(value: object) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def with_other_seed(method: Method) -> Method:
+    """The same method with another seed; itself if it draws nothing."""
+    if isinstance(method, Lime | KernelShap | GradientShap | DeepShap | Random | PermutedAttention):
+        return replace(method, seed=method.seed + 1)
+    return method
+
+
+def _correlations(first: pd.DataFrame, second: pd.DataFrame) -> pd.Series:
+    """Spearman's correlation of the word scores of each text that both tables have; NaN for constant scores."""
+    if not len(first) or not len(second):
+        return pd.Series(dtype=float)
+    ours, theirs = (
+        {str(uid): scores for uid, scores in zip(each.index, each["word_scores"], strict=True)}
+        for each in (first, second)
+    )
+    uids = [uid for uid in theirs if uid in ours]
+    x, mask = _padded([ours[uid] for uid in uids])
+    y, _ = _padded([theirs[uid] for uid in uids])
+    if x.shape != y.shape:
+        raise UserError("two explanations of one text have different words")  # edits keep the number of words
+    return pd.Series(spearman(x, y, mask).value.numpy(), index=uids)
+
+
+def _padded(lists: Sequence[Sequence[float]]) -> tuple[Tensor, Tensor]:
+    rows = [torch.tensor(list(each), dtype=torch.float64) for each in lists]
+    mask = torch.nn.utils.rnn.pad_sequence([torch.ones(len(row), dtype=torch.bool) for row in rows], batch_first=True)
+    return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True), mask
+
+
+def _agreement(tables: Mapping[str, pd.DataFrame]) -> dict[tuple[str, str], NDArray[np.float64]]:
+    names = sorted(tables)
+    return {
+        (first, second): _correlations(tables[first], tables[second]).to_numpy(np.float64)
+        for place, first in enumerate(names)
+        for second in names[place + 1 :]
+    }
+
+
+def _gap_shares(table: pd.DataFrame) -> pd.Series:
+    """|gap| of each text as a share of the mean |difference to the baseline|."""
+    total = table["scores"].map(lambda scores: float(np.sum(scores)))
+    difference = float((total - table["gap"]).abs().mean())
+    return table["gap"].abs() / difference if difference else (table["gap"] != 0).astype(float)
+
+
+def _versions() -> dict[str, str]:
+    found = {"heedful": __version__}
+    for name in ("torch", "transformers"):
+        found[name] = importlib.metadata.version(name)
+    return found

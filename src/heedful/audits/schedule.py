@@ -1,0 +1,442 @@
+"""`audit`: plan the work of an audit, fit it into the minutes given, run it, and put the result together.
+
+A probe of a few texts times every piece of work; the rest of the time is filled with blocks of texts, the same texts
+for every method. What is finished is stored, so that an interrupt, a deadline or another call with more minutes loses
+nothing and repeats nothing.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from heedful.attributions._base import Baseline
+from heedful.audits.analysis import (
+    CONTROL_METHODS,
+    NULL_METHODS,
+    RANDOMISED_SEED,
+    AuditAnalysis,
+    class_counts,
+    format_note,
+    with_other_seed,
+)
+from heedful.audits.audit_result import (
+    Audit,
+)
+from heedful.audits.evidence import (
+    BLOCK_TEXTS,
+    BlockAttention,
+    BlockAttributions,
+    BlockErasure,
+    BlockSearch,
+    TextSample,
+    block_range,
+    read_block,
+)
+from heedful.audits.external_attributions import ExternalAttributions, read_external
+from heedful.audits.verdict_rules import NULL
+from heedful.data.evaluation_table import EvaluationTable, GivenColumns, detect_columns
+from heedful.explainer import AUDITS, Explainer, ModelSource, catalogue_name, load, method_for_words
+from heedful.measures.bootstrap import MIN_EXAMPLES
+from heedful.runner import OUT_OF_TIME, attempt, run
+from heedful.store.recipe import Recipe, canonical_json, json_digest
+from heedful.store.workspace import Workspace, replace_text
+from heedful.types import Corpus, Method, UserError
+
+DEFAULT_METHODS = (
+    "raw-attention",
+    "rollout",
+    "attention-x-gradient",
+    "gradient-norm",
+    "input-x-gradient",
+    "integrated-gradients",
+    "leave-one-out",
+    "lime",
+    "kernel-shap",
+)
+"""Methods that are audited unless others are named; all of the catalogue can be."""
+RESERVED_SECONDS = 12.0
+"""Kept for putting the result together and writing the pages."""
+START_SECONDS = 6.0
+"""Until worker processes have started."""
+POOL_EFFICIENCY = 0.9
+TARGET_TEXTS = 28
+"""Methods are left out, the slowest first, until this many texts fit into the time."""
+MAX_BLOCKS = 1 + 2000 // BLOCK_TEXTS
+FULL_BLOCKS = 3
+"""The questions beside faithfulness are asked of these first blocks, and then of every third one."""
+MIN_METHODS = 3
+"""Fewer methods are not left to fit into the time."""
+MIN_SECONDS = 0.001
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class AuditOptions:
+    """What a user may choose about an audit.
+
+    Args:
+        minutes: time for this call; finished work of earlier calls counts in addition.
+        methods: names of the catalogue or methods; empty takes `DEFAULT_METHODS`.
+        attributions: a file with scores made elsewhere, audited as further methods.
+        columns: columns of the data; those that are not named are found.
+        workers: processes; 1 works in this process.
+    """
+
+    minutes: float = 5.0
+    methods: tuple[str | Method, ...] = ()
+    attributions: str | None = None
+    columns: GivenColumns = field(default_factory=GivenColumns)
+    seed: int = 0
+    workers: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.minutes <= 60 * 24 * 7 or not math.isfinite(self.minutes):
+            raise UserError(f"{self.minutes} minutes: give a number above 0, at most a week")
+
+
+def audit(
+    model: ModelSource,
+    data: str | Path | Corpus,
+    *,
+    minutes: float = 5.0,
+    methods: Sequence[str | Method] = (),
+    workspace: Workspace | str | Path = "workspace",
+    options: AuditOptions | None = None,
+    say: Say | None = None,
+) -> Audit:
+    """Which explanations of this model may be shown? Several methods on the same texts, and a decision on each.
+
+    Args:
+        model: a folder, a hub id, `(network, tokenizer)`, or an `Explainer`.
+        data: a CSV, TSV, JSONL, JSON or Parquet file, or a corpus whose test split is used.
+        minutes: time for this call; another call goes on from here and repeats nothing.
+        methods: names of the catalogue, or methods.
+        options: everything else; `minutes` and `methods` are taken from it if it is given.
+        say: is called with each line about what was understood, planned and done.
+    """
+    if isinstance(methods, str):
+        methods = (methods,)
+    chosen = options or AuditOptions(minutes, tuple(methods))
+    place = workspace if isinstance(workspace, Workspace) else Workspace(Path(workspace))
+    return _Audit(load(model), data, chosen, place, say or (lambda _: None)).run()
+
+
+@dataclass(frozen=True)
+class _Work:
+    """One recipe, whose method and part of the audit it is."""
+
+    recipe: Recipe
+    label: str
+    method: str
+    main: bool
+
+
+@dataclass
+class _State:
+    """What an audit remembers between calls: seconds per text of each kind of work, looks, seconds spent."""
+
+    costs: dict[str, float] = field(default_factory=dict)
+    looks: list[list[str | int]] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+class _Audit:
+    """One call of `audit`."""
+
+    def __init__(
+        self, explainer: Explainer, data: str | Path | Corpus, options: AuditOptions, workspace: Workspace, say: Say
+    ) -> None:
+        self.start = time.monotonic()
+        self.explainer, self.options, self.workspace, self.say = explainer, options, workspace, say
+        self.corpus = data if isinstance(data, Corpus) else self._table(str(data))
+        self.source = self.corpus.name if isinstance(data, Corpus) else str(data)
+        self.methods = self._methods()
+        external = tuple(each for each in self.methods.values() if isinstance(each, ExternalAttributions))
+        self.sample = TextSample(explainer.recipe(self.corpus), options.seed, scores=external)
+        self.left_out: dict[str, str] = {}
+        self.interrupted = False
+        identity = json_digest(canonical_json(self.sample, workspace.data_dir))[:16]
+        self.state_file = workspace.root / AUDITS / f"state-{identity}.json"
+        self.state = _read_state(self.state_file)
+
+    def _table(self, path: str) -> EvaluationTable:
+        columns = detect_columns(path, outputs=self.explainer.class_names, given=self.options.columns)
+        return EvaluationTable(path, columns)
+
+    def _methods(self) -> dict[str, Method]:
+        given = self.options.methods or (() if self.options.attributions else DEFAULT_METHODS)
+        found: dict[str, Method] = {}
+        for each in given:
+            method = method_for_words(each)
+            found[catalogue_name(method)] = method
+        if self.options.attributions is not None:
+            found |= self._external_methods(self.options.attributions, taken=found)
+        clash = sorted(found.keys() & CONTROL_METHODS.keys())
+        if clash:
+            raise UserError(f"{clash[0]} is a control and part of every audit: leave it out")
+        return found
+
+    def _external_methods(self, path: str, taken: Mapping[str, Method]) -> dict[str, Method]:
+        """The methods of a file of scores; one with the name of a method of ours is called `name (file)`."""
+        folder = self.workspace.data_dir
+        known = read_external(Path(path).expanduser(), self.corpus.read(folder)["test"], self.explainer.class_names)
+        for name, scores in known.items():
+            for note in scores.notes:
+                self.say(f"Scores of {name}: {note}.")
+        return {
+            f"{name} (file)" if name in taken or name in CONTROL_METHODS else name: ExternalAttributions(
+                path, name, self.corpus, str(folder)
+            )
+            for name in known
+        }
+
+    # Running
+
+    def run(self) -> Audit:
+        """Understand, probe, plan, work, and put the result together."""
+        self.workspace.check_writable()
+        self.workspace.model_cache = {}
+        try:
+            self.table = self.workspace.get(self.sample).table
+            self.notes = self.workspace.get(self.sample).notes
+            self.ways = self._deletion_ways()
+            for line in self.understood():
+                self.say(line)
+            self._probe()
+            blocks = self._plan()
+        finally:
+            self.workspace.model_cache = None
+        self._work(blocks)
+        result = self._result()
+        self._store(result)
+        return result
+
+    def understood(self) -> Iterator[str]:
+        """What the audit understood of the model and the data, in lines."""
+        outputs = ", ".join(self.explainer.class_names) or "a number"
+        yield f"Model: {self.explainer.source}, {self.notes['architecture']}; outputs: {outputs}."
+        corpus = self.corpus
+        if isinstance(corpus, EvaluationTable):
+            yield f"Data: {self.source}; {'; '.join(corpus.columns.notes)}."
+        counts = ", ".join(
+            f"{name} {count}" for name, count in class_counts(self.table, self.explainer.class_names).items()
+        )
+        yield (
+            f"Texts: {self.notes['read']} of {self.notes['rows']} were read, {self.notes['too short']} of them are too "
+            f"short to explain; predicted: {counts}."
+        )
+        remarks = self.notes["remarks"]
+        if isinstance(remarks, dict) and remarks:
+            yield f"Tokenizer: {'; '.join(f'{name}: {format_note(value)}' for name, value in remarks.items())}."
+
+    def _deletion_ways(self) -> tuple[Baseline, ...]:
+        """Two ways of deletion: close the gap, and the best replacement token that the tokenizer has."""
+        block = read_block(self.sample, 0, self.workspace)
+        if block.batch.inputs.dim() > 2:
+            return ("pad", "zero")
+        replacement: Baseline = "pad"
+        if block.batch.mask_id is not None:
+            replacement = "mask"
+        elif block.batch.unk_id is not None:
+            replacement = "unk"
+        return ("delete", replacement)
+
+    def _block_work(self, block: int) -> Iterator[_Work]:
+        """Everything that is done for one block, the most informative first."""
+        sample, external = self.sample, ExternalAttributions
+        everything = {**self.methods, **CONTROL_METHODS}
+        named = [*everything.items(), *((f"{NULL} {seed}", each) for seed, each in enumerate(NULL_METHODS))]
+        for name, method in named:
+            scores = BlockAttributions(sample, method, block)
+            yield _Work(scores, f"{name} scores", name, main=True)
+            for way in self.ways:
+                yield _Work(BlockErasure(scores, way), f"{name} erasure {way}", name, main=True)
+        for way in self.ways:
+            yield _Work(BlockSearch(sample, block, way), f"search {way}", "", main=True)
+        if block >= FULL_BLOCKS and block % 3:
+            return
+        yield _Work(BlockAttention(sample, block), "attention", "", main=False)
+        for name, method in everything.items():
+            if isinstance(method, external):
+                continue
+            randomised = BlockAttributions(sample, method, block, randomised=RANDOMISED_SEED)
+            yield _Work(randomised, f"{name} scores", name, main=False)
+            edited = BlockAttributions(sample, with_other_seed(method), block, "edited")
+            yield _Work(edited, f"{name} scores", name, main=False)
+
+    def _probe(self) -> None:
+        """Do the main work of the first block and remember how long each piece takes; leave out what fails."""
+        texts = min(len(self.table), len(block_range(0)))
+        work = [each for each in self._block_work(0) if each.main]
+        seconds: dict[str, float] = {}
+        with self.workspace.progress.task("probe", len(work)) as step:
+            for each in work:
+                step(note=each.label)
+                if each.method in self.left_out or self._late():
+                    continue
+                start, known = time.monotonic(), self.workspace.has(each.recipe)
+                outcome = attempt(each.recipe, self.workspace)
+                if outcome.error is not None:
+                    self.left_out[each.method or each.label] = outcome.error
+                elif not known:
+                    seconds[each.label] = time.monotonic() - start
+        # Random scores cost next to nothing: what they take is reading and writing, once per block.
+        overhead = min((took for label, took in seconds.items() if label.endswith(" scores")), default=0.0)
+        for label, took in seconds.items():
+            self.state.costs[label] = max(took - overhead, MIN_SECONDS) / texts
+        if "search delete" in self.state.costs:
+            self.state.costs["attention"] = self.state.costs["search delete"] / 4
+        for name in self.left_out:
+            self.methods.pop(name, None)
+        if not self.methods:
+            reasons = "; ".join(f"{name}: {reason}" for name, reason in self.left_out.items())
+            raise UserError(f"no method works on this model: {reasons}")
+
+    def _late(self) -> bool:
+        return time.monotonic() - self.start > 60 * self.options.minutes - RESERVED_SECONDS
+
+    def _plan(self) -> list[int]:
+        """The blocks to work on; methods that do not fit into the time are left out, the slowest first."""
+        workers, wanted = self._workers(), min(TARGET_TEXTS, len(self.table))
+        blocks, kept = self._blocks_in_time(workers), dict(self.methods)
+        costs = {name: self._cost_of(name) for name, each in kept.items() if not isinstance(each, ExternalAttributions)}
+        for slowest in () if self.options.methods else sorted(costs, key=lambda name: -costs[name])[:-MIN_METHODS]:
+            if block_range(blocks[-1]).stop >= wanted:
+                break
+            del self.methods[slowest]
+            self.left_out[slowest] = (
+                f"it takes {costs[slowest]:.1f} s per text with its controls: give more minutes, or name it"
+            )
+            blocks = self._blocks_in_time(workers)
+        texts = block_range(blocks[-1]).stop
+        texts = min(texts, len(self.table))
+        names = ", ".join(self.methods)
+        self.say(
+            f"Plan: {texts} texts in {self.options.minutes:g} minutes with {workers} process(es); methods: {names}."
+        )
+        for name, reason in self.left_out.items():
+            self.say(f"Left out: {name}: {reason}.")
+        if texts < MIN_EXAMPLES:
+            self.say(f"{texts} texts are too few for intervals, which need {MIN_EXAMPLES}: give more minutes or texts.")
+        return blocks
+
+    def _workers(self) -> int:
+        if self.explainer.origin is None:
+            return 1  # a model in memory cannot be sent to another process
+        return self.options.workers or min(2, os.cpu_count() or 1)
+
+    def _cost_of(self, name: str) -> float:
+        return sum(cost for label, cost in self.state.costs.items() if label.startswith(f"{name} "))
+
+    def _blocks_in_time(self, workers: int) -> list[int]:
+        """The blocks whose unfinished work fits into the rest of the time; at least the first."""
+        left = 60 * self.options.minutes - RESERVED_SECONDS - (time.monotonic() - self.start)
+        left = (left - START_SECONDS) * workers * POOL_EFFICIENCY if workers > 1 else left
+        blocks = [0]
+        for block in range(1, MAX_BLOCKS):
+            places = block_range(block)
+            if places.start >= len(self.table):
+                break
+            cost = sum(
+                self.state.costs.get(work.label, 0.0) * len(places)
+                for work in self._block_work(block)
+                if not self.workspace.has(work.recipe)
+            )
+            if cost > left:
+                break
+            left -= cost
+            blocks.append(block)
+        return blocks
+
+    def _work(self, blocks: Sequence[int]) -> None:
+        """Run the blocks in order until they are finished or the time is up; an interrupt keeps what is finished."""
+        # The estimate of the probe is rough: the time decides, and a block that is begun is finished by the next call.
+        last = min(MAX_BLOCKS, 2 * blocks[-1] + 2)
+        tried = [block for block in range(last + 1) if block_range(block).start < len(self.table)]
+        owners = {work.recipe: work.method or work.label for block in tried for work in self._block_work(block)}
+        recipes = list(owners)
+        deadline = self.start + 60 * self.options.minutes - RESERVED_SECONDS
+        try:
+            outcomes = run(recipes, self.workspace, workers=self._workers(), deadline=deadline)
+        except KeyboardInterrupt:
+            self.interrupted = True
+            return
+        for outcome in outcomes:
+            name = owners.get(outcome.recipe, "")
+            if outcome.error is not None and outcome.error != OUT_OF_TIME and outcome.cause is None and name:
+                self.left_out.setdefault(name, outcome.error)
+                self.methods.pop(name, None)
+
+    # The result
+
+    def _finished_blocks(self) -> tuple[list[int], list[int]]:
+        """The blocks from the first on whose main work is finished, and those of them where everything is."""
+        main, full = [], []
+        for block in range(MAX_BLOCKS):
+            if block_range(block).start >= len(self.table):
+                break
+            work = [each for each in self._block_work(block) if each.label not in self.left_out]
+            if not all(self.workspace.has(each.recipe) for each in work if each.main):
+                break
+            main.append(block)
+            side = [each for each in work if not each.main]
+            if side and all(self.workspace.has(each.recipe) for each in side):
+                full.append(block)
+        return main, full
+
+    def _result(self) -> Audit:
+        main, full = self._finished_blocks()
+        if not main:
+            raise UserError(
+                f"{self.options.minutes:g} minutes were too short for the first {len(block_range(0))} texts: give more "
+                "minutes, or fewer methods; what is finished is kept"
+            )
+        texts = min(len(self.table), block_range(main[-1]).stop)
+        analysis = AuditAnalysis(
+            self.explainer, self.corpus, self.source, self.sample, self.methods, self.ways, self.left_out, main, full,
+            self.state.costs, self.workspace,
+        )  # fmt: skip
+        self.state.seconds += time.monotonic() - self.start
+        return analysis.result(
+            look=self._count_look(texts),
+            minutes=self.options.minutes,
+            seconds=self.state.seconds,
+            finished=not self.interrupted,
+        )
+
+    def _count_look(self, texts: int) -> int:
+        """The number of this look; the same evidence is looked at once."""
+        evidence = hashlib.sha256(json.dumps([texts, sorted(self.methods)]).encode()).hexdigest()[:12]
+        if [texts, evidence] not in self.state.looks:
+            self.state.looks.append([texts, evidence])
+        return 1 + self.state.looks.index([texts, evidence])
+
+    def _store(self, result: Audit) -> None:
+        """Remember costs and looks, and the result, which `heedful explain` reads."""
+        folder = self.state_file.parent
+        folder.mkdir(parents=True, exist_ok=True)
+        state = {"costs": self.state.costs, "looks": self.state.looks, "seconds": self.state.seconds}
+        replace_text(self.state_file, json.dumps(state, indent=1))
+        content = {"date": datetime.datetime.now(datetime.UTC).date().isoformat(), **json.loads(result.to_json())}
+        replace_text(folder / f"{self.explainer.digest[:16]}.json", json.dumps(content, indent=1))
+
+
+def _read_state(path: Path) -> _State:
+    """The state of an audit; a new one if there is none or it cannot be read."""
+    try:
+        content = json.loads(path.read_bytes())
+        return _State(
+            {str(name): float(value) for name, value in content["costs"].items()},
+            [[int(texts), str(evidence)] for texts, evidence in content["looks"]],
+            float(content["seconds"]),
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return _State()
