@@ -12,6 +12,7 @@ import math
 import os
 import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
 from importlib import metadata
@@ -401,7 +402,7 @@ class Explainer:
         root = workspace if workspace is not None else os.environ.get("HEEDFUL_WORKSPACE", "workspace")
         found = find_recommendation(self.digest, root)
         for name in found.methods if found is not None else ():
-            if name in METHODS:
+            with suppress(UserError):  # scores made elsewhere, or a method with options: the next best
                 date = f" of {found.date}" if found is not None and found.date else ""
                 return (method_for_words(name),), f"the last audit{date} of this model recommends it"
         return (method_for_words(DEFAULT_METHOD),), f"the default, as no audit of this model is in {root}"
