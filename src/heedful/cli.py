@@ -296,12 +296,14 @@ def audit(
     model: Annotated[str, typer.Argument(help="Folder of a fine-tuned model with its tokenizer, or a hub id.")],
     data: Annotated[str, typer.Argument(help="Texts: CSV, TSV, JSONL, JSON or Parquet; labels are optional.")],
     minutes: Annotated[float, typer.Option("--minutes", help="Time for this call; a later one goes on.")] = 5.0,
+    texts: Annotated[int | None, typer.Option("--texts", min=1, help="Stop at this many texts.")] = None,
     method: Annotated[list[str] | None, typer.Option("--method", "-m", help=AUDIT_METHOD_HELP)] = None,
     attributions: Annotated[str | None, typer.Option("--attributions", help="Scores made elsewhere.")] = None,
     text_column: Annotated[str | None, typer.Option("--text-column", help="Default: found.")] = None,
     second_column: Annotated[str | None, typer.Option("--second-column", help="Second text of pairs.")] = None,
     label_column: Annotated[str | None, typer.Option("--label-column", help="Classes; 'none' for none.")] = None,
     rationale_column: Annotated[str | None, typer.Option("--rationale-column", help="Words people marked.")] = None,
+    id_column: Annotated[str | None, typer.Option("--id-column", help="Ids of the texts.")] = None,
     require: Annotated[list[str] | None, typer.Option("--require", help=REQUIRE_HELP)] = None,
     out: Annotated[Path, typer.Option("--out", help="Folder of the pages.")] = Path("audit"),
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the whole result to this file.")] = None,
@@ -322,8 +324,10 @@ def audit(
     from heedful.store.workspace import Workspace
 
     requirements = [Requirement.parse(text) for text in require or ()]
-    columns = GivenColumns(text_column, second_column, label_column, rationale_column)
-    options = AuditOptions(minutes, tuple(method or ()), attributions, columns, seed, _worker_count(where, workers))
+    columns = GivenColumns(text_column, second_column, label_column, rationale_column, id_column)
+    options = AuditOptions(
+        minutes, tuple(method or ()), attributions, columns, seed, _worker_count(where, workers), texts
+    )
     _check_report(out)
     for option, path in (("--json", json_file), ("--card", card)):
         if path is not None:

@@ -42,8 +42,11 @@ from heedful.types import (
 
 POOL_SIZE = 2000
 """Texts that are read to draw the sample; of a larger file as many are drawn at random first."""
-PROBE_TEXTS, SECOND_TEXTS, BLOCK_TEXTS = 2, 10, 16
-"""Texts of the first block, from which the time of the others is estimated, of the second and of every other block."""
+PROBE_TEXTS = 2
+"""Texts of the first block, from which the time of the others is estimated."""
+SECOND_TEXTS = 10
+BLOCK_TEXTS = 16
+"""Texts of the second block, and of every other one."""
 MIN_WORDS = 3
 """A shorter text has no order of words to speak of."""
 MAX_EDIT_CHANGE = 0.05

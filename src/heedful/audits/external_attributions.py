@@ -37,7 +37,6 @@ from heedful.types import (
     DiskResource,
     Example,
     FileState,
-    Method,
     Model,
     UserError,
     file_state,
@@ -652,7 +651,7 @@ class ExternalAttributions(DiskResource):
         return Attribution(scores.to(batch.words.device), mask.to(batch.words.device))
 
 
-def external_methods(path: str | Path, corpus: Corpus, data: Path) -> dict[str, Method]:
+def external_methods(path: str | Path, corpus: Corpus, data: Path) -> dict[str, ExternalAttributions]:
     """The methods in a file of scores for the texts of a corpus, by name."""
     folder = "."
     try:

@@ -13,7 +13,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -40,7 +40,7 @@ from heedful.audits.evidence import (
     block_range,
     read_block,
 )
-from heedful.audits.external_attributions import ExternalAttributions, read_external
+from heedful.audits.external_attributions import ExternalAttributions, external_methods
 from heedful.audits.verdict_rules import NULL
 from heedful.data.evaluation_table import EvaluationTable, GivenColumns, detect_columns
 from heedful.explainer import AUDITS, Explainer, ModelSource, catalogue_name, load, method_for_words
@@ -88,6 +88,7 @@ class AuditOptions:
         attributions: a file with scores made elsewhere, audited as further methods.
         columns: columns of the data; those that are not named are found.
         workers: processes; 1 works in this process.
+        texts: stop at this many texts (rounded up to a whole block) even if there is time left.
     """
 
     minutes: float = 5.0
@@ -96,10 +97,13 @@ class AuditOptions:
     columns: GivenColumns = field(default_factory=GivenColumns)
     seed: int = 0
     workers: int | None = None
+    texts: int | None = None
 
     def __post_init__(self) -> None:
         if not 0 < self.minutes <= 60 * 24 * 7 or not math.isfinite(self.minutes):
             raise UserError(f"{self.minutes} minutes: give a number above 0, at most a week")
+        if self.texts is not None and self.texts < 1:
+            raise UserError(f"{self.texts} texts: give at least 1")
 
 
 def audit(
@@ -178,25 +182,15 @@ class _Audit:
             method = method_for_words(each)
             found[catalogue_name(method)] = method
         if self.options.attributions is not None:
-            found |= self._external_methods(self.options.attributions, taken=found)
+            external = external_methods(self.options.attributions, self.corpus, self.workspace.data_dir)
+            for name, method in external.items():
+                for note in method.read().notes:
+                    self.say(f"Scores of {name}: {note}.")
+            found |= external
         clash = sorted(found.keys() & CONTROL_METHODS.keys())
         if clash:
             raise UserError(f"{clash[0]} is a control and part of every audit: leave it out")
         return found
-
-    def _external_methods(self, path: str, taken: Mapping[str, Method]) -> dict[str, Method]:
-        """The methods of a file of scores; one with the name of a method of ours is called `name (file)`."""
-        folder = self.workspace.data_dir
-        known = read_external(Path(path).expanduser(), self.corpus.read(folder)["test"], self.explainer.class_names)
-        for name, scores in known.items():
-            for note in scores.notes:
-                self.say(f"Scores of {name}: {note}.")
-        return {
-            f"{name} (file)" if name in taken or name in CONTROL_METHODS else name: ExternalAttributions(
-                path, name, self.corpus, str(folder)
-            )
-            for name in known
-        }
 
     # Running
 
@@ -343,7 +337,7 @@ class _Audit:
         blocks = [0]
         for block in range(1, MAX_BLOCKS):
             places = block_range(block)
-            if places.start >= len(self.table):
+            if places.start >= self._text_limit():
                 break
             cost = sum(
                 self.state.costs.get(work.label, 0.0) * len(places)
@@ -356,11 +350,14 @@ class _Audit:
             blocks.append(block)
         return blocks
 
+    def _text_limit(self) -> int:
+        return min(len(self.table), self.options.texts or len(self.table))
+
     def _work(self, blocks: Sequence[int]) -> None:
         """Run the blocks in order until they are finished or the time is up; an interrupt keeps what is finished."""
         # The estimate of the probe is rough: the time decides, and a block that is begun is finished by the next call.
         last = min(MAX_BLOCKS, 2 * blocks[-1] + 2)
-        tried = [block for block in range(last + 1) if block_range(block).start < len(self.table)]
+        tried = [block for block in range(last + 1) if block_range(block).start < self._text_limit()]
         owners = {work.recipe: work.method or work.label for block in tried for work in self._block_work(block)}
         recipes = list(owners)
         deadline = self.start + 60 * self.options.minutes - RESERVED_SECONDS
@@ -381,7 +378,7 @@ class _Audit:
         """The blocks from the first on whose main work is finished, and those of them where everything is."""
         main, full = [], []
         for block in range(MAX_BLOCKS):
-            if block_range(block).start >= len(self.table):
+            if block_range(block).start >= self._text_limit():
                 break
             work = [each for each in self._block_work(block) if each.label not in self.left_out]
             if not all(self.workspace.has(each.recipe) for each in work if each.main):
