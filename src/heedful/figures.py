@@ -1,7 +1,7 @@
 """Figures as data: each type holds its numbers, says what is drawn of them, and gives the same numbers as a table.
 
 Trials and papers return these; `report.charts` writes the drawings as SVG. A new chart is one class here with `draw`,
-`to_table` and `numbers`.
+`cells` and `numbers`.
 """
 
 from __future__ import annotations
@@ -98,6 +98,9 @@ class Picture:
 
 
 Ticks: TypeAlias = Sequence[tuple[float, str]]
+Row: TypeAlias = tuple[str | float | None, ...]
+Cells: TypeAlias = tuple[Sequence[str], Sequence[Row]]
+"""Names of columns, and rows: a data frame for each of the hundreds of figures of a report takes half a second."""
 
 
 @dataclass(frozen=True)
@@ -137,8 +140,12 @@ class Chart(ABC):
         """The shapes and labels."""
 
     @abstractmethod
-    def to_table(self) -> pd.DataFrame:
+    def cells(self) -> Cells:
         """The numbers of the figure, aggregated where a reader would not read them one by one."""
+
+    def to_table(self) -> pd.DataFrame:
+        """The cells as a data frame."""
+        return _data_frame(self.cells())
 
     @abstractmethod
     def numbers(self) -> Iterator[tuple[Axis, Values]]:
@@ -162,6 +169,11 @@ class Chart(ABC):
             return (NO_NUMBERS,)
         counted = ((undefined, "undefined, not drawn"), (outside, "beyond the limits of the axis"))
         return tuple(f"{count} value{'s' * (count > 1)} {what}" for count, what in counted if count)
+
+
+def _data_frame(cells: Cells) -> pd.DataFrame:
+    columns, rows = cells
+    return pd.DataFrame(rows, columns=list(columns), dtype=object)
 
 
 def finite(values: Iterable[float | None]) -> Array:
@@ -211,14 +223,14 @@ class Violin(Chart):
         y, ticks = _rows(self.bins, self.y.label)
         return Drawing(tuple(shapes), self.x, y, legend, tuple(notes), y_ticks=ticks, grid="x")
 
-    def to_table(self) -> pd.DataFrame:
+    def cells(self) -> Cells:
         """Number of values and quartiles by bin and series."""
-        rows = [
+        rows: list[Row] = [
             (name, series.name, *_quartiles(series))
             for name, group in zip(self.bins, self.groups, strict=True)
             for series in group
         ]
-        return pd.DataFrame(rows, columns=[self.y.label or "group", "series", *_QUARTILES])
+        return [self.y.label or "group", "series", *_QUARTILES], rows
 
     def numbers(self) -> Iterator[tuple[Axis, Values]]:
         return ((self.x, series.values) for group in self.groups for series in group)
@@ -251,10 +263,10 @@ class Histogram(Chart):
             shapes.append(Shape(xs, ys, stroke=_series_color(place), width=1.0))
         return Drawing(tuple(shapes), self.x, self.y, _legend_boxes(self.series), grid="y")
 
-    def to_table(self) -> pd.DataFrame:
+    def cells(self) -> Cells:
         """Number of values and quartiles by series."""
-        rows = [(series.name, *_quartiles(series)) for series in self.series]
-        return pd.DataFrame(rows, columns=["series", *_QUARTILES])
+        rows: list[Row] = [(series.name, *_quartiles(series)) for series in self.series]
+        return ["series", *_QUARTILES], rows
 
     def numbers(self) -> Iterator[tuple[Axis, Values]]:
         return ((self.x, series.values) for series in self.series)
@@ -288,16 +300,16 @@ class Scatter(Chart):
             series.append((up.name or across.name, shapes))
         return Drawing(_all_shapes(series), self.x, self.y, tuple(series), corner=corner)
 
-    def to_table(self) -> pd.DataFrame:
+    def cells(self) -> Cells:
         """The points; above 60 of them, their number and range by series."""
         names = [self.x.label or "x", self.y.label or "y"]
         clouds = [(up.name or across.name, *_finite_points(across, up)) for across, up in self.points]
         if sum(len(xs) for _, xs, _ in clouds) <= _MAX_LISTED_POINTS:
             rows = [(name, x, y) for name, xs, ys in clouds for x, y in zip(xs, ys, strict=True)]
-            return pd.DataFrame(rows, columns=["series", *names])
+            return ["series", *names], rows
         spans = [(name, len(xs), *_span(xs), *_span(ys)) for name, xs, ys in clouds]
         columns = ["series", "n", *(f"{end} {name}" for name in names for end in ("smallest", "largest"))]
-        return pd.DataFrame(spans, columns=columns)
+        return columns, spans
 
     def numbers(self) -> Iterator[tuple[Axis, Values]]:
         return ((axis, part.values) for pair in self.points for axis, part in zip((self.x, self.y), pair, strict=True))
@@ -321,13 +333,13 @@ class Lines(Chart):
             series.append((up.name or across.name, shapes if len(across.values) <= 30 else shapes[:1]))
         return Drawing(_all_shapes(series), self.x, self.y, tuple(series))
 
-    def to_table(self) -> pd.DataFrame:
+    def cells(self) -> Cells:
         """One row per x, one column per curve."""
         curves = [dict(zip(across.values, up.values, strict=True)) for across, up in self.curves]
         places = sorted({x for curve in curves for x in curve if x is not None and math.isfinite(x)})
         rows = [(x, *(curve.get(x) for curve in curves)) for x in places]
         names = [up.name or across.name for across, up in self.curves]
-        return pd.DataFrame(rows, columns=[self.x.label or "x", *names], dtype=object)
+        return [self.x.label or "x", *names], rows
 
     def numbers(self) -> Iterator[tuple[Axis, Values]]:
         return ((axis, part.values) for pair in self.curves for axis, part in zip((self.x, self.y), pair, strict=True))
@@ -366,7 +378,7 @@ class Bars(Chart):
         y, ticks = _rows(self.labels[::-1], "")
         return Drawing(tuple(shapes), self.x, y, _legend_boxes(self.series), tuple(notes), y_ticks=ticks, grid="x")
 
-    def to_table(self) -> pd.DataFrame:
+    def cells(self) -> Cells:
         """One row per label; a column per series, and those of its error or interval."""
         columns: list[Sequence[str | float]] = [self.labels]
         names = [""]
@@ -380,7 +392,7 @@ class Bars(Chart):
                 if low.name == series.name:
                     columns += [low.values, high.values]
                     names += [f"{series.name}, from", f"{series.name}, to"]
-        return pd.DataFrame(list(zip(*columns, strict=True)), columns=names)
+        return names, list(zip(*columns, strict=True))
 
     def numbers(self) -> Iterator[tuple[Axis, Values]]:
         return ((self.x, series.values) for series in self.series)
@@ -466,10 +478,10 @@ class Intervals(Chart):
         y, ticks = _rows(list(rows)[::-1], "")
         return Drawing(tuple(shapes), self.x, y, tuple(legend), tuple(notes), y_ticks=ticks, grid="x")
 
-    def to_table(self) -> pd.DataFrame:
+    def cells(self) -> Cells:
         """One row per point."""
         rows = [(each.label, each.series, each.value, each.low, each.high, each.null) for each in self.points]
-        return pd.DataFrame(rows, columns=["", "series", "value", "from", "to", "control"])
+        return ["", "series", "value", "from", "to", "control"], rows
 
     def numbers(self) -> Iterator[tuple[Axis, Values]]:
         yield self.x, [each.value for each in self.points]
@@ -516,10 +528,10 @@ class Matrix(Chart):
         x, y = Axis("", (-0.5, len(across) - 0.5)), Axis("", (len(down) - 0.5, -0.5))
         return Drawing(tuple(shapes), x, y, (), tuple(notes), x_ticks=across, y_ticks=down, grid="", is_table=True)
 
-    def to_table(self) -> pd.DataFrame:
+    def cells(self) -> Cells:
         """The cells."""
         rows = [(name, *values) for name, values in zip(self.rows, self.values, strict=True)]
-        return pd.DataFrame(rows, columns=["", *self.columns], dtype=object)
+        return ["", *self.columns], rows
 
     def numbers(self) -> Iterator[tuple[Axis, Values]]:
         return ((Axis(""), row) for row in self.values)
@@ -578,7 +590,7 @@ class ImageGrid(Chart):
         table = Drawing(shapes, x, y, x_ticks=across, y_ticks=down, grid="", is_table=True)
         return replace(table, pictures=tuple(pictures), is_square=True)
 
-    def to_table(self) -> pd.DataFrame:
+    def cells(self) -> Cells:
         """The patch with the largest score of each grid of scores."""
         found = []
         for name, tiles in zip(self.rows, self.tiles, strict=True):
@@ -587,7 +599,7 @@ class ImageGrid(Chart):
                     scores = np.nan_to_num(np.asarray(tile.values, dtype=float), nan=-np.inf)
                     down, across = np.unravel_index(int(scores.argmax()), scores.shape)
                     found.append((name, column, int(down) + 1, int(across) + 1, float(scores[down, across])))
-        return pd.DataFrame(found, columns=["row", "column", "largest in row", "and column", "score"])
+        return ["row", "column", "largest in row", "and column", "score"], found
 
     def numbers(self) -> Iterator[tuple[Axis, Values]]:
         for tile in (tile for tiles in self.tiles for tile in tiles):
@@ -619,10 +631,14 @@ class Heatmap:
             if len(row.values) != len(self.units):
                 raise ValueError(f"heat-map row {row.name!r}: {len(row.values)} weights for {len(self.units)} units")
 
-    def to_table(self) -> pd.DataFrame:
+    def cells(self) -> Cells:
         """One row per unit, one column per row of weights."""
         rows = zip(self.units, *(row.values for row in self.rows), strict=True)
-        return pd.DataFrame(list(rows), columns=["unit", *(row.name for row in self.rows)])
+        return ["unit", *(row.name for row in self.rows)], list(rows)
+
+    def to_table(self) -> pd.DataFrame:
+        """The cells as a data frame."""
+        return _data_frame(self.cells())
 
 
 Figure: TypeAlias = Chart | Heatmap
@@ -632,8 +648,23 @@ _QUARTILES = ("n", "25 %", "median", "75 %")
 
 def _quartiles(series: Series) -> tuple[float, ...]:
     numbers = finite(series.values)
-    quartiles = np.percentile(numbers, (25, 50, 75)) if len(numbers) else (math.nan,) * 3
-    return (len(numbers), *map(float, quartiles))
+    return (len(numbers), *(quartiles(numbers) if len(numbers) else (math.nan,) * 3))
+
+
+def quartiles(numbers: Array) -> tuple[float, float, float]:
+    """The quartiles with linear interpolation, as `np.percentile` gives them, ten times as fast for short arrays.
+
+    >>> quartiles(np.asarray([3.0, 1.0, 2.0, 4.0]))
+    (1.75, 2.5, 3.25)
+    """
+    ordered: list[float] = np.sort(numbers).tolist()
+
+    def at(share: float) -> float:
+        below, rest = divmod(share * (len(ordered) - 1), 1)
+        low, high = ordered[int(below)], ordered[min(int(below) + 1, len(ordered) - 1)]
+        return low + (high - low) * rest if rest < 0.5 else high - (high - low) * (1 - rest)
+
+    return at(0.25), at(0.5), at(0.75)
 
 
 def _span(values: Array) -> tuple[float, float]:
@@ -686,7 +717,7 @@ def _violin(numbers: Array, middle: float, height: float, color: str) -> Iterato
     half = 0.44 * height * density / density.max()
     xs, ys = low + (high - low) * places, np.concatenate([middle - half, (middle + half)[::-1]])
     yield Shape(np.concatenate([xs, xs[::-1]]), ys, color, color, opacity=0.65, is_closed=True)
-    for quartile, dashes in zip(np.percentile(numbers, (25, 50, 75)), (DOTTED, (), DOTTED), strict=True):
+    for quartile, dashes in zip(quartiles(numbers), (DOTTED, (), DOTTED), strict=True):
         ends = (middle - 0.22 * height, middle + 0.22 * height)
         yield replace(_line((quartile, quartile), ends, INK, 1.3), dashes=dashes)
 

@@ -197,9 +197,8 @@ def _tolerance_cell(cell: Comparison, heading: Heading) -> DisplayCell:
 
 def figure_table(figure: Chart | Heatmap) -> TableView:
     """The numbers of a figure as a table."""
-    frame = figure.to_table()
-    rows = tuple(tuple(_plain(value) for value in row) for row in frame.itertuples(index=False, name=None))
-    return TableView(f"Numbers: {figure.title}", tuple(map(str, frame.columns)), rows)
+    columns, rows = figure.cells()
+    return TableView(f"Numbers: {figure.title}", tuple(columns), tuple(tuple(map(_plain, row)) for row in rows))
 
 
 def _plain(value: object) -> Cell:
