@@ -4,26 +4,56 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass, field, replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from heedful.attributions.perturbation import LeaveOneOut
 from heedful.figures import printable
-from heedful.report.explorer import ExplanationRow, ExplorerData, ExplorerText, TokenWeights, _attribution_rows, collect_texts, data_json, delete_stale_pages, explorer_html, find_model_texts, natural_sort_key, write_explorer
-from heedful.store.recipe import Json
+from heedful.report.explorer import (
+    LEAST_FAITHFUL,
+    MOST_MANIPULABLE,
+    ExplanationRow,
+    ExplorerData,
+    ExplorerText,
+    TextMetric,
+    TokenWeights,
+    _attribution_rows,
+    _selections,
+    collect_texts,
+    data_json,
+    delete_stale_pages,
+    explorer_html,
+    find_model_texts,
+    natural_sort_key,
+    outcome_table,
+    tabulate_texts,
+    write_explorer,
+)
+from heedful.store.recipe import Artefact, Json
 from heedful.store.workspace import IndexEntry, Workspace
 from heedful.types import method_name
 from tests.papers.results import entry
 from tests.stored import COMMENT, HOSTILE, SCORES, TEXTS, THIRD, FilmAdversary, FilmModel, FilmScores, films, stored
+from tests.tabs import launched, opened
 
 MODEL = FilmModel()
 ROW = ExplanationRow("attention")
+
+
+@dataclass(frozen=True)
+class StoredColumns:
+    """An artefact with columns only."""
+
+    columns: dict[str, list[object]]
+    notes: dict[str, object] = field(default_factory=dict)
 
 
 def texts_in(workspace: Workspace) -> ExplorerData:
@@ -78,7 +108,7 @@ def test_special_tokens_are_left_out_and_uids_are_sorted_by_number(tmp_path: Pat
 
 def test_metrics_of_texts_are_missing_where_they_were_not_stored(tmp_path: Path) -> None:
     found = texts_in(films(tmp_path))
-    assert found.metrics == ("largest attention weight", "median change under permutation")
+    assert [metric.name for metric in found.metrics] == ["largest attention weight", "median change under permutation"]
     assert {text.uid: text.metrics for text in found.texts} == {
         "t-10": (0.5, 0.3),
         "t-2": (0.7, 0.02),
@@ -218,3 +248,112 @@ def test_the_notes_on_leave_one_out_say_whether_it_has_a_sign() -> None:
     assert notes["probability"] == notes["logit"]
     assert "size" in notes["distribution"]
     assert "size" not in notes["logit"]
+
+
+PIECES = {
+    "t-1": (["[CLS]", "un", "##watch", "##able", "film", "[SEP]"], [-1, 0, 0, 0, 1, -1]),
+    "t-2": (["[CLS]", "a", "fine", "film", "[SEP]"], [-1, 0, 1, 2, -1]),
+}
+ROWS = (ExplanationRow("lime", is_summed=True), ExplanationRow("attention"), ExplanationRow("gradient", is_summed=True))
+FAITHFULNESS, CHANGE = TextMetric("share", LEAST_FAITHFUL), TextMetric("change", MOST_MANIPULABLE, is_descending=True)
+
+
+def audited() -> ExplorerData:
+    """Two texts in pieces of words, one with a wrong prediction, one with words that people marked."""
+    scores = {
+        "lime": {"t-1": [9.0, 0.2, -0.5, 0.1, 0.4, 9.0], "t-2": [0.0, 0.1, 0.2, 0.3, 0.0]},
+        "attention": {"t-1": [0.4, 0.1, 0.2, 0.0, 0.3, 0.0], "t-2": [0.1, 0.3, 0.2, 0.1, 0.3]},
+        "gradient": {"t-1": [0.0, 0.1, 0.1, 0.1, 0.5, 0.0], "t-2": [0.0, 0.2, 0.2, 0.9, 0.0]},
+    }
+    tables = {
+        name: pd.DataFrame([
+            {"uid": uid, "units": units, "scores": own[uid], "scored": [word >= 0 for word in words], "words": words,
+             "segments": [0] * len(words), "predicted": 1, "probability": 0.9, "label": int(uid == "t-2")}
+            for uid, (units, words) in PIECES.items()
+        ])
+        for name, own in scores.items()
+    }  # fmt: skip
+    metrics = {FAITHFULNESS: {"t-1": 0.2, "t-2": 0.8}, CHANGE: {"t-1": 0.01234567}}
+    return tabulate_texts(tables, ROWS, {"model": "m", "corpus": "c"}, ("bad", "good"), metrics, {"t-1": {0}})
+
+
+def test_texts_of_an_audit_have_words_marks_and_numbers() -> None:
+    first, second = audited().texts
+    assert first.tokens == ("un", "watch", "able", "film")
+    assert (first.words, second.words) == ((0, 0, 0, 1), ())
+    assert (first.marked, second.marked) == ((0, 1, 2), None)
+    assert (first.metrics, second.metrics) == ((0.2, 0.01235), (0.8, None))
+    assert first.rows[0] is not None
+    assert first.rows[0].weights.tolist() == [0.2, -0.5, 0.1, 0.4]
+
+
+def test_a_word_has_the_sum_of_contributions_and_the_mean_of_weights_without_a_script() -> None:
+    fallback = explorer_html(audited()).split("<noscript>")[1].split("</noscript>")[0]
+    strips = [re.findall(r'title="([^"]+)">([^<]+)</span>', part) for part in fallback.split('class="tokens"')[1:]]
+    assert strips[0] == [("1.00", "unwatchable"), ("0", "film")]
+    assert strips[1] == [("−0.200", "unwatchable"), ("0.400", "film")]
+    assert strips[2] == [("0.100", "unwatchable"), ("0.300", "film")]
+
+
+def test_right_and_wrong_predictions_are_apart_and_selections_have_their_order() -> None:
+    table = outcome_table(audited())
+    assert table is not None
+    assert table.rows == (
+        ("texts", 1, 1), ("probability of the prediction", 0.9, 0.9), ("share", 0.8, 0.2), ("change", None, 0.01235)
+    )  # fmt: skip
+    found = {each.label: (each.outcome, each.order, each.direction) for each in _selections(audited())}
+    assert found == {
+        "Wrong predictions, surest first (1)": ("wrong", "probability", "-1"),
+        "Strongest disagreement": ("", "disagreement", "-1"),
+        LEAST_FAITHFUL: ("", "metric 0", "1"),
+        MOST_MANIPULABLE: ("", "metric 1", "-1"),
+    }
+
+
+def test_faithfulness_of_a_trial_is_a_number_of_each_text_and_method(tmp_path: Path) -> None:
+    workspace = films(tmp_path)
+    [source] = find_model_texts(workspace.entries())
+    columns = {"uid": ["t-2", "t-2", "t-10"], "method": ["lime", "random", "lime"], "control": [False, True, False]}
+    table = pd.DataFrame(columns | {"aopc_comprehensiveness": [0.25, 0.1, 0.5]})
+    trial = entry("erasure", artefact=Artefact(table=table), links={"subject": ["model"]})
+    artefact = StoredColumns({str(name): list(cells) for name, cells in table.items()})
+    found = collect_texts(
+        replace(source, trials=(trial,)), lambda each: artefact if each is trial else each.open()  # type: ignore[return-value, arg-type]
+    )  # fmt: skip
+    assert found.metrics[-1] == TextMetric("comprehensiveness of lime", LEAST_FAITHFUL)
+    assert {text.uid: text.metrics[-1] for text in found.texts} == {"t-2": 0.25, "t-10": 0.5, THIRD: None}
+
+
+@pytest.mark.browser
+@pytest.mark.slow
+def test_words_pieces_marks_and_selections_in_a_browser(tmp_path: Path) -> None:
+    path = tmp_path / "texts.html"
+    path.write_text(explorer_html(audited()), encoding="utf-8")
+    with launched() as browser:
+        tab, faults = opened(browser.new_context(viewport={"width": 1000, "height": 800}), path.as_uri())
+
+        def shown(uid: str) -> list[list[str]]:
+            script = "(strips) => strips.map((strip) => [...strip.children].map((e) => `${e.textContent} ${e.title}`))"
+            strips: list[list[str]] = tab.locator(f'figure[data-uid="{uid}"] .tokens').evaluate_all(script)
+            return strips
+
+        assert shown("t-1") == [
+            ["unwatchable marked", "film not marked"],
+            ["unwatchable −0.200", "film 0.400"],
+            ["unwatchable 0.100", "film 0.300"],
+            ["unwatchable 0.300", "film 0.500"],
+        ]
+        assert len(shown("t-2")) == 3
+        tab.locator("#units").select_option("pieces")
+        assert shown("t-1")[1] == ["un 0.200", "watch −0.500", "able 0.100", "film 0.400"]
+        tab.get_by_role("button", name="Wrong predictions").click()
+        assert tab.locator("#count").inner_text() == "1 to 1 of 1 texts (of 2)"
+        tab.get_by_role("button", name="Strongest disagreement").click()
+        assert [each.get_attribute("data-uid") for each in tab.locator("#list figure").all()] == ["t-2", "t-1"]
+        # lime ~ attention -1, lime ~ gradient and attention ~ gradient by scipy.stats.spearmanr
+        expected = 1 - (-1 + 0.8660254 - 0.8660254) / 3
+        value = tab.locator('figure[data-uid="t-2"] dl div', has_text="disagreement").locator("dd").inner_text()
+        assert float(value) == pytest.approx(expected, abs=0.005)
+        tab.goto(f"{path.as_uri()}#t-1")
+        assert tab.locator(".target").get_attribute("data-uid") == "t-1"
+        assert faults == []

@@ -16,7 +16,7 @@ import pytest
 
 from heedful.figures import SERIES_COLORS, Axis, Bars, Heatmap, Lines, Series, Violin
 from heedful.papers._chapter import Comparison, TableView
-from heedful.report.explorer import ExplanationRow, ExplorerData, ExplorerText, TokenWeights, explorer_html
+from heedful.report.explorer import ExplanationRow, ExplorerData, ExplorerText, TextMetric, TokenWeights, explorer_html
 from heedful.report.html import write_atomically
 from heedful.report.page import Chapter, Facet, Link, Page, Section, page_html, page_parts, section_facets, verdict_badges
 from heedful.trials._trial import Finding, Verdict
@@ -112,7 +112,7 @@ def test_ids_are_unique_and_every_link_and_label_finds_its_target(reader: Reader
     ids = [attributes["id"] for _, attributes in reader.elements if "id" in attributes]
     assert len(ids) == len(set(ids))
     links = [a["href"] for a in reader.named("a")]
-    assert len(links) == 5
+    assert len(links) == 9
     labels = [name for _, a in reader.elements for name in a.get("aria-labelledby", "").split()]
     references = [a["href"] for a in reader.named("use")] + re.findall(r"url\((#[^)]+)\)", str(reader.elements))
     assert {name.removeprefix("#") for name in [*links, *labels, *references]} <= set(ids)
@@ -279,7 +279,18 @@ def test_verdicts_are_grouped_with_their_methods() -> None:
 def test_the_verdict_comes_before_the_claim_and_its_symbol_is_in_the_contents(reader: Reader) -> None:
     text = page_html(PAGE)
     assert text.index('class="badges"') < text.index('class="claim"')
-    assert len([a for a in reader.named("span") if a.get("class", "").startswith("mark ")]) == 4
+    contents = text[text.index("<nav") : text.index("</nav>")]
+    assert contents.count('class="mark ') == 4
+
+
+def test_the_verdicts_of_every_trial_come_before_all_tables() -> None:
+    text = page_html(PAGE)
+    front = text[text.index('id="verdicts"') : text.index('class="paper')]
+    assert "<table" not in text[: text.index('class="paper')]
+    counted = re.findall(r'class="mark (\w+)"><span aria-hidden="true">(.)</span> ([a-z ]+[a-z])( × \d)?', front)
+    assert counted == [("supported", "✓", "supported", " × 2"), ("not_supported", "✗", "not supported", " × 4")]
+    assert re.findall(r'href="(#[^"]+)"', front) == ["#at-jw", "#at-permutation", "#at-permutation-2"]
+    assert 'id="verdicts"' not in page_html(Page("r", papers=(Chapter("c", "c", "q", MANY),)))
 
 
 MANY = tuple(
@@ -362,7 +373,7 @@ def test_long_names_neither_widen_the_page_nor_a_column(tmp_path: Path) -> None:
     row = ExplanationRow(word, word)
     weights = TokenWeights(np.array([0.5, -0.1]))
     text = ExplorerText(word, (word, "b"), (), 0, 0, 0.5, 1, (0.1,), (weights, weights))
-    data = ExplorerData({"corpus": word, "encoder": word}, (word, word), (row, replace(row, name=f"{word}!")), (word,), (text,))
+    data = ExplorerData({"corpus": word, "encoder": word}, (word, word), (row, replace(row, name=f"{word}!")), (TextMetric(word, word),), (text,))
     write_atomically([explorer_html(data, (Link(word, "b.html"),))], tmp_path / "texts" / "a.html")
     with launched() as browser:
         for width in (380, 1200):

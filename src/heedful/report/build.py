@@ -328,7 +328,9 @@ class _Builder:
         if result.trial == Performance.name and first.model is not None:
             tables, figures = (*tables, *_data_table(first.model)), (*figures, *_training_curves(first.model))
         names = {"corpus": result.corpus, "encoder": result.encoder, "attention": result.attention}
-        model = ", ".join(filter(None, [result.encoder, result.attention, *self._variant(group)]))
+        if first.entry.facts.get("training") and first.entry.facts.get("seed") is None:  # a given model has a name only
+            names = {"corpus": result.corpus, "model": result.encoder}
+        model = ", ".join(filter(None, [*list(names.values())[1:], *self._variant(group)]))
         links = tuple(
             Link("this model" if run.entry.facts.get("seed") is None else run.model_label, self.texts[name].address)
             for run in runs

@@ -1,7 +1,7 @@
 """The explorer of texts: one page per model and split, with every stored explanation of every text side by side.
 
-The page holds its texts as JSON; a script searches, filters and sorts them. Without a script the first texts are shown.
-Nothing is computed: an explanation that is not stored for a text is missing there.
+The page holds its texts as JSON; a script searches, filters and sorts them, and pools the scores of a word's tokens.
+Without a script the first texts are shown. An explanation that is not stored for a text is missing there.
 """
 
 from __future__ import annotations
@@ -11,18 +11,21 @@ import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import orjson
+import pandas as pd
 from markupsafe import Markup
 from numpy.typing import NDArray
 
 from heedful import __version__
 from heedful.figures import Heatmap, Series, printable
+from heedful.papers._chapter import Cell, TableView
 from heedful.report.heatmap import heatmap_view, token_spacing
 from heedful.report.html import HtmlDocument, format_number, write_atomically
 from heedful.report.page import Link
@@ -37,6 +40,7 @@ TEXTS_WITHOUT_SCRIPT = 5
 LONG_TEXT = 100
 """Mean number of tokens above which a page shows half as many texts."""
 ATTENTION = "attention"
+_NAMES = ("corpus", "model", "encoder", "attention")
 _MODEL_FACTS, _OTHER_FACTS = ("corpus", "encoder", "attention", "seed"), ("method", "split", "limit", "quick")
 _ADVERSARIAL = frozenset({"uid", "units", "adversary", "epsilon_max"})
 _NOTES = {
@@ -56,6 +60,16 @@ _SELF_ATTENTION_NOTE = (
 _ADVERSARY_NOTE = "attention weights as far as possible from the model's that change the output by at most epsilon"
 _ORDER = ("attention", "adversarial", "gradient", "leave-one-out", "", "search", "permuted-attention", "random")
 _CONTROLS = ("permuted-attention", "random", "randomised")
+_WEIGHTS = frozenset({
+    "attention", "head-attention", "static-attention", "rollout", "flow", "value-norm", "kobayashi-norm", "relevance",
+    "attention-x-gradient", "gradient-norm", "random", "permuted-attention", "SMaT", "learned-head-mix",
+    "leave-one-out(distribution)",
+})  # fmt: skip
+"""Methods whose scores are weights without sign: a word has the mean of its tokens, otherwise their sum."""
+MARKED = "marked by people"
+LEAST_FAITHFUL, MOST_MANIPULABLE = "Least faithful", "Most manipulable"
+"""Selections of texts that the page offers where there is a number for them."""
+_COMPREHENSIVENESS = "aopc_comprehensiveness"
 _DOCUMENT = HtmlDocument("explorer.html", ("style.css", "explorer.css"), ("frame.js", "explorer.js"))
 _FILE_NAME = re.compile(r"[a-z0-9-]+-[0-9a-f]{12}\.html")
 _POWERS = 10.0 ** np.arange(301)
@@ -99,7 +113,7 @@ class ModelTexts:
     @functools.cached_property
     def address(self) -> str:
         """The explorer relative to the report; it does not depend on the rest of the workspace."""
-        names = " ".join(str(self.facts[name]) for name in ("corpus", "encoder", "attention") if name in self.facts)
+        names = " ".join(str(self.facts[name]) for name in _NAMES if name in self.facts)
         words = [_shortened(names, _MAX_FILE_NAME)]
         words += [f"seed {self.facts['seed']}"] if "seed" in self.facts else []
         words += [] if self.split == "test" else [self.split]
@@ -132,6 +146,9 @@ def find_model_texts(entries: Iterable[IndexEntry]) -> list[ModelTexts]:
         known = next(iter(methods.values())).facts
         names = [name for name in _MODEL_FACTS if name in known] + sorted(known.keys() - {*_MODEL_FACTS, *_OTHER_FACTS})
         facts = {name: value for name in names if isinstance(value := known[name], str | int | float) and value != ""}
+        if "training" in facts and "seed" not in facts:  # a given model has a name, and no encoder that was chosen here
+            named = {"corpus": facts.get("corpus", ""), "model": facts.get("encoder", "")}
+            facts = {**named, **{name: facts[name] for name in facts if name not in ("corpus", "encoder", "attention")}}
         tested = tuple(trials.get(model, ())) if split == "test" else ()
         found.append(ModelTexts(model, split, facts, tuple(methods.values()), tested, by_name.get(model)))
     return sorted(found, key=lambda each: natural_sort_key(each.address))
@@ -159,12 +176,28 @@ class ExplanationRow:
     Args:
         is_visible: whether it is shown before the reader selects rows.
         is_adversarial: whether its weights were searched far from attention; they come with a divergence.
+        is_summed: whether the score of a word is the sum of those of its tokens; else it is their mean.
     """
 
     name: str
     note: str = ""
     is_visible: bool = True
     is_adversarial: bool = False
+    is_summed: bool = False
+
+
+@dataclass(frozen=True)
+class TextMetric:
+    """A number of each text to sort by.
+
+    Args:
+        finding: name of a button that shows the texts with the extreme numbers first; empty for none.
+        is_descending: whether the extreme numbers are the largest.
+    """
+
+    name: str
+    finding: str = ""
+    is_descending: bool = False
 
 
 class TokenWeights(NamedTuple):
@@ -188,8 +221,10 @@ class ExplorerText(NamedTuple):
         joined: indices of tokens without a space before them.
         second: index of the first token of the second part (question, hypothesis); 0 for single texts.
         label: class, or a number for regression; None where unknown.
-        metrics: one number per name in `ExplorerData.metrics`.
+        metrics: one number for each of `ExplorerData.metrics`.
         rows: one per row in `ExplorerData.rows`; None where it is not stored.
+        words: number of the word of each token; empty if every token is a word.
+        marked: indices of the tokens that people marked as reasons for the label; None if nobody was asked.
     """
 
     uid: str
@@ -201,6 +236,8 @@ class ExplorerText(NamedTuple):
     label: float | None
     metrics: tuple[float | None, ...]
     rows: tuple[TokenWeights | None, ...]
+    words: tuple[int, ...] = ()
+    marked: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -210,7 +247,7 @@ class ExplorerData:
     facts: Mapping[str, str | float]
     classes: tuple[str, ...]
     rows: tuple[ExplanationRow, ...]
-    metrics: tuple[str, ...]
+    metrics: tuple[TextMetric, ...]
     texts: tuple[ExplorerText, ...]
     warnings: tuple[str, ...] = ()
 
@@ -221,6 +258,10 @@ class ExplorerData:
         if number != int(number):
             return f"{number:.3g}"
         return self.classes[int(number)] if 0 <= number < len(self.classes) else f"class {int(number)}"
+
+
+Metrics: TypeAlias = Mapping[TextMetric, Mapping[str, float | None]]
+"""Numbers by uid."""
 
 
 def collect_texts(source: ModelTexts, open_artefact: Open) -> ExplorerData:
@@ -244,7 +285,7 @@ def collect_texts(source: ModelTexts, open_artefact: Open) -> ExplorerData:
         rows = [
             replace(each, row=replace(each.row, is_visible=True)) if each.row.is_adversarial else each for each in rows
         ]
-    metrics = _metrics(trials, rows)
+    metrics = {**_metrics(trials, rows), **_faithfulness(trials)}
     classes = [] if source.model_entry is None else open_artefact(source.model_entry).notes.get("classes")
     examined = [entry for entry, _ in (*attributions, *trials)]
     sizes = [of for entry in examined if isinstance(of := open_artefact(entry).notes.get("of"), int)]
@@ -253,7 +294,7 @@ def collect_texts(source: ModelTexts, open_artefact: Open) -> ExplorerData:
         for total in [max(sizes, default=0)]
         if total > len(texts)
     ]
-    if not any(each.row.is_adversarial for each in rows):
+    if "model" not in source.facts and not any(each.row.is_adversarial for each in rows):
         warnings.append("No adversarial attention is stored for this model.")
     return ExplorerData(
         source.facts,
@@ -263,6 +304,55 @@ def collect_texts(source: ModelTexts, open_artefact: Open) -> ExplorerData:
         tuple(_build_text(uid, texts[uid], rows, metrics) for uid in sorted(sorted(texts), key=natural_sort_key)),
         tuple(warnings),
     )
+
+
+def tabulate_texts(
+    tables: Mapping[str, pd.DataFrame],
+    rows: Sequence[ExplanationRow],
+    facts: Mapping[str, str | float],
+    classes: Sequence[str],
+    metrics: Metrics = MappingProxyType({}),
+    marked: Mapping[str, Collection[int]] = MappingProxyType({}),
+    warnings: Sequence[str] = (),
+) -> ExplorerData:
+    """The data of an explorer from tables of `attribution_rows` in memory, one per method.
+
+    Args:
+        tables: by the name of each of `rows`; a text that one of them does not have is missing in its row.
+        metrics: numbers to sort by, each by uid.
+        marked: by uid the numbers of the whitespace words that people marked.
+    """
+    columns = {name: _table_columns(table) for name, table in tables.items()}
+    texts: dict[str, _TextRecord] = {}
+    for table in columns.values():
+        if not texts.keys() >= {*table["uid"]}:
+            texts = _text_records(table) | texts
+    sources = [
+        _WeightSource(row, (0, 0.0, row.name), _weights_by_uid(columns[row.name], "scores"))
+        for row in rows
+        if row.name in columns
+    ]
+    rounded = {
+        metric: dict(zip(values, _rounded_cells(list(values.values())), strict=True))
+        for metric, values in metrics.items()
+    }
+    uids = sorted(sorted(texts), key=natural_sort_key)
+    found = (_build_text(uid, texts[uid], sources, rounded, marked.get(uid)) for uid in uids)
+    return ExplorerData(
+        facts, tuple(classes), tuple(each.row for each in sources), tuple(rounded), tuple(found), tuple(warnings)
+    )
+
+
+def _table_columns(table: pd.DataFrame) -> Columns:
+    """The columns that `attribution_rows` has, numbers of a text as arrays."""
+    arrays = {
+        name: [np.asarray(cell, dtype=float) for cell in table[name]]
+        for name in ("scores", "scored", "segments", "words")
+        if name in table
+    }
+    lists = {name: [list(cell) for cell in table[name]] for name in ("units",)}
+    others = {name: table[name].tolist() for name in ("uid", "predicted", "probability", "label") if name in table}
+    return {**others, **lists, **arrays}
 
 
 class _TextRecord(NamedTuple):
@@ -276,17 +366,18 @@ class _TextRecord(NamedTuple):
 
 def _text_records(table: Columns) -> dict[str, _TextRecord]:
     """By uid the texts of a table."""
-    units, flags, segments = (_cells(table, name) for name in ("units", "scored", "segments"))
-    numbers = (_rounded_cells(_cells(table, name)) for name in ("predicted", "probability", "label"))
+    units, flags, segments, words = (_cells(table, name) for name in ("units", "scored", "segments", "words"))
+    facts = (_rounded_cells(_cells(table, name)) for name in ("predicted", "probability", "label"))
     layouts = (
         _text_layout(
             tuple(map(str, _items(tokens))),
             None if scored is None else _array(scored).astype(bool).tobytes(),
             (_array(parts) == 1).tobytes(),
+            _array(numbers).astype(np.int32).tobytes(),
         )
-        for tokens, scored, parts in zip(units, flags, segments, strict=True)
+        for tokens, scored, parts, numbers in zip(units, flags, segments, words, strict=True)
     )
-    return {str(uid): _TextRecord(*record) for uid, *record in zip(table["uid"], layouts, *numbers, strict=True)}
+    return {str(uid): _TextRecord(*record) for uid, *record in zip(table["uid"], layouts, *facts, strict=True)}
 
 
 def _cells(table: Columns, name: str) -> Sequence[object]:
@@ -335,7 +426,7 @@ def _attribution_rows(attributions: Sequence[tuple[IndexEntry, Columns]]) -> Ite
         note = _SELF_ATTENTION_NOTE if is_self_attention else _NOTES.get(name, _NOTES.get(base, ""))
         if TRUE_CLASS in name:
             note = "; ".join(filter(None, (note, "scores for the true class in place of the predicted one")))
-        row = ExplanationRow(name, note, is_visible=base not in _CONTROLS)
+        row = ExplanationRow(name, note, is_visible=base not in _CONTROLS, is_summed=not {name, base} & _WEIGHTS)
         rank = _ORDER.index("random" if base in _CONTROLS else base if base in _ORDER else "")
         yield _WeightSource(row, (rank, 0.0, name), _weights_by_uid(table, "scores"))
 
@@ -402,33 +493,52 @@ def _distinct_labels(entries: Sequence[IndexEntry]) -> list[str]:
     ]
 
 
-def _metrics(
-    trials: Sequence[tuple[IndexEntry, Columns]], rows: Sequence[_WeightSource]
-) -> dict[str, dict[str, float | None]]:
+def _metrics(trials: Sequence[tuple[IndexEntry, Columns]], rows: Sequence[_WeightSource]) -> Metrics:
     """Numbers to sort by, each by uid."""
-    found: dict[str, dict[str, float | None]] = {}
+    found: dict[TextMetric, dict[str, float | None]] = {}
     for each in rows:
         if each.row.name == ATTENTION:
-            found["largest attention weight"] = {
+            found[TextMetric("largest attention weight")] = {
                 uid: float(np.fmax.reduce(weights, initial=0.0)) for uid, weights in each.weights.items()
             }
     permuted = [(entry, table) for entry, table in trials if {"uid", "median_change"} <= table.keys()]
     for entry, table in permuted:
-        label = "median change under permutation"
-        if len(permuted) > 1:
-            label = ", ".join(
-                [label, *(f"{name} {value}" for name, value in entry.settings.items() if value is not None)]
-            )
-        found[label] = dict(zip(map(str, table["uid"]), _rounded_cells(table["median_change"]), strict=True))
+        metric = TextMetric(_with_settings("median change under permutation", entry, permuted))
+        found[metric] = dict(zip(map(str, table["uid"]), _rounded_cells(table["median_change"]), strict=True))
     return found
+
+
+def _faithfulness(trials: Sequence[tuple[IndexEntry, Columns]]) -> Metrics:
+    """What the output loses without the words that each method ranks highest, controls apart."""
+    found: dict[TextMetric, dict[str, float | None]] = {}
+    tested = [(entry, table) for entry, table in trials if {"uid", "method", _COMPREHENSIVENESS} <= table.keys()]
+    for entry, table in tested:
+        numbers = _rounded_cells(table[_COMPREHENSIVENESS])
+        for uid, method, is_control, number in zip(
+            table["uid"], table["method"], _cells(table, "control"), numbers, strict=True
+        ):
+            if is_control is not True:
+                name = _with_settings(f"comprehensiveness of {method}", entry, tested)
+                found.setdefault(TextMetric(name, LEAST_FAITHFUL), {})[str(uid)] = number
+    return found
+
+
+def _with_settings(label: str, entry: IndexEntry, rivals: Sequence[tuple[IndexEntry, Columns]]) -> str:
+    """The label, with the settings of its trial if there are several such trials."""
+    if len(rivals) < 2:
+        return label
+    settings = (f"{name} {value}" for name, value in entry.settings.items() if value is not None and name != "methods")
+    return ", ".join([label, *settings])
 
 
 def _build_text(
     uid: str,
     text: _TextRecord,
     rows: Sequence[_WeightSource],
-    metrics: Mapping[str, Mapping[str, float | None]],
+    metrics: Metrics,
+    marked: Collection[int] | None = None,
 ) -> ExplorerText:
+    """The text; `marked` holds the numbers of the words that people marked."""
     layout, predicted, probability, label = text
     return ExplorerText(
         printable(uid),
@@ -440,6 +550,8 @@ def _build_text(
         label,
         tuple(column.get(uid) for column in metrics.values()),
         tuple(each.of_text(uid, layout) for each in rows),
+        layout.words,
+        None if marked is None else tuple(place for place, word in enumerate(layout.numbers) if word in marked),
     )
 
 
@@ -449,6 +561,8 @@ class _TextLayout(NamedTuple):
     Args:
         length: number of units.
         scored: the units that can receive a score; None for all.
+        numbers: number of the word of each token.
+        words: the same; empty if every token is a word.
     """
 
     tokens: tuple[str, ...]
@@ -456,25 +570,32 @@ class _TextLayout(NamedTuple):
     second: int
     length: int
     scored: NDArray[np.int64] | None
+    numbers: tuple[int, ...]
+    words: tuple[int, ...]
 
 
 @functools.lru_cache(maxsize=4096)
-def _text_layout(units: tuple[str, ...], flags: bytes | None, is_second: bytes) -> _TextLayout:
+def _text_layout(units: tuple[str, ...], flags: bytes | None, is_second: bytes, words: bytes) -> _TextLayout:
     """The layout of a text; kept, because many models read the same texts.
 
     Args:
         flags: a byte per unit that says whether it can receive a score; None for all.
         is_second: a byte per unit that says whether it belongs to the second part; empty for single texts.
+        words: number of the word of each unit, in four bytes each; empty if every unit is a word.
     """
     scored = np.arange(len(units)) if flags is None else np.flatnonzero(np.frombuffer(flags, dtype=bool))
     is_whole = len(scored) == len(units)
     spaced = token_spacing([printable(units[place]) for place in scored])
+    numbers = np.frombuffer(words, dtype=np.int32) if words else np.arange(len(units))
+    own = tuple(numbers[scored].tolist()) if len(numbers) == len(units) else tuple(range(len(scored)))
     return _TextLayout(
         tuple(token for _, token in spaced),
         tuple(place for place, (gap, _) in enumerate(spaced) if place and not gap),
         int(np.sum(scored < is_second.find(1))) if 1 in is_second else 0,
         len(units),
         None if is_whole else scored,
+        own,
+        own if len({*own}) < len(own) else (),
     )
 
 
@@ -542,7 +663,7 @@ def explorer_html(data: ExplorerData, others: Sequence[Link] = (), stamp: str = 
         stamp: digest of all that the page depends on, by which an existing page is recognised as up to date.
     """
     tokens = sum(len(text.tokens) for text in data.texts) / max(1, len(data.texts))
-    names = [str(data.facts[name]) for name in ("corpus", "encoder", "attention") if name in data.facts]
+    names = [str(data.facts[name]) for name in _NAMES if name in data.facts]
     names += [f"seed {data.facts['seed']}"] if "seed" in data.facts else []
     values = {
         "stamp": stamp,
@@ -551,6 +672,9 @@ def explorer_html(data: ExplorerData, others: Sequence[Link] = (), stamp: str = 
         "others": others,
         "predicted": _class_options([text.predicted for text in data.texts], data),
         "labels": _class_options([text.label for text in data.texts], data),
+        "selections": _selections(data),
+        "outcomes": outcome_table(data),
+        "has_pieces": any(text.words for text in data.texts),
         "first": [heatmap_view(_text_heatmap(text, data)) for text in data.texts[:TEXTS_WITHOUT_SCRIPT]],
         "size": TEXTS_PER_PAGE if tokens < LONG_TEXT else TEXTS_PER_PAGE // 2,
         "json": Markup(data_json(data)),  # safe: everything that could end the script element is escaped
@@ -566,8 +690,12 @@ def data_json(data: ExplorerData) -> str:
         "classes": [
             printable(data.class_name(number)) for number in range(max([len(data.classes), *(n + 1 for n in known)]))
         ],
-        "rows": [{"name": printable(row.name), "adversarial": row.is_adversarial} for row in data.rows],
-        "metrics": data.metrics,
+        "rows": [
+            {"name": printable(row.name), "adversarial": row.is_adversarial, "summed": row.is_summed}
+            for row in data.rows
+        ],
+        "metrics": [printable(metric.name) for metric in data.metrics],
+        "marked": MARKED,
         "texts": [
             text._asdict()
             | {"rows": [row and (row._asdict() if more else {"weights": row.weights}) for row, more in rows]}
@@ -579,6 +707,60 @@ def data_json(data: ExplorerData) -> str:
     for letter in "<>&\u2028\u2029":
         found = found.replace(letter, f"\\u{ord(letter):04x}")
     return found
+
+
+@dataclass(frozen=True)
+class TextSelection:
+    """A button that selects and sorts texts: values of the fields `outcome`, `order` and `direction`, and a hint."""
+
+    label: str
+    outcome: str
+    order: str
+    direction: str
+    hint: str = ""
+
+
+def _selections(data: ExplorerData) -> list[TextSelection]:
+    """What readers look for, as far as the page can show it."""
+    found = []
+    if wrong := sum(is_right(text) is False for text in data.texts):
+        found.append(TextSelection(f"Wrong predictions, surest first ({wrong})", "wrong", "probability", "-1"))
+    if sum(not row.is_adversarial for row in data.rows) > 1:
+        hint = "1 minus the mean rank correlation of the rows that are shown"
+        found.append(TextSelection("Strongest disagreement", "", "disagreement", "-1", hint))
+    orders = {
+        metric.finding: TextSelection(
+            metric.finding, "", f"metric {place}", "-1" if metric.is_descending else "1", metric.name
+        )
+        for place, metric in reversed([*enumerate(data.metrics)])
+        if metric.finding
+    }
+    adversarial = [place for place, row in enumerate(data.rows) if row.is_adversarial]
+    if adversarial and MOST_MANIPULABLE not in orders:
+        orders[MOST_MANIPULABLE] = TextSelection(MOST_MANIPULABLE, "", f"row {adversarial[0]}", "-1")
+    return [*found, *(orders[name] for name in (LEAST_FAITHFUL, MOST_MANIPULABLE) if name in orders)]
+
+
+def is_right(text: ExplorerText) -> bool | None:
+    """Whether the prediction is the label; None where that is unknown, as for numbers."""
+    if text.label is None or text.predicted is None or text.label != int(text.label):
+        return None
+    return text.predicted == text.label
+
+
+def outcome_table(data: ExplorerData) -> TableView | None:
+    """Means over the texts with right and with wrong predictions; None if one of them has no text."""
+    groups = [[text for text in data.texts if is_right(text) is outcome] for outcome in (True, False)]
+    if not all(groups):
+        return None
+
+    rows: list[tuple[Cell, ...]] = [("texts", *map(len, groups))]
+    names = ("probability of the prediction", *(metric.name for metric in data.metrics))
+    columns = [list(zip(*((text.probability, *text.metrics) for text in group), strict=True)) for group in groups]
+    for place, name in enumerate(names):
+        known = [[value for value in group[place] if value is not None] for group in columns]
+        rows.append((name, *(math.fsum(own) / len(own) if own else None for own in known)))
+    return TableView("Means over texts that are predicted right and wrong", ("", "right", "wrong"), tuple(rows))
 
 
 def _class_options(numbers: Sequence[float | None], data: ExplorerData) -> list[tuple[int, str, int]]:
@@ -594,14 +776,38 @@ def _text_heatmap(text: ExplorerText, data: ExplorerData) -> Heatmap:
     ]
     caption = [f"predicted {data.class_name(text.predicted)} ({format_number(text.probability)})"]
     caption += [] if text.label is None else [f"label {data.class_name(text.label)}"]
-    caption += [f"{name} {format_number(value)}" for name, value in zip(data.metrics, text.metrics, strict=True)]
+    caption += [
+        f"{metric.name} {format_number(value)}" for metric, value in zip(data.metrics, text.metrics, strict=True)
+    ]
     caption += [
         f"{row.name}: divergence {format_number(part.divergence)} of at most {format_number(part.bound)}, "
         f"output changes by {format_number(part.change)}"
         for row, part in visible
         if row.is_adversarial
     ]
-    # The marks of the tokenizer are gone, so pieces of words are marked again.
-    tokens = tuple(f"##{token}" if place in text.joined else token for place, token in enumerate(text.tokens))
-    rows = [Series(row.name, tuple(part.weights.tolist())) for row, part in visible]
-    return Heatmap(text.uid, tokens, tuple(rows), "; ".join(caption))
+    groups = word_groups(text)
+    # A space before each word keeps what looks like the mark of a tokenizer.
+    words = tuple(" " + "".join(text.tokens[place] for place in group) for group in groups)
+    rows = [
+        Series(row.name, tuple(_pooled([part.weights[place] for place in group], row.is_summed) for group in groups))
+        for row, part in visible
+    ]
+    if text.marked is not None:
+        is_marked = tuple(float(any(place in text.marked for place in group)) for group in groups)
+        rows = [Series(MARKED, is_marked), *rows]
+    return Heatmap(text.uid, words, tuple(rows), "; ".join(caption))
+
+
+def word_groups(text: ExplorerText) -> list[list[int]]:
+    """The places of the tokens of each word, in text order."""
+    numbers = text.words or range(len(text.tokens))
+    return [
+        [place for place, _ in group] for _, group in itertools.groupby(enumerate(numbers), key=lambda pair: pair[1])
+    ]
+
+
+def _pooled(weights: Sequence[float], is_summed: bool) -> float:  # noqa: FBT001
+    known = [weight for weight in weights if math.isfinite(weight)]
+    if not known:
+        return math.nan
+    return math.fsum(known) / (1 if is_summed else len(known))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -140,6 +141,8 @@ def section_facets(sections: Sequence[Section]) -> tuple[tuple[Facet, ...], tupl
 
 
 def _facet_value(section: Section, name: str) -> str:
+    # A given model has a name in place of an encoder.
+    name = "model" if name == "encoder" and "encoder" not in section.about else name
     value = section.experiment if name == "experiment" else section.about.get(name, "")
     return value if isinstance(value, str) else format_number(value)
 
@@ -162,6 +165,21 @@ class SectionEntry:
 
 
 @dataclass(frozen=True)
+class TrialVerdicts:
+    """All sections of a chapter with verdicts on one trial, and how many verdicts there are of each kind."""
+
+    experiment: str
+    claim: str
+    counts: tuple[tuple[Verdict, int], ...]
+    sections: tuple[SectionEntry, ...]
+
+    @property
+    def badges(self) -> tuple[tuple[str, str, str, int], ...]:
+        """Symbol, CSS class, word and number of each verdict."""
+        return tuple((SYMBOLS[verdict], verdict.name.lower(), verdict.value, count) for verdict, count in self.counts)
+
+
+@dataclass(frozen=True)
 class ChapterEntry:
     """A chapter with its place in the contents; `tables` and `figures` are anchored."""
 
@@ -171,6 +189,20 @@ class ChapterEntry:
     figures: tuple[tuple[str, Figure], ...]
     facets: tuple[Facet, ...]
     sections: tuple[SectionEntry, ...]
+
+    @property
+    def verdicts(self) -> list[TrialVerdicts]:
+        """What came out, trial by trial; trials that only describe are left out."""
+        groups: dict[str, list[SectionEntry]] = {}
+        for entry in self.sections:
+            if entry.badges:
+                groups.setdefault(entry.section.experiment or entry.section.title, []).append(entry)
+        found = []
+        for name, entries in groups.items():
+            findings = Counter(finding.verdict for entry in entries for finding in entry.section.findings)
+            counts = tuple((verdict, findings[verdict]) for verdict in Verdict if findings[verdict])
+            found.append(TrialVerdicts(name, entries[0].section.claim, counts, tuple(entries)))
+        return found
 
     @property
     def overview(self) -> Iterator[tuple[str, str]]:

@@ -2,6 +2,7 @@
 (() => {
   const FOLD_AFTER = 90;
   const ALIGNED_UP_TO = 60;
+  const SHOWN_METRICS = 3;
   const element = (name) => document.getElementById(name);
   const holder = element("data");
   const size = Number(holder.dataset.size);
@@ -12,6 +13,8 @@
   const reset = element("reset");
   const order = element("order");
   const direction = element("direction");
+  const units = element("units");
+  const selections = [...document.querySelectorAll("#selections button")];
   // The last two are missing where no label is known.
   const filters = ["predicted", "label", "outcome"].map(element).filter(Boolean);
   const pagers = [...document.querySelectorAll(".pager")];
@@ -48,6 +51,82 @@
   const spelled = (text) => text.tokens.map((unit, place) => gap(text, place) + unit).join("");
   const isKnown = (text) => text.label !== null && text.predicted !== null;
 
+  // Places of the tokens of each word; `words` is empty where every token is a word.
+  const groups = (text) => {
+    if (text.groups) return text.groups;
+    text.groups = [];
+    text.tokens.forEach((_, place) => {
+      const isSame = place > 0 && text.words.length && text.words[place] === text.words[place - 1];
+      if (isSame) text.groups.at(-1).push(place);
+      else text.groups.push([place]);
+    });
+    return text.groups;
+  };
+  const pooled = (weights, group, isSummed) => {
+    if (group.length === 1) return weights[group[0]];
+    const known = group.map((place) => weights[place]).filter((value) => value !== null);
+    if (!known.length) return null;
+    const sum = known.reduce((total, value) => total + value, 0);
+    return isSummed ? sum : sum / known.length;
+  };
+  const wordWeights = (text, place) => {
+    const { weights } = text.rows[place];
+    return groups(text).map((group) => pooled(weights, group, stored.rows[place].summed));
+  };
+  // A text in the units that are shown: their tokens, the gap before them, and whether people marked them.
+  const layout = (text) => {
+    const marked = text.marked ? new Set(text.marked) : null;
+    if (units?.value === "pieces") {
+      return {
+        tokens: text.tokens,
+        gaps: text.tokens.map((_, place) => gap(text, place)),
+        second: text.second,
+        marked: marked && text.tokens.map((_, place) => marked.has(place)),
+        values: (place) => text.rows[place].weights,
+      };
+    }
+    const words = groups(text);
+    return {
+      tokens: words.map((group) => group.map((place) => text.tokens[place]).join("")),
+      gaps: words.map(([first], place) => (place === 0 ? "" : text.words.length ? " " : gap(text, first))),
+      second: text.second ? words.findIndex(([first]) => first >= text.second) : 0,
+      marked: marked && words.map((group) => group.some((place) => marked.has(place))),
+      values: (place) => wordWeights(text, place),
+    };
+  };
+
+  // 1 minus the mean rank correlation of each two rows that are shown, with mean ranks of ties.
+  const ranks = (values) => {
+    const order = values.map((_, place) => place).sort((one, other) => values[one] - values[other]);
+    const found = new Array(values.length);
+    for (let from = 0, to = 0; from < order.length; from = to) {
+      while (to < order.length && values[order[to]] === values[order[from]]) to += 1;
+      for (let place = from; place < to; place += 1) found[order[place]] = (from + to - 1) / 2;
+    }
+    const mean = (found.length - 1) / 2;
+    const centred = found.map((rank) => rank - mean);
+    const size = Math.hypot(...centred);
+    return size ? centred.map((rank) => rank / size) : null;
+  };
+  let compared = "";
+  let distances = [];
+  const disagreement = () => {
+    const shown = boxes.filter((box) => box.checked).map((box) => Number(box.value)).filter((place) => !stored.rows[place].adversarial);
+    if (compared !== shown.join(" ")) {
+      compared = shown.join(" ");
+      distances = texts.map((text) => {
+        const rows = shown.filter((place) => text.rows[place] && !text.rows[place].weights.includes(null));
+        const ranked = rows.map((place) => ranks(wordWeights(text, place))).filter(Boolean);
+        if (ranked.length < 2) return null;
+        // The squared length of the sum of unit vectors holds all their products.
+        const sums = ranked[0].map((_, place) => ranked.reduce((total, row) => total + row[place], 0));
+        const square = sums.reduce((total, value) => total + value * value, 0);
+        return 1 - (square - ranked.length) / (ranked.length * (ranked.length - 1));
+      });
+    }
+    return (text) => distances[text.place];
+  };
+
   // The searched text: uid and text on separate lines, built on first use.
   const searched = (text) => (text.searched ??= `${text.uid}\n${spelled(text)}`.toLowerCase());
   const terms = () =>
@@ -57,6 +136,7 @@
     uid: () => (text) => text.place,
     length: () => (text) => text.tokens.length,
     probability: () => (text) => text.probability,
+    disagreement,
     metric: (place) => (text) => text.metrics[place],
     row: (place) => (text) => text.rows[place]?.divergence ?? null,
   };
@@ -87,6 +167,11 @@
     order.classList.toggle("chosen", order.selectedIndex > 0);
     direction.classList.toggle("chosen", direction.selectedIndex > 0);
     reset.disabled = words.value === "" && filters.every((field) => field.value === "");
+    for (const button of selections) {
+      const { outcome, order: by, direction: way } = button.dataset;
+      const isOn = (element("outcome")?.value ?? "") === outcome && order.value === by && direction.value === way;
+      button.setAttribute("aria-pressed", String(isOn));
+    }
   };
 
   const fact = (name, value, className = "") => make("div", { className }, make("dt", {}, name), make("dd", {}, make("bdi", {}, value)));
@@ -97,9 +182,12 @@
       const isWrong = isKnown(text) && text.label !== text.predicted;
       found.push(fact(isWrong ? "wrong; label" : "label", named(text.label), isWrong ? "wrong" : ""));
     }
-    found.push(fact("length", String(text.tokens.length)));
+    found.push(fact("words", String(groups(text).length)));
+    if (order.value === "disagreement") found.push(fact("disagreement", format(disagreement()(text))));
+    // Of many numbers the first are shown, and the one that texts are sorted by.
     text.metrics.forEach((value, place) => {
-      if (value !== null) found.push(fact(stored.metrics[place], format(value)));
+      const isShown = place < SHOWN_METRICS || order.value === `metric ${place}`;
+      if (value !== null && isShown) found.push(fact(stored.metrics[place], format(value)));
     });
     return make("dl", { className: "about" }, ...found);
   };
@@ -119,31 +207,35 @@
       if (text.second && place === text.second) parts.push(make("i", { className: "second", title: "the second part" }, " "));
       const token = text.tokens[place];
       const isHit = marks.some((mark) => token.toLowerCase().includes(mark));
-      const className = [shade(row.values[place], row.peak), isHit ? "hit" : ""].filter(Boolean).join(" ");
-      if (place > from) parts.push(gap(text, place));
-      parts.push(make("span", { className, title: format(row.values[place]) }, token));
+      const shown = row.isMark ? (row.values[place] ? "marked" : "") : shade(row.values[place], row.peak);
+      const className = [shown, isHit ? "hit" : ""].filter(Boolean).join(" ");
+      if (place > from) parts.push(text.gaps[place]);
+      const title = row.isMark ? (row.values[place] ? "marked" : "not marked") : format(row.values[place]);
+      parts.push(make("span", { className, title }, token));
     }
     return make("div", { className: "tokens", dir: "auto" }, ...parts);
   };
   const strips = (text, rows, [from, to], marks) => {
     const layout = rows.length < 2 ? "" : text.tokens.length <= ALIGNED_UP_TO ? "aligned" : "beside";
     const made = rows.map((row) => {
-      const name = make("p", { className: "strip-name" }, make("bdi", {}, row.name), scale(row.peak, row.isSigned));
+      const name = make("p", { className: "strip-name" }, make("bdi", {}, row.name));
+      if (!row.isMark) name.append(scale(row.peak, row.isSigned));
       const shown = make("div", {}, tokens(text, row, from, to, marks));
       if (row.note && from === 0) shown.append(make("p", { className: "row-note" }, row.note));
       return make("div", { className: "strip" }, name, shown);
     });
     return make("div", { className: `strips ${layout}` }, ...made);
   };
-  const table = (text, rows) => {
+  const table = (uid, text, rows) => {
     const heading = (name, className = "") => make("th", { scope: "col", className }, make("bdi", {}, name));
-    const head = make("tr", {}, heading("token"), ...rows.map(({ name }) => heading(name, "number")));
+    const head = make("tr", {}, heading(units?.value === "pieces" ? "piece" : "word"), ...rows.map(({ name }) => heading(name, "number")));
+    const cell = (row, place) => (row.isMark ? (row.values[place] ? "marked" : "–") : format(row.values[place]));
     const lines = text.tokens.map((unit, place) =>
       make("tr", {}, make("th", { scope: "row" }, make("div", {}, make("bdi", {}, unit))),
-        ...rows.map(({ values }) => make("td", { className: "number" }, format(values[place])))));
-    const caption = make("caption", {}, make("div", {}, `Weights: ${text.uid}`));
+        ...rows.map((row) => make("td", { className: "number" }, cell(row, place)))));
+    const caption = make("caption", {}, make("div", {}, `Weights: ${uid}`));
     const whole = make("table", {}, caption, make("thead", {}, head), make("tbody", {}, ...lines));
-    const scroll = make("div", { className: "scroll", tabIndex: 0, role: "group", ariaLabel: `Weights: ${text.uid}` }, whole);
+    const scroll = make("div", { className: "scroll", tabIndex: 0, role: "group", ariaLabel: `Weights: ${uid}` }, whole);
     return make("figure", { className: "table" }, scroll);
   };
   const folded = (summary, content, className = "") => {
@@ -156,23 +248,25 @@
   const article = (text, marks) => {
     const wanted = boxes.filter((box) => box.checked).map((box) => Number(box.value));
     const missing = wanted.filter((place) => !text.rows[place]).map((place) => stored.rows[place].name);
+    const shown = layout(text);
     const rows = wanted.filter((place) => text.rows[place]).map((place) => {
-      const { weights } = text.rows[place];
+      const values = shown.values(place);
       const { name, adversarial } = stored.rows[place];
-      const peak = Math.max(0, ...weights.map((value) => Math.abs(value ?? 0)));
-      const isSigned = weights.some((value) => value < 0);
-      return { name, peak, values: weights, isSigned, note: adversarial ? distance(text.rows[place]) : "" };
+      const peak = Math.max(0, ...values.map((value) => Math.abs(value ?? 0)));
+      const isSigned = values.some((value) => value < 0);
+      return { name, peak, values, isSigned, note: adversarial ? distance(text.rows[place]) : "" };
     });
-    const length = text.tokens.length;
-    // A few remaining tokens are not folded.
+    if (shown.marked) rows.unshift({ name: stored.marked, values: shown.marked, isMark: true, note: "" });
+    const length = shown.tokens.length;
+    // A few remaining words are not folded.
     const cut = length > (FOLD_AFTER * 4) / 3 ? FOLD_AFTER : length;
     const link = make("a", { className: "uid", href: `#${encodeURIComponent(text.uid)}`, title: "Link to this text" }, make("bdi", {}, text.uid));
     const made = make("figure", { className: "heat", tabIndex: -1 }, make("figcaption", {}, link), facts(text));
     made.dataset.uid = text.uid;
-    made.append(strips(text, rows, [0, cut], marks));
-    if (cut < length) made.append(folded(`${length - cut} more tokens`, strips(text, rows, [cut, length], marks)));
+    made.append(strips(shown, rows, [0, cut], marks));
+    if (cut < length) made.append(folded(`${length - cut} more words`, strips(shown, rows, [cut, length], marks)));
     if (missing.length) made.append(make("p", { className: "missing-rows" }, `Not stored for this text: ${missing.join("; ")}.`));
-    if (rows.length) made.append(folded("Numbers", () => table(text, rows), "unprinted"));
+    if (rows.length) made.append(folded("Numbers", () => table(text.uid, shown, rows), "unprinted"));
     return made;
   };
 
@@ -238,9 +332,22 @@
     target.focus({ preventScroll: true });
   };
 
-  for (const name of ["choose", "rows"]) element(name).hidden = false;
+  for (const name of ["choose", "rows", "selections"]) if (element(name)) element(name).hidden = false;
   element("choose").addEventListener("input", renew);
-  element("rows").addEventListener("input", show);
+  element("rows").addEventListener("input", () => {
+    if (order.value === "disagreement") renew();
+    else show();
+  });
+  for (const button of selections) {
+    button.addEventListener("click", () => {
+      const isOn = button.getAttribute("aria-pressed") === "true";
+      const { outcome, order: by, direction: way } = button.dataset;
+      if (element("outcome")) element("outcome").value = isOn ? "" : outcome;
+      order.value = isOn ? "uid" : by;
+      direction.value = isOn ? "1" : way;
+      renew();
+    });
+  }
   reset.addEventListener("click", () => {
     clear();
     renew();
