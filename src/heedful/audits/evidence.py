@@ -17,6 +17,7 @@ from torch import Generator, Tensor
 
 from heedful.attributions._base import Baseline, feature_counts, feature_index
 from heedful.attributions.controls import randomize_weights
+from heedful.attributions.shapley import KernelShap
 from heedful.audits.best_explanation import erase_words, search_best_erasure
 from heedful.audits.external_attributions import ExternalAttributions
 from heedful.explainer import word_pooling
@@ -292,7 +293,17 @@ class _OtherModel:
     model: Model
 
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
-        return self.method(self.model, batch, target)
+        words = feature_counts(feature_index(batch, "word"))
+        if not isinstance(self.method, KernelShap) or self.method.n_samples >= 2 * int(words.max()):
+            return self.method(self.model, batch, target)
+        # A long text needs two samples per word; each text has its own number, whatever else is in its batch.
+        scores = torch.zeros(batch.mask.shape, dtype=torch.float64, device=batch.mask.device)
+        for row, count in enumerate(words.tolist()):
+            method = replace(self.method, n_samples=max(self.method.n_samples, 2 * count))
+            alone = batch.rows(torch.tensor([row], device=batch.mask.device))
+            found = method(self.model, alone, target[row : row + 1])
+            scores[row, : found.scores.shape[1]] = found.scores[0]
+        return Attribution(scores, batch.content_mask)
 
 
 def _randomised_copy(subject: ModelRecipe, model: Model, seed: int, workspace: Workspace) -> Model:
