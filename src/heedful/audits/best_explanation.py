@@ -15,11 +15,9 @@ from torch import Tensor
 
 from heedful.attributions._base import Baseline, example_seeds, expand_to_units, feature_counts, feature_index
 from heedful.attributions.perturbation import logits_keeping
-from heedful.measures.erasure import bin_counts, score_ranks, step_counts
+from heedful.measures.erasure import bin_counts, score_ranks
 from heedful.types import Batch, Model
 
-FLIP_STEPS = 10
-"""Points at which the decision is looked at; a shorter text has a point per word."""
 MAX_PASSES = 100
 """Forward passes of the search per text and direction; each word is tried once for every bin even if these are more."""
 BEAM = 2
@@ -35,8 +33,8 @@ class WordErasure:
         counts: words in each bin `[batch bin]`.
         removed_outputs: output without the highest words of each bin `[batch bin]`.
         kept_outputs: output with only these words `[batch bin]`.
-        flip: least share of the words, highest first, without which the decision is another; 1 where it never is;
-            NaN for regression `[batch]`.
+        flip: share of the words in the first bin without which the decision is another; 1 where there is none; NaN for
+            regression `[batch]`.
     """
 
     full_output: Tensor
@@ -83,15 +81,13 @@ def erase_words(
     words = feature_counts(outputs.index)
     mask = torch.arange(scores.shape[1], device=scores.device) < words.unsqueeze(1)
     ranks = score_ranks(scores, mask, example_seeds("ties", seed, batch))
-    bins, steps = bin_counts(words), step_counts(words, FLIP_STEPS)
-    top = ranks.unsqueeze(1) < torch.cat((bins, steps), 1).unsqueeze(2)
-    kept_top = ranks.unsqueeze(1) < bins.unsqueeze(2)
+    bins = bin_counts(words)
+    top = ranks.unsqueeze(1) < bins.unsqueeze(2)
     whole = torch.ones_like(top[:, :1])
-    values, decisions = outputs(torch.cat((whole, ~top, kept_top), 1))
-    places = (1, 1 + bins.shape[1], 1 + bins.shape[1] + steps.shape[1])
-    full, removed, _, kept = values.tensor_split(places, 1)
-    changed = (decisions != decisions[:, :1])[:, 1 + bins.shape[1] : 1 + bins.shape[1] + steps.shape[1]]
-    shares = steps.double() / words.clamp(min=1).unsqueeze(1)
+    values, decisions = outputs(torch.cat((whole, ~top, top), 1))
+    full, removed, kept = values.tensor_split((1, 1 + bins.shape[1]), 1)
+    changed = (decisions != decisions[:, :1])[:, 1 : 1 + bins.shape[1]]
+    shares = bins.double() / words.clamp(min=1).unsqueeze(1)
     flip = shares.masked_fill(~changed, 1.0).amin(1)
     if model.task.num_classes < 2:
         flip = torch.full_like(flip, torch.nan)
@@ -280,7 +276,8 @@ class _Search:
         for row in rows:
             self.counts[row] += len(orders[row])
             for sample, order in enumerate(orders[row]):
-                if self.removes and decisions[row][sample] != self.decisions[row]:
+                changed = decisions[row][sample] != self.decisions[row]
+                if self.removes and changed and len(order) in self.bins[row]:
                     self.flips[row] = min(self.flips[row], len(order) / self.words[row])
         sign = -1.0 if self.removes else 1.0
         return {row: [sign * value for value in values[row][: len(own)]] for row, own in orders.items()}

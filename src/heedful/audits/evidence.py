@@ -41,7 +41,7 @@ from heedful.types import (
     pool_by_word,
 )
 
-POOL_SIZE = 2000
+POOL_SIZE = 1000
 """Texts that are read to draw the sample; of a larger file as many are drawn at random first."""
 PROBE_TEXTS = 2
 """Texts of the first block, from which the time of the others is estimated."""
