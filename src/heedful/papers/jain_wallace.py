@@ -248,8 +248,9 @@ def section(result: Result, entries: Sequence[IndexEntry]) -> SectionExtras:
     subject = result.entries[0].link("subject")
     rows: list[tuple[Cell, ...]] = []
     for each in entries:
-        trial = each.facts.get("trial")
-        if each.kind != "trial" or each.link("subject") != subject or trial not in ("adversarial-tradeoff", "attefa"):
+        if each.kind != "trial" or (trial := each.facts.get("trial")) not in ("adversarial-tradeoff", "attefa"):
+            continue
+        if each.link("subject") != subject:
             continue
         summary = each.load().summary
         methods = summary.loc[summary["metric"] == "lambda", "method"] if trial == "adversarial-tradeoff" else [""]

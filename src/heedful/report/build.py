@@ -172,7 +172,8 @@ class _Builder:
                 self.runs[intact[0].name] = self._retried(partial(self._read_run, intact[0]))
 
     def _intact_entries(self) -> Sequence[IndexEntry]:
-        self.entries = [entry for entry in self.entries if entry.name not in self.damages]
+        if not self.damages.keys().isdisjoint(self.by_name):
+            return [entry for entry in self.entries if entry.name not in self.damages]
         return self.entries
 
     def _read_runs(self, trials: Sequence[IndexEntry], folder: Path | None) -> dict[str, _Run]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 from markupsafe import Markup, escape
+from numpy.typing import NDArray
 
 from heedful.figures import Heatmap, Series
 from heedful.papers._chapter import MAX_EXAMPLE_TOKENS, MIN_EXAMPLE_TOKENS, readable_texts
@@ -160,20 +161,26 @@ def example_heatmaps(
 
 
 def _permutation_examples(table: pd.DataFrame) -> list[tuple[str, pd.Series]]:
-    ordered = table.sort_values(["median_change", "uid"]).reset_index(drop=True)
-    peaked = ordered[ordered["maximum_attention"] >= 0.5]
-    found = [("Permutation changes this output most", ordered.iloc[-1])]
+    ordered, peaked = _order(table, "median_change")
+    found = [("Permutation changes this output most", table.iloc[ordered[-1]])]
     if len(peaked):
-        little = ", permutation changes little" if peaked.iloc[0]["median_change"] < SMALL_CHANGE else ""
-        found.append((f"One token has most of the attention{little}", peaked.iloc[0]))
-    return [*found, ("Median text", ordered.iloc[len(ordered) // 2])]
+        row = table.iloc[peaked[0]]
+        little = ", permutation changes little" if row["median_change"] < SMALL_CHANGE else ""
+        found.append((f"One token has most of the attention{little}", row))
+    return [*found, ("Median text", table.iloc[ordered[len(ordered) // 2]])]
 
 
 def _adversary_examples(table: pd.DataFrame) -> list[tuple[str, pd.Series]]:
-    ordered = table.sort_values(["epsilon_max", "uid"]).reset_index(drop=True)
-    peaked = ordered[ordered["maximum_attention"] >= 0.5]
-    found = [("Peaked attention with the most distant alternative", peaked.iloc[-1])] if len(peaked) else []
-    return [*found, ("Median text", ordered.iloc[len(ordered) // 2]), ("Smallest divergence", ordered.iloc[0])]
+    ordered, peaked = _order(table, "epsilon_max")
+    chosen = [("Peaked attention with the most distant alternative", peaked[-1])] if len(peaked) else []
+    chosen += [("Median text", ordered[len(ordered) // 2]), ("Smallest divergence", ordered[0])]
+    return [(title, table.iloc[place]) for title, place in chosen]
+
+
+def _order(table: pd.DataFrame, column: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The rows by a column and then by uid, and those of them with one token that has half of the attention."""
+    ordered = np.lexsort((table["uid"].to_numpy(str), table[column].to_numpy(float)))
+    return ordered, ordered[(table["maximum_attention"].to_numpy(float) >= 0.5)[ordered]]
 
 
 def _class_name(number: float, classes: Sequence[str]) -> str:

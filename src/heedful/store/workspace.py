@@ -659,7 +659,8 @@ def _arrow_to_pandas(arrow: pyarrow.Table) -> pandas.DataFrame:
         for name, kind in kinds.items()
         if pyarrow.types.is_list(kind) and not pyarrow.types.is_nested(kind.value_type)
     ]
-    table: pandas.DataFrame = arrow.drop_columns(lists).to_pandas(use_threads=False)
+    # There is no index to restore, which is all that the metadata is for.
+    table: pandas.DataFrame = arrow.drop_columns(lists).to_pandas(use_threads=False, ignore_metadata=True)
     for place, (name, kind) in enumerate(kinds.items()):
         if name in lists:
             cells = _list_column(arrow.column(name).combine_chunks())

@@ -97,15 +97,20 @@ def excess_metric(measure: str) -> str:
 
 def select_statistics(summary: pd.DataFrame, metric: str) -> list[Statistic]:
     """All rows of a metric in the order of the summary, for every method and subset."""
-    columns = (summary[name].tolist() for name in SUMMARY_COLUMNS)
-    return [Statistic(*row) for row in zip(*columns, strict=True) if row[0] == metric]
+    if metric not in (metrics := summary["metric"].tolist()):
+        return []
+    columns = (summary[name].tolist() for name in SUMMARY_COLUMNS[1:])
+    return [Statistic(*row) for row in zip(metrics, *columns, strict=True) if row[0] == metric]
 
 
 def split_by_attention(table: pd.DataFrame) -> list[pd.DataFrame]:
     """The rows in each bin of `maximum_attention`; rounding may put a maximum slightly above 1."""
-    maximum = table["maximum_attention"]
-    last = ATTENTION_BINS[-1]
-    return [table[(maximum >= low) & ((maximum < high) | ((low, high) == last))] for low, high in ATTENTION_BINS]
+    return [table[inside] for inside in _attention_bins(table)]
+
+
+def _attention_bins(table: pd.DataFrame) -> list[NDArray[np.bool_]]:
+    maximum, last = table["maximum_attention"].to_numpy(float), ATTENTION_BINS[-1]
+    return [(maximum >= low) & ((maximum < high) | ((low, high) == last)) for low, high in ATTENTION_BINS]
 
 
 def split_by_class_and_attention(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
@@ -119,10 +124,13 @@ def split_by_class_and_attention(table: pd.DataFrame) -> Iterator[tuple[str, pd.
 
 def attention_violins(title: str, axis: Axis, table: pd.DataFrame, column: str) -> Violin:
     """A column of the table in each bin of maximum attention, with a violin for each predicted class."""
-    classes = [(f"class {predicted}", split_by_attention(rows)) for predicted, rows in table.groupby("predicted")]
+    predicted, values = table["predicted"].to_numpy(), table[column].to_numpy(float)
     groups = tuple(
-        tuple(Series(name, tuple(bins[place][column])) for name, bins in classes)
-        for place in range(len(ATTENTION_BINS))
+        tuple(
+            Series(f"class {each}", tuple(values[inside & (predicted == each)].tolist()))
+            for each in sorted({*predicted.tolist()})
+        )
+        for inside in _attention_bins(table)
     )
     return Violin(title, axis, Axis("maximum attention"), ATTENTION_BIN_LABELS, groups)
 
@@ -183,9 +191,11 @@ def combine_seeds(summaries: Sequence[pd.DataFrame]) -> pd.DataFrame:
     rows = []
     for key, found in grouped.items():
         value, low, high, n = ([each for each in column if not math.isnan(each)] for column in zip(*found, strict=True))
-        deviation = float(np.std(value, ddof=1)) if len(value) > 1 else math.nan
+        mean, deviation = mean_of_defined(value), math.nan
+        if len(value) > 1:
+            deviation = math.sqrt(math.fsum((each - mean) ** 2 for each in value) / (len(value) - 1))
         bounds = min(low, default=math.nan), max(high, default=math.nan)
-        rows.append((*key, mean_of_defined(value), *bounds, mean_of_defined(n), deviation, len(value)))
+        rows.append((*key, mean, *bounds, mean_of_defined(n), deviation, len(value)))
     return pd.DataFrame(rows, columns=[*SUMMARY_COLUMNS, "std", "seeds"])
 
 
