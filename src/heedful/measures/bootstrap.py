@@ -58,19 +58,28 @@ def studentised_bounds(
     """
     if not 0 < level < 1:
         raise ValueError(f"the level of an interval must lie between 0 and 1, found {level}")
+    mean, deviation, statistics = studentised_means(columns, resamples=resamples, generator=generator)
+    ordered = statistics.sort(0).values
+    tail = max(0, math.ceil((1 - level) / 2 * resamples) - 1)
+    # Both standard errors are divided by the same number of examples.
+    low, high = (mean - ordered[place] * deviation for place in (-1 - tail, tail))
+    known = (deviation > 0) & (len(columns) >= MIN_EXAMPLES)
+    return low.masked_fill(~known, math.nan), high.masked_fill(~known, math.nan)
+
+
+def studentised_means(columns: Tensor, *, resamples: int, generator: Generator) -> tuple[Tensor, Tensor, Tensor]:
+    """Mean and standard deviation of columns `[example column]`, and (mean* - mean) / deviation* `[resample column]`.
+
+    The deviation of a constant column is 0, whatever rounding leaves of it.
+    """
     count, mean = len(columns), columns.double().mean(0)
     centred = columns.double() - mean
     moments = bootstrap_means(torch.cat((centred, centred.square()), 1), resamples=resamples, generator=generator)
     means, squares = moments.chunk(2, 1)
     variance = centred.square().mean(0)
     resampled = ((squares - means.square()).clamp(min=0) * count + variance) / (count + 1)
-    ordered = (means / resampled.sqrt()).sort(0).values
-    tail = max(0, math.ceil((1 - level) / 2 * resamples) - 1)
-    # Both standard errors are divided by the same number of examples.
-    low, high = (mean - ordered[place] * variance.sqrt() for place in (-1 - tail, tail))
-    # The spread of a constant is a rounding error.
-    known = (variance.sqrt() > 1e-12 * columns.double().abs().amax(0)) & (count >= MIN_EXAMPLES)
-    return low.masked_fill(~known, math.nan), high.masked_fill(~known, math.nan)
+    constant = variance.sqrt() <= 1e-12 * columns.double().abs().amax(0)
+    return mean, variance.sqrt().masked_fill(constant, 0.0), means / resampled.sqrt()
 
 
 def bootstrap_means(columns: Tensor, *, resamples: int = 1000, generator: Generator) -> Tensor:

@@ -9,7 +9,7 @@ from statistics import NormalDist
 import torch
 from torch import Generator, Tensor
 
-from heedful.measures.bootstrap import MIN_EXAMPLES, bootstrap_means
+from heedful.measures.bootstrap import MIN_EXAMPLES, studentised_means
 
 RESAMPLES = 10_000
 """Enough to tell p-values of .001 apart."""
@@ -21,26 +21,18 @@ def studentised_p_values(columns: Tensor, *, resamples: int = RESAMPLES, generat
 
     With t* = (mean* - mean) / error* over resamples, p = (1 + number of t* >= mean / error) / (1 + resamples). The
     variance of a resample is averaged with that of the sample as in `studentised_bounds`. NaN for fewer than
-    `MIN_EXAMPLES`; for constant columns 1 if the constant is at most 0, else the smallest p.
+    `MIN_EXAMPLES` and with NaN in a column; for constant columns 1 if the constant is at most 0, else the smallest p.
 
     >>> columns = torch.stack((torch.arange(40.0) + 1, torch.arange(40.0) - 19.5), 1)
     >>> [round(p, 1) for p in studentised_p_values(columns, generator=Generator().manual_seed(0)).tolist()]
     [0.0, 0.5]
     """
-    count, mean = len(columns), columns.double().mean(0)
-    if count < MIN_EXAMPLES:
-        return torch.full_like(mean, math.nan)
-    centred = columns.double() - mean
-    moments = bootstrap_means(torch.cat((centred, centred.square()), 1), resamples=resamples, generator=generator)
-    means, squares = moments.chunk(2, 1)
-    variance = centred.square().mean(0)
-    resampled = ((squares - means.square()).clamp(min=0) * count + variance) / (count + 1)
-    constant = variance.sqrt() <= 1e-12 * columns.double().abs().amax(0).clamp(min=1e-300)
-    observed = mean / variance.masked_fill(constant, 1.0).sqrt()
-    drawn = means / resampled.masked_fill(constant.expand_as(resampled), 1.0).sqrt()
-    p_values = (1.0 + (drawn >= observed).sum(0)) / (1.0 + resamples)
-    smallest = torch.full_like(mean, 1.0 / (1.0 + resamples))
-    return torch.where(constant, torch.where(mean > 0, smallest, 1.0), p_values)
+    if len(columns) < MIN_EXAMPLES:
+        return torch.full((columns.shape[1],), math.nan, dtype=torch.float64)
+    mean, deviation, statistics = studentised_means(columns, resamples=resamples, generator=generator)
+    p_values = (1.0 + (statistics >= mean / deviation).sum(0)) / (1.0 + resamples)
+    of_constants = torch.where(mean > 0, 1.0 / (1.0 + resamples), torch.ones_like(mean))
+    return torch.where(deviation > 0, p_values, of_constants).masked_fill(mean.isnan(), math.nan)
 
 
 def adjust_holm(p_values: Sequence[float]) -> list[float]:
