@@ -30,12 +30,13 @@ from heedful.papers import PAPERS
 from heedful.papers._chapter import Comparison, Result, SectionExtras, TableView
 from heedful.papers.jain_wallace import single_model_trials
 from heedful.report.build import build_page, summary_tables, write_report
+from heedful.report.explorer import collect_texts, find_model_texts
 from heedful.report.heatmap import example_heatmaps
 from heedful.report.page import Section
 from heedful.runner import run
 from heedful.store import workspace as store
 from heedful.store.recipe import Artefact
-from heedful.store.workspace import CorruptArtefactWarning, Workspace
+from heedful.store.workspace import CorruptArtefactWarning, IndexEntry, Workspace
 from heedful.training.attribution_tables import AttributionTable
 from heedful.training.checkpoint import checkpoint
 from heedful.training.model_recipe import ModelRecipe
@@ -452,6 +453,20 @@ def test_a_given_model_has_no_option_of_a_training_on_any_page(given: Workspace,
         for section in chapter.sections:
             assert section.about["training"] == "given, not trained here"
             assert [link.label for link in section.texts] == ["this model"]
+
+
+@pytest.mark.slow
+def test_words_that_people_marked_are_in_the_explorer(given: Workspace) -> None:
+    [source] = find_model_texts(given.entries())
+    data = collect_texts(source, IndexEntry.open)
+    examples = {example.uid: example for example in Verdicts(40).read(given.data_dir)["test"]}
+    for text in data.texts:
+        numbers = text.words or tuple(range(len(text.tokens)))
+        expected = {place for place, mark in enumerate(examples[text.uid].rationale or ()) if mark}
+        assert {numbers[place] for place in text.marked or ()} == expected
+    assert any(text.marked for text in data.texts)
+    assert "comprehensiveness of attention" in {metric.name for metric in data.metrics if metric.finding}
+    assert data.facts == {"corpus": "verdicts", "model": "opinions", "training": "given, not trained here"}
 
 
 @pytest.mark.slow

@@ -285,7 +285,7 @@ def collect_texts(source: ModelTexts, open_artefact: Open) -> ExplorerData:
         rows = [
             replace(each, row=replace(each.row, is_visible=True)) if each.row.is_adversarial else each for each in rows
         ]
-    metrics = {**_metrics(trials, rows), **_faithfulness(trials)}
+    metrics, marked = {**_metrics(trials, rows), **_faithfulness(trials)}, _marked_words(trials)
     classes = [] if source.model_entry is None else open_artefact(source.model_entry).notes.get("classes")
     examined = [entry for entry, _ in (*attributions, *trials)]
     sizes = [of for entry in examined if isinstance(of := open_artefact(entry).notes.get("of"), int)]
@@ -301,7 +301,10 @@ def collect_texts(source: ModelTexts, open_artefact: Open) -> ExplorerData:
         tuple(map(str, classes)) if isinstance(classes, list) else (),
         tuple(each.row for each in rows),
         tuple(metrics),
-        tuple(_build_text(uid, texts[uid], rows, metrics) for uid in sorted(sorted(texts), key=natural_sort_key)),
+        tuple(
+            _build_text(uid, texts[uid], rows, metrics, marked.get(uid))
+            for uid in sorted(sorted(texts), key=natural_sort_key)
+        ),
         tuple(warnings),
     )
 
@@ -520,6 +523,17 @@ def _faithfulness(trials: Sequence[tuple[IndexEntry, Columns]]) -> Metrics:
             if is_control is not True:
                 name = _with_settings(f"comprehensiveness of {method}", entry, tested)
                 found.setdefault(TextMetric(name, LEAST_FAITHFUL), {})[str(uid)] = number
+    return found
+
+
+def _marked_words(trials: Sequence[tuple[IndexEntry, Columns]]) -> dict[str, set[int]]:
+    """By uid the numbers of the words that people marked, where a trial stored them."""
+    found: dict[str, set[int]] = {}
+    for _, table in trials:
+        if {"uid", "rationale"} <= table.keys():
+            for uid, words in zip(table["uid"], table["rationale"], strict=True):
+                if words is not None:
+                    found.setdefault(str(uid), set()).update(_array(words).astype(int).tolist())
     return found
 
 

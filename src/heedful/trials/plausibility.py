@@ -90,6 +90,7 @@ class Plausibility(Trial):
         oracles: whether to search for the best layer and head of a transformer.
     """
 
+    revision: ClassVar[int] = 2
     name: ClassVar[str] = "plausibility"
     paper: ClassVar[str] = "scaffold"
     title: ClassVar[str] = "Does an explanation name the words that people would name?"
@@ -176,7 +177,7 @@ class Plausibility(Trial):
         if trained.model.task.num_classes > 1 and bool(texts["label"].notna().all()):
             table["right"] = table["uid"].map(texts["predicted"] == texts["label"])
         if self.head_scores is not None:
-            texts = table[table["place"] == 0].drop(columns=list(PLAUSIBILITY_MEASURES))
+            texts = table[table["place"] == 0].drop(columns=[*PLAUSIBILITY_MEASURES, "rationale"])
             found = best_head_rows(workspace.get(self.head_scores), texts)
             added = [rows.assign(place=len(tables) + place) for place, rows in enumerate(found)]
             table = pd.concat([table, *added], ignore_index=True)
@@ -268,7 +269,10 @@ def _judged_area(summary: pd.DataFrame) -> str:
 def compare_with_rationales(
     tables: Mapping[str, pd.DataFrame], rationales: Rationales, pooling: Pooling, rank: RankBy
 ) -> pd.DataFrame:
-    """A row per text, part and method, in the order of `tables`: numbers of words, status and every measure."""
+    """A row per text, part and method, in the order of `tables`: numbers of words, status and every measure.
+
+    The rows of the first method have the numbers of the marked words (`rationale`), which the report shows.
+    """
     first = next(iter(tables.values()))
     # Special tokens belong to no word.
     kept = flatten(first["scored"]) != 0
@@ -277,12 +281,13 @@ def compare_with_rationales(
     for rows in aligned.chunks():
         uids, word = [aligned.uids[row] for row in rows], aligned.pad(words, rows, fill=-1)
         marked = rationales.select(uids, word)
+        marks = (marked.rationale & marked.mask).flatten(0, 1)
         texts = pd.DataFrame(
             {
                 "uid": np.repeat(np.array(uids, dtype=object), len(rationales.parts)),
                 "part": np.tile(np.array(rationales.parts, dtype=object), len(uids)),
                 "length": marked.mask.sum(-1).flatten().numpy(),
-                "marked": (marked.rationale & marked.mask).sum(-1).flatten().numpy(),
+                "marked": marks.sum(-1).numpy(),
                 "status": np.array(RATIONALE_STATUS, dtype=object)[marked.status.flatten().numpy()],
             }
         )
@@ -291,7 +296,8 @@ def compare_with_rationales(
         metrics = plausibility_metrics(keys, marked.rationale.unsqueeze(2), marked.mask.unsqueeze(2))
         for place, name in enumerate(tables):
             columns = {measure: metrics[measure][:, :, place].flatten().numpy() for measure in PLAUSIBILITY_MEASURES}
-            found.append(texts.assign(method=name, place=place, **columns))
+            own = texts.assign(method=name, place=place, **columns)
+            found.append(own if place else own.assign(rationale=[each.nonzero().flatten().tolist() for each in marks]))
     return pd.concat(found).sort_values("place", kind="stable", ignore_index=True)
 
 
