@@ -175,28 +175,25 @@ class AuditAnalysis:
         return table.set_index("uid") if len(table) else table
 
     def _erasure(self, methods: Mapping[str, Method], blocks: Sequence[int]) -> dict[Key, pd.DataFrame]:
+        nulls = {f"{NULL} {seed}": each for seed, each in enumerate(NULL_METHODS)}
+        tables = {
+            name: concatenate(
+                [BlockErasure(BlockAttributions(self.sample, method, block), self.ways) for block in blocks],
+                self.workspace,
+            )
+            for name, method in {**methods, **nulls}.items()
+        }
+        searched = concatenate([BlockSearch(self.sample, block, self.ways) for block in blocks], self.workspace)
         found: dict[Key, pd.DataFrame] = {}
         for way in self.ways:
-            columns = {
-                name: concatenate(
-                    [BlockErasure(BlockAttributions(self.sample, method, block), way) for block in blocks],
-                    self.workspace,
-                ).set_index("uid")
-                for name, method in {
-                    **methods,
-                    **{f"{NULL} {seed}": each for seed, each in enumerate(NULL_METHODS)},
-                }.items()
-            }
-            best = concatenate([BlockSearch(self.sample, block, way) for block in blocks], self.workspace).set_index(
-                "uid"
-            )
+            columns = {name: table[table["deletion"] == way].set_index("uid") for name, table in tables.items()}
+            best = searched[searched["deletion"] == way].set_index("uid")
             for measure, sign in SIGNS.items():
                 table = pd.DataFrame({name: frame[measure] for name, frame in columns.items()})
-                nulls = [name for name in table if str(name).startswith(NULL)]
                 # The search is a lower bound, and so is every explanation.
                 table[BEST] = sign * pd.concat([sign * table, sign * best[measure]], axis=1).max(axis=1)
-                table[NULL] = table[nulls].mean(axis=1)
-                found[measure, way] = table.drop(columns=nulls)
+                table[NULL] = table[list(nulls)].mean(axis=1)
+                found[measure, way] = table.drop(columns=list(nulls))
         return found
 
     def _plausibility(self, tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
@@ -310,8 +307,9 @@ class AuditAnalysis:
     def _drops(self, name: str) -> tuple[pd.DataFrame, NDArray[np.float64]]:
         """The erasure table of a method under the first way of deletion, and the drop of the output by text and bin."""
         method = {**self.methods, **CONTROL_METHODS}[name]
-        recipes = [BlockErasure(BlockAttributions(self.sample, method, block), self.ways[0]) for block in self.main]
+        recipes = [BlockErasure(BlockAttributions(self.sample, method, block), self.ways) for block in self.main]
         table = concatenate(recipes, self.workspace)
+        table = table[table["deletion"] == self.ways[0]]
         removed = np.array(table["removed"].tolist(), dtype=np.float64)
         return table, table["full"].to_numpy(np.float64)[:, None] - removed
 

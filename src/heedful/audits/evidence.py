@@ -14,6 +14,7 @@ from typing import ClassVar, Literal
 import pandas as pd
 import torch
 from torch import Generator, Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from heedful.attributions._base import Baseline, feature_counts, feature_index
 from heedful.attributions.controls import randomize_weights
@@ -331,43 +332,40 @@ def words_of_rows(table: pd.DataFrame, method: Method) -> tuple[list[list[float]
 
 @dataclass(frozen=True)
 class BlockErasure(Recipe):
-    """What happens when the words of the texts of a block are removed in the order of one method's scores."""
+    """What happens when the words of the texts of a block are removed in the order of one method's scores.
+
+    Args:
+        deletions: ways of deletion, each with rows of its own.
+    """
 
     kind: ClassVar[str] = "audit erasure"
 
     attributions: BlockAttributions
-    deletion: Baseline
+    deletions: tuple[Baseline, ...]
 
     def make(self, workspace: Workspace) -> Artefact:
-        """A row per text: comprehensiveness, sufficiency, flip, and the outputs by bin."""
+        """A row per text and way of deletion: comprehensiveness, sufficiency, flip, and the outputs by bin."""
         source = self.attributions
         block = read_block(source.sample, source.block, workspace, source.texts)
-        table = workspace.get(source).table
-        width = max(map(len, table["word_scores"]))
-        scores = torch.tensor(
-            [[*row, *[0.0] * (width - len(row))] for row in table["word_scores"]], dtype=torch.float64
-        )
-        found = erase_words(
-            block.loaded.model,
-            block.batch,
-            block.target,
-            scores.to(workspace.device),
-            self.deletion,
-            source.sample.seed,
-        )
-        return Artefact(
-            table=pd.DataFrame(
-                {
-                    "uid": list(block.batch.uids),
-                    "comprehensiveness": found.comprehensiveness.tolist(),
-                    "sufficiency": found.sufficiency.tolist(),
-                    "flip": found.flip.tolist(),
-                    "full": found.full_output.tolist(),
-                    "counts": found.counts.tolist(),
-                    "removed": found.removed_outputs.tolist(),
-                }
-            )
-        )
+        lists = [torch.tensor(list(row), dtype=torch.float64) for row in workspace.get(source).table["word_scores"]]
+        scores = pad_sequence(lists, batch_first=True).to(workspace.device)
+        tables = []
+        for deletion in self.deletions:
+            found = erase_words(
+                block.loaded.model, block.batch, block.target, scores, deletion, source.sample.seed
+            )  # fmt: skip
+            columns = {
+                "uid": list(block.batch.uids),
+                "deletion": [deletion] * len(block.batch),
+                "comprehensiveness": found.comprehensiveness.tolist(),
+                "sufficiency": found.sufficiency.tolist(),
+                "flip": found.flip.tolist(),
+                "full": found.full_output.tolist(),
+                "counts": found.counts.tolist(),
+                "removed": found.removed_outputs.tolist(),
+            }
+            tables.append(pd.DataFrame(columns))
+        return Artefact(table=pd.concat(tables, ignore_index=True))
 
 
 @dataclass(frozen=True)
@@ -378,24 +376,25 @@ class BlockSearch(Recipe):
 
     sample: TextSample
     block: int
-    deletion: Baseline
+    deletions: tuple[Baseline, ...]
 
     def make(self, workspace: Workspace) -> Artefact:
-        """A row per text: the best comprehensiveness, sufficiency and flip, and the order of the removed words."""
+        """A row per text and way of deletion: the best value of each measure, and the order of the removed words."""
         block = read_block(self.sample, self.block, workspace)
-        found = search_best_erasure(block.loaded.model, block.batch, block.target, self.deletion)
-        return Artefact(
-            table=pd.DataFrame(
-                {
-                    "uid": list(block.batch.uids),
-                    "comprehensiveness": found.comprehensiveness.tolist(),
-                    "sufficiency": found.sufficiency.tolist(),
-                    "flip": found.flip.tolist(),
-                    "order": [list(order) for order in found.order],
-                    "passes": found.passes.tolist(),
-                }
-            )
-        )
+        tables = []
+        for deletion in self.deletions:
+            found = search_best_erasure(block.loaded.model, block.batch, block.target, deletion)
+            columns = {
+                "uid": list(block.batch.uids),
+                "deletion": [deletion] * len(block.batch),
+                "comprehensiveness": found.comprehensiveness.tolist(),
+                "sufficiency": found.sufficiency.tolist(),
+                "flip": found.flip.tolist(),
+                "order": [list(order) for order in found.order],
+                "passes": found.passes.tolist(),
+            }
+            tables.append(pd.DataFrame(columns))
+        return Artefact(table=pd.concat(tables, ignore_index=True))
 
 
 @dataclass(frozen=True)

@@ -252,10 +252,8 @@ class _Audit:
         for name, method in named:
             scores = BlockAttributions(sample, method, block)
             yield _Work(scores, f"{name} scores", name, main=True)
-            for way in self.ways:
-                yield _Work(BlockErasure(scores, way), f"erasure {way}", name, main=True)
-        for way in self.ways:
-            yield _Work(BlockSearch(sample, block, way), f"search {way}", "", main=True)
+            yield _Work(BlockErasure(scores, self.ways), "erasure", name, main=True)
+        yield _Work(BlockSearch(sample, block, self.ways), "search", "", main=True)
         if block >= FULL_BLOCKS and block % 3:
             return
         yield _Work(BlockAttention(sample, block), "attention", "", main=False)
@@ -290,8 +288,8 @@ class _Audit:
         overhead = min((took for label, took in seconds.items() if label.endswith(" scores")), default=0.0)
         for label, took in seconds.items():
             self.state.costs[label] = max(took - overhead, MIN_SECONDS) / texts
-        if "search delete" in self.state.costs:
-            self.state.costs["attention"] = self.state.costs["search delete"] / 4
+        if "search" in self.state.costs:
+            self.state.costs["attention"] = self.state.costs["search"] / 8
         for name in self.left_out:
             self.methods.pop(name, None)
         if not self.methods:
@@ -334,7 +332,7 @@ class _Audit:
     def _cost_of(self, name: str) -> float:
         """Seconds per text of a method with its controls: scored three times, erased in every way."""
         costs = self.state.costs
-        return 3 * costs.get(f"{name} scores", 0.0) + sum(costs.get(f"erasure {way}", 0.0) for way in self.ways)
+        return 3 * costs.get(f"{name} scores", 0.0) + costs.get("erasure", 0.0)
 
     def _blocks_in_time(self, workers: int) -> list[int]:
         """The blocks whose unfinished work fits into the rest of the time; at least the first."""

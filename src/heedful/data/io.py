@@ -440,8 +440,9 @@ def is_present(path: Path, kind: Literal["file", "folder"]) -> bool:
     return stat.S_ISREG(mode) if kind == "file" else stat.S_ISDIR(mode)
 
 
+@lru_cache(maxsize=64)
 def packaged_file(package: str, name: str, remedy: str) -> Path:
-    """A file of an installed package, found through its metadata: nothing of the package is imported."""
+    """A file of an installed package, found through its metadata, once: nothing of the package is imported."""
     try:
         files = metadata.files(package) or []
     except metadata.PackageNotFoundError as error:
