@@ -273,8 +273,10 @@ class AuditAnalysis:
         self, name: str, reference: str, tables: Mapping[str, pd.DataFrame], texts: pd.DataFrame
     ) -> FailureExample:
         """The text on which removing the method's highest words does least, compared with a better explanation."""
+        # Half of the words, the last bin, are too many to be looked at.
         own, drops = self._drops(name)
-        other_drops = self._drops(reference)[1] if reference != name else np.ones_like(drops)
+        drops = drops[:, :-1]
+        other_drops = self._drops(reference)[1][:, :-1] if reference != name else np.ones_like(drops)
         row, place = (int(each) for each in np.unravel_index(int(np.argmax(other_drops - drops)), drops.shape))
         uid, count = str(own["uid"].tolist()[row]), int(own["counts"].tolist()[row][place])
         full = float(own["full"].tolist()[row])

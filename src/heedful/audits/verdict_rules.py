@@ -36,6 +36,8 @@ STABLE_CORRELATION = 0.7
 COMPLETE_ERROR = 0.05
 MIN_SHARE = 0.1
 """An explanation below this share of the achievable is not faithful, even if it is better than random."""
+TIER_MARGIN = 0.05
+"""A method is in a lower tier if it is clearly this share of the achievable, or more, below the best of a tier."""
 CHANCE_AUC = 0.5
 SIGNS: Mapping[str, int] = {"comprehensiveness": 1, "sufficiency": -1, "flip": -1}
 """The measures of faithfulness, and whether more or less is better."""
@@ -193,7 +195,7 @@ class Rules:
         return max((size for size in sizes if size is not None), default=None)
 
     def tiers(self) -> dict[str, int]:
-        """1 for the methods that are not clearly below the best one, 2 for the best of the rest, and so on."""
+        """1 for the methods that are not clearly below the best one by `TIER_MARGIN`, 2 for the best of the rest ..."""
         left = [name for name in self.evidence.methods if name not in self.evidence.controls]
         tiers: dict[str, int] = dict.fromkeys(self.evidence.methods, 0)
         if self.composite.empty:
@@ -205,7 +207,8 @@ class Rules:
             best = max(left, key=lambda name: (means[name], name))
             others = [name for name in left if name != best]
             below = [
-                _p_value(_defined(self.composite[best] - self.composite[name]), f"{best} {name}") for name in others
+                _p_value(_defined(self.composite[best] - self.composite[name] - TIER_MARGIN), f"{best} {name}")
+                for name in others
             ]
             adjusted = adjust_holm(below)
             clearly = {name for name, p in zip(others, adjusted, strict=True) if p <= self.alpha}
