@@ -88,5 +88,5 @@ def test_intervals_are_listed_point_by_point() -> None:
     chart = Intervals("i", X, (IntervalPoint("one", "a", 0.5, 0.4, 0.7, 0.1), IntervalPoint("two", "a", 0.6, 0.5, 0.8)))
     table = chart.to_table()
     assert table.iloc[0].tolist() == ["one", "a", 0.5, 0.4, 0.7, 0.1]
-    assert math.isnan(table["control"][1])
+    assert math.isnan(table["null"][1])
     assert chart.remarks() == ()

@@ -474,14 +474,14 @@ class Intervals(Chart):
         ]
         legend += [(name, (self._reference(0.0, (0.0, 0.0)),)) for name, _ in self.references]
         if any(math.isfinite(each.null) for each in self.points):
-            legend.append(("control", (_line((0.0, 0.0), (0.0, 0.0), INK, 1.4),)))
+            legend.append(("null", (_line((0.0, 0.0), (0.0, 0.0), INK, 1.4),)))
         y, ticks = _rows(list(rows)[::-1], "")
         return Drawing(tuple(shapes), self.x, y, tuple(legend), tuple(notes), y_ticks=ticks, grid="x")
 
     def cells(self) -> Cells:
         """One row per point."""
         rows = [(each.label, each.series, each.value, each.low, each.high, each.null) for each in self.points]
-        return ["", "series", "value", "from", "to", "control"], rows
+        return ["", "series", "value", "from", "to", "null"], rows
 
     def numbers(self) -> Iterator[tuple[Axis, Values]]:
         yield self.x, [each.value for each in self.points]

@@ -75,9 +75,10 @@ def print_table(
     """
     console = console or Console(highlight=False)
     console.print(Text(printable(heading), style="bold"))
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for column in columns:
-        table.add_column(printable(column), overflow="fold")
+    table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
+    for place, column in enumerate(columns):
+        # The names of rows stay whole as long as other columns can be folded.
+        table.add_column(printable(column), overflow="fold", no_wrap=place == 0)
     for row in rows:
         table.add_row(*(Text(printable(text), style=STYLES[style]) for text, style in row))
     console.print(table)

@@ -161,7 +161,7 @@ def test_the_example_shows_both_explanations_and_underlines_the_highest_words() 
 
 def test_the_verdict_of_each_method_is_on_the_page_of_its_question() -> None:
     page = Elements(question_html(AUDIT, "model-dependent")).text
-    assert re.search(r"gradient-norm \? undecided 0\.40 \(0\.34 to 0\.46\); control 0; 212 texts", page)
+    assert re.search(r"gradient-norm \? undecided 0\.40 \(0\.34 to 0\.46\); null 0; 212 texts", page)
     faithful = Elements(question_html(AUDIT, "faithful")).text
     assert "optimised for comprehensiveness" in faithful
     assert "flip (masked)" in faithful
@@ -178,6 +178,9 @@ def test_the_rules_on_the_pages_have_the_limits_of_the_code() -> None:
     }
     for name, limit in limits.items():
         assert limit in QUESTIONS[name].rule, name
+    numbers = [QUESTIONS[name].limit for name in ("model-dependent", "stable", "complete", "plausible")]
+    rules = verdict_rules
+    assert numbers == [rules.MODEL_CHANGE, rules.STABLE_CORRELATION, rules.COMPLETE_ERROR, rules.CHANCE_AUC]
     assert {*QUESTIONS} == {*(question.value for question in Question), "attention"}
 
 
@@ -188,6 +191,7 @@ def test_charts_hold_the_numbers_of_the_answers() -> None:
     assert dict(chart.references) == {"random scores": 0.0, "best found by search": 100.0}
     [verdicts] = question_charts(AUDIT, "model-dependent")
     assert isinstance(verdicts, Intervals)
+    assert verdicts.references == (("limit", 0.5),)
     by_series = Counter(point.series for point in verdicts.points)
     assert by_series == {"supported": 7, "undecided": 1, "not supported": 1, "control": 3}
     deletions = [chart for chart in question_charts(AUDIT, "faithful")[1:] if isinstance(chart, Intervals)]
@@ -303,7 +307,7 @@ def test_the_terminal_shows_the_answer_and_every_method(
     assert "\x1b[2J" not in shown
     lines = {line.split()[0]: line for line in shown.splitlines() if line.split()}
     assert "✓ may be shown" in lines["integrated-gradients"]
-    assert "78 % (73 to 83 %)" in lines["integrated-gradients"]
+    assert "78 % (73 to 83)" in lines["integrated-gradients"]
     assert "✗ stable" in lines["lime"]
     assert "? model" in lines["gradient-norm"]
     assert "✗" not in lines["random"]

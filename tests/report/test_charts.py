@@ -286,7 +286,7 @@ def test_points_stand_in_their_rows_with_intervals_nulls_and_references() -> Non
     places = [tuple(float(v) for v in re.findall(r"[\d.]+", e.attrib["d"])[:2]) for e in markers][:2]
     assert [x for x, _ in places] == pytest.approx([left + at * width for at in (0.25, 0.75)], abs=0.1)
     assert lines[0][0, 1] < places[0][1] < places[1][1] == pytest.approx(lines[1][0, 1])
-    assert {"0.5", "0.25", "0.75", "a", "b", "best", "control"} <= set(texts(root))
+    assert {"0.5", "0.25", "0.75", "a", "b", "best", "null"} <= set(texts(root))
 
 
 def test_a_chart_as_a_file_has_its_own_colours() -> None:

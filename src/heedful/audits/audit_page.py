@@ -62,6 +62,7 @@ class QuestionText:
         rule: how the verdict follows from the number.
         limits: what the verdict does not mean.
         axis: label of the chart.
+        limit: the number that decides; NaN where several do.
     """
 
     label: str
@@ -71,6 +72,7 @@ class QuestionText:
     rule: str
     limits: str
     axis: str
+    limit: float = math.nan
 
 
 QUESTIONS: Mapping[str, QuestionText] = {
@@ -102,12 +104,14 @@ QUESTIONS: Mapping[str, QuestionText] = {
         question="Does the explanation change when the model is another?",
         measured=(
             "The weights of the model are replaced by random ones, and the same texts are explained again. The number "
-            "is 1 minus the rank correlation of the two explanations: 0 if nothing changed, 1 if they are unrelated."
+            "is 1 minus the rank correlation of the two explanations: 0 if nothing changed, 1 if they are unrelated, "
+            "more if they are opposed."
         ),
         null="No change.",
         rule="Supported if the mean change is clearly above 0.5 (Holm over methods), not supported if it is not above.",
         limits="An explanation that changes with the model may still be wrong; one that does not change must be.",
         axis="change under the randomised model",
+        limit=0.5,
     ),
     "stable": QuestionText(
         label="stable",
@@ -121,6 +125,7 @@ QUESTIONS: Mapping[str, QuestionText] = {
         rule="Supported if the mean is clearly above 0.7 (Holm over methods), not supported if it is not above.",
         limits="A constant explanation is perfectly stable. Stability counts only together with faithfulness.",
         axis="rank correlation",
+        limit=0.7,
     ),
     "complete": QuestionText(
         label="complete",
@@ -133,6 +138,7 @@ QUESTIONS: Mapping[str, QuestionText] = {
         rule="Supported if the mean error is at most 5 %. Methods without such a promise are not asked.",
         limits="Scores can add up and still be given to the wrong words.",
         axis="completeness error",
+        limit=0.05,
     ),
     AGREES: QuestionText(
         label="agrees",
@@ -142,6 +148,7 @@ QUESTIONS: Mapping[str, QuestionText] = {
         rule="Supported if the mean is clearly above 0 (Holm over methods). No decision rests on this question.",
         limits="Methods may agree because they are built alike, and all be wrong. Agreement alone decides nothing.",
         axis="mean rank correlation with the others",
+        limit=0.0,
     ),
     "plausible": QuestionText(
         label="plausible",
@@ -157,6 +164,7 @@ QUESTIONS: Mapping[str, QuestionText] = {
             "case: it looks right but is not."
         ),
         axis="AUC of the marked words",
+        limit=0.5,
     ),
     "teaches": QuestionText(
         label="teaches",
@@ -169,6 +177,7 @@ QUESTIONS: Mapping[str, QuestionText] = {
         rule="Supported if the interval of the gain lies above 0.",
         limits="The student is a network; people may learn from other things.",
         axis="gain of the student",
+        limit=0.0,
     ),
     ATTENTION: QuestionText(
         label="attention",
@@ -326,7 +335,13 @@ def print_audit(audit: Audit) -> None:
             if cell.style in ("not_supported", "undecided") and not view.audit.control
         ]
         decision = f"{view.symbol} {view.decision}".strip()
-        cells = (view.audit.name, decision, view.share, view.seconds.removesuffix(" per text"), ", ".join(doubts))
+        cells = (
+            view.audit.name,
+            decision,
+            view.share.replace(" %)", ")"),
+            view.seconds.removesuffix(" per text"),
+            ", ".join(doubts),
+        )
         rows.append([(cell, style) for cell in cells])
     columns = ("method", "decision", "of the achievable", "per text", "✗ not so, ? undecided")
     untested = [QUESTIONS[name].label if name in QUESTIONS else name for name in audit.untested]
@@ -473,7 +488,8 @@ def _verdict_charts(audit: Audit, name: str) -> list[Chart]:
     ]
     text = QUESTIONS[name]
     colors = tuple(pair for pair in VERDICT_COLORS if any(point.series == pair[0] for point in points))
-    return [Intervals(text.question, Axis(text.axis), tuple(points), colors=colors)] if points else []
+    references = (("limit", text.limit),) if math.isfinite(text.limit) else ()
+    return [Intervals(text.question, Axis(text.axis), tuple(points), references, colors)] if points else []
 
 
 def _measure_chart(audit: Audit, name: str, measure: str, rows: Sequence[Measurement]) -> Intervals:
@@ -536,7 +552,7 @@ def methods_table(audit: Audit) -> TableView:
 
 def measurement_table(rows: Sequence[Measurement]) -> TableView:
     """All measurements of a question."""
-    columns = ("method", "measure", "on", "value", "from", "to", "control", "p", "texts", "struck out")
+    columns = ("method", "measure", "on", "value", "from", "to", "null", "p", "texts", "struck out")
     cells: list[tuple[Cell, ...]] = []
     for row in rows:
         numbers = [_blank(value) for value in (row.value, row.low, row.high, row.null, row.p_value)]
@@ -616,16 +632,16 @@ def _share(each: MethodAudit) -> str:
 def format_brief(value: float) -> str:
     """Two decimals, or two significant digits of a small number; a dash where undefined.
 
-    >>> [format_brief(value) for value in (0.9234, -0.5, 12.345, 0.00423, 0.0, float("nan"))]
-    ['0.92', '−0.50', '12.35', '0.0042', '0', '–']
+    >>> [format_brief(value) for value in (0.9234, -0.5, 12.345, -0.00423, -1e-16, 0.0, float("nan"))]
+    ['0.92', '−0.50', '12.35', '−0.0042', '0.00', '0', '–']
     """
     if not math.isfinite(value):
         return "–"
     if value == 0:
         return "0"
-    if abs(value) < 0.0001:
-        return format_number(value)
-    return (f"{value:.2f}" if abs(value) >= 0.0995 else f"{value:.2g}").replace("-", "−")
+    is_small = 0.00005 <= abs(value) < 0.0995
+    text = f"{value:.2g}" if is_small else f"{value:.2f}"
+    return text.replace("-", "−") if float(text) else text.removeprefix("-")
 
 
 def format_interval(value: float, low: float, high: float) -> str:
@@ -738,7 +754,7 @@ def _number_text(each: MethodAudit, answer: Answer) -> str:
         tier = [f"tier {each.tier}"] if each.tier else []
         return "; ".join([f"{_share(each)} of the achievable", *tier, f"{answer.n} texts"])
     parts = [format_interval(answer.value, answer.low, answer.high)]
-    parts += [f"control {format_brief(answer.null)}"] if math.isfinite(answer.null) else []
+    parts += [f"null {format_brief(answer.null)}"] if math.isfinite(answer.null) else []
     return "; ".join([*parts, f"{answer.n} texts"])
 
 
@@ -748,7 +764,7 @@ def _attention_findings(audit: Audit) -> list[tuple[str, str, str]]:
     for row in audit.attention:
         number = format_interval(row.value, row.low, row.high)
         if math.isfinite(row.null):
-            number += f"; control {format_brief(row.null)}"
+            number += f"; null {format_brief(row.null)}"
         name = " ".join(filter(None, (row.measure, row.subset)))
         found.append((name, f"{number}; {row.n} texts", _attention_text(row.measure)[1]))
     return found
