@@ -88,9 +88,12 @@ OPTION_FLAGS = {
 """The flag of each field that the options of a paper may have."""
 MAX_ATTEFA_SEEDS = 9
 SECONDS_TO_NEXT_INTERRUPT = 0.01
+DEMO_MINUTES, DEMO_TEXTS = 2.0, 76
 REQUIREMENT_CODE = 3
 """Exit code of an audit that does not support what --require asks for."""
 AUDIT_METHOD_HELP = "A method to audit (see `heedful list`); default: nine common ones."
+LEARN_AUDIT_TEXTS = 60
+AUDIT_MINUTES_HELP = "Time for an audit of the learned explainer; 0 leaves it out."
 REQUIRE_HELP = "'METHOD: faithful, stable' ends with exit code 3 if the audit does not support it."
 MODEL_FACTS = ("corpus", "encoder", "attention", "seed", "training")
 """What a printed result says of its model; a model that was trained elsewhere has no seed."""
@@ -112,6 +115,10 @@ screen = Console(highlight=False, soft_wrap=True)
 def say(text: str) -> None:
     """Print a line without markup."""
     screen.print(printable(text), markup=False)
+
+
+def _silent(_: str) -> None:
+    """Print nothing."""
 
 
 def complain(text: str) -> None:
@@ -299,6 +306,7 @@ def audit(
     texts: Annotated[int | None, typer.Option("--texts", min=1, help="Stop at this many texts.")] = None,
     method: Annotated[list[str] | None, typer.Option("--method", "-m", help=AUDIT_METHOD_HELP)] = None,
     attributions: Annotated[str | None, typer.Option("--attributions", help="Scores made elsewhere.")] = None,
+    train_data: Annotated[str | None, typer.Option("--train-data", help="Texts to train students on.")] = None,
     text_column: Annotated[str | None, typer.Option("--text-column", help="Default: found.")] = None,
     second_column: Annotated[str | None, typer.Option("--second-column", help="Second text of pairs.")] = None,
     label_column: Annotated[str | None, typer.Option("--label-column", help="Classes; 'none' for none.")] = None,
@@ -326,7 +334,7 @@ def audit(
     requirements = [Requirement.parse(text) for text in require or ()]
     columns = GivenColumns(text_column, second_column, label_column, rationale_column, id_column)
     options = AuditOptions(
-        minutes, tuple(method or ()), attributions, columns, seed, _worker_count(where, workers), texts
+        minutes, tuple(method or ()), attributions, columns, seed, _worker_count(where, workers), texts, train_data
     )
     _check_report(out)
     for option, path in (("--json", json_file), ("--card", card)):
@@ -334,7 +342,7 @@ def audit(
             _write_file(path, None, option)
     with progress_display(quiet=quiet) as progress:
         store = Workspace(workspace, progress=progress)
-        result = run_audit(model, data, options=options, workspace=store, say=(lambda _: None) if quiet else say)
+        result = run_audit(model, data, options=options, workspace=store, say=_silent if quiet else say)
     if json_file is not None:
         _write_file(json_file, result.to_json() + "\n")
     if card is not None:
@@ -395,17 +403,33 @@ def demo(
     quiet: QuietOption = False,
     debug: DebugOption = False,
 ) -> int:
-    """Train a small model, test its attention, write a report."""
+    """Train a small model, audit its explanations, test the papers' claims, write both pages."""
     from heedful import papers
+    from heedful.audits.schedule import AuditOptions
+    from heedful.audits.schedule import audit as run_audit
+    from heedful.store.workspace import Workspace
 
     _check_report(out)
+    _check_report(out / "audit")
     recipes = papers.demo(synthetic=planted)
     if not quiet:
         text = "a generated corpus" if planted else "real film reviews"
-        say(f"Training a BiLSTM with attention on {text}, then testing whether its attention explains it.")
-    code = _run_recipes(recipes, workspace, quiet=quiet)
+        say(f"Training a BiLSTM with attention on {text}, then testing which explanations of it may be shown.")
+    code = _run_recipes(recipes, workspace, quiet=True)
     if code == 0:
-        _write_report(workspace, out, quiet=quiet)
+        _write_report(workspace, out, quiet=True)
+        subject = papers.demo_model(synthetic=planted)
+        options = AuditOptions(minutes=DEMO_MINUTES, texts=DEMO_TEXTS)
+        with progress_display(quiet=quiet) as progress:
+            store = Workspace(workspace, progress=progress)
+            result = run_audit(
+                (subject, store), subject.corpus, options=options, workspace=store, say=_silent if quiet else say
+            )
+        page = result.to_html(out / "audit")
+        if not quiet:
+            result.show()
+            say(f"Which explanations may be shown: {page.resolve()}")
+            say(f"Does attention explain this model: {(out / 'index.html').resolve()}")
     return code
 
 
@@ -561,6 +585,7 @@ def learn(
     seed: Annotated[int, typer.Option("--seed", min=0, max=MAX_SEED, help="Seed of the first student.")] = 0,
     seeds: Annotated[int, typer.Option("--seeds", min=1, max=MAX_SEEDS, help="Students of each kind.")] = 3,
     quick: QuickOption = False,
+    audit_minutes: Annotated[float, typer.Option("--audit-minutes", min=0, help=AUDIT_MINUTES_HELP)] = 3.0,
     where: WhereOption = "pool",
     workers: WorkersOption = None,
     json_file: JsonOption = None,
@@ -571,6 +596,9 @@ def learn(
 ) -> int:
     """Learn which attention heads explain your model to a student, and save the explainer."""
     from heedful.attributions.head_mix import check_explainer_folder
+    from heedful.audits.schedule import AuditOptions
+    from heedful.audits.schedule import audit as run_audit
+    from heedful.data.evaluation_table import NO_COLUMN, GivenColumns
     from heedful.learn import describe_result, explainer_trial, learned_explainer, open_teacher
     from heedful.store.workspace import Workspace
     from heedful.trials.performance import Performance
@@ -586,9 +614,25 @@ def learn(
     recipes = [trial] if label_column is None else [Performance(model), trial]
     code = _run_recipes(recipes, workspace, quiet=quiet, workers=workers, json_file=json_file)
     if code == 0:
-        learned_explainer(trial, store).save(out)
+        explainer = learned_explainer(trial, store)
+        explainer.save(out)
         for sentence in () if quiet else (*describe_result(trial, store), f"The explainer is in {out.resolve()}"):
             say(sentence)
+        if audit_minutes:
+            columns = GivenColumns(text_column, second_column, label_column or NO_COLUMN)
+            methods = (explainer, "raw-attention", "integrated-gradients")
+            options = AuditOptions(audit_minutes, methods, columns=columns, workers=workers, texts=LEARN_AUDIT_TEXTS)
+            if not quiet:
+                say(
+                    "Is it faithful? An audit of the learned explainer beside plain attention and a method of gradients."
+                )
+            with progress_display(quiet=quiet) as progress:
+                store = Workspace(workspace, progress=progress)
+                result = run_audit(teacher, data, options=options, workspace=store, say=_silent if quiet else say)
+            page = result.to_html(out / "audit")
+            if not quiet:
+                result.show()
+                say(f"The answer page is {page.resolve()}")
     return code
 
 

@@ -31,13 +31,21 @@ from heedful.papers.scaffold import (
 from heedful.store.workspace import Workspace
 from heedful.training.checkpoint import Checkpoint, checkpoint
 from heedful.training.smat import LearnedAttributionTable, SMaT
-from heedful.training.teacher import AttentionExplanation, LearnedExplanation, NoExplanation, StudentData
+from heedful.training.teacher import (
+    AttentionExplanation,
+    LearnedExplanation,
+    MethodExplanation,
+    NoExplanation,
+    StudentData,
+)
 from heedful.trials._trial import Verdict, value_of
 from heedful.trials.simulability import NO_EXPLANATION, Simulability, size_label
-from heedful.types import UserError
+from heedful.types import Method, UserError
 
 DEFAULT_SIZE = 500
 ATTENTION = "attention"
+AUDIT_STUDENTS = 3
+"""Students of each kind in an audit."""
 SMALL_TEST_SET = 200
 """With fewer test texts a warning says that the numbers are rough."""
 MAJORITY_THRESHOLD = 0.9
@@ -107,6 +115,19 @@ def explainer_trial(
     )
     named = tuple((arm.name, arm.students(setting, seeds)) for arm in arms)
     return Simulability(teacher, named, controls=())
+
+
+def student_trial(teacher: Checkpoint, methods: Mapping[str, Method], data_dir: Path) -> Simulability:
+    """Small students that see the scores of each method, random scores among them, or no explanation."""
+    available = len(teacher.corpus.read(data_dir).train)
+    source = teacher.architecture.source
+    student = shortened_student(source, min(STUDENT_LAYERS, (count_layers(source) + 1) // 2))
+    training = replace(TEXT_TRAINING, epochs=QUICK_EPOCHS, patience=QUICK_EPOCHS // 3)
+    setting = ScaffoldSetting(teacher, student, StudentData(), (min(QUICK_SIZES[0], available),), training)
+    arms = [ExplanationArm(NO_EXPLANATION, NoExplanation())]
+    arms += [ExplanationArm(name, MethodExplanation(method)) for name, method in methods.items()]
+    named = tuple((arm.name, arm.students(setting, range(AUDIT_STUDENTS))) for arm in arms)
+    return Simulability(teacher, named, controls=tuple(name for name in methods if name == "random"))
 
 
 def learned_explainer(trial: Simulability, workspace: Workspace) -> HeadMix:

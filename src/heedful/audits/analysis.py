@@ -23,6 +23,7 @@ from heedful.attributions.lime import Lime
 from heedful.attributions.perturbation import LeaveOneOut, Occlusion
 from heedful.attributions.shapley import KernelShap
 from heedful.audits.audit_result import (
+    Answer,
     Audit,
     AuditedData,
     AuditedModel,
@@ -49,6 +50,7 @@ from heedful.measures.rank_correlation import spearman
 from heedful.measures.rationale_agreement import plausibility_metrics
 from heedful.store.recipe import Json
 from heedful.store.workspace import Workspace
+from heedful.trials.simulability import Simulability
 from heedful.types import Corpus, Example, Method, UserError
 
 CONTROL_METHODS: Mapping[str, Method] = {"random": Random(seed=1_000_003), "permuted-attention": PermutedAttention()}
@@ -68,6 +70,7 @@ class AuditAnalysis:
         main: blocks whose scores and erasures are finished.
         full: blocks of these where all questions are.
         costs: seconds per text of each kind of work.
+        students: the finished trial of students, or why there is none.
     """
 
     explainer: Explainer
@@ -80,6 +83,7 @@ class AuditAnalysis:
     main: Sequence[int]
     full: Sequence[int]
     costs: Mapping[str, float]
+    students: Simulability | str
     workspace: Workspace
 
     @property
@@ -161,6 +165,7 @@ class AuditAnalysis:
             seconds=seconds,
             optimised_for={name: self._optimised_for(method) for name, method in everything.items()},
             unasked=self._unasked(everything),
+            teaches=self._teaches(),
         )
         return evidence, tables
 
@@ -234,14 +239,37 @@ class AuditAnalysis:
             for question in (Question.MODEL, Question.STABLE, Question.COMPLETE)
         }
         found[Question.PLAUSIBLE, ""] = "no words are marked: give a column of rationales (--rationale-column)"
-        found[Question.TEACHES, ""] = TEACHES_UNTESTED
+        taught = "students were not trained with it, only with some methods"
+        found[Question.TEACHES, ""] = self.students if isinstance(self.students, str) else taught
         return found
+
+    def _teaches(self) -> dict[str, Answer]:
+        """Whether students that see the scores of a method predict more as the model does than those that do not."""
+        if isinstance(self.students, str):
+            return {}
+        summary = self.workspace.get(self.students).summary
+        answers = {}
+        for finding in Simulability.findings(summary):
+            gain = finding.evidence[0]
+            reason = (
+                f"students that see it agree with the model {100 * gain.value:+.1f} points more than students that see "
+                "no explanation"
+            )
+            row = Measurement(
+                Question.TEACHES.value, "gain", finding.method, "", gain.value, gain.low, gain.high, int(gain.n), 0.0
+            )  # fmt: skip
+            answers[finding.method] = Answer(
+                Question.TEACHES, finding.method, finding.verdict, gain.value, gain.low, gain.high, int(gain.n), 0.0,
+                reason, None, (row,),
+            )  # fmt: skip
+        return answers
 
     def _untested(self) -> dict[str, str]:
         untested = {name: f"left out: {reason}" for name, reason in self.left_out.items()}
         if not self._marked_examples():
             untested[Question.PLAUSIBLE.value] = "no words are marked: give a column of rationales (--rationale-column)"
-        untested[Question.TEACHES.value] = TEACHES_UNTESTED
+        if isinstance(self.students, str):
+            untested[Question.TEACHES.value] = self.students
         untested["attention is necessary"] = (
             "that needs trainings with uniform attention: `heedful run wiegreffe-pinter --data FILE`"
         )
@@ -374,7 +402,7 @@ CAUTION = (
     "The colours show which words the prediction depends on, as far as this method can tell; they do not show why, and "
     "they do not show that the prediction is right."
 )
-TEACHES_UNTESTED = "that needs students that are trained: `heedful learn --teacher MODEL --data FILE`"
+TEACHES_UNTESTED = "that needs students that are trained: give texts for them (--train-data FILE)"
 ATTENTION_MEASURES: Mapping[str, str] = {
     "median_change": "change of the output when attention is permuted (median of 25 permutations)",
     "special_share": "share of attention on special tokens",

@@ -18,10 +18,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from heedful.attributions._base import Baseline
+from heedful.attributions.controls import Random
 from heedful.audits.analysis import (
     CONTROL_METHODS,
     NULL_METHODS,
     RANDOMISED_SEED,
+    TEACHES_UNTESTED,
     AuditAnalysis,
     class_counts,
     format_note,
@@ -45,10 +47,12 @@ from heedful.audits.external_attributions import ExternalAttributions, external_
 from heedful.audits.verdict_rules import NULL
 from heedful.data.evaluation_table import EvaluationTable, GivenColumns, detect_columns
 from heedful.explainer import AUDITS, Explainer, ModelSource, catalogue_name, load, method_for_words
+from heedful.learn import open_teacher, student_trial
 from heedful.measures.bootstrap import MIN_EXAMPLES
 from heedful.runner import OUT_OF_TIME, attempt, run
 from heedful.store.recipe import Recipe, canonical_json, json_digest
 from heedful.store.workspace import Workspace, replace_text
+from heedful.trials.simulability import Simulability
 from heedful.types import Corpus, Method, UserError
 
 DEFAULT_METHODS = (
@@ -76,6 +80,8 @@ FULL_BLOCKS = 3
 MIN_METHODS = 3
 """Fewer methods are not left to fit into the time."""
 MIN_SECONDS = 0.001
+TAUGHT_METHODS = ("raw-attention", "integrated-gradients", "leave-one-out")
+"""Methods that students are trained with if there are many; each takes several trainings."""
 Say = Callable[[str], None]
 
 
@@ -90,6 +96,7 @@ class AuditOptions:
         columns: columns of the data; those that are not named are found.
         workers: processes; 1 works in this process.
         texts: stop at this many texts (rounded up to a whole block) even if there is time left.
+        train_data: texts for students, which show whether explanations teach; takes half of the time.
     """
 
     minutes: float = 5.0
@@ -99,6 +106,7 @@ class AuditOptions:
     seed: int = 0
     workers: int | None = None
     texts: int | None = None
+    train_data: str | None = None
 
     def __post_init__(self) -> None:
         if not 0 < self.minutes <= 60 * 24 * 7 or not math.isfinite(self.minutes):
@@ -167,7 +175,10 @@ class _Audit:
         external = tuple(each for each in self.methods.values() if isinstance(each, ExternalAttributions))
         self.sample = TextSample(explainer.recipe(self.corpus), options.seed, scores=external)
         self.left_out: dict[str, str] = {}
+        self.students: Simulability | str = TEACHES_UNTESTED
         self.interrupted = False
+        if options.train_data is not None:
+            self.students = self._student_trial(options.train_data)
         identity = json_digest(canonical_json(self.sample, workspace.data_dir))[:16]
         self.state_file = workspace.root / AUDITS / f"state-{identity}.json"
         self.state = _read_state(self.state_file)
@@ -210,6 +221,7 @@ class _Audit:
         finally:
             self.workspace.model_cache = None
         self._work(blocks)
+        self._teach()
         result = self._result()
         self._store(result)
         return result
@@ -364,7 +376,8 @@ class _Audit:
         tried = [block for block in range(last + 1) if block_range(block).start < self._text_limit()]
         owners = {work.recipe: work.method or work.label for block in tried for work in self._block_work(block)}
         recipes = list(owners)
-        deadline = self.start + 60 * self.options.minutes - RESERVED_SECONDS
+        share = 1.0 if isinstance(self.students, str) else 0.5
+        deadline = self.start + 60 * share * self.options.minutes - RESERVED_SECONDS
         try:
             outcomes = run(recipes, self.workspace, workers=self._workers(), deadline=deadline)
         except KeyboardInterrupt:
@@ -375,6 +388,34 @@ class _Audit:
             if outcome.error is not None and outcome.error != OUT_OF_TIME and outcome.cause is None and name:
                 self.left_out.setdefault(name, outcome.error)
                 self.methods.pop(name, None)
+
+    def _student_trial(self, path: str) -> Simulability | str:
+        """Students that see the scores of some methods, random scores or nothing; or why there are none."""
+        source = self.explainer.origin
+        if not isinstance(source, str) or not Path(source).expanduser().is_dir():
+            return "students start from a model folder: save the model with save_pretrained and give its folder"
+        columns = detect_columns(path, outputs=self.explainer.class_names, given=self.options.columns)
+        teacher = open_teacher(source, path, columns.text, columns.second_text)
+        own = {name: each for name, each in self.methods.items() if not isinstance(each, ExternalAttributions)}
+        names = list(own) if len(own) <= len(TAUGHT_METHODS) else [name for name in TAUGHT_METHODS if name in own]
+        taught = {name: own[name] for name in names}
+        explanations = {**taught, "random": Random()}
+        return student_trial(teacher, explanations, self.workspace.data_dir)
+
+    def _teach(self) -> None:
+        """Train the students until the time is up; the next call goes on."""
+        if isinstance(self.students, str) or self.interrupted:
+            return
+        deadline = self.start + 60 * self.options.minutes - RESERVED_SECONDS
+        try:
+            outcomes = run([self.students], self.workspace, workers=self._workers(), deadline=deadline)
+        except KeyboardInterrupt:
+            self.interrupted = True
+            return
+        failed = next((each.error for each in outcomes if each.error is not None and each.cause is None), None)
+        if failed is not None:
+            done = sum(each.error is None for each in outcomes)
+            self.students = f"{failed} ({done} of {len(outcomes)} pieces are finished; another call goes on from there)"
 
     # The result
 
@@ -403,7 +444,7 @@ class _Audit:
         texts = min(len(self.table), block_range(main[-1]).stop)
         analysis = AuditAnalysis(
             self.explainer, self.corpus, self.source, self.sample, self.methods, self.ways, self.left_out, main, full,
-            self.state.costs, self.workspace,
+            self.state.costs, self.students, self.workspace,
         )  # fmt: skip
         self.state.seconds += time.monotonic() - self.start
         return analysis.result(

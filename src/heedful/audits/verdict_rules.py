@@ -61,6 +61,7 @@ class AuditEvidence:
         plausibility: AUC of the ranking of marked words, on texts that are predicted right.
         gaps: error of the sum of the scores, as a share of the mean difference to the baseline.
         seconds: per text.
+        teaches: the answers of students, by method.
         unasked: why a question was not asked of a method, or, under the name "", of any method.
     """
 
@@ -75,6 +76,7 @@ class AuditEvidence:
     seconds: Mapping[str, float]
     optimised_for: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     unasked: Mapping[tuple[Question, str], str] = field(default_factory=dict)
+    teaches: Mapping[str, Answer] = field(default_factory=dict)
 
 
 def level_of_look(look: int) -> float:
@@ -363,7 +365,7 @@ class Rules:
             Question.AGREES: self.agrees(),
             Question.PLAUSIBLE: self.plausible(),
             Question.TEACHES: {
-                name: self._not_asked(Question.TEACHES, name, "it was not trained for")
+                name: self.evidence.teaches.get(name) or self._not_asked(Question.TEACHES, name, "not trained")
                 for name in self.evidence.methods
             },
         }

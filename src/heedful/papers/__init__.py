@@ -192,15 +192,18 @@ def paper_recipes(options: PaperOptions) -> list[Recipe]:
     return recipes
 
 
-def demo(*, synthetic: bool = False) -> list[Recipe]:
-    """The trials of Jain & Wallace on a small BiLSTM, on real film reviews or on synthetic text."""
+def demo_model(*, synthetic: bool = False) -> TrainedModel:
+    """A small BiLSTM with attention, on real film reviews or on synthetic text."""
     architecture = Attentive(BiLSTM(32 if synthetic else 64), Additive())
     if synthetic:
         corpus = Mock(informative=2, strength=3.0, shortest=10, longest=30, train=2000, dev=300, test=500)
         training = Training(epochs=4, optimizer=Adam(lr=0.005))
-        model = TrainedModel(corpus, Words(), architecture, training, embeddings=RandomEmbeddings(50))
-    else:
-        words = Words(tokenizer="space", min_documents=2)
-        embeddings = PackagedGloveEmbeddings()
-        model = TrainedModel(RottenTomatoes(), words, architecture, Training(epochs=6), embeddings=embeddings)
-    return single_model_trials(model)
+        return TrainedModel(corpus, Words(), architecture, training, embeddings=RandomEmbeddings(50))
+    words = Words(tokenizer="space", min_documents=2)
+    embeddings = PackagedGloveEmbeddings()
+    return TrainedModel(RottenTomatoes(), words, architecture, Training(epochs=6), embeddings=embeddings)
+
+
+def demo(*, synthetic: bool = False) -> list[Recipe]:
+    """The trials of Jain & Wallace on the model of the demo."""
+    return single_model_trials(demo_model(synthetic=synthetic))
