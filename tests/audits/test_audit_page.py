@@ -178,6 +178,7 @@ def test_the_rules_on_the_pages_have_the_limits_of_the_code() -> None:
     }
     for name, limit in limits.items():
         assert limit in QUESTIONS[name].rule, name
+    assert f"{verdict_rules.TIER_MARGIN:.0%}".replace("%", " %") in QUESTIONS["faithful"].rule
     numbers = [QUESTIONS[name].limit for name in ("model-dependent", "stable", "complete", "plausible")]
     rules = verdict_rules
     assert numbers == [rules.MODEL_CHANGE, rules.STABLE_CORRELATION, rules.COMPLETE_ERROR, rules.CHANCE_AUC]
@@ -283,6 +284,7 @@ MARKUP = (HOSTILE, COMMENT, "*a* _b_ `c` [x](http://x.y) ![i](j)", "a | b", "# h
 
 @pytest.mark.parametrize("name", [*MARKUP, "a\n\n---\nb"])
 def test_markdown_shows_names_literally(name: str) -> None:
+    model_card(hostile_audit(f"{name}\ud800")).encode()
     assert plain(escape_markdown(name)) == " ".join(name.split())
     assert plain(f"- {escape_markdown(f'x {name}')}") == " ".join(f"x {name}".split())
     rows = re.findall(r"^\|.*\|$", model_card(hostile_audit(name)), re.M)

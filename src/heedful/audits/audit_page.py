@@ -89,8 +89,8 @@ QUESTIONS: Mapping[str, QuestionText] = {
         rule=(
             "Supported if the method is better than random scores on every measure that counts, under every way of "
             "deletion: paired tests, adjusted over methods (Holm). Not supported if it is worse on one of them, or "
-            "clearly below 10 % of the achievable. Tier 1 holds the best method and all that paired tests do not "
-            "place clearly below it; tier 2 the same of the rest."
+            "clearly below 10 % of the achievable. Tier 1 holds the best method and all that paired tests (Holm) do "
+            "not place 5 % of the achievable or more below it; tier 2 the same of the rest."
         ),
         limits=(
             "A text without some of its words is no text that the model was trained on, so part of a change may come "
@@ -118,8 +118,7 @@ QUESTIONS: Mapping[str, QuestionText] = {
         question="Is the explanation the same when nothing that matters has changed?",
         measured=(
             "Rank correlation of the explanations of a text before and after a tiny change that keeps the prediction "
-            "(a full stop, two letters swapped), and under another seed where the method draws random numbers. The "
-            "lower of the two counts."
+            "(a full stop, two letters swapped); where the method draws random numbers, with another seed as well."
         ),
         null="Two unrelated orders have correlation 0.",
         rule="Supported if the mean is clearly above 0.7 (Holm over methods), not supported if it is not above.",

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from heedful.audits.audit_page import QUESTIONS, certainty, format_brief, format_share, sentence
+from heedful.figures import printable
 from heedful.report.page import SYMBOLS
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def escape_markdown(text: str) -> str:
     >>> escape_markdown("a_b <c>\n# d"), escape_markdown("- www.x.org"), escape_markdown("1. x&y")
     ('a\\_b \\<c\\> \\# d', '\\- www\\.x.org', '1\\. x&amp;y')
     """
-    line = _SPECIAL.sub(r"\\\1", " ".join(text.split()).replace("&", "&amp;"))
+    line = _SPECIAL.sub(r"\\\1", " ".join(printable(text).split()).replace("&", "&amp;"))
     line = line.replace("://", ":\\/\\/")
     line = re.sub(r"(?i)\b(www)\.", r"\1\\.", line)
     return _BLOCK_START.sub(lambda found: f"\\{found[1]}" if found[1] in "-+=" else f"{found[1]}\\", line)

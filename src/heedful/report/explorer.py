@@ -321,7 +321,8 @@ def tabulate_texts(
     """The data of an explorer from tables of `attribution_rows` in memory, one per method.
 
     Args:
-        tables: by the name of each of `rows`; a text that one of them does not have is missing in its row.
+        tables: by the name of each of `rows`, with uids as a column or as the index; a text that one of them does not
+            have is missing in its row.
         metrics: numbers to sort by, each by uid.
         marked: by uid the numbers of the whitespace words that people marked.
     """
@@ -348,6 +349,7 @@ def tabulate_texts(
 
 def _table_columns(table: pd.DataFrame) -> Columns:
     """The columns that `attribution_rows` has, numbers of a text as arrays."""
+    table = table if "uid" in table else table.reset_index(names="uid")
     arrays = {
         name: [np.asarray(cell, dtype=float) for cell in table[name]]
         for name in ("scores", "scored", "segments", "words")
