@@ -137,9 +137,10 @@ def search_best_erasure(
     flip = torch.tensor(removal.flips, dtype=torch.float64, device=full.device)
     if model.task.num_classes < 2:
         flip = torch.full_like(flip, torch.nan)
+    is_empty = words < 1  # nothing can be removed, and nothing changes
     return BestErasure(
-        comprehensiveness=full + removal.best_means(),
-        sufficiency=full - keeping.best_means(),
+        comprehensiveness=(full + removal.best_means()).masked_fill(is_empty, 0.0),
+        sufficiency=(full - keeping.best_means()).masked_fill(is_empty, 0.0),
         flip=flip,
         order=tuple(best.order for best in (max(each, key=lambda path: path.total) for each in removal.paths)),
         passes=1 + removal.passes() + keeping.passes(),
@@ -215,8 +216,8 @@ class _Search:
             values = self._evaluate({row: [(*path.order, word) for path, word in tried[row]] for row in rows})
             grown = {row: self._extend(row, self.plans[row][step], tried[row], values[row]) for row in rows}
             joint = {
-                row: [order for order in orders if len(order) - len(self.paths[row][0].order) > 1]
-                for row, orders in grown.items()
+                row: [path.order for path in paths if len(path.order) - len(self.paths[row][0].order) > 1]
+                for row, paths in grown.items()
             }
             found = self._evaluate(joint) if any(joint.values()) else {row: [] for row in rows}
             for row in rows:
@@ -227,11 +228,12 @@ class _Search:
                 known |= {frozenset(order): value for order, value in zip(joint[row], found[row], strict=True)}
                 self._keep_best(row, self.plans[row][step], grown[row], known)
 
-    def _extend(
-        self, row: int, size: int, tried: Sequence[tuple[_Path, int]], values: Sequence[float]
-    ) -> list[tuple[int, ...]]:
-        """Larger sets: each path with its best words, and with the next best ones in their place."""
-        orders: dict[frozenset[int], tuple[int, ...]] = {}
+    def _extend(self, row: int, size: int, tried: Sequence[tuple[_Path, int]], values: Sequence[float]) -> list[_Path]:
+        """Larger sets: each path with its best words, and with the next best ones in their place; the first is greedy.
+
+        Of several ways to the same set the one with the highest sum over the bins passed stays.
+        """
+        grown: dict[frozenset[int], _Path] = {}
         for path in self.paths[row]:
             own = [(value, word) for (each, word), value in zip(tried, values, strict=True) if each is path]
             ranked = [word for _, word in sorted(own, key=lambda pair: (-pair[0], pair[1]))]
@@ -240,21 +242,21 @@ class _Search:
                 chosen = ranked[shift : shift + missing]
                 if len(chosen) == missing:
                     order = (*path.order, *chosen)
-                    orders.setdefault(frozenset(order), order)
-        return list(orders.values())
+                    known = grown.get(frozenset(order))
+                    if known is None or path.total > known.total:
+                        grown[frozenset(order)] = _Path(order, path.total)
+        return list(grown.values())
 
-    def _keep_best(
-        self, row: int, size: int, orders: Sequence[tuple[int, ...]], known: dict[frozenset[int], float]
-    ) -> None:
+    def _keep_best(self, row: int, size: int, grown: Sequence[_Path], known: dict[frozenset[int], float]) -> None:
         times = list(self.bins[row]).count(size)
-        totals = {path.order: path.total for path in self.paths[row]}
         paths = []
-        for order in orders:
-            before = next(total for prefix, total in totals.items() if order[: len(prefix)] == prefix)
-            value = known[frozenset(order)]
-            paths.append(_Path(order, before + times * value, value))
-        # The sum over the bins passed decides, together with where the path stands now.
-        self.paths[row] = sorted(paths, key=lambda path: (-(path.total + path.value), path.order))[: self.widths[row]]
+        for path in grown:
+            value = known[frozenset(path.order)]
+            paths.append(_Path(path.order, path.total + times * value, value))
+        # The greedy path stays, so that a beam is never worse than no beam; of the others the sum over the bins passed
+        # decides, together with where the path stands now.
+        others = sorted(paths[1:], key=lambda path: (-(path.total + path.value), path.order))
+        self.paths[row] = [*paths[:1], *others[: self.widths[row] - 1]]
 
     def _evaluate(self, orders: dict[int, list[tuple[int, ...]]]) -> dict[int, list[float]]:
         """The value of each set of words, higher is better: minus the output without them, or the output with them."""
