@@ -623,7 +623,7 @@ def learn(
             methods = (explainer, "raw-attention", "integrated-gradients")
             options = AuditOptions(audit_minutes, methods, columns=columns, workers=workers, texts=LEARN_AUDIT_TEXTS)
             if not quiet:
-                say("Is it faithful? An audit of the learned explainer beside plain attention and integrated gradients.")
+                say("Is it faithful? An audit of it beside plain attention and integrated gradients.")
             with progress_display(quiet=quiet) as progress:
                 store = Workspace(workspace, progress=progress)
                 result = run_audit(teacher, data, options=options, workspace=store, say=_silent if quiet else say)
