@@ -23,7 +23,7 @@ import pytest
 import torch
 
 from heedful.progress import StepCallback
-from heedful.runner import WORKER_DIED, Outcome, _Pool, recipes_from_file, run, topological_order
+from heedful.runner import OUT_OF_TIME, WORKER_DIED, Outcome, _Pool, recipes_from_file, run, topological_order
 from heedful.store.recipe import Artefact, Recipe
 from heedful.store.workspace import Workspace, WriteError, translate_write_errors
 from heedful.training.model_recipe import MAX_CACHED_MODELS, LoadedModel
@@ -320,6 +320,41 @@ def test_a_full_disk_ends_the_run_at_once_and_keeps_what_is_finished(workers: in
         run([Number(1), *(Full(number, (LEAF,)) for number in range(9))], workspace, workers=workers)
     assert workspace.has(LEAF)
     assert len(made(workspace)) <= 1 + workers
+
+
+@dataclass(frozen=True)
+class Late(Recipe):
+    """A recipe that takes this many seconds."""
+
+    seconds: float
+
+    def make(self, workspace: Workspace) -> Artefact:
+        write_down(f"late-{self.seconds}", workspace)
+        time.sleep(self.seconds)
+        return Artefact(notes={"seconds": self.seconds})
+
+
+def test_a_deadline_ends_a_run_here_after_the_recipe_that_is_being_made(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    recipes = [Number(1), Late(0.2), Number(2), Number(3, (Number(2),))]
+    outcomes = run(recipes, workspace, deadline=time.monotonic() + 0.1)
+    assert [outcome.error for outcome in outcomes] == [None, None, OUT_OF_TIME, OUT_OF_TIME]
+    assert made(workspace) == ["1", "late-0.2"]
+    # Finished recipes are no work, and a deadline in the past allows none.
+    outcomes = run(recipes, workspace, deadline=time.monotonic() - 1)
+    assert [outcome.error for outcome in outcomes] == [None, None, OUT_OF_TIME, OUT_OF_TIME]
+    assert workspace.model_cache is None
+    assert all(outcome.error is None for outcome in run(recipes, workspace, deadline=time.monotonic() + 60))
+    assert made(workspace) == ["1", "late-0.2", "2", "3"]
+
+
+@pytest.mark.slow
+def test_a_deadline_stops_workers_at_once(tmp_path: Path) -> None:
+    start = time.monotonic()
+    outcomes = run([Late(60.0), Late(61.0)], Workspace(tmp_path), workers=2, deadline=start + 0.5)
+    assert [outcome.error for outcome in outcomes] == [OUT_OF_TIME, OUT_OF_TIME]
+    assert time.monotonic() - start < 20
+    assert not [each for each in multiprocessing.active_children() if "Worker" in type(each).__name__]
 
 
 def test_a_workspace_that_cannot_be_written_is_refused_before_any_work(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 import torch
@@ -220,6 +221,48 @@ def test_occluding_one_deleted_unit_is_leaving_one_out() -> None:
     batch = batch_of(((5, 6, 7), (8, 9)), ((5, 6), (9, 9)), ((4, 5), (6, 7)))
     expected = LeaveOneOut("logit")(model, batch, target).scores
     assert torch.allclose(Occlusion(1, "delete", output="logit")(model, batch, target).scores, expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["one", "transformer"])
+@pytest.mark.parametrize("output", ["probability", "logit", "distribution"])
+def test_leaving_out_a_word_leaves_out_all_its_tokens(
+    kind: str, output: Literal["probability", "logit", "distribution"]
+) -> None:
+    """Words of one, two and three tokens in both texts of a pair, each text read again by hand; an only word gets 0."""
+    model, target = pooled(SingleInput()) if kind == "one" else tiny("bert"), torch.tensor([0, 2, 1])
+    batch = pairs()
+    numbers = torch.tensor([[0, 0, 1, 2, 3, 3], [0, 1, 1, 1, -1, -1], [0, 1, 2, -1, -1, -1]])
+    owners = torch.full_like(batch.words, -1)
+    for row in range(3):
+        owners[row, batch.content_mask[row]] = numbers[row][numbers[row] >= 0]
+    batch = replace(batch, words=owners)
+    found = LeaveOneOut(output, feature="word")(model, batch, target)
+    assert torch.equal(found.mask, batch.content_mask)
+    for row in range(3):
+        whole = model(by_hand(batch, row, batch.mask[row], "delete")).logits[0]
+        for word in range(int(owners[row].max()) + 1):
+            own = owners[row] == word
+            part = batch.segments[row][own][0]
+            expected = torch.zeros((), dtype=torch.float64)
+            if bool((batch.content_mask[row] & ~own & (batch.segments[row] == part)).any()):
+                shorter = model(by_hand(batch, row, ~own, "delete")).logits[0]
+                if output == "distribution":
+                    expected = (whole.softmax(0) - shorter.softmax(0)).abs().sum() / 2
+                else:
+                    both = (whole, shorter) if output == "logit" else (whole.softmax(0), shorter.softmax(0))
+                    expected = both[0][target[row]] - both[1][target[row]]
+            assert torch.allclose(found.scores[row][own], expected / own.sum(), atol=1e-9)
+    # All second texts, and the first of the second pair, have one word.
+    assert found.scores.count_nonzero(1).tolist() == [4, 0, 2]
+
+
+def test_leaving_out_words_of_one_token_is_leaving_out_tokens() -> None:
+    model, target = tiny("bert"), torch.tensor([0, 2, 1])
+    batch = batch_of(((5, 6, 7), (8, 9)), ((5, 6), (9, 9)), ((4, 5), (6,)))
+    by_token, by_word = (LeaveOneOut(feature=feature)(model, batch, target).scores for feature in ("unit", "word"))
+    assert torch.allclose(by_token, by_word, atol=1e-9)
+    alone = LeaveOneOut(feature="word")(model, batch.rows(torch.tensor([2])), target[2:]).scores[0]
+    assert torch.allclose(alone, by_word[2, : len(alone)], atol=1e-9)
 
 
 def test_a_window_averages_over_the_places_that_cover_a_unit() -> None:

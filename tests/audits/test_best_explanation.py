@@ -172,12 +172,11 @@ SETS = words((1, 2, 3), (1, 2, 3, 4), (2, 3, 4, 5, 6), (1, 2, 3, 4, 5, 6, 7))
 
 def all_orders(model: AnyGame, ids: list[int]) -> list[float]:
     """The best comprehensiveness and sufficiency of a text over all orders of its words."""
-    weights: list[float] = model.weights.tolist()
-    bins = [math.ceil(share * len(ids) - 1e-9) for share in AOPC_FRACTIONS]
+    weights, bins = model.weights.tolist(), [math.ceil(share * len(ids) - 1e-9) for share in AOPC_FRACTIONS]
 
     def mean(order: tuple[int, ...], *, removes: bool) -> float:
         left = [[word for word in ids if (word in order[:size]) != removes] for size in bins]
-        return sum(weights[sum(2 ** (word - 1) for word in chosen)] for chosen in left) / len(bins)
+        return math.fsum(weights[sum(2 ** (word - 1) for word in chosen)] for chosen in left) / len(bins)
 
     full, orders = weights[sum(2 ** (word - 1) for word in ids)], [*itertools.permutations(ids, max(bins))]
     drop = full - min(mean(order, removes=True) for order in orders)
