@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -9,6 +10,7 @@ from typing import ClassVar
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from torch import Generator, nn
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from heedful.data.tokenization import SubwordTokenizer, Words
 from heedful.tasks import MulticlassClassification
@@ -50,17 +52,31 @@ class Verdicts(Corpus):
         return tuple(found)
 
 
-def save_model(folder: Path) -> Path:
-    """A small BERT that was fine-tuned elsewhere; the marked words have two tokens each, all others one."""
-    names = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", *PIECES, *OTHERS)
+def save_untrained(folder: Path, words: Sequence[str], classes: Sequence[str]) -> Path:
+    """A small BERT with random weights that knows these words and has a head for these classes."""
+    model, tokenizer = _classifier(words, classes)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def _classifier(words: Sequence[str], classes: Sequence[str]) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
+    names = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", *words)
     own = Tokenizer(models.WordPiece({name: place for place, name in enumerate(names)}, unk_token="[UNK]"))
     own.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     own.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
     tokenizer = wrapped(
         tokenizer_object=own, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]"
     )
-    model = network("bert", vocab_size=len(names), max_position_embeddings=40, num_labels=3, hidden_dropout_prob=0.0)
-    model.config.id2label = dict(enumerate(CLASSES))
+    changes = {"max_position_embeddings": 40, "num_labels": len(classes), "hidden_dropout_prob": 0.0}
+    model = network("bert", vocab_size=len(names), **changes)
+    model.config.id2label = dict(enumerate(classes))
+    return model, tokenizer
+
+
+def save_model(folder: Path) -> Path:
+    """A small BERT that was fine-tuned elsewhere; the marked words have two tokens each, all others one."""
+    model, tokenizer = _classifier((*PIECES, *OTHERS), CLASSES)
     batch = SubwordTokenizer(tokenizer)(Verdicts(90).read(Path()).train)
     assert batch.labels is not None
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)

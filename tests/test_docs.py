@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import doctest
 import io
+import json
 import re
 import shlex
+import shutil
 import socket
 import sys
 import textwrap
@@ -27,9 +29,11 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from heedful import catalogue, cli, papers, runner
+from heedful.audits import schedule
 from heedful.data import download
 from heedful.data.download import FETCHABLE
 from heedful.types import UserError
+from tests.given import save_untrained
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")))
@@ -98,6 +102,12 @@ class Session:
             self.output = self._python(block)
         elif block.language in SHELLS:
             self.output = "".join(shell(line) for line in commands(block))
+        elif block.language == "yaml":  # the steps of a workflow
+            steps = re.findall(r"^- run: (.*)$", block.text, re.MULTILINE)
+            assert steps, f"line {block.line}: no step"
+            self.output = "".join(shell(shlex.split(step)) for step in steps)
+        elif block.language == "json":
+            json.loads(block.text)
         else:
             assert block.language == "text", f"line {block.line}: no check for {block.language!r} blocks"
             self._expect(block)
@@ -159,12 +169,15 @@ def heedful(words: list[str]) -> str:
     own_file = words[:1] == ["run"] and any(word.endswith(".py") for word in words)
     with pytest.MonkeyPatch.context() as patch:
         if not own_file:
-            patch.setattr(runner, "run", lambda recipes, workspace, workers: [])
+            if words[:1] != ["audit"]:
+                patch.setattr(runner, "run", lambda recipes, workspace, workers: [])
             patch.setattr(papers, "paper_recipes", lambda options: options.recipes())
             patch.setattr(cli, "_print_plan", lambda recipes, root: None)
             patch.setattr(download, "fetch", fetchable)
         result = CliRunner().invoke(cli.app, words)
-    assert result.exit_code == 0, f"heedful {shlex.join(words)}\n{result.output}\n{result.exception!r}"
+    # Two texts decide nothing: what a gate requires is not supported.
+    expected = cli.REQUIREMENT_CODE if "--require" in words else 0
+    assert result.exit_code == expected, f"heedful {shlex.join(words)}\n{result.output}\n{result.exception!r}"
     return result.output
 
 
@@ -279,6 +292,15 @@ def test_every_block_of_a_document_does_what_it_says(
     # The table of reviews that the documents use.
     rows = [f"{'fine' if number % 2 else 'dull'} film number {number},{number % 2}" for number in range(60)]
     Path("reviews.csv").write_text("\n".join(["text,label", *rows]), encoding="utf-8")
+    words = ("fine", "dull", "film", "number", "a", "quiet", "with", "ending", *map(str, range(60)))
+    for folder in ("my-model", "model"):
+        save_untrained(Path(folder), words, ("LABEL_0", "LABEL_1"))
+    Path("eval").mkdir()
+    shutil.copy("reviews.csv", "eval")
+    # Audits are short, and run in this process.
+    monkeypatch.setattr(schedule, "DEFAULT_METHODS", ("raw-attention", "leave-one-out"))
+    monkeypatch.setattr(schedule._Audit, "_text_limit", lambda audit: 2)
+    monkeypatch.setattr(schedule._Audit, "_workers", lambda audit: 1)
     run_document(document.read_text(encoding="utf-8"), new_session(document, monkeypatch))
 
 
@@ -314,7 +336,8 @@ def test_the_readme_claims_no_name_that_heedful_has_not() -> None:
     ("document", "complaint"),
     [
         ("```\nx\n```", "no check for '' blocks"),
-        ("```yaml\nx: 1\n```", "no check for 'yaml' blocks"),
+        ("```toml\nx = 1\n```", "no check for 'toml' blocks"),
+        ("```yaml\nx: 1\n```", "no step"),
         ("```python\nx = 1\n", "never closed"),
         ("```python\nassert 1 > 2, 3\n```", "3"),
         ("```text\n1\n```", "follows no block"),
@@ -328,7 +351,7 @@ def test_the_readme_claims_no_name_that_heedful_has_not() -> None:
         ("```bash\nheedful run jain-wallace --only sst2\n```", "no corpus 'sst2'"),
         ("```bash\nheedful run unknown\n```", "no paper 'unknown'"),
         ("```bash\nheedful run absent.py\n```", "no file absent.py"),
-        ("```bash\nheedful audit\n```", "No such command"),
+        ("```bash\nheedful judge\n```", "No such command"),
         ("```bash\nheedful fetch nothing\n```", "cannot fetch 'nothing'"),
         ("```console\n$ heedful list \\\n  --verbose\n```", "No such option"),
         ("```bash\nHEEDFUL_DATUM=x heedful list\n```", "reads the variable HEEDFUL_DATUM"),
