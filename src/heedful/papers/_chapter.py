@@ -91,7 +91,7 @@ class Result:
         trial: short name of the trial, for instance "agreement".
         paper: name of the paper whose chapter shows it.
         summary: tidy rows with the columns of `combine_seeds`.
-        seed_summaries: the summary of each seed, in the order of `entries`.
+        n_seeds: the number of summaries that were combined.
         entries: index entries of the trial's artefacts, one per seed.
         settings: plain settings of the trial, the same for all seeds.
         embeddings: name of the word embeddings; empty for models without any, and where the name is not shown.
@@ -104,7 +104,7 @@ class Result:
     encoder: str
     attention: str
     summary: pd.DataFrame
-    seed_summaries: tuple[pd.DataFrame, ...] = ()
+    n_seeds: int = 1
     entries: tuple[IndexEntry, ...] = ()
     settings: Mapping[str, Json] = field(default_factory=dict)
     embeddings: str = ""

@@ -8,15 +8,13 @@ from __future__ import annotations
 import gc
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar
-
-import pandas as pd
 
 from heedful import __version__, catalogue
 from heedful.figures import Axis, Figure, Heatmap, Lines, Series
@@ -46,6 +44,7 @@ MAX_LISTED_CLASSES = 10
 """More classes are not listed with their numbers."""
 _EXAMPLE_METHODS = (ATTENTION, "gradient")
 _EXAMPLE_TEXT_COLUMNS = ("uid", "units", "scores", "scored", "probability", "label")
+_SHOWN_NOTES = ("classes", "sizes", "dropped", "remarks", "corpus", "vocabulary", "parameters")
 _SHOWN_DAMAGES = 10
 
 
@@ -102,12 +101,16 @@ def _garbage_collection_paused() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _Run:
-    """One finished trial: what the page needs of its artefact. Model, figures and examples of the first seed only."""
+    """One finished trial: what the page needs of its artefact, but for the summary, which is read where it is used.
+
+    Args:
+        model_notes: those of its model that the page shows, of the first seed only, as figures and examples.
+        incomplete: the largest completeness error of each attribution of its model that exceeds its tolerance.
+    """
 
     entry: IndexEntry
-    summary: pd.DataFrame
     notes: Mapping[str, Json]
-    model: StoredArtefact | None = None
+    model_notes: Mapping[str, Json] = field(default_factory=dict)
     model_warnings: tuple[str, ...] = ()
     figures: tuple[Figure, ...] = ()
     heatmaps: tuple[Heatmap, ...] = ()
@@ -216,18 +219,18 @@ class _Builder:
             model.verify()
         if model_name in self.damages:
             model = None
-        summary = artefact.summary if len(artefact.summary.columns) else summary_frame([])
         run = _Run(
             entry,
-            summary,
             artefact.notes,
             model_warnings=() if model is None else _model_warnings(model.notes),
-            incomplete=self._incomplete_methods(summary, model_name),
+            incomplete=self._incomplete_attributions(model_name),
         )
         if not is_first or entry.name in self.damages:
             return run
         trial = catalogue.TRIALS.get(str(entry.facts["trial"]))
-        figures = () if trial is None else trial.figures(artefact.table)
+        figures: tuple[Figure, ...] = () if trial is None else trial.figures(artefact.table)
+        if trial is Performance and model is not None:
+            figures = (*figures, *_training_curves(model))
         classes = [] if model is None else _as_list(model.notes.get("classes"))
         tables = {
             name: {column: cells[column] for column in _EXAMPLE_TEXT_COLUMNS if column in cells}
@@ -237,7 +240,8 @@ class _Builder:
         }
         return replace(
             run,
-            model=model,
+            # Among the other notes is the whole vocabulary.
+            model_notes={} if model is None else {name: model.notes.get(name) for name in _SHOWN_NOTES},
             figures=figures,
             heatmaps=example_heatmaps(artefact.table, tables, [str(name) for name in classes]),
             mean_length=float(artefact.table["length"].mean()) if "length" in artefact.table else None,
@@ -247,13 +251,12 @@ class _Builder:
         source = self.texts.get(model)
         return {} if source is None else {str(each.facts["method"]): each for each in source.attributions}
 
-    def _incomplete_methods(self, summary: pd.DataFrame, model: str) -> dict[str, float]:
-        """The largest completeness error of each method of the trial that exceeds its tolerance."""
-        methods = {part for method in summary["method"] for part in str(method).split("~")}
+    def _incomplete_attributions(self, model: str) -> dict[str, float]:
+        """The largest completeness error of each method that exceeds its tolerance."""
         found = {}
         for name, entry in self._attributions(model).items():
             limit = COMPLETENESS_TOLERANCES.get(name.partition("(")[0])
-            if limit is not None and name in methods:
+            if limit is not None:
                 largest = _as_dict(self.open(entry).notes.get(COMPLETENESS_NOTE)).get("largest")
                 if isinstance(largest, float) and largest > limit:
                     found[name] = largest
@@ -293,8 +296,8 @@ class _Builder:
         runs = [self.runs[entry.name] for entry in self.groups[group]]
         first = runs[0]
         facts = first.entry.facts
-        summaries = tuple(run.summary for run in runs)
-        notes = {} if first.model is None else first.model.notes
+        summaries = [run.entry.open().summary for run in runs]
+        notes = first.model_notes
         sizes = {
             split: tuple(int(str(count)) for count in _as_dict(counts).values())
             for split, counts in _as_dict(notes.get("sizes")).items()
@@ -307,8 +310,8 @@ class _Builder:
             corpus=str(facts.get("corpus") or ""),
             encoder=str(facts.get("encoder") or ""),
             attention=str(facts.get("attention") or ""),
-            summary=combine_seeds(summaries),
-            seed_summaries=summaries,
+            summary=combine_seeds([each if len(each.columns) else summary_frame([]) for each in summaries]),
+            n_seeds=len(summaries),
             entries=tuple(run.entry for run in runs),
             settings=first.entry.settings,
             embeddings=str(facts.get("embeddings") or ""),
@@ -326,8 +329,8 @@ class _Builder:
             extras = self._retried(lambda: paper.section(result, self._intact_entries()))
         tables = (*summary_tables(result), *extras.tables)
         figures, heatmaps = (*first.figures, *extras.figures), (*first.heatmaps, *extras.heatmaps)
-        if result.trial == Performance.name and first.model is not None:
-            tables, figures = (*tables, *_data_table(first.model)), (*figures, *_training_curves(first.model))
+        if result.trial == Performance.name and first.model_notes:
+            tables = (*tables, _data_table(first.model_notes))
         names = {"corpus": result.corpus, "encoder": result.encoder, "attention": result.attention}
         if first.entry.facts.get("training") and first.entry.facts.get("seed") is None:  # a given model has a name only
             names = {"corpus": result.corpus, "model": result.encoder}
@@ -345,7 +348,7 @@ class _Builder:
             about={
                 **{name: value for name, value in names.items() if value},
                 **_settings(runs),
-                **_classes(first.model),
+                **_classes(first.model_notes),
             },
             findings=texts.findings,
             interpretation=texts.interpretation,
@@ -353,7 +356,7 @@ class _Builder:
             tables=tables,
             figures=tuple(replace(figure, title=figure.title + only) for figure in figures),  # type: ignore[type-var]
             heatmaps=tuple(replace(figure, title=figure.title + only) for figure in heatmaps),
-            warnings=_warnings(runs),
+            warnings=_warnings(runs, {part for name in result.summary["method"] for part in str(name).split("~")}),
             experiment=result.trial,
             texts=links,
             texts_note=NO_TEXTS if first.mean_length is not None and not links else "",
@@ -426,7 +429,7 @@ def summary_tables(result: Result) -> tuple[TableView, ...]:
     Numbers of the whole trial are rows of one table. Methods, subsets and both are rows of a table for each set of
     metrics, with one column per metric. The confidence interval and the standard deviation over seeds follow a number.
     """
-    seeds = len(result.seed_summaries)
+    seeds = result.n_seeds
     caption = (
         f"Summary: mean and SD of {seeds} seeds, outermost bounds of intervals" if seeds > 1 else "Summary: one model"
     )
@@ -508,9 +511,9 @@ def _settings(runs: Sequence[_Run]) -> dict[str, str]:
     }
 
 
-def _classes(model: StoredArtefact | None) -> dict[str, str]:
+def _classes(model_notes: Mapping[str, Json]) -> dict[str, str]:
     """The number and the name of each class, because tables and figures have the numbers; empty for many classes."""
-    names = [] if model is None else [str(name) for name in _as_list(model.notes.get("classes"))]
+    names = [str(name) for name in _as_list(model_notes.get("classes"))]
     listed = ", ".join(f"{number} {name}" for number, name in enumerate(names))
     return {"classes": listed} if 1 < len(names) <= MAX_LISTED_CLASSES else {}
 
@@ -528,8 +531,8 @@ def _model_warnings(notes: Mapping[str, Json]) -> tuple[str, ...]:
     return (*chosen, *map(str, _as_list(notes.get("model"))))
 
 
-def _warnings(runs: Sequence[_Run]) -> tuple[str, ...]:
-    """What limits the numbers of any seed."""
+def _warnings(runs: Sequence[_Run], methods: Collection[str]) -> tuple[str, ...]:
+    """What limits the numbers of any seed, given the methods of the trial."""
     found: list[str] = []
     worst: dict[str, float] = {}
     for run in runs:
@@ -540,7 +543,8 @@ def _warnings(runs: Sequence[_Run]) -> tuple[str, ...]:
         if run.notes.get("n") != run.notes.get("of"):
             found.append(f"Measured on {run.notes.get('n')} of {run.notes.get('of')} test instances.")
         found += run.model_warnings
-        worst |= {name: max(error, worst.get(name, 0.0)) for name, error in run.incomplete.items()}
+        for name in run.incomplete.keys() & methods:
+            worst[name] = max(run.incomplete[name], worst.get(name, 0.0))
     found += [
         f"{name} is not complete on this model: its scores miss up to {format_number(100 * error)} % of the mean "
         "difference between the output and that of the baseline."
@@ -549,9 +553,8 @@ def _warnings(runs: Sequence[_Run]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _data_table(model: StoredArtefact) -> tuple[TableView, ...]:
+def _data_table(notes: Mapping[str, Json]) -> TableView:
     """Sizes and remarks of the corpus as the model was trained on it."""
-    notes = model.notes
     columns = {"examples": "sizes", "left out": "dropped", "remarks": "remarks"}
     parts = {name: _as_dict(notes.get(key)) for name, key in columns.items()}
     rows = tuple((split, *(_format_counts(part.get(split)) for part in parts.values())) for split in SPLITS)
@@ -561,7 +564,7 @@ def _data_table(model: StoredArtefact) -> tuple[TableView, ...]:
         "parameters": notes.get("parameters"),
     }
     known: dict[str, Json] = {name: value for name, value in facts.items() if value is not None}
-    return (TableView("Data", ("split", *columns), rows, f"{_format_counts(known)}."),)
+    return TableView("Data", ("split", *columns), rows, f"{_format_counts(known)}.")
 
 
 def _format_counts(value: Json) -> str:

@@ -225,7 +225,7 @@ class HtmlDocument:
             "script_hash": _policy_hash(script),
         }
         parts = _environment().get_template(self.template).stream({**values, **own})
-        parts.enable_buffering(100)
+        parts.enable_buffering(5)  # a part may be a whole section: many of them would be megabytes
         yield from map(printable, parts)
         yield "\n"
 
