@@ -342,15 +342,14 @@ def audit(
             _write_file(path, None, option)
     with progress_display(quiet=quiet) as progress:
         store = Workspace(workspace, progress=progress)
-        result = run_audit(model, data, options=options, workspace=store, say=_silent if quiet else say)
+        result = run_audit(model, data, options=options, workspace=store, out=out, say=_silent if quiet else say)
     if json_file is not None:
         _write_file(json_file, result.to_json() + "\n")
     if card is not None:
         _write_file(card, model_card(result), "--card")
-    page = result.to_html(out)
     if not quiet:
         result.show()
-        say(f"The answer page is {page.resolve()}")
+        say(f"The answer page is {(out / 'index.html').resolve()}")
     unmet = [line for requirement in requirements for line in requirement.unmet(result)]
     for line in unmet:
         complain(f"required, but {line}")
@@ -423,12 +422,12 @@ def demo(
         with progress_display(quiet=quiet) as progress:
             store = Workspace(workspace, progress=progress)
             result = run_audit(
-                (subject, store), subject.corpus, options=options, workspace=store, say=_silent if quiet else say
-            )
-        page = result.to_html(out / "audit")
+                (subject, store), subject.corpus, options=options, workspace=store, out=out / "audit",
+                say=_silent if quiet else say,
+            )  # fmt: skip
         if not quiet:
             result.show()
-            say(f"Which explanations may be shown: {page.resolve()}")
+            say(f"Which explanations may be shown: {(out / 'audit' / 'index.html').resolve()}")
             say(f"Does attention explain this model: {(out / 'index.html').resolve()}")
     return code
 
@@ -626,11 +625,12 @@ def learn(
                 say("Is it faithful? An audit of it beside plain attention and integrated gradients.")
             with progress_display(quiet=quiet) as progress:
                 store = Workspace(workspace, progress=progress)
-                result = run_audit(teacher, data, options=options, workspace=store, say=_silent if quiet else say)
-            page = result.to_html(out / "audit")
+                result = run_audit(
+                    teacher, data, options=options, workspace=store, out=out / "audit", say=_silent if quiet else say
+                )
             if not quiet:
                 result.show()
-                say(f"The answer page is {page.resolve()}")
+                say(f"The answer page is {(out / 'audit' / 'index.html').resolve()}")
     return code
 
 

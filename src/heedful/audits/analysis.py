@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import functools
 import importlib.metadata
 import math
 from collections.abc import Mapping, Sequence
@@ -45,9 +47,17 @@ from heedful.audits.evidence import (
 from heedful.audits.external_attributions import ExternalAttributions
 from heedful.audits.verdict_rules import BEST, NULL, SIGNS, AuditEvidence, Key, Rules, level_of_look, mean_interval
 from heedful.data.evaluation_table import EvaluationTable
-from heedful.explainer import Explainer
+from heedful.explainer import Explainer, word_pooling
 from heedful.measures.rank_correlation import spearman
 from heedful.measures.rationale_agreement import plausibility_metrics
+from heedful.report.explorer import (
+    LEAST_FAITHFUL,
+    MOST_MANIPULABLE,
+    ExplanationRow,
+    TextMetric,
+    explorer_html,
+    tabulate_texts,
+)
 from heedful.store.recipe import Json
 from heedful.store.workspace import Workspace
 from heedful.trials.simulability import Simulability
@@ -96,9 +106,13 @@ class AuditAnalysis:
         """What the sample says of model and data."""
         return self.workspace.get(self.sample).notes
 
+    @functools.cached_property
+    def _collected(self) -> tuple[AuditEvidence, Mapping[str, pd.DataFrame]]:
+        return self._evidence(self.main, self.full)
+
     def result(self, *, look: int, minutes: float, seconds: float, finished: bool) -> Audit:
         """The whole result."""
-        evidence, tables = self._evidence(self.main, self.full)
+        evidence, tables = self._collected
         texts = self.table
         rules = Rules(evidence, level_of_look(look))
         methods = rules.methods()
@@ -134,7 +148,41 @@ class AuditAnalysis:
             seconds=seconds,
             finished=finished,
             versions=_versions(),
+            date=datetime.datetime.now(datetime.UTC).date().isoformat(),
         )
+
+    def texts_page(self, audit: Audit) -> str:
+        """The explorer of the audited texts with every explanation; sorted by faithfulness or manipulability on request."""
+        evidence, tables = self._collected
+        everything = {**self.methods, **CONTROL_METHODS}
+        rows = [
+            ExplanationRow(
+                each.name,
+                each.reason,
+                is_visible=each.name in (audit.recommended or [method.name for method in audit.methods[:2]]),
+                is_summed=word_pooling(everything[each.name]) == "sum",
+            )
+            for each in audit.methods
+        ]
+        first = audit.methods[0].name
+        composite = Rules(evidence, level_of_look(audit.look)).composite
+        metrics = {}
+        if first in composite and len(composite):
+            share = TextMetric(f"share of the achievable: {first}", LEAST_FAITHFUL)
+            metrics[share] = {str(uid): float(value) for uid, value in composite[first].items()}
+        if "attention" not in self.left_out and self.full:
+            attention = concatenate([BlockAttention(self.sample, block) for block in self.full], self.workspace)
+            change = TextMetric("change when attention is permuted", MOST_MANIPULABLE, is_descending=True)
+            metrics[change] = {
+                str(uid): float(value) for uid, value in zip(attention["uid"], attention["median_change"], strict=True)
+            }
+        marked = {
+            uid: [number for number, mark in enumerate(example.rationale or ()) if mark]
+            for uid, example in self._marked_examples().items()
+        }
+        facts = {"model": self.explainer.name, "data": self.corpus.name}
+        data = tabulate_texts(tables, rows, facts, self.explainer.class_names, metrics, marked)
+        return explorer_html(data)
 
     def _evidence(self, main: Sequence[int], full: Sequence[int]) -> tuple[AuditEvidence, Mapping[str, pd.DataFrame]]:
         everything = {

@@ -7,7 +7,6 @@ nothing and repeats nothing.
 
 from __future__ import annotations
 
-import datetime
 import hashlib
 import json
 import math
@@ -49,6 +48,7 @@ from heedful.data.evaluation_table import EvaluationTable, GivenColumns, detect_
 from heedful.explainer import AUDITS, Explainer, ModelSource, catalogue_name, load, method_for_words
 from heedful.learn import open_teacher, student_trial
 from heedful.measures.bootstrap import MIN_EXAMPLES
+from heedful.report.html import check_report_folder, write_atomically
 from heedful.runner import OUT_OF_TIME, attempt, run
 from heedful.store.recipe import Recipe, canonical_json, json_digest
 from heedful.store.workspace import Workspace, replace_text
@@ -80,6 +80,7 @@ FULL_BLOCKS = 3
 MIN_METHODS = 3
 """Fewer methods are not left to fit into the time."""
 MIN_SECONDS = 0.001
+TEXTS_FOLDER, TEXTS_PAGE = "texts", "texts.html"
 TAUGHT_METHODS = ("raw-attention", "integrated-gradients", "leave-one-out")
 """Methods that students are trained with if there are many; each takes several trainings."""
 Say = Callable[[str], None]
@@ -123,6 +124,7 @@ def audit(
     methods: Sequence[str | Method] = (),
     workspace: Workspace | str | Path = "workspace",
     options: AuditOptions | None = None,
+    out: str | Path | None = None,
     say: Say | None = None,
 ) -> Audit:
     """Which explanations of this model may be shown? Several methods on the same texts, and a decision on each.
@@ -133,13 +135,21 @@ def audit(
         minutes: time for this call; another call goes on from here and repeats nothing.
         methods: names of the catalogue, or methods.
         options: everything else; `minutes` and `methods` are taken from it if it is given.
+        out: folder for the pages: the answer, the evidence of each question, and all texts with their explanations.
         say: is called with each line about what was understood, planned and done.
     """
     if isinstance(methods, str):
         methods = (methods,)
     chosen = options or AuditOptions(minutes, tuple(methods))
     place = workspace if isinstance(workspace, Workspace) else Workspace(Path(workspace))
-    return _Audit(load(model), data, chosen, place, say or (lambda _: None)).run()
+    running = _Audit(load(model), data, chosen, place, say or (lambda _: None))
+    analysis, result = running.run()
+    if out is not None:
+        folder = Path(out)
+        check_report_folder(folder / TEXTS_FOLDER)
+        write_atomically([analysis.texts_page(result)], folder / TEXTS_FOLDER / TEXTS_PAGE)
+        result.to_html(folder, texts=f"{TEXTS_FOLDER}/{TEXTS_PAGE}")
+    return result
 
 
 @dataclass(frozen=True)
@@ -206,7 +216,7 @@ class _Audit:
 
     # Running
 
-    def run(self) -> Audit:
+    def run(self) -> tuple[AuditAnalysis, Audit]:
         """Understand, probe, plan, work, and put the result together."""
         self.workspace.check_writable()
         self.workspace.model_cache = {}
@@ -222,9 +232,9 @@ class _Audit:
             self.workspace.model_cache = None
         self._work(blocks)
         self._teach()
-        result = self._result()
+        analysis, result = self._result()
         self._store(result)
-        return result
+        return analysis, result
 
     def understood(self) -> Iterator[str]:
         """What the audit understood of the model and the data, in lines."""
@@ -434,7 +444,7 @@ class _Audit:
                 full.append(block)
         return main, full
 
-    def _result(self) -> Audit:
+    def _result(self) -> tuple[AuditAnalysis, Audit]:
         main, full = self._finished_blocks()
         if not main:
             raise UserError(
@@ -447,7 +457,7 @@ class _Audit:
             self.state.costs, self.students, self.workspace,
         )  # fmt: skip
         self.state.seconds += time.monotonic() - self.start
-        return analysis.result(
+        return analysis, analysis.result(
             look=self._count_look(texts),
             minutes=self.options.minutes,
             seconds=self.state.seconds,
@@ -467,8 +477,7 @@ class _Audit:
         folder.mkdir(parents=True, exist_ok=True)
         state = {"costs": self.state.costs, "looks": self.state.looks, "seconds": self.state.seconds}
         replace_text(self.state_file, json.dumps(state, indent=1))
-        content = {"date": datetime.datetime.now(datetime.UTC).date().isoformat(), **json.loads(result.to_json())}
-        replace_text(folder / f"{self.explainer.digest[:16]}.json", json.dumps(content, indent=1))
+        replace_text(folder / f"{self.explainer.digest[:16]}.json", result.to_json())
 
 
 def _read_state(path: Path) -> _State:

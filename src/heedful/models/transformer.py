@@ -95,7 +95,8 @@ def read_config(source: str) -> dict[str, object]:
         config = read_model_settings(folder / "config.json")
     else:
         try:
-            found, _ = PreTrainedConfig.get_config_dict(str(folder) if folder.is_dir() else source)
+            with _silence_transformers():
+                found, _ = PreTrainedConfig.get_config_dict(str(folder) if folder.is_dir() else source)
         except (OSError, ValueError) as error:
             raise _loading_error(source, error) from error
         config = cast("dict[str, object]", found)
@@ -596,9 +597,13 @@ def _silence_transformers() -> Iterator[None]:
     verbosity, progress_bar = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()
     transformers_logging.set_verbosity(logging.ERROR)
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    hub = logging.getLogger("huggingface_hub")
+    level = hub.level
+    hub.setLevel(logging.ERROR)  # each attempt to reach the hub is a line
     try:
         yield
     finally:
+        hub.setLevel(level)
         transformers_logging.set_verbosity(verbosity)
         if progress_bar:
             transformers_logging.enable_progress_bar()  # type: ignore[no-untyped-call]
