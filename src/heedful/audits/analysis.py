@@ -152,7 +152,7 @@ class AuditAnalysis:
         )
 
     def texts_page(self, audit: Audit) -> str:
-        """The explorer of the audited texts with every explanation; sorted by faithfulness or manipulability on request."""
+        """The explorer of the audited texts with every explanation, sortable by faithfulness and manipulability."""
         evidence, tables = self._collected
         everything = {**self.methods, **CONTROL_METHODS}
         rows = [
