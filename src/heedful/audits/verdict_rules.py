@@ -14,17 +14,17 @@ that all looks together err with probability .05 at most.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from torch import Generator
+from torch import Generator, Tensor
 
 from heedful.audits.audit_result import Answer, Decision, Measurement, MethodAudit, Question
-from heedful.measures.bootstrap import MIN_EXAMPLES, bootstrap_interval
+from heedful.measures.bootstrap import MIN_EXAMPLES, studentised_bounds
 from heedful.measures.hypothesis_tests import adjust_holm, sample_size, studentised_p_values
 from heedful.store.recipe import derive_seed
 from heedful.trials._trial import Verdict
@@ -41,6 +41,7 @@ TIER_MARGIN = 0.05
 CHANCE_AUC = 0.5
 SIGNS: Mapping[str, int] = {"comprehensiveness": 1, "sufficiency": -1, "flip": -1}
 """The measures of faithfulness, and whether more or less is better."""
+MEASURE_NAMES: Mapping[Question, str] = {Question.PLAUSIBLE: "AUC", Question.MODEL: "1 - rank correlation"}
 NULL, BEST = "(null)", "(best)"
 """Columns of erasure tables: the mean of several random orders, and the best that was found."""
 
@@ -93,48 +94,65 @@ class Rules:
 
     def __init__(self, evidence: AuditEvidence, alpha: float) -> None:
         self.evidence, self.alpha = evidence, alpha
+        self.p_values = {key: self._erasure_tests(key) for key in evidence.erasure}
         self.struck = self._strike()
         self.kept = [key for key in evidence.erasure if key not in self.struck]
-        self.composite = self._composite()
+        self.composite = self._composite(self.kept or self._short())
 
     # Faithfulness
 
+    def _excess(self, key: Key, name: str) -> NDArray[np.float64]:
+        """How much better a method is than random scores on each text where that is defined."""
+        table = self.evidence.erasure[key]
+        return _defined(SIGNS[key[0]] * (table[name] - table[NULL]))
+
+    def _scale(self, key: Key) -> float:
+        """How much better the best explanation that was found is than random scores, on average; NaN if undefined."""
+        best = self._excess(key, BEST)
+        return float(best.mean()) if len(best) else math.nan
+
+    def _erasure_tests(self, key: Key) -> dict[str, float]:
+        """The p-value of each method, and of `BEST`, against random scores."""
+        names = (*self.evidence.methods, BEST)
+        return dict(zip(names, _p_values([self._excess(key, name) for name in names], f"{key}"), strict=True))
+
+    def _short(self) -> list[Key]:
+        """Measures that are defined on some texts, but on too few."""
+        return [key for key in self.evidence.erasure if 0 < len(self._excess(key, BEST)) < MIN_EXAMPLES]
+
     def _strike(self) -> dict[Key, str]:
         """Measures that cannot tell explanations from controls on this data, with the reason."""
-        struck = {}
-        for key, table in self.evidence.erasure.items():
-            sign = SIGNS[key[0]]
-            best = _defined(sign * (table[BEST] - table[NULL]))
-            if len(best) < MIN_EXAMPLES:
-                struck[key] = f"it is defined on {len(best)} texts, and {MIN_EXAMPLES} are needed"
-            elif _p_value(best, f"best {key}") > self.alpha:
+        struck, short = {}, self._short()
+        others = [name for name in self.evidence.methods if name not in self.evidence.controls]
+        for key, p_values in self.p_values.items():
+            if key in short:
+                struck[key] = f"it is defined on {len(self._excess(key, BEST))} texts, and {MIN_EXAMPLES} are needed"
+            elif math.isnan(p_values[BEST]):
+                struck[key] = "it is not defined for this model"
+            elif p_values[BEST] > self.alpha:
                 struck[key] = "even the best explanation that was found is not better than random scores"
-            else:
-                others = [name for name in self.evidence.methods if name not in self.evidence.controls]
-                found = [_p_value(_defined(sign * (table[name] - table[NULL])), f"{name} {key}") for name in others]
-                if others and min(adjust_holm(found)) > self.alpha:
-                    struck[key] = "no explanation is better than random scores"
+            elif others and not any(p <= self.alpha for p in adjust_holm([p_values[name] for name in others])):
+                struck[key] = "no explanation is better than random scores"
         return struck
 
-    def _composite(self) -> pd.DataFrame:
+    def _composite(self, keys: Sequence[Key]) -> pd.DataFrame:
         """Faithfulness of each method and text as a share of the achievable: mean over the measures that count.
 
         The share of one measure is (value - random) / mean(best - random), so that its mean is 0 for random scores and
         1 for the best explanations that were found.
         """
         parts = []
-        for key in self.kept:
-            table, sign = self.evidence.erasure[key], SIGNS[key[0]]
-            scale = float((sign * (table[BEST] - table[NULL])).mean())
-            own = table[list(self.evidence.methods)]
-            parts.append(sign * own.sub(table[NULL], axis=0) / scale)
+        for key in keys:
+            table, sign, scale = self.evidence.erasure[key], SIGNS[key[0]], self._scale(key)
+            if scale > 0:
+                parts.append(sign * table[list(self.evidence.methods)].sub(table[NULL], axis=0) / scale)
         if not parts:
             return pd.DataFrame(columns=list(self.evidence.methods), dtype=float)
         return sum(parts[1:], parts[0]) / len(parts)
 
     def faithful(self) -> dict[str, Answer]:
         """Whether each method is better than random scores wherever a measure counts."""
-        if not self.kept:
+        if not self.kept and not self._short():
             reason = "no measure counts on this data: " + "; ".join(dict.fromkeys(self.struck.values()))
             return {name: _unasked(Question.FAITHFUL, name, reason) for name in self.evidence.methods}
         rows: dict[str, list[Measurement]] = {name: [] for name in self.evidence.methods}
@@ -145,14 +163,13 @@ class Rules:
 
     def _erasure_rows(self, key: Key) -> list[Measurement]:
         """The share of the achievable of each method on one measure, tested against random scores."""
-        table, sign = self.evidence.erasure[key], SIGNS[key[0]]
-        scale = float((sign * (table[BEST] - table[NULL])).mean())
-        excess = {name: _defined(sign * (table[name] - table[NULL])) for name in self.evidence.methods}
-        p_values = adjust_holm([_p_value(values, f"{name} {key}") for name, values in excess.items()])
+        scale = self._scale(key)
+        excess = {name: self._excess(key, name) for name in self.evidence.methods}
+        p_values = adjust_holm([self.p_values[key][name] for name in excess])
+        shares = [values / scale if scale > 0 else np.full_like(values, math.nan) for values in excess.values()]
+        intervals = mean_intervals(shares, self.alpha, f"{key}")
         rows = []
-        for (name, values), p in zip(excess.items(), p_values, strict=True):
-            shares = values / scale if scale > 0 else np.full_like(values, math.nan)
-            value, low, high = mean_interval(shares, self.alpha, f"{name} {key}")
+        for (name, values), p, (value, low, high) in zip(excess.items(), p_values, intervals, strict=True):
             rows.append(
                 Measurement(
                     Question.FAITHFUL.value, key[0], name, key[1], value, low, high, len(values), 0.0, p,
@@ -169,7 +186,9 @@ class Rules:
         worse = [row for row in counted if row.high < 0]
         verdict, needed = Verdict.UNDECIDED, None
         reason = f"better than random scores on {len(better)} of {len(counted)} measures"
-        if worse:
+        if not counted:
+            needed, reason = MIN_EXAMPLES, f"{len(shares)} texts are too few to tell it from random scores"
+        elif worse:
             verdict, reason = Verdict.NOT_SUPPORTED, f"worse than random scores on {_names(worse)}"
         elif high < MIN_SHARE:
             verdict, reason = Verdict.NOT_SUPPORTED, f"less than {MIN_SHARE:.0%} of what is achievable"
@@ -185,22 +204,26 @@ class Rules:
         )  # fmt: skip
 
     def _faithful_size(self, name: str, unclear: Sequence[Measurement], shares: NDArray[np.float64]) -> int | None:
-        """Texts that would show the method to be better on every unclear measure, or to be below the least share."""
-        alpha = self.alpha / max(1, len(self.evidence.methods))
-        sizes = []
-        for row in unclear:
-            if row.value <= 0:
-                return sample_size(MIN_SHARE - float(shares.mean()), float(shares.std()), self.alpha)
-            table, sign = self.evidence.erasure[row.measure, row.subset], SIGNS[row.measure]
-            excess = _defined(sign * (table[name] - table[NULL]))
-            sizes.append(sample_size(float(excess.mean()), float(excess.std()), alpha))
-        return max((size for size in sizes if size is not None), default=None)
+        """Texts that would show the method to be better on every unclear measure, or not faithful."""
+
+        def size(effects: NDArray[np.float64], alpha: float) -> int | None:
+            return _more_texts(float(effects.mean()), effects, alpha)
+
+        if all(row.value > 0 for row in unclear):
+            alpha = self.alpha / max(1, len(self.evidence.methods))
+            sizes = [size(self._excess((row.measure, row.subset), name), alpha) for row in unclear]
+            return max((each for each in sizes if each is not None), default=size(shares, self.alpha))
+        # Worse than random on one measure, or below the least share, is enough.
+        sizes = [size(self._excess((row.measure, row.subset), name), self.alpha) for row in unclear if row.value <= 0]
+        if float(shares.mean()) < MIN_SHARE:
+            sizes.append(size(MIN_SHARE - shares, self.alpha))
+        return min((each for each in sizes if each is not None), default=None)
 
     def tiers(self) -> dict[str, int]:
         """1 for the methods that are not clearly below the best one by `TIER_MARGIN`, 2 for the best of the rest ..."""
         left = [name for name in self.evidence.methods if name not in self.evidence.controls]
         tiers: dict[str, int] = dict.fromkeys(self.evidence.methods, 0)
-        if self.composite.empty:
+        if not self.kept:
             return tiers
         means = self.composite.mean()
         tier = 0
@@ -208,11 +231,8 @@ class Rules:
             tier += 1
             best = max(left, key=lambda name: (means[name], name))
             others = [name for name in left if name != best]
-            below = [
-                _p_value(_defined(self.composite[best] - self.composite[name] - TIER_MARGIN), f"{best} {name}")
-                for name in others
-            ]
-            adjusted = adjust_holm(below)
+            below = [_defined(self.composite[best] - self.composite[name] - TIER_MARGIN) for name in others]
+            adjusted = adjust_holm(_p_values(below, f"below {best}"))
             clearly = {name for name, p in zip(others, adjusted, strict=True) if p <= self.alpha}
             for name in left:
                 if name not in clearly:
@@ -262,9 +282,10 @@ class Rules:
                 for other in others
                 if other != name and _pair(name, other) in self.evidence.agreement
             }
-            if pairs:
-                columns[name] = np.nanmean(np.stack(list(pairs.values())), 0) if pairs else np.array([])
-                means = {other: float(np.nanmean(values)) for other, values in pairs.items()}
+            table = pd.DataFrame(pairs)
+            means = {str(other): mean for other, mean in table.mean().items() if not math.isnan(mean)}
+            if means:
+                columns[name] = table.mean(axis=1)
                 ends[name] = (max(means, key=lambda key: means[key]), min(means, key=lambda key: means[key]), means)
         answers = self._correlation_answers(
             Question.AGREES,
@@ -288,6 +309,9 @@ class Rules:
                 answers[name] = self._not_asked(Question.COMPLETE, name, "it does not claim that its scores add up")
                 continue
             gaps = _defined(self.evidence.gaps[name])
+            if not len(gaps):
+                answers[name] = self._not_asked(Question.COMPLETE, name, "no text gave a number")
+                continue
             value, low, high = mean_interval(gaps, self.alpha, f"gap {name}")
             verdict = Verdict.SUPPORTED if value <= COMPLETE_ERROR else Verdict.NOT_SUPPORTED
             reason = f"the sum of the scores misses the output by {value:.1%} on average, at most {gaps.max():.1%}"
@@ -305,13 +329,11 @@ class Rules:
         """The mean of each method's column, tested against a threshold (Holm over methods)."""
         names = [name for name in self.evidence.methods if name in table and len(_defined(table[name]))]
         columns = {name: _defined(table[name]) for name in names}
-        p_values = adjust_holm(
-            [_p_value(values - threshold, f"{question.value} {name}") for name, values in columns.items()]
-        )
+        p_values = adjust_holm(_p_values([values - threshold for values in columns.values()], question.value))
+        intervals = mean_intervals(list(columns.values()), self.alpha, question.value)
         rows = []
-        for (name, values), p in zip(columns.items(), p_values, strict=True):
-            value, low, high = mean_interval(values, self.alpha, f"{question.value} {name}")
-            measure = "AUC" if question is Question.PLAUSIBLE else "rank correlation"
+        for (name, values), p, (value, low, high) in zip(columns.items(), p_values, intervals, strict=True):
+            measure = MEASURE_NAMES.get(question, "rank correlation")
             rows.append(
                 Measurement(question.value, measure, name, "", value, low, high, len(values), null, p)
             )  # fmt: skip
@@ -342,8 +364,7 @@ class Rules:
             elif row.high <= threshold:
                 verdict = Verdict.NOT_SUPPORTED
             else:
-                deviation = float(_defined(table[name]).std())
-                needed = sample_size(row.value - threshold, deviation, self.alpha / max(1, len(rows)))
+                needed = _more_texts(row.value - threshold, _defined(table[name]), self.alpha / max(1, len(rows)))
             answers[name] = Answer(
                 question, name, verdict, row.value, row.low, row.high, row.n, null, reason, needed, (row,)
             )  # fmt: skip
@@ -455,21 +476,56 @@ def _defined(values: pd.Series | NDArray[np.float64]) -> NDArray[np.float64]:
     return array[np.isfinite(array)]
 
 
-def _p_value(values: NDArray[np.float64], purpose: str) -> float:
-    """The p-value of the hypothesis that the mean is at most 0; NaN for too few values."""
-    if len(values) < MIN_EXAMPLES:
-        return math.nan
-    generator = Generator().manual_seed(derive_seed("audit test", purpose))
-    return float(studentised_p_values(torch.from_numpy(values).unsqueeze(1), generator=generator))
+def _resample(
+    columns: Sequence[NDArray[np.float64]], purpose: str, compute: Callable[[Tensor, Generator], tuple[Tensor, ...]]
+) -> list[tuple[float, ...]]:
+    """The numbers that `compute` finds for each column; none for one of too few values.
+
+    Columns of one length share their resamples, which are most of the work.
+    """
+    found: list[tuple[float, ...]] = [()] * len(columns)
+    for count in sorted({len(values) for values in columns if len(values) >= MIN_EXAMPLES}):
+        places = [place for place, values in enumerate(columns) if len(values) == count]
+        together = torch.from_numpy(np.stack([columns[place] for place in places], 1))
+        numbers = compute(together, Generator().manual_seed(derive_seed("audit", purpose, count)))
+        for place, own in zip(places, torch.stack(numbers, 1).tolist(), strict=True):
+            found[place] = tuple(own)
+    return found
+
+
+def _p_values(columns: Sequence[NDArray[np.float64]], purpose: str) -> list[float]:
+    """P-values of the hypotheses that the mean of each column is at most 0; NaN for too few values."""
+    found = _resample(
+        columns, f"test {purpose}", lambda values, generator: (studentised_p_values(values, generator=generator),)
+    )
+    return [p_value[0] if p_value else math.nan for p_value in found]
+
+
+def _more_texts(effect: float, values: NDArray[np.float64], alpha: float) -> int | None:
+    """Texts that would show an effect of this size with the spread of these values; more than there are."""
+    needed = sample_size(effect, float(values.std()), alpha) if len(values) else None
+    return None if needed is None else max(needed, len(values) + 1)
+
+
+def mean_intervals(
+    columns: Sequence[NDArray[np.float64]], alpha: float, purpose: str
+) -> list[tuple[float, float, float]]:
+    """The mean of each column and its interval at level 1 - 2 alpha, so that a bound beyond 0 is a test at alpha."""
+    level = 1 - 2 * alpha
+    bounds = _resample(
+        columns,
+        f"interval {purpose}",
+        lambda values, generator: studentised_bounds(values, level=level, resamples=4000, generator=generator),
+    )
+    found = []
+    for values, own in zip(columns, bounds, strict=True):
+        mean = float(values.mean()) if len(values) else math.nan
+        is_constant = bool(own) and float(np.ptp(values)) <= 1e-12 * max(1.0, abs(mean))
+        low, high = (mean, mean) if is_constant else own or (math.nan, math.nan)
+        found.append((mean, low, high))
+    return found
 
 
 def mean_interval(values: NDArray[np.float64], alpha: float, purpose: str) -> tuple[float, float, float]:
-    """The mean and its interval at level 1 - 2 alpha, so that a bound beyond 0 is a one-sided test at alpha."""
-    if not len(values):
-        return math.nan, math.nan, math.nan
-    mean = float(values.mean())
-    if len(values) >= MIN_EXAMPLES and float(np.ptp(values)) <= 1e-12 * max(1.0, abs(mean)):
-        return mean, mean, mean
-    generator = Generator().manual_seed(derive_seed("audit interval", purpose))
-    interval = bootstrap_interval(torch.from_numpy(values), level=1 - 2 * alpha, resamples=4000, generator=generator)
-    return mean, interval.low, interval.high
+    """The mean and its interval at level 1 - 2 alpha."""
+    return mean_intervals([values], alpha, purpose)[0]
