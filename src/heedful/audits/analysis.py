@@ -47,6 +47,7 @@ from heedful.audits.evidence import (
 from heedful.audits.external_attributions import ExternalAttributions
 from heedful.audits.verdict_rules import BEST, NULL, SIGNS, AuditEvidence, Key, Rules, level_of_look, mean_interval
 from heedful.data.evaluation_table import EvaluationTable
+from heedful.data.tokenization import TRUNCATED
 from heedful.explainer import Explainer, word_pooling
 from heedful.measures.rank_correlation import spearman
 from heedful.measures.rationale_agreement import plausibility_metrics
@@ -399,12 +400,11 @@ class AuditAnalysis:
         return [words[number] if number < len(words) else str(number) for number in numbers]
 
     def _audited_model(self) -> AuditedModel:
-        remarks = self.notes["remarks"]
-        numbers = remarks if isinstance(remarks, dict) else {}
-        read = self.notes["read"]
-        truncated = next((value for name, value in numbers.items() if name.startswith("truncated")), 0)
-        unknown = next(
-            (value for name, value in numbers.items() if "not in the vocabulary" in name or "unknown" in name), 0.0
+        remarks, unknown, read = self.notes["remarks"], self.notes["unknown words"], int(str(self.notes["read"]))
+        truncated = (
+            sum(int(str(value)) for name, value in remarks.items() if name.startswith(TRUNCATED))
+            if isinstance(remarks, dict)
+            else 0
         )
         return AuditedModel(
             name=self.explainer.name,
@@ -412,8 +412,8 @@ class AuditAnalysis:
             architecture=str(self.notes["architecture"]),
             outputs=self.explainer.class_names,
             tokenizer=type(self.explainer.tokenizer).__name__,
-            unknown_words=float(unknown) if isinstance(unknown, int | float) else 0.0,
-            truncated=float(truncated) / max(1, int(str(read))) if isinstance(truncated, int | float) else 0.0,
+            unknown_words=float(str(unknown)),
+            truncated=truncated / max(1, read),
             digest=self.explainer.digest,
         )
 

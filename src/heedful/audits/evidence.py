@@ -21,6 +21,7 @@ from heedful.attributions.controls import randomize_weights
 from heedful.attributions.shapley import KernelShap
 from heedful.audits.best_explanation import erase_words, search_best_erasure
 from heedful.audits.external_attributions import ExternalAttributions
+from heedful.data.tokenization import N_CHECKED_TEXTS, UNKNOWN_SHARE, SubwordTokenizer
 from heedful.explainer import word_pooling
 from heedful.models.attentive import AttentiveModel
 from heedful.store.recipe import Artefact, Json, Recipe, derive_seed, to_json
@@ -37,6 +38,7 @@ from heedful.types import (
     Method,
     Model,
     SupportsPreparation,
+    Tokenizer,
     UserError,
     method_name,
     pool_by_word,
@@ -128,6 +130,7 @@ class TextSample(Recipe):
             "too short": int((~long_enough).sum()),
             "without scores": int((~has_scores).sum()),
             "remarks": to_json(loaded.tokenizer.preprocessing_notes(drawn)),
+            "unknown words": _unknown_share(loaded.tokenizer, drawn),
             "corpus": to_json(dict(loaded.splits.notes)),
             "architecture": loaded.model.architecture_summary,
             "rationales": sum(any(example.rationale or ()) for example in drawn),
@@ -137,6 +140,16 @@ class TextSample(Recipe):
         if kept.empty:
             raise UserError(f"no text has {MIN_WORDS} words or more: give longer texts, or another text column")
         return Artefact(table=kept, notes=notes)
+
+
+def _unknown_share(tokenizer: Tokenizer, examples: Sequence[Example]) -> float:
+    """The share of the words that the tokenizer does not know, from some of the examples."""
+    some = examples[:N_CHECKED_TEXTS]
+    if isinstance(tokenizer, SubwordTokenizer):
+        unknown, words = tokenizer.count_unknown_words(some)
+        return unknown / max(1, words)
+    found = tokenizer.preprocessing_notes(some).get(UNKNOWN_SHARE, 0.0)
+    return float(found) if isinstance(found, int | float) else 0.0
 
 
 def stratify(table: pd.DataFrame) -> pd.DataFrame:

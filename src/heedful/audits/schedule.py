@@ -338,7 +338,7 @@ class _Audit:
         texts = min(texts, len(self.table))
         names = ", ".join(self.methods)
         self.say(
-            f"Plan: {texts} texts in {self.options.minutes:g} minutes with {workers} process(es); methods: {names}."
+            f"Plan: about {texts} texts in {self.options.minutes:g} minutes, {workers} process(es); methods: {names}."
         )
         for name, reason in self.left_out.items():
             self.say(f"Left out: {name}: {reason}.")

@@ -159,7 +159,12 @@ class Rules:
         for key in self.evidence.erasure:
             for row in self._erasure_rows(key):
                 rows[row.method].append(row)
-        return {name: self._faithful_answer(name, rows[name]) for name in self.evidence.methods}
+        shares = [_defined(self.composite[name]) for name in rows]
+        intervals = mean_intervals(shares, self.alpha, "composite")
+        return {
+            name: self._faithful_answer(name, rows[name], own, interval)
+            for name, own, interval in zip(rows, shares, intervals, strict=True)
+        }
 
     def _erasure_rows(self, key: Key) -> list[Measurement]:
         """The share of the achievable of each method on one measure, tested against random scores."""
@@ -178,10 +183,17 @@ class Rules:
             )  # fmt: skip
         return rows
 
-    def _faithful_answer(self, name: str, rows: Sequence[Measurement]) -> Answer:
-        counted = [row for row in rows if not row.struck]
-        shares = _defined(self.composite[name])
-        value, low, high = mean_interval(shares, self.alpha, f"composite {name}")
+    def _faithful_answer(
+        self,
+        name: str,
+        rows: Sequence[Measurement],
+        shares: NDArray[np.float64],
+        interval: tuple[float, float, float],
+    ) -> Answer:
+        """Args:
+        shares: of the achievable, by text; with the interval of their mean.
+        """
+        counted, (value, low, high) = [row for row in rows if not row.struck], interval
         better = [row for row in counted if row.p_value <= self.alpha]
         worse = [row for row in counted if row.high < 0]
         verdict, needed = Verdict.UNDECIDED, None
@@ -207,7 +219,7 @@ class Rules:
         """Texts that would show the method to be better on every unclear measure, or not faithful."""
 
         def size(effects: NDArray[np.float64], alpha: float) -> int | None:
-            return _more_texts(float(effects.mean()), effects, alpha)
+            return _more_texts(float(effects.mean()) if len(effects) else 0.0, effects, alpha)
 
         if all(row.value > 0 for row in unclear):
             alpha = self.alpha / max(1, len(self.evidence.methods))
@@ -215,18 +227,19 @@ class Rules:
             return max((each for each in sizes if each is not None), default=size(shares, self.alpha))
         # Worse than random on one measure, or below the least share, is enough.
         sizes = [size(self._excess((row.measure, row.subset), name), self.alpha) for row in unclear if row.value <= 0]
-        if float(shares.mean()) < MIN_SHARE:
+        if len(shares) and float(shares.mean()) < MIN_SHARE:
             sizes.append(size(MIN_SHARE - shares, self.alpha))
         return min((each for each in sizes if each is not None), default=None)
 
     def tiers(self) -> dict[str, int]:
         """1 for the methods that are not clearly below the best one by `TIER_MARGIN`, 2 for the best of the rest ..."""
-        left = [name for name in self.evidence.methods if name not in self.evidence.controls]
         tiers: dict[str, int] = dict.fromkeys(self.evidence.methods, 0)
         if not self.kept:
             return tiers
-        means = self.composite.mean()
-        tier = 0
+        means, tier = self.composite.mean(), 0
+        left = [
+            name for name in self.evidence.methods if name not in self.evidence.controls and not math.isnan(means[name])
+        ]
         while left:
             tier += 1
             best = max(left, key=lambda name: (means[name], name))

@@ -353,7 +353,7 @@ class WordTokenizer(Tokenizer):
     def preprocessing_notes(self, examples: Sequence[Example]) -> dict[str, int | float | str]:
         tokens = [token for e in examples for text in text_parts(e) for token, _ in self._split(text)]
         share = sum(token not in self._ids for token in tokens) / max(1, len(tokens))
-        return {"share of words that are not in the vocabulary": share} if share else {}
+        return {UNKNOWN_SHARE: share} if share else {}
 
     def _tokenize(self, texts: tuple[str, ...]) -> TokenizedExample:
         row = TokenizedExample([], [], [])
@@ -384,6 +384,9 @@ _NON_SPACE = re.compile(r"\S+")
 # transformers writes a number near 1e30 where a tokenizer has no limit.
 _NO_LIMIT = 1_000_000
 _VOCABULARY_FILE = re.compile(r"tokenizer\.json|vocab.*|.+\.model|.+\.spm|.+\.tiktoken|bpe\.codes|tekken\.json")
+UNKNOWN_SHARE = "share of words that are not in the vocabulary"
+TRUNCATED = "texts truncated"
+"""Remarks of tokenizers on texts, with numbers."""
 N_CHECKED_TEXTS, MIN_CHECKED_WORDS, MAX_UNKNOWN_SHARE = 200, 20, 0.9
 """A tokenizer that knows next to no word of the first texts does not belong to them."""
 Encoding = tuple["BatchEncoding", int, tuple[str, ...]]
@@ -482,9 +485,7 @@ class SubwordTokenizer(Tokenizer):
                     lost += len(evidence.difference(_tokenized_example(*kept).words))
         end = "beginning" if self._tokenizer.truncation_side == "left" else "end"
         limit = f"{self.max_length} tokens with special tokens, the longer part first"
-        notes: dict[str, int | float | str] = (
-            {f"texts truncated at the {end} to {limit}": truncated} if truncated else {}
-        )
+        notes: dict[str, int | float | str] = {f"{TRUNCATED} at the {end} to {limit}": truncated} if truncated else {}
         return notes | ({"rationale words without a token": f"{lost} of {marked}"} if lost else {})
 
     def count_unknown_words(self, examples: Sequence[Example]) -> tuple[int, int]:
