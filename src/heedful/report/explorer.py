@@ -106,9 +106,14 @@ class ModelTexts:
         return ", ".join(f"{name} {value}" for name, value in self.facts.items())
 
     @functools.cached_property
-    def file_name(self) -> str:
-        """The name of the page in its folder."""
-        return self.address.rpartition("/")[2]
+    def link(self) -> Link:
+        """The link to the page from a page in the same folder."""
+        return Link(self.label, self.address.rpartition("/")[2])
+
+    @functools.cached_property
+    def corpus(self) -> tuple[object, str]:
+        """Pages with the same value show the same texts."""
+        return self.facts.get("corpus"), self.split
 
     @functools.cached_property
     def address(self) -> str:
@@ -420,7 +425,7 @@ class _WeightSource:
         if len(weights) != layout.length:
             return None
         shown = weights if layout.scored is None else weights[layout.scored]
-        return TokenWeights(shown, *self.numbers.get(uid, ()))
+        return TokenWeights(shown, *self.numbers[uid]) if uid in self.numbers else TokenWeights(shown)
 
 
 def _attribution_rows(attributions: Sequence[tuple[IndexEntry, Columns]]) -> Iterator[_WeightSource]:
@@ -450,17 +455,16 @@ def _adversarial_rows(
             label,
         )
         weights, uids = _weights_by_uid(table, "adversary"), [str(uid) for uid in table["uid"]]
-        places = dict(zip(uids, table["units"], strict=True))
         columns = (_rounded_cells(_cells(table, name)) for name in ("epsilon_max", "bound", "change"))
         certified = (each is True for each in _cells(table, "certified"))
         numbers = dict(zip(uids, zip(*columns, certified, strict=True), strict=True))
-        yield _WeightSource(row, rank, weights, places, numbers)
+        yield _WeightSource(row, rank, weights, _places_by_uid(table), numbers)
     if not any(entry.facts["method"] == ATTENTION for entry, _ in attributions):
         for _, table in adversaries[:1]:
             row = ExplanationRow(ATTENTION, _NOTES[ATTENTION])
             if ATTENTION in table:
-                places = dict(zip(map(str, table["uid"]), table["units"], strict=True))
-                yield _WeightSource(row, (0, 0.0, ""), _weights_by_uid(table, ATTENTION), places)
+                weights = _weights_by_uid(table, ATTENTION)
+                yield _WeightSource(row, (0, 0.0, ""), weights, _places_by_uid(table))
 
 
 def _weights_by_uid(table: Columns, column: str) -> dict[str, NDArray[np.float64]]:
@@ -470,6 +474,16 @@ def _weights_by_uid(table: Columns, column: str) -> dict[str, NDArray[np.float64
     ends = itertools.accumulate(map(len, rows))
     rounded = (values[end - len(row) : end] for row, end in zip(rows, ends, strict=True))
     return dict(zip(map(str, table["uid"]), rounded, strict=True))
+
+
+def _places_by_uid(table: Columns) -> dict[str, object]:
+    """By uid the units that have weights; empty if these are the first ones in order everywhere, as they mostly are."""
+    cells = table["units"]
+    lengths = [len(_array(cell)) for cell in cells]
+    starts = np.repeat(np.cumsum([0, *lengths])[:-1], lengths)
+    if np.array_equal(np.concatenate([*map(_array, cells), np.empty(0)]), np.arange(sum(lengths)) - starts):
+        return {}
+    return dict(zip(map(str, table["uid"]), cells, strict=True))
 
 
 def _round_digits(values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -640,12 +654,7 @@ def _rounded_cells(cells: Sequence[object]) -> list[float | None]:
 
 def write_explorer(source: ModelTexts, all_sources: Sequence[ModelTexts], folder: Path, open_artefact: Open) -> Path:
     """Write the page of one model and split, with links to other models on the same texts, unless it is up to date."""
-    others = [
-        Link(other.label, other.file_name)
-        for other in all_sources
-        if (other.facts.get("corpus"), other.split) == (source.facts.get("corpus"), source.split)
-        and other.address != source.address
-    ]
+    others = [other.link for other in all_sources if other.corpus == source.corpus and other.address != source.address]
     entries = [each.name for each in (*source.attributions, *source.trials)]
     stamp = json_digest(
         [__version__, source.address, *sorted(entries), *(f"{each.label} {each.address}" for each in others)]
@@ -653,7 +662,7 @@ def write_explorer(source: ModelTexts, all_sources: Sequence[ModelTexts], folder
     target = folder / source.address
     if _head(target).find(stamp) >= 0:
         return target
-    return write_atomically([explorer_html(collect_texts(source, open_artefact), others, stamp)], target)
+    return write_atomically(_explorer_parts(collect_texts(source, open_artefact), others, stamp), target)
 
 
 def _head(path: Path) -> str:
@@ -678,6 +687,10 @@ def explorer_html(data: ExplorerData, others: Sequence[Link] = (), stamp: str = 
         others: links to the same texts under other models.
         stamp: digest of all that the page depends on, by which an existing page is recognised as up to date.
     """
+    return "".join(_explorer_parts(data, others, stamp))
+
+
+def _explorer_parts(data: ExplorerData, others: Sequence[Link], stamp: str) -> Iterator[str]:
     tokens = sum(len(text.tokens) for text in data.texts) / max(1, len(data.texts))
     names = [str(data.facts[name]) for name in _NAMES if name in data.facts]
     names += [f"seed {data.facts['seed']}"] if "seed" in data.facts else []
@@ -695,7 +708,7 @@ def explorer_html(data: ExplorerData, others: Sequence[Link] = (), stamp: str = 
         "size": TEXTS_PER_PAGE if tokens < LONG_TEXT else TEXTS_PER_PAGE // 2,
         "json": Markup(data_json(data)),  # safe: everything that could end the script element is escaped
     }
-    return "".join(_DOCUMENT.render(values))
+    return _DOCUMENT.render(values)
 
 
 def data_json(data: ExplorerData) -> str:
@@ -719,10 +732,10 @@ def data_json(data: ExplorerData) -> str:
             for rows in [zip(text.rows, adversarial, strict=True)]
         ],
     }
-    found = orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY).decode()
+    found = orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
     for letter in "<>&\u2028\u2029":
-        found = found.replace(letter, f"\\u{ord(letter):04x}")
-    return found
+        found = found.replace(letter.encode(), f"\\u{ord(letter):04x}".encode())
+    return found.decode()
 
 
 @dataclass(frozen=True)

@@ -217,13 +217,8 @@ class HtmlDocument:
 
     def render(self, values: Mapping[str, object]) -> Iterator[str]:
         """The document as text, part by part; every string in `values` is escaped."""
-        style, script = ("\n".join(map(_read_template, names)) for names in (self.styles, self.scripts))
-        own = {
-            "style": Markup(style),
-            "script": Markup(script),
-            "style_hash": _policy_hash(style),
-            "script_hash": _policy_hash(script),
-        }
+        (style, style_hash), (script, script_hash) = map(_join_files, (self.styles, self.scripts))
+        own = {"style": style, "script": script, "style_hash": style_hash, "script_hash": script_hash}
         parts = _environment().get_template(self.template).stream({**values, **own})
         parts.enable_buffering(5)  # a part may be a whole section: many of them would be megabytes
         yield from map(printable, parts)
@@ -276,6 +271,9 @@ def _read_template(name: str) -> str:
     return resources.files("heedful.report").joinpath("templates", name).read_text(encoding="utf-8")
 
 
-def _policy_hash(text: str) -> str:
-    """The hash of a style or script in a Content-Security-Policy."""
-    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+@functools.cache
+def _join_files(names: tuple[str, ...]) -> tuple[Markup, str]:
+    """The files of a style or script as one, with its hash in a Content-Security-Policy."""
+    text = "\n".join(map(_read_template, names))
+    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    return Markup(text), f"sha256-{digest}"  # safe: these files are part of the package
