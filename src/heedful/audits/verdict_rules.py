@@ -25,7 +25,7 @@ from torch import Generator, Tensor
 
 from heedful.audits.audit_result import Answer, Decision, Measurement, MethodAudit, Question
 from heedful.measures.bootstrap import MIN_EXAMPLES, studentised_bounds
-from heedful.measures.hypothesis_tests import adjust_holm, sample_size, studentised_p_values
+from heedful.measures.hypothesis_tests import RESAMPLES, adjust_holm, sample_size, studentised_p_values
 from heedful.store.recipe import derive_seed
 from heedful.trials._trial import Verdict
 
@@ -114,7 +114,9 @@ class Rules:
     def _erasure_tests(self, key: Key) -> dict[str, float]:
         """The p-value of each method, and of `BEST`, against random scores."""
         names = (*self.evidence.methods, BEST)
-        return dict(zip(names, _p_values([self._excess(key, name) for name in names], f"{key}"), strict=True))
+        return dict(
+            zip(names, _p_values([self._excess(key, name) for name in names], self.alpha, f"{key}"), strict=True)
+        )
 
     def _short(self) -> list[Key]:
         """Measures that are defined on some texts, but on too few."""
@@ -245,7 +247,7 @@ class Rules:
             best = max(left, key=lambda name: (means[name], name))
             others = [name for name in left if name != best]
             below = [_defined(self.composite[best] - self.composite[name] - TIER_MARGIN) for name in others]
-            adjusted = adjust_holm(_p_values(below, f"below {best}"))
+            adjusted = adjust_holm(_p_values(below, self.alpha, f"below {best}"))
             clearly = {name for name, p in zip(others, adjusted, strict=True) if p <= self.alpha}
             for name in left:
                 if name not in clearly:
@@ -342,7 +344,9 @@ class Rules:
         """The mean of each method's column, tested against a threshold (Holm over methods)."""
         names = [name for name in self.evidence.methods if name in table and len(_defined(table[name]))]
         columns = {name: _defined(table[name]) for name in names}
-        p_values = adjust_holm(_p_values([values - threshold for values in columns.values()], question.value))
+        p_values = adjust_holm(
+            _p_values([values - threshold for values in columns.values()], self.alpha, question.value)
+        )
         intervals = mean_intervals(list(columns.values()), self.alpha, question.value)
         rows = []
         for (name, values), p, (value, low, high) in zip(columns.items(), p_values, intervals, strict=True):
@@ -506,10 +510,16 @@ def _resample(
     return found
 
 
-def _p_values(columns: Sequence[NDArray[np.float64]], purpose: str) -> list[float]:
-    """P-values of the hypotheses that the mean of each column is at most 0; NaN for too few values."""
+def _p_values(columns: Sequence[NDArray[np.float64]], alpha: float, purpose: str) -> list[float]:
+    """P-values of the hypotheses that the mean of each column is at most 0; NaN for too few values.
+
+    There are enough resamples for the smallest p-value to be below alpha after Holm's correction, at any look.
+    """
+    resamples = max(RESAMPLES, math.ceil(2 * len(columns) / alpha))
     found = _resample(
-        columns, f"test {purpose}", lambda values, generator: (studentised_p_values(values, generator=generator),)
+        columns,
+        f"test {purpose}",
+        lambda values, generator: (studentised_p_values(values, resamples=resamples, generator=generator),),
     )
     return [p_value[0] if p_value else math.nan for p_value in found]
 
@@ -524,11 +534,11 @@ def mean_intervals(
     columns: Sequence[NDArray[np.float64]], alpha: float, purpose: str
 ) -> list[tuple[float, float, float]]:
     """The mean of each column and its interval at level 1 - 2 alpha, so that a bound beyond 0 is a test at alpha."""
-    level = 1 - 2 * alpha
+    level, resamples = 1 - 2 * alpha, max(4000, math.ceil(10 / alpha))
     bounds = _resample(
         columns,
         f"interval {purpose}",
-        lambda values, generator: studentised_bounds(values, level=level, resamples=4000, generator=generator),
+        lambda values, generator: studentised_bounds(values, level=level, resamples=resamples, generator=generator),
     )
     found = []
     for values, own in zip(columns, bounds, strict=True):

@@ -1,0 +1,477 @@
+"""The rules of an audit on hand-made numbers: what is supported and what is not, tiers, sizes, and every decision."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.typing import NDArray
+
+from heedful.audits.audit_result import Answer, Decision, MethodAudit, Question
+from heedful.audits.verdict_rules import (
+    ALPHA,
+    BEST,
+    MIN_SHARE,
+    NULL,
+    SIGNS,
+    STABLE_CORRELATION,
+    TIER_MARGIN,
+    AuditEvidence,
+    Key,
+    Rules,
+    decide,
+    level_of_look,
+)
+from heedful.measures.bootstrap import MIN_EXAMPLES
+from heedful.measures.hypothesis_tests import sample_size
+from heedful.trials._trial import Verdict
+
+YES, NO, OPEN = Verdict.SUPPORTED, Verdict.NOT_SUPPORTED, Verdict.UNDECIDED
+LEVEL = level_of_look(1)
+WAYS = ("delete", "mask")
+KEYS: tuple[Key, ...] = tuple(itertools.product(SIGNS, WAYS))
+EMPTY = pd.DataFrame()
+Column = NDArray[np.float64]
+
+
+@pytest.fixture(autouse=True)
+def _no_warnings() -> Iterator[None]:
+    """A mean of nothing would be shown to the user as a warning of numpy."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+
+
+def evidence(
+    shares: Mapping[str, float | Column],
+    *,
+    controls: tuple[str, ...] = (),
+    texts: int = 40,
+    noise: float = 0.2,
+    seed: int = 0,
+    keys: tuple[Key, ...] = KEYS,
+) -> AuditEvidence:
+    """Methods that reach these shares of what is achievable on every measure, with noise between texts."""
+    random = np.random.default_rng(seed)
+    erasure = {}
+    for key in keys:
+        null, gain = random.uniform(0.1, 0.5, texts), random.uniform(0.2, 0.6, texts)
+        columns = {
+            name: null + SIGNS[key[0]] * gain.mean() * (share + noise * random.standard_normal(texts))
+            for name, share in shares.items()
+        }
+        erasure[key] = pd.DataFrame({**columns, NULL: null, BEST: null + SIGNS[key[0]] * gain})
+    return AuditEvidence(tuple(shares), frozenset(controls), erasure, EMPTY, EMPTY, {}, EMPTY, EMPTY, {})
+
+
+def with_column(given: AuditEvidence, key: Key, name: str, values: Column | pd.Series | float) -> AuditEvidence:
+    table = given.erasure[key].assign(**{name: values})
+    return replace(given, erasure={**given.erasure, key: table})
+
+
+def faithful(given: AuditEvidence) -> dict[str, Answer]:
+    return Rules(given, LEVEL).faithful()
+
+
+# Faithfulness
+
+
+def test_the_best_explanation_reaches_all_of_the_achievable_and_random_scores_none() -> None:
+    given = evidence({"good": 0.6, "perfect": 0.0, "zero": 0.0})
+    for key, table in given.erasure.items():
+        given = with_column(with_column(given, key, "perfect", table[BEST]), key, "zero", table[NULL])
+    found = faithful(given)
+    assert found["perfect"].verdict is YES
+    assert found["perfect"].value == pytest.approx(1.0)
+    assert [row.value for row in found["perfect"].measurements] == pytest.approx([1.0] * len(KEYS))
+    assert found["zero"].verdict is NO
+    assert found["zero"].value == found["zero"].low == found["zero"].high == 0.0
+    assert found["good"].verdict is YES
+    assert found["good"].value == pytest.approx(0.6, abs=0.05)
+    assert found["good"].low < 0.6 < found["good"].high
+
+
+def test_a_share_by_hand() -> None:
+    """Random .2, best .6 and .4: the achievable is .3 on average, of which a method with .35 and .35 reaches half."""
+    texts = 2 * MIN_EXAMPLES
+    table = pd.DataFrame({"m": [0.35] * texts, NULL: [0.2] * texts, BEST: [0.6, 0.4] * (texts // 2)})
+    given = replace(evidence({"m": 0.0}), erasure={("comprehensiveness", "delete"): table})
+    answer = faithful(given)["m"]
+    assert (answer.verdict, answer.n, answer.null) == (YES, texts, 0.0)
+    assert [answer.value, answer.low, answer.high] == pytest.approx([0.5] * 3)
+    # Of sufficiency and flip less is better.
+    for measure in ("sufficiency", "flip"):
+        turned = 1 - table
+        answer = faithful(replace(given, erasure={(measure, "delete"): turned}))["m"]
+        assert answer.value == pytest.approx(0.5)
+
+
+@pytest.mark.slow
+def test_random_scores_are_supported_no_more_often_than_the_level_says() -> None:
+    """Four random methods, one measure: all of 200 audits together may call one of them supported 5 times."""
+    false = 0
+    for seed in range(200):
+        names = ("good", "a", "b", "c", "d")
+        given = evidence(
+            {name: 0.6 * (name == "good") for name in names}, texts=28, noise=0.5, seed=seed, keys=KEYS[:1]
+        )
+        found = faithful(given)
+        assert found["good"].verdict is YES
+        false += any(found[name].verdict is YES for name in names[1:])
+    assert false <= 200 * LEVEL + 4
+
+
+def test_random_scores_are_practically_never_supported_on_six_measures() -> None:
+    for seed in range(12):
+        given = evidence({"good": 0.6, "a": 0.0, "b": 0.0}, texts=28, noise=0.5, seed=seed)
+        found = faithful(given)
+        assert found["good"].verdict is YES
+        assert YES not in (found["a"].verdict, found["b"].verdict)
+
+
+def test_a_method_that_is_worse_than_random_on_one_measure_is_not_supported() -> None:
+    given = evidence({"good": 0.6, "bad": -0.4})
+    assert faithful(given)["bad"].verdict is NO
+    table = given.erasure["flip", "mask"]
+    once = with_column(given, ("flip", "mask"), "good", table[NULL] + 0.3 * (table[NULL] - table[BEST]))
+    once = with_column(once, ("flip", "mask"), "bad", table[BEST])  # so that the measure counts
+    assert faithful(once)["good"].verdict is NO
+
+
+def test_a_verdict_must_hold_under_both_ways_of_deletion() -> None:
+    given = evidence({"good": 0.6, "half": 0.6})
+    for measure in SIGNS:
+        null = given.erasure[measure, "mask"][NULL]
+        given = with_column(given, (measure, "mask"), "half", null + np.tile([0.01, -0.01], len(null) // 2))
+    found = faithful(given)
+    assert found["good"].verdict is YES
+    assert found["half"].verdict is OPEN
+    assert found["half"].value > 0.25
+
+
+def test_better_than_random_by_next_to_nothing_is_not_faithful() -> None:
+    given = evidence({"good": 0.6, "weak": MIN_SHARE / 2}, texts=200, noise=0.1)
+    answer = faithful(given)["weak"]
+    assert all(row.p_value <= LEVEL for row in answer.measurements)
+    assert answer.verdict is NO
+    assert 0 < answer.low < answer.high < MIN_SHARE
+
+
+# Measures that do not count
+
+
+def test_measures_that_cannot_tell_explanations_from_controls_are_struck() -> None:
+    given = evidence({"good": 0.6, "other": 0.5, "random": 0.0}, controls=("random",))
+    null = given.erasure["flip", "delete"][NULL]
+    given = with_column(given, ("flip", "delete"), BEST, null)  # nothing can be achieved
+    for name in ("good", "other"):  # nobody achieves anything
+        wave = np.tile([0.1, -0.1], len(null) // 2)
+        given = with_column(given, ("sufficiency", "mask"), name, given.erasure["sufficiency", "mask"][NULL] + wave)
+    given = with_column(given, ("flip", "mask"), BEST, given.erasure["flip", "mask"][BEST].where(null < 0.2))
+    rules = Rules(given, LEVEL)
+    assert {*rules.struck} == {("flip", "delete"), ("sufficiency", "mask"), ("flip", "mask")}
+    assert len({*rules.struck.values()}) == 3
+    answer = rules.faithful()["good"]
+    assert answer.verdict is YES
+    assert answer.value == pytest.approx(0.6, abs=0.05)
+    assert [(row.measure, row.subset) for row in answer.measurements if row.struck] == [
+        ("sufficiency", "mask"),
+        ("flip", "delete"),
+        ("flip", "mask"),
+    ]
+    assert sum(not row.struck for row in answer.measurements) == 3
+
+
+def test_a_number_has_no_flips_and_is_judged_by_the_rest() -> None:
+    given = evidence({"good": 0.6, "bad": -0.2})
+    for way, name in itertools.product(WAYS, ("good", "bad", NULL, BEST)):
+        given = with_column(given, ("flip", way), name, math.nan)
+    rules = Rules(given, LEVEL)
+    assert {measure for measure, _ in rules.struck} == {"flip"}
+    assert {name: answer.verdict for name, answer in rules.faithful().items()} == {"good": YES, "bad": NO}
+    assert rules.faithful()["good"].n == 40
+
+
+def test_an_audit_on_which_no_measure_counts_has_no_answer_and_no_tier() -> None:
+    given = evidence({"a": 0.0, "b": 0.0}, noise=0.0)
+    for key, table in given.erasure.items():
+        given = with_column(given, key, BEST, table[NULL])
+    rules = Rules(given, LEVEL)
+    assert len(rules.struck) == len(KEYS)
+    assert {answer.verdict for answer in rules.faithful().values()} == {None}
+    assert {*rules.tiers().values()} == {0}
+    assert {each.decision for each in rules.methods()} == {Decision.NOT_ALONE}
+
+
+# Few texts, missing numbers
+
+
+def test_fewer_texts_than_an_interval_needs_leave_everything_undecided() -> None:
+    texts = MIN_EXAMPLES - 1
+    given = replace(
+        evidence({"good": 0.9, "bad": -0.9}, texts=texts, noise=0.0),
+        randomised=pd.DataFrame({"good": [1.0] * texts, "bad": [0.0] * texts}),
+        edits=pd.DataFrame({"good": [1.0] * texts, "bad": [0.0] * texts}),
+        plausibility=pd.DataFrame({"good": [1.0] * texts, "bad": [0.0] * texts}),
+        agreement={("bad", "good"): np.ones(texts)},
+    )
+    rules = Rules(given, LEVEL)
+    for audit in rules.methods():
+        for question in (Question.FAITHFUL, Question.MODEL, Question.STABLE, Question.PLAUSIBLE, Question.AGREES):
+            answer = audit.answer(question)
+            assert (answer.verdict, answer.texts_needed, answer.n) == (OPEN, MIN_EXAMPLES, texts)
+            assert math.isnan(answer.low)
+        assert audit.decision is Decision.NOT_ALONE
+        assert audit.tier == 0
+    assert rules.faithful()["good"].value == pytest.approx(0.9)
+
+
+def test_texts_without_a_number_do_not_count() -> None:
+    given = evidence({"good": 0.6, "bad": -0.3}, texts=60)
+    gaps = np.where(np.arange(60) % 2, np.nan, given.erasure[KEYS[0]]["good"])
+    found = faithful(with_column(given, KEYS[0], "good", gaps))
+    assert (found["good"].verdict, found["good"].n) == (YES, 30)
+    assert found["good"].measurements[0].n == 30
+    assert found["bad"].n == 60
+
+
+def test_a_method_without_numbers_is_undecided_and_decides_no_tier() -> None:
+    given = evidence({"good": 0.6, "worse": 0.3, "none": 0.0}, noise=0.1)
+    for key in KEYS:
+        given = with_column(given, key, "none", math.nan)
+    rules = Rules(given, LEVEL)
+    assert rules.faithful()["none"].verdict is OPEN
+    assert math.isnan(rules.faithful()["none"].value)
+    assert rules.tiers() == {"good": 1, "worse": 2, "none": 0}
+
+
+# Tiers
+
+
+def test_equal_methods_share_a_tier_and_a_clearly_worse_one_is_below() -> None:
+    given = evidence({"b": 0.7, "a": 0.7, "middle": 0.5, "c": 0.52, "low": 0.2, "random": 0.0}, controls=("random",))
+    expected = {"a": 1, "b": 1, "middle": 2, "c": 2, "low": 3, "random": 0}
+    assert Rules(given, LEVEL).tiers() == expected
+    assert Rules(evidence({"only": 0.7}), LEVEL).tiers() == {"only": 1}
+
+
+def test_a_method_is_not_put_below_another_for_less_than_the_margin() -> None:
+    given = evidence({"first": 0.7, "near": 0.7 - 0.9 * TIER_MARGIN, "far": 0.7 - 2 * TIER_MARGIN}, noise=0.02)
+    assert Rules(given, LEVEL).tiers() == {"first": 1, "near": 1, "far": 2}
+
+
+def test_methods_of_equal_merit_are_seldom_put_apart() -> None:
+    apart = 0
+    for seed in range(40):
+        given = evidence(dict.fromkeys("abcdef", 0.5), texts=28, noise=0.5, seed=seed, keys=KEYS[:1])
+        apart += {*Rules(given, LEVEL).tiers().values()} != {1}
+    assert apart <= 40 * ALPHA + 2
+
+
+# Undecided
+
+
+def test_an_undecided_method_says_how_many_texts_would_decide() -> None:
+    given = evidence({"good": 0.6, "unsure": 0.12}, texts=28, noise=0.6, seed=3, keys=KEYS[:1])
+    answer = faithful(given)["unsure"]
+    assert answer.verdict is OPEN
+    excess = (given.erasure[KEYS[0]]["unsure"] - given.erasure[KEYS[0]][NULL]).to_numpy()
+    assert answer.texts_needed == sample_size(float(excess.mean()), float(excess.std()), LEVEL / 2)
+    assert answer.texts_needed is not None
+    assert answer.texts_needed > 28
+    # With as many texts the same method is probably supported.
+    more = evidence({"good": 0.6, "unsure": 0.12}, texts=2 * answer.texts_needed, noise=0.6, seed=4, keys=KEYS[:1])
+    assert faithful(more)["unsure"].verdict is YES
+
+
+def test_every_undecided_answer_needs_more_texts_than_there_are() -> None:
+    sizes = []
+    for seed in range(16):
+        given = evidence({"good": 0.8, "a": 0.15, "b": 0.05, "c": 0.3}, texts=28, noise=0.5, seed=seed, keys=KEYS[:3])
+        sizes += [answer.texts_needed for answer in faithful(given).values() if answer.verdict is OPEN]
+    assert len(sizes) > 10
+    assert all(size is not None and size > 28 for size in sizes)
+
+
+# The other questions
+
+
+def column(mean: float, texts: int = 40, spread: float = 0.1) -> Column:
+    """Numbers with this mean and a spread around it."""
+    return mean + spread * np.tile([1.0, -1.0], texts // 2)
+
+
+def test_the_scores_must_change_with_the_model() -> None:
+    table = pd.DataFrame({"a": column(0.9), "b": column(0.1), "c": column(0.5), "d": np.full(40, math.nan)})
+    given = replace(evidence(dict.fromkeys("abcde", 0.5)), randomised=table)
+    found = Rules(given, LEVEL).model_dependent()
+    assert [found[name].verdict for name in "abcde"] == [YES, NO, OPEN, None, None]
+    assert [found[name].value for name in "ab"] == pytest.approx([0.9, 0.1])
+    assert found["a"].measurements[0].p_value <= LEVEL / 3
+
+
+def test_the_ranking_must_be_stable() -> None:
+    table = pd.DataFrame({"a": column(0.95), "b": column(0.3), "c": column(STABLE_CORRELATION + 0.001)})
+    given = replace(evidence(dict.fromkeys("abc", 0.5)), edits=table)
+    found = Rules(given, LEVEL).stable()
+    assert [found[name].verdict for name in "abc"] == [YES, NO, OPEN]
+    needed = found["c"].texts_needed
+    # ((z(1 - .025 / 3) + z(.8)) .1 / .001)²
+    assert needed is not None
+    assert needed == pytest.approx((2.394 + 0.8416) ** 2 * 1e4, rel=0.001)
+
+
+def test_marked_words_must_rank_above_chance() -> None:
+    table = pd.DataFrame({"a": column(0.8), "b": column(0.3), "c": column(0.5)})
+    given = replace(
+        evidence(dict.fromkeys("abcd", 0.5)), plausibility=table, unasked={(Question.PLAUSIBLE, ""): "no marks"}
+    )
+    found = Rules(given, LEVEL).plausible()
+    assert [found[name].verdict for name in "abcd"] == [YES, NO, OPEN, None]
+    assert found["a"].null == 0.5
+    assert found["d"].reason == "no marks"
+
+
+def test_agreement_is_the_mean_over_the_other_methods_without_controls() -> None:
+    holes = column(0.6)
+    holes[:5] = math.nan
+    given = replace(
+        evidence(dict.fromkeys(("a", "b", "c", "random", "constant"), 0.5), controls=("random",)),
+        agreement={
+            ("a", "b"): column(0.8),
+            ("a", "c"): holes,
+            ("b", "c"): column(-0.4),
+            ("a", "random"): column(0.0),
+            ("b", "random"): column(0.0),
+            ("c", "random"): column(0.0),
+            ("a", "constant"): np.full(40, math.nan),
+        },
+    )
+    found = Rules(given, LEVEL).agrees()
+    assert found["a"].value == pytest.approx((5 * 0.8 + 35 * 0.7) / 40, abs=0.02)
+    assert found["b"].value == pytest.approx(0.2)
+    assert [found[name].verdict for name in ("a", "b", "random", "constant")] == [YES, YES, OPEN, None]
+    assert "most with b (0.80), least with c (0.60)" in found["a"].reason
+
+
+def test_scores_that_claim_to_add_up_are_held_to_it() -> None:
+    gaps = pd.DataFrame({"a": [0.01, 0.03] * 20, "b": [0.2, 0.0] * 20, "c": [math.nan] * 40})
+    found = Rules(replace(evidence(dict.fromkeys("abcd", 0.5)), gaps=gaps), LEVEL).complete()
+    assert [found[name].verdict for name in "abcd"] == [YES, NO, None, None]
+    assert found["b"].value == pytest.approx(0.1)
+    few = Rules(replace(evidence({"a": 0.5}), gaps=gaps[["a"]][:4]), LEVEL).complete()["a"]
+    assert (few.verdict, few.n) == (YES, 4)
+
+
+# Decisions
+
+
+def answers(verdicts: Mapping[Question, Verdict | None]) -> dict[Question, Answer]:
+    return {
+        question: Answer(question, "m", verdicts.get(question), reason=f"about {question.value}")
+        for question in Question
+    }
+
+
+def test_every_decision_by_its_rule() -> None:
+    asked = (Question.FAITHFUL, Question.MODEL, Question.STABLE, Question.COMPLETE, Question.PLAUSIBLE)
+    seen = set()
+    for verdicts in itertools.product((YES, NO, OPEN, None), repeat=5):
+        faithful, model, stable, complete, plausible = verdicts
+        for tier in (1, 2):
+            if NO in (faithful, model):
+                expected = Decision.MISLEADING if plausible is YES else Decision.HIDE
+            elif (faithful, model, tier) == (YES, YES, 1) and NO not in (stable, complete):
+                expected = Decision.SHOW
+            else:
+                expected = Decision.NOT_ALONE
+            decision, reason = decide(answers(dict(zip(asked, verdicts, strict=True))), tier)
+            assert decision is expected
+            assert reason
+            seen.add(decision)
+    assert seen == {*Decision}
+
+
+def test_a_decision_names_what_is_missing() -> None:
+    mixed = answers({Question.FAITHFUL: OPEN, Question.MODEL: YES, Question.STABLE: NO})
+    mixed[Question.FAITHFUL] = replace(mixed[Question.FAITHFUL], texts_needed=77)
+    _, reason = decide(mixed, 2)
+    assert all(word in reason for word in ("about faithful", "77", "about stable", "another explanation"))
+    _, reason = decide(answers({Question.FAITHFUL: NO, Question.MODEL: NO}), 1)
+    assert "about faithful" in reason
+    assert "about model-dependent" in reason
+
+
+def audits() -> tuple[MethodAudit, ...]:
+    texts = 60
+    shares = {"dear": 0.82, "cheap": 0.8, "lesser": 0.4, "fixed": 0.8, "liked": 0.02, "random": 0.0}
+    given = evidence(shares, controls=("random",), texts=texts, noise=0.1)
+    good = pd.DataFrame({name: column(0.95, texts, 0.01) for name in shares})
+    return Rules(
+        replace(
+            given,
+            randomised=good.assign(fixed=0.01),
+            edits=good,
+            plausibility=good.assign(fixed=column(0.4, texts), random=column(0.5, texts)),
+            seconds={"dear": 2.0, "cheap": 0.1, "lesser": 0.2, "fixed": 0.1, "liked": 0.1},
+        ),
+        LEVEL,
+    ).methods()
+
+
+def test_methods_are_ordered_by_decision_then_cost_or_faithfulness_and_controls_come_last() -> None:
+    found = audits()
+    assert {each.name: each.decision for each in found} == {
+        "cheap": Decision.SHOW,
+        "dear": Decision.SHOW,
+        "lesser": Decision.NOT_ALONE,
+        "liked": Decision.MISLEADING,
+        "fixed": Decision.HIDE,
+        "random": None,
+    }
+    assert [each.name for each in found] == ["cheap", "dear", "lesser", "liked", "fixed", "random"]
+    for each in found:
+        assert [answer.question for answer in each.answers] == list(Question)
+        assert each.achievable == each.answer(Question.FAITHFUL).value
+
+
+def test_the_same_numbers_give_the_same_audit_and_the_order_of_methods_changes_no_verdict() -> None:
+    assert audits() == audits()
+    given = evidence({"a": 0.6, "b": 0.3, "c": 0.0})
+    turned = replace(given, methods=("c", "b", "a"))
+    first, second = faithful(given), faithful(turned)
+    for name in "abc":
+        assert first[name].verdict is second[name].verdict
+        assert first[name].value == second[name].value
+        assert first[name].low == pytest.approx(second[name].low)
+
+
+# Looks
+
+
+def test_all_looks_together_spend_the_level_once() -> None:
+    levels = [level_of_look(look) for look in range(1, 40)]
+    assert levels[:3] == [0.025, 0.0125, 0.00625]
+    assert sum(levels) < ALPHA
+    assert sum(levels) == pytest.approx(ALPHA)
+
+
+def test_a_later_look_asks_for_more_evidence() -> None:
+    given = evidence({"good": 0.6, "middling": 0.2}, texts=28, noise=0.45, seed=2, keys=KEYS[:1])
+    first, later = (Rules(given, level_of_look(look)).faithful()["middling"] for look in (1, 5))
+    assert (first.verdict, later.verdict) == (YES, OPEN)
+    assert later.low < first.low
+    assert later.high > first.high
+
+
+def test_plain_evidence_is_seen_at_any_look() -> None:
+    """The smallest p-value of 10 000 resamples, .0001, would be above the level of the tenth look for all methods."""
+    names = dict.fromkeys("abcdefghi", 0.6)
+    found = Rules(evidence(names, keys=KEYS[:1]), level_of_look(10)).faithful()
+    assert {answer.verdict for answer in found.values()} == {YES}
