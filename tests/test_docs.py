@@ -375,7 +375,7 @@ def test_blocks_share_one_namespace_and_output_may_be_loose(apart: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "span", ["make tea", "heedful audit MODEL", "heedful run FILE.py --fast", "--fast", "HEEDFUL_X"]
+    "span", ["make tea", "heedful judge MODEL", "heedful run FILE.py --fast", "--fast", "HEEDFUL_X"]
 )
 def test_a_broken_command_in_the_running_text_is_found(span: str, apart: Path) -> None:
     assert spans(f"one `{span}` two\n```text\n`no`\n```") == [span]

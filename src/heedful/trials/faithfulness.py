@@ -333,7 +333,7 @@ def signed_methods(methods: Iterable[Method]) -> tuple[Method, ...]:
     For two classes, the change of the logit ranks words as the signed change of the probability does.
 
     >>> signed_methods((LeaveOneOut("distribution"),))
-    (LeaveOneOut(output='logit'),)
+    (LeaveOneOut(output='logit', feature='unit'),)
     """
     unsigned, signed = LeaveOneOut("distribution"), LeaveOneOut("logit")
     return tuple(dict.fromkeys(signed if each == unsigned else each for each in methods))
