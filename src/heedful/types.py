@@ -700,6 +700,19 @@ def read_layers(model: Model, batch: Batch, embeddings: Tensor, replacement: Lay
     return LayerTrace((inputs,), model(batch, embeddings=inputs).logits)
 
 
+@runtime_checkable
+class SupportsPartialRun(Protocol):
+    """A model of self-attention layers that can be run from one of its layers on."""
+
+    def layers_from(self, layer: int) -> Model:
+        """A model of the layers from this one on, with shared weights: its embeddings are the input of that layer."""
+        ...
+
+    def decode_attended(self, batch: Batch, states: Tensor, attended: Tensor) -> Tensor:
+        """Logits of a model of one layer whose attention gives these values `[batch head query dim]`."""
+        ...
+
+
 _DISPLAY_NAMES = {"RandomizedModel": "randomised", "AdversarialWeights": "adversarial-attention"}
 """Methods whose class name is not their display name. Seeds of bootstrap intervals depend on these names."""
 

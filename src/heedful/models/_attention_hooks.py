@@ -101,6 +101,21 @@ class AttentionRecorder(AttentionHook):
         return scores, attention
 
 
+@dataclass
+class AttendedValues(AttentionHook):
+    """Gives these values in place of what attention would attend to, in a network of one layer.
+
+    Args:
+        values: `[batch head query dim]`.
+    """
+
+    values: Tensor
+
+    def attend(self, module: nn.Module, inputs: AttentionInputs) -> tuple[Tensor, None]:
+        """The given values; queries, keys and values of the layer are not used."""
+        return self.values, None
+
+
 # The hook of the call that runs in this thread. Not a keyword: the ViT of transformers 5.0 to 5.4 drops keywords.
 _current_hook: ContextVar[AttentionHook] = ContextVar("current_hook")
 

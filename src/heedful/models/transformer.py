@@ -24,6 +24,7 @@ from torch import Generator, Tensor, nn
 from torch.autograd import forward_ad
 
 from heedful.models._attention_hooks import (
+    AttendedValues,
     AttentionHook,
     AttentionInputs,
     AttentionRecorder,
@@ -428,6 +429,25 @@ class TransformerModel(Model):
         with _capture_layer_inputs(self.network, replacement) as states:
             _, logits = self._run(batch, embeddings.clone(), HeadScoreRecorder(batch.mask))
         return LayerTrace(tuple(states), logits)
+
+    def layers_from(self, layer: int) -> TransformerModel:
+        """A model of the layers from this one on, with shared weights: its embeddings are the input of that layer."""
+        network = copy_sharing_weights(self.network)
+        del find_layers(network)[:layer]
+        config = network.config
+        config.num_hidden_layers -= layer
+        if isinstance(kinds := getattr(config, "layer_types", None), list):
+            config.layer_types = kinds[layer:]
+        return TransformerModel(network, self.task)
+
+    def decode_attended(self, batch: Batch, states: Tensor, attended: Tensor) -> Tensor:
+        """Logits of a model of one layer whose attention gives these values `[batch head query dim]`.
+
+        Units that the head does not read may be left out of the batch, the states and the values.
+        """
+        if self.network.config.num_hidden_layers != 1:
+            raise ValueError("attended values can be given to a model of one layer: see layers_from")
+        return self._run(batch, states, AttendedValues(attended))[1]
 
     @property
     def architecture_summary(self) -> str:
