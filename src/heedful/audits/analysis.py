@@ -62,7 +62,7 @@ from heedful.report.explorer import (
 from heedful.store.recipe import Json
 from heedful.store.workspace import Workspace
 from heedful.trials.simulability import Simulability
-from heedful.types import Corpus, Example, Method, UserError
+from heedful.types import Corpus, Example, Method
 
 CONTROL_METHODS: Mapping[str, Method] = {"random": Random(seed=1_000_003), "permuted-attention": PermutedAttention()}
 NULL_METHODS = tuple(Random(seed=seed) for seed in range(3))
@@ -526,19 +526,25 @@ def with_other_seed(method: Method) -> Method:
 
 
 def _correlations(first: pd.DataFrame, second: pd.DataFrame) -> pd.Series:
-    """Spearman's correlation of the word scores of each text that both tables have; NaN for constant scores."""
-    if not len(first) or not len(second):
-        return pd.Series(dtype=float)
+    """Spearman's correlation of the scores of the words that both tables have of a text; NaN for constant scores.
+
+    An edit keeps the number of words, but a text that is cut off may lose its last ones.
+    """
     ours, theirs = (
-        {str(uid): scores for uid, scores in zip(each.index, each["word_scores"], strict=True)}
+        {
+            str(uid): dict(zip(numbers, scores, strict=True))
+            for uid, numbers, scores in zip(each.index, each["word_numbers"], each["word_scores"], strict=True)
+        }
+        if len(each)
+        else {}
         for each in (first, second)
     )
-    uids = [uid for uid in theirs if uid in ours]
-    x, mask = _padded([ours[uid] for uid in uids])
-    y, _ = _padded([theirs[uid] for uid in uids])
-    if x.shape != y.shape:
-        raise UserError("two explanations of one text have different words")  # edits keep the number of words
-    return pd.Series(spearman(x, y, mask).value.numpy(), index=uids)
+    common = {uid: [word for word in ours[uid] if word in theirs[uid]] for uid in theirs if uid in ours}
+    if not common:
+        return pd.Series(dtype=float)
+    x, mask = _padded([[ours[uid][word] for word in words] for uid, words in common.items()])
+    y, _ = _padded([[theirs[uid][word] for word in words] for uid, words in common.items()])
+    return pd.Series(spearman(x, y, mask).value.numpy(), index=list(common))
 
 
 def _padded(lists: Sequence[Sequence[float]]) -> tuple[Tensor, Tensor]:

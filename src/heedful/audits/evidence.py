@@ -94,6 +94,8 @@ class TextSample(Recipe):
         """A table with uid, number of words, predicted class, its probability and the label."""
         loaded = self.subject.restore(workspace)
         examples = loaded.examples("test")
+        if not examples:
+            raise UserError(f"{self.subject.corpus.name} has no text in its test split: give texts to explain")
         generator = Generator().manual_seed(derive_seed("audit", self.seed, len(examples)))
         drawn = [examples[place] for place in torch.randperm(len(examples), generator=generator)[: self.pool].tolist()]
         batch = loaded.tokenizer(drawn)
@@ -244,7 +246,7 @@ def _edit_limit(value: Tensor, classes: int) -> float:
 
 def text_edits(example: Example, seed: int) -> list[tuple[str | Tensor, ...]]:
     """The parts of a text under each edit: a full stop more or less, and two letters swapped in some words."""
-    if not isinstance(example.parts[0], str):
+    if not isinstance(example.parts[0], str) or not example.parts[0].strip():
         return []
     first, rest = example.parts[0], example.parts[1:]
     words = first.split()
