@@ -1,6 +1,7 @@
 """The rules of an audit: how numbers become verdicts, tiers and decisions. They are the same for every method.
 
-- *faithful*: better than random scores on every measure that counts, under every way of deletion (Holm over methods).
+- *faithful*: better than random scores on every measure that counts, of which every way of deletion must have one, and
+  on all measures together, whether they count or not (Holm over methods).
 - *model-dependent*: the scores change when the weights are randomised (1 - rank correlation above .5 on average).
 - *stable*: another seed and a tiny edit keep the ranking of the words (mean rank correlation above .7).
 - *complete*: scores add up to the output, where the method claims that (mean error at most 5 %).
@@ -41,7 +42,10 @@ TIER_MARGIN = 0.05
 CHANCE_AUC = 0.5
 SIGNS: Mapping[str, int] = {"comprehensiveness": 1, "sufficiency": -1, "flip": -1}
 """The measures of faithfulness, and whether more or less is better."""
+CHEAP_SECONDS = 0.1
 MEASURE_NAMES: Mapping[Question, str] = {Question.PLAUSIBLE: "AUC", Question.MODEL: "1 - rank correlation"}
+NO_EXPLANATION = "no explanation is better than random scores"
+"""Why a measure does not count although better explanations exist."""
 NULL, BEST = "(null)", "(best)"
 """Columns of erasure tables: the mean of several random orders, and the best that was found."""
 
@@ -134,11 +138,11 @@ class Rules:
             elif p_values[BEST] > self.alpha:
                 struck[key] = "even the best explanation that was found is not better than random scores"
             elif others and not any(p <= self.alpha for p in adjust_holm([p_values[name] for name in others])):
-                struck[key] = "no explanation is better than random scores"
+                struck[key] = NO_EXPLANATION
         return struck
 
     def _composite(self, keys: Sequence[Key]) -> pd.DataFrame:
-        """Faithfulness of each method and text as a share of the achievable: mean over the measures that count.
+        """Faithfulness of each method and text as a share of the achievable: mean over these measures.
 
         The share of one measure is (value - random) / mean(best - random), so that its mean is 0 for random scores and
         1 for the best explanations that were found.
@@ -163,9 +167,14 @@ class Rules:
                 rows[row.method].append(row)
         shares = [_defined(self.composite[name]) for name in rows]
         intervals = mean_intervals(shares, self.alpha, "composite")
+        # With many measures something is better than random on one of them by chance, and then that measure counts. The
+        # test of all of them together errs with probability alpha whatever is struck.
+        sensitive = [key for key in self.evidence.erasure if self.struck.get(key, NO_EXPLANATION) == NO_EXPLANATION]
+        together = self._composite(sensitive)
+        p_values = adjust_holm(_p_values([_defined(together[name]) for name in rows], self.alpha, "all measures"))
         return {
-            name: self._faithful_answer(name, rows[name], own, interval)
-            for name, own, interval in zip(rows, shares, intervals, strict=True)
+            name: self._faithful_answer(name, rows[name], own, interval, p_value)
+            for name, own, interval, p_value in zip(rows, shares, intervals, p_values, strict=True)
         }
 
     def _erasure_rows(self, key: Key) -> list[Measurement]:
@@ -191,11 +200,14 @@ class Rules:
         rows: Sequence[Measurement],
         shares: NDArray[np.float64],
         interval: tuple[float, float, float],
+        p_value: float,
     ) -> Answer:
         """Args:
         shares: of the achievable, by text; with the interval of their mean.
+        p_value: of the test of all measures together.
         """
         counted, (value, low, high) = [row for row in rows if not row.struck], interval
+        uncounted = sorted({row.subset for row in rows} - {row.subset for row in counted})
         better = [row for row in counted if row.p_value <= self.alpha]
         worse = [row for row in counted if row.high < 0]
         verdict, needed = Verdict.UNDECIDED, None
@@ -206,12 +218,14 @@ class Rules:
             verdict, reason = Verdict.NOT_SUPPORTED, f"worse than random scores on {_names(worse)}"
         elif high < MIN_SHARE:
             verdict, reason = Verdict.NOT_SUPPORTED, f"less than {MIN_SHARE:.0%} of what is achievable"
-        elif len(better) == len(counted) and low > 0:
+        elif len(better) == len(counted) and low > 0 and p_value <= self.alpha and not uncounted:
             verdict, reason = Verdict.SUPPORTED, f"better than random scores on all {len(counted)} measures"
         else:
             unclear = [row for row in counted if row not in better]
             reason += f", not clearly on {_names(unclear)}" if unclear else ""
-            needed = self._faithful_size(name, unclear, shares)
+            reason += "" if unclear or p_value <= self.alpha else ", not clearly on all measures together"
+            reason += f"; no measure counts under {', '.join(uncounted)}" if uncounted else ""
+            needed = self._faithful_size(name, unclear, shares) if unclear or not uncounted else None
         reason += f"; reaches {value:.0%} of what is achievable"
         return Answer(
             Question.FAITHFUL, name, verdict, value, low, high, len(shares), 0.0, reason, needed, tuple(rows)
@@ -469,9 +483,14 @@ _DECISIONS = (Decision.SHOW, Decision.NOT_ALONE, Decision.MISLEADING, Decision.H
 
 
 def _order(audit: MethodAudit) -> tuple[bool, int, float, float, str]:
-    """Decision first; among those that may be shown the cheapest, among the others the most faithful first."""
+    """Decision first; among those that may be shown the cheapest, among equally cheap ones the most faithful first.
+
+    Below a tenth of a second nobody waits; above it costs are equal up to a factor of 3.
+    """
     place = len(_DECISIONS) if audit.decision is None else _DECISIONS.index(audit.decision)
-    cost = audit.seconds if audit.decision is Decision.SHOW and math.isfinite(audit.seconds) else 0.0
+    cost = 0.0
+    if audit.decision is Decision.SHOW and audit.seconds > CHEAP_SECONDS:
+        cost = 1.0 + math.floor(math.log(audit.seconds / CHEAP_SECONDS, 3))
     share = audit.achievable if math.isfinite(audit.achievable) else -math.inf
     return audit.control, place, cost, -share, audit.name
 

@@ -539,7 +539,7 @@ class Transformer(Architecture, DiskResource):
         """The name of the folder, or of its parent if it is a generic name such as `model` or `checkpoint`."""
         path = Path(self.source)
         generic = path.name in ("model", "checkpoint", "best", "final")
-        return {"encoder": path.parent.name if generic else path.name, "attention": "self"}
+        return {"encoder": (path.parent.name if generic else "") or path.name, "attention": "self"}
 
     def build(self, task: Task, embeddings: Tensor | None, generator: Generator) -> TransformerModel:
         """The pretrained model, in eval mode."""
