@@ -40,6 +40,7 @@ from heedful.types import (
     SupportsPreparation,
     Tokenizer,
     UserError,
+    mean_over_queries,
     method_name,
     pool_by_word,
 )
@@ -417,31 +418,31 @@ class BlockAttention(Recipe):
     """Facts about the attention of a model on the texts of a block: permutation, share on special tokens, adversary."""
 
     kind: ClassVar[str] = "audit attention"
+    revision: ClassVar[int] = 2
 
     sample: TextSample
     block: int
 
     def make(self, workspace: Workspace) -> Artefact:
-        """A row per text: change under permuted attention, attention on special tokens and on the first token."""
+        """A row per text: change under permuted attention, attention on special tokens and on the first token.
+
+        The tensor `head_maps` `[text layer head word]` has the mean attention from real queries on the tokens of each
+        word, in the order of the text; 0 beyond the last word of a text.
+        """
         block = read_block(self.sample, self.block, workspace)
         model, batch = block.loaded.model, block.batch
         table = Permutation(self.sample.subject, permutations=PERMUTATIONS).rows(model, batch)
         with torch.no_grad():
-            received = attention_received(model(batch).attention, batch)
+            maps = mean_over_queries(model(batch).attention, batch.mask)
+        received = maps.double().mean((1, 2))
+        by_word, _ = pool_by_word(maps, feature_index(batch, "word"), "mean")
         table["special_share"] = received.masked_fill(batch.content_mask, 0.0).sum(1).tolist()
         table["first_share"] = received[:, 0].tolist()
         if isinstance(model, AttentiveModel):
             adversary = AdversarialAttention(self.sample.subject).rows(model, batch)
             table["adversary_share"] = adversary["share"].to_numpy()
-        return Artefact(table=table)
-
-
-def attention_received(attention: Tensor, batch: Batch) -> Tensor:
-    """The mean attention on each unit over layers, heads and real queries, `[batch unit]` in float64."""
-    queries = attention.shape[3]
-    real = batch.mask if queries == batch.mask.shape[1] else torch.ones_like(batch.mask[:, :1]).expand(-1, queries)
-    weights = real.double() / real.sum(1, keepdim=True).clamp(min=1)
-    return torch.einsum("blhqu,bq->bu", attention.double(), weights) / (attention.shape[1] * attention.shape[2])
+        # Half precision has more digits than any page shows.
+        return Artefact({"head_maps": by_word.half()}, table)
 
 
 def concatenate(recipes: Sequence[Recipe], workspace: Workspace) -> pd.DataFrame:
