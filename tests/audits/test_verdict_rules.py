@@ -135,6 +135,32 @@ def test_random_scores_are_practically_never_supported_on_six_measures() -> None
         assert YES not in (found["a"].verdict, found["b"].verdict)
 
 
+def test_a_claim_must_hold_under_every_way_of_deletion() -> None:
+    """Under masks no method is better than random scores: those measures are struck, and nothing is supported."""
+    given = evidence({"m": 0.6})
+    for key in KEYS:
+        if key[1] == "mask":
+            given = with_column(given, key, "m", given.erasure[key][NULL])
+    rules = Rules(given, LEVEL)
+    answer = rules.faithful()["m"]
+    assert {key[1] for key in rules.struck} == {"mask"}
+    assert (answer.verdict, answer.texts_needed) == (OPEN, None)
+    assert answer.low > MIN_SHARE
+
+
+def test_the_measures_that_a_method_wins_by_chance_do_not_decide_alone() -> None:
+    """Better by a sixth of the achievable on one measure, worse by half as much on the two others: 0 in all."""
+    given, sixth = evidence({"m": 0.0}), 1 / 6
+    for key in KEYS:
+        table, sign = given.erasure[key], SIGNS[key[0]]
+        gain = sixth if key[0] == "comprehensiveness" else -sixth / 2
+        scale = float((sign * (table[BEST] - table[NULL])).mean())
+        given = with_column(given, key, "m", table["m"] + sign * scale * gain)
+    rules = Rules(given, LEVEL)
+    assert rules.kept == [("comprehensiveness", way) for way in WAYS]
+    assert rules.faithful()["m"].verdict is OPEN
+
+
 def test_a_method_that_is_worse_than_random_on_one_measure_is_not_supported() -> None:
     given = evidence({"good": 0.6, "bad": -0.4})
     assert faithful(given)["bad"].verdict is NO
