@@ -98,7 +98,19 @@ KEPT = ("-w", "work", "-q")
 HERE = (*KEPT, "--json", "out.json", "--where", "here")
 RUN = ("run", "recipes.py", *KEPT, "--json", "out.json")
 REPORT = ("report", *KEPT)
-LEARN = ("learn", "--teacher", "teacher", "--data", "texts.csv", "--quick", "--seeds", "1", *HERE)
+LEARN = (
+    "learn",
+    "--teacher",
+    "teacher",
+    "--data",
+    "texts.csv",
+    "--quick",
+    "--seeds",
+    "1",
+    "--audit-minutes",
+    "0",
+    *HERE,
+)
 SMALL = ("--quick", "--seeds", "1", "--bases", "1", "--embeddings", "random", "--encoder", "perceptron")
 JOBS = (
     Job("run", ((*RUN, "--where", "here"), REPORT)),

@@ -67,7 +67,8 @@ def heedful(folder: Path, *words: str) -> Result:
         patch.setattr(learn, "QUICK_EPOCHS", 3)
         patch.setenv("HEEDFUL_DATA", str(folder / "data"))
         return CliRunner().invoke(
-            cli.app, ["learn", *asked, "--quick", "--seeds", "2", "--where", "here", *places, *words]
+            cli.app,
+            ["learn", *asked, "--quick", "--seeds", "2", "--audit-minutes", "0", "--where", "here", *places, *words],
         )
 
 

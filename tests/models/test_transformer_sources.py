@@ -41,7 +41,8 @@ def learn(here: Path) -> Result:
     """`heedful learn` with the model in this folder."""
     words = ("--teacher", here / "teacher", "--data", here / "texts.csv", "-w", here / "work", "--where", "here")
     return CliRunner().invoke(
-        cli.app, ["learn", *map(str, words), "--quick", "--seeds", "1", "--out", str(here / "out")]
+        cli.app,
+        ["learn", *map(str, words), "--quick", "--seeds", "1", "--audit-minutes", "0", "--out", str(here / "out")],
     )
 
 
