@@ -41,7 +41,7 @@ from heedful.audits.analysis import CONTROL_METHODS
 from heedful.audits.audit_result import Audit, Decision, Question
 from heedful.audits.schedule import AuditOptions, audit
 from heedful.data.synthetic import GeneratedCorpus, GroundTruthCorpus
-from heedful.data.tokenization import SPECIAL_TOKENS, UNK, SubwordTokenizer, Words
+from heedful.data.tokenization import SPECIAL_TOKENS, SubwordTokenizer, Words
 from heedful.explainer import Explainer, load
 from heedful.models.attentive import LinearBagOfWords
 from heedful.models.transformer import build_network
@@ -183,7 +183,9 @@ class UnusedAttentionModel(Model):
             return 0 * total + 0.7
         if self.readout == "length":
             return 0 * total + 0.5 - 0.2 * batch.content_mask.sum(1)
-        return 3 * total.sin() if self.readout == "chaotic" else total
+        if self.readout == "chaotic":  # of whole numbers, whose sum is exact in any order
+            return (3 * (44_000 * total.double().sin()).sin()).to(total)
+        return total
 
 
 def _unused_attention(
@@ -194,10 +196,8 @@ def _unused_attention(
     contributions = torch.tensor([weights.get(word, 0.0) for word in words])
     keys, maps = torch.randn(len(words), 4, generator=draw), torch.randn(2, 2, 4, 4, generator=draw)
     pull = torch.tensor([4.0 if word in pulled else 0.0 for word in words])
-    if readout == "chaotic":  # a large angle per word; that of the replacement token turns sines into cosines
-        sizes = 2 * math.pi * (1 + 10 * torch.rand(len(words), generator=draw))
-        contributions = sizes * torch.where(torch.rand(len(words), generator=draw) < 0.5, -1.0, 1.0)
-        contributions[words.index(SPECIAL_TOKENS[UNK])] = math.pi / 2
+    if readout == "chaotic":
+        contributions = torch.randint(1, 10_000, (len(words),), generator=draw).float()
     return UnusedAttentionModel(contributions, keys, maps, pull, readout)
 
 
@@ -246,7 +246,7 @@ def additive(seed: int) -> Planted:
 def ignored(seed: int) -> Planted:
     """Attention is a random function of the text and does not enter the logits."""
     right = ("input-x-gradient", "leave-one-out", "kernel-shap")
-    return _contributions(seed, "sum", right, ("raw-attention", "rollout", "attention-x-gradient"))
+    return _contributions(seed, "sum", right, ("raw-attention", "rollout"))
 
 
 def constant(seed: int) -> Planted:
