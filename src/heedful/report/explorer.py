@@ -30,6 +30,7 @@ from heedful.report.heatmap import heatmap_view, token_spacing
 from heedful.report.html import HtmlDocument, format_number, write_atomically
 from heedful.report.page import Link
 from heedful.store.recipe import json_digest
+from heedful.store.workspace import Columns as StoredColumns
 from heedful.store.workspace import IndexEntry, StoredArtefact
 from heedful.training.attribution_tables import TRUE_CLASS
 
@@ -66,6 +67,7 @@ _WEIGHTS = frozenset({
     "leave-one-out(distribution)",
 })  # fmt: skip
 """Methods whose scores are weights without sign: a word has the mean of its tokens, otherwise their sum."""
+_LAYOUT_COLUMNS = ("units", "scored", "segments", "words")
 MARKED = "marked by people"
 LEAST_FAITHFUL, MOST_MANIPULABLE = "Least faithful", "Most manipulable"
 """Selections of texts that the page offers where there is a number for them."""
@@ -164,6 +166,7 @@ def _sample_size(entry: IndexEntry) -> float:
     return float(limit) if isinstance(limit, int | float) else math.inf
 
 
+@functools.lru_cache(maxsize=4096)
 def natural_sort_key(name: str) -> tuple[tuple[int, str], ...]:
     """A key that sorts numbers in names by size.
 
@@ -306,10 +309,7 @@ def collect_texts(source: ModelTexts, open_artefact: Open) -> ExplorerData:
         tuple(map(str, classes)) if isinstance(classes, list) else (),
         tuple(each.row for each in rows),
         tuple(metrics),
-        tuple(
-            _build_text(uid, texts[uid], rows, metrics, marked.get(uid))
-            for uid in sorted(sorted(texts), key=natural_sort_key)
-        ),
+        _build_texts(texts, rows, metrics, marked),
         tuple(warnings),
     )
 
@@ -345,10 +345,9 @@ def tabulate_texts(
         metric: dict(zip(values, _rounded_cells(list(values.values())), strict=True))
         for metric, values in metrics.items()
     }
-    uids = sorted(sorted(texts), key=natural_sort_key)
-    found = (_build_text(uid, texts[uid], sources, rounded, marked.get(uid)) for uid in uids)
+    found = _build_texts(texts, sources, rounded, marked)
     return ExplorerData(
-        facts, tuple(classes), tuple(each.row for each in sources), tuple(rounded), tuple(found), tuple(warnings)
+        facts, tuple(classes), tuple(each.row for each in sources), tuple(rounded), found, tuple(warnings)
     )
 
 
@@ -376,9 +375,23 @@ class _TextRecord(NamedTuple):
 
 def _text_records(table: Columns) -> dict[str, _TextRecord]:
     """By uid the texts of a table."""
-    units, flags, segments, words = (_cells(table, name) for name in ("units", "scored", "segments", "words"))
     facts = (_rounded_cells(_cells(table, name)) for name in ("predicted", "probability", "label"))
-    layouts = (
+    records = zip(_text_layouts(table), *facts, strict=True)
+    return dict(zip(map(str, table["uid"]), map(_TextRecord._make, records), strict=True))
+
+
+_known_layouts: dict[bytes, list[_TextLayout]] = {}
+"""The layouts of the last tables by their content: many models read the same texts."""
+_MAX_KNOWN_LAYOUTS = 4
+
+
+def _text_layouts(table: Columns) -> list[_TextLayout]:
+    """The layouts of all texts of a table."""
+    digest = table.digest(*_LAYOUT_COLUMNS) if isinstance(table, StoredColumns) else b""
+    if digest in _known_layouts:
+        return _known_layouts[digest]
+    units, flags, segments, words = (_cells(table, name) for name in _LAYOUT_COLUMNS)
+    found = [
         _text_layout(
             tuple(map(str, _items(tokens))),
             None if scored is None else _array(scored).astype(bool).tobytes(),
@@ -386,8 +399,12 @@ def _text_records(table: Columns) -> dict[str, _TextRecord]:
             _array(numbers).astype(np.int32).tobytes(),
         )
         for tokens, scored, parts, numbers in zip(units, flags, segments, words, strict=True)
-    )
-    return {str(uid): _TextRecord(*record) for uid, *record in zip(table["uid"], layouts, *facts, strict=True)}
+    ]
+    if digest:
+        if len(_known_layouts) == _MAX_KNOWN_LAYOUTS:
+            _known_layouts.clear()
+        _known_layouts[digest] = found
+    return found
 
 
 def _cells(table: Columns, name: str) -> Sequence[object]:
@@ -411,21 +428,26 @@ class _WeightSource:
     places: Mapping[str, object] = field(default_factory=dict)
     numbers: Mapping[str, tuple[float | None, float | None, float | None, bool]] = field(default_factory=dict)
 
-    def of_text(self, uid: str, layout: _TextLayout) -> TokenWeights | None:
-        """The weights of the scored units; None if nothing is stored or it belongs to another text."""
-        weights = self.weights.get(uid)
-        if weights is None:
+    def of_texts(self, texts: Mapping[str, _TextRecord]) -> Iterator[TokenWeights | None]:
+        """The weights of the scored units of each text; None if nothing is stored or it belongs to another text."""
+        for uid, (layout, *_) in texts.items():
+            weights = self.weights.get(uid)
+            if weights is not None and uid in self.places:
+                weights = self._spread(uid, weights, layout.length)
+            if weights is None or len(weights) != layout.length:
+                yield None
+                continue
+            shown = weights if layout.scored is None else weights[layout.scored]
+            yield TokenWeights(shown, *self.numbers[uid]) if uid in self.numbers else TokenWeights(shown)
+
+    def _spread(self, uid: str, weights: NDArray[np.float64], length: int) -> NDArray[np.float64] | None:
+        """The weights at their places, with 0 elsewhere; None if they are not places of this text."""
+        known = _array(self.places[uid])
+        if not len({*known.tolist()}.intersection(range(length))) == len(known) == len(weights):
             return None
-        if uid in self.places:
-            known = _array(self.places[uid])
-            if not len({*known.tolist()}.intersection(range(layout.length))) == len(known) == len(weights):
-                return None
-            given, weights = weights, np.zeros(layout.length)
-            weights[known.astype(int)] = given
-        if len(weights) != layout.length:
-            return None
-        shown = weights if layout.scored is None else weights[layout.scored]
-        return TokenWeights(shown, *self.numbers[uid]) if uid in self.numbers else TokenWeights(shown)
+        found = np.zeros(length)
+        found[known.astype(int)] = weights
+        return found
 
 
 def _attribution_rows(attributions: Sequence[tuple[IndexEntry, Columns]]) -> Iterator[_WeightSource]:
@@ -561,27 +583,33 @@ def _with_settings(label: str, entry: IndexEntry, rivals: Sequence[tuple[IndexEn
     return ", ".join([label, *settings])
 
 
-def _build_text(
-    uid: str,
-    text: _TextRecord,
+def _build_texts(
+    texts: Mapping[str, _TextRecord],
     rows: Sequence[_WeightSource],
     metrics: Metrics,
-    marked: Collection[int] | None = None,
-) -> ExplorerText:
-    """The text; `marked` holds the numbers of the words that people marked."""
-    layout, predicted, probability, label = text
-    return ExplorerText(
-        printable(uid),
-        layout.tokens,
-        layout.joined,
-        layout.second,
-        None if predicted is None else int(predicted),
-        probability,
-        label,
-        tuple(column.get(uid) for column in metrics.values()),
-        tuple(each.of_text(uid, layout) for each in rows),
-        layout.words,
-        None if marked is None else tuple(place for place, word in enumerate(layout.numbers) if word in marked),
+    marked: Mapping[str, Collection[int]],
+) -> tuple[ExplorerText, ...]:
+    """The texts by uid; `marked` holds the numbers of the words that people marked."""
+    texts = {uid: texts[uid] for uid in sorted(sorted(texts), key=natural_sort_key)}
+    weights = zip(*(each.of_texts(texts) for each in rows), strict=True) if rows else itertools.repeat(())
+    numbers = ([column.get(uid) for column in metrics.values()] for uid in texts)
+    return tuple(
+        ExplorerText(
+            printable(uid),
+            layout.tokens,
+            layout.joined,
+            layout.second,
+            None if predicted is None else int(predicted),
+            probability,
+            label,
+            tuple(own_numbers),
+            own_weights,
+            layout.words,
+            tuple(place for place, word in enumerate(layout.numbers) if word in marked[uid]) if uid in marked else None,
+        )
+        for (uid, (layout, predicted, probability, label)), own_numbers, own_weights in zip(
+            texts.items(), numbers, weights, strict=False
+        )
     )
 
 

@@ -121,12 +121,28 @@ class Columns(Mapping[str, list[object]]):
     def __init__(self, content: bytes) -> None:
         self._file = _open_table(pyarrow.BufferReader(content))
         self._cells: dict[str, list[object] | None] = dict.fromkeys(self._file.schema_arrow.names)
+        self._read: dict[str, pyarrow.ChunkedArray] = {}
 
     def __getitem__(self, name: str) -> list[object]:
         cells = self._cells[name]
         if cells is None:
-            cells = self._cells[name] = _column_cells(self._file.read([name], use_threads=False).column(0))
+            column = (
+                self._read.pop(name) if name in self._read else self._file.read([name], use_threads=False).column(0)
+            )
+            cells = self._cells[name] = _column_cells(column)
         return cells
+
+    def digest(self, *names: str) -> bytes:
+        """A digest of the content of these columns, much quicker than their conversion to Python."""
+        found = hashlib.blake2b()
+        present = [name for name in names if name in self._cells]
+        self._read |= zip(present, self._file.read(present, use_threads=False).columns, strict=True)
+        for name in present:
+            found.update(f"{name} {self._read[name].type} {self._read[name].length()}".encode())
+            for chunk in self._read[name].chunks:
+                for buffer in chunk.buffers():
+                    found.update(b"" if buffer is None else buffer)
+        return found.digest()
 
     def __contains__(self, name: object) -> bool:
         return name in self._cells  # without reading it
