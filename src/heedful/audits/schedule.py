@@ -83,6 +83,8 @@ MIN_SECONDS = 0.001
 TEXTS_FOLDER, TEXTS_PAGE = "texts", "texts.html"
 TAUGHT_METHODS = ("raw-attention", "integrated-gradients", "leave-one-out")
 """Methods that students are trained with if there are many; each takes several trainings."""
+SEARCH, ATTENTION = "search", "attention"
+"""Work that belongs to no method."""
 Say = Callable[[str], None]
 
 
@@ -269,16 +271,18 @@ class _Audit:
     def _block_work(self, block: int) -> Iterator[_Work]:
         """Everything that is done for one block, the most informative first."""
         sample, external = self.sample, ExternalAttributions
-        everything = {**self.methods, **CONTROL_METHODS}
+        controls = {name: method for name, method in CONTROL_METHODS.items() if name not in self.left_out}
+        everything = {**self.methods, **controls}
         named = [*everything.items(), *((f"{NULL} {seed}", each) for seed, each in enumerate(NULL_METHODS))]
         for name, method in named:
             scores = BlockAttributions(sample, method, block)
             yield _Work(scores, f"{name} scores", name, main=True)
             yield _Work(BlockErasure(scores, self.ways), "erasure", name, main=True)
-        yield _Work(BlockSearch(sample, block, self.ways), "search", "", main=True)
+        yield _Work(BlockSearch(sample, block, self.ways), SEARCH, "", main=True)
         if block >= FULL_BLOCKS and block % 3:
             return
-        yield _Work(BlockAttention(sample, block), "attention", "", main=False)
+        if ATTENTION not in self.left_out:
+            yield _Work(BlockAttention(sample, block), ATTENTION, "", main=False)
         for name, method in everything.items():
             if isinstance(method, external):
                 continue
@@ -303,17 +307,22 @@ class _Audit:
                 start, known = time.monotonic(), self.workspace.has(each.recipe)
                 outcome = attempt(each.recipe, self.workspace)
                 if outcome.error is not None:
-                    self.left_out[each.method or each.label] = outcome.error
+                    self._leave_out(each.method or each.label, outcome.error)
                 elif not known:
                     seconds[each.label] = time.monotonic() - start
         # Random scores cost next to nothing: what they take is reading and writing, once per block.
         overhead = min((took for label, took in seconds.items() if label.endswith(" scores")), default=0.0)
         for label, took in seconds.items():
             self.state.costs[label] = max(took - overhead, MIN_SECONDS) / texts
-        if "search" in self.state.costs:
-            self.state.costs["attention"] = self.state.costs["search"] / 8
-        for name in self.left_out:
-            self.methods.pop(name, None)
+        if SEARCH in self.state.costs:
+            self.state.costs[ATTENTION] = self.state.costs[SEARCH] / 8
+
+    def _leave_out(self, name: str, reason: str) -> None:
+        """Go on without a method or a piece of work that fails; UserError if nothing can be compared without it."""
+        if name == SEARCH or name.startswith(NULL):
+            raise UserError(f"texts without some of their words cannot be read by this model: {reason}")
+        self.left_out.setdefault(name, reason)
+        self.methods.pop(name, None)
         if not self.methods:
             reasons = "; ".join(f"{name}: {reason}" for name, reason in self.left_out.items())
             raise UserError(f"no method works on this model: {reasons}")
@@ -323,7 +332,9 @@ class _Audit:
 
     def _plan(self) -> list[int]:
         """The blocks to work on; methods that do not fit into the time are left out, the slowest first."""
-        workers, wanted = self._workers(), min(TARGET_TEXTS, len(self.table))
+        # A slow method must not take texts away that an earlier call has finished.
+        before = max((int(texts) for texts, _ in self.state.looks), default=0)
+        workers, wanted = self._workers(), min(max(TARGET_TEXTS, before), self._text_limit())
         blocks, kept = self._blocks_in_time(workers), dict(self.methods)
         costs = {name: self._cost_of(name) for name, each in kept.items() if not isinstance(each, ExternalAttributions)}
         for slowest in () if self.options.methods else sorted(costs, key=lambda name: -costs[name])[:-MIN_METHODS]:
@@ -396,8 +407,7 @@ class _Audit:
         for outcome in outcomes:
             name = owners.get(outcome.recipe, "")
             if outcome.error is not None and outcome.error != OUT_OF_TIME and outcome.cause is None and name:
-                self.left_out.setdefault(name, outcome.error)
-                self.methods.pop(name, None)
+                self._leave_out(name, outcome.error)
 
     def _student_trial(self, path: str) -> Simulability | str:
         """Students that see the scores of some methods, random scores or nothing; or why there are none."""
@@ -435,7 +445,7 @@ class _Audit:
         for block in range(MAX_BLOCKS):
             if block_range(block).start >= self._text_limit():
                 break
-            work = [each for each in self._block_work(block) if each.label not in self.left_out]
+            work = list(self._block_work(block))
             if not all(self.workspace.has(each.recipe) for each in work if each.main):
                 break
             main.append(block)
@@ -446,6 +456,8 @@ class _Audit:
 
     def _result(self) -> tuple[AuditAnalysis, Audit]:
         main, full = self._finished_blocks()
+        if not main and self.interrupted:
+            raise KeyboardInterrupt
         if not main:
             raise UserError(
                 f"{self.options.minutes:g} minutes were too short for the first {len(block_range(0))} texts: give more "
@@ -458,15 +470,19 @@ class _Audit:
         )  # fmt: skip
         self.state.seconds += time.monotonic() - self.start
         return analysis, analysis.result(
-            look=self._count_look(texts),
+            look=self._count_look(texts, sum(len(block_range(block)) for block in full)),
             minutes=self.options.minutes,
             seconds=self.state.seconds,
             finished=not self.interrupted,
         )
 
-    def _count_look(self, texts: int) -> int:
-        """The number of this look; the same evidence is looked at once."""
-        evidence = hashlib.sha256(json.dumps([texts, sorted(self.methods)]).encode()).hexdigest()[:12]
+    def _count_look(self, texts: int, asked: int) -> int:
+        """The number of this look; the same evidence is looked at once.
+
+        Args:
+            asked: texts of which all questions are asked.
+        """
+        evidence = hashlib.sha256(json.dumps([texts, asked, sorted(self.methods)]).encode()).hexdigest()[:12]
         if [texts, evidence] not in self.state.looks:
             self.state.looks.append([texts, evidence])
         return 1 + self.state.looks.index([texts, evidence])
