@@ -220,6 +220,9 @@ def test_the_first_texts_are_there_without_a_script(tmp_path: Path) -> None:
     fallback = document.split("<noscript>")[1].split("</noscript>")[0]
     assert fallback.count("<figure") == 3
     assert 'title="0.700"' in fallback
+    one = one_text(("good", "film"))
+    many = replace(one, texts=one.texts * 25)
+    assert explorer_html(many).split("<noscript>")[1].count("<figure") == 20
 
 
 def test_a_corpus_with_a_long_name_has_pages_of_its_own(tmp_path: Path) -> None:

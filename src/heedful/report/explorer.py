@@ -37,7 +37,7 @@ from heedful.training.attribution_tables import TRUE_CLASS
 FOLDER = "texts"
 """Folder of the explorers beside the report."""
 TEXTS_PER_PAGE = 20
-TEXTS_WITHOUT_SCRIPT = 5
+TEXTS_WITHOUT_SCRIPT = 20
 LONG_TEXT = 100
 """Mean number of tokens above which a page shows half as many texts."""
 ATTENTION = "attention"

@@ -21,6 +21,7 @@ from heedful.report.html import format_number
 from heedful.trials.permutation import SMALL_CHANGE
 
 SHADES = 20
+_NEGATIVE_SHADES, _POSITIVE_SHADES = (("", *(f"{sign}{step:02d}" for step in range(1, SHADES + 1))) for sign in "np")
 _FOLD_AFTER = 90
 """Tokens of a long text that are visible at first."""
 _ALIGNED_UP_TO = 30
@@ -62,7 +63,7 @@ def heatmap_view(figure: Heatmap, marked: Collection[int] = ()) -> HeatmapView:
     Args:
         marked: numbers of the units that are underlined in the first row.
     """
-    spaced = [(gap, escape(text)) for gap, text in token_spacing(figure.units)]
+    spaced = [(f"{gap}<span", f'">{escape(text)}</span>') for gap, text in token_spacing(figure.units)]
     cut = _FOLD_AFTER if len(spaced) > _FOLD_AFTER * 4 // 3 else len(spaced)
     rows = []
     for place, row in enumerate(figure.rows):
@@ -70,12 +71,12 @@ def heatmap_view(figure: Heatmap, marked: Collection[int] = ()) -> HeatmapView:
         peak = max(map(abs, weights), default=0.0)
         hits = marked if place == 0 else ()
         spans = []
-        for unit, ((gap, text), value) in enumerate(zip(spaced, row.values, strict=True)):
+        for unit, ((start, end), value) in enumerate(zip(spaced, row.values, strict=True)):
             shade = shade_class(value, peak)
             if unit in hits:
                 shade = f"{shade} hit".lstrip()
-            style = f' class="{shade}"' if shade else ""
-            spans.append(f'{gap}<span{style} title="{format_number(value)}">{text}</span>')
+            style = f' class="{shade}" title="' if shade else ' title="'
+            spans.append(start + style + format_number(value) + end)
         head, rest = (Markup("".join(part)) for part in (spans[:cut], spans[cut:]))  # safe: the text is escaped
         rows.append(HeatmapRow(row.name, head, rest, format_number(peak), min(weights, default=0.0) < 0))
     return HeatmapView(figure, tuple(rows), len(spaced) - cut)
@@ -113,7 +114,7 @@ def shade_class(value: float, peak: float) -> str:
     if value is None or not math.isfinite(value):
         return "u"
     step = round(SHADES * abs(value) / peak) if peak else 0
-    return f"{'n' if value < 0 else 'p'}{step:02d}" if step else ""
+    return _NEGATIVE_SHADES[step] if value < 0 else _POSITIVE_SHADES[step]
 
 
 EXAMPLE_COLUMNS = frozenset({"uid", "length", "maximum_attention"})
