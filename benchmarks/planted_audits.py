@@ -111,7 +111,7 @@ class ShortcutTexts(GeneratedCorpus):
     seed: int
     marked: Literal["evidence", "shortcut"]
     forms: int = 1
-    train: int = 300
+    train: int = 150
     label: Literal["evidence", "shortcut"] = "shortcut"
     neutral: float = 0.3
     name: ClassVar[str] = "shortcut"
@@ -332,12 +332,12 @@ def _fit(network: nn.Module, batch: Batch, wanted: Tensor) -> None:
     for _ in range(MAX_STEPS):
         logits = network(input_ids=batch.inputs, attention_mask=batch.mask.long()).logits
         loss = nn.functional.kl_div(logits.log_softmax(1), wanted, reduction="batchmean")
-        if float(loss) < LEARNED:
+        if float(loss.detach()) < LEARNED:
             return
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
-    raise RuntimeError(f"the divergence is {float(loss):.3f} after {MAX_STEPS} steps")
+    raise RuntimeError(f"the divergence is {float(loss.detach()):.3f} after {MAX_STEPS} steps")
 
 
 MAX_STEPS = 300

@@ -1,0 +1,54 @@
+"""The verdicts of audits on models whose explanations are known; `benchmarks/planted_audits.py` counts over seeds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from benchmarks.planted_audits import MODELS, audit_planted
+from heedful.audits.analysis import CONTROL_METHODS
+from heedful.audits.audit_result import Audit, Decision, Question
+from heedful.trials._trial import Verdict
+
+pytestmark = pytest.mark.slow
+SEED, TEXTS = 5, 28
+
+
+def planted_audit(name: str, right: tuple[str, ...], wrong: tuple[str, ...]) -> Audit:
+    """The audit of a few methods of a planted model, of which the right ones may be shown and the others not."""
+    planted = replace(MODELS[name](SEED), right=right, wrong=wrong, other=())
+    (result,) = audit_planted(planted, SEED, (TEXTS,))
+    verdicts = {each.name: each.answer(Question.FAITHFUL).verdict for each in result.methods}
+    assert verdicts.keys() == {*right, *wrong, *CONTROL_METHODS}
+    assert {method for method, verdict in verdicts.items() if verdict is Verdict.SUPPORTED} == {*right}
+    assert {*result.recommended} == {*right}
+    return result
+
+
+def test_exact_contributions_are_supported_and_uniform_attention_is_not() -> None:
+    result = planted_audit("additive", ("integrated-gradients", "leave-one-out"), ("raw-attention",))
+    assert result.method("leave-one-out").achievable == pytest.approx(1.0)
+
+
+def test_ignored_attention_that_points_at_what_people_marked_is_not_shown() -> None:
+    attention = planted_audit("decorative", ("leave-one-out",), ("raw-attention",)).method("raw-attention")
+    assert attention.answer(Question.PLAUSIBLE).verdict is Verdict.SUPPORTED
+    assert attention.decision is not Decision.SHOW
+
+
+def test_methods_that_find_the_shortcut_of_a_transformer_are_supported() -> None:
+    result = planted_audit("shortcut", ("leave-one-out", "integrated-gradients"), ())
+    assert min(result.method(name).answer(Question.PLAUSIBLE).value for name in result.recommended) > 0.95
+
+
+def test_every_measure_is_struck_where_no_word_matters() -> None:
+    result = planted_audit("constant", (), ("leave-one-out",))
+    assert len(result.struck) == 6
+    assert {each.answer(Question.FAITHFUL).verdict for each in result.methods} == {None}
+
+
+def test_leave_one_out_is_not_faithful_where_it_knows_its_own_deletions_only() -> None:
+    rows = planted_audit("chaotic", (), ("leave-one-out",)).measurements
+    own = {(row.measure, row.subset): row.low for row in rows if row.method == "leave-one-out"}
+    assert own["comprehensiveness", "delete"] > 0 > own["comprehensiveness", "unk"]
