@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 
 from heedful.attributions.perturbation import LeaveOneOut
 from heedful.figures import printable
+from heedful.report import explorer
 from heedful.report.explorer import (
+    ALL_HEADS,
     LEAST_FAITHFUL,
     MOST_MANIPULABLE,
     ExplanationRow,
@@ -29,7 +31,9 @@ from heedful.report.explorer import (
     _selections,
     collect_texts,
     data_json,
+    decode_head_maps,
     delete_stale_pages,
+    encode_head_maps,
     explorer_html,
     find_model_texts,
     natural_sort_key,
@@ -359,4 +363,90 @@ def test_words_pieces_marks_and_selections_in_a_browser(tmp_path: Path) -> None:
         assert float(value) == pytest.approx(expected, abs=0.005)
         tab.goto(f"{path.as_uri()}#t-1")
         assert tab.locator(".target").get_attribute("data-uid") == "t-1"
+        assert faults == []
+
+
+MAPS = {
+    # [layer head word]: layer 1, head 0 looks at "film" only, and weakly
+    "t-1": np.array([[[0.2, 0.1], [0.1, 0.4]], [[0.0, 2**-9], [0.2, 0.2]]]),
+    "t-2": np.full((2, 2, 3), 0.25),
+}
+
+
+def with_heads() -> ExplorerData:
+    """The first text has three pieces in its first word, so that its weight counts three times in a share."""
+    units = {uid: (list(own), list(words)) for uid, (own, words) in PIECES.items()}
+    table = pd.DataFrame([
+        {"uid": uid, "units": own, "scores": [0.1] * len(own), "scored": [word >= 0 for word in words], "words": words}
+        for uid, (own, words) in units.items()
+    ])  # fmt: skip
+    return tabulate_texts({"attention": table}, [ExplanationRow("attention")], {}, (), head_maps=MAPS)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=6), st.floats(1e-4, 1))
+def test_maps_of_heads_are_kept_to_a_small_part_of_their_largest_weight(weights: list[float], scale: float) -> None:
+    maps = np.array([[weights, [scale * weight for weight in weights]]])
+    found = decode_head_maps(encode_head_maps(maps), (1, 2))
+    peaks = maps.max(-1, keepdims=True)
+    assert np.all(np.abs(found - maps) <= np.maximum(peaks / 488, 1e-7))
+
+
+def test_maps_of_heads_are_in_the_page_and_their_mean_without_a_script() -> None:
+    data = with_heads()
+    assert data.heads == (2, 2)
+    assert decode_head_maps(data.texts[0].maps, data.heads) == pytest.approx(MAPS["t-1"], abs=1e-3)
+    fallback = explorer_html(data).split("<noscript>")[1].split("</noscript>")[0]
+    shown = fallback.split(ALL_HEADS)[1].split('class="tokens"')[1]
+    assert re.findall(r'title="([^"]+)">([^<]+)</span>', shown)[:2] == [("0.125", "unwatchable"), ("0.175", "film")]
+
+
+def test_maps_of_other_texts_and_of_a_single_head_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = with_heads()
+    with monkeypatch.context() as patch:
+        patch.setattr(explorer, "MAX_MAP_CHARACTERS", len(data.texts[0].maps))
+        cut = with_heads()
+    assert [bool(text.maps) for text in cut.texts] == [True, False]
+    assert len(cut.warnings) == 1
+    monkeypatch.setitem(MAPS, "t-1", np.ones((2, 2, 5)))
+    assert [bool(text.maps) for text in with_heads().texts] == [False, True]
+    for uid, words in (("t-1", 2), ("t-2", 3)):
+        monkeypatch.setitem(MAPS, uid, np.ones((1, 1, words)))
+    assert with_heads().heads == (0, 0)
+
+
+@pytest.mark.browser
+@pytest.mark.slow
+def test_layers_and_heads_in_a_browser(tmp_path: Path) -> None:
+    path = tmp_path / "texts.html"
+    path.write_text(explorer_html(with_heads()), encoding="utf-8")
+    with launched() as browser:
+        tab, faults = opened(browser.new_context(viewport={"width": 1000, "height": 800}), path.as_uri())
+        card = tab.locator('figure[data-uid="t-1"]')
+
+        def row() -> list[str]:
+            """The name of the last row of the first text, and its words with their weights."""
+            strip = card.locator(".strip").last
+            words: list[str] = strip.locator(".tokens span").evaluate_all("(e) => e.map((w) => w.title)")
+            return [strip.locator(".strip-name bdi").inner_text(), *words]
+
+        assert row() == [ALL_HEADS, "0.125", "0.175"]
+        tab.locator("#layer").select_option("0")
+        assert row() == ["attention, layer 0, all heads", "0.150", "0.250"]
+        tab.locator("#head").select_option("1")
+        assert row()[0] == "attention, layer 0, head 1"
+        assert [float(weight) for weight in row()[1:]] == pytest.approx([0.1, 0.4], abs=2e-3)
+        card.locator("summary", has_text="Layers and heads").click()
+        cells = card.locator(".head-grid button")
+        # 3 x 0.2 + 0.1 in the first head: a word has the mean of its three pieces
+        assert cells.all_inner_texts() == ["70", "70", "0", "80"]
+        assert [cell.get_attribute("aria-pressed") for cell in cells.all()] == ["false", "true", "false", "false"]
+        cells.nth(1).focus()
+        tab.keyboard.press("ArrowDown")
+        tab.keyboard.press("ArrowLeft")
+        tab.keyboard.press("Enter")
+        assert row() == ["attention, layer 1, head 0", "0", "0.00195"]
+        assert tab.locator("#layer").input_value() + tab.locator("#head").input_value() == "10"
+        assert tab.evaluate("document.activeElement.ariaLabel").startswith("layer 1, head 0: 0 %")
+        tab.locator("#head-shown").uncheck()
+        assert row()[0] == "attention"
         assert faults == []

@@ -167,12 +167,14 @@ class AuditAnalysis:
         ]
         first = audit.methods[0].name
         composite = Rules(evidence, level_of_look(audit.look)).composite
-        metrics = {}
+        metrics, head_maps = {}, dict[str, NDArray[np.floating]]()
         if first in composite and len(composite):
             share = TextMetric(f"share of the achievable: {first}", LEAST_FAITHFUL)
             metrics[share] = {str(uid): float(value) for uid, value in composite[first].items()}
         if "attention" not in self.left_out and self.full:
-            attention = concatenate([BlockAttention(self.sample, block) for block in self.full], self.workspace)
+            recipes = [BlockAttention(self.sample, block) for block in self.full]
+            head_maps = self._head_maps(recipes)
+            attention = concatenate(recipes, self.workspace)
             change = TextMetric("change when attention is permuted", MOST_MANIPULABLE, is_descending=True)
             metrics[change] = {
                 str(uid): float(value) for uid, value in zip(attention["uid"], attention["median_change"], strict=True)
@@ -182,8 +184,18 @@ class AuditAnalysis:
             for uid, example in self._marked_examples().items()
         }
         facts = {"model": self.explainer.name, "data": self.corpus.name}
-        data = tabulate_texts(tables, rows, facts, self.explainer.class_names, metrics, marked)
+        data = tabulate_texts(tables, rows, facts, self.explainer.class_names, metrics, marked, head_maps)
         return explorer_html(data)
+
+    def _head_maps(self, recipes: Sequence[BlockAttention]) -> dict[str, NDArray[np.floating]]:
+        """By uid the attention on words in each layer and head, without the padding of its block."""
+        counts = dict(zip(self.table["uid"], self.table["words"], strict=True))
+        artefacts = [self.workspace.get(recipe) for recipe in recipes]
+        return {
+            uid: maps[..., : counts[uid]].numpy()
+            for each in artefacts
+            for uid, maps in zip(each.table["uid"], each.tensors["head_maps"], strict=True)
+        }
 
     def _evidence(self, main: Sequence[int], full: Sequence[int]) -> tuple[AuditEvidence, Mapping[str, pd.DataFrame]]:
         everything = {

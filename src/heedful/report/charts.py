@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from html import escape
 
 import numpy as np
+from numpy.typing import NDArray
 
 from heedful.figures import (
     DOT,
@@ -266,17 +267,21 @@ def _shape(shape: Shape, xs: Array, ys: Array) -> str:
 
 
 def _image(picture: Picture, x: _Scale, y: _Scale) -> str:
-    from matplotlib.image import imsave
-
-    buffer = io.BytesIO()
-    imsave(buffer, picture.pixels, format="png", metadata={"Software": ""})
-    data = base64.b64encode(buffer.getvalue()).decode()
     left, top = float(x(picture.left)), float(y(picture.top))
     size = (float(x(picture.left + picture.side)) - left, float(y(picture.top + picture.side)) - top)
     return (
         f'<image x="{left:.2f}" y="{top:.2f}" width="{size[0]:.2f}" height="{size[1]:.2f}" '
-        f'preserveAspectRatio="none" image-rendering="pixelated" href="data:image/png;base64,{data}"/>'
+        f'preserveAspectRatio="none" image-rendering="pixelated" href="data:image/png;base64,{png_base64(picture.pixels)}"/>'
     )
+
+
+def png_base64(pixels: NDArray[np.uint8]) -> str:
+    """An image `[height width channel]` with 3 or 4 channels as a PNG file in base64."""
+    from matplotlib.image import imsave
+
+    buffer = io.BytesIO()
+    imsave(buffer, pixels, format="png", metadata={"Software": ""})
+    return base64.b64encode(buffer.getvalue()).decode()
 
 
 def _text(x: float, y: float, text: str, size: float, anchor: str = "", transform: str = "") -> str:

@@ -1,12 +1,15 @@
 """The explorer of texts: one page per model and split, with every stored explanation of every text side by side.
 
 The page holds its texts as JSON; a script searches, filters and sorts them, and pools the scores of a word's tokens.
-Without a script the first texts are shown. An explanation that is not stored for a text is missing there.
+Without a script the first texts are shown. An explanation that is not stored for a text is missing there. Images are
+shown under the scores of their patches.
 """
 
 from __future__ import annotations
 
+import base64
 import functools
+import io
 import itertools
 import math
 import re
@@ -24,8 +27,9 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from heedful import __version__
-from heedful.figures import Heatmap, Series, printable
+from heedful.figures import Heatmap, ImageGrid, PatchScores, Pixels, Series, printable
 from heedful.papers._chapter import Cell, TableView
+from heedful.report.charts import png_base64, svg
 from heedful.report.heatmap import heatmap_view, token_spacing
 from heedful.report.html import HtmlDocument, format_number, write_atomically
 from heedful.report.page import Link
@@ -69,6 +73,11 @@ _WEIGHTS = frozenset({
 """Methods whose scores are weights without sign: a word has the mean of its tokens, otherwise their sum."""
 _LAYOUT_COLUMNS = ("units", "scored", "segments", "words")
 MARKED = "marked by people"
+ALL_HEADS = "attention, all layers, all heads"
+MAX_MAP_CHARACTERS, MAX_IMAGE_CHARACTERS = 6_000_000, 8_000_000
+"""Most that the maps of all heads, and the images, may add to a page; the first texts have theirs."""
+_STEPS, _OCTAVE = 255, 16
+"""Steps of a weight in a map of a head, and steps of the scale of a map in an octave."""
 LEAST_FAITHFUL, MOST_MANIPULABLE = "Least faithful", "Most manipulable"
 """Selections of texts that the page offers where there is a number for them."""
 _COMPREHENSIVENESS = "aopc_comprehensiveness"
@@ -233,6 +242,8 @@ class ExplorerText(NamedTuple):
         rows: one per row in `ExplorerData.rows`; None where it is not stored.
         words: number of the word of each token; empty if every token is a word.
         marked: indices of the tokens that people marked as reasons for the label; None if nobody was asked.
+        maps: the attention on words in each layer and head as by `encode_head_maps`; empty if it is not stored.
+        image: a PNG image in base64; empty for a text.
     """
 
     uid: str
@@ -246,11 +257,18 @@ class ExplorerText(NamedTuple):
     rows: tuple[TokenWeights | None, ...]
     words: tuple[int, ...] = ()
     marked: tuple[int, ...] | None = None
+    maps: str = ""
+    image: str = ""
 
 
 @dataclass(frozen=True)
 class ExplorerData:
-    """All that one explorer shows."""
+    """All that one explorer shows.
+
+    Args:
+        heads: layers, and heads of a layer, of the maps of the texts; zeros if there are none.
+        patches: rows and columns of the patches of images; None for texts.
+    """
 
     facts: Mapping[str, str | float]
     classes: tuple[str, ...]
@@ -258,6 +276,8 @@ class ExplorerData:
     metrics: tuple[TextMetric, ...]
     texts: tuple[ExplorerText, ...]
     warnings: tuple[str, ...] = ()
+    heads: tuple[int, int] = (0, 0)
+    patches: tuple[int, int] | None = None
 
     def class_name(self, number: float | None) -> str:
         """The name of a class; a number that is not whole, as in regression, is shown itself."""
@@ -321,7 +341,8 @@ def tabulate_texts(
     classes: Sequence[str],
     metrics: Metrics = MappingProxyType({}),
     marked: Mapping[str, Collection[int]] = MappingProxyType({}),
-    warnings: Sequence[str] = (),
+    head_maps: Mapping[str, NDArray[np.floating]] = MappingProxyType({}),
+    images: Mapping[str, NDArray[np.uint8]] = MappingProxyType({}),
 ) -> ExplorerData:
     """The data of an explorer from tables of `attribution_rows` in memory, one per method.
 
@@ -330,6 +351,8 @@ def tabulate_texts(
             have is missing in its row.
         metrics: numbers to sort by, each by uid.
         marked: by uid the numbers of the whitespace words that people marked.
+        head_maps: by uid the attention on each word in each layer and head `[layer head word]`.
+        images: by uid the image whose patches have the scores, `[height width 3]`.
     """
     columns = {name: _table_columns(table) for name, table in tables.items()}
     texts: dict[str, _TextRecord] = {}
@@ -345,10 +368,70 @@ def tabulate_texts(
         metric: dict(zip(values, _rounded_cells(list(values.values())), strict=True))
         for metric, values in metrics.items()
     }
+    uids = sorted(sorted(texts), key=natural_sort_key)
     found = _build_texts(texts, sources, rounded, marked)
+    heads = next(((each.shape[0], each.shape[1]) for each in head_maps.values()), (0, 0))
+    maps, pictures = list[str](), list[str]()
+    for uid, text in zip(uids, found, strict=True):
+        shape = (*heads, len(word_groups(text)))
+        known = heads != (1, 1) and uid in head_maps and head_maps[uid].shape == shape
+        maps.append(encode_head_maps(head_maps[uid]) if known else "")
+        pictures.append(png_base64(images[uid]) if uid in images else "")
+    maps, pictures = _first(maps, MAX_MAP_CHARACTERS), _first(pictures, MAX_IMAGE_CHARACTERS)
+    warnings = [
+        f"{what} are kept of the first {count} of {len(found)} {'images' if images else 'texts'} only."
+        for what, kept, given in (("Maps of layers and heads", maps, head_maps), ("Pictures", pictures, images))
+        if 0 < (count := sum(map(bool, kept))) < min(len(found), len(given))
+    ]
     return ExplorerData(
-        facts, tuple(classes), tuple(each.row for each in sources), tuple(rounded), found, tuple(warnings)
+        facts,
+        tuple(classes),
+        tuple(each.row for each in sources),
+        tuple(rounded),
+        tuple(text._replace(maps=own, image=image) for text, own, image in zip(found, maps, pictures, strict=True)),
+        tuple(warnings),
+        heads if any(maps) else (0, 0),
+        _patch_grid(found[0].tokens) if images else None,
     )
+
+
+def _first(items: Sequence[str], most: int) -> list[str]:
+    """The items up to this many characters in all; the others are empty.
+
+    >>> _first(["abc", "", "de", "f"], 5)
+    ['abc', '', 'de', '']
+    """
+    return [item if end <= most else "" for item, end in zip(items, itertools.accumulate(map(len, items)), strict=True)]
+
+
+def _patch_grid(names: Iterable[str]) -> tuple[int, int]:
+    """Rows and columns of patches, which are called "row,column" from 0.
+
+    >>> _patch_grid(["0,0", "0,1", "0,2", "1,0", "1,1", "1,2"])
+    (2, 3)
+    """
+    places = [tuple(map(int, name.split(","))) for name in names]
+    rows, columns = (1 + max(place[axis] for place in places) for axis in (0, 1))
+    return rows, columns
+
+
+def encode_head_maps(maps: NDArray[np.floating]) -> str:
+    """Maps `[layer head word]` of weights in [0, 1] in base64: per head a byte s, then a byte w per word.
+
+    A weight is w / 255 of the scale 2^(-s / 16), which is at least the largest weight of its head and 4.4 % more at
+    most: every weight is right to 1/488 of the largest one of its head.
+    """
+    values = np.asarray(maps, dtype=np.float64)
+    peaks = values.max(-1, initial=0.0, keepdims=True)
+    scales = np.clip(np.floor(-_OCTAVE * np.log2(np.maximum(peaks, 1e-30))), 0, _STEPS)
+    weights = np.clip(np.round(_STEPS * values * 2 ** (scales / _OCTAVE)), 0, _STEPS)
+    return base64.b64encode(np.concatenate([scales, weights], -1).astype(np.uint8).tobytes()).decode()
+
+
+def decode_head_maps(encoded: str, heads: tuple[int, int]) -> NDArray[np.float64]:
+    """The maps `[layer head word]` again."""
+    found = np.frombuffer(base64.b64decode(encoded), dtype=np.uint8).reshape(*heads, -1).astype(np.float64)
+    return found[..., 1:] / _STEPS * 2 ** (-found[..., :1] / _OCTAVE)
 
 
 def _table_columns(table: pd.DataFrame) -> Columns:
@@ -722,9 +805,11 @@ def _explorer_parts(data: ExplorerData, others: Sequence[Link], stamp: str) -> I
     tokens = sum(len(text.tokens) for text in data.texts) / max(1, len(data.texts))
     names = [str(data.facts[name]) for name in _NAMES if name in data.facts]
     names += [f"seed {data.facts['seed']}"] if "seed" in data.facts else []
+    noun = "texts" if data.patches is None else "images"
     values = {
         "stamp": stamp,
-        "title": f"Texts: {', '.join(names)}",
+        "title": f"{noun.capitalize()}: {', '.join(names)}",
+        "noun": noun,
         "data": data,
         "others": others,
         "predicted": _class_options([text.predicted for text in data.texts], data),
@@ -732,7 +817,7 @@ def _explorer_parts(data: ExplorerData, others: Sequence[Link], stamp: str) -> I
         "selections": _selections(data),
         "outcomes": outcome_table(data),
         "has_pieces": any(text.words for text in data.texts),
-        "first": [heatmap_view(_text_heatmap(text, data)) for text in data.texts[:TEXTS_WITHOUT_SCRIPT]],
+        **_view_without_script(data),
         "size": TEXTS_PER_PAGE if tokens < LONG_TEXT else TEXTS_PER_PAGE // 2,
         "json": Markup(data_json(data)),  # safe: everything that could end the script element is escaped
     }
@@ -753,6 +838,8 @@ def data_json(data: ExplorerData) -> str:
         ],
         "metrics": [printable(metric.name) for metric in data.metrics],
         "marked": MARKED,
+        "heads": data.heads,
+        "patches": data.patches,
         "texts": [
             text._asdict()
             | {"rows": [row and (row._asdict() if more else {"weights": row.weights}) for row, more in rows]}
@@ -826,6 +913,34 @@ def _class_options(numbers: Sequence[float | None], data: ExplorerData) -> list[
     return [(value, data.class_name(value), counts[value]) for value in sorted(counts)]
 
 
+def _view_without_script(data: ExplorerData) -> dict[str, object]:
+    """The first texts as heat-maps, or the first images with the scores of their patches as a drawing."""
+    texts = data.texts[:TEXTS_WITHOUT_SCRIPT]
+    heatmaps = [_text_heatmap(text, data) for text in texts]
+    if data.patches is None:
+        return {"first": [heatmap_view(each) for each in heatmaps], "pictures": ""}
+    names = list(dict.fromkeys(row.name for each in heatmaps for row in each.rows))
+    tiles = list[tuple[Pixels | PatchScores, ...]]()
+    for text, heatmap in zip(texts, heatmaps, strict=True):
+        scores = {row.name: np.reshape(row.values, data.patches) for row in heatmap.rows}
+        blank = np.zeros(data.patches)
+        maps = [PatchScores(tuple(map(tuple, scores.get(name, blank).tolist()))) for name in names]
+        tiles.append((Pixels(_png_rows(text.image)), *maps))
+    labels = tuple(f"{text.uid}, predicted {data.class_name(text.predicted)}" for text in texts)
+    figure = ImageGrid("The first images", labels, ("image", *names), tuple(tiles))
+    return {"first": texts, "pictures": Markup(svg(figure, "first"))}  # safe: the text in a chart is escaped
+
+
+def _png_rows(image: str) -> tuple[tuple[tuple[float, float, float], ...], ...]:
+    """The pixels of an image in base64; one grey pixel if there is none."""
+    if not image:
+        return (((0.5, 0.5, 0.5),),)
+    from matplotlib.image import imread
+
+    pixels = imread(io.BytesIO(base64.b64decode(image)), format="png")[..., :3].astype(float)
+    return tuple(tuple((red, green, blue) for red, green, blue in row) for row in pixels.tolist())
+
+
 def _text_heatmap(text: ExplorerText, data: ExplorerData) -> Heatmap:
     """The text as it is shown without a script, with the rows that are visible at first."""
     visible = [
@@ -849,6 +964,9 @@ def _text_heatmap(text: ExplorerText, data: ExplorerData) -> Heatmap:
         Series(row.name, tuple(_pooled([part.weights[place] for place in group], row.is_summed) for group in groups))
         for row, part in visible
     ]
+    if text.maps:
+        means = decode_head_maps(text.maps, data.heads).mean((0, 1))
+        rows.append(Series(ALL_HEADS, tuple(means.tolist())))
     if text.marked is not None:
         is_marked = tuple(float(any(place in text.marked for place in group)) for group in groups)
         rows = [Series(MARKED, is_marked), *rows]

@@ -6,7 +6,9 @@
   const element = (name) => document.getElementById(name);
   const holder = element("data");
   const size = Number(holder.dataset.size);
+  const { noun } = holder.dataset;
   const stored = JSON.parse(holder.textContent);
+  const [layers, heads] = stored.heads;
   const list = element("list");
   const words = element("words");
   const count = element("count");
@@ -14,6 +16,8 @@
   const order = element("order");
   const direction = element("direction");
   const units = element("units");
+  // The selects of a layer and a head; null where the page has no maps.
+  const selects = layers ? [element("layer"), element("head")] : null;
   const selections = [...document.querySelectorAll("#selections button")];
   // The last two are missing where no label is known.
   const filters = ["predicted", "label", "outcome"].map(element).filter(Boolean);
@@ -73,6 +77,27 @@
     const { weights } = text.rows[place];
     return groups(text).map((group) => pooled(weights, group, stored.rows[place].summed));
   };
+  // Maps of a text, head by head: a byte s and a byte w per word stand for weights w / 255 / 2^(s / 16).
+  const headMaps = (text) => {
+    if (text.decoded) return text.decoded;
+    const bytes = Uint8Array.from(atob(text.maps), (letter) => letter.charCodeAt(0));
+    const width = bytes.length / (layers * heads);
+    text.decoded = Array.from({ length: layers * heads }, (_, map) => {
+      const own = bytes.subarray(map * width, (map + 1) * width);
+      return Array.from(own.subarray(1), (weight) => weight / 255 / 2 ** (own[0] / 16));
+    });
+    return text.decoded;
+  };
+  // The mean of the maps of a layer and a head, each of which may be "" for all.
+  const headWeights = (text, layer, head) => {
+    const maps = headMaps(text).filter(
+      (_, map) => (layer === "" || Math.floor(map / heads) === Number(layer)) && (head === "" || map % heads === Number(head)),
+    );
+    return maps[0].map((_, word) => maps.reduce((total, map) => total + map[word], 0) / maps.length);
+  };
+  const headName = (layer, head) =>
+    `attention, ${layer === "" ? "all layers" : `layer ${layer}`}, ${head === "" ? "all heads" : `head ${head}`}`;
+
   // A text in the units that are shown: their tokens, the gap before them, and whether people marked them.
   const layout = (text) => {
     const marked = text.marked ? new Set(text.marked) : null;
@@ -83,6 +108,7 @@
         second: text.second,
         marked: marked && text.tokens.map((_, place) => marked.has(place)),
         values: (place) => text.rows[place].weights,
+        ofWords: (values) => groups(text).flatMap((group, word) => group.map(() => values[word])),
       };
     }
     const words = groups(text);
@@ -92,6 +118,7 @@
       second: text.second ? words.findIndex(([first]) => first >= text.second) : 0,
       marked: marked && words.map((group) => group.some((place) => marked.has(place))),
       values: (place) => wordWeights(text, place),
+      ofWords: (values) => values,
     };
   };
 
@@ -182,7 +209,7 @@
       const isWrong = isKnown(text) && text.label !== text.predicted;
       found.push(fact(isWrong ? "wrong; label" : "label", named(text.label), isWrong ? "wrong" : ""));
     }
-    found.push(fact("words", String(groups(text).length)));
+    if (!stored.patches) found.push(fact("words", String(groups(text).length)));
     if (order.value === "disagreement") found.push(fact("disagreement", format(disagreement()(text))));
     // Of many numbers the first are shown, and the one that texts are sorted by.
     text.metrics.forEach((value, place) => {
@@ -228,7 +255,7 @@
   };
   const table = (uid, text, rows) => {
     const heading = (name, className = "") => make("th", { scope: "col", className }, make("bdi", {}, name));
-    const head = make("tr", {}, heading(units?.value === "pieces" ? "piece" : "word"), ...rows.map(({ name }) => heading(name, "number")));
+    const head = make("tr", {}, heading(units?.value === "pieces" ? "piece" : stored.patches ? "row, column" : "word"), ...rows.map(({ name }) => heading(name, "number")));
     const cell = (row, place) => (row.isMark ? (row.values[place] ? "marked" : "–") : format(row.values[place]));
     const lines = text.tokens.map((unit, place) =>
       make("tr", {}, make("th", { scope: "row" }, make("div", {}, make("bdi", {}, unit))),
@@ -245,6 +272,89 @@
     return fold;
   };
 
+  // The image, and beside it the image under the scores of each row.
+  const [POSITIVE, NEGATIVE] = [[255, 130, 30], [70, 120, 255]];
+  const patchMap = (text, row) => {
+    const [down, across] = stored.patches;
+    const canvas = make("canvas", { width: across, height: down, role: "img" });
+    const context = canvas.getContext("2d");
+    const drawn = context.createImageData(across, down);
+    row.values.forEach((value, place) => {
+      const opacity = row.peak ? Math.abs(value ?? 0) / row.peak : 0;
+      drawn.data.set([...(value < 0 ? NEGATIVE : POSITIVE), Math.round(225 * opacity)], 4 * place);
+    });
+    context.putImageData(drawn, 0, 0);
+    const said = (place) => `row ${Math.floor(place / across) + 1}, column ${(place % across) + 1}: ${format(row.values[place])}`;
+    const highest = row.values.reduce((best, value, place) => ((value ?? -Infinity) > (row.values[best] ?? -Infinity) ? place : best), 0);
+    canvas.ariaLabel = `${row.name}, highest in ${said(highest)}`;
+    canvas.addEventListener("pointermove", ({ offsetX, offsetY }) => {
+      const [column, line] = [(offsetX / canvas.clientWidth) * across, (offsetY / canvas.clientHeight) * down].map(Math.floor);
+      canvas.title = said(Math.min(down - 1, Math.max(0, line)) * across + Math.min(across - 1, Math.max(0, column)));
+    });
+    return canvas;
+  };
+  const pictures = (text, rows) => {
+    const picture = (alt) => (text.image ? [make("img", { src: `data:image/png;base64,${text.image}`, alt })] : []);
+    const tile = (name, shown, ...more) =>
+      make("div", { className: "tile" }, make("div", { className: "picture" }, ...shown), make("p", { className: "strip-name" }, make("bdi", {}, name), ...more));
+    const image = text.image ? [tile("image", picture(`image ${text.uid}`))] : [];
+    const maps = rows.map((row) => tile(row.name, [...picture(""), patchMap(text, row)], scale(row.peak, row.isSigned)));
+    return make("div", { className: "pictures" }, ...image, ...maps);
+  };
+
+  // A table of layers and heads; a cell is the share of attention on words, and a button that selects its head.
+  const unfolded = new Set();
+  const gridTitle = (text, layer, head) => {
+    const share = headMaps(text)[layer * heads + head].reduce((total, weight, word) => total + weight * groups(text)[word].length, 0);
+    return [share, `layer ${layer}, head ${head}: ${Math.round(100 * share)} % of the attention is on ${stored.patches ? "patches" : "words"}`];
+  };
+  const headGrid = (text) => {
+    const [layer, head] = selects.map((select) => select.value);
+    const isChosen = (line, column) => String(line) === layer && String(column) === head;
+    const current = layer === "" || head === "" ? [0, 0] : [Number(layer), Number(head)];
+    const cell = (line, column) => {
+      const [share, title] = gridTitle(text, line, column);
+      const tabIndex = line === current[0] && column === current[1] ? 0 : -1;
+      const button = make("button", { type: "button", className: shade(share, 1), title, ariaLabel: title, tabIndex }, String(Math.round(100 * share)));
+      button.setAttribute("aria-pressed", String(isChosen(line, column)));
+      Object.assign(button.dataset, { layer: line, head: column });
+      return make("td", {}, button);
+    };
+    const numbers = (count) => Array.from({ length: count }, (_, number) => number);
+    const header = make("tr", {}, make("th", { scope: "col" }, "layer \\ head"), ...numbers(heads).map((column) => make("th", { scope: "col" }, String(column))));
+    const lines = numbers(layers).map((line) => make("tr", {}, make("th", { scope: "row" }, String(line)), ...numbers(heads).map((column) => cell(line, column))));
+    const caption = `Percent of the attention on ${stored.patches ? "patches" : "words"}; the rest is on special tokens. A cell selects its layer and head.`;
+    const table = make("table", { className: "head-grid", ariaLabel: caption }, make("thead", {}, header), make("tbody", {}, ...lines));
+    table.addEventListener("click", ({ target }) => {
+      const button = target.closest("button");
+      if (button) chooseHead(text, button);
+    });
+    // One stop for the Tab key; the arrow keys move inside the grid.
+    table.addEventListener("keydown", (event) => {
+      const step = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
+      const { layer: line, head: column } = event.target.dataset;
+      if (!step || line === undefined) return;
+      event.preventDefault();
+      const next = table.querySelector(`[data-layer="${Number(line) + step[0]}"][data-head="${Number(column) + step[1]}"]`);
+      if (!next) return;
+      event.target.tabIndex = -1;
+      next.tabIndex = 0;
+      next.focus();
+    });
+    return make("div", {}, make("p", { className: "row-note" }, caption), make("div", { className: "scroll", tabIndex: -1 }, table));
+  };
+  const chooseHead = (text, button) => {
+    const { layer, head } = button.dataset;
+    const isOn = button.getAttribute("aria-pressed") === "true";
+    [selects[0].value, selects[1].value] = isOn ? ["", ""] : [layer, head];
+    element("head-shown").checked = true;
+    const [x, y] = [scrollX, scrollY];
+    show();
+    scrollTo(x, y);
+    const own = [...list.children].find((made) => made.dataset.uid === text.uid);
+    own.querySelector(`[data-layer="${layer}"][data-head="${head}"]`).focus({ preventScroll: true });
+  };
+
   const article = (text, marks) => {
     const wanted = boxes.filter((box) => box.checked).map((box) => Number(box.value));
     const missing = wanted.filter((place) => !text.rows[place]).map((place) => stored.rows[place].name);
@@ -256,17 +366,31 @@
       const isSigned = values.some((value) => value < 0);
       return { name, peak, values, isSigned, note: adversarial ? distance(text.rows[place]) : "" };
     });
+    if (selects && element("head-shown").checked) {
+      const chosen = selects.map((select) => select.value);
+      const values = text.maps ? shown.ofWords(headWeights(text, ...chosen)) : [];
+      if (text.maps) rows.push({ name: headName(...chosen), peak: Math.max(0, ...values), values, isSigned: false, note: "" });
+      else missing.push("attention by layer and head");
+    }
     if (shown.marked) rows.unshift({ name: stored.marked, values: shown.marked, isMark: true, note: "" });
     const length = shown.tokens.length;
     // A few remaining words are not folded.
-    const cut = length > (FOLD_AFTER * 4) / 3 ? FOLD_AFTER : length;
-    const link = make("a", { className: "uid", href: `#${encodeURIComponent(text.uid)}`, title: "Link to this text" }, make("bdi", {}, text.uid));
+    const cut = !stored.patches && length > (FOLD_AFTER * 4) / 3 ? FOLD_AFTER : length;
+    const link = make("a", { className: "uid", href: `#${encodeURIComponent(text.uid)}`, title: `Link to this ${noun.slice(0, -1)}` }, make("bdi", {}, text.uid));
     const made = make("figure", { className: "heat", tabIndex: -1 }, make("figcaption", {}, link), facts(text));
     made.dataset.uid = text.uid;
-    made.append(strips(shown, rows, [0, cut], marks));
+    made.append(stored.patches ? pictures(text, rows) : strips(shown, rows, [0, cut], marks));
     if (cut < length) made.append(folded(`${length - cut} more words`, strips(shown, rows, [cut, length], marks)));
-    if (missing.length) made.append(make("p", { className: "missing-rows" }, `Not stored for this text: ${missing.join("; ")}.`));
+    if (missing.length) made.append(make("p", { className: "missing-rows" }, `Not stored for this ${noun.slice(0, -1)}: ${missing.join("; ")}.`));
     if (rows.length) made.append(folded("Numbers", () => table(text.uid, shown, rows), "unprinted"));
+    if (text.maps) {
+      // A grid stays open when a click on it draws the page again.
+      const isOpen = unfolded.has(text.uid);
+      const fold = folded("Layers and heads", isOpen ? headGrid(text) : () => headGrid(text), "unprinted");
+      fold.open = isOpen;
+      fold.addEventListener("toggle", () => (fold.open ? unfolded.add(text.uid) : unfolded.delete(text.uid)));
+      made.append(fold);
+    }
     return made;
   };
 
@@ -276,10 +400,10 @@
     const from = page * size;
     const shown = chosen.slice(from, from + size);
     list.replaceChildren(...shown.map((text) => article(text, marks)));
-    if (!shown.length) list.append(make("p", { className: "muted" }, "No text matches."));
+    if (!shown.length) list.append(make("p", { className: "muted" }, `No ${noun.slice(0, -1)} matches.`));
     const range = shown.length ? `${from + 1} to ${from + shown.length} of ` : "";
     const all = chosen.length === texts.length ? "" : ` (of ${texts.length})`;
-    count.textContent = `${range}${chosen.length} texts${all}`;
+    count.textContent = `${range}${chosen.length} ${noun}${all}`;
     for (const pager of pagers) {
       const [previous, next] = pager.querySelectorAll("button");
       const input = pager.querySelector("input");
@@ -317,7 +441,7 @@
     for (const [link, address] of others) link.href = address + (places.has(asked()) ? location.hash : "");
     const place = places.get(asked());
     if (place === undefined) {
-      if (asked() && !element(asked())) count.textContent = `There is no text “${asked()}” here; ${count.textContent}`;
+      if (asked() && !element(asked())) count.textContent = `There is no ${noun.slice(0, -1)} “${asked()}” here; ${count.textContent}`;
       return;
     }
     if (!chosen.includes(texts[place])) {
@@ -332,12 +456,13 @@
     target.focus({ preventScroll: true });
   };
 
-  for (const name of ["choose", "rows", "selections"]) if (element(name)) element(name).hidden = false;
+  for (const name of ["choose", "rows", "selections", "heads"]) if (element(name)) element(name).hidden = false;
   element("choose").addEventListener("input", renew);
   element("rows").addEventListener("input", () => {
     if (order.value === "disagreement") renew();
     else show();
   });
+  element("heads")?.addEventListener("input", show);
   for (const button of selections) {
     button.addEventListener("click", () => {
       const isOn = button.getAttribute("aria-pressed") === "true";
