@@ -180,7 +180,8 @@ class BlockTexts:
 def read_block(sample: TextSample, block: int, workspace: Workspace, texts: Texts = "original") -> BlockTexts:
     """The texts of a block, as they are or slightly edited; texts without a tiny edit are left out of the latter."""
     loaded = sample.subject.restore(workspace)
-    table = workspace.get(sample).table.iloc[list(_places(sample, block, workspace))]
+    own = block_range(block)
+    table = workspace.get(sample).table.iloc[own.start : own.stop]
     by_uid = {example.uid: example for example in loaded.splits["test"]}
     examples = {uid: by_uid[uid] for uid in table["uid"]}
     if texts == "edited":
@@ -193,11 +194,6 @@ def read_block(sample: TextSample, block: int, workspace: Workspace, texts: Text
     predicted = dict(zip(table["uid"], table["predicted"], strict=True))
     target = torch.tensor([predicted[uid] for uid in examples], device=batch.mask.device)
     return BlockTexts(loaded, examples, batch, target)
-
-
-def _places(sample: TextSample, block: int, workspace: Workspace) -> range:
-    own, count = block_range(block), len(workspace.get(sample).table)
-    return range(min(own.start, count), min(own.stop, count))
 
 
 @dataclass(frozen=True)
