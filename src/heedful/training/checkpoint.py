@@ -48,11 +48,15 @@ class Checkpoint(ModelRecipe):
     """A fine-tuned transformer with its own head on a corpus, with or without labels, of which a test split is enough.
 
     `checkpoint(...)` makes one and brings the corpus's classes into the order of the model's outputs.
+
+    Args:
+        scored: whether it is scored on all labelled texts; an audit reads only some of them.
     """
 
     corpus: Corpus
     tokenization: Tokenization
     architecture: Transformer
+    scored: bool = True
     seed: ClassVar[None] = None
     embeddings: ClassVar[None] = None
 
@@ -97,7 +101,8 @@ class Checkpoint(ModelRecipe):
         model, _ = build_model(self.architecture, corpus.splits.task, (), None, workspace, Generator().manual_seed(0))
         check_trained_head(model, source)
         weights = {"source": source, "digest": self.architecture.digest(workspace.data_dir)}
-        return Artefact(notes=corpus.notes(model, corpus.evaluate(model, workspace), None) | {"weights": {**weights}})
+        scores = corpus.evaluate(model, workspace) if self.scored else {}
+        return Artefact(notes=corpus.notes(model, scores, None) | {"weights": {**weights}})
 
     def load_model(self, workspace: Workspace) -> LoadedModel:
         state = workspace.get(self).notes["tokenizer"]
@@ -280,11 +285,11 @@ def _tensor_bytes(tensor: Tensor) -> bytes:
     return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
-def model_in_memory(given: GivenModel, corpus: Corpus, name: str) -> ModelInMemory:
+def model_in_memory(given: GivenModel, corpus: Corpus, name: str, *, scored: bool = True) -> ModelInMemory:
     """A recipe of a model in memory on a corpus whose classes are in the order of the model's."""
     digest = given.digest
     _models_in_memory[digest] = given
-    return ModelInMemory(corpus, name, digest)
+    return ModelInMemory(corpus, name, digest, scored)
 
 
 @dataclass(frozen=True)
@@ -294,11 +299,13 @@ class ModelInMemory(ModelRecipe):
     Args:
         name: for tables and file names.
         digest: of weights and tokenizer.
+        scored: whether it is scored on all labelled texts.
     """
 
     corpus: Corpus
     name: str
     digest: str
+    scored: bool = True
     seed: ClassVar[None] = None
     embeddings: ClassVar[None] = None
 
@@ -317,7 +324,7 @@ class ModelInMemory(ModelRecipe):
         """Scores and counts, and the digest of the weights in place of the weights."""
         model = self.load_model(workspace).model
         corpus = PreparedCorpus(self, workspace, required=("test",))
-        notes = corpus.notes(model, corpus.evaluate(model, workspace), None)
+        notes = corpus.notes(model, corpus.evaluate(model, workspace) if self.scored else {}, None)
         return Artefact(notes=notes | {"weights": {"source": self.name, "digest": self.digest}})
 
     def load_model(self, workspace: Workspace) -> LoadedModel:
