@@ -13,13 +13,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from heedful.measures.divergence import jensen_shannon
+from heedful.measures.divergence import jensen_shannon, total_variation
 from heedful.seeding import sample_uniform
 
 _MASKED_LOGIT = -1e4
 """Logit of a unit off the support: weight exactly 0, without infinities in products."""
 
 _BISECTION_STEPS = 40
+EPSILON_TOLERANCE = 1e-9
+"""What rounding may add to epsilon."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,8 @@ class AdversarySearchSettings:
         hinge: change of the output without penalty during the search (.01; results are judged by epsilon).
         penalty: weight of a change beyond the hinge, for each adversary.
         init_std: standard deviation of the initial logits.
+        candidates: of a transformer, most pairs of units and most moves of single heads that are tried for each text,
+            the farthest first; 20 000 are all pairs of 67 units.
     """
 
     num_adversaries: int = 5
@@ -38,6 +42,29 @@ class AdversarySearchSettings:
     lr: float = 0.01
     penalty: float = 500.0
     init_std: float = 3.0
+    candidates: int = 20_000
+
+
+@dataclass(frozen=True)
+class AdversaryProblem:
+    """A batch in the form that the solvers need.
+
+    Args:
+        attention: the model's own `[batch query unit]`, each row a distribution in float64.
+        outputs: probabilities `[batch count class]` of attentions `[batch count query unit]`.
+        original_probabilities: under the model's own attention `[batch class]`.
+        hinge_scale: ½ where the paper's hinge is on one probability, 1 where it is on the L1 norm over classes.
+    """
+
+    attention: Tensor
+    support: Tensor
+    outputs: Callable[[Tensor], Tensor]
+    original_probabilities: Tensor
+    hinge_scale: float
+
+    def output_change(self, candidates: Tensor) -> Tensor:
+        """Total variation of the output `[batch count]` under candidates `[batch count query unit]`."""
+        return total_variation(self.outputs(candidates), self.original_probabilities[:, None])
 
 
 @dataclass(frozen=True)

@@ -3,14 +3,15 @@
 For each text the trial finds the attention farthest from the model's own while the output changes by at most epsilon.
 Hidden states are projected once to what each unit adds to each class, so that the solvers need no network. For two
 classes behind a linear decoder the solution is exact (`_adversary_exact`). Elsewhere the paper's search
-(`_adversary_search`) is run and then improved. Only the weights change; whether a trained attention module could give
+(`_adversary_search`) is run and then improved. Of a transformer the weights of the tokens that the prediction is read
+from are replaced (`_adversary_transformer`). Only the weights change; whether a trained attention module could give
 them is tested by `adversarial_training`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -18,9 +19,9 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from heedful.attributions._base import example_seeds
+from heedful.attributions._base import evaluation_mode, example_seeds
 from heedful.figures import Axis, Figure, Histogram, Series
-from heedful.measures.divergence import jensen_shannon, jensen_shannon_bound, total_variation
+from heedful.measures.divergence import jensen_shannon, jensen_shannon_bound
 from heedful.models.attentive import Attentive, AttentiveModel, LinearBagOfWords, WordWeightSum
 from heedful.models.input_forms import LinearReadout
 from heedful.store.recipe import Artefact
@@ -35,6 +36,8 @@ from heedful.trials._adversary_exact import (
     walk_to_vertex,
 )
 from heedful.trials._adversary_search import (
+    EPSILON_TOLERANCE,
+    AdversaryProblem,
     AdversarySearchSettings,
     LinearOutputs,
     OutputChange,
@@ -43,6 +46,7 @@ from heedful.trials._adversary_search import (
     select_best_candidate,
     stretch_to_boundary,
 )
+from heedful.trials._adversary_transformer import PERMUTATIONS, TransformerAdversaryTask, find_transformer_adversaries
 from heedful.trials._trial import (
     LARGE_SHARE,
     SMALL_SHARE,
@@ -58,8 +62,6 @@ from heedful.trials._trial import (
 )
 from heedful.types import Architecture, Attribution, Batch, Method, Model, Trace, UserError, check_choice
 
-EPSILON_TOLERANCE = 1e-9
-"""What rounding may add to epsilon."""
 CERTIFIED_GAP = 1e-9
 """A divergence this near to its upper bound is the maximum."""
 FAR_JSD = 0.595
@@ -78,8 +80,16 @@ class AdversarialAttention(Trial):
             which made the figures; .01 in the paper's text).
         solver: "exact" is certified for two classes behind a linear decoder. For three or four classes all supports of
             as many units are searched, for more all pairs, and an upper bound gives the `gap` that is left. Behind
-            other decoders the paper's search is improved, without a bound. "search" is the paper's algorithm alone.
+            other decoders the paper's search is improved, without a bound. "search" is the paper's algorithm alone; of
+            a transformer, beside single units and pairs.
         limit: at most this many test examples.
+        layer: of a transformer, counted from 0, or from the last with -1 (the default); None replaces all layers.
+        head: of a transformer, one head of each replaced layer; None, the default, replaces all heads together.
+
+    What is replaced in a transformer: the attention rows of the tokens whose last states the head reads (the class
+    token, the last token, or all tokens of a mean), in the chosen layers and heads, over all units that these tokens
+    may attend to, special tokens included. All other attention stays as it was. The divergence is the mean over the
+    replaced rows. What is found is a lower bound, and proven only where it reaches the bound of all weights.
     """
 
     name: ClassVar[str] = "adversarial-attention"
@@ -92,7 +102,8 @@ class AdversarialAttention(Trial):
     source: ClassVar[str] = "Jain & Wallace 2019, section 4.2.2, figures 4 and 5"
     limits: ClassVar[str] = (
         "That other weights lead to the same prediction does not make the model's own weights wrong: it makes them one "
-        "explanation of several. A trained attention module may be unable to give the weights found here."
+        "explanation of several. A trained attention module may be unable to give the weights found here. In a "
+        "transformer the states that attention weighs have already been mixed by the layers below."
     )
 
     subject: ModelRecipe
@@ -101,13 +112,15 @@ class AdversarialAttention(Trial):
     search: AdversarySearchSettings = AdversarySearchSettings()
     seed: int = 0
     limit: int | None = None
+    layer: int | None = -1
+    head: int | None = None
 
     def __post_init__(self) -> None:
         check_choice("solver", self.solver, Solver)
         if not 0 < self.epsilon <= 1:
             raise UserError(f"epsilon is {self.epsilon}: choose a change of probability above 0 and up to 1")
-        if self.search.num_adversaries < 1 or self.search.steps < 0:
-            raise UserError("the search needs at least one adversary and no negative number of steps")
+        if self.search.num_adversaries < 1 or self.search.steps < 0 or self.search.candidates < 0:
+            raise UserError("the search needs at least one adversary and no negative number of steps or candidates")
 
     def make(self, workspace: Workspace) -> Artefact:
         """A row per text, with both attentions over the units that can be attended to."""
@@ -122,7 +135,7 @@ class AdversarialAttention(Trial):
         is their number.
         """
         if not isinstance(model, AttentiveModel):
-            raise UserError("adversarial attention needs an attentive model; choose another trial for a transformer")
+            return self._transformer_rows(model, batch)
         with torch.no_grad():
             trace = model(batch)
             problem = build_adversary_problem(model, batch, trace)
@@ -150,6 +163,48 @@ class AdversarialAttention(Trial):
             }
         )
 
+    def _transformer_rows(self, model: Model, batch: Batch) -> pd.DataFrame:
+        """The rows of a transformer: weights are means over the replaced rows.
+
+        `single_max` and `pair_max` are the divergences that one unit, and one or two units, reach in all rows alike,
+        `search_max` that of the paper's search by itself, `permuted_max` that of permuted weights, all at epsilon.
+        """
+        exact = self.solver == "exact"
+        task = TransformerAdversaryTask(self.epsilon, self.layer, self.head, self.search, self.seed, exact)
+        found = list(find_transformer_adversaries(model, batch, task))
+        with torch.no_grad(), evaluation_mode(model):
+            trace = model(batch)
+        layers, heads = trace.attention.shape[1:3]
+        rows = [
+            {
+                "epsilon": self.epsilon,
+                "epsilon_max": each.divergence,
+                "bound": each.bound,
+                "share": each.divergence / each.bound if each.bound > 0 else math.nan,
+                "change": each.change,
+                "certified": each.bound - each.divergence <= CERTIFIED_GAP,
+                "gap": max(0.0, each.bound - each.divergence),
+                "singles": float(each.sufficient_units.sum()),
+                "units": (support := each.support.any(0)).nonzero()[:, 0].tolist(),
+                "attention": each.attention.mean(0)[support].tolist(),
+                "adversary": each.adversary.mean(0)[support].tolist(),
+                "alone": each.sufficient_units[support].nonzero()[:, 0].tolist(),
+                "maximum_attention": _largest_content_weight(each.attention.mean(0), batch.content_mask[row]),
+                "single_max": each.single_divergence,
+                "pair_max": each.pair_divergence,
+                "search_max": each.search_divergence,
+                "permuted_max": each.permuted_divergence,
+                "permuted_change": each.permuted_change,
+                "layer": math.nan if self.layer is None else float(self.layer % layers),
+                "head": math.nan if self.head is None else float(self.head % heads),
+                "layers": layers,
+                "heads": heads,
+                "queries": each.queries,
+            }
+            for row, each in enumerate(found)
+        ]
+        return pd.DataFrame(text_columns(model.task, batch, trace)).assign(**pd.DataFrame(rows))
+
     @classmethod
     def statistics(cls, table: pd.DataFrame) -> Iterable[Statistic]:
         """Median, mean and share of far divergences, overall and by predicted class; medians by maximum attention."""
@@ -171,6 +226,8 @@ class AdversarialAttention(Trial):
             if "," not in subset:
                 yield Statistic("mean_epsilon_max", subset=subset, value=float(values.mean()), n=len(part))
                 yield Statistic("far", subset=subset, value=float((values >= FAR_JSD).mean()), n=len(part))
+        if "queries" in table:
+            yield from _transformer_statistics(table)
 
     @staticmethod
     def figures(table: pd.DataFrame) -> tuple[Figure, ...]:
@@ -204,18 +261,73 @@ class AdversarialAttention(Trial):
             return "No text has more than one word, so no other attention exists."
         searched = round((1 - certified.value) * certified.n)
         gap = value_of(summary, "gap")
-        limit = "" if math.isnan(gap) else f", by at most {gap:.2f} (JSD) on average"
+        limit = "" if math.isnan(gap) else f", by at most {gap:.2g} (JSD) on average"
         certainty = (
             f"For {searched:.0f} of {certified.n:.0f} texts a search found them, so even more distant ones may exist"
             f"{limit}."
         )
         single = value_of(summary, "with_single")
         alone = "" if math.isnan(single) else f" In {single:.0%} of the texts all the weight can go to a single word."
+        certainty = certainty if searched else "No weights are more distant: this is proven."
         return (
-            f"On average, attention weights that are {share.value:.0%} as far from the model's own as any weights can "
-            f"be leave the output within {value_of(summary, 'epsilon'):g} of what it was.{alone} "
-            f"{certainty if searched else 'No weights are more distant: this is proven.'}"
+            f"{_describe_replacement(summary)}On average, attention weights that are {share.value:.0%} as far from the "
+            f"model's own as any weights can be leave the output within {value_of(summary, 'epsilon'):g} of what it "
+            f"was.{alone}{_describe_permuted(summary)} {certainty}"
         )
+
+
+_REACHED_BY = {
+    "single unit": "single_max",
+    "one or two units": "pair_max",
+    "paper's search": "search_max",
+    "permuted weights": "permuted_max",
+}
+"""Other ways to adversaries of a transformer, with their columns."""
+
+
+def _transformer_statistics(table: pd.DataFrame) -> Iterable[Statistic]:
+    """What simpler weights and permuted weights reach at epsilon, and which attention is replaced."""
+    for method, column in _REACHED_BY.items():
+        reached, share = table[column].dropna(), (table[column] / table["bound"]).replace(math.inf, math.nan).dropna()
+        yield Statistic("epsilon_max", method, value=float(reached.median()), n=len(reached))
+        yield Statistic("share_of_bound", method, value=float(share.mean()), n=len(share))
+    changes = table["permuted_change"]
+    yield Statistic("change", "permuted weights", value=float(changes.median()), n=len(changes))
+    for name in ("layer", "head", "layers", "heads", "queries"):
+        yield Statistic(name, value=float(table[name].median()), n=len(table))
+
+
+def _describe_replacement(summary: pd.DataFrame) -> str:
+    """Which attention of a transformer is replaced, as a sentence; empty for other models."""
+    layer, head, layers, heads, queries = (
+        value_of(summary, name) for name in ("layer", "head", "layers", "heads", "queries")
+    )
+    if math.isnan(queries):
+        return ""
+    where = f"all {layers:.0f} layers" if math.isnan(layer) else f"layer {layer:.0f} (of {layers:.0f}, from 0)"
+    which = f"all {heads:.0f} heads" if math.isnan(head) else f"head {head:.0f} (of {heads:.0f}, from 0)"
+    token = "token" if queries == 1 else "tokens"
+    return (
+        f"Replaced are the weights of the {token} from which the prediction is read, in {where} and {which}; all other "
+        "attention stays as it was. "
+    )
+
+
+def _describe_permuted(summary: pd.DataFrame) -> str:
+    """What permuted weights of a transformer reach, as a sentence; empty for other models."""
+    share = value_of(summary, "share_of_bound", "permuted weights")
+    if math.isnan(share):
+        return ""
+    change = value_of(summary, "change", "permuted weights")
+    return (
+        f" Of {PERMUTATIONS} random permutations of the weights, the most distant one that leaves the output within "
+        f"that reaches {share:.0%}; for half of the texts a permutation changes the output by {change:.3f} or less."
+    )
+
+
+def _largest_content_weight(weights: Tensor, content: Tensor) -> float:
+    """The largest weight of a content unit in the attention of one text, whose units may be padded in the batch."""
+    return float(weights.masked_fill(~content[: len(weights)], 0.0).max())
 
 
 def _values_on_support(values: Tensor, support: Tensor) -> list[list[float]]:
@@ -227,28 +339,6 @@ def _indices_on_support(selected: Tensor | None, support: Tensor) -> list[list[i
     if selected is None:
         return [[] for _ in support]
     return [row[real].nonzero().squeeze(1).tolist() for row, real in zip(selected, support, strict=True)]
-
-
-@dataclass(frozen=True)
-class AdversaryProblem:
-    """A batch in the form that the solvers need.
-
-    Args:
-        attention: the model's own `[batch query unit]`, each row a distribution in float64.
-        outputs: probabilities `[batch count class]` of attentions `[batch count query unit]`.
-        original_probabilities: under the model's own attention `[batch class]`.
-        hinge_scale: ½ where the paper's hinge is on one probability, 1 where it is on the L1 norm over classes.
-    """
-
-    attention: Tensor
-    support: Tensor
-    outputs: Callable[[Tensor], Tensor]
-    original_probabilities: Tensor
-    hinge_scale: float
-
-    def output_change(self, candidates: Tensor) -> Tensor:
-        """Total variation of the output `[batch count]` under candidates `[batch count query unit]`."""
-        return total_variation(self.outputs(candidates), self.original_probabilities[:, None])
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from heedful.attributions._base import example_seeds
+from heedful.attributions.attention import is_self_attention
 from heedful.figures import Axis, Figure
 from heedful.measures.divergence import total_variation
 from heedful.models.attentive import AttentiveModel
@@ -160,7 +161,7 @@ def output_changes(
             logits = model.readout(batch, trace.hidden)(shuffled)
         else:
             chosen = _layer_head_slice(trace.attention, layer, head)
-            logits = _logits_by_forward_pass(model, batch, trace.attention, chosen, seeds, permutations)
+            logits = _logits_by_forward_pass(model, batch, trace, chosen, seeds, permutations)
         return total_variation(model.task.probabilities(logits), before)
 
 
@@ -173,12 +174,25 @@ def _layer_head_slice(attention: Tensor, layer: int | None, head: int | None) ->
     return slice(None), layer_slice, head_slice
 
 
+def attention_support(trace: Trace, batch: Batch) -> Tensor:
+    """Where attention may be `[batch layer head query unit]`: in self-attention where the mask of the model lets it.
+
+    A causal model attends to the past only. Off its mask both weight and score are 0; on it a weight may underflow to
+    0, but not where the score is 0 too.
+    """
+    real = batch.mask[:, None, None, None].expand(trace.attention.shape)
+    if not is_self_attention(trace.attention, batch):
+        return real
+    seen = trace.attention > 0
+    return real & (seen if trace.scores is None else seen | (trace.scores != 0))
+
+
 def _logits_by_forward_pass(
-    model: Model, batch: Batch, attention: Tensor, chosen: tuple[slice, ...], seeds: Tensor, permutations: int
+    model: Model, batch: Batch, trace: Trace, chosen: tuple[slice, ...], seeds: Tensor, permutations: int
 ) -> Tensor:
     """Logits `[batch permutation output]`; other layers and heads than the chosen ones keep their attention."""
+    attention, support = trace.attention, attention_support(trace, batch)
     at_once = max(1, MAX_WEIGHTS_AT_ONCE // attention.numel())
-    support = batch.mask[:, None, None, None]
     found = []
     for first in range(0, permutations, at_once):
         draws = range(first, min(first + at_once, permutations))
