@@ -392,10 +392,13 @@ def test_a_test_split_is_enough_for_a_folder_and_for_objects(
     workspace, tables = Workspace(tmp_path), []
     for opened, kind in ((load(folder), Checkpoint), (explainer, ModelInMemory)):
         recipe = opened.recipe(Reviews(labelled))
+        assert isinstance(recipe, Checkpoint | ModelInMemory)
         assert type(recipe) is kind
         notes = workspace.get(recipe).notes
         assert notes["classes"] == [*CLASSES]
-        assert (notes["scores"] != {}) == labelled
+        assert notes["scores"] == {}
+        scored = workspace.get(replace(recipe, scored=True)).notes["scores"]
+        assert (scored != {}) == labelled
         labels = [example.label for example in recipe.restore(workspace).examples("test")]
         assert labels == ([2, 0, 1, 2] if labelled else [None] * 4)
         tables.append(workspace.get(AttributionTable(recipe, InputXGradient())).table)
