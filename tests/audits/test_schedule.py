@@ -1,0 +1,522 @@
+"""Audits from end to end on models whose explanations are known: answers, going on, deadlines, interrupts, data."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar
+
+import pandas as pd
+import pytest
+import torch
+from torch import Generator, Tensor
+
+from heedful.attributions.controls import PermutedAttention
+from heedful.attributions.perturbation import LeaveOneOut
+from heedful.audits import schedule
+from heedful.audits.audit_result import Audit, Decision, Question
+from heedful.audits.evidence import BlockAttention, BlockErasure, BlockSearch, block_range
+from heedful.audits.schedule import DEFAULT_METHODS, AuditOptions, audit
+from heedful.data.tokenization import Words
+from heedful.explainer import Explainer, Recommendation, find_recommendation, load
+from heedful.measures.bootstrap import MIN_EXAMPLES
+from heedful.models.attentive import LinearBagOfWords
+from heedful.store.workspace import Workspace
+from heedful.tasks import BinaryClassification, Regression
+from heedful.trials._trial import Verdict
+from heedful.types import Attribution, Batch, Corpus, Example, Model, Splits, Task, UserError
+from tests.given import CLASSES, EVIDENCE, OTHERS, Verdicts, save_model
+
+YES, NO, OPEN = Verdict.SUPPORTED, Verdict.NOT_SUPPORTED, Verdict.UNDECIDED
+METHODS = ("input-x-gradient", "leave-one-out", "raw-attention")
+NAMES = ("negative", "positive")
+VOCABULARY = tuple(f"word{number:02d}" for number in range(30))
+
+
+@dataclass(frozen=True)
+class Sums(Corpus):
+    """Texts whose class is the sign of the sum of their words' weights; the words for that class are marked."""
+
+    count: int = 60
+    labelled: bool = True
+    name: ClassVar[str] = "sums"
+    tokenization: ClassVar[Words] = Words()
+
+    def read(self, data: Path) -> Splits:
+        return Splits(BinaryClassification(), NAMES, (), (), tuple(self._text(number) for number in range(self.count)))
+
+    def _text(self, number: int) -> Example:
+        draw = Generator().manual_seed(number)
+        words = torch.randperm(len(VOCABULARY), generator=draw)[: 6 + number % 5].tolist()
+        label = int(sum(weight(word) for word in words) > 0)
+        marks = tuple((weight(word) > 0) == bool(label) for word in words)
+        text = " ".join(VOCABULARY[word] for word in words)
+        return Example(f"t{number}", (text,), label if self.labelled else None, marks if self.labelled else None)
+
+    def digest(self, data: Path) -> str:
+        return "generated"
+
+
+def weight(word: int) -> float:
+    return (1 if word % 2 else -1) * (0.3 + (7 * word % 30) / 15)
+
+
+def additive(task: Task | None = None) -> Explainer:
+    """A model whose logit is the sum of the weights."""
+    tokenizer = Words().fit([Example("all", (" ".join(VOCABULARY),))])
+    batch = tokenizer([Example(word, (word,)) for word in VOCABULARY])
+    table = torch.zeros(int(batch.inputs.max()) + 1, 1)
+    for row, own in enumerate(batch.inputs):
+        table[own[batch.content_mask[row]], 0] = weight(row)
+    model = LinearBagOfWords(task or BinaryClassification(), table, torch.ones(1))
+    return load((model, tokenizer), class_names=NAMES if task is None else ())
+
+
+def options(texts: int = 28, methods: tuple[str, ...] = METHODS, minutes: float = 5.0) -> AuditOptions:
+    return AuditOptions(minutes=minutes, texts=texts, methods=methods, workers=1)
+
+
+def made(workspace: Workspace) -> dict[Path, int]:
+    """The finished recipes, and when each was made."""
+    return {path: path.stat().st_mtime_ns for path in workspace.root.rglob("recipe.json")}
+
+
+@dataclass(frozen=True)
+class Done:
+    """Two audits one after the other: 28 texts, then 44."""
+
+    workspace: Workspace
+    first: Audit
+    second: Audit
+    after_first: dict[Path, int]
+    lines: list[str]
+    recommendation: Recommendation | None
+
+
+@pytest.fixture(scope="module")
+def explainer() -> Explainer:
+    return additive()
+
+
+@pytest.fixture(scope="module")
+def done(explainer: Explainer, tmp_path_factory: pytest.TempPathFactory) -> Done:
+    workspace, lines = Workspace(tmp_path_factory.mktemp("audit")), list[str]()
+    first = audit(explainer, Sums(), options=options(), workspace=workspace, say=lines.append)
+    after_first = made(workspace)
+    second = audit(explainer, Sums(), options=options(44), workspace=workspace)
+    return Done(workspace, first, second, after_first, lines, find_recommendation(explainer.digest, workspace.root))
+
+
+def values(result: Audit) -> dict[tuple[str, str, str, str], tuple[str, int]]:
+    """Every mean and the number of its texts."""
+    return {
+        (row.question, row.measure, row.method, row.subset): (f"{row.value:.9f}", row.n)
+        for row in (*result.measurements, *result.pairs)
+    }
+
+
+def numbers(result: Audit) -> str:
+    """Everything that does not depend on the clock."""
+    methods = tuple(replace(each, seconds=0.0) for each in result.methods)
+    ordered = tuple(sorted(methods, key=lambda each: each.name))
+    return replace(result, methods=ordered, seconds=0.0, recommended=(), sentence="", caption="").to_json()
+
+
+# Answers
+
+
+def test_an_audit_answers_every_question_about_every_method(done: Done) -> None:
+    result = done.first
+    assert {each.name for each in result.methods} == {*METHODS, "random", "permuted-attention"}
+    for each in result.methods:
+        assert [answer.question for answer in each.answers] == list(Question)
+        for answer in each.answers:
+            assert answer.reason
+            assert answer.verdict is not OPEN or answer.texts_needed is None or answer.texts_needed > 0
+        for question in (Question.FAITHFUL, Question.MODEL, Question.STABLE, Question.AGREES, Question.PLAUSIBLE):
+            # Uniform attention has no ranking of its own.
+            assert each.answer(question).n > 0 or each.name in ("raw-attention", "permuted-attention")
+        assert each.seconds > 0
+    assert (result.data.texts, result.data.rows, result.data.accuracy, result.look) == (28, 60, 1.0, 1)
+    assert result.data.rationales == 28
+    assert sum(result.data.classes.values()) == 28
+    assert result.level == pytest.approx(0.95)
+    assert result.finished
+    assert Audit.from_json(result.to_json()) == result
+    assert done.lines
+
+
+def test_the_verdicts_on_a_sum_are_right(done: Done) -> None:
+    for result in (done.first, done.second):
+        for name in ("input-x-gradient", "leave-one-out"):
+            found = result.method(name)
+            assert found.answer(Question.FAITHFUL).verdict is YES
+            assert found.achievable > 0.9
+            assert found.tier == 1
+            assert found.answer(Question.PLAUSIBLE).value == pytest.approx(1.0)
+            assert found.answer(Question.MODEL).verdict is not NO
+        for name in ("raw-attention", "random", "permuted-attention"):  # attention is uniform
+            assert result.method(name).answer(Question.FAITHFUL).verdict is not YES
+        assert result.method("random").answer(Question.MODEL).value == pytest.approx(0.0)
+        assert result.method("random").answer(Question.PLAUSIBLE).value == pytest.approx(0.5, abs=0.12)
+        assert result.method("leave-one-out").optimised_for
+        assert "raw-attention" not in result.recommended
+
+
+def test_the_failure_of_a_method_is_the_text_where_another_does_most_better(done: Done) -> None:
+    failure = done.first.method("raw-attention").failure
+    assert failure is not None
+    assert failure.other_method in METHODS[:2]
+    assert len(failure.words) == len(failure.scores) == len(failure.other_scores)
+    weights = [
+        weight(VOCABULARY.index(word)) * (1 if failure.predicted == "positive" else -1) for word in failure.words
+    ]
+    ranked = sorted(range(len(weights)), key=lambda place: -weights[place])
+    assert [*failure.highest] != ranked[: len(failure.highest)]
+    order = sorted(range(len(weights)), key=lambda place: -failure.other_scores[place])
+    assert order[:2] == ranked[:2]
+
+
+# Going on
+
+
+def test_a_second_call_adds_texts_and_repeats_nothing(done: Done, explainer: Explainer) -> None:
+    now = made(done.workspace)
+    assert done.after_first.items() <= now.items()
+    assert done.second.data.texts == 44
+    assert done.second.look == 2
+    assert done.second.level == pytest.approx(0.975)
+    for each in done.second.methods:
+        answer, before = each.answer(Question.FAITHFUL), done.first.method(each.name).answer(Question.FAITHFUL)
+        assert (answer.n, before.n) == (44, 28)
+    # The questions beside faithfulness are asked of every third further block.
+    assert done.second.method("random").answer(Question.MODEL).n == 44
+    again = audit(explainer, Sums(), options=options(44), workspace=done.workspace)
+    assert made(done.workspace) == now
+    assert again.look == 2
+    assert numbers(again) == numbers(done.second)
+    assert again.seconds > done.second.seconds
+
+
+def test_other_methods_are_another_look_and_only_they_are_computed(done: Done, explainer: Explainer) -> None:
+    before = made(done.workspace)
+    result = audit(explainer, Sums(), options=options(28, METHODS[:2]), workspace=done.workspace)
+    assert made(done.workspace) == before
+    assert result.look == 3
+    assert {each.name for each in result.methods if not each.control} == {*METHODS[:2]}
+
+
+def test_the_result_is_where_explanations_look_for_it(done: Done) -> None:
+    assert done.recommendation == Recommendation(done.second.recommended, done.second.date)
+
+
+def test_a_damaged_memory_of_earlier_calls_is_started_anew(done: Done, tmp_path: Path) -> None:
+    state = next((done.workspace.root / ".audits").glob("state-*.json"))
+    known = schedule._read_state(state)
+    assert len(known.looks) >= 2
+    assert known.seconds > 0
+    for content in ("", "[]", "{", '{"costs": 3}', '{"costs": {"a": null}, "looks": [], "seconds": 1}', "\xff"):
+        (tmp_path / "state.json").write_text(content)
+        assert schedule._read_state(tmp_path / "state.json") == schedule._State()
+    assert schedule._read_state(tmp_path) == schedule._State()
+
+
+# Deadlines and interrupts
+
+
+def test_no_time_is_one_line_and_finished_work_is_a_result(done: Done, explainer: Explainer, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="too short") as error:
+        audit(explainer, Sums(), minutes=0.001, workspace=tmp_path)
+    assert "\n" not in str(error.value)
+    before = made(done.workspace)
+    result = audit(explainer, Sums(), options=options(60, minutes=0.001), workspace=done.workspace)
+    assert result.data.texts == 44
+    assert made(done.workspace) == before
+
+
+def interrupt(monkeypatch: pytest.MonkeyPatch, block: int, error: BaseException | None = None) -> None:
+    """Let the search of a block be interrupted."""
+    original = BlockSearch.make
+
+    def make(self: BlockSearch, workspace: Workspace) -> object:
+        if self.block == block:
+            raise error or KeyboardInterrupt
+        return original(self, workspace)
+
+    monkeypatch.setattr(BlockSearch, "make", make)
+
+
+def test_an_interrupt_keeps_finished_texts_and_gives_their_result(
+    done: Done, explainer: Explainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        interrupt(patch, 2)
+        result = audit(explainer, Sums(), options=options(), workspace=tmp_path)
+    assert not result.finished
+    assert result.data.texts == 12
+    for each in result.methods:
+        answer = each.answer(Question.FAITHFUL)
+        assert (answer.verdict, answer.texts_needed) == (OPEN, MIN_EXAMPLES)
+        assert each.decision in (None, Decision.NOT_ALONE)
+    assert result.recommended == ()
+    before = made(Workspace(tmp_path))
+    whole = audit(explainer, Sums(), options=options(), workspace=tmp_path)
+    assert before.items() <= made(Workspace(tmp_path)).items()
+    assert whole.finished
+    assert whole.look == 2
+    # The same numbers as in another workspace without an interrupt; the intervals are those of a second look.
+    assert values(whole) == values(done.first)
+
+
+def test_an_interrupt_of_the_first_texts_is_an_interrupt(
+    explainer: Explainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupt(monkeypatch, 0)
+    with pytest.raises(KeyboardInterrupt):
+        audit(explainer, Sums(), options=options(), workspace=tmp_path)
+
+
+# What fails
+
+
+@dataclass(frozen=True)
+class Failing:
+    """A method that does not know this model."""
+
+    complaint: str = "only for images"
+
+    def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
+        raise UserError(self.complaint)
+
+
+def test_a_method_that_fails_is_left_out_with_the_reason(explainer: Explainer, tmp_path: Path) -> None:
+    chosen = AuditOptions(texts=2, methods=(Failing(), LeaveOneOut("logit")))
+    result = audit(explainer, Sums(), options=chosen, workspace=tmp_path)
+    assert [each.name for each in result.methods if not each.control] == ["leave-one-out(logit)"]
+    assert any("only for images" in reason for reason in result.untested.values())
+    with pytest.raises(UserError, match=r"no method works on this model.*only for images"):
+        audit(explainer, Sums(), methods=[Failing()], workspace=tmp_path)
+
+
+def test_a_control_or_attention_that_fails_does_not_end_the_audit(
+    explainer: Explainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: object, *_: object) -> None:
+        raise UserError("no attention")
+
+    monkeypatch.setattr(PermutedAttention, "__call__", fail)
+    monkeypatch.setattr(BlockAttention, "make", fail)
+    result = audit(explainer, Sums(), options=options(12, METHODS[:1]), workspace=tmp_path)
+    assert {each.name for each in result.methods} == {"input-x-gradient", "random"}
+    assert result.data.texts == 12
+    assert result.attention == ()
+    assert result.method("random").answer(Question.MODEL).n == 12
+    assert {"permuted-attention", "attention"} <= result.untested.keys()
+
+
+@pytest.mark.parametrize("recipe", [BlockSearch, BlockErasure])
+def test_texts_that_cannot_be_erased_are_the_reason_that_is_given(
+    recipe: type, explainer: Explainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: object, *_: object) -> None:
+        raise UserError("no shorter texts")
+
+    monkeypatch.setattr(recipe, "make", fail)
+    with pytest.raises(UserError, match="no shorter texts"):
+        audit(explainer, Sums(), options=options(2, METHODS[:1]), workspace=tmp_path)
+
+
+def test_options_that_are_no_numbers_of_minutes_or_texts_are_refused() -> None:
+    for minutes in (0, -1, math.nan, math.inf, 1e99):
+        with pytest.raises(UserError, match="minutes"):
+            AuditOptions(minutes=minutes)
+    with pytest.raises(UserError, match="texts"):
+        AuditOptions(texts=0)
+
+
+@pytest.mark.parametrize("name", ["random", "permuted-attention"])
+def test_a_control_is_no_method_to_audit(name: str, explainer: Explainer, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=f"{name} is a control"):
+        audit(explainer, Sums(), methods=[name], workspace=tmp_path)
+
+
+# The plan
+
+
+def planned(
+    explainer: Explainer, folder: Path, cost: Callable[[str], float], *, limit: int | None = None, looks: int = 0
+) -> tuple[schedule._Audit, list[int]]:
+    """The plan of an audit of five minutes in which a text takes each method this many seconds."""
+    chosen = AuditOptions(texts=limit)
+    running = schedule._Audit(explainer, Sums(400), chosen, Workspace(folder), lambda _: None)
+    running.table, running.ways = pd.DataFrame({"uid": range(400)}), ("delete", "unk")
+    running.state.costs = {f"{name} scores": cost(name) for name in DEFAULT_METHODS}
+    running.state.looks = [[looks, "earlier"]] if looks else []
+    return running, running._plan()
+
+
+def test_the_plan_fits_into_the_time(explainer: Explainer, tmp_path: Path) -> None:
+    """Nine methods of .1 s: each text is scored once, and in the first blocks and every third one three times."""
+    running, blocks = planned(explainer, tmp_path, lambda _: 0.1)
+    assert [*running.methods] == [*DEFAULT_METHODS]
+    seconds = sum(
+        0.9 * len(block_range(block)) * (3 if block < 3 or block % 3 == 0 else 1) for block in range(1, blocks[-1] + 1)
+    )
+    assert seconds < 5 * 60 - schedule.RESERVED_SECONDS < seconds + 0.9 * 3 * 16 + 1
+    assert blocks == list(range(blocks[-1] + 1))
+
+
+def test_the_slowest_methods_are_left_out_until_enough_texts_fit(explainer: Explainer, tmp_path: Path) -> None:
+    slow = {"lime": 9.0, "kernel-shap": 4.0, "rollout": 2.0}
+    running, blocks = planned(explainer, tmp_path, lambda name: slow.get(name, 0.01))
+    assert [*running.left_out] == ["lime", "kernel-shap"]
+    assert "rollout" in running.methods
+    assert block_range(blocks[-1]).stop >= schedule.TARGET_TEXTS
+    # An earlier call had more texts than fit with the next slowest one.
+    running, _ = planned(explainer, tmp_path, lambda name: slow.get(name, 0.01), looks=300)
+    assert [*running.left_out] == ["lime", "kernel-shap", "rollout"]
+
+
+def test_a_limit_of_texts_leaves_no_method_out(explainer: Explainer, tmp_path: Path) -> None:
+    running, blocks = planned(explainer, tmp_path, lambda _: 0.1, limit=12)
+    assert not running.left_out
+    assert blocks == [0, 1]
+
+
+# Data
+
+
+def table(folder: Path, corpus: Corpus, *names: str) -> Path:
+    """The test split as JSONL with some of the columns text, label and rationale."""
+    rows = []
+    for example in corpus.read(folder).test:
+        cells = {
+            "text": example.parts[0],
+            "label": example.label,
+            "rationale": [int(m) for m in example.rationale or ()],
+        }
+        rows.append(json.dumps({name: cells[name] for name in names}))
+    path = folder / "texts.jsonl"
+    path.write_text("\n".join(rows) + "\n")
+    return path
+
+
+def test_texts_without_labels_and_marks_are_audited(explainer: Explainer, tmp_path: Path) -> None:
+    path = table(tmp_path, Sums(), "text")
+    result = audit(explainer, path, options=options(2, METHODS[1:2]), workspace=tmp_path / "w")
+    assert math.isnan(result.data.accuracy)
+    found = result.method("leave-one-out")
+    assert found.achievable > 0.5
+    assert found.answer(Question.PLAUSIBLE).verdict is None
+    assert "rationale" in found.answer(Question.PLAUSIBLE).reason
+    assert result.data.columns == {"text": "text"}
+
+
+def test_scores_made_elsewhere_are_audited_as_they_are(explainer: Explainer, tmp_path: Path) -> None:
+    path = table(tmp_path, Sums(), "text", "label")
+    rows = []
+    for example in Sums(50).read(tmp_path).test:  # ten texts have no scores
+        words = [VOCABULARY.index(word) for word in str(example.parts[0]).split()]
+        sign = 1 if example.label else -1
+        for method, scores in (
+            ("mine", [sign * weight(word) for word in words]),
+            ("turned", [-sign * weight(word) for word in words]),
+        ):
+            rows.append(json.dumps({"text": example.parts[0], "method": method, "scores": scores}))
+    given = tmp_path / "scores.jsonl"
+    given.write_text("\n".join(rows))
+    lines: list[str] = []
+    chosen = AuditOptions(texts=28, attributions=str(given))
+    result = audit(explainer, path, options=chosen, workspace=tmp_path / "w", say=lines.append)
+    assert {each.name for each in result.methods if not each.control} == {"mine", "turned"}
+    mine, turned = result.method("mine"), result.method("turned")
+    assert mine.answer(Question.FAITHFUL).verdict is YES
+    assert mine.achievable > 0.9
+    assert turned.answer(Question.FAITHFUL).verdict is NO
+    for question in (Question.MODEL, Question.STABLE, Question.COMPLETE):
+        assert mine.answer(question).verdict is None
+        assert "elsewhere" in mine.answer(question).reason
+    assert (mine.decision, turned.decision) == (Decision.NOT_ALONE, Decision.HIDE)
+    assert any("50 of 60 texts" in line for line in lines)
+
+
+def test_a_model_of_numbers_has_no_flips(tmp_path: Path) -> None:
+    rows = [
+        json.dumps({"text": example.parts[0], "rating": 0.5 * number})
+        for number, example in enumerate(Sums(30).read(tmp_path).test)
+    ]
+    (tmp_path / "numbers.jsonl").write_text("\n".join(rows))
+    chosen = options(12, ("leave-one-out",))
+    result = audit(additive(Regression()), tmp_path / "numbers.jsonl", options=chosen, workspace=tmp_path / "w")
+    found = result.method("leave-one-out")
+    assert found.achievable == pytest.approx(1.0, abs=0.01)
+    assert math.isnan(next(row.value for row in found.answer(Question.FAITHFUL).measurements if row.measure == "flip"))
+    assert {name for name in result.struck if name.startswith("flip")} == {"flip (delete)", "flip (unk)"}
+    assert result.model.outputs == ()
+    assert math.isnan(result.data.accuracy)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_model(tmp_path_factory.mktemp("given") / "model")
+
+
+def test_pairs_are_audited_over_the_words_of_both_texts(folder: Path, tmp_path: Path) -> None:
+    texts = [str(example.parts[0]) for example in Verdicts(30).read(tmp_path).test]
+    rows = [f"{text},{other}\n" for text, other in zip(texts, reversed(texts), strict=True)]
+    (tmp_path / "pairs.csv").write_text("premise,hypothesis\n" + "".join(rows))
+    given = load(str(folder))
+    explainer = load((given.model, given.tokenizer), class_names=CLASSES)
+    result = audit(explainer, tmp_path / "pairs.csv", options=options(2, ("raw-attention",)), workspace=tmp_path / "w")
+    assert result.data.columns == {"text": "premise", "second text": "hypothesis"}
+    assert result.data.texts == 2
+    failure = result.method("raw-attention").failure
+    assert failure is not None
+    assert " ".join(failure.words) in {f"{text} {other}" for text, other in zip(texts, reversed(texts), strict=True)}
+
+
+def hatexplain(path: Path, count: int) -> Path:
+    """Posts in HateXplain's own form: three annotators, one list of 0 and 1 per token and annotator that marked."""
+    draw, posts = Generator().manual_seed(0), {}
+    classes = ("hatespeech", "normal", "offensive")
+    for number in range(count):
+        words = [OTHERS[place] for place in torch.randint(len(OTHERS), (8,), generator=draw).tolist()]
+        label, place = number % 3, number % 8
+        words[place] = EVIDENCE[label]
+        marks = [int(each == place) for each in range(8)]
+        posts[f"{number}_gab"] = {
+            "post_id": f"{number}_gab",
+            "annotators": [{"label": classes[label], "annotator_id": each, "target": ["None"]} for each in (1, 2, 3)],
+            "rationales": [] if classes[label] == "normal" else [marks, marks],
+            "post_tokens": words,
+        }
+    path.write_text(json.dumps(posts))
+    return path
+
+
+def test_hatexplain_runs_from_its_own_file_and_long_words_are_not_favoured(folder: Path, tmp_path: Path) -> None:
+    """Marked words have two tokens, all others one: random scores of words still rank them in the middle."""
+    given = load(str(folder))
+    explainer = load((given.model, given.tokenizer), class_names=("hatespeech", "normal", "offensive"))
+    path = hatexplain(tmp_path / "dataset.json", 60)
+    result = audit(explainer, path, options=options(44, ("leave-one-out",)), workspace=tmp_path / "w")
+    assert result.data.columns["rationale"]
+    assert result.data.accuracy > 0.9
+    assert 0.5 < result.data.rationales / result.data.texts < 0.8
+    random, found = (result.method(name).answer(Question.PLAUSIBLE) for name in ("random", "leave-one-out"))
+    assert random.low < 0.5 < random.high
+    assert random.value == pytest.approx(0.5, abs=0.12)
+    assert random.n >= 25
+    assert found.value > 0.9
+    assert found.verdict is YES
+
+
+@pytest.mark.slow
+def test_two_processes_give_the_numbers_of_one(folder: Path, tmp_path: Path) -> None:
+    chosen = options(2, ("leave-one-out",))
+    one = audit(str(folder), Verdicts(20), options=chosen, workspace=tmp_path / "one")
+    two = audit(str(folder), Verdicts(20), options=replace(chosen, workers=2), workspace=tmp_path / "two")
+    assert numbers(one) == numbers(two)
