@@ -41,7 +41,15 @@ from heedful.attributions.lime import Lime
 from heedful.attributions.perturbation import LeaveOneOut, Occlusion
 from heedful.attributions.shapley import KernelShap, Shapley
 from heedful.catalogue import METHODS
-from heedful.data.tokenization import SPECIAL_TOKENS, UNK, Subwords, SubwordTokenizer, wrap_tokenizer
+from heedful.data.tokenization import (
+    SPECIAL_TOKENS,
+    UNK,
+    PatchTokenizer,
+    Subwords,
+    SubwordTokenizer,
+    read_patches,
+    wrap_tokenizer,
+)
 from heedful.explanation import NUMBER, Explanation, MethodScores
 from heedful.models._attention_hooks import copy_sharing_weights
 from heedful.models.contrast import contrast_model
@@ -86,6 +94,7 @@ from heedful.types import (
 )
 
 if TYPE_CHECKING:  # as in models: its import takes seconds
+    from transformers import PreTrainedConfig as NetworkConfig
     from transformers import PreTrainedModel as Network
 
 # Methods on words
@@ -298,6 +307,11 @@ class Explainer:
         """SHA-256 of weights and tokenizer: of the files of a folder, else of what is in memory."""
         return self.folder_digest or self.given.digest
 
+    @property
+    def reads_images(self) -> bool:
+        """Whether the model reads patches of images, not texts."""
+        return isinstance(self.tokenizer, PatchTokenizer)
+
     def recipe(self, corpus: Corpus) -> ModelRecipe:
         """The model as subject of trials on a corpus, with or without labels, of which a test split is enough.
 
@@ -306,10 +320,12 @@ class Explainer:
         """
         aligned = align_labels(corpus, self.model.task, self.class_names)
         if isinstance(self.origin, str):
-            return Checkpoint(aligned, Subwords(self.origin), Transformer(self.origin))
+            own = self.tokenizer
+            tokenization = own.tokenization if isinstance(own, PatchTokenizer) else Subwords(self.origin)
+            return Checkpoint(aligned, tokenization, Transformer(self.origin), scored=False)
         if self.origin is not None:
             return OnOtherData(self.origin, aligned)
-        return model_in_memory(self.given, aligned, self.name)
+        return model_in_memory(self.given, aligned, self.name, scored=False)
 
     @overload
     def explain(
@@ -376,6 +392,8 @@ class Explainer:
         workspace: Path | str | None = None,
     ) -> Iterator[Explanation]:
         """The explanations of many texts, one after the other; see `explain`."""
+        if self.reads_images:
+            raise UserError(f"{self.name} reads images, which cannot be given here: audit it on an image corpus")
         examples = _make_examples(texts, seconds)
         asked, reason = self._choose_methods(methods, workspace)
         target_index = None if target is None else self._class_index(target, "target")
@@ -647,8 +665,8 @@ def _load_folder(source: str, task: Task | None) -> Explainer:
         several = MulticlassClassification(len(labels.names)) if len(labels.names) > 1 else BinaryClassification()
         task = Regression() if labels.is_regression else several
     # What a folder holds is checked before its weights are read.
-    check_model_source(source)
-    tokenizer = Subwords(source).restore({"answers": 0})
+    config = check_model_source(source)
+    tokenizer = _patch_tokenizer(source, config) or Subwords(source).restore({"answers": 0})
     model = architecture.build(task, None, Generator().manual_seed(0))
     check_trained_head(model, source)
     return Explainer(
@@ -663,6 +681,15 @@ def _load_folder(source: str, task: Task | None) -> Explainer:
     )
 
 
+def _patch_tokenizer(source: str, config: NetworkConfig) -> Tokenizer | None:
+    """The tokenizer of a model that reads square images in square patches; None for other models."""
+    sides = [getattr(config, name, None) for name in ("patch_size", "image_size", "num_channels")]
+    patch, side, channels = (each if isinstance(each, int) else 0 for each in sides)
+    if not patch or not side or not channels:
+        return None
+    return read_patches(source, patch, side).restore({"channels": channels, "height": side, "width": side})
+
+
 def _load_objects(network: object, tokenizer: object, task: Task | None) -> Explainer:
     """The explainer of a model and a tokenizer in memory, each of transformers or of heedful."""
     pair = f"({type(network).__name__}, {type(tokenizer).__name__})"
@@ -672,8 +699,11 @@ def _load_objects(network: object, tokenizer: object, task: Task | None) -> Expl
     model = copy_sharing_weights(model).eval()
     name, outputs = type(network).__name__, tuple[str, ...]()
     if isinstance(model, TransformerModel):
-        if reads_images(model.network):
-            raise UserError(f"{type(network).__name__} reads images: give a model that reads text")
+        if reads_images(model.network) and not isinstance(tokenizer, PatchTokenizer):
+            raise UserError(
+                f"{pair}: {type(network).__name__} reads images: give its patches in place of the tokenizer, for "
+                "instance Patches(16, image_size=224).fit(images)"
+            )
         name = Path(model.network.config.name_or_path or "").name or name
         outputs = output_names(model.network)
         if not isinstance(tokenizer, Tokenizer):

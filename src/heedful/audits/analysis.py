@@ -15,6 +15,7 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import adaptive_avg_pool2d
 
 from heedful import __version__
 from heedful.attributions._base import Baseline
@@ -51,6 +52,7 @@ from heedful.data.tokenization import TRUNCATED
 from heedful.explainer import Explainer, word_pooling
 from heedful.measures.rank_correlation import spearman
 from heedful.measures.rationale_agreement import plausibility_metrics
+from heedful.report.charts import png_base64
 from heedful.report.explorer import (
     LEAST_FAITHFUL,
     MOST_MANIPULABLE,
@@ -107,6 +109,11 @@ class AuditAnalysis:
         """What the sample says of model and data."""
         return self.workspace.get(self.sample).notes
 
+    @property
+    def noun(self) -> str:
+        """What is audited."""
+        return "images" if self.explainer.reads_images else "texts"
+
     @functools.cached_property
     def _collected(self) -> tuple[AuditEvidence, Mapping[str, pd.DataFrame]]:
         return self._evidence(self.main, self.full)
@@ -139,9 +146,9 @@ class AuditAnalysis:
             struck={f"{measure} ({way})": reason for (measure, way), reason in rules.struck.items()},
             untested=self._untested(),
             recommended=recommended,
-            sentence=answer_sentence(methods, len(texts)),
-            caution=CAUTION,
-            caption=caption(methods, len(texts), self.source),
+            sentence=answer_sentence(methods, len(texts), self.noun),
+            caution=caution(self.noun),
+            caption=caption(methods, len(texts), self.source, self.noun),
             level=1 - 2 * rules.alpha,
             look=look,
             seed=self.sample.seed,
@@ -184,7 +191,8 @@ class AuditAnalysis:
             for uid, example in self._marked_examples().items()
         }
         facts = {"model": self.explainer.name, "data": self.corpus.name}
-        data = tabulate_texts(tables, rows, facts, self.explainer.class_names, metrics, marked, head_maps)
+        images = self._images(self.table["uid"].tolist())
+        data = tabulate_texts(tables, rows, facts, self.explainer.class_names, metrics, marked, head_maps, images)
         return explorer_html(data)
 
     def _head_maps(self, recipes: Sequence[BlockAttention]) -> dict[str, NDArray[np.floating]]:
@@ -208,10 +216,15 @@ class AuditAnalysis:
             name: 1 - _correlations(tables[name], self._scores(method, full, randomised=RANDOMISED_SEED))
             for name, method in side.items()
         }
-        edits = {
-            name: _correlations(tables[name], self._scores(with_other_seed(method), full, edited=True))
+        repeated = {
+            name: [
+                recipe
+                for block in full
+                if (recipe := repeated_scores(self.sample, method, block, images=self.explainer.reads_images))
+            ]
             for name, method in side.items()
         }
+        edits = {name: _correlations(tables[name], self._indexed(recipes)) for name, recipes in repeated.items()}
         gaps = {name: _gap_shares(table) for name, table in tables.items() if "gap" in table}
         seconds = {name: self.costs[label] for name in everything if (label := f"{name} scores") in self.costs}
         evidence = AuditEvidence(
@@ -227,16 +240,15 @@ class AuditAnalysis:
             optimised_for={name: self._optimised_for(method) for name, method in everything.items()},
             unasked=self._unasked(everything),
             teaches=self._teaches(),
+            repetition="another seed" if self.explainer.reads_images else "another seed and a tiny edit",
         )
         return evidence, tables
 
-    def _scores(
-        self, method: Method, blocks: Sequence[int], *, edited: bool = False, randomised: int | None = None
-    ) -> pd.DataFrame:
-        recipes = [
-            BlockAttributions(self.sample, method, block, "edited" if edited else "original", randomised)
-            for block in blocks
-        ]
+    def _scores(self, method: Method, blocks: Sequence[int], *, randomised: int | None = None) -> pd.DataFrame:
+        return self._indexed([BlockAttributions(self.sample, method, block, randomised=randomised) for block in blocks])
+
+    def _indexed(self, recipes: Sequence[BlockAttributions]) -> pd.DataFrame:
+        """The tables of finished recipes one below the other, by uid."""
         table = concatenate(recipes, self.workspace)
         return table.set_index("uid") if len(table) else table
 
@@ -299,6 +311,8 @@ class AuditAnalysis:
             if isinstance(method, ExternalAttributions)
             for question in (Question.MODEL, Question.STABLE, Question.COMPLETE)
         }
+        if self.explainer.reads_images:
+            found[Question.STABLE, ""] = "there are no tiny edits of images, and it draws no random numbers"
         found[Question.PLAUSIBLE, ""] = "no words are marked: give a column of rationales (--rationale-column)"
         taught = "students were not trained with it, only with some methods"
         found[Question.TEACHES, ""] = self.students if isinstance(self.students, str) else taught
@@ -373,15 +387,16 @@ class AuditAnalysis:
         names = self.explainer.class_names
         label = names[int(chosen["predicted"].tolist()[0])] if names else "the number"
         words, scores = self._words(uid, tables[name]), _cell(tables[name], uid, "word_scores")
-        highest = _highest(scores, count)
+        highest, gap = _highest(scores, count), "; " if self.explainer.reads_images else ", "
         sentence = (
-            f"Without the {count} word(s) that {name} ranks highest ({', '.join(words[each] for each in highest)}) the "
-            f"output for {label} goes from {full:.2f} to {full - drops[row, place]:.2f}"
+            f"Without {format_count(count, self.noun)} that {name} ranks highest "
+            f"({gap.join(words[each] for each in highest)}) the output for {label} goes from {full:.2f} to "
+            f"{full - drops[row, place]:.2f}"
         )
         other_scores: list[float] = []
         if reference != name:
             other_scores = _cell(tables[reference], uid, "word_scores")
-            better = ", ".join(words[each] for each in _highest(other_scores, count))
+            better = gap.join(words[each] for each in _highest(other_scores, count))
             sentence += f"; without those of {reference} ({better}) to {full - other_drops[row, place]:.2f}"
         return FailureExample(
             uid=uid,
@@ -393,6 +408,7 @@ class AuditAnalysis:
             sentence=f"{sentence}.",
             other_method=reference if other_scores else "",
             other_scores=tuple(other_scores),
+            image="".join(map(png_base64, self._images([uid]).values())),
         )
 
     def _drops(self, name: str) -> tuple[pd.DataFrame, NDArray[np.float64]]:
@@ -405,11 +421,23 @@ class AuditAnalysis:
         return table, table["full"].to_numpy(np.float64)[:, None] - removed
 
     def _words(self, uid: str, table: pd.DataFrame) -> list[str]:
-        """The whitespace words of a text that the model sees, in order; of an image the places of its patches."""
+        """The whitespace words of a text that the model sees, in order; of an image its patches as "row,column"."""
+        if self.explainer.reads_images:
+            row = table.index.tolist().index(uid)
+            units, scored = (table[name].tolist()[row] for name in ("units", "scored"))
+            return [str(unit) for unit, is_scored in zip(units, scored, strict=True) if is_scored]
         example = next(each for each in self.corpus.read(self.workspace.data_dir)["test"] if each.uid == uid)
         words = [word for part in example.parts if isinstance(part, str) for word in part.split()]
         numbers = [int(number) for number in _cell(table, uid, "word_numbers")]
         return [words[number] if number < len(words) else str(number) for number in numbers]
+
+    def _images(self, uids: Sequence[str]) -> dict[str, NDArray[np.uint8]]:
+        """By uid the audited images; none if texts are audited."""
+        if not self.explainer.reads_images:
+            return {}
+        wanted, examples = {*uids}, self.corpus.read(self.workspace.data_dir)["test"]
+        parts = {example.uid: example.parts[0] for example in examples if example.uid in wanted}
+        return {uid: image_pixels(part) for uid, part in parts.items() if isinstance(part, Tensor)}
 
     def _audited_model(self) -> AuditedModel:
         remarks, unknown, read = self.notes["remarks"], self.notes["unknown words"], int(str(self.notes["read"]))
@@ -455,13 +483,14 @@ class AuditAnalysis:
             classes=class_counts(texts, self.explainer.class_names),
             notes=(*(corpus.columns.notes if table and isinstance(corpus, EvaluationTable) else ()), *remarks),
             digest=corpus.digest(self.workspace.data_dir),
+            noun=self.noun,
         )
 
 
-CAUTION = (
-    "The colours show which words the prediction depends on, as far as this method can tell; they do not show why, and "
-    "they do not show that the prediction is right."
-)
+UNITS: Mapping[str, tuple[str, str]] = {"texts": ("word", "words"), "images": ("patch", "patches")}
+"""What has a score in a text or an image."""
+MAX_IMAGE_SIDE = 96
+"""Pixels of an image that is shown."""
 TEACHES_UNTESTED = "that needs students that are trained: give texts for them (--train-data FILE)"
 ATTENTION_MEASURES: Mapping[str, str] = {
     "median_change": "change of the output when attention is permuted (median of 25 permutations)",
@@ -469,6 +498,33 @@ ATTENTION_MEASURES: Mapping[str, str] = {
     "first_share": "share of attention on the first token",
     "adversary_share": "distance of the most different attention with the same output, as a share of the largest",
 }
+
+
+def caution(noun: str) -> str:
+    """The sentence that must go with every heat-map."""
+    where = "parts of the image" if noun == "images" else "words"
+    return (
+        f"The colours show which {where} the prediction depends on, as far as this method can tell; they do not show "
+        "why, and they do not show that the prediction is right."
+    )
+
+
+def format_count(count: int, noun: str = "texts") -> str:
+    """
+    >>> format_count(1), format_count(3, "images")
+    ('the word', 'the 3 patches')
+    """
+    return f"the {UNITS[noun][0]}" if count == 1 else f"the {count} {UNITS[noun][1]}"
+
+
+def image_pixels(image: Tensor) -> NDArray[np.uint8]:
+    """An image `[channel height width]` in [0, 1] as bytes `[height width 3]`; a large one is made smaller."""
+    height, width = image.shape[1:]
+    factor = max(1.0, max(height, width) / MAX_IMAGE_SIDE)
+    small = adaptive_avg_pool2d(image, (max(1, round(height / factor)), max(1, round(width / factor))))
+    colours = small if len(small) == 3 else small.mean(0, keepdim=True).expand(3, -1, -1)
+    pixels: NDArray[np.uint8] = (255 * colours.clamp(0, 1)).round().byte().permute(1, 2, 0).contiguous().numpy()
+    return pixels
 
 
 def class_counts(table: pd.DataFrame, names: Sequence[str]) -> dict[str, int]:
@@ -479,7 +535,7 @@ def class_counts(table: pd.DataFrame, names: Sequence[str]) -> dict[str, int]:
     return {name: int(counts.get(index, 0)) for index, name in enumerate(names)}
 
 
-def answer_sentence(methods: Sequence[MethodAudit], texts: int) -> str:
+def answer_sentence(methods: Sequence[MethodAudit], texts: int, noun: str = "texts") -> str:
     """The answer of an audit in one sentence."""
     shown = [each for each in methods if each.decision is Decision.SHOW]
     hidden = [each.name for each in methods if each.decision in (Decision.HIDE, Decision.MISLEADING)]
@@ -487,25 +543,26 @@ def answer_sentence(methods: Sequence[MethodAudit], texts: int) -> str:
     if not shown:
         candidates = [each for each in methods if each.decision is Decision.NOT_ALONE]
         best = f" The best so far is {candidates[0].name}: {candidates[0].reason}." if candidates else ""
-        return f"On {texts} texts no explanation is good enough to be shown alone.{best}{not_shown}"
+        return f"On {texts} {noun} no explanation is good enough to be shown alone.{best}{not_shown}"
     first = shown[0]
     others = [each.name for each in shown[1:]]
     more = f" {_join(others)} may be shown too." if others else ""
     return (
-        f"Show {first.name}: on {texts} texts it reaches {first.achievable:.0%} of the achievable faithfulness, and no "
-        f"method is clearly better.{more}{not_shown}"
+        f"Show {first.name}: on {texts} {noun} it reaches {first.achievable:.0%} of the achievable faithfulness, and "
+        f"no method is clearly better.{more}{not_shown}"
     )
 
 
-def caption(methods: Sequence[MethodAudit], texts: int, source: str) -> str:
+def caption(methods: Sequence[MethodAudit], texts: int, source: str, noun: str = "texts") -> str:
     """The text under a heat-map of the first method that may be shown; empty if there is none."""
     shown = next((each for each in methods if each.decision is Decision.SHOW), None)
     if shown is None:
         return ""
+    unit, several = UNITS[noun]
     return (
-        f"Word scores by {shown.name} for the predicted class. On {texts} texts of {Path(source).name} removing the "
-        f"words that it ranks highest had {shown.achievable:.0%} of the effect that the best explanation found has; "
-        f"random words have 0 %. {CAUTION}"
+        f"{unit.capitalize()} scores by {shown.name} for the predicted class. On {texts} {noun} of "
+        f"{Path(source).name} removing the {several} that it ranks highest had {shown.achievable:.0%} of the effect "
+        f"that the best explanation found has; random {several} have 0 %. {caution(noun)}"
     )
 
 
@@ -535,6 +592,19 @@ def with_other_seed(method: Method) -> Method:
     if isinstance(method, Lime | KernelShap | GradientShap | DeepShap | Random | PermutedAttention):
         return replace(method, seed=method.seed + 1)
     return method
+
+
+def repeated_scores(
+    sample: TextSample, method: Method, block: int, *, images: bool = False
+) -> BlockAttributions | None:
+    """Scores that should be the same: of slightly edited texts, and with another seed if the method draws.
+
+    There are no tiny edits of images: a method that draws nothing is then not computed again.
+    """
+    other = with_other_seed(method)
+    if not images:
+        return BlockAttributions(sample, other, block, "edited")
+    return None if other == method else BlockAttributions(sample, other, block)
 
 
 def _correlations(first: pd.DataFrame, second: pd.DataFrame) -> pd.Series:

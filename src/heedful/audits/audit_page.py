@@ -16,11 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+import numpy as np
 from markupsafe import Markup
 
-from heedful.figures import Axis, Chart, Heatmap, IntervalPoint, Intervals, Matrix, Series
+from heedful.figures import Axis, Chart, Heatmap, ImageGrid, IntervalPoint, Intervals, Matrix, PatchScores, Series
 from heedful.papers._chapter import Cell, TableView
-from heedful.report.charts import svg, svg_file
+from heedful.report.charts import png_pixels, svg, svg_file
+from heedful.report.explorer import patch_grid
 from heedful.report.heatmap import HeatmapView, heatmap_view
 from heedful.report.html import HtmlDocument, check_report_folder, format_number, write_atomically
 from heedful.report.page import SYMBOLS, Link
@@ -28,7 +30,7 @@ from heedful.terminal import print_table
 from heedful.trials._trial import Verdict
 
 if TYPE_CHECKING:  # `Audit.to_html` imports this module
-    from heedful.audits.audit_result import Answer, Audit, Measurement, MethodAudit
+    from heedful.audits.audit_result import Answer, Audit, FailureExample, Measurement, MethodAudit
 
 FAITHFUL, AGREES, ATTENTION = "faithful", "agrees", "attention"
 CHARTS = "charts"
@@ -249,6 +251,7 @@ class FailureView:
 
     method: MethodView
     heatmap: HeatmapView | None
+    picture: ChartView | None
     address: str
 
 
@@ -364,7 +367,7 @@ def answer_html(audit: Audit, texts: str = "") -> str:
         "title": f"Which explanations of {audit.model.name} may be shown?",
         "audit": audit,
         "current": "index.html",
-        "pages": _page_links(texts),
+        "pages": _page_links(texts, audit.data.noun),
         "labels": _labels(),
         "sentence": sentence,
         "about": _about(audit),
@@ -399,7 +402,7 @@ def question_html(audit: Audit, name: str, texts: str = "") -> str:
         "title": QUESTIONS[name].question,
         "audit": audit,
         "current": page_name(name),
-        "pages": _page_links(texts),
+        "pages": _page_links(texts, audit.data.noun),
         "text": QUESTIONS[name],
         "sentence": sentence,
         "charts": views[:1],
@@ -424,11 +427,11 @@ def certainty(audit: Audit) -> str:
     times = {1: "once", 2: "twice"}.get(audit.look, f"{audit.look} times")
     power = str(audit.look).translate(_SUPERSCRIPTS)
     return (
-        f"{format_number(audit.data.texts)} of {format_number(audit.data.rows)} texts were audited, drawn at random "
-        f"(seed {audit.seed}) in proportion to the predicted classes; all methods saw the same ones. This audit has "
-        f"been looked at {times}. The tests of a look err with probability .05/2{power} = {0.05 / 2**audit.look:.3g} "
-        "at most, all looks together with .05, however often the audit goes on: looking again costs nothing later. "
-        f"Intervals are at level {100 * audit.level:.4g} %."
+        f"{format_number(audit.data.texts)} of {format_number(audit.data.rows)} {audit.data.noun} were audited, drawn "
+        f"at random (seed {audit.seed}) in proportion to the predicted classes; all methods saw the same ones. This "
+        f"audit has been looked at {times}. The tests of a look err with probability .05/2{power} = "
+        f"{0.05 / 2**audit.look:.3g} at most, all looks together with .05, however often the audit goes on: looking "
+        f"again costs nothing later. Intervals are at level {100 * audit.level:.4g} %."
     )
 
 
@@ -664,10 +667,10 @@ def _labels() -> list[tuple[str, str, str]]:
     return [(text.label, page_name(name), text.question) for name, text in QUESTIONS.items() if name != ATTENTION]
 
 
-def _page_links(texts: str) -> list[Link]:
+def _page_links(texts: str, noun: str) -> list[Link]:
     links = [Link("Answer", "index.html")]
     links += [Link(text.label.capitalize(), page_name(name)) for name, text in QUESTIONS.items()]
-    return [*links, Link("Texts", texts)] if texts else links
+    return [*links, Link(noun.capitalize(), texts)] if texts else links
 
 
 def _all_measurements(audit: Audit) -> Iterator[Measurement]:
@@ -794,14 +797,26 @@ def _failure_view(view: MethodView, texts: str) -> FailureView:
     # Words are whole: a space before each of them keeps what looks like the mark of a tokenizer.
     figure = Heatmap(failure.uid, tuple(f" {word}" for word in failure.words), tuple(rows), caption)
     address = f"{texts}#{quote(failure.uid, safe='')}" if texts else ""
-    return FailureView(view, heatmap_view(figure, failure.highest), address)
+    if failure.image:
+        return FailureView(view, None, _image_view(failure, rows, f"image-{view.anchor}"), address)
+    return FailureView(view, heatmap_view(figure, failure.highest), None, address)
+
+
+def _image_view(failure: FailureExample, rows: Sequence[Series], prefix: str) -> ChartView:
+    """The image, and the scores of its patches by each method."""
+    grid = patch_grid(failure.words)
+    maps = [PatchScores(tuple(map(tuple, np.reshape(row.values, grid).tolist()))) for row in rows]
+    title = f"{failure.uid}, predicted {failure.predicted} ({format_brief(failure.probability)})"
+    names = ("image", *(row.name for row in rows))
+    figure = ImageGrid(title, ("",), names, ((png_pixels(failure.image), *maps),))
+    return ChartView(figure, Markup(svg(figure, prefix)), "")  # safe: the text in a chart is escaped
 
 
 def _about(audit: Audit) -> dict[str, str]:
     """Model and data in one line."""
     data = audit.data
     found = {"model": audit.model.name, "data": data.name}
-    found["texts"] = f"{format_number(data.texts)} of {format_number(data.rows)}"
+    found[data.noun] = f"{format_number(data.texts)} of {format_number(data.rows)}"
     if math.isfinite(data.accuracy):
         found["accuracy"] = format_share(data.accuracy)
     return found
@@ -810,16 +825,19 @@ def _about(audit: Audit) -> dict[str, str]:
 def _understood(audit: Audit) -> dict[str, str]:
     """What the audit understood of the model and the data."""
     model, data = audit.model, audit.data
+    reading = {
+        "unknown words": format_share(model.unknown_words) or "unknown",
+        "texts cut off": format_share(model.truncated) or "unknown",
+    }
     return {
         "model": model.source,
         "architecture": model.architecture,
         "outputs": ", ".join(model.outputs) or "a number",
         "tokenizer": model.tokenizer,
-        "unknown words": format_share(model.unknown_words) or "unknown",
-        "texts cut off": format_share(model.truncated) or "unknown",
+        **({} if data.noun == "images" else reading),
         "data": data.source,
         "columns": "; ".join(f"{role}: {column}" for role, column in data.columns.items()),
-        "texts audited": f"{format_number(data.texts)} of {format_number(data.rows)}",
+        f"{data.noun} audited": f"{format_number(data.texts)} of {format_number(data.rows)}",
         "predicted": ", ".join(f"{count} {name}" for name, count in data.classes.items()),
         "accuracy": format_share(data.accuracy) or "no labels",
         "texts with marked words": format_number(data.rationales),

@@ -119,6 +119,7 @@ class FailureExample:
         highest: numbers of the words that the explanation ranks highest.
         sentence: what happens to the prediction without these words, and without other words.
         others: scores of a better explanation of the same text, for comparison; its name is `other_method`.
+        image: a PNG image in base64 whose patches, called "row,column", are the words; empty for a text.
     """
 
     uid: str
@@ -130,6 +131,7 @@ class FailureExample:
     sentence: str
     other_method: str = ""
     other_scores: tuple[float, ...] = ()
+    image: str = ""
 
 
 @dataclass(frozen=True)
@@ -201,6 +203,7 @@ class AuditedData:
         rationales: audited texts with marked words.
         classes: number of audited texts by predicted class.
         notes: remarks, for instance how label names were matched.
+        noun: what is audited: texts or images.
     """
 
     name: str
@@ -213,6 +216,7 @@ class AuditedData:
     classes: Mapping[str, int]
     notes: tuple[str, ...]
     digest: str
+    noun: str = "texts"
 
 
 @dataclass(frozen=True)

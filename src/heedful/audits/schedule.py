@@ -26,7 +26,7 @@ from heedful.audits.analysis import (
     AuditAnalysis,
     class_counts,
     format_note,
-    with_other_seed,
+    repeated_scores,
 )
 from heedful.audits.audit_result import (
     Audit,
@@ -186,6 +186,7 @@ class _Audit:
         self.methods = self._methods()
         external = tuple(each for each in self.methods.values() if isinstance(each, ExternalAttributions))
         self.sample = TextSample(explainer.recipe(self.corpus), options.seed, scores=external)
+        self.noun = "images" if explainer.reads_images else "texts"
         self.left_out: dict[str, str] = {}
         self.students: Simulability | str = TEACHES_UNTESTED
         self.interrupted = False
@@ -249,8 +250,8 @@ class _Audit:
             f"{name} {count}" for name, count in class_counts(self.table, self.explainer.class_names).items()
         )
         yield (
-            f"Texts: {self.notes['read']} of {self.notes['rows']} were read, {self.notes['too short']} of them are too "
-            f"short to explain; predicted: {counts}."
+            f"{self.noun.capitalize()}: {self.notes['read']} of {self.notes['rows']} were read, "
+            f"{self.notes['too short']} of them are too short to explain; predicted: {counts}."
         )
         remarks = self.notes["remarks"]
         if isinstance(remarks, dict) and remarks:
@@ -258,9 +259,9 @@ class _Audit:
 
     def _deletion_ways(self) -> tuple[Baseline, ...]:
         """Two ways of deletion: close the gap, and the best replacement token that the tokenizer has."""
-        block = read_block(self.sample, 0, self.workspace)
-        if block.batch.inputs.dim() > 2:
+        if self.explainer.reads_images:
             return ("pad", "zero")
+        block = read_block(self.sample, 0, self.workspace)
         replacement: Baseline = "pad"
         if block.batch.mask_id is not None:
             replacement = "mask"
@@ -288,8 +289,9 @@ class _Audit:
                 continue
             randomised = BlockAttributions(sample, method, block, randomised=RANDOMISED_SEED)
             yield _Work(randomised, f"{name} scores", name, main=False)
-            edited = BlockAttributions(sample, with_other_seed(method), block, "edited")
-            yield _Work(edited, f"{name} scores", name, main=False)
+            repeated = repeated_scores(sample, method, block, images=self.explainer.reads_images)
+            if repeated is not None:
+                yield _Work(repeated, f"{name} scores", name, main=False)
 
     def _probe(self) -> None:
         """Do the main work of the first block and remember how long each piece takes; leave out what fails."""
@@ -349,12 +351,14 @@ class _Audit:
         texts = min(texts, len(self.table))
         names = ", ".join(self.methods)
         self.say(
-            f"Plan: about {texts} texts in {self.options.minutes:g} minutes, {workers} process(es); methods: {names}."
+            f"Plan: about {texts} {self.noun} in {self.options.minutes:g} minutes, {workers} process(es); methods: "
+            f"{names}."
         )
         for name, reason in self.left_out.items():
             self.say(f"Left out: {name}: {reason}.")
         if texts < MIN_EXAMPLES:
-            self.say(f"{texts} texts are too few for intervals, which need {MIN_EXAMPLES}: give more minutes or texts.")
+            remedy = f"which need {MIN_EXAMPLES}: give more minutes or {self.noun}"
+            self.say(f"{texts} {self.noun} are too few for intervals, {remedy}.")
         return blocks
 
     def _workers(self) -> int:

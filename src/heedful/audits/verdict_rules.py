@@ -61,7 +61,8 @@ class AuditEvidence:
         methods: audited methods, controls included.
         erasure: by measure and way of deletion, with the columns `NULL` and `BEST` beside the methods.
         randomised: 1 - rank correlation with the scores on a model with random weights.
-        edits: rank correlation with the scores of a slightly edited text, under another seed if the method samples.
+        edits: rank correlation with scores that should be the same, as `repetition` says.
+        repetition: how they were computed again; a method that does not sample has no other seed.
         agreement: rank correlation of each two methods.
         plausibility: AUC of the ranking of marked words, on texts that are predicted right.
         gaps: error of the sum of the scores, as a share of the mean difference to the baseline.
@@ -82,6 +83,7 @@ class AuditEvidence:
     optimised_for: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     unasked: Mapping[tuple[Question, str], str] = field(default_factory=dict)
     teaches: Mapping[str, Answer] = field(default_factory=dict)
+    repetition: str = "another seed and a tiny edit"
 
 
 def level_of_look(look: int) -> float:
@@ -288,7 +290,7 @@ class Rules:
             self.evidence.edits,
             STABLE_CORRELATION,
             null=0.0,
-            sentence="rank correlation under another seed and a tiny edit {value:.2f}",
+            sentence=f"rank correlation under {self.evidence.repetition} {{value:.2f}}",
         )
 
     def plausible(self) -> dict[str, Answer]:

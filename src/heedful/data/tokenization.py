@@ -669,6 +669,28 @@ class Patches(Tokenization):
         return PatchTokenizer(self, (channels, height, width))
 
 
+def read_patches(source: str, patch_size: int, image_size: int) -> Patches:
+    """The patches that a vision model in a folder or on the hub reads, as its preprocessor_config.json says."""
+    from transformers.utils.hub import cached_file
+
+    name, folder = "preprocessor_config.json", Path(source).expanduser()
+    path = folder / name if folder.is_dir() else cached_file(source, name, _raise_exceptions_for_missing_entries=False)
+    if path is None or not Path(path).is_file():
+        raise UserError(f"{source} reads images and has no {name}: save its image processor into the folder")
+    settings = read_model_settings(Path(path))
+    if settings.get("do_center_crop"):
+        raise UserError(
+            f"{source} crops its images (do_center_crop), which is not supported: use one that resizes them"
+        )
+    mean, std = (
+        tuple(map(float, value))
+        if isinstance(value := settings.get(key), list) and settings.get("do_normalize")
+        else ()
+        for key in ("image_mean", "image_std")
+    )
+    return Patches(patch_size, image_size if settings.get("do_resize", True) else None, mean, std)
+
+
 class PatchTokenizer(Tokenizer):
     """Batches of flattened patches of images of one shape `[channel height width]`."""
 
@@ -706,6 +728,11 @@ class PatchTokenizer(Tokenizer):
         columns = self._shape[2] // self._tokenization.patch_size
         rows = [words[:n] for words, n in zip(batch.words.tolist(), batch.lengths.tolist(), strict=True)]
         return [["<class>" if word < 0 else f"{word // columns},{word % columns}" for word in row] for row in rows]
+
+    @property
+    def tokenization(self) -> Patches:
+        """The preprocessing that this tokenizer applies."""
+        return self._tokenization
 
     def state(self) -> dict[str, object]:
         return dict(zip(("channels", "height", "width"), self._shape, strict=True))

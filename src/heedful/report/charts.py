@@ -30,6 +30,7 @@ from heedful.figures import (
     Chart,
     Drawing,
     Picture,
+    Pixels,
     Shape,
     Ticks,
     printable,
@@ -282,6 +283,16 @@ def png_base64(pixels: NDArray[np.uint8]) -> str:
     buffer = io.BytesIO()
     imsave(buffer, pixels, format="png", metadata={"Software": ""})
     return base64.b64encode(buffer.getvalue()).decode()
+
+
+def png_pixels(image: str) -> Pixels:
+    """A PNG file in base64 as an image again; a grey pixel if it is empty."""
+    if not image:
+        return Pixels((((0.5, 0.5, 0.5),),))
+    from matplotlib.image import imread
+
+    pixels = imread(io.BytesIO(base64.b64decode(image)), format="png")[..., :3].astype(float)
+    return Pixels(tuple(tuple((red, green, blue) for red, green, blue in row) for row in pixels.tolist()))
 
 
 def _text(x: float, y: float, text: str, size: float, anchor: str = "", transform: str = "") -> str:

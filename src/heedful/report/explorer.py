@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import functools
-import io
 import itertools
 import math
 import re
@@ -29,7 +28,7 @@ from numpy.typing import NDArray
 from heedful import __version__
 from heedful.figures import Heatmap, ImageGrid, PatchScores, Pixels, Series, printable
 from heedful.papers._chapter import Cell, TableView
-from heedful.report.charts import png_base64, svg
+from heedful.report.charts import png_base64, png_pixels, svg
 from heedful.report.heatmap import heatmap_view, token_spacing
 from heedful.report.html import HtmlDocument, format_number, write_atomically
 from heedful.report.page import Link
@@ -391,7 +390,7 @@ def tabulate_texts(
         tuple(text._replace(maps=own, image=image) for text, own, image in zip(found, maps, pictures, strict=True)),
         tuple(warnings),
         heads if any(maps) else (0, 0),
-        _patch_grid(found[0].tokens) if images else None,
+        patch_grid(found[0].tokens) if images else None,
     )
 
 
@@ -404,10 +403,10 @@ def _first(items: Sequence[str], most: int) -> list[str]:
     return [item if end <= most else "" for item, end in zip(items, itertools.accumulate(map(len, items)), strict=True)]
 
 
-def _patch_grid(names: Iterable[str]) -> tuple[int, int]:
+def patch_grid(names: Iterable[str]) -> tuple[int, int]:
     """Rows and columns of patches, which are called "row,column" from 0.
 
-    >>> _patch_grid(["0,0", "0,1", "0,2", "1,0", "1,1", "1,2"])
+    >>> patch_grid(["0,0", "0,1", "0,2", "1,0", "1,1", "1,2"])
     (2, 3)
     """
     places = [tuple(map(int, name.split(","))) for name in names]
@@ -925,20 +924,10 @@ def _view_without_script(data: ExplorerData) -> dict[str, object]:
         scores = {row.name: np.reshape(row.values, data.patches) for row in heatmap.rows}
         blank = np.zeros(data.patches)
         maps = [PatchScores(tuple(map(tuple, scores.get(name, blank).tolist()))) for name in names]
-        tiles.append((Pixels(_png_rows(text.image)), *maps))
+        tiles.append((png_pixels(text.image), *maps))
     labels = tuple(f"{text.uid}, predicted {data.class_name(text.predicted)}" for text in texts)
     figure = ImageGrid("The first images", labels, ("image", *names), tuple(tiles))
     return {"first": texts, "pictures": Markup(svg(figure, "first"))}  # safe: the text in a chart is escaped
-
-
-def _png_rows(image: str) -> tuple[tuple[tuple[float, float, float], ...], ...]:
-    """The pixels of an image in base64; one grey pixel if there is none."""
-    if not image:
-        return (((0.5, 0.5, 0.5),),)
-    from matplotlib.image import imread
-
-    pixels = imread(io.BytesIO(base64.b64decode(image)), format="png")[..., :3].astype(float)
-    return tuple(tuple((red, green, blue) for red, green, blue in row) for row in pixels.tolist())
 
 
 def _text_heatmap(text: ExplorerText, data: ExplorerData) -> Heatmap:

@@ -284,7 +284,7 @@
       drawn.data.set([...(value < 0 ? NEGATIVE : POSITIVE), Math.round(225 * opacity)], 4 * place);
     });
     context.putImageData(drawn, 0, 0);
-    const said = (place) => `row ${Math.floor(place / across) + 1}, column ${(place % across) + 1}: ${format(row.values[place])}`;
+    const said = (place) => `row ${Math.floor(place / across)}, column ${place % across}: ${format(row.values[place])}`;
     const highest = row.values.reduce((best, value, place) => ((value ?? -Infinity) > (row.values[best] ?? -Infinity) ? place : best), 0);
     canvas.ariaLabel = `${row.name}, highest in ${said(highest)}`;
     canvas.addEventListener("pointermove", ({ offsetX, offsetY }) => {
