@@ -13,7 +13,7 @@ Nothing is proven, except where the divergence reaches the bound that no weights
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -23,13 +23,11 @@ from heedful.attributions._base import evaluation_mode, example_seeds
 from heedful.attributions.attention import index_slice, is_self_attention
 from heedful.measures.divergence import jensen_shannon, jensen_shannon_bound, total_variation
 from heedful.trials._adversary_search import (
-    EPSILON_TOLERANCE,
     AdversaryProblem,
     AdversarySearchSettings,
     OutputChange,
     initial_logits,
     search_adversaries,
-    select_best_candidate,
     stretch_to_boundary,
 )
 from heedful.trials.permutation import MAX_WEIGHTS_AT_ONCE, attention_support, shuffle_attention
@@ -52,6 +50,7 @@ NEAR_BOUND = 0.9
 """From this share of the bound on the paper's search is left out: it could add at most a tenth."""
 _ROUNDING = 1e-12
 _FIRST_CHUNK, _LARGEST_CHUNK = 32, 512
+_MAX_CANDIDATE_WEIGHTS = 1 << 23
 _MAX_STATES_AT_ONCE = 1 << 14
 _SAME_OUTPUT = {torch.float32: 1e-4, torch.float64: 1e-4}
 """Largest difference of probabilities between two ways to compute the same; coarser types may differ by more."""
@@ -95,7 +94,7 @@ class TransformerAdversary:
 
 
 @dataclass(frozen=True)
-class TransformerAdversaryTask:
+class TransformerAdversarySettings:
     """Which attention is replaced, and how adversaries are searched.
 
     Args:
@@ -115,43 +114,43 @@ class TransformerAdversaryTask:
 
 @torch.no_grad()
 def find_transformer_adversaries(
-    model: Model, batch: Batch, task: TransformerAdversaryTask
-) -> Iterator[TransformerAdversary]:
+    model: Model, batch: Batch, settings: TransformerAdversarySettings
+) -> list[TransformerAdversary]:
     """The adversary of each text of a batch, each by itself: neither padding nor its company plays a part."""
     if not isinstance(model, ExposesLayers):
         raise UserError("adversarial attention needs an attentive model or a transformer; choose another trial")
     if model.task.num_classes < 2:
         raise UserError("adversarial attention needs a classifier: epsilon is a change of probability")
     check_attention_not_imposed(model)
+    found = []
+    lowest: Model | None = None
     with evaluation_mode(model):
-        lowest: Model | None = None
         for row in range(len(batch)):
             alone = batch.rows(torch.tensor([row], device=batch.mask.device))
             trace = model(alone)
             if not is_self_attention(trace.attention, alone):
                 raise UserError("adversarial attention of a transformer needs its self-attention; choose another trial")
-            rows = _replaced_rows(model, alone, trace, task)
+            rows = _replaced_rows(model, alone, trace, settings)
             lowest = _model_from(model, rows.layers.start) if lowest is None else lowest
             problem = _build_problem(model, lowest, alone, trace, rows)
-            seeds = example_seeds("adversary", task.seed, alone)
-            yield find_text_adversary(problem, rows, task, seeds)
+            found.append(find_text_adversary(problem, rows, settings, example_seeds("adversary", settings.seed, alone)))
+    return found
 
 
-def find_deciding_queries(model: Model, batch: Batch) -> Tensor:
+def find_deciding_queries(model: Model, batch: Batch, embeddings: Tensor) -> Tensor:
     """The real units whose state in the last layer has an influence on the logits, `[batch unit]`.
 
     That is the class token, the last token or all tokens, whatever the head of the model reads.
     """
     with torch.enable_grad():
-        embeddings = model(batch).embeddings.detach().requires_grad_()
-        trace = model(batch, embeddings=embeddings)
+        trace = model(batch, embeddings=embeddings.detach().requires_grad_())
         # Uneven weights: the plain sum of two opposite logits has no slope.
         weights = torch.arange(1, trace.logits.shape[1] + 1, device=trace.logits.device).sqrt().to(trace.logits.dtype)
         (slope,) = torch.autograd.grad((trace.logits * weights).sum(), trace.hidden, allow_unused=True)
     if slope is None:
         return batch.mask
     read = (slope != 0).any(-1) & batch.mask
-    # A head that reads the states of several layers, or none at this point, may have no slope here.
+    # A head that reads the states of several layers may have no slope here.
     return torch.where(read.any(1, keepdim=True), read, batch.mask)
 
 
@@ -178,12 +177,12 @@ class ReplacedRows:
         return rows.reshape(*rows.shape[:-2], len(self.layers), len(self.heads), self.per_head, rows.shape[-1])
 
 
-def _replaced_rows(model: Model, batch: Batch, trace: Trace, task: TransformerAdversaryTask) -> ReplacedRows:
+def _replaced_rows(model: Model, batch: Batch, trace: Trace, settings: TransformerAdversarySettings) -> ReplacedRows:
     layers, heads = trace.attention.shape[1:3]
     chosen = ReplacedRows(
-        range(layers)[index_slice(task.layer, layers, "layer")],
-        range(heads)[index_slice(task.head, heads, "head")],
-        find_deciding_queries(model, batch)[0].nonzero()[:, 0],
+        range(layers)[index_slice(settings.layer, layers, "layer")],
+        range(heads)[index_slice(settings.head, heads, "head")],
+        find_deciding_queries(model, batch, trace.embeddings)[0].nonzero()[:, 0],
         torch.empty(0),
     )
     return replace(chosen, support=chosen.select(attention_support(trace, batch)[0]))
@@ -345,83 +344,91 @@ def _upper_layer_outputs(
 
 
 def find_text_adversary(
-    problem: AdversaryProblem, rows: ReplacedRows, task: TransformerAdversaryTask, seeds: Tensor
+    problem: AdversaryProblem, rows: ReplacedRows, settings: TransformerAdversarySettings, seeds: Tensor
 ) -> TransformerAdversary:
     """The adversary of a problem of one text."""
     attention, support = problem.attention[0], problem.support[0]
     bound = float(jensen_shannon_bound(attention, support).mean())
-    epsilon, budget = task.epsilon, task.search.candidates
-
-    singles = _single_units(attention, support)
-    moved = problem.output_change(singles.unsqueeze(0))[0]
-    reachable = support.any(0)
-    sufficient = (moved <= epsilon) & reachable
-    single_values = unit_divergences(attention, support).mean(0)
-    single = float(single_values.masked_fill(~sufficient, 0.0).max())
-    pair, pair_value = _farthest_pair(problem, single, epsilon, budget)
-
-    permuted = _permutations(attention, support, rows, seeds)
-    shifts = problem.output_change(permuted.unsqueeze(0))[0]
-    kept = permuted[shifts <= epsilon]
-
-    chosen = singles[single_values.masked_fill(~sufficient, -1.0).argmax()]
-    best = _select(problem, torch.stack([chosen, *([] if pair is None else [pair])]), epsilon)
-    searched = math.nan
-    if task.exact:
+    single, sufficient = _farthest_unit(problem, settings.epsilon)
+    pair = _farthest_pair(problem, settings, single.divergence)
+    best = max(single, pair, key=_by_divergence)
+    permuted, permuted_change = _farthest_permutation(problem, rows, settings.epsilon, seeds)
+    searched: Candidate | None = None
+    if settings.exact:
         lightest = _one_hot(attention.masked_fill(~support, torch.inf).argmin(-1), attention)
-        best = _select(problem, torch.cat([torch.stack([best, lightest]), kept]), epsilon)
-        best = _move_heads(problem, best, rows.per_head, epsilon, budget)
-    if not task.exact or _divergence(best, attention) < NEAR_BOUND * bound:
-        found = _run_search(problem, task, seeds)
-        searched = _divergence(_select(problem, found, epsilon), attention)
-        if task.exact:
-            stretched = stretch_to_boundary(found.unsqueeze(0), problem.attention, problem.output_change, epsilon)
-            found = torch.cat([found, stretched[0]])
-        best = _select(problem, torch.cat([best.unsqueeze(0), found]), epsilon)
-        best = _move_heads(problem, best, rows.per_head, epsilon, budget) if task.exact else best
+        best = max(best, permuted, _farthest(problem, lightest.unsqueeze(0), settings.epsilon), key=_by_divergence)
+        best = _move_heads(problem, best, rows.per_head, settings)
+    if not settings.exact or best.divergence < NEAR_BOUND * bound:
+        found = _run_search(problem, settings, seeds)
+        searched = _farthest(problem, found, settings.epsilon)
+        best = max(best, searched, key=_by_divergence)
+        if settings.exact:
+            start, change = found.unsqueeze(0), problem.output_change
+            stretched = stretch_to_boundary(start, problem.attention, change, settings.epsilon)[0]
+            best = max(best, _farthest(problem, stretched, settings.epsilon), key=_by_divergence)
+            best = _move_heads(problem, best, rows.per_head, settings)
     return TransformerAdversary(
         attention=attention,
         support=support,
-        adversary=best,
-        divergence=_divergence(best, attention),
+        adversary=best.weights,
+        divergence=best.divergence,
         bound=bound,
-        change=float(problem.output_change(best[None, None])),
+        change=float(problem.output_change(best.weights[None, None])),
         sufficient_units=sufficient,
-        single_divergence=single,
-        pair_divergence=max(single, pair_value),
-        search_divergence=searched,
-        permuted_divergence=max([0.0, *jensen_shannon(kept, attention).mean(-1).tolist()]),
-        permuted_change=float(shifts.quantile(0.5)),
+        single_divergence=single.divergence,
+        pair_divergence=max(single.divergence, pair.divergence),
+        search_divergence=math.nan if searched is None else searched.divergence,
+        permuted_divergence=permuted.divergence,
+        permuted_change=permuted_change,
         queries=rows.per_head,
     )
 
 
-def _divergence(weights: Tensor, attention: Tensor) -> float:
-    return float(jensen_shannon(weights, attention).mean())
+@dataclass(frozen=True)
+class Candidate:
+    """Weights `[row unit]` that keep the output, and their divergence from attention."""
+
+    weights: Tensor
+    divergence: float
 
 
-def _select(problem: AdversaryProblem, candidates: Tensor, epsilon: float) -> Tensor:
+def _by_divergence(candidate: Candidate) -> float:
+    return candidate.divergence
+
+
+def _farthest(problem: AdversaryProblem, candidates: Tensor, epsilon: float) -> Candidate:
     """The farthest of the candidates `[count row unit]` that keeps the output; attention itself if none does."""
-    change = problem.output_change(candidates.unsqueeze(0))
-    return select_best_candidate(candidates.unsqueeze(0), problem.attention, change, epsilon + EPSILON_TOLERANCE)[0]
+    return _farthest_kept(problem, candidates, problem.output_change(candidates.unsqueeze(0))[0] <= epsilon)
 
 
-def _run_search(problem: AdversaryProblem, task: TransformerAdversaryTask, seeds: Tensor) -> Tensor:
+def _farthest_kept(problem: AdversaryProblem, candidates: Tensor, kept: Tensor) -> Candidate:
+    attention = problem.attention[0]
+    values = jensen_shannon(candidates, attention).mean(-1).masked_fill(~kept, -1.0)
+    if not len(values) or float(values.max()) <= 0:
+        return Candidate(attention, 0.0)
+    return Candidate(candidates[values.argmax()], float(values.max()))
+
+
+def _run_search(problem: AdversaryProblem, settings: TransformerAdversarySettings, seeds: Tensor) -> Tensor:
     """The adversaries of the paper's search in all weights `[count row unit]`."""
     change = OutputChange(problem.outputs, problem.original_probabilities, problem.hinge_scale)
-    start = initial_logits(problem.support, seeds, task.search)
-    return search_adversaries(problem.attention, change, start, task.search)[0]
+    start = initial_logits(problem.support, seeds, settings.search)
+    return search_adversaries(problem.attention, change, start, settings.search)[0]
 
 
 def _one_hot(units: Tensor, like: Tensor) -> Tensor:
     return torch.zeros_like(like).scatter(-1, units.unsqueeze(-1), 1.0)
 
 
-def _single_units(attention: Tensor, support: Tensor) -> Tensor:
-    """All weight on each unit in turn `[unit row unit]`; rows that may not attend to it keep their attention."""
-    units = attention.shape[-1]
-    single = torch.eye(units, dtype=attention.dtype, device=attention.device)
-    return torch.where(support.mT.unsqueeze(-1), single.unsqueeze(1), attention)
+def _put_on_units(problem: AdversaryProblem, units: Tensor) -> Tensor:
+    """All weight on each of these units `[count row unit]`; rows that may not attend to it keep their attention."""
+    attention, support = problem.attention[0], problem.support[0]
+    single = _one_hot(units, attention.new_zeros(len(units), attention.shape[-1]))
+    return torch.where(support[:, units].mT.unsqueeze(-1), single.unsqueeze(1), attention)
+
+
+def _largest_chunk(problem: AdversaryProblem) -> int:
+    return max(1, min(_LARGEST_CHUNK, _MAX_CANDIDATE_WEIGHTS // problem.attention.numel()))
 
 
 def _entropy_term(weight: float, attention: Tensor) -> Tensor:
@@ -448,8 +455,22 @@ def pair_divergences(attention: Tensor, support: Tensor, weight: float) -> Tenso
     return 0.5 * total / len(attention)
 
 
-def _farthest_pair(problem: AdversaryProblem, floor: float, epsilon: float, budget: int) -> tuple[Tensor | None, float]:
-    """The farthest pair of units on the grid that keeps the output and exceeds the floor, and its divergence."""
+def _farthest_unit(problem: AdversaryProblem, epsilon: float) -> tuple[Candidate, Tensor]:
+    """The farthest single unit that keeps the output, and all that do `[unit]`."""
+    attention, support = problem.attention[0], problem.support[0]
+    units = torch.arange(attention.shape[-1], device=attention.device)
+    parts = torch.split(units, _largest_chunk(problem))
+    changes = [problem.output_change(_put_on_units(problem, part).unsqueeze(0))[0] for part in parts]
+    sufficient = (torch.cat(changes) <= epsilon) & support.any(0)
+    values = unit_divergences(attention, support).mean(0).masked_fill(~sufficient, -1.0)
+    if not bool(sufficient.any()):
+        return Candidate(attention, 0.0), sufficient
+    best = values.argmax()
+    return Candidate(_put_on_units(problem, best.unsqueeze(0))[0], float(values[best])), sufficient
+
+
+def _farthest_pair(problem: AdversaryProblem, settings: TransformerAdversarySettings, floor: float) -> Candidate:
+    """The farthest pair of units on the grid that keeps the output and exceeds the floor."""
     attention, support = problem.attention[0], problem.support[0]
     units = attention.shape[-1]
     one, two = torch.triu_indices(units, units, 1, device=attention.device)
@@ -463,21 +484,36 @@ def _farthest_pair(problem: AdversaryProblem, floor: float, epsilon: float, budg
         both = (support[:, u[:, 0]] & support[:, v[:, 0]]).mT
         return torch.where(both.unsqueeze(-1), mixture.unsqueeze(1), attention)
 
-    found, _ = _first_equivalent(problem, values, build, floor, epsilon, budget)
+    found, _ = _first_equivalent(problem, values, build, settings.epsilon, floor, settings.search.candidates)
     if found is None:
-        return None, 0.0
-    return build(torch.tensor([found], device=one.device))[0], float(values[found])
+        return Candidate(attention, 0.0)
+    return Candidate(build(found)[0], float(values[found]))
+
+
+def _farthest_permutation(
+    problem: AdversaryProblem, rows: ReplacedRows, epsilon: float, seeds: Tensor
+) -> tuple[Candidate, float]:
+    """The farthest of the random permutations of all rows that keeps the output, and the median change of all."""
+    weights, seen = (rows.shaped(each) for each in (problem.attention, problem.support))
+    best, changes = Candidate(problem.attention[0], 0.0), []
+    size = _largest_chunk(problem)
+    for first in range(0, PERMUTATIONS, size):
+        draws = range(first, min(first + size, PERMUTATIONS))
+        permuted = shuffle_attention(weights, seen, seeds, draws)[0].flatten(1, 3)
+        changes.append(problem.output_change(permuted.unsqueeze(0))[0])
+        best = max(best, _farthest_kept(problem, permuted, changes[-1] <= epsilon), key=_by_divergence)
+    return best, float(torch.cat(changes).quantile(0.5))
 
 
 def _first_equivalent(
     problem: AdversaryProblem,
     values: Tensor,
     build: Callable[[Tensor], Tensor],
-    floor: float,
     epsilon: float,
+    floor: float,
     budget: int,
-) -> tuple[int | None, int]:
-    """The candidate of largest value above the floor that keeps the output, and how many were tried.
+) -> tuple[Tensor | None, int]:
+    """The number `[1]` of the candidate of largest value above the floor that keeps the output; how many were tried.
 
     Candidates are tried from the largest value on, so that the first one that is found is the best of all.
 
@@ -486,46 +522,41 @@ def _first_equivalent(
     """
     order = values.argsort(descending=True, stable=True)
     order = order[values[order] > floor + _ROUNDING][:budget]
-    tried, size = 0, _FIRST_CHUNK
+    tried, largest = 0, _largest_chunk(problem)
+    size = min(_FIRST_CHUNK, largest)
     while tried < len(order):
         chosen = order[tried : tried + size]
         kept = problem.output_change(build(chosen).unsqueeze(0))[0] <= epsilon
-        tried, size = tried + len(chosen), min(2 * size, _LARGEST_CHUNK)
+        tried, size = tried + len(chosen), min(2 * size, largest)
         if bool(kept.any()):
-            return int(chosen[kept.int().argmax()]), tried
+            return chosen[kept][:1], tried
     return None, tried
 
 
-def _move_heads(problem: AdversaryProblem, start: Tensor, per_head: int, epsilon: float, budget: int) -> Tensor:
+def _move_heads(
+    problem: AdversaryProblem, start: Candidate, per_head: int, settings: TransformerAdversarySettings
+) -> Candidate:
     """Move one head after the other to a single unit, each time as far as the output allows, until none can move.
 
     Args:
-        start: weights that keep the output `[row unit]`; the `per_head` rows of a head of a layer move together.
-        budget: most candidates that are tried.
+        per_head: rows of a head of a layer, which move together.
     """
     attention, support = problem.attention[0], problem.support[0]
     units, heads = attention.shape[-1], len(attention) // per_head
-    singles = _single_units(attention, support)
     reach = unit_divergences(attention, support).reshape(heads, per_head, units).mean(1)
-    head = torch.arange(heads, device=start.device).repeat_interleave(per_head)
-    current = start
+    head = torch.arange(heads, device=attention.device).repeat_interleave(per_head)
+    current, budget = start.weights, settings.search.candidates
     while budget > 0:
         own = jensen_shannon(current, attention).reshape(heads, per_head).mean(1)
-        gains = (reach - own[:, None]).flatten()
 
         def build(chosen: Tensor, current: Tensor = current) -> Tensor:
             moved = head == (chosen // units)[:, None]
-            return torch.where(moved.unsqueeze(-1), singles[chosen % units], current)
+            return torch.where(moved.unsqueeze(-1), _put_on_units(problem, chosen % units), current)
 
-        found, tried = _first_equivalent(problem, gains, build, 0.0, epsilon, budget)
+        gains = (reach - own[:, None]).flatten()
+        found, tried = _first_equivalent(problem, gains, build, settings.epsilon, 0.0, budget)
         if found is None:
             break
         budget -= tried
-        current = build(torch.tensor([found], device=start.device))[0]
-    return current
-
-
-def _permutations(attention: Tensor, support: Tensor, rows: ReplacedRows, seeds: Tensor) -> Tensor:
-    """Random permutations `[count row unit]` of the weights in each row."""
-    weights, seen = (rows.shaped(each).unsqueeze(0) for each in (attention, support))
-    return shuffle_attention(weights, seen, seeds, range(PERMUTATIONS))[0].flatten(1, 3)
+        current = build(found)[0]
+    return Candidate(current, float(jensen_shannon(current, attention).mean()))

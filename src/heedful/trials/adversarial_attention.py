@@ -46,7 +46,11 @@ from heedful.trials._adversary_search import (
     select_best_candidate,
     stretch_to_boundary,
 )
-from heedful.trials._adversary_transformer import PERMUTATIONS, TransformerAdversaryTask, find_transformer_adversaries
+from heedful.trials._adversary_transformer import (
+    PERMUTATIONS,
+    TransformerAdversarySettings,
+    find_transformer_adversaries,
+)
 from heedful.trials._trial import (
     LARGE_SHARE,
     SMALL_SHARE,
@@ -170,8 +174,8 @@ class AdversarialAttention(Trial):
         `search_max` that of the paper's search by itself, `permuted_max` that of permuted weights, all at epsilon.
         """
         exact = self.solver == "exact"
-        task = TransformerAdversaryTask(self.epsilon, self.layer, self.head, self.search, self.seed, exact)
-        found = list(find_transformer_adversaries(model, batch, task))
+        settings = TransformerAdversarySettings(self.epsilon, self.layer, self.head, self.search, self.seed, exact)
+        found = find_transformer_adversaries(model, batch, settings)
         with torch.no_grad(), evaluation_mode(model):
             trace = model(batch)
         layers, heads = trace.attention.shape[1:3]
