@@ -265,7 +265,8 @@ def find_recommendation(digest: str, workspace_root: Path | str) -> Recommendati
 
 
 @cache
-def _versions() -> Mapping[str, str]:
+def software_versions() -> Mapping[str, str]:
+    """Versions of heedful and of the libraries that scores depend on."""
     return {"heedful": __version__, "torch": torch.__version__, "transformers": metadata.version("transformers")}
 
 
@@ -487,7 +488,7 @@ class Explainer:
             notes=tuple(notes),
             model=self.name,
             model_digest=self.digest,
-            versions=_versions(),
+            versions=software_versions(),
         )
 
 

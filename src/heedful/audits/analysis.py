@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import functools
-import importlib.metadata
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +16,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
-from heedful import __version__
 from heedful.attributions._base import Baseline
 from heedful.attributions.controls import PermutedAttention, Random
 from heedful.attributions.deeplift import DeepShap
@@ -49,7 +47,7 @@ from heedful.audits.external_attributions import ExternalAttributions
 from heedful.audits.verdict_rules import BEST, NULL, SIGNS, AuditEvidence, Key, Rules, level_of_look, mean_interval
 from heedful.data.evaluation_table import EvaluationTable
 from heedful.data.tokenization import TRUNCATED
-from heedful.explainer import Explainer, word_pooling
+from heedful.explainer import Explainer, software_versions, word_pooling
 from heedful.measures.rank_correlation import spearman
 from heedful.measures.rationale_agreement import plausibility_metrics
 from heedful.report.charts import png_base64
@@ -63,6 +61,7 @@ from heedful.report.explorer import (
 )
 from heedful.store.recipe import Json
 from heedful.store.workspace import Workspace
+from heedful.training.attribution_tables import gap_shares
 from heedful.trials.simulability import Simulability
 from heedful.types import Corpus, Example, Method
 
@@ -155,7 +154,7 @@ class AuditAnalysis:
             minutes=minutes,
             seconds=seconds,
             finished=finished,
-            versions=_versions(),
+            versions=dict(software_versions()),
             date=datetime.datetime.now(datetime.UTC).date().isoformat(),
         )
 
@@ -225,7 +224,9 @@ class AuditAnalysis:
             for name, method in side.items()
         }
         edits = {name: _correlations(tables[name], self._indexed(recipes)) for name, recipes in repeated.items()}
-        gaps = {name: _gap_shares(table) for name, table in tables.items() if "gap" in table}
+        gaps = {
+            name: pd.Series(gap_shares(table), index=table.index) for name, table in tables.items() if "gap" in table
+        }
         seconds = {name: self.costs[label] for name in everything if (label := f"{name} scores") in self.costs}
         evidence = AuditEvidence(
             methods=tuple(everything),
@@ -642,17 +643,3 @@ def _agreement(tables: Mapping[str, pd.DataFrame]) -> dict[tuple[str, str], NDAr
         for place, first in enumerate(names)
         for second in names[place + 1 :]
     }
-
-
-def _gap_shares(table: pd.DataFrame) -> pd.Series:
-    """|gap| of each text as a share of the mean |difference to the baseline|."""
-    total = table["scores"].map(lambda scores: float(np.sum(scores)))
-    difference = float((total - table["gap"]).abs().mean())
-    return table["gap"].abs() / difference if difference else (table["gap"] != 0).astype(float)
-
-
-def _versions() -> dict[str, str]:
-    found = {"heedful": __version__}
-    for name in ("torch", "transformers"):
-        found[name] = importlib.metadata.version(name)
-    return found

@@ -19,7 +19,7 @@ from torch.nn.utils.rnn import pad_sequence
 from heedful.attributions._base import Baseline, feature_counts, feature_index
 from heedful.attributions.controls import randomize_weights
 from heedful.attributions.shapley import KernelShap
-from heedful.audits.best_explanation import erase_words, search_best_erasure
+from heedful.audits.best_explanation import BestErasure, WordErasure, erase_words, search_best_erasure
 from heedful.audits.external_attributions import ExternalAttributions
 from heedful.data.tokenization import N_CHECKED_TEXTS, UNKNOWN_SHARE, SubwordTokenizer
 from heedful.explainer import word_pooling
@@ -366,18 +366,20 @@ class BlockErasure(Recipe):
             found = erase_words(
                 block.loaded.model, block.batch, block.target, scores, deletion, source.sample.seed
             )  # fmt: skip
-            columns = {
-                "uid": list(block.batch.uids),
-                "deletion": [deletion] * len(block.batch),
-                "comprehensiveness": found.comprehensiveness.tolist(),
-                "sufficiency": found.sufficiency.tolist(),
-                "flip": found.flip.tolist(),
+            details = {
                 "full": found.full_output.tolist(),
                 "counts": found.counts.tolist(),
                 "removed": found.removed_outputs.tolist(),
             }
-            tables.append(pd.DataFrame(columns))
+            tables.append(_measure_table(block.batch, deletion, found).assign(**details))
         return Artefact(table=pd.concat(tables, ignore_index=True))
+
+
+def _measure_table(batch: Batch, deletion: Baseline, found: WordErasure | BestErasure) -> pd.DataFrame:
+    """A row per text with the measures of faithfulness under one way of deletion."""
+    columns = {"comprehensiveness": found.comprehensiveness, "sufficiency": found.sufficiency, "flip": found.flip}
+    measures = {name: values.tolist() for name, values in columns.items()}
+    return pd.DataFrame({"uid": list(batch.uids), "deletion": [deletion] * len(batch), **measures})
 
 
 @dataclass(frozen=True)
@@ -396,16 +398,8 @@ class BlockSearch(Recipe):
         tables = []
         for deletion in self.deletions:
             found = search_best_erasure(block.loaded.model, block.batch, block.target, deletion)
-            columns = {
-                "uid": list(block.batch.uids),
-                "deletion": [deletion] * len(block.batch),
-                "comprehensiveness": found.comprehensiveness.tolist(),
-                "sufficiency": found.sufficiency.tolist(),
-                "flip": found.flip.tolist(),
-                "order": [list(order) for order in found.order],
-                "passes": found.passes.tolist(),
-            }
-            tables.append(pd.DataFrame(columns))
+            details = {"order": [list(order) for order in found.order], "passes": found.passes.tolist()}
+            tables.append(_measure_table(block.batch, deletion, found).assign(**details))
         return Artefact(table=pd.concat(tables, ignore_index=True))
 
 

@@ -12,6 +12,7 @@ from typing import ClassVar
 import numpy as np
 import pandas as pd
 import torch
+from numpy.typing import NDArray
 from torch import Generator, Tensor
 from torch.nn.utils.rnn import pad_sequence
 
@@ -190,11 +191,17 @@ def completeness_error(table: pd.DataFrame) -> dict[str, Json]:
     """
     if "gap" not in table.columns:
         return {}
+    shares = gap_shares(table)
+    return {COMPLETENESS_NOTE: to_json({"largest": float(shares.max()), "mean": float(shares.mean())})}
+
+
+def gap_shares(table: pd.DataFrame) -> NDArray[np.float64]:
+    """|gap| of each example as a share of the mean |difference| from the baseline's output, as `completeness_error`."""
     gap = table["gap"].to_numpy(np.float64)
     total = np.array([np.sum(scores) for scores in table["scores"]], dtype=np.float64)
     difference = float(np.abs(total - gap).mean())
-    shares = (gap != 0).astype(np.float64) if difference == 0 else np.abs(gap) / difference
-    return {COMPLETENESS_NOTE: to_json({"largest": float(shares.max()), "mean": float(shares.mean())})}
+    shares: NDArray[np.float64] = (gap != 0).astype(np.float64) if difference == 0 else np.abs(gap) / difference
+    return shares
 
 
 def sample_rows(batch: Batch, limit: int | None) -> Batch:
