@@ -1,0 +1,109 @@
+"""From stored evidence to sentences: correlations on the words that two explanations share, seeds, the answer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass, replace
+
+import pandas as pd
+import pytest
+from scipy import stats
+
+from heedful.attributions.controls import RandomizedModel
+from heedful.audits.analysis import _agreement, _correlations, answer_sentence, caption, class_counts, with_other_seed
+from heedful.audits.audit_result import Decision
+from heedful.catalogue import METHODS
+from tests.audits.sample_audit import sample_audit
+
+Scores = Mapping[str, tuple[list[int], list[float]]]
+
+
+def table(scores: Scores) -> pd.DataFrame:
+    """Rows as a block of attributions has them: uid to numbers and scores of words."""
+    columns = {
+        "word_numbers": [each[0] for each in scores.values()],
+        "word_scores": [each[1] for each in scores.values()],
+    }
+    return pd.DataFrame(columns, index=list(scores))
+
+
+def test_correlations_are_those_of_scipy_on_the_words_that_both_have() -> None:
+    first = table(
+        {"a": ([0, 1, 2, 3], [0.1, 0.9, 0.3, 0.3]), "b": ([0, 1, 4], [3.0, 2.0, 1.0]), "c": ([0, 1], [1.0, 2.0])}
+    )
+    second = table(
+        {
+            "b": ([0, 4], [1.0, 2.0]),  # the text lost a word in the middle
+            "a": ([0, 1, 2], [0.5, 0.4, 0.2]),  # and its last one
+            "d": ([0, 1], [1.0, 2.0]),
+        }
+    )
+    found = _correlations(first, second)
+    assert {*found.index} == {"a", "b"}
+    assert found["a"] == pytest.approx(stats.spearmanr([0.1, 0.9, 0.3], [0.5, 0.4, 0.2]).statistic)
+    assert found["b"] == pytest.approx(-1.0)
+    back = _correlations(second, first)
+    assert back["a"] == pytest.approx(found["a"])
+
+
+def test_correlations_that_are_not_defined_are_not_a_number() -> None:
+    first = table({"a": ([0, 1, 2], [1.0, 1.0, 1.0]), "b": ([0, 1], [1.0, 2.0]), "c": ([0], [1.0])})
+    second = table({"a": ([0, 1, 2], [1.0, 2.0, 3.0]), "b": ([2, 3], [1.0, 2.0]), "c": ([0], [1.0])})
+    assert [math.isnan(value) for value in _correlations(first, second)] == [True, True, True]
+    assert not len(_correlations(first, pd.DataFrame()))
+    assert not len(_correlations(first, table({"z": ([0, 1], [1.0, 2.0])})))
+
+
+def test_every_two_methods_are_compared_once() -> None:
+    one, other = table({"a": ([0, 1, 2], [1.0, 2.0, 3.0])}), table({"a": ([0, 1, 2], [3.0, 2.0, 1.0])})
+    found = _agreement({"z": one, "a": other, "m": one})
+    assert {pair: values.tolist() for pair, values in found.items()} == {
+        ("a", "m"): pytest.approx([-1.0]),
+        ("a", "z"): pytest.approx([-1.0]),
+        ("m", "z"): pytest.approx([1.0]),
+    }
+
+
+def test_a_method_that_draws_gets_another_seed_and_no_other_changes() -> None:
+    drawn = set()
+    for name, make in METHODS.items():
+        method = make()
+        has_seed = is_dataclass(method) and any(each.name == "seed" for each in fields(method))
+        if has_seed and not isinstance(method, RandomizedModel):
+            drawn.add(name)
+            assert with_other_seed(method) != method
+        else:
+            assert with_other_seed(method) == method
+    assert {"lime", "kernel-shap", "random"} <= drawn
+
+
+def test_texts_are_counted_by_predicted_class() -> None:
+    found = pd.DataFrame({"predicted": [0, 2, 2]})
+    assert class_counts(found, ("a", "b", "c")) == {"a": 1, "b": 0, "c": 2}
+    assert sum(class_counts(found, ()).values()) == 3
+
+
+def test_the_answer_names_what_may_be_shown_and_what_must_not() -> None:
+    audit = sample_audit()
+    shown = [each.name for each in audit.methods if each.decision is Decision.SHOW]
+    hidden = [each.name for each in audit.methods if each.decision in (Decision.HIDE, Decision.MISLEADING)]
+    sentence = answer_sentence(audit.methods, 212)
+    assert sentence.startswith(f"Show {shown[0]}")
+    before, after = sentence.split("Do not show")
+    assert all(name in before for name in shown)
+    assert all(name in after for name in hidden)
+    assert shown[0] in caption(audit.methods, 212, "folder/reviews.csv")
+    assert "reviews.csv" in caption(audit.methods, 212, "folder/reviews.csv")
+
+
+def test_nothing_to_show_has_no_caption_and_says_what_comes_next() -> None:
+    doubtful = tuple(
+        replace(each, decision=Decision.NOT_ALONE, reason="few texts") if each.decision is Decision.SHOW else each
+        for each in sample_audit().methods
+    )
+    assert caption(doubtful, 28, "reviews.csv") == ""
+    sentence = answer_sentence(doubtful, 28)
+    first = next(each for each in doubtful if each.decision is Decision.NOT_ALONE)
+    assert not sentence.startswith("Show")
+    assert f"{first.name}: {first.reason}" in sentence
