@@ -531,6 +531,16 @@ def test_a_summary_is_a_table_for_each_set_of_metrics() -> None:
     assert "n = 7" in others.caption
 
 
+def test_a_mark_of_controls_is_no_number_of_a_summary() -> None:
+    [table] = tables_of(
+        Statistic("control", "random", value=1.0),
+        Statistic("auc", "lime", value=0.5, n=60),
+        Statistic("auc", "random", value=0.4, n=60),
+    )
+    assert [row[0] for row in table.rows] == ["lime", "random (control)"]
+    assert table.columns == ("method", "auc")
+
+
 def test_a_count_stands_only_beside_the_numbers_it_belongs_to() -> None:
     [table] = tables_of(
         Statistic("auc", "lime", value=0.5, n=60),

@@ -44,6 +44,8 @@ MAX_LISTED_CLASSES = 10
 """More classes are not listed with their numbers."""
 _EXAMPLE_METHODS = (ATTENTION, "gradient")
 _EXAMPLE_TEXT_COLUMNS = ("uid", "units", "scores", "scored", "probability", "label")
+_MARKS = ("control", "oracle", "held_out")
+"""Metrics that are no numbers, but mark the kind of a method; the names of the last two kinds have it."""
 _SHOWN_NOTES = ("classes", "sizes", "dropped", "remarks", "corpus", "vocabulary", "parameters")
 _SHOWN_DAMAGES = 10
 
@@ -437,8 +439,12 @@ def summary_tables(result: Result) -> tuple[TableView, ...]:
     rows: dict[tuple[tuple[str, str], ...], dict[tuple[str, str], Cell]] = {}
     columns = [result.summary[name].astype(str).tolist() for name in SUMMARY_COLUMNS[:3]]
     numbers = result.summary[["value", "low", "high", "n", "std"]].to_numpy(float).tolist()
+    controls = {method for metric, method in zip(*columns[:2], strict=True) if metric == _MARKS[0]}
     for metric, method, subset, (value, low, high, n, std) in zip(*columns, numbers, strict=True):
-        keys = [(name, key) for name, key in (("method", method), ("subset", subset)) if key]
+        if metric in _MARKS:
+            continue
+        shown = f"{method} ({_MARKS[0]})" if method in controls else method
+        keys = [(name, key) for name, key in (("method", shown), ("subset", subset)) if key]
         row = rows.setdefault(tuple(keys or [("metric", _readable(metric))]), {})
         name = _readable(metric) if keys else "value"
         ours = None if math.isnan(value) else int(value) if value.is_integer() and abs(value) > 1 else value

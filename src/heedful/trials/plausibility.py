@@ -372,7 +372,9 @@ def _part_sentences(summary: pd.DataFrame, part: str, findings: Sequence[Finding
         (label for name, label in POOLING_LABELS.items() if find_statistic(summary, f"pooled_by_{name}")), ""
     )
     scored = f" The score of a word is the {pooling} over its tokens." if pooling else ""
-    words = [f"{within}{judged:.0f} texts are judged, {sum(left_out):.0f} left out.{scored}"]
+    words = [
+        f"{within}{judged:.0f} text{' is' if judged == 1 else 's are'} judged, {sum(left_out):.0f} left out.{scored}"
+    ]
     areas = [each for each in select_statistics(summary, "auc") if each.subset == part]
     if not areas:
         return f"{words[0]} So nothing can be said."
@@ -398,7 +400,9 @@ def _part_sentences(summary: pd.DataFrame, part: str, findings: Sequence[Finding
         rows = [each for each in select_statistics(summary, metric) if each.subset == part]
         listed = [f"{each.method} {format_number(each.value)}" for each in rows if each.method not in oracles]
         other = ", as another class than that of the marks" if label == "wrong" else ""
-        texts = f"On the {rows[0].n:.0f} texts that are predicted {label}" if rows else ""
+        count = rows[0].n if rows else 0
+        texts = "On the one text that is" if count == 1 else f"On the {count:.0f} texts that are"
+        texts = f"{texts} predicted {label}"
         words += [f"{texts}{'' if explains_label else other}: {', '.join(listed)}."] if listed else []
     area = _judged_area(summary)
     compared = next((each.n for each in select_statistics(summary, area) if each.subset == part), 0)
