@@ -87,12 +87,13 @@ class FilmScores(Recipe):
 
 @dataclass(frozen=True)
 class FilmAdversary(Recipe):
-    """Adversarial attention with all weight on the last token."""
+    """Adversarial attention with all weight on the last token; of a transformer if it names a layer."""
 
     kind: ClassVar[str] = "trial"
     subject: FilmModel
     solver: str = "exact"
     epsilon: float = 0.05
+    layer: int | None = None
 
     def make(self, workspace: Workspace) -> Artefact:
         rows = [
@@ -105,6 +106,7 @@ class FilmAdversary(Recipe):
                 "bound": 0.6,
                 "change": 0.0123,
                 "certified": uid != "t-2",
+                **({} if self.layer is None else {"queries": 1}),
             }
             for uid, tokens in TEXTS.items()
         ]

@@ -507,6 +507,17 @@ def test_an_example_is_said_to_change_little_only_if_it_does() -> None:
     assert all(title.endswith("(of texts with 6 to 60 tokens)") for title in titles(0.4)), "b is longer"
 
 
+def test_an_example_of_a_transformer_shows_the_weights_that_are_replaced() -> None:
+    columns: dict[str, list[object]] = {"uid": ["a"], "units": [["<cls>", "x", "y"]], "scores": [[0.2, 0.3, 0.5]]}
+    columns |= {"scored": [[False, True, True]], "probability": [0.9], "label": [0]}
+    cells = {"uid": ["a"], "length": [2], "predicted": [0], "maximum_attention": [0.6], "epsilon_max": [0.5]}
+    cells |= {"bound": [0.6], "change": [0.01], "units": [[0, 1, 2]], "attention": [[0.3, 0.6, 0.1]]}
+    table = pd.DataFrame({**cells, "adversary": [[0.0, 0.0, 1.0]]})
+    for given, expected in ((table, (0.3, 0.5)), (table.assign(queries=1), (0.6, 0.1))):
+        first, second = example_heatmaps(given, {"attention": columns}, ["no", "yes"])[0].rows[:2]
+        assert (first.values, second.values) == (expected, (0.0, 1.0))
+
+
 def tables_of(*statistics: Statistic, seeds: int = 1) -> tuple[TableView, ...]:
     summaries = tuple(summary_frame(statistics) for _ in range(seeds))
     return summary_tables(

@@ -185,6 +185,26 @@ def test_attention_comes_from_the_adversary_where_no_attribution_has_it(tmp_path
     assert row.weights.tolist() == [*SCORES["t-2"]]
 
 
+def test_the_attention_that_is_replaced_in_a_transformer_has_a_row_of_its_own(tmp_path: Path) -> None:
+    whole = FilmScores(MODEL, sign=-1.0)
+    found = texts_in(
+        stored(tmp_path / "one", whole, FilmAdversary(MODEL, layer=-1), FilmAdversary(MODEL, "search", layer=-1))
+    )
+    names = [row.name for row in found.rows]
+    assert [name.partition(",")[0] for name in names] == [
+        "attention", "replaced attention", "adversarial attention", "adversarial attention",
+    ]  # fmt: skip
+    own = found.texts[0].rows[1]
+    assert own is not None
+    assert own.weights.tolist() == [*SCORES["t-2"]]
+    two = stored(
+        tmp_path / "two", FilmScores(MODEL, "gradient"), *(FilmAdversary(MODEL, layer=layer) for layer in (0, 1))
+    )
+    assert [row.name for row in texts_in(two).rows][:2] == [
+        f"replaced attention, layer {layer}, head None" for layer in (0, 1)
+    ]
+
+
 def test_weights_of_other_tokens_are_left_out_and_missing_rows_are_none(tmp_path: Path) -> None:
     workspace = stored(
         tmp_path, FilmScores(MODEL), FilmScores(MODEL, "lime", cut=1), FilmScores(MODEL, "flow", texts=1)

@@ -62,6 +62,8 @@ _SELF_ATTENTION_NOTE = (
     "attention that the token receives, mean over layers, heads and queries; special tokens get the rest"
 )
 _ADVERSARY_NOTE = "attention weights as far as possible from the model's that change the output by at most epsilon"
+_REPLACED = "replaced attention"
+_REPLACED_NOTE = "the weights that adversarial attention replaces: mean over the replaced layers, heads and queries"
 _ORDER = ("attention", "adversarial", "gradient", "leave-one-out", "", "search", "permuted-attention", "random")
 _CONTROLS = ("permuted-attention", "random", "randomised")
 _WEIGHTS = frozenset({
@@ -548,7 +550,7 @@ def _attribution_rows(attributions: Sequence[tuple[IndexEntry, Columns]]) -> Ite
 def _adversarial_rows(
     trials: Sequence[tuple[IndexEntry, Columns]], attributions: Sequence[tuple[IndexEntry, Columns]]
 ) -> Iterator[_WeightSource]:
-    """A row for each adversarial attention, and one for attention itself where only these trials stored it."""
+    """A row for each adversarial attention, and for the attention that it replaces where no other row shows that."""
     adversaries = [(entry, table) for entry, table in trials if table.keys() >= _ADVERSARIAL]
     for (entry, table), label in zip(adversaries, _distinct_labels([entry for entry, _ in adversaries]), strict=True):
         epsilon, exact = entry.settings.get("epsilon"), entry.settings.get("solver", "exact") == "exact"
@@ -563,10 +565,22 @@ def _adversarial_rows(
         certified = (each is True for each in _cells(table, "certified"))
         numbers = dict(zip(uids, zip(*columns, certified, strict=True), strict=True))
         yield _WeightSource(row, rank, weights, _places_by_uid(table), numbers)
+    # Of a transformer a part of the attention is replaced; the row of attention is the mean of all.
+    replaced = {
+        (entry.settings.get("layer"), entry.settings.get("head")): table
+        for entry, table in adversaries
+        if table.keys() >= {ATTENTION, "queries"}
+    }
+    for (layer, head), table in replaced.items():
+        name = _REPLACED if len(replaced) == 1 else f"{_REPLACED}, layer {layer}, head {head}"
+        rank = (_ORDER.index("adversarial"), -1.0, name)
+        yield _WeightSource(
+            ExplanationRow(name, _REPLACED_NOTE), rank, _weights_by_uid(table, ATTENTION), _places_by_uid(table)
+        )
     if not any(entry.facts["method"] == ATTENTION for entry, _ in attributions):
         for _, table in adversaries[:1]:
             row = ExplanationRow(ATTENTION, _NOTES[ATTENTION])
-            if ATTENTION in table:
+            if ATTENTION in table and not replaced:
                 weights = _weights_by_uid(table, ATTENTION)
                 yield _WeightSource(row, (0, 0.0, ""), weights, _places_by_uid(table))
 

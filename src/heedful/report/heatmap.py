@@ -192,6 +192,9 @@ def _example(title: str, row: pd.Series, texts: Mapping[str, pd.Series], classes
     text = texts["attention"]
     kept = [place for place, scored in enumerate(text["scored"]) if scored]
     weights = [float(text["scores"][place]) for place in kept]
+    if "queries" in row:  # of a transformer: the weights that are replaced, not the mean of all attention
+        own = dict(zip(row["units"], row["attention"], strict=True))
+        weights = [float(own.get(place, 0.0)) for place in kept]
     rows = [Series("attention", tuple(weights))]
     caption = [f"predicted {_class_name(row['predicted'], classes)} ({text['probability']:.2f})"]
     if text["label"] is not None and text["label"] == text["label"]:
