@@ -684,11 +684,16 @@ def _load_folder(source: str, task: Task | None) -> Explainer:
 
 def _patch_tokenizer(source: str, config: NetworkConfig) -> Tokenizer | None:
     """The tokenizer of a model that reads square images in square patches; None for other models."""
-    sides = [getattr(config, name, None) for name in ("patch_size", "image_size", "num_channels")]
-    patch, side, channels = (each if isinstance(each, int) else 0 for each in sides)
+    patch, side, channels = (_side(getattr(config, name, 0)) for name in ("patch_size", "image_size", "num_channels"))
     if not patch or not side or not channels:
         return None
     return read_patches(source, patch, side).restore({"channels": channels, "height": side, "width": side})
+
+
+def _side(size: object) -> int:
+    """The side of a square, given as one number or as two equal ones; 0 for anything else."""
+    sides = {*size} if isinstance(size, list | tuple) else {size}
+    return next((side for side in sides if isinstance(side, int)), 0) if len(sides) == 1 else 0
 
 
 def _load_objects(network: object, tokenizer: object, task: Task | None) -> Explainer:

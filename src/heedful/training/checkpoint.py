@@ -19,7 +19,7 @@ import torch
 from torch import Generator, Tensor
 
 from heedful.data.splitting import DerivedCorpus
-from heedful.data.tokenization import Subwords, Words, drop_empty
+from heedful.data.tokenization import PatchTokenizer, Subwords, Words, drop_empty
 from heedful.models.transformer import Transformer, TransformerModel, read_output_labels
 from heedful.store.recipe import Artefact, Json
 from heedful.store.workspace import Workspace
@@ -369,7 +369,8 @@ class _GivenTokenization(Tokenization):
         return _find_in_memory(self.name, self.digest).tokenizer
 
     def select(self, examples: Sequence[Example]) -> Selection:
-        return drop_empty(examples)
+        reads_images = isinstance(_find_in_memory(self.name, self.digest).tokenizer, PatchTokenizer)
+        return Selection(tuple(examples)) if reads_images else drop_empty(examples)
 
 
 @dataclass(frozen=True)
