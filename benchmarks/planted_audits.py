@@ -4,8 +4,8 @@ Run `python -m benchmarks.planted_audits [--seeds 40] [--models additive shortcu
 other texts and another model, and audits it three times on a growing number of texts, as a user does who goes on. Of
 each planted model it is known which methods are right and which are not:
 
-- additive: logit = sum of the words' contributions. Methods that are exact there must be supported; attention is
-  uniform.
+- additive: logit = sum of the words' contributions. Methods that are exact there must be supported. So must
+  contributions with noise, but the more noise there is, the more texts that takes. Attention is uniform.
 - ignored: the same sum, beside self-attention that is drawn at random and does not enter the logits.
 - decorative: one word decides; attention, which does not enter the logits, points at other words, which people marked.
 - shortcut: a small BERT, fine-tuned on texts in which one word decides; without it, it gives .5. People marked that
@@ -45,10 +45,11 @@ from heedful.data.tokenization import SPECIAL_TOKENS, SubwordTokenizer, Words
 from heedful.explainer import Explainer, load
 from heedful.models.attentive import LinearBagOfWords
 from heedful.models.transformer import build_network
+from heedful.store.recipe import derive_seed
 from heedful.store.workspace import Workspace
 from heedful.tasks import BinaryClassification
 from heedful.trials._trial import Verdict
-from heedful.types import Batch, Corpus, Example, Model, Splits, Tokenizer, Trace
+from heedful.types import Attribution, Batch, Corpus, Example, Model, Splits, Tokenizer, Trace
 
 SIZES = (28, 44, 76)
 """Texts of the three looks at each audit."""
@@ -202,6 +203,32 @@ def _unused_attention(
 
 
 @dataclass(frozen=True)
+class NoisyContributions:
+    """The true contributions of words in a `LinearBagOfWords`, with normal noise.
+
+    Args:
+        noise: its standard deviation; that of the contributions is .6.
+    """
+
+    noise: float
+
+    @property
+    def display_name(self) -> str:
+        """For instance "noise-2"."""
+        return f"noise-{self.noise:g}"
+
+    def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
+        """The noise of a text is the same in every call."""
+        assert isinstance(model, LinearBagOfWords)
+        truth = model.ground_truth(batch, target)
+        noise = torch.zeros_like(truth.scores)
+        for row, uid in enumerate(batch.uids):
+            generator = Generator().manual_seed(derive_seed(self.display_name, uid))
+            noise[row] = self.noise * torch.randn(noise.shape[1], generator=generator)
+        return Attribution((truth.scores + noise).masked_fill(~truth.mask, 0.0), truth.mask)
+
+
+@dataclass(frozen=True)
 class Planted:
     """A model with its texts, and what is known of it.
 
@@ -211,6 +238,7 @@ class Planted:
         right: methods that must be supported as faithful.
         wrong: methods that must never be, besides the controls.
         other: audited methods of which nothing is known.
+        noisy: audited methods that are right to some degree.
     """
 
     model: Explainer
@@ -218,16 +246,19 @@ class Planted:
     right: tuple[str, ...]
     wrong: tuple[str, ...]
     other: tuple[str, ...] = ()
+    noisy: tuple[NoisyContributions, ...] = ()
 
     @property
-    def methods(self) -> tuple[str, ...]:
+    def methods(self) -> tuple[str | NoisyContributions, ...]:
         """All audited methods but the controls."""
-        return (*self.right, *self.wrong, *self.other)
+        return (*self.right, *self.wrong, *self.other, *self.noisy)
 
     def truth(self, method: str) -> str:
-        """Right, wrong or unknown."""
+        """Right, partly right, wrong or unknown."""
         if method in self.right:
             return "right"
+        if method in (each.display_name for each in self.noisy):
+            return "partly"
         return "wrong" if method in self.wrong or method in CONTROL_METHODS else "unknown"
 
 
@@ -240,7 +271,8 @@ def additive(seed: int) -> Planted:
     model = LinearBagOfWords(BinaryClassification(), table, torch.ones(1))
     # The gradient at a uniform weight is the contribution; its norm at the embedding is the same for every word.
     right = ("input-x-gradient", "integrated-gradients", "leave-one-out", "kernel-shap", "attention-x-gradient")
-    return Planted(_explainer(model, tokenizer), corpus, right, ("raw-attention", "gradient-norm"))
+    noisy = tuple(NoisyContributions(noise) for noise in (0.6, 1.2, 2.4))
+    return Planted(_explainer(model, tokenizer), corpus, right, ("raw-attention", "gradient-norm"), (), noisy)
 
 
 def ignored(seed: int) -> Planted:
@@ -430,7 +462,12 @@ def print_counts(table: pd.DataFrame) -> None:
                 f"{int(ever['supported']):7} ({int(ever['shown']):2})  share {own['share'].mean():6.2f}"
                 f"  AUC {own['auc'].mean():4.2f}"
             )
+        last = part[(part["texts"] == part["texts"].max()) & (part["truth"] == "wrong") & (part["decision"] != "")]
+        decisions = ", ".join(f"{name} {count}" for name, count in last["decision"].value_counts().items())
+        print(f"  decisions on wrong methods at the last look: {decisions}")
     wrong = counts[counts["truth"] == "wrong"]
+    refused = counts[(counts["truth"] == "right") & (counts["faithful"] == Verdict.NOT_SUPPORTED.value)]
+    print(f"\nright methods that are called not faithful: {len(refused)}")
     false = wrong[wrong["supported"] | wrong["shown"]]
     print("\nfalse verdicts:" if len(false) else "\nno false verdict")
     for row in false.itertuples():
@@ -438,7 +475,18 @@ def print_counts(table: pd.DataFrame) -> None:
     for method in CONTROL_METHODS:
         own = wrong[wrong["method"] == method]
         ever = own.groupby(["model", "seed"])["supported"].any()
-        print(f"{method}: faithful supported at any look in {int(ever.sum())} of {len(ever)} planted models")
+        others = {
+            question.value: int((own.groupby(["model", "seed"])[question.value].agg(_any_supported)).sum())
+            for question in (Question.AGREES, Question.PLAUSIBLE, Question.STABLE)
+        }
+        print(
+            f"{method}: faithful supported at any look in {int(ever.sum())} of {len(ever)} planted models; "
+            + ", ".join(f"{name} in {count}" for name, count in others.items())
+        )
+
+
+def _any_supported(words: pd.Series) -> bool:
+    return bool((words == Verdict.SUPPORTED.value).any())
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ SEED, TEXTS = 5, 28
 
 def planted_audit(name: str, right: tuple[str, ...], wrong: tuple[str, ...]) -> Audit:
     """The audit of a few methods of a planted model, of which the right ones may be shown and the others not."""
-    planted = replace(MODELS[name](SEED), right=right, wrong=wrong, other=())
+    planted = replace(MODELS[name](SEED), right=right, wrong=wrong, other=(), noisy=())
     (result,) = audit_planted(planted, SEED, (TEXTS,))
     verdicts = {each.name: each.answer(Question.FAITHFUL).verdict for each in result.methods}
     assert verdicts.keys() == {*right, *wrong, *CONTROL_METHODS}
