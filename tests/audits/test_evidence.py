@@ -285,6 +285,8 @@ def test_erasure_and_search_of_a_block_are_those_of_its_texts(
                 assert own[measure][uid] == pytest.approx(float(getattr(one, measure)), abs=1e-5)
                 assert best[measure][uid] == pytest.approx(float(getattr(most, measure)), abs=1e-5)
             assert list(own["counts"][uid]) == one.counts[0].tolist()
+            ranked = sorted(range(len(scores["word_scores"][uid])), key=lambda word: -scores["word_scores"][uid][word])
+            assert list(own["order"][uid]) == ranked[: max(one.counts[0].tolist())]
             assert own["full"][uid] == pytest.approx(float(one.full_output), abs=1e-5)
         assert (best["comprehensiveness"] >= own["comprehensiveness"] - 1e-5).all()
 

@@ -178,6 +178,12 @@ def test_the_failure_of_a_method_is_the_text_where_another_does_most_better(done
     assert [*failure.highest] != ranked[: len(failure.highest)]
     order = sorted(range(len(weights)), key=lambda place: -failure.other_scores[place])
     assert order[:2] == ranked[:2]
+    # All attention is equal: the words that are named are those that were removed.
+    assert len({*failure.scores}) == 1
+    total = sum(weights)
+    left = total - sum(weights[place] for place in failure.highest)
+    full, without = (1 / (1 + math.exp(-value)) for value in (total, left))
+    assert f"from {full:.2f} to {without:.2f}" in failure.sentence
 
 
 # Going on

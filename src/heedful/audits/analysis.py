@@ -83,6 +83,7 @@ class AuditAnalysis:
         full: blocks of these where all questions are.
         costs: seconds per text of each kind of work.
         students: the finished trial of students, or why there is none.
+        look: the number of this look at the growing evidence.
     """
 
     explainer: Explainer
@@ -96,6 +97,7 @@ class AuditAnalysis:
     full: Sequence[int]
     costs: Mapping[str, float]
     students: Simulability | str
+    look: int
     workspace: Workspace
 
     @property
@@ -117,11 +119,14 @@ class AuditAnalysis:
     def _collected(self) -> tuple[AuditEvidence, Mapping[str, pd.DataFrame]]:
         return self._evidence(self.main, self.full)
 
-    def result(self, *, look: int, minutes: float, seconds: float, finished: bool) -> Audit:
+    @functools.cached_property
+    def _rules(self) -> Rules:
+        return Rules(self._collected[0], level_of_look(self.look))
+
+    def result(self, *, minutes: float, seconds: float, finished: bool) -> Audit:
         """The whole result."""
         evidence, tables = self._collected
-        texts = self.table
-        rules = Rules(evidence, level_of_look(look))
+        texts, rules = self.table, self._rules
         methods = rules.methods()
         recommended = tuple(each.name for each in methods if each.decision is Decision.SHOW)
         reference = recommended[0] if recommended else next((each.name for each in methods if not each.control), "")
@@ -149,7 +154,7 @@ class AuditAnalysis:
             caution=caution(self.noun),
             caption=caption(methods, len(texts), self.source, self.noun),
             level=1 - 2 * rules.alpha,
-            look=look,
+            look=self.look,
             seed=self.sample.seed,
             minutes=minutes,
             seconds=seconds,
@@ -160,7 +165,7 @@ class AuditAnalysis:
 
     def texts_page(self, audit: Audit) -> str:
         """The explorer of the audited texts with every explanation, sortable by faithfulness and manipulability."""
-        evidence, tables = self._collected
+        _, tables = self._collected
         everything = {**self.methods, **CONTROL_METHODS}
         rows = [
             ExplanationRow(
@@ -172,7 +177,7 @@ class AuditAnalysis:
             for each in audit.methods
         ]
         first = audit.methods[0].name
-        composite = Rules(evidence, level_of_look(audit.look)).composite
+        composite = self._rules.composite
         metrics, head_maps = {}, dict[str, NDArray[np.floating]]()
         if first in composite and len(composite):
             share = TextMetric(f"share of the achievable: {first}", LEAST_FAITHFUL)
@@ -378,9 +383,8 @@ class AuditAnalysis:
     ) -> FailureExample:
         """The text on which removing the method's highest words does least, compared with a better explanation."""
         # Half of the words, the last bin, are too many to be looked at.
-        own, drops = self._drops(name)
-        drops = drops[:, :-1]
-        other_drops = self._drops(reference)[1][:, :-1] if reference != name else np.ones_like(drops)
+        (own, drops), (other, other_drops) = self._drops(name), self._drops(reference)
+        drops, other_drops = drops[:, :-1], other_drops[:, :-1] if reference != name else np.ones_like(drops)[:, :-1]
         row, place = (int(each) for each in np.unravel_index(int(np.argmax(other_drops - drops)), drops.shape))
         uid, count = str(own["uid"].tolist()[row]), int(own["counts"].tolist()[row][place])
         full = float(own["full"].tolist()[row])
@@ -388,7 +392,7 @@ class AuditAnalysis:
         names = self.explainer.class_names
         label = names[int(chosen["predicted"].tolist()[0])] if names else "the number"
         words, scores = self._words(uid, tables[name]), _cell(tables[name], uid, "word_scores")
-        highest, gap = _highest(scores, count), "; " if self.explainer.reads_images else ", "
+        highest, gap = _removed(own, row, count), "; " if self.explainer.reads_images else ", "
         sentence = (
             f"Without {format_count(count, self.noun)} that {name} ranks highest "
             f"({gap.join(words[each] for each in highest)}) the output for {label} goes from {full:.2f} to "
@@ -397,7 +401,7 @@ class AuditAnalysis:
         other_scores: list[float] = []
         if reference != name:
             other_scores = _cell(tables[reference], uid, "word_scores")
-            better = gap.join(words[each] for each in _highest(other_scores, count))
+            better = gap.join(words[each] for each in _removed(other, row, count))
             sentence += f"; without those of {reference} ({better}) to {full - other_drops[row, place]:.2f}"
         return FailureExample(
             uid=uid,
@@ -580,8 +584,9 @@ def _cell(table: pd.DataFrame, uid: str, column: str) -> list[float]:
     return [float(value) for value in table[column].tolist()[table.index.tolist().index(uid)]]
 
 
-def _highest(scores: Sequence[float], count: int) -> list[int]:
-    return sorted(range(len(scores)), key=lambda place: (-scores[place], place))[:count]
+def _removed(erasure: pd.DataFrame, row: int, count: int) -> list[int]:
+    """The words that were removed from one text: those with the highest scores, ties as they were broken."""
+    return [int(word) for word in erasure["order"].tolist()[row][:count]]
 
 
 def format_note(value: object) -> str:

@@ -30,6 +30,7 @@ class WordErasure:
 
     Args:
         full_output: output of the unchanged text `[batch]`, in float64.
+        order: words by score `[batch word]`, the highest first, ties as they were broken.
         counts: words in each bin `[batch bin]`.
         removed_outputs: output without the highest words of each bin `[batch bin]`.
         kept_outputs: output with only these words `[batch bin]`.
@@ -38,6 +39,7 @@ class WordErasure:
     """
 
     full_output: Tensor
+    order: Tensor
     counts: Tensor
     removed_outputs: Tensor
     kept_outputs: Tensor
@@ -91,7 +93,7 @@ def erase_words(
     flip = shares.masked_fill(~changed, 1.0).amin(1)
     if model.task.num_classes < 2:
         flip = torch.full_like(flip, torch.nan)
-    return WordErasure(full.squeeze(1), bins, removed, kept, flip)
+    return WordErasure(full.squeeze(1), ranks.argsort(1), bins, removed, kept, flip)
 
 
 @dataclass(frozen=True)

@@ -351,12 +351,13 @@ class BlockErasure(Recipe):
     """
 
     kind: ClassVar[str] = "audit erasure"
+    revision: ClassVar[int] = 2
 
     attributions: BlockAttributions
     deletions: tuple[Baseline, ...]
 
     def make(self, workspace: Workspace) -> Artefact:
-        """A row per text and way of deletion: comprehensiveness, sufficiency, flip, and the outputs by bin."""
+        """A row per text and way of deletion: comprehensiveness, sufficiency, flip, and what is removed in each bin."""
         source = self.attributions
         block = read_block(source.sample, source.block, workspace, source.texts)
         lists = [torch.tensor(list(row), dtype=torch.float64) for row in workspace.get(source).table["word_scores"]]
@@ -366,8 +367,10 @@ class BlockErasure(Recipe):
             found = erase_words(
                 block.loaded.model, block.batch, block.target, scores, deletion, source.sample.seed
             )  # fmt: skip
+            removed = zip(found.order.tolist(), found.counts.amax(1).tolist(), strict=True)
             details = {
                 "full": found.full_output.tolist(),
+                "order": [order[:most] for order, most in removed],
                 "counts": found.counts.tolist(),
                 "removed": found.removed_outputs.tolist(),
             }

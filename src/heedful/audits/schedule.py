@@ -468,13 +468,13 @@ class _Audit:
                 "minutes, or fewer methods; what is finished is kept"
             )
         texts = min(len(self.table), block_range(main[-1]).stop)
+        look = self._count_look(texts, sum(len(block_range(block)) for block in full))
         analysis = AuditAnalysis(
             self.explainer, self.corpus, self.source, self.sample, self.methods, self.ways, self.left_out, main, full,
-            self.state.costs, self.students, self.workspace,
+            self.state.costs, self.students, look, self.workspace,
         )  # fmt: skip
         self.state.seconds += time.monotonic() - self.start
         return analysis, analysis.result(
-            look=self._count_look(texts, sum(len(block_range(block)) for block in full)),
             minutes=self.options.minutes,
             seconds=self.state.seconds,
             finished=not self.interrupted,
