@@ -384,7 +384,7 @@ MODELS: Mapping[str, Callable[[int], Planted]] = {
 
 def audit_planted(planted: Planted, seed: int, sizes: Sequence[int] = SIZES) -> Iterator[Audit]:
     """The audit of a planted model on more and more texts."""
-    with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as folder:
+    with tempfile.TemporaryDirectory(prefix="planted-", dir=MEMORY if MEMORY.is_dir() else None) as folder:
         workspace = Workspace(Path(folder))
         for texts in sizes:
             options = AuditOptions(minutes=60, methods=planted.methods, seed=seed, workers=1, texts=texts)
@@ -431,18 +431,21 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="first seed")
     parser.add_argument("--models", nargs="*", default=list(MODELS), choices=list(MODELS))
     parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--rows", type=Path, help="write every verdict into this CSV")
+    parser.add_argument("--rows", type=Path, help="keep every verdict in this CSV; what is in it is not audited again")
     given = parser.parse_args()
+    table = pd.DataFrame()
+    if given.rows is not None and given.rows.exists():
+        table = pd.read_csv(given.rows, keep_default_na=False, na_values={"share": "", "auc": ""})
+    known = set(zip(table["model"], table["seed"], strict=True)) if len(table) else set()
     jobs = [(name, seed) for seed in range(given.first, given.first + given.seeds) for name in given.models]
-    start, rows = time.monotonic(), []
+    start, left = time.monotonic(), [job for job in jobs if job not in known]
     with ProcessPoolExecutor(given.workers, mp_context=get_context("spawn")) as pool:
-        for found in pool.map(_run, jobs):
-            rows += found
-    table = pd.DataFrame(rows)
-    if given.rows is not None:
-        table.to_csv(given.rows, index=False)
+        for found in pool.map(_run, left):
+            table = pd.concat([table, pd.DataFrame(found)], ignore_index=True)
+            if given.rows is not None:
+                table.to_csv(given.rows, index=False)
     print_counts(table)
-    print(f"{len(jobs)} planted models, {len(jobs) * len(SIZES)} audits in {time.monotonic() - start:.0f} s")
+    print(f"{len(left)} planted models, {len(left) * len(SIZES)} audits in {time.monotonic() - start:.0f} s")
 
 
 def print_counts(table: pd.DataFrame) -> None:
