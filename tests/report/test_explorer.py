@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from heedful.attributions.perturbation import LeaveOneOut
 from heedful.figures import printable
 from heedful.report import explorer
+from heedful.report.charts import png_pixels
 from heedful.report.explorer import (
     ALL_HEADS,
     LEAST_FAITHFUL,
@@ -434,9 +435,31 @@ def test_maps_of_other_texts_and_of_a_single_head_are_left_out(monkeypatch: pyte
     assert with_heads().heads == (0, 0)
 
 
+def with_images() -> ExplorerData:
+    """An image of 2 x 4 pixels in two patches, of which the second speaks against the prediction."""
+    row = {
+        "uid": "i-1", "units": ["<class>", "0,0", "0,1"], "scores": [0.0, 0.5, -0.25], "scored": [False, True, True],
+        "words": [-1, 0, 1], "predicted": 1, "probability": 0.9, "label": 0,
+    }  # fmt: skip
+    tables = {"lime": pd.DataFrame([row])}
+    images = {"i-1": np.full((2, 4, 3), 51, dtype=np.uint8)}
+    return tabulate_texts(tables, [ExplanationRow("lime")], {}, ("bad", "good"), images=images)
+
+
+def test_an_image_is_shown_beside_the_scores_of_its_patches_without_a_script() -> None:
+    data = with_images()
+    assert data.patches == (1, 2)
+    document = explorer_html(data)
+    images = re.findall(r'href="data:image/png;base64,([^"]+)"', document.split("<noscript>")[1])
+    shown, scores = (np.asarray(png_pixels(each).rows) for each in images)
+    assert shown == pytest.approx(np.full((2, 4, 3), 0.2))
+    assert scores.shape == (1, 2, 3)
+    assert "img-src data:" in document
+
+
 @pytest.mark.browser
 @pytest.mark.slow
-def test_layers_and_heads_in_a_browser(tmp_path: Path) -> None:
+def test_layers_heads_and_images_in_a_browser(tmp_path: Path) -> None:
     path = tmp_path / "texts.html"
     path.write_text(explorer_html(with_heads()), encoding="utf-8")
     with launched() as browser:
@@ -469,4 +492,15 @@ def test_layers_and_heads_in_a_browser(tmp_path: Path) -> None:
         assert tab.evaluate("document.activeElement.ariaLabel").startswith("layer 1, head 0: 0 %")
         tab.locator("#head-shown").uncheck()
         assert row()[0] == "attention"
+        path.write_text(explorer_html(with_images()), encoding="utf-8")
+        tab.goto(path.as_uri())
+        assert tab.locator("#count").inner_text() == "1 to 1 of 1 images"
+        pixels = tab.locator("canvas").evaluate("(c) => [...c.getContext('2d').getImageData(0, 0, 2, 1).data]")
+        # as opaque as the score is large, in another hue where it speaks against the prediction
+        assert pixels[3] == pytest.approx(2 * pixels[7], abs=1)
+        assert pixels[0] > pixels[2]
+        assert pixels[4] < pixels[6]
+        assert tab.locator("canvas").get_attribute("aria-label") == "lime, highest in row 0, column 0: 0.500"
+        assert tab.locator("img").last.bounding_box() == tab.locator("canvas").bounding_box()
+        assert tab.locator("img").first.evaluate("(i) => i.naturalWidth") == 4
         assert faults == []
