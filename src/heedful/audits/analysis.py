@@ -297,9 +297,13 @@ class AuditAnalysis:
             columns[name] = pd.Series(values, dtype=float)
         return pd.DataFrame(columns)
 
+    @functools.cached_property
+    def _examples(self) -> dict[str, Example]:
+        """By uid all texts of the corpus, which is read once."""
+        return {example.uid: example for example in self.corpus.read(self.workspace.data_dir)["test"]}
+
     def _marked_examples(self) -> dict[str, Example]:
-        examples = self.corpus.read(self.workspace.data_dir)["test"]
-        return {example.uid: example for example in examples if any(example.rationale or ())}
+        return {uid: example for uid, example in self._examples.items() if any(example.rationale or ())}
 
     def _optimised_for(self, method: Method) -> tuple[str, ...]:
         """The measures that a method itself measures on single words."""
@@ -431,8 +435,7 @@ class AuditAnalysis:
             row = table.index.tolist().index(uid)
             units, scored = (table[name].tolist()[row] for name in ("units", "scored"))
             return [str(unit) for unit, is_scored in zip(units, scored, strict=True) if is_scored]
-        example = next(each for each in self.corpus.read(self.workspace.data_dir)["test"] if each.uid == uid)
-        words = [word for part in example.parts if isinstance(part, str) for word in part.split()]
+        words = [word for part in self._examples[uid].parts if isinstance(part, str) for word in part.split()]
         numbers = [int(number) for number in _cell(table, uid, "word_numbers")]
         return [words[number] if number < len(words) else str(number) for number in numbers]
 
@@ -440,8 +443,7 @@ class AuditAnalysis:
         """By uid the audited images; none if texts are audited."""
         if not self.explainer.reads_images:
             return {}
-        wanted, examples = {*uids}, self.corpus.read(self.workspace.data_dir)["test"]
-        parts = {example.uid: example.parts[0] for example in examples if example.uid in wanted}
+        parts = {uid: self._examples[uid].parts[0] for uid in uids}
         return {uid: image_pixels(part) for uid, part in parts.items() if isinstance(part, Tensor)}
 
     def _audited_model(self) -> AuditedModel:
