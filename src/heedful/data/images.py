@@ -108,8 +108,7 @@ class Digits(Corpus):
         )
 
     def digest(self, data: Path) -> str:
-        pixels, labels = _load_digits()
-        return hashlib.sha256(pixels.tobytes() + labels.tobytes()).hexdigest()
+        return _hash_digits()
 
 
 @lru_cache(maxsize=1)
@@ -118,3 +117,9 @@ def _load_digits() -> tuple[Pixels, Pixels]:
 
     digits = load_digits()
     return np.asarray(digits.images, dtype=np.float64), np.asarray(digits.target, dtype=np.int64)
+
+
+@lru_cache(maxsize=1)
+def _hash_digits() -> str:
+    pixels, labels = _load_digits()
+    return hashlib.sha256(pixels.tobytes() + labels.tobytes()).hexdigest()
