@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -39,6 +40,7 @@ from heedful.data.tokenization import Words
 from heedful.explainer import Explainer, load, word_scores
 from heedful.store.recipe import Recipe
 from heedful.store.workspace import Workspace
+from heedful.trials.adversarial_attention import AdversarialAttention
 from heedful.types import Batch, Corpus, Example, Method, Splits, UserError, pool_by_word
 from tests.given import CLASSES, Verdicts, save_model
 
@@ -311,6 +313,8 @@ def test_the_attention_of_a_block_token_by_token(
             torch.testing.assert_close(maps[row, :, :, word].float(), expected, atol=1e-3, rtol=1e-3)
         assert not maps[row, :, :, max(owners) + 1 :].any()
     assert (found["median_change"] >= 0).all()
+    own = AdversarialAttention(sample.subject, search=evidence.TRANSFORMER_SEARCH).rows(explainer.model, batch)
+    assert found["adversary_share"].tolist() == pytest.approx(own["share"].tolist(), abs=1e-5)
 
 
 # Blocks
@@ -328,12 +332,18 @@ def recipes(sample: TextSample) -> list[Recipe]:
     ]
 
 
-def test_the_order_of_the_work_changes_nothing(sample: TextSample, workspace: Workspace, tmp_path: Path) -> None:
-    other = Workspace(tmp_path)
+def test_the_order_of_the_work_and_who_does_it_change_nothing(
+    sample: TextSample, workspace: Workspace, tmp_path: Path
+) -> None:
+    """A worker process has a workspace of its own, keeps models in memory, and gets its recipes as bytes."""
+    worker = Workspace(tmp_path)
+    worker.model_cache = {}
     for recipe in reversed(recipes(sample)):
-        other.get(recipe)
+        sent = pickle.loads(pickle.dumps(recipe))  # noqa: S301
+        assert sent == recipe
+        worker.get(sent)
     for recipe in recipes(sample):
-        pd.testing.assert_frame_equal(workspace.get(recipe).table, other.get(recipe).table)
+        pd.testing.assert_frame_equal(workspace.get(recipe).table, worker.get(recipe).table)
 
 
 def test_the_cut_into_blocks_changes_nothing(

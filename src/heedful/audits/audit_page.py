@@ -202,7 +202,8 @@ ATTENTION_MEASURES = {
     "different": (
         "adversary",
         "How different other weights can be while the prediction stays the same. Near 1: very different weights would "
-        "have given the same prediction.",
+        "have given the same prediction. Of a transformer, the weights of the token that the prediction is read from, "
+        "in the last layer.",
     ),
     "special": (
         "special tokens",
