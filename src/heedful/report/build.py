@@ -27,7 +27,7 @@ from heedful.report.page import Chapter, Link, Page, Section, page_parts
 from heedful.store.recipe import Json
 from heedful.store.workspace import CorruptArtefactError, CorruptArtefactWarning, IndexEntry, StoredArtefact, Workspace
 from heedful.training.attribution_tables import COMPLETENESS_NOTE
-from heedful.trials._trial import EXPLANATION, SUMMARY_COLUMNS, Finding, Verdict, combine_seeds, summary_frame
+from heedful.trials._trial import EXPLANATION, SUMMARY_COLUMNS, Finding, Verdict, combine_seeds
 from heedful.trials.agreement import MEASURES_OF_TOP
 from heedful.trials.performance import Performance
 from heedful.types import SPLITS, UserError
@@ -312,7 +312,7 @@ class _Builder:
             corpus=str(facts.get("corpus") or ""),
             encoder=str(facts.get("encoder") or ""),
             attention=str(facts.get("attention") or ""),
-            summary=combine_seeds([each if len(each.columns) else summary_frame([]) for each in summaries]),
+            summary=combine_seeds([each for each in summaries if each]),
             n_seeds=len(summaries),
             entries=tuple(run.entry for run in runs),
             settings=first.entry.settings,

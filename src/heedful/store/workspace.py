@@ -116,7 +116,7 @@ class IndexEntry:
 
 
 class Columns(Mapping[str, list[object]]):
-    """The columns of a table, each read when it is first used; lists of numbers are arrays."""
+    """The columns of a table, each read when it is first used; lists of numbers are arrays, missing fractions NaN."""
 
     def __init__(self, content: bytes) -> None:
         self._file = _open_table(pyarrow.BufferReader(content))
@@ -188,10 +188,10 @@ class StoredArtefact:
         return self.columns.to_frame() if isinstance(self.columns, Columns) else pandas.DataFrame()
 
     @cached_property
-    def summary(self) -> pandas.DataFrame:
-        """As in `Artefact`."""
+    def summary(self) -> Mapping[str, list[object]]:
+        """The cells of the summary by column."""
         content = self._take(SUMMARY)
-        return pandas.DataFrame() if content is None else _read_table(pyarrow.BufferReader(content))
+        return {} if content is None else Columns(content)
 
     def verify(self) -> None:
         """CorruptArtefactError if any file but that of the tensors differs from the manifest."""
@@ -659,7 +659,7 @@ def _column_cells(column: pyarrow.ChunkedArray) -> list[object]:
     kind = column.type
     if pyarrow.types.is_list(kind) and not pyarrow.types.is_nested(kind.value_type):
         return _list_column(column.combine_chunks(), arrays=True)
-    cells: list[object] = column.to_pylist()
+    cells: list[object] = column.to_numpy().tolist() if pyarrow.types.is_floating(kind) else column.to_pylist()
     return cells
 
 

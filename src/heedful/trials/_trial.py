@@ -178,7 +178,7 @@ def text_columns(task: Task, batch: Batch, trace: Trace) -> dict[str, Sequence[o
     }
 
 
-def combine_seeds(summaries: Sequence[pd.DataFrame]) -> pd.DataFrame:
+def combine_seeds(summaries: Sequence[pd.DataFrame | Mapping[str, list[object]]]) -> pd.DataFrame:
     """Summaries of several seeds as one: the mean of the defined values and the outermost bounds.
 
     A verdict that rests on a bound then holds on every seed. `n` is the mean number of observations, and the extra
@@ -186,7 +186,7 @@ def combine_seeds(summaries: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """
     grouped: dict[tuple[str, ...], list[tuple[float, ...]]] = {}
     for summary in summaries:
-        for row in zip(*(summary[name].tolist() for name in SUMMARY_COLUMNS), strict=True):
+        for row in zip(*(list(summary[name]) for name in SUMMARY_COLUMNS), strict=True):
             grouped.setdefault(row[:3], []).append(row[3:])
     rows = []
     for key, found in grouped.items():
