@@ -168,6 +168,10 @@ def test_coins_are_fair_and_belong_to_the_seed_and_the_example() -> None:
     assert torch.equal(kept[1:, :, :8], Lime(4000).coalitions(batch.rows(torch.tensor([1])), index[1:, :8]))
 
 
+def test_the_seed_of_a_method_is_zero_unless_another_is_given() -> None:
+    assert Lime() == Lime(seed=0)
+
+
 def test_bad_settings_get_one_plain_line() -> None:
     for wrong in ({"n_samples": 1}, {"kernel_width": 0.0}, {"ridge": -1.0}):
         with pytest.raises(UserError, match="n_samples of at least 2"):

@@ -84,6 +84,13 @@ def test_the_matrices_hold_the_pairs() -> None:
                 assert torch.allclose(one.value, all_pairs.value[:, i, j], atol=1e-14, equal_nan=True)
 
 
+def test_rounding_takes_no_correlation_beyond_one() -> None:
+    scores = torch.rand(2000, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    opposed = spearman_matrix(torch.stack([scores, -scores], 1)).value
+    assert opposed.min() == -1.0
+    assert opposed.max() == 1.0
+
+
 def test_the_mean_of_equal_numbers_does_not_make_a_constant_row_vary() -> None:
     thirds = torch.full((7,), 0.1, dtype=torch.float64)
     assert not bool(pearson(thirds, torch.arange(7.0)).defined)

@@ -108,6 +108,10 @@ def test_padding_other_rows_and_further_axes_change_nothing() -> None:
         torch.testing.assert_close(found[name][:, 1], reverse[name], equal_nan=True)
 
 
+def test_a_share_selects_at_least_one_word_where_there_is_one() -> None:
+    assert num_top_words(torch.tensor([[True, False], [True, True], [False, False]]), 0.2).tolist() == [1, 1, 0]
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

@@ -275,6 +275,7 @@ def test_the_bars_of_attefa_are_those_of_adversaries() -> None:
     assert [series.values for series in bars.series] == [(0.2, 0.4), (0.9, 0.7)]
     assert isinstance(scatter, Scatter)
     assert [(x.values, y.values) for x, y in scatter.points] == [((0.6, 0.5), (0.1, 0.2)), ((0.1,), (0.01,))]
+    assert scatter.x.limits == (0.0, math.log(2))
 
 
 def test_the_floor_is_the_mean_over_honest_pairs() -> None:

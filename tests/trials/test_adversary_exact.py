@@ -356,6 +356,17 @@ def test_two_admitted_classes_are_solved_exactly_and_one_reaches_the_bound() -> 
     assert one.divergence_bound == pytest.approx(bound)
 
 
+def test_mixtures_of_two_units_are_where_the_output_leaves_the_region() -> None:
+    outputs = several_classes(1, 3, units=6)
+    mixtures = _adversary_exact._pair_boundaries(outputs)
+    assert len(mixtures) > 0
+    assert bool(outputs.contains(mixtures @ outputs.scores).all())
+    first, second = mixtures.topk(2).indices.T
+    step = torch.nn.functional.one_hot(first, 6) - torch.nn.functional.one_hot(second, 6)
+    beside = [outputs.contains((mixtures + sign * 1e-9 * step) @ outputs.scores) for sign in (1, -1)]
+    assert bool((beside[0] != beside[1]).all())
+
+
 def test_beyond_the_budget_the_most_attended_units_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     outputs = several_classes(1, 3, units=6)
     every, _ = _adversary_exact._best_supports(outputs)

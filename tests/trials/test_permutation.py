@@ -47,6 +47,10 @@ def some_model(encoder: Average | BiLSTM | None = None) -> AttentiveModel:
     return Attentive(encoder or BiLSTM(3), Additive()).build(BinaryClassification(), table, generator).eval()
 
 
+def test_there_are_as_many_permutations_as_in_the_paper() -> None:
+    assert Permutation(subject()).permutations == 100
+
+
 def test_a_permutation_keeps_the_weights_and_touches_no_special_symbol() -> None:
     batch = some_batch((5, 3))
     attention = some_model()(batch).attention
