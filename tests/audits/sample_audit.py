@@ -160,7 +160,7 @@ def _attention() -> tuple[Measurement, ...]:
         return replace(_measurement(Question.AGREES, measure, "attention", value, half), question="attention")
 
     return (
-        found("change of the output when attention is permuted (median of 25 permutations)", 0.012, 0.003),
+        found("change of the output when attention is permuted (median of 10 permutations)", 0.012, 0.003),
         found("share of attention on special tokens", 0.72, 0.02),
         found("distance of the most different attention with the same output, as a share of the largest", 0.61, 0.04),
     )

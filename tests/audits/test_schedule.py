@@ -255,6 +255,7 @@ def interrupt(monkeypatch: pytest.MonkeyPatch, block: int, error: BaseException 
     monkeypatch.setattr(BlockSearch, "make", make)
 
 
+@pytest.mark.slow
 def test_an_interrupt_keeps_finished_texts_and_gives_their_result(
     done: Done, explainer: Explainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -421,6 +422,7 @@ def test_texts_without_labels_and_marks_are_audited(explainer: Explainer, tmp_pa
     assert result.data.columns == {"text": "text"}
 
 
+@pytest.mark.slow
 def test_scores_made_elsewhere_are_audited_as_they_are(explainer: Explainer, tmp_path: Path) -> None:
     path = table(tmp_path, Sums(), "text", "label")
     rows = []
@@ -503,6 +505,7 @@ def hatexplain(path: Path, count: int) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_hatexplain_runs_from_its_own_file_and_long_words_are_not_favoured(folder: Path, tmp_path: Path) -> None:
     """Marked words have two tokens, all others one: random scores of words still rank them in the middle."""
     given = load(str(folder))
@@ -518,11 +521,3 @@ def test_hatexplain_runs_from_its_own_file_and_long_words_are_not_favoured(folde
     assert random.n >= 25
     assert found.value > 0.9
     assert found.verdict is YES
-
-
-@pytest.mark.slow
-def test_two_processes_give_the_numbers_of_one(folder: Path, tmp_path: Path) -> None:
-    chosen = options(2, ("leave-one-out",))
-    one = audit(str(folder), Verdicts(20), options=chosen, workspace=tmp_path / "one")
-    two = audit(str(folder), Verdicts(20), options=replace(chosen, workers=2), workspace=tmp_path / "two")
-    assert numbers(one) == numbers(two)

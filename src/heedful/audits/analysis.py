@@ -500,7 +500,7 @@ MAX_IMAGE_SIDE = 96
 """Pixels of an image that is shown."""
 TEACHES_UNTESTED = "that needs students that are trained: give texts for them (--train-data FILE)"
 ATTENTION_MEASURES: Mapping[str, str] = {
-    "median_change": "change of the output when attention is permuted (median of 25 permutations)",
+    "median_change": "change of the output when attention is permuted (median of 10 permutations)",
     "special_share": "share of attention on special tokens",
     "first_share": "share of attention on the first token",
     "adversary_share": "distance of the most different attention with the same output, as a share of the largest",
