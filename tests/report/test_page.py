@@ -18,7 +18,17 @@ from heedful.figures import SERIES_COLORS, Axis, Bars, Heatmap, Lines, Series, V
 from heedful.papers._chapter import Comparison, TableView
 from heedful.report.explorer import ExplanationRow, ExplorerData, ExplorerText, TextMetric, TokenWeights, explorer_html
 from heedful.report.html import write_atomically
-from heedful.report.page import Chapter, Facet, Link, Page, Section, page_html, page_parts, section_facets, verdict_badges
+from heedful.report.page import (
+    Chapter,
+    Facet,
+    Link,
+    Page,
+    Section,
+    page_html,
+    page_parts,
+    section_facets,
+    verdict_badges,
+)
 from heedful.trials._trial import Finding, Verdict
 from heedful.types import UserError
 from tests.tabs import UNBROKEN, launched, opened
@@ -357,7 +367,7 @@ def test_long_names_neither_widen_the_page_nor_a_column(tmp_path: Path) -> None:
         word,
         word,
         word,
-        {name: word for name in ("corpus", "encoder", "attention", word)},
+        dict.fromkeys(("corpus", "encoder", "attention", word), word),
         (Finding(Verdict.UNDECIDED, word, reason=word), Finding(Verdict.SUPPORTED, word)),
         word,
         word,
@@ -369,11 +379,19 @@ def test_long_names_neither_widen_the_page_nor_a_column(tmp_path: Path) -> None:
         (Link(word, "texts/a.html"),),
     )
     sections = (section, *(replace(section, about={"corpus": f"{word}{place}"}) for place in range(5)))
-    page = write_page(tmp_path, Page(word, word, {word: word}, (Chapter(word, word, word, sections, (table,)),), (word,)))
+    page = write_page(
+        tmp_path, Page(word, word, {word: word}, (Chapter(word, word, word, sections, (table,)),), (word,))
+    )
     row = ExplanationRow(word, word)
     weights = TokenWeights(np.array([0.5, -0.1]))
     text = ExplorerText(word, (word, "b"), (), 0, 0, 0.5, 1, (0.1,), (weights, weights))
-    data = ExplorerData({"corpus": word, "encoder": word}, (word, word), (row, replace(row, name=f"{word}!")), (TextMetric(word, word),), (text,))
+    data = ExplorerData(
+        {"corpus": word, "encoder": word},
+        (word, word),
+        (row, replace(row, name=f"{word}!")),
+        (TextMetric(word, word),),
+        (text,),
+    )
     write_atomically([explorer_html(data, (Link(word, "b.html"),))], tmp_path / "texts" / "a.html")
     with launched() as browser:
         for width in (380, 1200):
@@ -383,6 +401,8 @@ def test_long_names_neither_widen_the_page_nor_a_column(tmp_path: Path) -> None:
                     if fold.is_visible():
                         fold.click()
                 assert tab.evaluate("document.documentElement.scrollWidth") <= width, (path.name, width)
-                widest = tab.evaluate("Math.max(...[...document.querySelectorAll('th, td')].map((e) => e.offsetWidth / e.colSpan))")
+                widest = tab.evaluate(
+                    "Math.max(...[...document.querySelectorAll('th, td')].map((e) => e.offsetWidth / e.colSpan))"
+                )
                 assert widest <= max(450, width / 2), (path.name, width)
                 assert faults == []
