@@ -16,7 +16,7 @@ from torch import Generator, Tensor
 
 from heedful.attributions.controls import PermutedAttention
 from heedful.attributions.perturbation import LeaveOneOut
-from heedful.audits import schedule
+from heedful.audits import evidence, schedule
 from heedful.audits.audit_result import Audit, Decision, Question
 from heedful.audits.evidence import BlockAttention, BlockErasure, BlockSearch, block_range
 from heedful.audits.schedule import DEFAULT_METHODS, AuditOptions, audit
@@ -423,7 +423,10 @@ def test_texts_without_labels_and_marks_are_audited(explainer: Explainer, tmp_pa
 
 
 @pytest.mark.slow
-def test_scores_made_elsewhere_are_audited_as_they_are(explainer: Explainer, tmp_path: Path) -> None:
+def test_scores_made_elsewhere_are_audited_as_they_are(
+    explainer: Explainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evidence, "SECOND_TEXTS", 26)  # fewer blocks take less time
     path = table(tmp_path, Sums(), "text", "label")
     rows = []
     for example in Sums(50).read(tmp_path).test:  # ten texts have no scores
@@ -506,8 +509,11 @@ def hatexplain(path: Path, count: int) -> Path:
 
 
 @pytest.mark.slow
-def test_hatexplain_runs_from_its_own_file_and_long_words_are_not_favoured(folder: Path, tmp_path: Path) -> None:
+def test_hatexplain_runs_from_its_own_file_and_long_words_are_not_favoured(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Marked words have two tokens, all others one: random scores of words still rank them in the middle."""
+    monkeypatch.setattr(evidence, "SECOND_TEXTS", 42)
     given = load(str(folder))
     explainer = load((given.model, given.tokenizer), class_names=("hatespeech", "normal", "offensive"))
     path = hatexplain(tmp_path / "dataset.json", 60)
