@@ -480,6 +480,7 @@ def test_layers_heads_and_images_in_a_browser(tmp_path: Path) -> None:
         assert [float(weight) for weight in row()[1:]] == pytest.approx([0.1, 0.4], abs=2e-3)
         card.locator("summary", has_text="Layers and heads").click()
         cells = card.locator(".head-grid button")
+        cells.nth(3).wait_for()  # the grid is built when it is opened
         # 3 x 0.2 + 0.1 in the first head: a word has the mean of its three pieces
         assert cells.all_inner_texts() == ["70", "70", "0", "80"]
         assert [cell.get_attribute("aria-pressed") for cell in cells.all()] == ["false", "true", "false", "false"]

@@ -116,4 +116,6 @@ def test_a_storm_of_twenty_moments_loses_nothing(tmp_path: Path) -> None:
     )
     assert run.returncode == 0, run.stdout + run.stderr
     figures = dict(line.rsplit(None, 1) for line in run.stdout.splitlines())
-    assert (figures["moments"], figures["faults"]) == ("20", "0")
+    # The last round may disturb several processes at once.
+    assert int(figures["moments"]) >= 20
+    assert figures["faults"] == "0"
