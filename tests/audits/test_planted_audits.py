@@ -37,9 +37,9 @@ def test_ignored_attention_that_points_at_what_people_marked_is_not_shown() -> N
     assert attention.decision is not Decision.SHOW
 
 
-def test_methods_that_find_the_shortcut_of_a_transformer_are_supported() -> None:
-    result = planted_audit("shortcut", ("leave-one-out", "integrated-gradients"), ())
-    assert min(result.method(name).answer(Question.PLAUSIBLE).value for name in result.recommended) > 0.95
+def test_a_method_that_finds_the_shortcut_of_a_transformer_is_supported() -> None:
+    result = planted_audit("shortcut", ("leave-one-out",), ())
+    assert result.method("leave-one-out").answer(Question.PLAUSIBLE).value > 0.95
 
 
 def test_every_measure_is_struck_where_no_word_matters() -> None:
