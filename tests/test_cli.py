@@ -21,6 +21,7 @@ from heedful.training.trained_model import TrainedModel
 from heedful.training.trainer import Training
 from heedful.trials.adversarial_training import PAPER_SEEDS
 from heedful.trials.performance import Performance
+from heedful.types import UserError
 from tests.given import save_model
 
 FILE = """
@@ -314,6 +315,23 @@ def test_an_interrupt_keeps_what_is_finished_and_exits_with_130(
     result = heedful("run", tmp_path / "seeds.py", "-w", tmp_path / "work", "--workers", "1")
     assert result.exit_code == 130
     assert "finished work is kept" in result.output
+
+
+@pytest.mark.parametrize("kind", [UserError, OSError, RuntimeError])
+def test_an_error_that_a_library_makes_of_an_interrupt_is_an_interrupt(
+    kind: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*args: object, **options: object) -> None:
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise kind("trying to pop from empty mode stack")
+
+    monkeypatch.setattr(cli, "_write_report", interrupted)
+    result = heedful("report", "-w", tmp_path)
+    assert result.exit_code == 130
+    assert "interrupted" in result.output
+    assert "stack" not in result.output
 
 
 def test_a_file_without_recipes_is_refused(tmp_path: Path) -> None:

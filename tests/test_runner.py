@@ -301,6 +301,24 @@ def test_a_pool_that_ends_while_its_workers_start_is_silent(tmp_path: Path, capf
 
 
 @dataclass(frozen=True)
+class Interrupted(Recipe):
+    """Is interrupted in code that then fails itself."""
+
+    def make(self, workspace: Workspace) -> Artefact:
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise RuntimeError("trying to pop from empty mode stack")
+
+
+def test_an_error_that_arises_from_an_interrupt_is_no_failure_of_the_recipe(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run([Interrupted(), Number(1)], Workspace(tmp_path))
+    assert [entry.name for entry in Workspace(tmp_path).entries()] == []
+    assert not (tmp_path / ".failures").exists()
+
+
+@dataclass(frozen=True)
 class Full(Recipe):
     """A recipe that finds the disk full."""
 

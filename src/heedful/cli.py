@@ -28,7 +28,7 @@ try:
     from rich.progress import Progress as Bars
 
     from heedful import __version__
-    from heedful.progress import Progress, SilentProgress, StepCallback
+    from heedful.progress import Progress, SilentProgress, StepCallback, find_interrupt
     from heedful.terminal import printable
 except KeyboardInterrupt:
     sys.stderr.write("heedful: interrupted\n")
@@ -176,11 +176,16 @@ def command(body: Callable[P, int | None]) -> Callable[P, None]:
             try:
                 code = body(*args, **options)
             except (UserError, OSError) as error:
+                if find_interrupt(error) is not None:
+                    raise
                 if options.get("debug"):
                     errors.print_exception()
                 complain(str(error) if isinstance(error, UserError) else _describe_os_error(error))
                 raise typer.Exit(2) from error
-        except KeyboardInterrupt as stop:
+        except BaseException as error:
+            stop = find_interrupt(error)
+            if stop is None:
+                raise
             complain("interrupted; finished work is kept, run the same command to continue")
             raise typer.Exit(_interrupt_code(stop)) from stop
         raise typer.Exit(code or 0)
@@ -839,9 +844,9 @@ def _write_report(root: Path, out: Path, *, quiet: bool) -> None:
 
 def main() -> None:
     """The entry point of the command; ends its worker processes when it is terminated."""
-    signal.signal(signal.SIGTERM, _terminate)
-    sys.unraisablehook = _show_unraisable
     try:
+        signal.signal(signal.SIGTERM, _terminate)
+        sys.unraisablehook = _show_unraisable
         sys.exit(app())
     except KeyboardInterrupt as stop:
         complain("interrupted")

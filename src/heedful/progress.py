@@ -32,3 +32,17 @@ class SilentProgress:
 
 def _do_nothing(advance: int = 1, note: str = "") -> None:
     """No-op."""
+
+
+def find_interrupt(error: BaseException) -> KeyboardInterrupt | None:
+    """The interrupt that an error arose from, the error itself included; None if there was none.
+
+    Code of libraries that is interrupted while it takes something back may fail in its turn: torch, for instance, with
+    "RuntimeError: trying to pop from empty mode stack".
+    """
+    found: list[BaseException] = [error]
+    for each in found:
+        if isinstance(each, KeyboardInterrupt):
+            return each
+        found += [other for other in (each.__cause__, each.__context__) if other is not None and other not in found]
+    return None

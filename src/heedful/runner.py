@@ -34,7 +34,7 @@ from types import TracebackType
 import torch
 from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
-from heedful.progress import StepCallback
+from heedful.progress import StepCallback, find_interrupt
 from heedful.store.recipe import Recipe, RecipeError, check_recipe
 from heedful.store.workspace import Workspace, WriteError, replace_text, translate_write_errors
 from heedful.types import UserError
@@ -211,9 +211,11 @@ def attempt(recipe: Recipe, workspace: Workspace) -> Outcome:
         workspace.get(recipe)
     except WriteError:
         raise  # no other recipe could be stored either
-    except UserError as error:
-        return Outcome(recipe, str(error))
     except Exception as error:  # noqa: BLE001 - other recipes go on, and the traceback is kept
+        if (stop := find_interrupt(error)) is not None:
+            raise stop from None
+        if isinstance(error, UserError):
+            return Outcome(recipe, str(error))
         path = workspace.failure_file(workspace.artefact_name(recipe))
         with translate_write_errors(workspace.root):
             replace_text(path, f"{recipe!r}\n\n{traceback.format_exc()}")
