@@ -23,7 +23,7 @@ FLOORS = {
     "papers": 4, "catalogue": 4, "runner": 4, "learn": 4,
     "report": 5, "testing": 5, "terminal": 5,
     "explanation": 6, "explainer": 6,
-    "audits": 7,
+    "audits": 7, "study": 7,
     "cli": 8,
     "__init__": 9,
 }  # fmt: skip
@@ -32,7 +32,7 @@ ROOMS_APART = (1, 5)
 FENCES = {
     "captum": (),
     "datasets": ("data/",),
-    "jinja2": ("report/",),
+    "jinja2": ("report/", "study/app.py"),
     "matplotlib": ("report/",),
     "pebble": ("runner.py",),
     "ray": ("runner.py",),
@@ -50,7 +50,7 @@ FORBIDDEN_CALLS = {
     "exec",
     "print",
 }
-NOUNS = {"splitting", "training", "testing", "seeding", "licensed", "published"}
+NOUNS = {"rating", "splitting", "training", "testing", "seeding", "licensed", "published"}
 """Words that end like a gerund or a participle and are ordinary words of the field."""
 SMALL_MODULE = 150
 NOT_A_METHOD = {"LearnedMix", "CompleteAttribution", "HeadMix"}

@@ -6,6 +6,7 @@ from . import models as models
 from . import papers as papers
 from . import report as report
 from . import store as store
+from . import study as study
 from . import testing as testing
 from . import training as training
 from . import trials as trials

@@ -1,0 +1,4 @@
+from .answers import Occasion as Occasion
+from .answers import Ranking as Ranking
+from .answers import Simulation as Simulation
+from .answers import StudyAnswers as StudyAnswers
