@@ -17,11 +17,14 @@ from transformers import (
 )
 
 from heedful.data.tokenization import unfold
-from heedful.models._attention_hooks import hook_network, set_attention_implementation
-from heedful.models.transformer import FAMILIES, TransformerModel, build_network, fold_images
+from heedful.models._attention_hooks import set_attention_implementation
+from heedful.models._network_anatomy import fold_images
+from heedful.models.transformer import TransformerModel, build_network, open_layers
 from heedful.tasks import MulticlassClassification
 from heedful.types import Architecture, Batch, Task
 
+FAMILIES = ("bert", "distilbert", "roberta", "xlm-roberta", "electra", "vit")
+"""Families on which every number is checked; `test_model_support` tries all that transformers knows."""
 TEXT_FAMILIES = tuple(family for family in FAMILIES if family != "vit")
 
 
@@ -48,7 +51,7 @@ class TinyTransformer(Architecture):
     def build(self, task: Task, embeddings: Tensor | None, generator: Generator) -> TransformerModel:
         """A model with weights drawn from the generator, in eval mode."""
         # Not by `TransformerModel.wrap`: its check of the logits takes most of the time and has tests of its own.
-        return TransformerModel(hook_network(build_network(self.config(task), generator)), task).eval()
+        return TransformerModel(open_layers(build_network(self.config(task), generator), "interface"), task).eval()
 
     def config(self, task: Task) -> PreTrainedConfig:
         """The configuration of the network."""

@@ -52,15 +52,14 @@ from heedful.data.tokenization import (
 )
 from heedful.explanation import NUMBER, Explanation, MethodScores
 from heedful.models._attention_hooks import copy_sharing_weights
+from heedful.models._network_anatomy import reads_images
 from heedful.models.contrast import contrast_model
 from heedful.models.transformer import (
     Transformer,
     TransformerModel,
     check_model_source,
-    max_tokens,
     output_names,
     read_output_labels,
-    reads_images,
 )
 from heedful.store.recipe import Json, json_digest, to_json
 from heedful.store.workspace import Workspace
@@ -713,7 +712,7 @@ def _load_objects(network: object, tokenizer: object, task: Task | None) -> Expl
         name = Path(model.network.config.name_or_path or "").name or name
         outputs = output_names(model.network)
         if not isinstance(tokenizer, Tokenizer):
-            tokenizer = wrap_tokenizer(tokenizer, max_tokens(model.network))
+            tokenizer = wrap_tokenizer(tokenizer, model.max_tokens)
     if not isinstance(tokenizer, Tokenizer):
         raise UserError(f"{pair}: a model of heedful needs the tokenizer of heedful that it was trained with")
     given = GivenModel(model, tokenizer)

@@ -208,7 +208,8 @@ class Trace:
     Args:
         embeddings: `[batch unit width]`.
         hidden: the states that attention weighs, `[batch unit dim]` (transformers: the last layer's states).
-        attention: `[batch layer head query unit]`, each row a distribution over real units.
+        attention: `[batch layer head query unit]`, each row a distribution over real units (and over a sink that is no
+            unit, where a network has one); no layers where attention cannot be read, see `Model.attention_refusal`.
         logits: `[batch output]`.
         scores: attention before normalising, `[batch layer head query unit]`; None where attention was passed in.
     """
@@ -220,6 +221,10 @@ class Trace:
     scores: Tensor | None = None
 
 
+DecidingRow = Literal["first", "last", "all"]
+"""The query row whose state the head of a model reads: that of a class token, of the last real token, or all rows."""
+
+
 class Model(nn.Module, ABC):
     """A network whose embeddings and attention can be read and replaced.
 
@@ -229,11 +234,19 @@ class Model(nn.Module, ABC):
         notes: remarks of building the model for the report, for instance that its head is new.
         has_imposed_attention: attention comes from outside in every call that passes none; it may depend on the uid and
             word numbers of an example, not on its text alone.
+        attention_refusal: why attention can be neither read nor replaced; its traces then have no layer.
+        embedding_refusal: why embeddings can be neither read nor replaced; its traces then have embeddings of width 0.
+        path_refusal: why attention is not the only way between units, so that its layers cannot be multiplied.
+        deciding_row: of self-attention in the last layer.
     """
 
     task: Task
     notes: tuple[str, ...] = ()
     has_imposed_attention: bool = False
+    attention_refusal: str | None = None
+    embedding_refusal: str | None = None
+    path_refusal: str | None = None
+    deciding_row: DecidingRow = "first"
 
     @abstractmethod
     def forward(self, batch: Batch, *, embeddings: Tensor | None = None, attention: Tensor | None = None) -> Trace: ...
@@ -546,6 +559,23 @@ def check_attention_not_imposed(model: Model) -> None:
         )
 
 
+def check_attention(model: Model) -> None:
+    """Raise a `UserError` for a model whose attention can be neither read nor replaced."""
+    if model.attention_refusal is not None:
+        raise UserError(
+            f"{model.attention_refusal}; choose a method that reads outputs or gradients, such as LeaveOneOut or "
+            "IntegratedGradients"
+        )
+
+
+def check_embeddings(model: Model) -> None:
+    """Raise a `UserError` for a model whose embeddings can be neither read nor replaced."""
+    if model.embedding_refusal is not None:
+        raise UserError(
+            f"{model.embedding_refusal}; choose a method that reads outputs only, such as LeaveOneOut or KernelShap"
+        )
+
+
 @runtime_checkable
 class SupportsLeaveOneOut(Protocol):
     """A model with a faster way to leave-one-out than one forward pass per deletion (if attention is not imposed)."""
@@ -619,6 +649,7 @@ class ExposesHeads(Protocol):
 
 def read_heads(model: Model, batch: Batch) -> HeadTrace:
     """Head scores and logits of a batch: by the model's fast path if it has one, else from the scores of its trace."""
+    check_attention(model)
     if isinstance(model, ExposesHeads):
         check_attention_not_imposed(model)
         return model.read_heads(batch)

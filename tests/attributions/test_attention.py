@@ -29,11 +29,11 @@ from heedful.attributions.attention import (
 from heedful.models.attentive import Additive, Attentive
 from heedful.models.encoders import BiLSTM
 from heedful.models.input_forms import PairInput
-from heedful.models.transformer import FAMILIES, TransformerModel, find_output_projection
+from heedful.models.transformer import TransformerModel
 from heedful.tasks import BinaryClassification
 from heedful.types import Batch, ExposesValues, Method, Model, Trace, UserError, ValueTrace
 from tests.games import words
-from tests.networks import TinyTransformer, batch_of, eager, library_inputs, network, texts, tiny
+from tests.networks import FAMILIES, TinyTransformer, batch_of, eager, library_inputs, network, texts, tiny
 from tests.small_models import pooled, subject, targets
 from tests.trials.test_permutation import some_batch
 
@@ -291,8 +291,11 @@ def test_a_frozen_network_lets_its_attention_take_a_gradient_and_no_graph_is_kep
 
 
 def test_a_family_that_hides_its_projection_is_refused_by_name() -> None:
-    with pytest.raises(UserError, match=r"BertForSequenceClassification was not found beside bert\.embeddings"):
-        find_output_projection(tiny("bert").network, "bert.embeddings")
+    model = tiny("bert")
+    assert model.maps is not None
+    model.maps = replace(model.maps, projections=("", ""))
+    with pytest.raises(UserError, match="no linear map follows the attention of BertForSequenceClassification"):
+        model.read_values(texts())
 
 
 def library_products(family: str, batch: Batch, target: Tensor) -> Tensor:
@@ -420,7 +423,7 @@ def test_the_pooled_shapes_are_explained_through_their_attention(name: str) -> N
 
 
 @pytest.mark.parametrize("family", ["albert", "modernbert"])
-def test_attention_times_gradient_needs_no_output_projection(family: str) -> None:
+def test_attention_times_gradient_is_that_of_attention_that_is_passed_in(family: str) -> None:
     model, batch = TransformerModel.wrap(network(family, num_labels=3)), texts()
     target = torch.tensor([0, 1, 2])
     found = AttentionXGradient(positive=False, special_tokens=True)(model, batch, target).scores
@@ -436,10 +439,8 @@ def test_attention_times_gradient_needs_no_output_projection(family: str) -> Non
     top = (weights * slopes)[:, 1].mean(1).detach().double()
     rows = batch.mask.double() / batch.mask.sum(1, keepdim=True)
     torch.testing.assert_close(only, torch.einsum("bq,bqu->bu", rows, top), atol=1e-6, rtol=1e-4)
-    for method in (Relevance(), ValueNorm()):
+    for method in (Relevance(), ValueNorm(), KobayashiNorm()):
         assert bool(method(model, batch, target).scores.isfinite().all())
-    with pytest.raises(UserError, match="output projection"):
-        KobayashiNorm()(model, batch, target)
 
 
 def test_the_largest_weight_is_that_of_a_texts_own_words() -> None:

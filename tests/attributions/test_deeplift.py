@@ -15,12 +15,11 @@ from heedful.attributions import _base, deeplift
 from heedful.attributions._base import CompleteAttribution, target_output
 from heedful.attributions.deeplift import DeepLift, DeepShap, multipliers
 from heedful.models.attentive import Attentive, Sparsemax
-from heedful.models.transformer import FAMILIES
 from heedful.tasks import MulticlassClassification, Regression
 from heedful.types import Batch, Model, Trace, UserError
 from tests.attributions.test_gradient import BATCH, TARGET, pooled
 from tests.models.test_attentive import PLANS, batch_for, built
-from tests.networks import TinyTransformer, batch_of, texts, tiny
+from tests.networks import FAMILIES, TinyTransformer, batch_of, texts, tiny
 from tests.trials.test_permutation import some_batch
 
 DOUBLE = torch.float64

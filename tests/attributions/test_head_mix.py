@@ -36,10 +36,9 @@ from heedful.attributions.head_mix import (
     uniform_phi,
 )
 from heedful.attributions.layer_mix import LayerMix
-from heedful.models.transformer import FAMILIES
 from heedful.tasks import MulticlassClassification
 from heedful.types import Batch, Model, UserError, method_name
-from tests.networks import TinyTransformer, batch_of, texts, tiny
+from tests.networks import FAMILIES, TinyTransformer, batch_of, texts, tiny
 from tests.small_models import pooled
 
 NORMALISERS: tuple[MixNormalizer, ...] = get_args(MixNormalizer)

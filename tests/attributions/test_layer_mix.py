@@ -12,10 +12,9 @@ from torch import Generator
 from heedful.attributions.integrated_gradients import IntegratedGradients
 from heedful.attributions.layer_mix import LayerMix
 from heedful.models.small_transformers import ScalarMix
-from heedful.models.transformer import FAMILIES
 from heedful.tasks import MulticlassClassification
 from heedful.types import LayerInput, UserError, read_heads, read_layers
-from tests.networks import TinyTransformer, batch_of, texts, tiny
+from tests.networks import FAMILIES, TinyTransformer, batch_of, texts, tiny
 from tests.small_models import pooled
 
 TARGET = torch.tensor([0, 1, 2])

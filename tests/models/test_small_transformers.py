@@ -18,7 +18,7 @@ from heedful.data.tokenization import Patches
 from heedful.models.attentive import Additive, Attentive
 from heedful.models.encoders import BiLSTM
 from heedful.models.small_transformers import ScalarMix, ScalarMixHead, SmallViT, TruncatedTransformer
-from heedful.models.transformer import FAMILIES, SmallTransformer, TransformerModel
+from heedful.models.transformer import SmallTransformer, TransformerModel
 from heedful.store.workspace import Workspace
 from heedful.tasks import MulticlassClassification
 from heedful.testing.checks import check_model
@@ -26,7 +26,18 @@ from heedful.training.objectives import Supervised
 from heedful.training.trained_model import TrainedModel
 from heedful.training.trainer import AdamW, EpochSelection, Training
 from heedful.types import LayerInput, UserError, mean_over_queries, read_heads, read_layers
-from tests.networks import TinyTransformer, assert_close, batch_of, eager, images, library_inputs, pixels, texts, tiny
+from tests.networks import (
+    FAMILIES,
+    TinyTransformer,
+    assert_close,
+    batch_of,
+    eager,
+    images,
+    library_inputs,
+    pixels,
+    texts,
+    tiny,
+)
 
 
 def mixed(family: str, seed: int = 1) -> TransformerModel:

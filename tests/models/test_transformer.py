@@ -19,17 +19,14 @@ from torch.func import functional_call
 from transformers import PreTrainedModel, ViTConfig
 from transformers.utils import logging as transformers_logging
 
-from heedful.models._attention_hooks import AttentionInputs, AttentionRecorder
+from heedful.models._attention_hooks import AttentionInputs, AttentionRecorder, HeadScoreRecorder
+from heedful.models._network_anatomy import fold_images
 from heedful.models.input_forms import PairInput
 from heedful.models.transformer import (
-    FAMILIES,
-    HeadScoreRecorder,
     SmallTransformer,
     Transformer,
     TransformerModel,
     build_network,
-    find_layers,
-    fold_images,
 )
 from heedful.tasks import BinaryClassification, MulticlassClassification, Regression
 from heedful.testing.checks import check_model, pad_batch
@@ -45,6 +42,7 @@ from heedful.types import (
     unfused_attention,
 )
 from tests.networks import (
+    FAMILIES,
     TEXT_FAMILIES,
     TinyTransformer,
     assert_close,
@@ -199,7 +197,9 @@ def test_embeddings_are_the_input_of_the_first_layer_behind_any_projection(famil
         model = tiny(family)
     batch, seen = batch_of(family), list[Tensor]()
     plain = eager(model)
-    first = plain.get_submodule("albert.encoder.albert_layer_groups.0") if family == "albert" else find_layers(plain)[0]
+    first = plain.get_submodule(
+        "albert.encoder.albert_layer_groups.0" if family == "albert" else f"{model.stack.name}.0"
+    )
 
     def see(_: nn.Module, inputs: tuple[Tensor, ...], named: Mapping[str, Tensor]) -> None:
         seen.append(inputs[0] if inputs else named["hidden_states"])
@@ -657,8 +657,8 @@ def test_a_window_of_attention_gives_the_same_maps_as_all_pairs() -> None:
     mask = torch.zeros(2, 1, 6, 6, dtype=torch.float64).masked_fill(~seen, lowest)
     reading = AttentionInputs(query, key, value, mask, 0.5, 0.0)
     tap, fast = AttentionRecorder(), HeadScoreRecorder(real)
-    taken, _ = tap.attend(nn.Identity(), reading)
-    same, _ = fast.attend(nn.Identity(), reading)
+    taken, _ = tap.attend(reading)
+    same, _ = fast.attend(reading)
     torch.testing.assert_close(same[real[:, None].expand(2, 3, 6)], taken[real[:, None].expand(2, 3, 6)])
     torch.testing.assert_close(torch.stack(fast.scores, 1), literal(tap.stack_layers(real)[0], real))
 

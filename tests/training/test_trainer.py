@@ -17,7 +17,6 @@ from torch import Generator, Tensor
 from heedful.data.tokenization import Words
 from heedful.models.attentive import Additive, Attentive, AttentiveModel
 from heedful.models.encoders import Average, BiLSTM
-from heedful.models.transformer import FAMILIES
 from heedful.progress import SilentProgress
 from heedful.seeding import temporary_seed
 from heedful.store.workspace import Workspace
@@ -38,7 +37,7 @@ from heedful.training.trainer import (
     train,
 )
 from heedful.types import Batch, Example, Model, UserError
-from tests.networks import tiny
+from tests.networks import FAMILIES, tiny
 
 WORDS = ("good", "bad", "film", "plot", "very", "the", "a", "dull", "fine", "scene")
 

@@ -14,9 +14,8 @@ import torch
 from torch import Generator, Tensor
 
 from heedful.measures.divergence import jensen_shannon, jensen_shannon_bound, total_variation
-from heedful.models._attention_hooks import hook_network
 from heedful.models.small_transformers import ScalarMix
-from heedful.models.transformer import SmallTransformer, TransformerModel, build_network
+from heedful.models.transformer import SmallTransformer, TransformerModel, build_network, open_layers
 from heedful.store.workspace import Workspace
 from heedful.tasks import BinaryClassification, MulticlassClassification, Regression
 from heedful.training.trainer import Adam, Training
@@ -67,7 +66,7 @@ def causal(kind: Literal["class", "last", "mean"]) -> TransformerModel:
     plan, task, generator = TinyTransformer(), MulticlassClassification(3), Generator().manual_seed(1)
     config = plan.config(task)
     config.is_decoder = True
-    model = TransformerModel(hook_network(build_network(config, generator)), task).eval().double()
+    model = TransformerModel(open_layers(build_network(config, generator), "interface"), task).eval().double()
     if kind == "mean":
         return ScalarMix(Given(model)).build(task, None, generator)
     if kind == "class":
@@ -360,6 +359,7 @@ def test_the_model_is_left_as_it_was_found() -> None:
     model.train()
     before = {name: value.clone() for name, value in model.state_dict().items()}
     modules, generator = list(model.modules()), torch.get_rng_state()
+    hooks = [(len(part._forward_hooks), len(part._forward_pre_hooks)) for part in modules]
     trial = AdversarialAttention(subject(), 0.002, search=FEW_STEPS, layer=0)
     trial.rows(model, batch)
     with pytest.raises(UserError, match="no layer 7"):
@@ -368,7 +368,7 @@ def test_the_model_is_left_as_it_was_found() -> None:
     assert list(model.modules()) == modules
     assert all(part.training for part in modules)
     assert all(weight.grad is None and weight.requires_grad for weight in model.parameters())
-    assert not any(part._forward_hooks or part._forward_pre_hooks for part in modules)
+    assert [(len(part._forward_hooks), len(part._forward_pre_hooks)) for part in modules] == hooks
     assert model.network.config.num_hidden_layers == 2
     assert torch.equal(torch.get_rng_state(), generator)
 

@@ -1,8 +1,11 @@
 """Attributions read from attention: raw weights, norms, gradients, rollout and flow.
 
-Attention is `[batch layer head query unit]`. In self-attention every token is a query; the row of the class token, or
-the mean over all real rows, gives one weight per token. A model with one attention layer over its encoder (a *pooled*
-model) has one query, or one for each text of a pair; the methods for transformers then reduce to its attention.
+Attention is `[batch layer head query unit]`. In self-attention every token is a query; the row that the head of the
+model reads (that of a class token, or of the last token), or the mean over all real rows, gives one weight per token.
+Rollout, flow and relevance multiply layers and refuse a model that mixes tokens outside attention.
+
+A model with one attention layer over its encoder (a *pooled* model) has one query, or one for each text of a pair; the
+methods for transformers then reduce to its attention.
 """
 
 from __future__ import annotations
@@ -27,17 +30,36 @@ from heedful.attributions._max_flow import MaxFlows, max_flows
 from heedful.types import (
     Attribution,
     Batch,
+    DecidingRow,
     ExposesValues,
     Model,
     UserError,
     ValueTrace,
+    check_attention,
     check_attention_not_imposed,
     mean_over_queries,
     query_weights,
 )
 
 QueryRow = Literal["mean", "class"]
-"""The query rows to read: the mean over all real rows, or the class token's row (where a text has one)."""
+"""The query rows to read: the mean over all real rows, or the row that the head of the model reads."""
+
+
+def read_attention(model: Model, batch: Batch) -> Tensor:
+    """Attention without gradient; a `UserError` for a model that does not show it."""
+    check_attention(model)
+    with torch.no_grad():
+        return model(batch).attention
+
+
+def check_paths(model: Model) -> None:
+    """Raise a `UserError` for a model whose layers mix tokens outside attention too."""
+    check_attention(model)
+    if model.path_refusal is not None:
+        raise UserError(
+            f"{model.path_refusal}; choose a method that does not multiply layers, such as RawAttention or "
+            "AttentionXGradient"
+        )
 
 
 @dataclass(frozen=True)
@@ -58,8 +80,7 @@ class RawAttention:
     @in_evaluation_mode
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Weights of the scored tokens; the weight of unscored special tokens is not redistributed."""
-        with torch.no_grad():
-            attention = model(batch).attention
+        attention = read_attention(model, batch)
         layers = attention[:, index_slice(self.layer, attention.shape[1], "layer")]
         heads = layers[:, :, index_slice(self.head, attention.shape[2], "head")]
         scores = mean_over_queries(heads, batch.mask).mean((1, 2))
@@ -68,9 +89,10 @@ class RawAttention:
 
 @dataclass(frozen=True)
 class HeadAttention(CheckedOptions):
-    """Attention weights of one layer in the class token's row: the usual heat map.
+    """Attention weights of one layer in the row that the head reads, a class token's or the last: the usual heat map.
 
-    A text without a class token is read in all its rows. For pooled models the same as `RawAttention`.
+    All rows are read where the head reads all, or where a text has no class token. For pooled models the same as
+    `RawAttention`.
 
     Args:
         layer: counted from 0, or from the last with -1; None averages all.
@@ -85,13 +107,13 @@ class HeadAttention(CheckedOptions):
     @in_evaluation_mode
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Weights of the scored tokens, in float64; the weight of unscored special tokens is not redistributed."""
-        with torch.no_grad():
-            attention = model(batch).attention
+        attention = read_attention(model, batch)
         if not is_self_attention(attention, batch):
             return RawAttention(special_tokens=self.special_tokens)(model, batch, target)
         chosen = attention[:, index_slice(self.layer, attention.shape[1], "layer")]
         chosen = chosen[:, :, index_slice(self.head, attention.shape[2], "head")]
-        scores = torch.einsum("bq,blhqu->bu", row_weights(batch, self.row, attention.shape[3]), chosen.double())
+        rows = row_weights(batch, self.row, attention.shape[3], model.deciding_row)
+        scores = torch.einsum("bq,blhqu->bu", rows, chosen.double())
         scores = scores / (chosen.shape[1] * chosen.shape[2])
         return masked_attribution(scores, batch, special_tokens=self.special_tokens)
 
@@ -105,23 +127,32 @@ def largest_weights(attention: Tensor, batch: Batch) -> Tensor:
     """The largest attention weight of a content token `[batch]` in the attention that is shown of each text.
 
     Self-attention is averaged over layers, heads and query rows as by `RawAttention`: some row of some head is nearly
-    always one-hot. Of the queries of a pooled model, each a distribution over its own text, the largest counts.
+    always one-hot. Of the queries of a pooled model, each a distribution over its own text, the largest counts. NaN for
+    a model that does not show its attention.
     """
+    if not attention.shape[1]:
+        return attention.new_full((len(batch),), torch.nan)
     shown = attention.flatten(1, 3)
     if is_self_attention(attention, batch):
         shown = mean_over_queries(attention, batch.mask).mean((1, 2)).unsqueeze(1)
     return shown.masked_fill(~batch.content_mask.unsqueeze(1), 0).amax((1, 2))
 
 
-def row_weights(batch: Batch, row: QueryRow, queries: int) -> Tensor:
-    """Weights of the query rows `[batch query]`, in float64: only the class token's row, or all real rows alike."""
+def row_weights(batch: Batch, row: QueryRow, queries: int, deciding_row: DecidingRow = "first") -> Tensor:
+    """Weights of the query rows `[batch query]`, in float64: only the row that the head reads, or all real rows alike.
+
+    Args:
+        deciding_row: what the head of the model reads; the first row counts where it is that of a class token.
+    """
     uniform = query_weights(batch.mask, queries, torch.float64)
-    if row == "mean" or queries != batch.mask.shape[1]:
+    if row == "mean" or queries != batch.mask.shape[1] or deciding_row == "all":
         return uniform
-    first = torch.zeros_like(uniform)
-    first[:, 0] = 1.0
+    places = (batch.lengths - 1).clamp(min=0) if deciding_row == "last" else torch.zeros_like(batch.lengths)
+    one = torch.zeros_like(uniform).scatter(1, places.unsqueeze(1), 1.0)
+    if deciding_row == "last":
+        return one
     has_class_token = batch.mask[:, :1] & ~batch.content_mask[:, :1]
-    return torch.where(has_class_token, first, uniform)
+    return torch.where(has_class_token, one, uniform)
 
 
 def index_slice(number: int | None, count: int, kind: str) -> slice:
@@ -156,11 +187,14 @@ class _ContributionNorm(CheckedOptions, ABC):
         if isinstance(model, ExposesValues):
             check_attention_not_imposed(model)
             values = model.read_values(batch, with_projections=self.needs_projections)
-            rows = row_weights(batch, self.row, batch.mask.shape[1])
+            if len(values.values) != len(values.attention):
+                raise UserError(f"{type(model).__name__} does not expose its values: choose AttentionXGradient")
+            rows = row_weights(batch, self.row, batch.mask.shape[1], model.deciding_row)
             layers = range(len(values.attention))[index_slice(self.layer, len(values.attention), "layer")]
             norms = [torch.einsum("bq,bqu->bu", rows, self.pair_norms(values, layer)) for layer in layers]
             scores = torch.stack(norms).mean(0)
         else:
+            check_attention(model)
             trace = model(batch)
             if is_self_attention(trace.attention, batch) and trace.attention.shape[1] > 1:
                 raise UserError(f"{type(model).__name__} exposes no values: wrap it with TransformerModel.wrap")
@@ -235,7 +269,8 @@ class AttentionXGradient(CheckedOptions):
         products = attention_times_gradient(model, batch, target, self.output)
         products = products.clamp(min=0) if self.positive else products
         chosen = products[:, index_slice(self.layer, products.shape[1], "layer")].mean((1, 2))
-        scores = torch.einsum("bq,bqu->bu", row_weights(batch, self.row, products.shape[3]), chosen)
+        rows = row_weights(batch, self.row, products.shape[3], model.deciding_row)
+        scores = torch.einsum("bq,bqu->bu", rows, chosen)
         return masked_attribution(scores, batch, special_tokens=self.special_tokens)
 
 
@@ -244,8 +279,8 @@ class Relevance(CheckedOptions):
     """Relevance propagated through all layers by attention x gradient (Chefer et al. 2021).
 
     R starts as I and becomes R + E R in each layer upwards, E = mean over heads of the positive part of a dy/da; the
-    scores are the class token's row of R - I, or the mean of all rows where a text has no class token. For pooled
-    models the row of E.
+    scores are the row of R - I that the head reads (of the class token, or the last), or the mean of all rows where it
+    reads all. For pooled models the row of E.
 
     Args:
         output: "logit" as in the paper, or "probability".
@@ -257,8 +292,10 @@ class Relevance(CheckedOptions):
     @in_evaluation_mode
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Relevance of the scored tokens, in float64."""
+        check_paths(model)
         products = attention_times_gradient(model, batch, target, self.output)
-        layers, rows = products.clamp(min=0).mean(2), row_weights(batch, "class", products.shape[3])
+        layers = products.clamp(min=0).mean(2)
+        rows = row_weights(batch, "class", products.shape[3], model.deciding_row)
         if is_self_attention(products, batch):
             scores = propagate_relevance(layers, rows)
         else:
@@ -293,8 +330,7 @@ def _differentiable_attention(model: Model, batch: Batch) -> tuple[tuple[Tensor,
         check_attention_not_imposed(model)
         values = model.read_values(batch, with_projections=False)
         return values.attention, values.logits
-    with torch.no_grad():
-        attention = model(batch).attention
+    attention = read_attention(model, batch)
     if attention.shape[1] > 1:
         raise UserError(f"{type(model).__name__} does not expose its layers: wrap it with TransformerModel.wrap")
     weights = attention[:, 0].detach().clone().requires_grad_()
@@ -303,10 +339,10 @@ def _differentiable_attention(model: Model, batch: Batch) -> tuple[tuple[Tensor,
 
 @dataclass(frozen=True)
 class Rollout:
-    """Attention rollout: the class token's row of B_L ... B_1 (Abnar & Zuidema 2020).
+    """Attention rollout: the row of B_L ... B_1 that the head reads (Abnar & Zuidema 2020).
 
-    B = (A + I) / 2 with heads averaged; the mean of all rows where a text has no class token. For pooled models the
-    same as `RawAttention`.
+    B = (A + I) / 2 with heads averaged; the mean of all rows where the head reads all. For pooled models the same as
+    `RawAttention`.
     """
 
     special_tokens: bool = False
@@ -314,11 +350,12 @@ class Rollout:
     @in_evaluation_mode
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Shares of the scored tokens, in float64; with special tokens the shares of a text sum to 1."""
-        with torch.no_grad():
-            attention = model(batch).attention
+        check_paths(model)
+        attention = read_attention(model, batch)
         if not is_self_attention(attention, batch):
             return RawAttention(special_tokens=self.special_tokens)(model, batch, target)
-        shares = roll_out(residual_attention(attention), row_weights(batch, "class", attention.shape[3]))
+        rows = row_weights(batch, "class", attention.shape[3], model.deciding_row)
+        shares = roll_out(residual_attention(attention), rows)
         return masked_attribution(shares, batch, special_tokens=self.special_tokens)
 
 
@@ -345,8 +382,8 @@ def roll_out(layers: Tensor, rows: Tensor) -> Tensor:
 class Flow:
     """Attention flow: the maximum flow from the class token on top to each token (Abnar & Zuidema 2020).
 
-    Capacities are those of rollout, B = (A + I) / 2. Without a class token the flow enters at all tokens alike. Flows
-    are not normalised. For pooled models the same as `RawAttention`.
+    Capacities are those of rollout, B = (A + I) / 2. The flow enters where the head reads: at the class token, at the
+    last token, or at all tokens alike. Flows are not normalised. For pooled models the same as `RawAttention`.
     """
 
     special_tokens: bool = False
@@ -354,25 +391,27 @@ class Flow:
     @in_evaluation_mode
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Flows to the scored tokens, in float64."""
-        with torch.no_grad():
-            attention = model(batch).attention
+        check_paths(model)
+        attention = read_attention(model, batch)
         if not is_self_attention(attention, batch):
             return RawAttention(special_tokens=self.special_tokens)(model, batch, target)
         units = scored_units(batch, special_tokens=self.special_tokens)
         scores = torch.zeros(units.shape, dtype=torch.float64)
-        for row, flow in enumerate(attention_flows(attention, batch, units)):
+        for row, flow in enumerate(attention_flows(attention, batch, units, model.deciding_row)):
             scores[row, units[row].cpu()] = torch.from_numpy(flow.values)
         return Attribution(scores.to(units.device), units)
 
 
-def attention_flows(attention: Tensor, batch: Batch, units: Tensor) -> Iterator[MaxFlows]:
+def attention_flows(
+    attention: Tensor, batch: Batch, units: Tensor, deciding_row: DecidingRow = "first"
+) -> Iterator[MaxFlows]:
     """The flows to the tokens `units` `[batch unit]` of each example, with their certificates.
 
     Args:
         attention: of a transformer, `[batch layer head query unit]`.
     """
     layers = residual_attention(attention).cpu().numpy()
-    starts = row_weights(batch, "class", attention.shape[3]).cpu().numpy()
+    starts = row_weights(batch, "class", attention.shape[3], deciding_row).cpu().numpy()
     for row in range(len(batch)):
         real = batch.mask[row].cpu().numpy().nonzero()[0]
         sinks = units[row].cpu().numpy()[real].nonzero()[0]

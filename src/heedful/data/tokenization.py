@@ -544,7 +544,7 @@ class SubwordTokenizer(Tokenizer):
         return str(self._tokenizer.decode([number])).strip() or token, special
 
 
-def wrap_tokenizer(tokenizer: object, max_length: int) -> SubwordTokenizer:
+def wrap_tokenizer(tokenizer: object, max_length: int | None) -> SubwordTokenizer:
     """Batches from a tokenizer of the user, which stays unchanged; texts end at `max_length` or its own limit."""
     from transformers import PreTrainedTokenizerBase
 
@@ -554,7 +554,8 @@ def wrap_tokenizer(tokenizer: object, max_length: int) -> SubwordTokenizer:
             "belongs to the model"
         )
     # A copy, because every call leaves its truncation in the tokenizer.
-    return SubwordTokenizer(copy.deepcopy(tokenizer), min(tokenizer.model_max_length, max_length))
+    limits = [limit for limit in (tokenizer.model_max_length, max_length) if limit is not None and limit <= _NO_LIMIT]
+    return SubwordTokenizer(copy.deepcopy(tokenizer), min(limits, default=None))
 
 
 def _tokenized_example(encoded: BatchEncoding, number: int, texts: tuple[str, ...]) -> TokenizedExample:

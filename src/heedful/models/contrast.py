@@ -42,6 +42,8 @@ class ContrastModel(Model):
             model.notes,
             model.has_imposed_attention,
         )
+        self.attention_refusal, self.embedding_refusal = model.attention_refusal, model.embedding_refusal
+        self.path_refusal, self.deciding_row = model.path_refusal, model.deciding_row
         self.training = model.training
 
     def forward(self, batch: Batch, *, embeddings: Tensor | None = None, attention: Tensor | None = None) -> Trace:

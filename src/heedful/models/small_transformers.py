@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from types import MethodType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Generator, Tensor, nn
 
-from heedful.models.transformer import TransformerModel, build_network, find_layers, reads_images
+from heedful.models._network_anatomy import reads_images
+from heedful.models.transformer import TransformerModel, build_network
 from heedful.types import Architecture, Task, UserError
 
 if TYPE_CHECKING:  # imported where it is used: see _attention_hooks
@@ -95,12 +96,13 @@ class TruncatedTransformer(Architecture):
             raise UserError(
                 "a scalar mix uses all layers: write ScalarMix(TruncatedTransformer(architecture, n)) instead"
             )
-        stack = find_layers(network)
+        stack = model.layers
         if self.layers > len(stack):
             raise UserError(f"{name} has {len(stack)} layers: it cannot be truncated to {self.layers}")
         model.notes = (*model.notes, f"only the first {self.layers} of {len(stack)} layers are kept")
         del stack[self.layers :]
         network.config.num_hidden_layers = self.layers
+        model.count_layers()
         return model
 
 
@@ -137,14 +139,14 @@ class ScalarMix(Architecture):
         network = model.network
         if "mix" in dict(network.named_children()):
             raise UserError("this architecture already has a scalar mix: use one")
-        head = build_scalar_mix_head(network, task.num_outputs, generator).eval()
+        head = build_scalar_mix_head(model, task.num_outputs, generator).eval()
         for name, part in list(network.named_children()):
             if part is not network.base_model:
                 delattr(network, name)
         if "pooler" in dict(network.base_model.named_children()):
             network.base_model.register_module("pooler", None)
         network.add_module("mix", head)
-        for layer in find_layers(network):
+        for layer in model.layers:
             # On the instance: the layers of a copy belong to this model only.
             vars(layer)["forward"] = MethodType(_record_layer_output, layer)
         vars(network)["forward"] = MethodType(_scalar_mix_forward, network)
@@ -179,9 +181,10 @@ class ScalarMixHead(nn.Module):
         return logits
 
 
-def build_scalar_mix_head(network: Network, outputs: int, generator: Generator) -> ScalarMixHead:
+def build_scalar_mix_head(model: TransformerModel, outputs: int, generator: Generator) -> ScalarMixHead:
     """A head with w = 0, gamma = 1, weights ~ N(0, initializer_range) and biases 0."""
-    config, width = network.config, network.config.hidden_size
+    network, width = model.network, model.stack.width
+    config = network.config
     rates = (getattr(config, name, None) for name in _DROPOUT_SETTINGS)
     rate = next((rate for rate in rates if rate is not None), 0.1)
     with torch.device("meta"):
@@ -196,7 +199,7 @@ def build_scalar_mix_head(network: Network, outputs: int, generator: Generator) 
                 parameter.normal_(0.0, config.initializer_range, generator=generator)
             else:
                 parameter.zero_()
-    return ScalarMixHead(config.num_hidden_layers + 1, head).to(network.device, network.dtype)
+    return ScalarMixHead(model.stack.layers + 1, head).to(network.device, network.dtype)
 
 
 def _record_layer_output(
@@ -211,15 +214,17 @@ def _record_layer_output(
     return output
 
 
-def _scalar_mix_forward(
-    network: Network, *, given: object, attention_mask: Tensor | None = None
-) -> SequenceClassifierOutput:
-    """The forward pass of a network whose trunk has just run."""
+def _scalar_mix_forward(network: Network, **inputs: Tensor) -> SequenceClassifierOutput:
+    """The forward pass of a network whose trunk records the states of its layers."""
     from transformers.modeling_outputs import SequenceClassifierOutput
 
-    states, mix = _layer_states.get(), network.get_submodule("mix")
+    mix = cast("ScalarMixHead", network.get_submodule("mix"))
     _layer_states.set(())
-    needed = network.config.num_hidden_layers + 1
-    if len(states) != needed:
-        raise RuntimeError(f"{len(states)} states were recorded instead of {needed}: the layers are not sequential")
-    return SequenceClassifierOutput(logits=mix(states, attention_mask))
+    network.base_model(**inputs)
+    states = _layer_states.get()
+    _layer_states.set(())
+    if len(states) != len(mix.weights):
+        raise RuntimeError(
+            f"{len(states)} states were recorded instead of {len(mix.weights)}: the layers are not sequential"
+        )
+    return SequenceClassifierOutput(logits=mix(states, inputs.get("attention_mask")))

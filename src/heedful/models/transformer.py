@@ -7,39 +7,55 @@ that does not reproduce its own logits through our attention function is refused
 
 from __future__ import annotations
 
-import inspect
 import logging
 import math
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
-from threading import get_ident
 from typing import TYPE_CHECKING, cast
 
 import torch
 from safetensors import safe_open
 from torch import Generator, Tensor, nn
-from torch.autograd import forward_ad
 
 from heedful.models._attention_hooks import (
     AttendedValues,
     AttentionHook,
-    AttentionInputs,
     AttentionRecorder,
-    compute_embeddings,
+    EmbeddingsReached,
+    ForwardPass,
+    HeadScoreRecorder,
+    PlainAttention,
     copy_sharing_weights,
-    embedding_block,
-    hook_network,
-    run_layers,
+    evaluating,
+    hook_layers,
+    running,
     set_attention_implementation,
 )
+from heedful.models._network_anatomy import (
+    ATTENTION_PATHS,
+    AttentionMaps,
+    AttentionPath,
+    InputForm,
+    Stack,
+    find_attention,
+    find_stack,
+    open_network,
+    projection_matrix,
+    reads_both,
+    reads_images,
+    sample_batch,
+    text_config,
+)
+from heedful.models._softmax_hooks import SoftmaxInterception
 from heedful.seeding import temporary_seed
 from heedful.tasks import MulticlassClassification, Regression
 from heedful.types import (
     Architecture,
     Batch,
+    DecidingRow,
     DiskResource,
     HeadTrace,
     LayerInput,
@@ -49,20 +65,17 @@ from heedful.types import (
     Trace,
     UserError,
     ValueTrace,
+    check_attention,
+    check_embeddings,
     check_model_code,
     hash_model_folder,
-    query_weights,
+    mean_over_queries,
     read_model_settings,
-    requires_unfused_attention,
 )
 
 if TYPE_CHECKING:  # imported where it is used: see _attention_hooks
     from transformers import PreTrainedConfig as NetworkConfig
     from transformers import PreTrainedModel as Network
-    from transformers.utils.generic import ModelOutput
-
-FAMILIES = ("bert", "distilbert", "roberta", "xlm-roberta", "electra", "vit")
-"""Families that are tested; others that go through transformers' AttentionInterface may work too."""
 
 _PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 _SOURCE_HINT = (
@@ -158,18 +171,6 @@ def _infer_task(config: NetworkConfig) -> Task:
     )
 
 
-def reads_images(network: Network) -> bool:
-    """True for networks that read pixels, False for those that read token ids."""
-    return bool(network.main_input_name == "pixel_values")
-
-
-def _patch_grid(config: NetworkConfig) -> tuple[int, int, int, int]:
-    """Rows and columns of patches, and height and width of a patch."""
-    sizes = [(size, size) if isinstance(size, int) else size for size in (config.image_size, config.patch_size)]
-    (height, width), (tall, wide) = sizes
-    return height // tall, width // wide, tall, wide
-
-
 def _loading_error(source: str, error: Exception) -> UserError:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     reason = (
@@ -185,179 +186,30 @@ def _pickled_weights_error(source: str) -> UserError:
     )
 
 
-def embedding_inputs(network: Network, batch: Batch) -> dict[str, Tensor]:
-    """The inputs of the embedding block of this family: pixels, or ids, positions and segments."""
-    images = reads_images(network)
-    if images != (batch.inputs.dim() == 3):
-        reads, holds = ("images", "ids") if images else ("text", "image patches")
-        raise UserError(f"{type(network).__name__} reads {reads}, but the batch holds {holds}")
-    if images:
-        return {"pixel_values": fold_images(batch, network.config).to(network.dtype)}
-    block, config, first = embedding_block(network), network.config, _first_position(network)
-    name, longest = type(network).__name__, int(batch.lengths.max()) if len(batch) else 0
-    limit, highest = max_tokens(network), int(batch.inputs.max()) if batch.inputs.numel() else 0
-    if longest > limit:
-        raise UserError(f"a text has {longest} tokens, but {name} reads at most {limit}: truncate to {limit} tokens")
-    if highest >= config.vocab_size:
-        raise UserError(
-            f"id {highest} is outside the vocabulary of {name}, which ends at {config.vocab_size - 1}: "
-            "use the tokenizer that belongs to the model"
-        )
-    inputs = {
-        "input_ids": batch.inputs,
-        "position_ids": (batch.mask.cumsum(1) * batch.mask + first - 1).clamp(min=0),
-        "token_type_ids": batch.segments.clamp(max=getattr(config, "type_vocab_size", 1) - 1),
-    }
-    known = inspect.signature(type(block).forward).parameters
-    return {name: tensor for name, tensor in inputs.items() if name in known}
-
-
-def _first_position(network: Network) -> int:
-    """The number of the first position.
-
-    RoBERTa's positions start behind its pad token. The library finds padding by that id; we count real tokens, so that
-    a real token with the same id keeps its position.
-    """
-    pad_id = getattr(embedding_block(network), "padding_idx", None)
-    return 0 if pad_id is None else int(pad_id) + 1
-
-
-def max_tokens(network: Network) -> int:
-    """The length of the longest text that a network reads, special tokens included."""
-    return int(network.config.max_position_embeddings) - _first_position(network)
-
-
-def fold_images(batch: Batch, config: NetworkConfig) -> Tensor:
-    """Images `[batch channel height width]` from patches in row-major order behind the class token."""
-    (rows, columns, tall, wide), channels = _patch_grid(config), config.num_channels
-    expected = (1 + rows * columns, channels * tall * wide)
-    if tuple(batch.inputs.shape[1:]) != expected:
-        units, numbers = batch.inputs.shape[1:]
-        raise UserError(
-            f"the images have {units} units of {numbers} numbers, but the model reads {expected[0]} of "
-            f"{expected[1]}: {channels} x {rows * tall} x {columns * wide} pixels in patches of {tall} x {wide}"
-        )
-    if not bool(batch.mask.all()):
-        raise ValueError("images have no padding: blank a patch instead")
-    patches = batch.inputs[:, 1:].reshape(-1, rows, columns, channels, tall, wide)
-    return patches.permute(0, 3, 1, 4, 2, 5).reshape(-1, channels, rows * tall, columns * wide)
-
-
-def _sample_batch(network: Network) -> Batch:
-    """Two random rows that a network can read; of texts the second is shorter."""
-    generator, config = Generator().manual_seed(0), network.config
-    if reads_images(network):
-        rows, columns, tall, wide = _patch_grid(config)
-        shape = (2, 1 + rows * columns, config.num_channels * tall * wide)
-        inputs, mask = torch.rand(shape, generator=generator), torch.ones(shape[:2], dtype=torch.bool)
-    else:
-        pad_id = config.pad_token_id or 0
-        mask = torch.arange(6) < torch.tensor([[6], [4]])
-        inputs = torch.randint(1, config.vocab_size, (2, 6), generator=generator)
-        inputs = ((inputs + pad_id) % config.vocab_size).masked_fill(~mask, pad_id)
-    segments = (torch.arange(mask.shape[1]) > 2) & mask
-    return Batch(("0", "1"), inputs, mask, segments.long(), torch.zeros_like(mask).long() - 1).to(network.device)
-
-
-def find_layers(network: Network) -> nn.ModuleList:
-    """The stack of layers of a network, lowest first."""
-    count = network.config.num_hidden_layers
-    stacks = [part for part in network.base_model.modules() if isinstance(part, nn.ModuleList) and len(part) == count]
-    if len(stacks) != 1:
-        raise UserError(f"the {count} layers of {type(network).__name__} were not found: this family is not supported")
-    return stacks[0]
-
-
-@contextmanager
-def _capture_layer_inputs(network: Network, replacement: LayerInput | None) -> Iterator[list[Tensor]]:
-    """A list that collects the inputs of the layers while the network runs in this thread."""
-    states: list[Tensor] = []
-    caller = get_ident()
-
-    def capture(layer: nn.Module, inputs: tuple[object, ...], named: Mapping[str, object]) -> None:
-        if get_ident() != caller:
-            return
-        state = cast("Tensor", inputs[0] if inputs else named["hidden_states"])
-        if replacement is not None and len(states) == replacement.layer:
-            # In place: other holders of the tensor, such as a head over all layers, must see the same states.
-            state.copy_(replacement.states)
-        states.append(state)
-
-    with ExitStack() as hooks:
-        for layer in find_layers(network):
-            handle = layer.register_forward_pre_hook(capture, with_kwargs=True)
-            hooks.callback(handle.remove)
-        yield states
-
-
-def find_output_projection(network: Network, name: str) -> nn.Linear:
-    """The output projection of the attention module of this name."""
-    modules = dict(network.named_modules())
-    # Beside the values (`out_lin` of DistilBERT, `o_proj` of newer ViTs) or in the next block (BERT and its kin).
-    names = (*(f"{name}.{own}" for own in ("out_lin", "o_proj", "out_proj")), f"{name.rpartition('.')[0]}.output.dense")
-    for place in names:
-        module = modules.get(place)
-        if isinstance(module, nn.Linear):
-            return module
-    raise UserError(
-        f"the output projection of {type(network).__name__} was not found beside {name}: "
-        f"use one of the families {', '.join(FAMILIES)}"
-    )
-
-
-@dataclass
-class HeadScoreRecorder(AttentionHook):
-    """Records the mean scores `[batch head unit]` of each layer, without a score for each pair of units.
-
-    The mean over query rows of q k is mean(q) k, and attention itself runs through the fused kernel of torch. That
-    kernel has neither forward-mode nor second derivatives: with tangents on the queries, or inside
-    `unfused_attention()`, attention is computed by plain matrix products.
-
-    Args:
-        mask: real units `[batch unit]`.
-    """
-
-    mask: Tensor
-    scores: list[Tensor] = field(default_factory=list)
-
-    def attend(self, module: nn.Module, inputs: AttentionInputs) -> tuple[Tensor, None]:
-        """The attended values; weights are not kept, and get dropout in training."""
-        self.scores.append(self._mean_scores(inputs).masked_fill(~self.mask[:, None], 0.0))
-        tensors = (inputs.query, inputs.key, inputs.value)
-        if requires_unfused_attention() or any(
-            forward_ad.unpack_dual(tensor).tangent is not None  # type: ignore[no-untyped-call]
-            for tensor in tensors
-        ):
-            scores = inputs.scores()
-            weights = (scores if inputs.mask is None else scores + inputs.mask).softmax(-1)
-            return torch.matmul(nn.functional.dropout(weights, inputs.dropout), inputs.value), None
-        attended = nn.functional.scaled_dot_product_attention(
-            *tensors, attn_mask=inputs.mask, dropout_p=inputs.dropout, scale=inputs.scale
-        )
-        return attended, None
-
-    def _mean_scores(self, inputs: AttentionInputs) -> Tensor:
-        rows, mask = query_weights(self.mask, inputs.query.shape[2], inputs.query.dtype), inputs.mask
-        if mask is None or bool((mask == mask[:, :, :1]).all()):
-            query = torch.einsum("bq,bhqd->bhd", rows, inputs.query)
-            return torch.einsum("bhd,bhud->bhu", query, inputs.key) * inputs.scale
-        # Sliding-window attention: rows differ in the units that they see, and a score that is not seen counts as 0.
-        seen = (mask > torch.finfo(mask.dtype).min).to(rows.dtype)
-        return torch.einsum("bq,bhqu->bhu", rows, inputs.scores() * seen)
-
-
 class TransformerModel(Model):
     """A transformer whose embeddings and attention can be read and replaced; made by `wrap` or by an architecture.
 
     Embeddings are the input of the first layer: words, positions and segments, normalised, and projected where word
     vectors are narrower than the states (ELECTRA, ALBERT). Scores are scaled; attention is taken before dropout; both
     are zero on padding and where the query is padding.
+
+    Attributes:
+        stack: the layers, and the form of the inputs.
+        maps: the attention of the layers; None where it cannot be read.
+        path: how it is reached.
+        separates_lengths: texts of unequal length run apart, because padding would change the logits.
     """
 
-    def __init__(self, network: Network, task: Task) -> None:
+    def __init__(self, opened: OpenedNetwork, task: Task) -> None:
         super().__init__()
-        self.network, self.task = network, task
-        self.training = network.training
+        self.network, self.task = opened.network, task
+        self.stack, self.maps, self.path = opened.stack, opened.maps, opened.path
+        self.training = opened.network.training
+        self.separates_lengths = False
+        if self.maps is None:
+            self.attention_refusal = "its attention was not found"
+        if not self.stack.name:
+            self.embedding_refusal = "its layers were not found"
 
     @staticmethod
     def wrap(model: Network, task: Task | None = None) -> TransformerModel:
@@ -379,112 +231,234 @@ class TransformerModel(Model):
                 f"{type(task).__name__} needs {task.num_outputs}; load it with num_labels={task.num_outputs}"
             )
         _check_finite(model)
-        _check_same_logits(model, task)
-        return TransformerModel(hook_network(model), task)
+        return accept_network(model, task)
 
     def forward(self, batch: Batch, *, embeddings: Tensor | None = None, attention: Tensor | None = None) -> Trace:
         """The trace of a batch; attention, if passed in, is that of all layers `[batch layer head query unit]`."""
-        embeddings = self._embed(batch) if embeddings is None else embeddings
-        self._check_shapes(batch, embeddings, attention)
-        recorder = AttentionRecorder(attention)
-        states, logits = self._run(batch, embeddings, recorder)
+        self._check_given(batch, embeddings, attention)
+        if self._must_separate(batch):
+            return self._forward_by_length(batch, embeddings, attention)
+        recorder = PlainAttention() if self.maps is None else AttentionRecorder(attention)
+        forward_pass, logits = self._run(batch, recorder, embeddings)
         scores = None
-        if attention is None:
+        rows, units = batch.mask.shape
+        if isinstance(recorder, PlainAttention):
+            attention = logits.new_zeros(rows, 0, 0, units, units)
+        elif attention is None:
             scores, attention = recorder.stack_layers(batch.mask)
-        return Trace(embeddings, states[0], attention, logits, scores)
+        seen, hidden = forward_pass.embeddings, forward_pass.hidden
+        hidden = forward_pass.states if hidden is None or hidden.shape[:2] != (rows, units) else hidden
+        nothing = logits.new_zeros(rows, units, 0)
+        embeddings = seen if embeddings is None and self.embedding_refusal is None else embeddings
+        return Trace(
+            nothing if embeddings is None else embeddings,
+            nothing if hidden is None or hidden.shape[:2] != (rows, units) else hidden,
+            attention,
+            logits,
+            scores,
+        )
+
+    def _must_separate(self, batch: Batch) -> bool:
+        return self.separates_lengths and len(set(batch.lengths.tolist())) > 1
+
+    def _forward_by_length(self, batch: Batch, embeddings: Tensor | None, attention: Tensor | None) -> Trace:
+        """The trace of texts of unequal length, of which those of one length run together and without padding."""
+        units, traces = batch.mask.shape[1], []
+        lengths = sorted(set(batch.lengths.tolist()))
+        groups = [(batch.lengths == length).nonzero().flatten() for length in lengths]
+        for index in groups:
+            part = batch.rows(index)
+            own = slice(part.mask.shape[1])
+            traces.append(
+                self.forward(
+                    part,
+                    embeddings=None if embeddings is None else embeddings[index, own],
+                    attention=None if attention is None else attention[index][..., own, own],
+                )
+            )
+        order = torch.cat(groups).argsort()
+
+        def merge(parts: list[Tensor], axes: int, others: int) -> Tensor:
+            """Parts padded to all units on `axes` axes before the last `others`, in the order of the batch."""
+            padded = [
+                nn.functional.pad(part, (*(0, 0) * others, *(0, units - part.shape[-1 - others]) * axes))
+                for part in parts
+            ]
+            return torch.cat(padded)[order]
+
+        scores = [trace.scores for trace in traces if trace.scores is not None]
+        return Trace(
+            merge([trace.embeddings for trace in traces], 1, 1) if embeddings is None else embeddings,
+            merge([trace.hidden for trace in traces], 1, 1),
+            merge([trace.attention for trace in traces], 2, 0) if attention is None else attention,
+            torch.cat([trace.logits for trace in traces])[order],
+            merge(scores, 2, 0) if scores else None,
+        )
+
+    def _check_one_length(self, batch: Batch) -> None:
+        if self._must_separate(batch):
+            raise UserError(
+                f"padding changes the logits of {type(self.network).__name__}, so that its layers are read from texts "
+                f"of one length only: give one text at a time, or {_OTHER_METHODS}"
+            )
 
     def read_values(
         self, batch: Batch, *, embeddings: Tensor | None = None, with_projections: bool = True
     ) -> ValueTrace:
         """Weights, values and, where they are asked for, projections of every layer, lowest first."""
-        embeddings = self._embed(batch) if embeddings is None else embeddings
-        self._check_shapes(batch, embeddings, None)
-        if torch.is_grad_enabled():
+        check_attention(self)
+        self._check_one_length(batch)
+        self._check_given(batch, embeddings, None)
+        if torch.is_grad_enabled() and self.stack.name:
             # The attention of a network with frozen weights can take a gradient too.
+            embeddings = self._embed(batch) if embeddings is None else embeddings
             embeddings = embeddings.detach().requires_grad_()
         recorder = AttentionRecorder()
-        _, logits = self._run(batch, embeddings, recorder)
+        _, logits = self._run(batch, recorder, embeddings)
+        weights, values = tuple(recorder.attention), tuple(recorder.values)
         if not with_projections:
-            return ValueTrace(tuple(recorder.attention), tuple(value for _, value in recorder.values), (), (), logits)
-        names = {id(module): name for name, module in self.network.named_modules()}
-        linears = [find_output_projection(self.network, names[id(module)]) for module, _ in recorder.values]
-        values = tuple(value for _, value in recorder.values)
-        projections = (
-            linear.weight.t().reshape(value.shape[1], value.shape[3], -1)
-            for linear, value in zip(linears, values, strict=True)
+            return ValueTrace(weights, values, (), (), logits)
+        assert self.maps is not None
+        name = type(self.network).__name__
+        if len(values) != len(weights):
+            raise UserError(f"the values that the attention of {name} weighs were not found: {_OTHER_METHODS}")
+        modules = [self.network.get_submodule(each) for each in self.maps.projections if each]
+        if len(modules) != len(weights):
+            raise UserError(
+                f"no linear map follows the attention of {name} directly, so that the contributions of units cannot "
+                f"be read: {_OTHER_METHODS}"
+            )
+        matrices = [cast("Tensor", projection_matrix(module)) for module in modules]
+        projections = tuple(
+            matrix.reshape(value.shape[1], value.shape[3], -1) for matrix, value in zip(matrices, values, strict=True)
         )
-        offsets = (
-            linear.weight.new_zeros(linear.out_features) if linear.bias is None else linear.bias for linear in linears
+        biases = (cast("Tensor | None", module.bias) for module in modules)
+        offsets = tuple(
+            matrix.new_zeros(matrix.shape[1]) if bias is None else bias
+            for matrix, bias in zip(matrices, biases, strict=True)
         )
-        return ValueTrace(tuple(recorder.attention), values, tuple(projections), tuple(offsets), logits)
+        return ValueTrace(weights, values, projections, offsets, logits)
 
     def read_heads(self, batch: Batch) -> HeadTrace:
         """Mean scores of all heads, and logits, without a score for each pair of units."""
+        check_attention(self)
+        if self._must_separate(batch):
+            trace = self(batch)
+            assert trace.scores is not None
+            return HeadTrace(mean_over_queries(trace.scores, batch.mask), trace.logits)
         recorder = HeadScoreRecorder(batch.mask)
-        _, logits = self._run(batch, self._embed(batch), recorder)
+        _, logits = self._run(batch, recorder)
         return HeadTrace(torch.stack(recorder.scores, 1), logits)
 
     def read_layers(self, batch: Batch, embeddings: Tensor, replacement: LayerInput | None = None) -> LayerTrace:
         """Inputs of all layers and logits, optionally with the input of one layer replaced."""
-        with _capture_layer_inputs(self.network, replacement) as states:
-            _, logits = self._run(batch, embeddings.clone(), HeadScoreRecorder(batch.mask))
-        return LayerTrace(tuple(states), logits)
+        self._check_one_length(batch)
+        self._check_given(batch, embeddings, None)
+        if not self.stack.is_uniform:
+            raise UserError(
+                f"the layers of {type(self.network).__name__} read states of several shapes: {_OTHER_METHODS}"
+            )
+        hook = PlainAttention() if self.maps is None else HeadScoreRecorder(batch.mask)
+        forward_pass, logits = self._run(batch, hook, embeddings, replacement, keeps_inputs=True)
+        return LayerTrace(tuple(forward_pass.inputs), logits)
 
     def layers_from(self, layer: int) -> TransformerModel:
         """A model of the layers from this one on, with shared weights: its embeddings are the input of that layer."""
+        if self.path_refusal is not None or self.maps is None or len(self.layers) != self.stack.layers:
+            raise UserError(f"the layers of {type(self.network).__name__} cannot be run apart: {self.path_refusal}")
         network = copy_sharing_weights(self.network)
-        del find_layers(network)[:layer]
-        config = network.config
+        del cast("nn.ModuleList", network.get_submodule(self.stack.name))[:layer]
+        config = text_config(network)
         config.num_hidden_layers -= layer
         if isinstance(kinds := getattr(config, "layer_types", None), list):
             config.layer_types = kinds[layer:]
-        return TransformerModel(network, self.task)
+        stack = replace(self.stack, layers=self.stack.layers - layer)
+        maps = replace(self.maps, count=self.maps.count - layer, projections=self.maps.projections[layer:])
+        upper = TransformerModel(OpenedNetwork(network, stack, maps, self.path), self.task)
+        upper.deciding_row, upper.separates_lengths = self.deciding_row, self.separates_lengths
+        return upper
 
     def decode_attended(self, batch: Batch, states: Tensor, attended: Tensor) -> Tensor:
         """Logits of a model of one layer whose attention gives these values `[batch head query dim]`.
 
         Units that the head does not read may be left out of the batch, the states and the values.
         """
-        if self.network.config.num_hidden_layers != 1:
+        if self.stack.layers != 1:
             raise ValueError("attended values can be given to a model of one layer: see layers_from")
-        return self._run(batch, states, AttendedValues(attended))[1]
+        if reads_images(self.network):  # an image is read whole, whatever units are asked for
+            blank = sample_batch(self.network, self.stack.inputs.prefix).rows(torch.zeros_like(batch.lengths))
+            batch = replace(blank, candidates=batch.candidates)
+        return self._run(batch, AttendedValues(attended), states)[1]
 
     @property
     def architecture_summary(self) -> str:
         """Family, layers, heads and width, for instance "bert, 12 layers, 12 heads, width 768"."""
-        config = self.network.config
-        heads, width = config.num_attention_heads, config.hidden_size
-        return f"{config.model_type}, {config.num_hidden_layers} layers, {heads} heads, width {width}"
+        layers, heads = self.stack.layers, 0 if self.maps is None else self.maps.heads
+        return f"{self.network.config.model_type}, {layers} layers, {heads} heads, width {self.stack.width}"
+
+    @property
+    def layers(self) -> nn.ModuleList:
+        """The stack of layers, lowest first; a layer that is shared is there once."""
+        check_embeddings(self)
+        return cast("nn.ModuleList", self.network.get_submodule(self.stack.name))
+
+    def count_layers(self) -> None:
+        """Count layers and their attention again, after some were taken away."""
+        with evaluating(self.network):
+            self.stack = find_stack(self.network)
+            self.maps = None if self.path is None else find_attention(self.network, self.path, self.stack)
+
+    @property
+    def max_tokens(self) -> int | None:
+        """The length of the longest text, special tokens included; None without a limit."""
+        return self.stack.inputs.max_tokens(self.network)
 
     def _embed(self, batch: Batch) -> Tensor:
-        return compute_embeddings(self.network, embedding_inputs(self.network, batch))
+        units = batch.mask.shape[1]
+        forward_pass = ForwardPass(PlainAttention(), units, transposed=self.stack.transposed, ends_at_embeddings=True)
+        with suppress(EmbeddingsReached), running(forward_pass):
+            self.network(**self.stack.inputs.arguments(self.network, batch))
+        assert forward_pass.embeddings is not None
+        return forward_pass.embeddings
 
-    def _run(self, batch: Batch, embeddings: Tensor, hook: AttentionHook) -> tuple[ModelOutput, Tensor]:
-        """States of the last layer, and logits; the hook sees every layer."""
-        name, mask = "pixel_values", {}
-        if not reads_images(self.network):
-            name, mask = "inputs_embeds", {"attention_mask": batch.mask | ~batch.mask.any(1, keepdim=True)}
-        states = run_layers(self.network, {name: embeddings, **mask}, hook)
-        # Heads that pool over units need the mask too.
-        logits = cast("Tensor", self.network(**mask, given=states).logits)
+    def _run(
+        self,
+        batch: Batch,
+        hook: AttentionHook,
+        embeddings: Tensor | None = None,
+        replacement: LayerInput | None = None,
+        *,
+        keeps_inputs: bool = False,
+    ) -> tuple[ForwardPass, Tensor]:
+        """What was exchanged in one forward pass, and logits; the hook sees every layer."""
+        rows, units = batch.mask.shape
+        forward_pass = ForwardPass(
+            hook, units, embeddings, self.stack.transposed, replacement=replacement, keeps_inputs=keeps_inputs
+        )
+        inputs = self.stack.inputs.arguments(self.network, batch)
+        with running(forward_pass), SoftmaxInterception(rows, units) if self.path == "softmax" else nullcontext():
+            logits = cast("Tensor", self.network(**inputs).logits)
         if batch.candidates is not None:
             logits = logits.masked_fill(~batch.candidates.bool(), -torch.inf)
-        layers = self.network.config.num_hidden_layers
-        if hook.layers_run != layers:
+        if self.maps is not None and hook.layers_run != self.maps.count:
             raise UserError(
-                f"{type(self.network).__name__} has {layers} layers, but the attention of {hook.layers_run} was seen: "
-                "this family is not supported"
+                f"{type(self.network).__name__} computed {hook.layers_run} attention maps over its units on this "
+                f"batch, but {self.maps.count} when it was opened: shorten the texts"
             )
-        return states, logits
+        return forward_pass, logits
 
-    def _check_shapes(self, batch: Batch, embeddings: Tensor, attention: Tensor | None) -> None:
+    def _check_given(self, batch: Batch, embeddings: Tensor | None, attention: Tensor | None) -> None:
         rows, units = batch.mask.shape
-        if embeddings.shape[:2] != (rows, units):
-            raise ValueError(f"embeddings are {tuple(embeddings.shape)}, but the batch is {(rows, units)}")
-        config = self.network.config
-        expected = (rows, config.num_hidden_layers, config.num_attention_heads, units, units)
-        if attention is not None and tuple(attention.shape) != expected:
-            raise ValueError(f"attention is {tuple(attention.shape)}, but this model and batch need {expected}")
+        if embeddings is not None:
+            check_embeddings(self)
+            if embeddings.shape[:2] != (rows, units):
+                raise ValueError(f"embeddings are {tuple(embeddings.shape)}, but the batch is {(rows, units)}")
+        if attention is not None:
+            check_attention(self)
+            assert self.maps is not None
+            expected = (rows, self.maps.count, self.maps.heads, units, units)
+            if tuple(attention.shape) != expected:
+                raise ValueError(f"attention is {tuple(attention.shape)}, but this model and batch need {expected}")
 
 
 def _check_finite(network: Network) -> None:
@@ -499,25 +473,210 @@ def _check_finite(network: Network) -> None:
             )
 
 
-def _check_same_logits(network: Network, task: Task) -> None:
-    """Raise a `UserError` for a network whose logits through our attention differ from the library's own."""
-    name = type(network).__name__
-    ours, plain = TransformerModel(hook_network(network), task).eval(), nn.Module.eval(copy_sharing_weights(network))
-    set_attention_implementation(plain, "eager")
-    batch = _sample_batch(network)
+@dataclass(frozen=True)
+class OpenedNetwork:
+    """A copy of a network with hooked layers, and what was found in it.
+
+    Args:
+        maps: the attention of its layers; None where it cannot be reached.
+        path: how it is reached.
+    """
+
+    network: Network
+    stack: Stack
+    maps: AttentionMaps | None
+    path: AttentionPath | None
+
+
+def open_layers(network: Network, path: AttentionPath | None) -> OpenedNetwork:
+    """The network with hooked layers; raises a `UserError` where its attention is not reached by this path."""
+    opened = open_network(network, path)
+    with evaluating(opened):
+        stack = find_stack(opened)
+        if stack.name:
+            hook_layers(opened, stack.name)
+        if path is None:
+            return OpenedNetwork(opened, stack, None, None)
+        if not stack.name:
+            raise UserError("no stack of layers was found that reads its units")
+        maps = find_attention(opened, path, stack)
+    if maps.others and not network.config.is_encoder_decoder:
+        raise UserError(f"{maps.others} of its attention maps are not over its units")
+    return OpenedNetwork(opened, stack, maps, path)
+
+
+def accept_network(network: Network, task: Task) -> TransformerModel:
+    """The model of a network that proves that it computes the same through our hooks, by the first way in that does.
+
+    Without a way to its attention the model has none. Where padding changes the logits, texts of unequal length run
+    apart. A network whose logits differ even then is refused.
+    """
+    name, units = type(network).__name__, "an image" if reads_images(network) else "a text"
+    if reads_both(network):
+        raise UserError(f"{name} reads an image and a text together: give a model that reads one of them")
     try:
+        expected = _library_logits(network)
+        again = _library_logits(network)
+    except _NETWORK_ERRORS as error:
+        raise UserError(f"{name} cannot be run on {units} alone: {_brief(error)}") from error
+    if expected.shape[1:] != (task.num_outputs,):
+        raise UserError(f"{name} gives {tuple(expected.shape[1:])} numbers for {units}, not {task.num_outputs}")
+    if not torch.equal(expected, again):
+        raise UserError(f"{name} gives other logits for {units} each time: it cannot be explained")
+    trial, reasons = AcceptanceTrial(expected), list[str]()
+    for path in (*ATTENTION_PATHS, None):
+        for separates_lengths in (False, True):
+            try:
+                model = TransformerModel(open_layers(network, path), task)
+                model.separates_lengths = separates_lengths
+                with evaluating(model):
+                    trial.examine(model)
+            except (UserError, *_NETWORK_ERRORS) as error:
+                reasons.append(_brief(error))
+                if str(error) != OTHER_LOGITS or reads_images(network):
+                    break
+                continue
+            if path is None:
+                model.attention_refusal = f"the attention of {name} cannot be read: {'; '.join(dict.fromkeys(reasons))}"
+            return model
+    raise UserError(f"{name} is not supported: {reasons[-1]}")
+
+
+OTHER_LOGITS = "it gives different logits through our attention function"
+_NETWORK_ERRORS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    ImportError,
+    LookupError,
+    NotImplementedError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+_OTHER_METHODS = "choose a method that reads outputs or gradients, such as LeaveOneOut or IntegratedGradients"
+
+
+def _brief(error: Exception) -> str:
+    line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return line.rstrip(".:")
+
+
+def _library_logits(network: Network) -> Tensor:
+    """The logits of the sample, each example alone and without padding, in the library's own eager attention."""
+    plain, batch = copy_sharing_weights(network), sample_batch(network)
+    set_attention_implementation(plain, "eager")
+    rows = []
+    for row in range(len(batch)):
+        inputs = InputForm().arguments(plain, batch.rows(torch.tensor([row], device=network.device)))
+        with torch.no_grad(), evaluating(plain):
+            output: object = plain(**inputs)
+        if not isinstance(output, Mapping) or "logits" not in output:
+            raise UserError(
+                f"{type(network).__name__} has no head: load it with AutoModelForSequenceClassification or "
+                "AutoModelForImageClassification"
+            )
+        rows.append(cast("Tensor", output["logits"]))
+    return torch.cat(rows)
+
+
+@dataclass(frozen=True)
+class AcceptanceTrial:
+    """What a network must show before it is a model: its own logits, and the same ones from what was put back.
+
+    Args:
+        expected: logits of the library on the sample.
+    """
+
+    expected: Tensor
+
+    @property
+    def tolerance(self) -> float:
+        """Of rounding."""
+        return 1e-4 if self.expected.dtype in (torch.float32, torch.float64) else 5e-2
+
+    def examine(self, model: TransformerModel) -> None:
+        """Raise a `UserError` if the logits differ, and set what the model refuses."""
+        batch, name = sample_batch(model.network, model.stack.inputs.prefix), type(model.network).__name__
         with torch.no_grad():
-            inputs = embedding_inputs(network, batch)
-            inputs.pop("position_ids", None)
-            mask = {} if reads_images(network) else {"attention_mask": batch.mask}
-            expected, logits = plain(**inputs, **mask).logits, ours(batch).logits
-    except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
-        raise UserError(f"{name} is not supported ({error}); families that work: {', '.join(FAMILIES)}") from error
-    tolerance = 1e-4 if network.dtype in (torch.float32, torch.float64) else 5e-2
-    if not torch.allclose(logits, expected, rtol=tolerance, atol=tolerance):
-        raise UserError(
-            f"{name} gives different logits through our attention function; families that work: {', '.join(FAMILIES)}"
-        )
+            trace = model(batch)
+            self._compare(trace.logits, self.expected, OTHER_LOGITS)
+            if model.maps is not None:
+                self._examine_attention(model, batch, trace)
+            if model.stack.name:
+                try:
+                    self._examine_embeddings(model, batch, trace)
+                except (UserError, *_NETWORK_ERRORS) as error:
+                    model.embedding_refusal = f"the embeddings of {name} cannot be replaced: {_brief(error)}"
+            if model.maps is not None:
+                other = self._other_path(model, batch, trace)
+                if other is not None:
+                    model.path_refusal = f"attention is not the only path between the units of {name}: {other}"
+        if model.stack.name and not model.separates_lengths:
+            model.deciding_row = self._deciding_row(model, batch, trace)
+
+    def _compare(self, found: Tensor, expected: Tensor, reason: str) -> None:
+        if found.shape != expected.shape or not torch.allclose(
+            found, expected, rtol=self.tolerance, atol=self.tolerance
+        ):
+            raise UserError(reason)
+
+    def _examine_attention(self, model: TransformerModel, batch: Batch, trace: Trace) -> None:
+        attention = trace.attention
+        if bool((attention < 0).any()) or bool((attention.sum(-1) > 1 + self.tolerance).any()):
+            raise UserError("its attention weights are not distributions")
+        if bool((attention * ~batch.mask[:, None, None, None]).any()):
+            raise UserError("it attends to padding")
+        again = model(batch, attention=attention).logits
+        self._compare(again, trace.logits, "its own attention, put back, gives other logits")
+        if torch.equal(model(batch, attention=_own_attention(attention)).logits, trace.logits):
+            raise UserError("attention that is put in does not reach its logits")
+
+    def _examine_embeddings(self, model: TransformerModel, batch: Batch, trace: Trace) -> None:
+        others = batch.inputs * 0.5
+        if batch.inputs.dim() == 2:  # the first and the last unit may have a role of their own
+            others = torch.cat([batch.inputs[:, :1], batch.inputs[:, 1:4].flip(1), batch.inputs[:, 4:]], 1)
+        again = model(replace(batch, inputs=others), embeddings=trace.embeddings).logits
+        self._compare(again, trace.logits, "its logits depend on its input in other ways too")
+        if torch.equal(model(batch, embeddings=trace.embeddings.flip(-1)).logits, trace.logits):
+            raise UserError("they do not reach its logits")
+
+    def _other_path(self, model: TransformerModel, batch: Batch, trace: Trace) -> str | None:
+        """What else carries one unit to another: under attention of every unit to itself, none may reach another."""
+        assert model.maps is not None
+        if model.embedding_refusal is not None:
+            return model.embedding_refusal
+        if model.maps.count != model.stack.layers:
+            return f"it has {model.maps.count} attention maps in {model.stack.layers} layers"
+        changed, states = trace.embeddings.clone(), []
+        changed[:, 1] = changed[:, 1].flip(-1)
+        for embeddings in (trace.embeddings, changed):
+            forward_pass, _ = model._run(batch, AttentionRecorder(_own_attention(trace.attention)), embeddings)
+            assert forward_pass.states is not None
+            states.append(forward_pass.states)
+        moved = (states[0] - states[1]).abs().amax(-1) > 0
+        moved[:, 1] = False
+        return "its layers mix units outside attention too" if bool(moved.any()) else None
+
+    def _deciding_row(self, model: TransformerModel, batch: Batch, trace: Trace) -> DecidingRow:
+        with torch.enable_grad():
+            embeddings = trace.embeddings.detach().requires_grad_()
+            forward_pass, logits = model._run(batch, PlainAttention(), embeddings)
+            assert forward_pass.states is not None
+            weights = torch.arange(1, logits.shape[1] + 1).to(logits)
+            (slopes,) = torch.autograd.grad((logits * weights).sum(), forward_pass.states, allow_unused=True)
+        if slopes is None or slopes.dim() != 3:
+            return "all"
+        read = slopes.abs().amax(-1) > 0
+        positions = torch.arange(read.shape[1], device=read.device)
+        if torch.equal(read, (positions == 0).expand_as(read)):
+            return "first"
+        return "last" if torch.equal(read, positions == batch.lengths.unsqueeze(1) - 1) else "all"
+
+
+def _own_attention(attention: Tensor) -> Tensor:
+    """Attention of every unit to itself only, in the shape of another."""
+    return torch.eye(attention.shape[-1], dtype=attention.dtype, device=attention.device).expand_as(attention)
 
 
 @dataclass(frozen=True)
