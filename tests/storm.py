@@ -60,8 +60,10 @@ MAIN = "import sys; from heedful.cli import main; sys.exit(main())"
 N_TEXTS, N_FETCHED = 40, 2000
 EPOCHS = 3
 """Epochs of the students of `learn`; the trainings of `attefa` have a few more."""
-POOL_EVERY = 40
+POOL_EVERY = 25
 MAX_KILLS = 8
+MAX_SLOWNESS = 20.0
+"""Seconds that a second of CPU time may take on a busy machine."""
 SECONDS_TO_END = 60.0
 SECONDS_TO_FINISH = 600.0
 DISK_BYTES = 64 << 20
@@ -184,6 +186,7 @@ class Command:
 
     process: int
     output: Path
+    has_workers: bool = False
     codes: set[int] = field(default_factory=lambda: {0})
     code: int | None = None
 
@@ -219,7 +222,7 @@ class Command:
         """Run one line in a new process."""
         with output.open("wb") as file:
             process = subprocess.Popen(
-                [sys.executable, "-c", MAIN, *line],
+                [sys.executable, "-X", "faulthandler", "-c", MAIN, *line],
                 cwd=folder,
                 stdout=file,
                 stderr=file,
@@ -227,7 +230,7 @@ class Command:
                 env=os.environ | {"PYTHONPATH": os.pathsep.join(map(os.path.abspath, (".", "src")))},
             )
         process.returncode = 0  # this script waits for it itself
-        return cls(process.pid, output)
+        return cls(process.pid, output, has_workers=True)
 
     def wait(self, seconds: float) -> bool:
         """Whether the command ends within this time."""
@@ -240,6 +243,23 @@ class Command:
                 os.close(end)
             self.code = os.waitstatus_to_exitcode(status) if done else None
         return self.code is not None
+
+    def wait_for_work(self, seconds: float) -> bool:
+        """Whether the command ends before its processes have used this CPU time: a busy machine moves no moment."""
+        latest = time.monotonic() + MAX_SLOWNESS * (seconds + 1)
+        end = self._cpu_seconds() + seconds
+        while not self.wait(0.002):
+            if self._cpu_seconds() >= end or time.monotonic() > latest:
+                return False
+        return True
+
+    def _cpu_seconds(self) -> float:
+        """CPU time of the living processes of the group."""
+        total = 0.0
+        for process in [self.process, *(self.workers() if self.has_workers else ())]:
+            with suppress(OSError):
+                total += time.clock_gettime(~process << 3 | 2)  # as clock_getcpuclockid(3) numbers it
+        return total
 
     def workers(self) -> list[int]:
         """The other processes of its group, multiprocessing's resource tracker left out."""
@@ -438,7 +458,7 @@ class _OneProcess:
         return self.known.seconds
 
     def moment(self) -> float:
-        """Seconds to the next disturbance: random, and shorter where less work is left."""
+        """CPU seconds to the next disturbance: random, and shorter where less work is left."""
         return self.storm.chance.uniform(0.0, self.seconds / self.attempts)
 
     def run(self) -> None:
@@ -469,7 +489,7 @@ class _OneProcess:
     def disturb(self) -> bool:
         """Start the command, send signals until it ends, look at what is left; whether it had finished."""
         command = self.start()
-        while not command.wait(self.moment()):
+        while not command.wait_for_work(self.moment()):
             self.strike(command, [command])
         return self.check([command])
 
@@ -482,10 +502,7 @@ class _OneProcess:
             for each in running:
                 each.codes |= {1, 2}
             return
-        sent, who = chance.choice(list(END_CODES)), "driver"
-        workers = command.workers()
-        if workers and (lot := chance.random()) < 0.7:
-            sent, who = (sent, "worker") if lot < 0.4 else (signal.SIGINT, "group")
+        sent, who, workers = self.choose_signal(command)
         try:
             if who == "group":
                 os.killpg(command.process, sent)
@@ -495,15 +512,23 @@ class _OneProcess:
             return
         for name in ("", f" in {self.job.name}", f" with {self.kind}", f": {sent.name} to the {who}"):
             storm.figures[f"moments{name}"] += 1
-        command.codes |= {1, 2} if who == "worker" else END_CODES[sent]
         if who != "worker":
+            command.codes |= END_CODES[sent]
             self.expect_end(command, SECONDS_TO_END, f"after {sent.name}")
+
+    def choose_signal(self, command: Command) -> tuple[signal.Signals, str, list[int]]:
+        """The next signal, to whom, and the worker processes."""
+        return self.storm.chance.choice(list(END_CODES)), "driver", []
 
     def expect_end(self, command: Command, seconds: float, when: str) -> None:
         """Wait for the end; a command that does not end is a fault."""
         if not command.wait(seconds):
-            self.storm.fault(f"{self.folder.name}, {self.job.name}: alive {seconds:.0f} s {when}")
-            os.killpg(command.process, signal.SIGKILL)
+            os.kill(command.process, signal.SIGABRT)  # it writes where it is
+            command.wait(1.0)
+            place = command.output.read_text(errors="replace")
+            self.storm.fault(f"{self.folder.name}, {self.job.name}: alive {seconds:.0f} s {when}: {place}")
+            with suppress(ProcessLookupError):
+                os.killpg(command.process, signal.SIGKILL)
             command.wait(SECONDS_TO_END)
 
     def check(self, commands: Sequence[Command]) -> bool:
@@ -634,8 +659,8 @@ class _SeveralProcesses(_OneProcess):
         self.storm.figures["processes at the same time"] += len(commands)
         running = commands
         while running:
-            until = time.monotonic() + self.moment()
-            running = [each for each in running if not each.wait(until - time.monotonic())]
+            chance.choice(running).wait_for_work(self.moment())
+            running = [each for each in running if not each.wait(0.0)]
             if running and chance.random() < 0.8:
                 self.strike(chance.choice(running), running)
                 continue
@@ -646,9 +671,15 @@ class _SeveralProcesses(_OneProcess):
 
 @dataclass
 class _WorkerPool(_OneProcess):
-    """A new process with a pool of two workers."""
+    """A new process with a pool of two workers.
+
+    One worker of each command is killed: its work is made again, and the command ends as if nothing had happened. A
+    recipe whose workers died twice would not be tried again.
+    """
 
     kind = "a pool"
+    spared: set[int] = field(default_factory=set)
+    """Commands that lost a worker already."""
 
     @property
     def seconds(self) -> float:
@@ -667,8 +698,18 @@ class _WorkerPool(_OneProcess):
         return self.storm.pool_seconds
 
     def moment(self) -> float:
-        """Seconds to the next disturbance: those of workers do not end the command."""
+        """CPU seconds to the next disturbance: those of workers do not end the command."""
         return self.storm.chance.uniform(0.0, self.seconds / 2)
+
+    def choose_signal(self, command: Command) -> tuple[signal.Signals, str, list[int]]:
+        """Mostly SIGKILL to a worker, once for each command; then any signal to the driver, or Ctrl-C to all."""
+        chance, workers = self.storm.chance, command.workers()
+        if workers and command.process not in self.spared and chance.random() < 0.8:
+            self.spared.add(command.process)
+            return chance.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)), "worker", workers
+        if workers and chance.random() < 0.4:
+            return signal.SIGINT, "group", workers
+        return super().choose_signal(command)
 
     def start(self, number: int = 0) -> Command:
         """Start `heedful run` anew."""
@@ -706,7 +747,7 @@ class _SmallDisk(_OneProcess):
             self._limit(kind)
         command = self.start()
         command.codes |= {2}
-        if under_way and not command.wait(self.moment()):
+        if under_way and not command.wait_for_work(self.moment()):
             while not self._limit(kind) and not command.wait(0.002):
                 pass  # a file is open
         self.expect_end(command, SECONDS_TO_FINISH, f"on a {kind} disk")
@@ -745,6 +786,7 @@ def main() -> int:
     os.environ |= {"HEEDFUL_DATA": "data", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     os.environ |= {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     sys.dont_write_bytecode = True
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts in the background ignores it
     vars(learn)["QUICK_EPOCHS"], vars(_options)["MIN_EPOCH_STEPS"] = EPOCHS, 1
     torch.set_num_threads(1)
     start = time.perf_counter()
