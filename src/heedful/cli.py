@@ -339,8 +339,9 @@ def audit(
     requirements = [Requirement.parse(text) for text in require or ()]
     columns = GivenColumns(text_column, second_column, label_column, rationale_column, id_column)
     options = AuditOptions(
-        minutes, tuple(method or ()), attributions, columns, seed, _worker_count(where, workers), texts, train_data
-    )
+        minutes, tuple(method or ()), attributions, columns, seed, _worker_count(where, workers), texts, train_data,
+        tuple(requirement.method for requirement in requirements),
+    )  # fmt: skip
     _check_report(out)
     for option, path in (("--json", json_file), ("--card", card)):
         if path is not None:

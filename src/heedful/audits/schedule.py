@@ -44,6 +44,7 @@ from heedful.audits.evidence import (
 )
 from heedful.audits.external_attributions import ExternalAttributions, external_methods
 from heedful.audits.verdict_rules import NULL
+from heedful.catalogue import METHODS
 from heedful.data.evaluation_table import EvaluationTable, GivenColumns, detect_columns
 from heedful.explainer import AUDITS, Explainer, ModelSource, catalogue_name, load, method_for_words
 from heedful.learn import open_teacher, student_trial
@@ -101,6 +102,7 @@ class AuditOptions:
         workers: processes; 1 works in this process.
         texts: stop at this many texts (rounded up to a whole block) even if there is time left.
         train_data: texts for students, which show whether explanations teach; takes half of the time.
+        required: names of methods that must be audited, and are not left out to save time.
     """
 
     minutes: float = 5.0
@@ -111,6 +113,7 @@ class AuditOptions:
     workers: int | None = None
     texts: int | None = None
     train_data: str | None = None
+    required: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not 0 < self.minutes <= 60 * 24 * 7 or not math.isfinite(self.minutes):
@@ -201,10 +204,13 @@ class _Audit:
         columns = detect_columns(path, outputs=self.explainer.class_names, given=self.options.columns)
         return EvaluationTable(path, columns)
 
+    def _known_requirements(self) -> list[str]:
+        return [name for name in self.options.required if name in METHODS and name not in CONTROL_METHODS]
+
     def _methods(self) -> dict[str, Method]:
         given = self.options.methods or (() if self.options.attributions else DEFAULT_METHODS)
         found: dict[str, Method] = {}
-        for each in given:
+        for each in (*given, *(() if self.options.methods else self._known_requirements())):
             method = method_for_words(each)
             found[catalogue_name(method)] = method
         if self.options.attributions is not None:
@@ -216,6 +222,10 @@ class _Audit:
         clash = sorted(found.keys() & CONTROL_METHODS.keys())
         if clash:
             raise UserError(f"{clash[0]} is a control and part of every audit: leave it out")
+        for name in self.options.required:
+            if name not in found.keys() | CONTROL_METHODS.keys():
+                known = ", ".join([*found, *CONTROL_METHODS])
+                raise UserError(f"{name} is required, but it is not among the methods of this audit ({known})")
         return found
 
     # Running
@@ -341,6 +351,8 @@ class _Audit:
         blocks, kept = self._blocks_in_time(workers), dict(self.methods)
         costs = {name: self._cost_of(name) for name, each in kept.items() if not isinstance(each, ExternalAttributions)}
         for slowest in () if self.options.methods else sorted(costs, key=lambda name: -costs[name])[:-MIN_METHODS]:
+            if slowest in self.options.required:
+                continue
             if block_range(blocks[-1]).stop >= wanted:
                 break
             del self.methods[slowest]
