@@ -22,6 +22,7 @@ import pandas as pd
 import pytest
 import torch
 
+from heedful import cli, progress
 from heedful.progress import StepCallback
 from heedful.runner import OUT_OF_TIME, WORKER_DIED, Outcome, _Pool, recipes_from_file, run, topological_order
 from heedful.store.recipe import Artefact, Recipe
@@ -315,6 +316,33 @@ def test_an_error_that_arises_from_an_interrupt_is_no_failure_of_the_recipe(tmp_
     with pytest.raises(KeyboardInterrupt):
         run([Interrupted(), Number(1)], Workspace(tmp_path))
     assert [entry.name for entry in Workspace(tmp_path).entries()] == []
+    assert not (tmp_path / ".failures").exists()
+
+
+@dataclass(frozen=True)
+class Swallowed(Recipe):
+    """Receives SIGTERM in code that swallows what is raised, and then fails or ends well."""
+
+    fails: bool
+
+    def make(self, workspace: Workspace) -> Artefact:
+        before = signal.signal(signal.SIGTERM, cli._interrupt)
+        with suppress(BaseException):
+            signal.raise_signal(signal.SIGTERM)
+        signal.signal(signal.SIGTERM, before)
+        if self.fails:
+            raise ValueError("could not determine the shape of object type 'torch.storage.UntypedStorage'")
+        return Artefact(notes={"value": 1})
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_an_interrupt_that_a_library_swallows_ends_the_run(
+    *, fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "_interrupts", [])
+    with pytest.raises(cli._TerminatedError):
+        run([Swallowed(fails), Number(1)], Workspace(tmp_path))
+    assert len(Workspace(tmp_path).entries()) == (0 if fails else 1)
     assert not (tmp_path / ".failures").exists()
 
 

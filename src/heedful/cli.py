@@ -28,7 +28,7 @@ try:
     from rich.progress import Progress as Bars
 
     from heedful import __version__
-    from heedful.progress import Progress, SilentProgress, StepCallback, find_interrupt
+    from heedful.progress import Progress, SilentProgress, StepCallback, find_interrupt, note_interrupt
     from heedful.terminal import printable
 except KeyboardInterrupt:
     sys.stderr.write("heedful: interrupted\n")
@@ -135,8 +135,11 @@ class _TerminatedError(KeyboardInterrupt):
     """SIGTERM, which ends a command as Ctrl-C does, with another exit code."""
 
 
-def _terminate(*_: object) -> None:
-    raise _TerminatedError
+def _interrupt(number: int, _: object) -> None:
+    """Handle a signal: raise it, and remember it for the case that a library swallows what is raised in it."""
+    interrupt = _TerminatedError() if number == signal.SIGTERM else KeyboardInterrupt()
+    note_interrupt(interrupt)
+    raise interrupt
 
 
 def _show_unraisable(lost: sys.UnraisableHookArgs) -> None:
@@ -846,7 +849,9 @@ def _write_report(root: Path, out: Path, *, quiet: bool) -> None:
 def main() -> None:
     """The entry point of the command; ends its worker processes when it is terminated."""
     try:
-        signal.signal(signal.SIGTERM, _terminate)
+        signal.signal(signal.SIGTERM, _interrupt)
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a command in the background ignores it
+            signal.signal(signal.SIGINT, _interrupt)
         sys.unraisablehook = _show_unraisable
         sys.exit(app())
     except KeyboardInterrupt as stop:

@@ -34,6 +34,21 @@ def _do_nothing(advance: int = 1, note: str = "") -> None:
     """No-op."""
 
 
+_interrupts: list[KeyboardInterrupt] = []
+"""Those that the command has received: a library may swallow one, or make another error of it."""
+
+
+def note_interrupt(interrupt: KeyboardInterrupt) -> None:
+    """Remember an interrupt that is about to be raised in the middle of any code."""
+    _interrupts.append(interrupt)
+
+
+def raise_lost_interrupt() -> None:
+    """Raise an interrupt that was received and did not get here; torch swallows one while it looks at a tensor."""
+    if _interrupts:
+        raise _interrupts[0]
+
+
 def find_interrupt(error: BaseException) -> KeyboardInterrupt | None:
     """The interrupt that an error arose from, the error itself included; None if there was none.
 
@@ -45,4 +60,4 @@ def find_interrupt(error: BaseException) -> KeyboardInterrupt | None:
         if isinstance(each, KeyboardInterrupt):
             return each
         found += [other for other in (each.__cause__, each.__context__) if other is not None and other not in found]
-    return None
+    return _interrupts[0] if _interrupts else None

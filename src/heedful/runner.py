@@ -34,7 +34,7 @@ from types import TracebackType
 import torch
 from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
-from heedful.progress import StepCallback, find_interrupt
+from heedful.progress import StepCallback, find_interrupt, raise_lost_interrupt
 from heedful.store.recipe import Recipe, RecipeError, check_recipe
 from heedful.store.workspace import Workspace, WriteError, replace_text, translate_write_errors
 from heedful.types import UserError
@@ -126,6 +126,7 @@ def run(
                 for outcome in finished:
                     outcomes[outcome.recipe] = outcome
                     step()
+                    raise_lost_interrupt()
                     if time.monotonic() >= end:
                         break
     finally:

@@ -24,7 +24,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Generator, Tensor, nn
 
-from heedful.progress import Progress, StepCallback
+from heedful.progress import Progress, StepCallback, raise_lost_interrupt
 from heedful.seeding import temporary_seed
 from heedful.store.recipe import derive_seed
 from heedful.store.workspace import Workspace, flush_to_disk, translate_write_errors
@@ -284,6 +284,7 @@ def _train_epoch(run: TrainingRun, optimizer: torch.optim.Optimizer, state: Trai
             optimizer.step()
             if run.outer is not None:
                 run.outer.step(run.model, batch, lr)
+            raise_lost_interrupt()
             step(note=f"epoch {epoch + 1}/{training.epochs}, loss {total / (index + 1):.3f}{best}")
     return total / max(1, len(batches))
 
