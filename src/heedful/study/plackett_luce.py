@@ -178,7 +178,7 @@ class Comparability:
     has_preference: bool
 
     def is_bounded_above(self, one: int, other: int) -> bool:
-        """Whether a chain of rankings puts `other` above or level with `one`; else `one` may be better by any amount."""
+        """Whether a chain of rankings puts `other` above or level with `one`; else nothing limits `one`."""
         return self.has_preference and bool(self.reaches[other, one])
 
     def is_bounded_below(self, one: int, other: int) -> bool:
@@ -224,13 +224,14 @@ def draw_ranks(log_worths: Array, log_deltas: Mapping[int, float], rng: np.rando
             names = tuple(each for each in range(n_methods) if members >> each & 1)
             options = possible_choices(names, sorted(log_deltas))
             numerators = [
-                log_worths[np.ix_(rows, list(option))].mean(1) + (log_deltas[len(option)] if len(option) > 1 else 0.0)
+                log_worths[rows[:, None], np.array(option)].mean(1)
+                + (log_deltas[len(option)] if len(option) > 1 else 0.0)
                 for option in options
             ]
             # The largest of Gumbel-distributed utilities is a draw from the softmax.
             drawn = (np.stack(numerators, 1) + rng.gumbel(size=(len(rows), len(options)))).argmax(1)
             for place, option in enumerate(options):
                 chosen = rows[drawn == place]
-                ranks[np.ix_(chosen, list(option))] = n_methods - len(names) + 1
+                ranks[chosen[:, None], np.array(option)] = n_methods - len(names) + 1
                 left[chosen] &= ~sum(1 << each for each in option)
     return ranks
