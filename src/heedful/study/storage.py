@@ -1,0 +1,365 @@
+"""The answers of a study on disk: SQLite in the study's folder, or PostgreSQL by URL.
+
+An answer is acknowledged only when its transaction is committed and flushed to disk (WAL with `synchronous=FULL`;
+PostgreSQL's default). A person has one answer per page, which is changed only by a request that names its revision: a
+double click, or a request that is repeated after a lost connection, is one answer. What is stored are positions on the
+page, not methods, and times to the minute; nothing about who a person is.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+
+import sqlalchemy as sql
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
+
+from heedful.study.answers import Ranking, Simulation, StudyAnswers
+from heedful.study.design import CONTROL, Slot, Study, StudyKeys, StudyTask, read_keys, read_study, token_digest
+from heedful.types import UserError
+
+DATABASE_FILE = "answers.sqlite"
+MAX_SECONDS = 3600.0
+"""Longer times on a page are not times of work."""
+_WRITES = "heedful_writes"
+_schema = sql.MetaData()
+_people = sql.Table(
+    "heedful_people",
+    _schema,
+    sql.Column("study", sql.String(16), primary_key=True),
+    sql.Column("person", sql.String(16), primary_key=True),
+    sql.Column("consented", sql.Integer, nullable=True),
+    sql.Column("seen", sql.Integer, nullable=True),
+    sql.Column("erased", sql.Boolean, nullable=False),
+)
+_answers = sql.Table(
+    "heedful_answers",
+    _schema,
+    sql.Column("study", sql.String(16), primary_key=True),
+    sql.Column("person", sql.String(16), primary_key=True),
+    sql.Column("slot", sql.Integer, primary_key=True),
+    sql.Column("content", sql.Text, nullable=False),
+    sql.Column("seconds", sql.Float, nullable=False),
+    sql.Column("revision", sql.Integer, nullable=False),
+    sql.Column("minute", sql.Integer, nullable=False),
+)
+# One statement decides: a first answer is inserted, a change needs the revision that it was made from.
+_RECORD = sql.text(
+    "INSERT INTO heedful_answers (study, person, slot, content, seconds, revision, minute) "
+    "VALUES (:study, :person, :slot, :content, :seconds, 1, :minute) "
+    "ON CONFLICT (study, person, slot) DO UPDATE SET content = excluded.content, "
+    "seconds = heedful_answers.seconds + excluded.seconds, revision = heedful_answers.revision + 1, "
+    "minute = excluded.minute "
+    "WHERE heedful_answers.revision = :expected AND heedful_answers.content <> excluded.content"
+)
+
+
+# Two first requests of one person may come at once.
+_JOIN = sql.text(
+    "INSERT INTO heedful_people (study, person, consented, seen, erased) "
+    "VALUES (:study, :person, :consented, :consented, :erased) ON CONFLICT DO NOTHING"
+)
+
+
+class Recorded(Enum):
+    """What became of an answer."""
+
+    STORED = "stored"
+    KNOWN = "known"
+    """The same answer is stored already."""
+    KEPT = "kept"
+    """Another answer to this page was stored before, and was kept."""
+    REFUSED = "refused"
+    """The person has not consented, or has withdrawn."""
+
+
+@dataclass(frozen=True)
+class StoredAnswer:
+    """One answer of one person: the ranks in the order of the page, or a guess."""
+
+    content: str
+    seconds: float
+    revision: int
+    minute: int = 0
+
+    @property
+    def ranks(self) -> list[int]:
+        found = json.loads(self.content).get("ranks", [])
+        return [int(rank) for rank in found]
+
+    @property
+    def guess(self) -> str:
+        return str(json.loads(self.content).get("guess", ""))
+
+
+@dataclass(frozen=True)
+class PersonState:
+    """How far a person is: consent, the answers by page, and the minute of the last request that wrote something."""
+
+    consented: bool = False
+    erased: bool = False
+    seen: int | None = None
+    answers: Mapping[int, StoredAnswer] = field(default_factory=dict)
+
+
+class AnswerStore:
+    """The answers of one study in a database.
+
+    Args:
+        study: distinguishes the studies of one database.
+    """
+
+    def __init__(self, url: str, study: str) -> None:
+        self.study = study
+        self._engine = _open(url)
+        # SQLite has one writer: waiting here is fair and quick, waiting in SQLite is a loop of sleeps.
+        self._turn = threading.Lock() if self._engine.dialect.name == "sqlite" else nullcontext()
+        with _one_line():
+            _schema.create_all(self._engine)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._engine.dispose()
+
+    @contextmanager
+    def _writing(self) -> Iterator[sql.Connection]:
+        with self._turn, self._engine.connect().execution_options(**{_WRITES: True}) as connection, connection.begin():
+            yield connection
+
+    def consent(self, person: str) -> bool:
+        """Remember that a person agreed; False if he has withdrawn."""
+        new = {"study": self.study, "person": person, "consented": _minute(), "erased": False}
+        with self._writing() as connection:
+            connection.execute(_JOIN, new)
+            state = self._person(connection, person)
+            return state is not None and not state.erased
+
+    def record(self, person: str, slot: int, content: str, seconds: float, revision: int = 0) -> Recorded:
+        """Store an answer; when this returns it is on disk.
+
+        Args:
+            revision: of the answer that is changed; 0 for a first answer.
+        """
+        now = _minute()
+        values = {
+            "study": self.study,
+            "person": person,
+            "slot": slot,
+            "content": content,
+            "seconds": round(min(max(seconds, 0.0), MAX_SECONDS), 1),
+            "minute": now,
+            "expected": revision,
+        }
+        with self._writing() as connection:
+            state = self._person(connection, person, lock=True)
+            if state is None or state.erased or state.consented is None:
+                return Recorded.REFUSED
+            if connection.execute(_RECORD, values).rowcount:
+                if state.seen != now:
+                    connection.execute(_people.update().where(*self._key(person)).values(seen=now))
+                return Recorded.STORED
+            kept = connection.execute(
+                sql.select(_answers.c.content).where(
+                    _answers.c.study == self.study, _answers.c.person == person, _answers.c.slot == slot
+                )
+            ).scalar_one()
+        return Recorded.KNOWN if kept == content else Recorded.KEPT
+
+    def erase(self, person: str) -> int:
+        """Delete all answers and times of a person, whose link ends; the number of answers that there were."""
+        with self._writing() as connection:
+            connection.execute(_JOIN, {"study": self.study, "person": person, "consented": None, "erased": True})
+            # The row of the person is locked before the answers are deleted: none comes in between.
+            connection.execute(
+                _people.update().where(*self._key(person)).values(erased=True, consented=None, seen=None)
+            )
+            own = (_answers.c.study == self.study, _answers.c.person == person)
+            count = connection.execute(_answers.delete().where(*own)).rowcount
+        if self._engine.dialect.name == "sqlite":  # the log would keep the old pages for a while
+            with self._turn, self._engine.connect() as connection:
+                connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+        return count
+
+    def state(self, person: str) -> PersonState:
+        """How far a person is."""
+        with self._engine.connect() as connection:
+            row = self._person(connection, person)
+            if row is None:
+                return PersonState()
+            own = sql.select(_answers).where(_answers.c.study == self.study, _answers.c.person == person)
+            answers = {each.slot: _stored(each) for each in connection.execute(own)}
+        return PersonState(row.consented is not None, row.erased, row.seen, answers)
+
+    def states(self) -> dict[str, PersonState]:
+        """How far everybody is who has begun."""
+        found: dict[str, dict[int, StoredAnswer]] = {}
+        with self._engine.connect() as connection:
+            people = connection.execute(sql.select(_people).where(_people.c.study == self.study)).all()
+            for each in connection.execute(sql.select(_answers).where(_answers.c.study == self.study)):
+                found.setdefault(each.person, {})[each.slot] = _stored(each)
+        return {
+            row.person: PersonState(row.consented is not None, row.erased, row.seen, found.get(row.person, {}))
+            for row in people
+        }
+
+    def _key(self, person: str) -> tuple[sql.ColumnElement[bool], sql.ColumnElement[bool]]:
+        return _people.c.study == self.study, _people.c.person == person
+
+    def _person(
+        self, connection: sql.Connection, person: str, *, lock: bool = False
+    ) -> sql.Row[tuple[object, ...]] | None:
+        query = sql.select(_people).where(*self._key(person))
+        return connection.execute(query.with_for_update() if lock else query).one_or_none()
+
+
+def _stored(row: sql.Row[tuple[object, ...]]) -> StoredAnswer:
+    return StoredAnswer(row.content, row.seconds, row.revision, row.minute)
+
+
+def _minute() -> int:
+    return int(time.time()) // 60 * 60
+
+
+def _open(url: str) -> sql.Engine:
+    """The database, set up so that what is committed is on disk."""
+    try:
+        parsed = sql.make_url(url)
+        if parsed.drivername in ("postgresql", "postgres"):
+            parsed = parsed.set(drivername="postgresql+psycopg")
+        if parsed.get_backend_name() not in ("sqlite", "postgresql"):
+            raise UserError(f"--database {parsed.drivername}: only sqlite and postgresql are supported")
+        engine = sql.create_engine(parsed, pool_pre_ping=parsed.get_backend_name() != "sqlite")
+    except (ArgumentError, NoSuchModuleError, ValueError) as error:
+        raise UserError("--database: this is no URL of a database; write postgresql://user@host/name") from error
+    except ModuleNotFoundError as error:
+        raise UserError("PostgreSQL needs a driver: pip install 'heedful[postgresql]'") from error
+    if engine.dialect.name == "sqlite":
+        sql.event.listen(engine, "connect", _set_up_sqlite)
+        sql.event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _set_up_sqlite(connection: object, _: object) -> None:
+    import sqlite3
+
+    assert isinstance(connection, sqlite3.Connection)
+    connection.isolation_level = None  # SQLAlchemy begins transactions itself, see below
+    for setting in (
+        "journal_mode=WAL",
+        "synchronous=FULL",  # every commit waits for the disk
+        "busy_timeout=10000",
+        "secure_delete=ON",  # what is erased is overwritten
+    ):
+        connection.execute(f"PRAGMA {setting}").close()
+
+
+def _begin_sqlite(connection: sql.Connection) -> None:
+    """Writers take the lock at once: a reader that becomes a writer could fail."""
+    writes = connection.get_execution_options().get(_WRITES)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+@contextmanager
+def _one_line() -> Iterator[None]:
+    """Errors of the database as one line."""
+    try:
+        yield
+    except SQLAlchemyError as error:
+        reason = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
+        raise UserError(f"the database cannot be used: {reason}; check --database and whether it runs") from error
+
+
+def open_store(folder: Path, study: Study, keys: StudyKeys, database: str = "") -> AnswerStore:
+    """The answers of a study: of the given URL, of the one in the study, or of the file in its folder."""
+    url = database or study.database or f"sqlite:///{(folder / DATABASE_FILE).resolve()}"
+    return AnswerStore(url, keys.admin[:16])
+
+
+def load_answers(folder: str | Path, database: str = "") -> StudyAnswers:
+    """Everything that people answered, for the statistics.
+
+    Args:
+        folder: of the study; a file that was exported as JSON is read as it is.
+        database: URL, if the answers are not in the study's own database.
+    """
+    path = Path(folder)
+    if path.is_file():
+        return StudyAnswers.from_json(path.read_bytes())
+    study = read_study(path)
+    store = open_store(path, study, read_keys(path), database)
+    try:
+        with _one_line():
+            return collect_answers(study, store.states())
+    finally:
+        store.close()
+
+
+def collect_answers(study: Study, states: Mapping[str, PersonState]) -> StudyAnswers:
+    """The stored positions as ranks of methods, and the guesses with what the model predicted."""
+    predicted = {item.uid: item.predicted for item in study.items}
+    rankings, simulations = [], []
+    for person, slot, answer in _paired(study, states):
+        if slot.task is StudyTask.RANK:
+            ranks = {str(method): rank for method, rank in zip(slot.maps, answer.ranks, strict=True)}
+            worst = CONTROL if CONTROL in ranks else None
+            rankings.append(Ranking(person, slot.item, slot.occasion, ranks, answer.seconds, worst))
+        else:
+            right = predicted[slot.item] if slot.asked is None else slot.asked
+            method, guess = slot.maps[0], answer.guess
+            simulations.append(Simulation(person, slot.item, slot.occasion, method, guess, right, answer.seconds))
+    return StudyAnswers(study.methods, tuple(rankings), tuple(simulations), study.max_failed_checks)
+
+
+def _paired(study: Study, states: Mapping[str, PersonState]) -> Iterator[tuple[str, Slot, StoredAnswer]]:
+    """Each answer with its page, by person and page."""
+    for person, plan in study.plans.items():
+        state = states.get(person)
+        if state is not None and not state.erased:
+            for number, slot in enumerate(plan):
+                if number in state.answers:
+                    yield person, slot, state.answers[number]
+
+
+def answers_csv(answers: StudyAnswers) -> str:
+    """One row per map that was ranked and per guess."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(["task", "person", "item", "occasion", "method", "rank", "guess", "predicted", "worst", "seconds"])
+    for each in answers.rankings:
+        for method, rank in each.ranks.items():
+            cells = ["rank", each.person, each.item, each.occasion.value, method, rank, "", "", each.worst or ""]
+            writer.writerow([*map(_cell, cells), each.seconds])
+    for guess in answers.simulations:
+        cells = ["simulate", guess.person, guess.item, guess.occasion.value, guess.method or "none", ""]
+        writer.writerow([*map(_cell, [*cells, guess.guess, guess.predicted, ""]), guess.seconds])
+    return buffer.getvalue()
+
+
+def _cell(value: object) -> str:
+    """A cell that no spreadsheet takes for a formula."""
+    text = str(value)
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
+
+
+def erase_person(folder: Path, token: str, database: str = "") -> tuple[str, int]:
+    """Delete the answers of the person with this link; the person's number and how many answers there were."""
+    study, keys = read_study(folder), read_keys(folder)
+    person = keys.people.get(token_digest(token.strip().rstrip("/").rpartition("/")[2]))
+    if person is None:
+        raise UserError(
+            "no person of this study has this link: copy it from links.txt, or name the folder with --study"
+        )
+    store = open_store(folder, study, keys, database)
+    try:
+        with _one_line():
+            return person, store.erase(person)
+    finally:
+        store.close()

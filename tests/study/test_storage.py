@@ -1,0 +1,220 @@
+"""Storage: one answer per page whatever is repeated, nothing lost in a kill, the same on SQLite and PostgreSQL."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+import sqlite3
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+
+from heedful.study.answers import Occasion
+from heedful.study.design import CONTROL, StudyOptions, StudyTask, read_keys, read_study, write_study
+from heedful.study.items import build_study
+from heedful.study.storage import (
+    AnswerStore,
+    Recorded,
+    answers_csv,
+    collect_answers,
+    erase_person,
+    load_answers,
+    open_store,
+)
+from heedful.types import UserError
+from tests.invented_studies import text_page
+
+pytest.importorskip("sqlalchemy")
+
+
+@pytest.fixture(scope="module")
+def postgresql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a PostgreSQL server that lives for these tests."""
+    pytest.importorskip("psycopg", reason="no driver of PostgreSQL: pip install 'heedful[postgresql]'")
+    binaries = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    if not binaries:
+        pytest.skip("PostgreSQL is not installed: apt-get install postgresql")
+    folder = tmp_path_factory.mktemp("pg")
+    become: list[str] = []
+    if os.geteuid() == 0:  # the server refuses to run as root
+        if shutil.which("runuser") is None:
+            pytest.skip("PostgreSQL does not run as root, and there is no runuser")
+        become = ["runuser", "-u", "postgres", "--"]
+        for path in (folder, *folder.parents):
+            if path != Path("/") and path.owner() == "root" and str(path) != "/tmp":
+                path.chmod(path.stat().st_mode | 0o055)
+        shutil.chown(folder, "postgres")
+    binary, data = binaries[-1].parent, folder / "data"
+    quiet = {"check": True, "capture_output": True, "cwd": folder}
+    subprocess.run([*become, str(binary / "initdb"), "-D", str(data), "-N", "-A", "trust", "-U", "h"], **quiet)  # type: ignore[call-overload]
+    control = [*become, str(binary / "pg_ctl"), "-D", str(data), "-w"]
+    started = ["-o", f"-c listen_addresses= -k {folder}", "-l", str(folder / "log"), "start"]
+    subprocess.run([*control, *started], **quiet)  # type: ignore[call-overload]
+    yield f"postgresql://h@/postgres?host={folder}"
+    subprocess.run([*control, "-m", "immediate", "stop"], **quiet)  # type: ignore[call-overload]
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[AnswerStore]:
+    url = f"sqlite:///{tmp_path / 'a.sqlite'}" if request.param == "sqlite" else request.getfixturevalue("postgresql")
+    found = AnswerStore(url, tmp_path.name[-16:])
+    yield found
+    found.close()
+
+
+def test_repeated_requests_are_one_answer(store: AnswerStore) -> None:
+    assert store.record("p1", 0, '{"ranks":[1,2]}', 3.0) is Recorded.REFUSED  # no consent yet
+    assert store.consent("p1")
+    assert store.consent("p1")
+    assert store.record("p1", 0, '{"ranks":[1,2]}', 3.0) is Recorded.STORED
+    assert store.record("p1", 0, '{"ranks":[1,2]}', 9.0) is Recorded.KNOWN
+    assert store.record("p1", 0, '{"ranks":[2,1]}', 9.0) is Recorded.KEPT
+    answer = store.state("p1").answers[0]
+    assert (answer.ranks, answer.seconds, answer.revision) == ([1, 2], 3.0, 1)
+    # A change names the revision that it was made from; the same change twice is one change.
+    assert store.record("p1", 0, '{"ranks":[2,1]}', 4.0, revision=1) is Recorded.STORED
+    assert store.record("p1", 0, '{"ranks":[2,1]}', 4.0, revision=1) is Recorded.KNOWN
+    assert store.record("p1", 0, '{"ranks":[1,1]}', 4.0, revision=1) is Recorded.KEPT
+    answer = store.state("p1").answers[0]
+    assert (answer.ranks, answer.seconds, answer.revision) == ([2, 1], 7.0, 2)
+
+
+def test_many_at_once_store_each_answer_once(store: AnswerStore) -> None:
+    results: list[Recorded] = []
+
+    def work(person: str) -> None:
+        store.consent(person)
+        for slot in range(5):
+            results.append(store.record(person, slot, f'{{"guess":"{slot}"}}', 1.0))
+
+    threads = [threading.Thread(target=work, args=(f"p{number % 4}",)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(map(str, results)) == sorted(map(str, [Recorded.STORED] * 20 + [Recorded.KNOWN] * 20))
+    assert {person: len(state.answers) for person, state in store.states().items()} == dict.fromkeys(
+        ("p0", "p1", "p2", "p3"), 5
+    )
+
+
+def test_who_is_erased_leaves_nothing_and_cannot_come_back(store: AnswerStore) -> None:
+    for person in ("p1", "p2"):
+        store.consent(person)
+        store.record(person, 0, '{"guess":"secret"}', 1.0)
+    assert store.erase("p1") == 1
+    assert store.erase("p1") == 0
+    assert not store.consent("p1")
+    assert store.record("p1", 1, '{"guess":"again"}', 1.0) is Recorded.REFUSED
+    states = store.states()
+    assert states["p1"].erased
+    assert not states["p1"].answers
+    assert states["p1"].seen is None
+    assert len(states["p2"].answers) == 1
+    assert store.erase("p3") == 0  # before the first visit
+    assert not store.consent("p3")
+
+
+def test_the_bytes_of_erased_answers_are_gone(tmp_path: Path) -> None:
+    store = AnswerStore(f"sqlite:///{tmp_path / 'a.sqlite'}", "s")
+    store.consent("p1")
+    store.record("p1", 0, '{"guess":"unmistakable"}', 1.0)
+    held = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    store.erase("p1")
+    left = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    store.close()
+    assert b"unmistakable" in held
+    assert b"unmistakable" not in left
+
+
+def test_every_commit_waits_for_the_disk(tmp_path: Path) -> None:
+    store = AnswerStore(f"sqlite:///{tmp_path / 'a.sqlite'}", "s")
+    with store._writing() as connection:
+        modes = [connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in ("journal_mode", "synchronous")]
+    store.close()
+    assert modes == ["wal", 2]
+
+
+def _write_forever(url: str, out: Connection) -> None:
+    store = AnswerStore(url, "s")
+    store.consent("p")
+    for slot in range(100_000):
+        store.record("p", slot, "{}", 1.0)
+        out.send(slot)
+
+
+@pytest.mark.slow
+def test_a_kill_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+    path, context = tmp_path / "a.sqlite", multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    writer = context.Process(target=_write_forever, args=(f"sqlite:///{path}", sender))
+    writer.start()
+    sender.close()
+    acknowledged = 0
+    with suppress(EOFError):
+        while True:
+            receiver.recv()
+            acknowledged += 1
+            if acknowledged == 40:
+                writer.kill()
+    writer.join()
+    connection = sqlite3.connect(path)
+    stored = connection.execute("SELECT count(*), count(DISTINCT slot) FROM heedful_answers").fetchone()
+    connection.close()
+    assert stored[0] == stored[1]
+    assert 40 <= acknowledged <= stored[0] <= acknowledged + 1
+
+
+def test_positions_become_methods(tmp_path: Path) -> None:
+    options = StudyOptions(items=8, per_person=8, people=2, task="both", checks=2, repeats=2)
+    study = build_study(text_page(tmp_path / "p.html"), ["lime", "gradient", "random"], options)
+    keys = write_study(study, tmp_path / "study", "http://x")
+    store = open_store(tmp_path / "study", study, keys)
+    person, plan = next(iter(study.plans.items()))
+    store.consent(person)
+    for number, slot in enumerate(plan):
+        content = '{"ranks":[1,2,3]}' if slot.task is StudyTask.RANK else '{"guess":"positive"}'
+        store.record(person, number, content, 2.0)
+    answers = load_answers(tmp_path / "study")
+    assert answers == collect_answers(study, store.states())
+    ranked = [slot for slot in plan if slot.task is StudyTask.RANK]
+    for each, slot in zip(answers.rankings, ranked, strict=True):
+        assert each.ranks == dict(zip(slot.maps, (1, 2, 3), strict=True))
+        assert each.worst == (CONTROL if slot.occasion is Occasion.CHECK else None)
+    checks = [each for each in answers.simulations if each.occasion is Occasion.CHECK]
+    assert [each.predicted for each in checks] == [slot.asked for slot in plan if slot.asked]
+    (tmp_path / "export.json").write_text(answers.to_json())
+    assert load_answers(tmp_path / "export.json") == answers
+    lines = answers_csv(answers).splitlines()
+    assert len(lines) == 1 + 3 * len(ranked) + len(answers.simulations)
+    store.close()
+
+
+def test_erase_by_link_and_what_is_no_link(tmp_path: Path) -> None:
+    options = StudyOptions(items=8, per_person=5, people=2)
+    folder = tmp_path / "study"
+    write_study(build_study(text_page(tmp_path / "p.html"), ["lime", "random"], options), folder, "http://x")
+    line = (folder / "links.txt").read_text().splitlines()[1]
+    store = open_store(folder, read_study(folder), read_keys(folder))
+    store.consent("p1")
+    store.record("p1", 0, '{"ranks":[1,2]}', 1.0)
+    store.close()
+    assert erase_person(folder, line.split("\t")[1] + "\n") == ("p1", 1)
+    assert load_answers(folder).rankings == ()
+    with pytest.raises(UserError, match="no person"):
+        erase_person(folder, "x" * 24)
+
+
+@pytest.mark.parametrize(
+    "url", ["nonsense", "mysql://x/y", "sqlite:////nowhere/at/all/a.sqlite", "postgresql://h@127.0.0.1:1/x"]
+)
+def test_a_database_that_cannot_be_used_is_one_line(url: str) -> None:
+    with pytest.raises(UserError) as error:
+        AnswerStore(url, "s")
+    assert "\n" not in str(error.value)
