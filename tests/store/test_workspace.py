@@ -262,6 +262,28 @@ def test_data_that_changes_during_make_is_not_kept_under_the_old_name(workspace:
     assert workspace.entries() == []
 
 
+@dataclass(frozen=True)
+class Indexed(Recipe):
+    corpus: Diary = Diary()
+
+    def make(self, workspace: Workspace) -> Artefact:
+        return Artefact()
+
+
+def test_data_that_changes_while_the_index_is_made_is_not_kept(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def link(recipe: Recipe, data_dir: Path) -> dict[str, list[str]]:
+        (data_dir / "diary.txt").write_text("tuesday")
+        return {}
+
+    (workspace.data_dir / "diary.txt").write_text("monday")
+    monkeypatch.setattr("heedful.store.workspace.linked_artefacts", link)
+    with pytest.raises(UserError, match=r"changed while Indexed-.* was being made; run it again"):
+        workspace.get(Indexed())
+    assert workspace.entries() == []
+
+
 def test_staging_folders_without_a_lock_holder_are_deleted(workspace: Workspace) -> None:
     workspace.get(Bake(1))
     staging = workspace.root / ".staging"

@@ -333,8 +333,6 @@ class Workspace:
             raise TypeError(f"{type(recipe).__name__}.make gave a {type(artefact).__name__}, not an Artefact")
         summary = recipe.summarize(artefact)
         artefact = replace(artefact, summary=summary, notes={**artefact.notes, **recipe.explain(summary)})
-        if self.artefact_name(recipe) != name or count_file_changes() != changes:
-            raise self._changed_data_error(name)
         index: dict[str, object] = {
             "kind": recipe.kind,
             "recipe_class": type(recipe).__name__,
@@ -343,6 +341,9 @@ class Workspace:
             "links": linked_artefacts(recipe, self.data_dir),
             "group": seed_group(recipe, self.data_dir),
         }
+        # Last of all that reads the data: links and group hold its hash too.
+        if self.artefact_name(recipe) != name or count_file_changes() != changes:
+            raise self._changed_data_error(name)
         staging = self.root / ".staging" / f"{name}.{secrets.token_hex(8)}"
         try:
             with translate_write_errors(self.root):
