@@ -263,7 +263,7 @@ def test_data_that_changes_during_make_is_not_kept_under_the_old_name(workspace:
 
 
 @dataclass(frozen=True)
-class Indexed(Recipe):
+class Entry(Recipe):
     corpus: Diary = Diary()
 
     def make(self, workspace: Workspace) -> Artefact:
@@ -279,8 +279,8 @@ def test_data_that_changes_while_the_index_is_made_is_not_kept(
 
     (workspace.data_dir / "diary.txt").write_text("monday")
     monkeypatch.setattr("heedful.store.workspace.linked_artefacts", link)
-    with pytest.raises(UserError, match=r"changed while Indexed-.* was being made; run it again"):
-        workspace.get(Indexed())
+    with pytest.raises(UserError, match=r"changed while Entry-.* was being made; run it again"):
+        workspace.get(Entry())
     assert workspace.entries() == []
 
 
