@@ -5,6 +5,7 @@ SplitMix64 (Steele, Lea & Flood 2014) on int64 tensors, whose products wrap arou
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -84,6 +85,23 @@ def permute_within(values: Tensor, support: Tensor, seeds: Tensor) -> Tensor:
     target = torch.argsort((~support).to(torch.int8), dim=-1, stable=True).reshape(shape).expand_as(values)
     permuted = torch.empty_like(values).scatter_(-1, target, values.gather(-1, source))
     return torch.where(support.reshape(shape), permuted, values)
+
+
+def random_state() -> tuple[object, ...]:
+    """The state of the global generators of Python and NumPy, in comparable form."""
+    parts = np.random.get_state()  # noqa: NPY002 - read, not drawn from
+    return random.getstate(), *(np.asarray(part).tobytes() for part in parts)
+
+
+@contextmanager
+def keep_random_state() -> Iterator[None]:
+    """Restores the global generators of Python and NumPy, which a few networks seed or draw from as they run."""
+    own, others = random.getstate(), np.random.get_state()  # noqa: NPY002 - read, not drawn from
+    try:
+        yield
+    finally:
+        random.setstate(own)
+        np.random.set_state(others)  # noqa: NPY002
 
 
 @contextmanager

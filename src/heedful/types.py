@@ -559,11 +559,21 @@ def check_attention_not_imposed(model: Model) -> None:
         )
 
 
+REFUSED = "cannot be asked of this model, because"
+"""Begins the reason why a method or a question does not apply to a model."""
+
+
+def describe_refusal(model: Model, error: str) -> str:
+    """The reason in an error of a method, without its remedy where the model says itself what it does not show."""
+    shown = (model.attention_refusal, model.embedding_refusal, model.path_refusal)
+    return next((f"{REFUSED} {each}" for each in shown if each is not None and each in error), error)
+
+
 def check_attention(model: Model) -> None:
     """Raise a `UserError` for a model whose attention can be neither read nor replaced."""
     if model.attention_refusal is not None:
         raise UserError(
-            f"{model.attention_refusal}; choose a method that reads outputs or gradients, such as LeaveOneOut or "
+            f"{REFUSED} {model.attention_refusal}; choose one that reads outputs or gradients, such as LeaveOneOut or "
             "IntegratedGradients"
         )
 
@@ -572,7 +582,7 @@ def check_embeddings(model: Model) -> None:
     """Raise a `UserError` for a model whose embeddings can be neither read nor replaced."""
     if model.embedding_refusal is not None:
         raise UserError(
-            f"{model.embedding_refusal}; choose a method that reads outputs only, such as LeaveOneOut or KernelShap"
+            f"{REFUSED} {model.embedding_refusal}; choose one that reads outputs only, such as LeaveOneOut or KernelShap"
         )
 
 

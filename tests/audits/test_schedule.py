@@ -27,7 +27,7 @@ from heedful.models.attentive import LinearBagOfWords
 from heedful.store.workspace import Workspace
 from heedful.tasks import BinaryClassification, Regression
 from heedful.trials._trial import Verdict
-from heedful.types import Attribution, Batch, Corpus, Example, Model, Splits, Task, UserError
+from heedful.types import REFUSED, Attribution, Batch, Corpus, Example, Model, Splits, Task, UserError
 from tests.given import CLASSES, EVIDENCE, OTHERS, Verdicts, save_model
 
 YES, NO, OPEN = Verdict.SUPPORTED, Verdict.NOT_SUPPORTED, Verdict.UNDECIDED
@@ -164,6 +164,23 @@ def test_the_verdicts_on_a_sum_are_right(done: Done) -> None:
         assert result.method("random").answer(Question.PLAUSIBLE).value == pytest.approx(0.5, abs=0.12)
         assert result.method("leave-one-out").optimised_for
         assert "raw-attention" not in result.recommended
+
+
+def test_a_model_that_does_not_show_its_attention_is_audited_by_all_other_methods(tmp_path: Path) -> None:
+    unread = additive()
+    unread.model.attention_refusal = "its attention is <hidden>"
+    result = audit(unread, Sums(), options=options(), workspace=Workspace(tmp_path / "work"), out=tmp_path / "out")
+    assert {each.name for each in result.methods} == {"input-x-gradient", "leave-one-out", "random"}
+    for name in ("input-x-gradient", "leave-one-out"):
+        assert result.method(name).answer(Question.FAITHFUL).verdict is YES
+        assert result.method(name).answer(Question.PLAUSIBLE).value == pytest.approx(1.0)
+        assert result.method(name).answer(Question.AGREES).n == 28
+    refused = {name for name, why in result.untested.items() if why.startswith(f"{REFUSED} its attention is <hidden>")}
+    assert refused == {"raw-attention", "permuted-attention", "attention", "attention is necessary"}
+    assert result.untested.keys() - refused == {"teaches"}
+    assert result.attention == ()
+    for page in ("index.html", "attention.html"):
+        assert "because its attention is &lt;hidden&gt;." in (tmp_path / "out" / page).read_text(encoding="utf-8")
 
 
 def test_the_failure_of_a_method_is_the_text_where_another_does_most_better(done: Done) -> None:

@@ -28,6 +28,7 @@ from heedful.attributions._base import (
 )
 from heedful.attributions._max_flow import MaxFlows, max_flows
 from heedful.types import (
+    REFUSED,
     Attribution,
     Batch,
     DecidingRow,
@@ -57,7 +58,7 @@ def check_paths(model: Model) -> None:
     check_attention(model)
     if model.path_refusal is not None:
         raise UserError(
-            f"{model.path_refusal}; choose a method that does not multiply layers, such as RawAttention or "
+            f"{REFUSED} {model.path_refusal}; choose a method that does not multiply layers, such as RawAttention or "
             "AttentionXGradient"
         )
 

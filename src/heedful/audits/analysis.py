@@ -63,7 +63,7 @@ from heedful.store.recipe import Json
 from heedful.store.workspace import Workspace
 from heedful.training.attribution_tables import gap_shares
 from heedful.trials.simulability import Simulability
-from heedful.types import Corpus, Example, Method
+from heedful.types import REFUSED, Corpus, Example, Method
 
 CONTROL_METHODS: Mapping[str, Method] = {"random": Random(seed=1_000_003), "permuted-attention": PermutedAttention()}
 NULL_METHODS = tuple(Random(seed=seed) for seed in range(3))
@@ -350,13 +350,19 @@ class AuditAnalysis:
         return answers
 
     def _untested(self) -> dict[str, str]:
-        untested = {name: f"left out: {reason}" for name, reason in self.left_out.items()}
+        untested = {
+            name: reason if reason.startswith(REFUSED) else f"left out: {reason}"
+            for name, reason in self.left_out.items()
+        }
         if not self._marked_examples():
             untested[Question.PLAUSIBLE.value] = "no words are marked: give a column of rationales (--rationale-column)"
         if isinstance(self.students, str):
             untested[Question.TEACHES.value] = self.students
+        refusal = self.explainer.model.attention_refusal
         untested["attention is necessary"] = (
             "that needs trainings with uniform attention: `heedful run wiegreffe-pinter --data FILE`"
+            if refusal is None
+            else f"{REFUSED} {refusal}"
         )
         return untested
 

@@ -435,7 +435,8 @@ class BlockAttention(Recipe):
         by_word, _ = pool_by_word(maps, feature_index(batch, "word"), "mean")
         table["special_share"] = received.masked_fill(batch.content_mask, 0.0).sum(1).tolist()
         table["first_share"] = received[:, 0].tolist()
-        if isinstance(model, AttentiveModel | ExposesLayers) and model.task.num_classes > 1:
+        layered = isinstance(model, ExposesLayers) and model.embedding_refusal is None
+        if (isinstance(model, AttentiveModel) or layered) and model.task.num_classes > 1:
             search = AdversarySearchSettings() if isinstance(model, AttentiveModel) else TRANSFORMER_SEARCH
             adversary = AdversarialAttention(self.sample.subject, search=search).rows(model, batch)
             table["adversary_share"] = adversary["share"].to_numpy()

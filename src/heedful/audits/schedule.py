@@ -49,12 +49,13 @@ from heedful.data.evaluation_table import EvaluationTable, GivenColumns, detect_
 from heedful.explainer import AUDITS, Explainer, ModelSource, catalogue_name, load, method_for_words
 from heedful.learn import open_teacher, student_trial
 from heedful.measures.bootstrap import MIN_EXAMPLES
+from heedful.models.transformer import TransformerModel
 from heedful.report.html import check_report_folder, write_atomically
 from heedful.runner import OUT_OF_TIME, attempt, run
 from heedful.store.recipe import Recipe, canonical_json, json_digest
 from heedful.store.workspace import Workspace, replace_text
 from heedful.trials.simulability import Simulability
-from heedful.types import Corpus, Method, UserError
+from heedful.types import REFUSED, Corpus, Method, UserError, describe_refusal
 
 DEFAULT_METHODS = (
     "raw-attention",
@@ -271,7 +272,10 @@ class _Audit:
     def _deletion_ways(self) -> tuple[Baseline, ...]:
         """Two ways of deletion: close the gap, and the best replacement token that the tokenizer has."""
         if self.explainer.reads_images:
-            return ("pad", "zero")
+            model = self.explainer.model
+            # Where embeddings are the pixels themselves, both ways are the same.
+            is_same = isinstance(model, TransformerModel) and model.embeddings_at == "pixels"
+            return ("pad",) if is_same or model.embedding_refusal is not None else ("pad", "zero")
         block = read_block(self.sample, 0, self.workspace)
         replacement: Baseline = "pad"
         if block.batch.mask_id is not None:
@@ -307,6 +311,9 @@ class _Audit:
     def _probe(self) -> None:
         """Do the main work of the first block and remember how long each piece takes; leave out what fails."""
         texts = min(len(self.table), len(block_range(0)))
+        refusal = self.explainer.model.attention_refusal
+        if refusal is not None:
+            self.left_out[ATTENTION] = f"{REFUSED} {refusal}"
         work = [each for each in self._block_work(0) if each.main]
         seconds: dict[str, float] = {}
         tried: set[str] = set()
@@ -334,7 +341,7 @@ class _Audit:
         """Go on without a method or a piece of work that fails; UserError if nothing can be compared without it."""
         if name == SEARCH or name.startswith(NULL):
             raise UserError(f"texts without some of their words cannot be read by this model: {reason}")
-        self.left_out.setdefault(name, reason)
+        self.left_out.setdefault(name, describe_refusal(self.explainer.model, reason))
         self.methods.pop(name, None)
         if not self.methods:
             reasons = "; ".join(f"{name}: {reason}" for name, reason in self.left_out.items())

@@ -249,7 +249,8 @@ class ForwardPass:
         units: of the batch; further states of a layer are padding that the network has added.
         embeddings: input of the first layer `[batch unit width]`, given by the caller or seen by the run.
         transposed: whether the layers read `[unit batch width]`.
-        ends_at_embeddings: stop at the first layer.
+        ends_at_embeddings: stop at the embeddings.
+        at_words: embeddings are the word vectors, and not the input of the first layer.
         replacement: states that replace the input of one layer.
         keeps_inputs: whether the inputs of all layers are kept.
         inputs: of the layers so far, if they are kept.
@@ -263,11 +264,13 @@ class ForwardPass:
     embeddings: Tensor | None = None
     transposed: bool = False
     ends_at_embeddings: bool = False
+    at_words: bool = False
     replacement: LayerInput | None = None
     keeps_inputs: bool = False
     inputs: list[Tensor] = field(default_factory=list)
     states: Tensor | None = None
     hidden: Tensor | None = None
+    words_read: bool = False
     layers_entered: int = 0
     depth: int = 0
     other_maps: int = 0
@@ -281,7 +284,7 @@ class ForwardPass:
         self.layers_entered += 1
         if number == 0 and self.embeddings is None:
             self.embeddings = states
-        elif number == 0 and self.embeddings is not None:
+        elif number == 0 and self.embeddings is not None and not self.at_words:
             if self.embeddings.shape[1] < states.shape[1]:
                 return self.embeddings  # only the units that the head reads
             # In place: other holders of the tensor, such as a convolution beside the layer, must see the same states.
@@ -293,6 +296,18 @@ class ForwardPass:
         if self.keeps_inputs:
             self.inputs.append(states)
         return state
+
+    def leave_words(self, vectors: Tensor) -> Tensor:
+        """Exchange word vectors with the caller the first time that they are looked up, if embeddings are these."""
+        if not self.at_words or self.words_read:
+            return vectors
+        self.words_read = True
+        if self.embeddings is not None:
+            return torch.cat([self.embeddings, vectors[:, self.units :]], 1)
+        self.embeddings = vectors[:, : self.units]
+        if self.ends_at_embeddings:
+            raise EmbeddingsReached
+        return vectors
 
     def leave_layer(self, output: object) -> None:
         """Take note of the output of a layer."""
@@ -415,6 +430,16 @@ def _leave_layer(layer: nn.Module, inputs: tuple[object, ...], output: object) -
     running = _current_pass.get()
     if running is not None:
         running.leave_layer(output)
+
+
+def _leave_words(table: nn.Module, inputs: tuple[object, ...], output: object) -> Tensor | None:
+    running = _current_pass.get()
+    return running.leave_words(output) if running is not None and isinstance(output, Tensor) else None
+
+
+def hook_words(network: Network, table: str) -> None:
+    """Let the table of word vectors of a copy exchange them with the running pass."""
+    network.get_submodule(table).register_forward_hook(_leave_words)
 
 
 def _leave_trunk(trunk: nn.Module, inputs: tuple[object, ...], output: object) -> None:

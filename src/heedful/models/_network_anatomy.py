@@ -224,6 +224,7 @@ class Stack:
         inputs: what the network reads.
         transposed: whether layers read `[unit batch width]`.
         is_uniform: whether the inputs of all layers have one shape.
+        words: name of the table in which the ids of the units are looked up; empty for images.
     """
 
     name: str = ""
@@ -232,6 +233,7 @@ class Stack:
     inputs: InputForm = field(default_factory=InputForm)
     transposed: bool = False
     is_uniform: bool = True
+    words: str = ""
 
 
 @dataclass(frozen=True)
@@ -275,7 +277,7 @@ def find_stack(opened: Network) -> Stack:
     batch = sample_batch(opened)
     rows, units = batch.mask.shape
     calls: list[tuple[str, Tensor]] = []
-    depth, first = 0, 0
+    depth, first, words = 0, 0, ""
 
     def enter(layer: nn.Module, inputs: tuple[object, ...], named: Mapping[str, object], name: str) -> None:
         nonlocal depth
@@ -288,9 +290,11 @@ def find_stack(opened: Network) -> Stack:
         nonlocal depth
         depth -= 1
 
-    def watch_positions(table: nn.Module, inputs: tuple[object, ...]) -> None:
-        nonlocal first
+    def watch_ids(table: nn.Module, inputs: tuple[object, ...], name: str) -> None:
+        nonlocal first, words
         ids = inputs[0] if inputs else None
+        if not words and isinstance(table, nn.Embedding) and isinstance(ids, Tensor) and ids.shape == (rows, units):
+            words = name if torch.equal(ids, batch.inputs) else ""
         if isinstance(ids, Tensor) and ids.dim() and ids.shape[-1] >= units and not ids.is_floating_point():
             row = ids.reshape(-1, ids.shape[-1])[0, :units].long()
             if bool((row.diff() == 1).all()):
@@ -303,9 +307,9 @@ def find_stack(opened: Network) -> Stack:
                 handle = member.register_forward_pre_hook(partial(enter, name=name), with_kwargs=True)
                 hooks.callback(handle.remove)
                 hooks.callback(member.register_forward_hook(leave).remove)
-        for table in opened.modules():
+        for name, table in opened.named_modules():
             if not list(table.children()):
-                hooks.callback(table.register_forward_pre_hook(watch_positions).remove)
+                hooks.callback(table.register_forward_pre_hook(partial(watch_ids, name=name)).remove)
         opened(**InputForm().arguments(opened, batch))
     images = reads_images(opened)
     form = InputForm() if images else InputForm(first if "position_ids" in _parameters(opened) else None)
@@ -315,8 +319,8 @@ def find_stack(opened: Network) -> Stack:
         if len(shape) == 3 and (transposed or (shape[0] == rows and shape[1] >= units)):
             own = [tuple(each.shape) for stack, each in calls if stack == name]
             form = replace(form, prefix=shape[1] - units) if images else form
-            return Stack(name, len(own), shape[2], form, transposed, len(set(own)) == 1)
-    return Stack(inputs=form)
+            return Stack(name, len(own), shape[2], form, transposed, len(set(own)) == 1, words)
+    return Stack(inputs=form, words=words)
 
 
 @dataclass

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 import torch
 from safetensors import safe_open
@@ -31,6 +31,7 @@ from heedful.models._attention_hooks import (
     copy_sharing_weights,
     evaluating,
     hook_layers,
+    hook_words,
     running,
     set_attention_implementation,
 )
@@ -50,7 +51,7 @@ from heedful.models._network_anatomy import (
     text_config,
 )
 from heedful.models._softmax_hooks import SoftmaxInterception
-from heedful.seeding import temporary_seed
+from heedful.seeding import keep_random_state, random_state, temporary_seed
 from heedful.tasks import MulticlassClassification, Regression
 from heedful.types import (
     Architecture,
@@ -83,6 +84,9 @@ _SOURCE_HINT = (
 )
 
 
+EmbeddingPlace = Literal["layers", "words", "pixels"]
+"""Where embeddings are read and replaced."""
+EMBEDDING_PLACES: tuple[EmbeddingPlace, ...] = ("layers", "words", "pixels")
 WEIGHTS_FILE, INDEX_FILE = "model.safetensors", "model.safetensors.index.json"
 MAX_OUTPUTS = 100_000
 
@@ -198,6 +202,9 @@ class TransformerModel(Model):
         maps: the attention of the layers; None where it cannot be read.
         path: how it is reached.
         separates_lengths: texts of unequal length run apart, because padding would change the logits.
+        embeddings_at: the input of the first layer; or the word vectors or the pixels, where the network reads its input
+            in other ways too, or has no layers over its units.
+        draws_numbers: the network draws from a global generator as it runs (BigBird), which is then restored.
     """
 
     def __init__(self, opened: OpenedNetwork, task: Task) -> None:
@@ -205,11 +212,10 @@ class TransformerModel(Model):
         self.network, self.task = opened.network, task
         self.stack, self.maps, self.path = opened.stack, opened.maps, opened.path
         self.training = opened.network.training
-        self.separates_lengths = False
+        self.separates_lengths = self.draws_numbers = False
+        self.embeddings_at: EmbeddingPlace = "layers" if self.stack.name else "words" if self.stack.words else "pixels"
         if self.maps is None:
             self.attention_refusal = "its attention was not found"
-        if not self.stack.name:
-            self.embedding_refusal = "its layers were not found"
 
     @staticmethod
     def wrap(model: Network, task: Task | None = None) -> TransformerModel:
@@ -354,6 +360,7 @@ class TransformerModel(Model):
         """Inputs of all layers and logits, optionally with the input of one layer replaced."""
         self._check_one_length(batch)
         self._check_given(batch, embeddings, None)
+        self._check_layers()
         if not self.stack.is_uniform:
             raise UserError(
                 f"the layers of {type(self.network).__name__} read states of several shapes: {_OTHER_METHODS}"
@@ -376,6 +383,7 @@ class TransformerModel(Model):
         maps = replace(self.maps, count=self.maps.count - layer, projections=self.maps.projections[layer:])
         upper = TransformerModel(OpenedNetwork(network, stack, maps, self.path), self.task)
         upper.deciding_row, upper.separates_lengths = self.deciding_row, self.separates_lengths
+        upper.draws_numbers = self.draws_numbers
         return upper
 
     def decode_attended(self, batch: Batch, states: Tensor, attended: Tensor) -> Tensor:
@@ -399,7 +407,7 @@ class TransformerModel(Model):
     @property
     def layers(self) -> nn.ModuleList:
         """The stack of layers, lowest first; a layer that is shared is there once."""
-        check_embeddings(self)
+        self._check_layers()
         return cast("nn.ModuleList", self.network.get_submodule(self.stack.name))
 
     def count_layers(self) -> None:
@@ -413,9 +421,20 @@ class TransformerModel(Model):
         """The length of the longest text, special tokens included; None without a limit."""
         return self.stack.inputs.max_tokens(self.network)
 
+    def _check_layers(self) -> None:
+        if not self.stack.name:
+            raise UserError(f"the layers of {type(self.network).__name__} were not found: {_OTHER_METHODS}")
+
     def _embed(self, batch: Batch) -> Tensor:
-        units = batch.mask.shape[1]
-        forward_pass = ForwardPass(PlainAttention(), units, transposed=self.stack.transposed, ends_at_embeddings=True)
+        if self.embeddings_at == "pixels":
+            return batch.inputs.to(self.network.dtype)
+        forward_pass = ForwardPass(
+            PlainAttention(),
+            batch.mask.shape[1],
+            transposed=self.stack.transposed,
+            ends_at_embeddings=True,
+            at_words=self.embeddings_at == "words",
+        )
         with suppress(EmbeddingsReached), running(forward_pass):
             self.network(**self.stack.inputs.arguments(self.network, batch))
         assert forward_pass.embeddings is not None
@@ -432,12 +451,27 @@ class TransformerModel(Model):
     ) -> tuple[ForwardPass, Tensor]:
         """What was exchanged in one forward pass, and logits; the hook sees every layer."""
         rows, units = batch.mask.shape
+        pixels = self._embed(batch) if self.embeddings_at == "pixels" and embeddings is None else embeddings
+        if self.embeddings_at == "pixels" and pixels is not None:
+            batch, embeddings = replace(batch, inputs=pixels), None
         forward_pass = ForwardPass(
-            hook, units, embeddings, self.stack.transposed, replacement=replacement, keeps_inputs=keeps_inputs
+            hook,
+            units,
+            embeddings,
+            self.stack.transposed,
+            at_words=self.embeddings_at == "words",
+            replacement=replacement,
+            keeps_inputs=keeps_inputs,
         )
         inputs = self.stack.inputs.arguments(self.network, batch)
-        with running(forward_pass), SoftmaxInterception(rows, units) if self.path == "softmax" else nullcontext():
+        with (
+            running(forward_pass),
+            SoftmaxInterception(rows, units) if self.path == "softmax" else nullcontext(),
+            keep_random_state() if self.draws_numbers else nullcontext(),
+        ):
             logits = cast("Tensor", self.network(**inputs).logits)
+        if self.embeddings_at == "pixels":
+            forward_pass.embeddings = pixels
         if batch.candidates is not None:
             logits = logits.masked_fill(~batch.candidates.bool(), -torch.inf)
         if self.maps is not None and hook.layers_run != self.maps.count:
@@ -495,6 +529,8 @@ def open_layers(network: Network, path: AttentionPath | None) -> OpenedNetwork:
         stack = find_stack(opened)
         if stack.name:
             hook_layers(opened, stack.name)
+        if stack.words:
+            hook_words(opened, stack.words)
         if path is None:
             return OpenedNetwork(opened, stack, None, None)
         if not stack.name:
@@ -505,6 +541,7 @@ def open_layers(network: Network, path: AttentionPath | None) -> OpenedNetwork:
     return OpenedNetwork(opened, stack, maps, path)
 
 
+@keep_random_state()
 def accept_network(network: Network, task: Task) -> TransformerModel:
     """The model of a network that proves that it computes the same through our hooks, by the first way in that does.
 
@@ -515,7 +552,9 @@ def accept_network(network: Network, task: Task) -> TransformerModel:
     if reads_both(network):
         raise UserError(f"{name} reads an image and a text together: give a model that reads one of them")
     try:
+        before = random_state()
         expected = _library_logits(network)
+        draws_numbers = random_state() != before
         again = _library_logits(network)
     except _NETWORK_ERRORS as error:
         raise UserError(f"{name} cannot be run on {units} alone: {_brief(error)}") from error
@@ -528,7 +567,7 @@ def accept_network(network: Network, task: Task) -> TransformerModel:
         for separates_lengths in (False, True):
             try:
                 model = TransformerModel(open_layers(network, path), task)
-                model.separates_lengths = separates_lengths
+                model.separates_lengths, model.draws_numbers = separates_lengths, draws_numbers
                 with evaluating(model):
                     trial.examine(model)
             except (UserError, *_NETWORK_ERRORS) as error:
@@ -537,7 +576,8 @@ def accept_network(network: Network, task: Task) -> TransformerModel:
                     break
                 continue
             if path is None:
-                model.attention_refusal = f"the attention of {name} cannot be read: {'; '.join(dict.fromkeys(reasons))}"
+                unread = reasons[: len(reasons) - separates_lengths]
+                model.attention_refusal = f"the attention of {name} cannot be read: {'; '.join(dict.fromkeys(unread))}"
             return model
     raise UserError(f"{name} is not supported: {reasons[-1]}")
 
@@ -603,11 +643,7 @@ class AcceptanceTrial:
             self._compare(trace.logits, self.expected, OTHER_LOGITS)
             if model.maps is not None:
                 self._examine_attention(model, batch, trace)
-            if model.stack.name:
-                try:
-                    self._examine_embeddings(model, batch, trace)
-                except (UserError, *_NETWORK_ERRORS) as error:
-                    model.embedding_refusal = f"the embeddings of {name} cannot be replaced: {_brief(error)}"
+            trace = self._find_embeddings(model, batch, trace)
             if model.maps is not None:
                 other = self._other_path(model, batch, trace)
                 if other is not None:
@@ -631,6 +667,21 @@ class AcceptanceTrial:
         self._compare(again, trace.logits, "its own attention, put back, gives other logits")
         if torch.equal(model(batch, attention=_own_attention(attention)).logits, trace.logits):
             raise UserError("attention that is put in does not reach its logits")
+
+    def _find_embeddings(self, model: TransformerModel, batch: Batch, trace: Trace) -> Trace:
+        """A trace with embeddings that can be put back, of which the model takes note; else why there are none."""
+        found = {"layers": model.stack.name, "words": model.stack.words, "pixels": reads_images(model.network)}
+        for place in (place for place in EMBEDDING_PLACES if found[place]):
+            model.embeddings_at, model.embedding_refusal = place, None
+            try:
+                with_embeddings = model(batch)
+                self._examine_embeddings(model, batch, with_embeddings)
+            except (UserError, *_NETWORK_ERRORS) as error:
+                name = type(model.network).__name__
+                model.embedding_refusal = f"the embeddings of {name} cannot be replaced: {_brief(error)}"
+            else:
+                return with_embeddings
+        return trace
 
     def _examine_embeddings(self, model: TransformerModel, batch: Batch, trace: Trace) -> None:
         others = batch.inputs * 0.5
@@ -823,11 +874,13 @@ def check_model_source(source: str) -> NetworkConfig:
             )
             kind, sizes = _classifier_class(config, source), [_tensor_sizes(path) for path in files]
             for name in ("num_hidden_layers", "num_attention_heads", "hidden_size"):
+                # A network without attention has no heads, and one of several stages has a list of each.
                 value = getattr(config, name, None)
-                if not isinstance(value, int) or value < 1:
+                if not isinstance(value, list | tuple | None) and (not isinstance(value, int) or value < 1):
                     raise UserError(f"{name} in the config.json of {source} is {value!r}: it must be at least 1")
-            if files and config.num_hidden_layers > 100 + sum(map(len, sizes)):
-                raise UserError(_sizes_message(source, f"{config.num_hidden_layers} layers", sizes))
+            layers = getattr(config, "num_hidden_layers", None)
+            if files and isinstance(layers, int) and layers > 100 + sum(map(len, sizes)):
+                raise UserError(_sizes_message(source, f"{layers} layers", sizes))
             with torch.device("meta"):
                 trunk = kind(config).base_model
     except UserError:

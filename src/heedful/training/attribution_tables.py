@@ -341,8 +341,13 @@ class HeadPlausibility(Recipe):
     rank: RankBy = "score"
 
     def make(self, workspace: Workspace) -> Artefact:
-        """The tensor `plausibility` `[example part map measure]`, all layers before all heads, and the uids."""
+        """The tensor `plausibility` `[example part map measure]`, all layers before all heads, and the uids.
+
+        A model that does not show its attention has no layers.
+        """
         loaded = self.subject.restore(workspace)
+        if loaded.model.attention_refusal is not None:
+            return Artefact(notes={"about": dict(self.subject.about), "layers": 0, "heads": 0})
         rationales = Rationales(loaded.examples(self.split), self.parts, self.subject.corpus.name)
         batch = sample_rows(loaded.batch(self.split), self.limit)
         measures: list[Tensor] = []

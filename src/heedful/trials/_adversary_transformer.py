@@ -40,7 +40,9 @@ from heedful.types import (
     Task,
     Trace,
     UserError,
+    check_attention,
     check_attention_not_imposed,
+    check_embeddings,
 )
 
 GRID = tuple(step / 10 for step in range(1, 10))
@@ -122,6 +124,8 @@ def find_transformer_adversaries(
     if model.task.num_classes < 2:
         raise UserError("adversarial attention needs a classifier: epsilon is a change of probability")
     check_attention_not_imposed(model)
+    check_attention(model)
+    check_embeddings(model)
     found = []
     lowest: Model | None = None
     with evaluation_mode(model):

@@ -36,7 +36,7 @@ from heedful.trials._trial import (
     split_by_class_and_attention,
     text_columns,
 )
-from heedful.types import Batch, Model, Trace, UserError
+from heedful.types import Batch, Model, Trace, UserError, check_attention
 
 MAX_WEIGHTS_AT_ONCE = 2**24
 """Attention weights in memory during the forward passes of a transformer: 64 MB in float32."""
@@ -83,6 +83,7 @@ class Permutation(Trial):
 
     def rows(self, model: Model, batch: Batch) -> pd.DataFrame:
         """The trial's rows for one batch."""
+        check_attention(model)
         with torch.no_grad():
             trace = model(batch)
         changes = output_changes(model, batch, trace, self.permutations, self.seed, self.layer, self.head)

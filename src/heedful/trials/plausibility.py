@@ -308,8 +308,10 @@ def best_head_rows(artefact: Artefact, texts: pd.DataFrame) -> Iterator[pd.DataF
         artefact: of `HeadPlausibility`.
         texts: a row per text and part, with `uid` and `part`, all parts of a text in the order of the artefact's.
     """
-    numbers = artefact.tensors["plausibility"].double().numpy()
     layers, heads = (int(str(artefact.notes[name])) for name in ("layers", "heads"))
+    if not layers:
+        return
+    numbers = artefact.tensors["plausibility"].double().numpy()
     order = {str(uid): place for place, uid in enumerate(artefact.table["uid"])}
     parts = {part: place for place, part in enumerate(texts["part"].drop_duplicates())}
     uids = list(order)
