@@ -25,6 +25,10 @@ from heedful.trials._adversary_transformer import (
     ReplacedRows,
     TransformerAdversary,
     TransformerAdversarySettings,
+    _build_problem,
+    _ForwardOutputs,
+    _LastLayerOutputs,
+    _replaced_rows,
     find_deciding_queries,
     find_text_adversary,
     find_transformer_adversaries,
@@ -190,6 +194,24 @@ def brute_force(
     kept = output_changes(model, batch, candidates, queries, layer, head) <= epsilon
     values = jensen_shannon(candidates, own).mean((1, 2, 3)).masked_fill(~kept, 0.0)
     return kept[:units].nonzero()[:, 0].tolist(), float(values[:units].max()), float(values.max())
+
+
+@pytest.mark.parametrize(("layer", "head"), [(-1, None), (-1, 1), (1, 0)])
+@pytest.mark.parametrize("family", ["bert", "electra", "vit", "causal"])
+def test_the_last_layer_alone_gives_the_outputs_of_the_whole_model(family: str, layer: int, head: int | None) -> None:
+    model, batch = (causal("last"), texts()) if family == "causal" else (tiny(family).double(), batch_of(family))
+    with torch.no_grad():
+        batch = one(batch, 0)
+        trace = model(batch)
+        rows = _replaced_rows(model, batch, trace, settings(0.02, layer, head))
+        problem = _build_problem(model, model.layers_from(1), batch, trace, rows)
+        assert isinstance(problem.outputs, _LastLayerOutputs)
+        mass = rows.select(trace.attention[0]).sum(-1, keepdim=True)
+        whole = _ForwardOutputs(model, batch, trace.embeddings, trace.attention[0], rows, 0, mass)
+        shape = (1, 4, *problem.attention.shape[1:])
+        weights = torch.rand(shape, generator=Generator().manual_seed(3), dtype=torch.float64) * rows.support
+        weights = weights / weights.sum(-1, keepdim=True)
+        torch.testing.assert_close(problem.outputs(weights), whole(weights), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(
