@@ -137,6 +137,8 @@ def test_running_from_a_layer_on_equals_the_whole_forward_pass(family: str) -> N
             for layer in range(2):
                 again = model.layers_from(layer)(batch, embeddings=inputs[layer], attention=trace.attention[:, layer:])
                 torch.testing.assert_close(again.logits, trace.logits, rtol=0, atol=tolerance)
+            upper = model.layers_from(1).read_values(batch, embeddings=inputs[1])
+            torch.testing.assert_close(upper.projections[0], model.read_values(batch).projections[1], rtol=0, atol=0)
             values = model.read_values(batch, with_projections=False).values[1]
             attended = torch.einsum("bhu,bhud->bhd", trace.attention[:, 1, :, 0], values).unsqueeze(2)
             first = replace(

@@ -380,7 +380,11 @@ class TransformerModel(Model):
         if isinstance(kinds := getattr(config, "layer_types", None), list):
             config.layer_types = kinds[layer:]
         stack = replace(self.stack, layers=self.stack.layers - layer)
-        maps = replace(self.maps, count=self.maps.count - layer, projections=self.maps.projections[layer:])
+        names = (  # members of a list are named by their place in it
+            name.replace(f"{self.stack.name}.{place + layer}.", f"{self.stack.name}.{place}.", 1)
+            for place, name in enumerate(self.maps.projections[layer:])
+        )
+        maps = replace(self.maps, count=self.maps.count - layer, projections=tuple(names))
         upper = TransformerModel(OpenedNetwork(network, stack, maps, self.path), self.task)
         upper.deciding_row, upper.separates_lengths = self.deciding_row, self.separates_lengths
         upper.draws_numbers = self.draws_numbers
