@@ -1,0 +1,288 @@
+"""Ratings of studies: hand values, oracles, planted orders, and a stated answer to every degenerate study."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import krippendorff
+import numpy as np
+import pandas as pd
+import pytest
+import trueskill
+
+from heedful.store.workspace import Workspace
+from heedful.study.answers import Occasion, Ranking, Simulation, StudyAnswers
+from heedful.study.plackett_luce import draw_ranks
+from heedful.study.rating import (
+    SkillRating,
+    StudyRating,
+    count_failed_checks,
+    findings,
+    interpretation,
+    krippendorff_alpha,
+    leave_out_careless_people,
+    partial_order,
+    rate_by_trueskill,
+    rate_study,
+)
+from heedful.trials._trial import Statistic, Verdict, find_statistic, get_statistic, select_statistics
+from heedful.trials.simulability import NO_EXPLANATION
+from heedful.types import UserError
+
+METHODS = ("a", "b", "c")
+
+
+def ranking(
+    ranks: Sequence[int], person: int = 0, item: int = 0, occasion: Occasion = Occasion.MAIN, worst: str | None = None
+) -> Ranking:
+    return Ranking(f"p{person}", f"i{item}", occasion, dict(zip(METHODS, ranks, strict=False)), 5.0, worst)
+
+
+def guess(
+    method: str | None, right: int, person: int = 0, item: int = 0, occasion: Occasion = Occasion.MAIN
+) -> Simulation:
+    return Simulation(f"p{person}", f"i{item}", occasion, method, "yes" if right else "no", "yes", 3.0)
+
+
+def study(rankings: Iterable[Ranking] = (), guesses: Iterable[Simulation] = (), allowed: int = 1) -> StudyAnswers:
+    return StudyAnswers(METHODS, tuple(rankings), tuple(guesses), allowed)
+
+
+def rate(rankings: Iterable[Ranking] = (), guesses: Iterable[Simulation] = ()) -> pd.DataFrame:
+    rating = rate_study(study(rankings, guesses), "tested")
+    assert not any(math.isnan(row.value) for row in rating.statistics), "no number is undefined"
+    json.dumps(rating.to_record(), allow_nan=False)
+    assert all(sentence and "nan" not in sentence for sentence in interpretation(rating.summary))
+    return rating.summary
+
+
+def planted_rankings(n_people: int, n_items: int) -> list[Ranking]:
+    rng = np.random.default_rng(3)
+    worths = np.tile([1.2, 0.0, -1.2], (n_people * n_items, 1)) + 0.4 * rng.normal(size=(n_people, 3)).repeat(
+        n_items, 0
+    )
+    drawn = draw_ranks(worths, {2: -1.0}, rng).tolist()
+    return [ranking(ranks, *divmod(number, n_items)) for number, ranks in enumerate(drawn)]
+
+
+def test_the_planted_order_comes_out() -> None:
+    summary = rate(planted_rankings(14, 12))
+    assert [(row.method, row.value, row.low, row.high) for row in select_statistics(summary, "rank")] == [
+        ("a", 1, 1, 1),
+        ("b", 2, 2, 2),
+        ("c", 3, 3, 3),
+    ]
+    assert [each.verdict for each in findings(summary)] == [Verdict.SUPPORTED] * 2
+    for pair, truth in (("a~b", 1.2), ("a~c", 2.4), ("b~c", 1.2)):
+        row = get_statistic(summary, "log_worth_difference", pair)
+        assert row.low < truth < row.high
+        assert row.n == 168
+    assert sum(row.value for row in select_statistics(summary, "log_worth")) == pytest.approx(0)
+
+
+def test_preferred_shares_count_ties_as_halves() -> None:
+    given = [[1, 2, 3], [1, 1, 3], [2, 1, 3], [1, 2, 2]]
+    summary = rate(ranking(ranks, person) for person, ranks in enumerate(given))
+    assert get_statistic(summary, "preferred", "a~b").value == 2.5 / 4
+    assert get_statistic(summary, "preferred", "b~c").value == 3.5 / 4
+    assert get_statistic(summary, "tied_share").value == 2 / 12
+
+
+def guesses_of(right: Mapping[str | None, Sequence[int]]) -> list[Simulation]:
+    """The number of right guesses of four by each person with each method."""
+    return [
+        guess(method, item < count, person, item)
+        for method, counts in right.items()
+        for person, count in enumerate(counts)
+        for item in range(4)
+    ]
+
+
+def test_gains_by_hand() -> None:
+    summary = rate(guesses=guesses_of({None: [2] * 12, "a": [4] * 12, "b": [2] * 12}))
+    assert get_statistic(summary, "accuracy", NO_EXPLANATION).value == 0.5
+    assert get_statistic(summary, "accuracy", "a").value == 1
+    gain, none = (get_statistic(summary, "accuracy_gain", name) for name in "ab")
+    assert (gain.value, none.value) == (0.5, 0)
+    assert gain.n == 48
+    assert none.low < 0 < none.high
+    assert find_statistic(summary, "accuracy_gain", "c") is None, "nobody saw it"
+
+
+def test_an_accuracy_that_everybody_reaches_still_has_an_interval() -> None:
+    """Two wrong and two right guesses more: 50 of 52, so that the half width is t sqrt(.0370 / 52)."""
+    row = get_statistic(rate(guesses=guesses_of({None: [4] * 12})), "accuracy", NO_EXPLANATION)
+    assert (row.value, row.high) == (1, 1)
+    assert row.low == pytest.approx(1 - 3.1824 * math.sqrt(50 / 52 * 2 / 52 / 52), abs=1e-3)
+
+
+def test_people_who_failed_more_checks_than_allowed_are_left_out() -> None:
+    check = Occasion.CHECK
+    given = [
+        *(ranking([1, 2, 3], person) for person in range(3)),
+        ranking([3, 1, 2], 0, 9, check, "a"),  # passed
+        ranking([1, 1, 1], 1, 9, check, "a"),  # level with all: failed
+        ranking([2, 1, 2], 1, 8, check, "a"),  # last with another: passed
+        ranking([2, 1, 3], 2, 9, check, "a"),
+        ranking([1, 2, 3], 2, 8, check, "a"),
+        ranking([3, 1, 2], 9, 0, Occasion.PRACTICE),
+    ]
+    answers = study(given, [guess(None, False, 1, occasion=Occasion.PRACTICE), guess(None, True, 0, occasion=check)])
+    assert dict(count_failed_checks(answers)) == {"p0": 0, "p1": 1, "p2": 2}
+    assert {each.person for each in leave_out_careless_people(answers).rankings} == {"p0", "p1"}
+    summary = rate_study(answers, "tested").summary
+    assert {row.subset: row.value for row in select_statistics(summary, "people")} == {
+        "answered": 3,
+        "left out": 1,
+        "counted": 2,
+    }
+    assert get_statistic(summary, "times_ranked", "a").value == 2, "checks and practice are not rated"
+
+
+def test_trueskill_is_the_package_with_the_settings_of_the_paper() -> None:
+    games = [{"a": 1, "b": 2, "c": 2}, {"a": 2, "b": 1, "c": 3}, {"a": 1, "b": 2}]
+    environment = trueskill.TrueSkill(mu=0, sigma=0.5, beta=25 / 6, tau=25 / 300, draw_probability=0.1)
+    a, b, c = (environment.create_rating() for _ in range(3))
+    (a,), (b,), (c,) = environment.rate([(a,), (b,), (c,)], ranks=[1, 2, 2])
+    (a,), (b,), (c,) = environment.rate([(a,), (b,), (c,)], ranks=[2, 1, 3])
+    (a,), (b,) = environment.rate([(a,), (b,)], ranks=[1, 2])
+    found = rate_by_trueskill(games, METHODS)
+    for name, rating in zip(METHODS, (a, b, c), strict=True):
+        assert (found[name].mu, found[name].sigma) == pytest.approx((rating.mu, rating.sigma))
+
+
+def test_the_rule_of_the_paper_groups_what_overlaps_with_the_group() -> None:
+    chain = {"a": SkillRating(4, 0.5), "b": SkillRating(2.5, 0.5), "c": SkillRating(1, 0.5), "d": SkillRating(-3, 0.5)}
+    assert partial_order(chain) == {"a": (1, 3), "b": (1, 3), "c": (1, 3), "d": (4, 4)}
+
+
+def test_alpha_by_hand_and_against_the_package() -> None:
+    """Two people, units (1 1), (1 2), (2 2): 2 of 6 pairs differ, of random pairs 2 x 3 x 3 of 30; 1 - 10/18 = 4/9."""
+    assert krippendorff_alpha(np.array([[2, 0], [1, 1], [0, 2]]), "nominal") == pytest.approx(4 / 9)
+    given = [ranking([1, 2, 3], 0), ranking([1, 3, 2], 1), ranking([2, 1, 3], 0, 1), ranking([1, 1, 3], 1, 1)]
+    expected = krippendorff.alpha(
+        reliability_data=[[1, 2, 3, 2, 1, 3], [1, 3, 2, 1, 1, 3]], level_of_measurement="ordinal"
+    )
+    assert get_statistic(rate(given), "alpha", "", "rankings").value == pytest.approx(expected)
+
+
+def test_repeated_items_measure_reliability_and_nothing_else() -> None:
+    first = [ranking([1, 2, 3], person, item) for person in range(3) for item in range(6)]
+    again = [ranking([1, 2, 3] if item else [3, 2, 1], 0, item, Occasion.REPEAT) for item in range(6)]
+    once, twice = rate(first), rate([*first, *again])
+    expected = krippendorff.alpha(
+        reliability_data=[[1, 2, 3] * 6, [3, 2, 1, *[1, 2, 3] * 5]], level_of_measurement="ordinal"
+    )
+    found = get_statistic(twice, "alpha", "", "rankings of repeated items")
+    assert found.value == pytest.approx(expected)
+    assert found.n == 18
+    worths = [each[each["metric"] == "log_worth"]["value"].tolist() for each in (once, twice)]
+    assert worths[0] == worths[1]
+
+
+# Degenerate studies: each has a stated answer, and `rate` checks that no number is NaN.
+
+
+def test_nobody_answered() -> None:
+    with pytest.raises(UserError, match="nobody has answered"):
+        rate_study(study([ranking([1, 2, 3], occasion=Occasion.PRACTICE)]), "tested")
+
+
+def test_everybody_failed_the_checks() -> None:
+    careless = [ranking([1, 2, 3]), ranking([1, 2, 3], 0, 1, Occasion.CHECK, "a")]
+    with pytest.raises(UserError, match="all 1 people"):
+        rate_study(study(careless, allowed=0), "tested")
+
+
+def test_only_checks_were_answered() -> None:
+    summary = rate([ranking([3, 1, 2], 0, 9, Occasion.CHECK, "a")])
+    assert findings(summary) == ()
+
+
+def bounds(row: Statistic) -> tuple[float, float]:
+    return row.low, row.high
+
+
+@pytest.mark.parametrize(("n_people", "n_items"), [(1, 9), (9, 1), (1, 1)])
+def test_one_person_or_one_item_decides_nothing(n_people: int, n_items: int) -> None:
+    summary = rate(
+        [ranking([1, 2, 3], person, item) for person in range(n_people) for item in range(n_items)],
+        [guess("a", True, person, item) for person in range(n_people) for item in range(n_items)]
+        + [guess(None, False, person, item) for person in range(n_people) for item in range(n_items)],
+    )
+    assert {each.verdict for each in findings(summary)} == {Verdict.UNDECIDED}
+    assert {bounds(row) for row in select_statistics(summary, "rank")} == {(1, 3)}
+    assert bounds(get_statistic(summary, "accuracy_gain", "a")) == (-1, 1)
+
+
+def test_all_ties() -> None:
+    summary = rate(ranking([1, 1, 1], person, item) for person in range(8) for item in range(8))
+    assert [row.value for row in select_statistics(summary, "log_worth")] == pytest.approx([0, 0, 0])
+    assert {bounds(row) for row in select_statistics(summary, "log_worth_difference")} == {(-math.inf, math.inf)}
+    assert {each.verdict for each in findings(summary)} == {Verdict.UNDECIDED}
+    assert find_statistic(summary, "alpha", "", "rankings") is None, "undefined: all answers are equal"
+
+
+def test_a_method_that_nobody_ranked_has_no_worth() -> None:
+    summary = rate(ranking([1, 2], person, item) for person in range(8) for item in range(8))
+    assert {row.method for row in select_statistics(summary, "log_worth")} == {"a", "b"}
+    assert get_statistic(summary, "times_ranked", "c").value == 0
+
+
+def test_always_first_has_no_upper_bound_and_the_lower_one_of_unanimous_votes() -> None:
+    """Twelve people, three pairs: the share (.025 / 3)^(1/12) of people is still likely."""
+    rankings = [
+        ranking([1, *rest], person, item) for person in range(12) for item, rest in enumerate([(2, 3), (3, 2)] * 8)
+    ]
+    summary = rate(rankings)
+    share = (0.025 / 3) ** (1 / 12)
+    row = get_statistic(summary, "log_worth_difference", "a~b")
+    assert row.low == pytest.approx(math.log(share / (1 - share)))
+    assert row.high == math.inf
+    assert get_statistic(summary, "log_worth", "a").high == math.inf
+    assert get_statistic(summary, "log_worth", "b").low == -math.inf
+    level = get_statistic(summary, "log_worth_difference", "b~c")
+    assert -2 < level.low < 0 < level.high < 2
+    few = rate(each for each in rankings if each.person in ("p0", "p1", "p2"))
+    assert get_statistic(few, "log_worth_difference", "a~b").low < 0, "three people who agree decide nothing"
+
+
+def test_methods_that_were_never_compared_have_an_unbounded_difference() -> None:
+    parts = [{"a": 1, "b": 2}, {"a": 2, "b": 1}, {"c": 1}]
+    given = [
+        Ranking(f"p{person}", f"i{item}", Occasion.MAIN, parts[(person + item) % 3], 1.0)
+        for person in range(6)
+        for item in range(6)
+    ]
+    summary = rate(given)
+    assert {row.method for row in select_statistics(summary, "log_worth")} == {"a", "b"}
+    apart = [{"a": 1, "b": 2}, {"a": 2, "b": 1}, {"c": 1, "d": 2}, {"c": 2, "d": 1}]
+    many = tuple(
+        Ranking(f"p{person}", f"i{item}", Occasion.MAIN, apart[(person + item) % 4], 1.0)
+        for person in range(8)
+        for item in range(8)
+    )
+    summary = rate_study(StudyAnswers(("a", "b", "c", "d"), many, (), 0), "tested").summary
+    rows = {row.method: row for row in select_statistics(summary, "log_worth_difference")}
+    assert bounds(rows["a~c"]) == (-math.inf, math.inf)
+    assert math.isfinite(rows["a~b"].low)
+
+
+def test_guesses_without_a_control_have_no_gain() -> None:
+    summary = rate(guesses=[guess("a", True, person, item) for person in range(5) for item in range(5)])
+    assert select_statistics(summary, "accuracy_gain") == []
+    assert findings(summary) == ()
+
+
+def test_the_seed_decides_and_the_rating_is_stored(tmp_path: Path) -> None:
+    answers = study(planted_rankings(5, 4))
+    rating = rate_study(answers, "tested", seed=1)
+    assert rating == rate_study(StudyAnswers.from_json(answers.to_json()), "tested", seed=1)
+    assert rating != rate_study(answers, "tested", seed=2)
+    workspace = Workspace(tmp_path)
+    stored = workspace.get(rating).summary
+    pd.testing.assert_frame_equal(stored, rating.summary, check_dtype=False)
+    assert "p0" not in json.dumps(StudyRating.to_record(rating)), "no person is in the result"
