@@ -221,8 +221,9 @@ class Trace:
     scores: Tensor | None = None
 
 
-DecidingRow = Literal["first", "last", "all"]
-"""The query row whose state the head of a model reads: that of a class token, of the last real token, or all rows."""
+DecidingRow = Literal["first", "last", "mask", "all"]
+"""The query rows whose state the head of a model reads: that of a class token, of the last real token, those of the
+mask tokens outside the user's text, or all rows."""
 
 
 class Model(nn.Module, ABC):

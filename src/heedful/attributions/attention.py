@@ -148,6 +148,9 @@ def row_weights(batch: Batch, row: QueryRow, queries: int, deciding_row: Decidin
     uniform = query_weights(batch.mask, queries, torch.float64)
     if row == "mean" or queries != batch.mask.shape[1] or deciding_row == "all":
         return uniform
+    if deciding_row == "mask":
+        masks = (batch.inputs == batch.mask_id) & batch.mask & ~batch.content_mask
+        return masks.double() / masks.sum(1, keepdim=True).clamp(min=1)
     places = (batch.lengths - 1).clamp(min=0) if deciding_row == "last" else torch.zeros_like(batch.lengths)
     one = torch.zeros_like(uniform).scatter(1, places.unsqueeze(1), 1.0)
     if deciding_row == "last":

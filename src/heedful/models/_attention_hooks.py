@@ -334,6 +334,16 @@ def running(forward_pass: ForwardPass) -> Iterator[ForwardPass]:
         _current_pass.reset(token)
 
 
+@contextmanager
+def outside_pass() -> Iterator[None]:
+    """A context in which networks of this thread belong to no pass, though one is running."""
+    token = _current_pass.set(None)
+    try:
+        yield
+    finally:
+        _current_pass.reset(token)
+
+
 def current_hook() -> AttentionHook | None:
     """The hook for attention that is computed now in this thread; None outside the layers of a hooked network."""
     running = _current_pass.get()

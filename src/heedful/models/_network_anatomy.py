@@ -204,7 +204,8 @@ def sample_batch(network: Network, prefix: int = 0) -> Batch:
         mask = torch.arange(SAMPLE_LENGTHS[0]) < lengths
         inputs = ids[torch.randint(len(ids), mask.shape, generator=generator)]
         end = getattr(config, "eos_token_id", None)
-        if isinstance(end, int) and 0 <= end < size:
+        # Padding cannot end a text that is given to the library as it is.
+        if isinstance(end, int) and 0 <= end < size and end != getattr(config, "pad_token_id", None):
             inputs[torch.arange(2), lengths.squeeze(1) - 1] = end
         inputs, segments = inputs.masked_fill(~mask, 0), (torch.arange(mask.shape[1]) > 2) & mask
     return Batch(("0", "1"), inputs, mask, segments.long(), torch.zeros_like(mask).long() - 1).to(network.device)
@@ -300,7 +301,9 @@ def find_stack(opened: Network) -> Stack:
             if bool((row.diff() == 1).all()):
                 first = int(row[0])
 
-    lists = {name: part for name, part in opened.named_modules() if isinstance(part, nn.ModuleList)}
+    parts = ((name, part) for name, part in opened.named_modules() if isinstance(part, nn.ModuleList))
+    # A list without weights holds rotary positions.
+    lists = {name: part for name, part in parts if next(part.parameters(), None) is not None}
     with ExitStack() as hooks, torch.no_grad():
         for name, members in lists.items():
             for member in members:

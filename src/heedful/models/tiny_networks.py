@@ -1,7 +1,7 @@
-"""A tiny network of every kind of classifier that the installed transformers knows, built from its own configuration.
+"""A tiny network of every kind of classifier and causal language model that the installed transformers knows.
 
-Sizes are set by the names that configurations give them; a kind whose sizes depend on each other has settings of its
-own. Weights are random and large enough for attention that is not uniform.
+Each is built from its own configuration. Sizes are set by the names that configurations give them; a kind whose sizes
+depend on each other has settings of its own. Weights are random and large enough for attention that is not uniform.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ if TYPE_CHECKING:  # imported where it is used: see _attention_hooks
     from transformers import PreTrainedConfig as NetworkConfig
     from transformers import PreTrainedModel as Network
 
-Units = Literal["text", "image"]
+Units = Literal["text", "image", "causal"]
+"""What a classifier reads, or that a network is a causal language model."""
 
 
 @runtime_checkable
@@ -95,15 +96,37 @@ KIND_SETTINGS: Mapping[str, Mapping[str, Setting]] = {
     "convnextv2": _STAGES,
     "cohere_compass_text": {"layer_types": ["sliding_attention", "full_attention"], "rope_parameters": _ROPE},
     "cvt": {"embed_dim": [8, 16, 16], "depth": [1, 2, 3], "num_heads": [1, 2, 2], "image_size": 64},
+    "dbrx": {
+        "attn_config": {"rope_theta": 10000.0, "clip_qkv": 8.0},
+        "ffn_config": {"hidden_size": WIDTH, "ffn_hidden_size": 64},
+    },
     "deepseek_v2": {**_MLA, "num_experts_per_tok": 2},
     "deepseek_v3": _MLA,
+    "deepseek_v32": _MLA,
     "donut-swin": _SWIN,
+    "dots1": {"n_shared_experts": 1, "n_routed_experts": 4, "num_experts_per_tok": 2},
     "efficientnet": {"width_coefficient": 0.2, "depth_coefficient": 0.2, "hidden_dim": 256, "image_size": 64},
     "esm": {"pad_token_id": 0, "vocab_size": VOCABULARY, "mask_token_id": 5},
     "esmc": {"num_key_value_heads": HEADS},
     "focalnet": {"embed_dim": 8, "depths": [1, 1], "focal_levels": [1, 1], "focal_windows": [3, 3]},
     "funnel": {"block_sizes": [1, 1]},
+    "gemma3n_text": {
+        "layer_types": ["sliding_attention", "full_attention"],
+        "activation_sparsity_pattern": [0.5, 0.0],
+        "num_kv_shared_layers": 0,
+        "hidden_size_per_layer_input": 8,
+        "vocab_size_per_layer_input": VOCABULARY,
+    },
+    "glm4_moe_lite": _MLA,
+    "glm_moe_dsa": _MLA,
     "gpt_neo": {"attention_types": [[["global", "local"], 1]]},
+    "granitemoehybrid": {
+        "layer_types": ["linear_attention", "full_attention"],
+        "mamba_n_heads": 8,
+        "mamba_d_head": 8,
+        "mamba_d_state": 8,
+        "shared_intermediate_size": 64,
+    },
     "hgnet_v2": {
         "image_size": 64,
         "stem_channels": [3, 8, 8],
@@ -135,7 +158,9 @@ KIND_SETTINGS: Mapping[str, Mapping[str, Setting]] = {
         "image_size": 64,
         "patch_size": 16,
     },
+    "lfm2_moe": {"layer_types": ["conv", "full_attention"], "num_dense_layers": 1},
     "lilt": {"hidden_size": 24, "num_attention_heads": 3},
+    "longcat_flash": {**_MLA, "moe_topk": 2, "zero_expert_num": 2, "expert_ffn_hidden_size": 64},
     "luke": {"entity_vocab_size": 20},
     "markuplm": {
         "max_xpath_tag_unit_embeddings": 20,
@@ -190,9 +215,18 @@ KIND_SETTINGS: Mapping[str, Mapping[str, Setting]] = {
     "t5": {"decoder_start_token_id": 0},
     "tapas": {"type_vocab_sizes": [3, 8, 8, 2, 8, 8, 4]},
     "textnet": {"image_size": 64},
+    "youtu": _MLA,
     "zamba": {**_ZAMBA, "attention_head_dim": 16},
     "zamba2": {**_ZAMBA, "mamba_headdim": 8, "mamba_d_state": 8, "num_mem_blocks": 1, "n_mamba_heads": 8},
+    "zaya": {"num_experts_per_tok": 1, "router_hidden_size": 16, "layer_types": ["hybrid", "hybrid"]},
 }
+
+
+def language_model_kinds() -> tuple[tuple[Units, str], ...]:
+    """Every kind of causal language model."""
+    from transformers.models.auto import modeling_auto
+
+    return tuple(("causal", kind) for kind in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
 
 
 def network_kinds() -> tuple[tuple[Units, str], ...]:
@@ -206,16 +240,21 @@ def network_kinds() -> tuple[tuple[Units, str], ...]:
     return (*(("text", kind) for kind in texts), *(("image", kind) for kind in images))
 
 
-def classifier_class(units: Units, kind: str) -> type[Network]:
-    """The class of a kind of classifier."""
+def network_class(units: Units, kind: str) -> type[Network]:
+    """The class of a kind of classifier or language model."""
     from transformers import (
         CONFIG_MAPPING,
+        MODEL_FOR_CAUSAL_LM_MAPPING,
         MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING,
         MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
     )
 
-    mapping = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING if units == "text" else MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING
-    found: object = mapping[CONFIG_MAPPING[kind]]
+    mappings = {
+        "text": MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
+        "image": MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING,
+        "causal": MODEL_FOR_CAUSAL_LM_MAPPING,
+    }
+    found: object = mappings[units][CONFIG_MAPPING[kind]]
     return cast("type[Network]", found[0] if isinstance(found, tuple) else found)
 
 
@@ -247,7 +286,9 @@ def build_tiny_network(units: Units, kind: str, generator: Generator, labels: in
     """A classifier of a kind with random weights, in eval mode; `UserError` where the library cannot build it."""
     try:
         with temporary_seed(int(torch.randint(2**62, (), generator=generator))):
-            network = classifier_class(units, kind)(tiny_config(kind, labels))
+            network_kind, config = network_class(units, kind), tiny_config(kind, labels)
+            own = config.get_text_config()
+            network = network_kind(own if network_kind.config_class is type(own) else config)
     except Exception as error:  # each kind checks its settings in its own way
         line = (str(error).strip().splitlines() or [""])[0]
         raise UserError(f"transformers cannot build a tiny {kind} ({type(error).__name__}: {line})") from error
