@@ -370,7 +370,8 @@ def describe_study(study: Study) -> list[str]:
     slots = [slot for plan in study.plans.values() for slot in plan]
     first = next(iter(study.plans.values()))
     kinds = Counter((slot.task, slot.occasion) for slot in first)
-    shown = Counter(slot.item for slot in slots if slot.occasion is Occasion.MAIN)
+    main = [slot for slot in slots if slot.occasion is Occasion.MAIN]
+    shown = Counter(slot.item for slot in main)
     classes = Counter(item.predicted for item in study.items if item.uid in shown)
     noun = f"{study.noun}s"
     lines = [
@@ -386,17 +387,17 @@ def describe_study(study: Study) -> list[str]:
             for (task, occasion), count in kinds.items()
         )
         + ".",
-        f"Each {study.noun} is shown {_span(shown.values())} times; the order of the maps is random each time.",
     ]
+    ranked = Counter(slot.item for slot in main if slot.task is StudyTask.RANK)
+    if ranked:
+        times = _span(ranked[item] for item in shown)
+        lines.append(f"Each {study.noun} is ranked {times} times; the order of the maps is random each time.")
     guesses: Counter[tuple[str, str | None]] = Counter(
-        (slot.item, slot.maps[0])
-        for slot in slots
-        if slot.task is StudyTask.SIMULATE and slot.occasion is Occasion.MAIN
+        (slot.item, slot.maps[0]) for slot in main if slot.task is StudyTask.SIMULATE
     )
     if guesses:
         conditions = (None, *study.methods)
-        simulated = {item for item, _ in guesses}
-        counts = [guesses[item, each] for item in simulated for each in conditions]
+        counts = [guesses[item, each] for item in shown for each in conditions]
         lines.append(f"Each {study.noun} is guessed {_span(counts)} times with each method and with no map.")
     lines.append(f"Stated beforehand: who fails more than {study.max_failed_checks} attention checks is left out.")
     return lines
@@ -484,9 +485,17 @@ def _read(path: Path, adapter: TypeAdapter[_T]) -> _T:
 def instructions_text(study: Study) -> str:
     """The first version of the instructions, which the owner edits."""
     words = (
-        {"a_noun": "an image", "parts": "parts of the image", "the_part": "a square", "the_mark": "its frame"}
+        {
+            "a_noun": "an image",
+            "parts": "parts of the image",
+            "strength": "the stronger the colour of a square and the thicker its frame",
+        }
         if study.noun == "image"
-        else {"a_noun": "a text", "parts": "words", "the_part": "a word's background", "the_mark": "its underline"}
+        else {
+            "a_noun": "a text",
+            "parts": "words",
+            "strength": "the darker the background of a word and the thicker its underline",
+        }
     )
     names = ["guessing.md"] * (study.task != "rank") + ["ranking.md"] * (study.task != "simulate") + ["closing.md"]
     return "\n".join(["# Instructions\n", *(template_text(name).format(**words) for name in names)])

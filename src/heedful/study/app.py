@@ -1,0 +1,629 @@
+"""The web application of a study: pages that work without a script, behind unguessable links.
+
+Blind: a page shows maps called A, B, C in the order of the person's plan, all drawn by one function on one scale; no
+name or number of a method is in the page, the address or anything that is sent. Safe: no cookie and therefore no
+request that another site could make in a person's name; forms carry a code that only the server can make; a strict
+Content-Security-Policy; limits on sizes and rates; no address of a visitor is read, kept or logged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+import math
+import socket
+import statistics
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import parse_qsl
+
+import uvicorn
+from jinja2 import Environment, FunctionLoader, StrictUndefined
+from markdown_it import MarkdownIt
+from markupsafe import Markup, escape
+from sqlalchemy.exc import SQLAlchemyError
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from heedful.study.answers import Occasion, competition_ranks
+from heedful.study.design import (
+    CONSENT_FILE,
+    INSTRUCTIONS_FILE,
+    THANKS_FILE,
+    Study,
+    StudyItem,
+    StudyKeys,
+    StudyTask,
+    form_code,
+    read_keys,
+    read_study,
+    template_text,
+    token_digest,
+)
+from heedful.study.storage import (
+    AnswerStore,
+    PersonState,
+    Recorded,
+    answers_csv,
+    collect_answers,
+    open_store,
+)
+from heedful.types import UserError
+
+LEVELS = 8
+"""Steps of strength that are told apart on a page; 0 is not marked."""
+MAX_BODY, MAX_FIELDS = 8192, 64
+MAX_PATH = 128
+BODY_SECONDS = 15.0
+PERSON_RATE, PERSON_BURST = 5.0, 60.0
+"""Requests per second of one person, and at once."""
+STRANGER_RATE, STRANGER_BURST = 50.0, 200.0
+"""The same for all requests without a known link together: guessing gets nowhere, and nobody's address is needed."""
+DROPOUT_HOURS = 24
+LETTERS = "ABCDEF"
+N_NAMED = 5
+"""Strongest words that are also listed, for readers who do not see the map."""
+HEADERS = {
+    "content-security-policy": (
+        "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; connect-src 'self'; "
+        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "referrer-policy": "no-referrer",  # an address is a key
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+    "x-robots-tag": "noindex, nofollow",
+    "cache-control": "no-store",
+}
+_STATIC = {"/study.css": "text/css", "/study.js": "text/javascript"}
+_KEPT = "kept"
+_NOTES = {_KEPT: "You had answered that page before, and that answer was kept. Go back if you want to change it."}
+
+
+class RateLimit:
+    """Allows a number of requests at once and then a number per second, for each name."""
+
+    def __init__(self, rate: float, burst: float, now: Callable[[], float] = time.monotonic) -> None:
+        self._rate, self._burst, self._now = rate, burst, now
+        self._left: dict[str, tuple[float, float]] = {}
+
+    def allows(self, name: str) -> bool:
+        """Whether one more request is allowed now; it is counted if so."""
+        now = self._now()
+        left, since = self._left.get(name, (self._burst, now))
+        left = min(self._burst, left + self._rate * (now - since))
+        self._left[name] = (left - 1, now) if left >= 1 else (left, now)
+        return left >= 1
+
+
+@dataclass(frozen=True)
+class MapView:
+    """One map of a page: its letter, its drawing, and its strongest words as a sentence."""
+
+    letter: str
+    drawing: Markup
+    strongest: str
+
+
+class StudyPages:
+    """The pages of one study.
+
+    Args:
+        documents: the owner's texts by the name of their file, as HTML.
+    """
+
+    def __init__(self, study: Study, keys: StudyKeys, store: AnswerStore, documents: Mapping[str, Markup]) -> None:
+        self.study, self.keys, self.store, self.documents = study, keys, store, documents
+        self._items = {item.uid: item for item in self.study.items}
+        self._people = RateLimit(PERSON_RATE, PERSON_BURST)
+        self._strangers = RateLimit(STRANGER_RATE, STRANGER_BURST)
+        self._map_view = functools.lru_cache(maxsize=4096)(self._draw)
+        self._environment = _environment()
+
+    def routes(self) -> list[Route]:
+        """All addresses; there are no others."""
+        return [
+            Route("/s/{token}", self._page(self.entry), methods=["GET"]),
+            Route("/s/{token}/consent", self._page(self.give_consent), methods=["POST"]),
+            Route("/s/{token}/instructions", self._page(self.instructions), methods=["GET"]),
+            Route("/s/{token}/thanks", self._page(self.thanks), methods=["GET"]),
+            Route("/s/{token}/withdraw", self._page(self.withdraw), methods=["GET", "POST"]),
+            Route("/s/{token}/{number:int}", self._page(self.slot), methods=["GET", "POST"]),
+            Route("/admin/{token}", self._admin(self.admin), methods=["GET"]),
+            Route("/admin/{token}/answers.json", self._admin(self.export_json), methods=["GET"]),
+            Route("/admin/{token}/answers.csv", self._admin(self.export_csv), methods=["GET"]),
+            *(Route(path, self._static, methods=["GET"]) for path in _STATIC),
+        ]
+
+    # Requests
+
+    def _page(self, handle: Callable[[Visit], Response]) -> Callable[[Request], Awaitable[Response]]:
+        """A page of a person: who it is, how often he asks, and the form that he sent."""
+
+        async def endpoint(request: Request) -> Response:
+            token = str(request.path_params["token"])
+            person = self.keys.people.get(token_digest(token))
+            if person is None:
+                raise self._stranger()
+            if not self._people.allows(person):
+                raise HTTPException(429, headers={"retry-after": "1"})
+            form = await _read_form(request) if request.method == "POST" else {}
+            visit = Visit(request, token, person, int(request.path_params.get("number", 0)), form)
+            return await run_in_threadpool(handle, visit)
+
+        return endpoint
+
+    def _admin(self, handle: Callable[[str], Response]) -> Callable[[Request], Awaitable[Response]]:
+        async def endpoint(request: Request) -> Response:
+            token = str(request.path_params["token"])
+            if token_digest(token) != self.keys.admin:
+                raise self._stranger()
+            if not self._people.allows("admin"):
+                raise HTTPException(429, headers={"retry-after": "1"})
+            return await run_in_threadpool(handle, token)
+
+        return endpoint
+
+    def _stranger(self) -> HTTPException:
+        return HTTPException(404 if self._strangers.allows("") else 429)
+
+    async def _static(self, request: Request) -> Response:
+        name = request.url.path
+        return Response(template_text(name[1:]), media_type=_STATIC[name], headers={"cache-control": "max-age=300"})
+
+    def render(self, template: str, status: int = 200, **values: object) -> Response:
+        """A page from its template; every text is escaped."""
+        page = self._environment.get_template(template).render(title=self.study.title, **values)
+        return Response(page, status, media_type="text/html")
+
+    # Pages of a person
+
+    def entry(self, visit: Visit) -> Response:
+        """Where a link leads: consent first, then where the person left off."""
+        state = self._state(visit)
+        if not state.consented:
+            code = form_code(self.keys, visit.person, "consent")
+            return self.render("document.html", text=self.documents[CONSENT_FILE], token=visit.token, consent=code)
+        return _go(visit, self._next(visit.person, state) if state.answers else "instructions")
+
+    def give_consent(self, visit: Visit) -> Response:
+        if visit.form.get("code") != form_code(self.keys, visit.person, "consent"):
+            return self._outdated(visit)
+        if visit.form.get("agree") != "yes":
+            return _go(visit, "")
+        if not self.store.consent(visit.person):
+            raise HTTPException(404)
+        return _go(visit, "instructions")
+
+    def instructions(self, visit: Visit) -> Response:
+        state = self._state(visit)
+        if not state.consented:
+            return _go(visit, "")
+        step = self._next(visit.person, state)
+        text = self.documents[INSTRUCTIONS_FILE]
+        return self.render(
+            "document.html", text=text, token=visit.token, onward=f"/s/{visit.token}/{step}", begun=bool(state.answers)
+        )
+
+    def thanks(self, visit: Visit) -> Response:
+        state, plan = self._state(visit), self.study.plans[visit.person]
+        if len(state.answers) < len(plan):
+            return _go(visit, "")
+        text = self.documents[THANKS_FILE]
+        return self.render("document.html", text=text, token=visit.token, finished=len(plan))
+
+    def withdraw(self, visit: Visit) -> Response:
+        """Ask once more, then delete everything."""
+        self._state(visit)
+        code = form_code(self.keys, visit.person, "withdraw")
+        if visit.form.get("code") == code:
+            self.store.erase(visit.person)
+            text = Markup("<h1>Deleted</h1><p>All your answers are deleted, and your link has ended. Thank you.</p>")
+            return self.render("document.html", text=text)
+        return self.render("document.html", text=Markup("<h1>Withdraw</h1>"), token=visit.token, withdraw=code)
+
+    def slot(self, visit: Visit) -> Response:
+        """A page with an item, or the answer to it."""
+        plan, state = self.study.plans[visit.person], self._state(visit)
+        if not 1 <= visit.number <= len(plan):
+            raise HTTPException(404)
+        step = self._next(visit.person, state)
+        if not state.consented or (isinstance(step, int) and visit.number > step):
+            return _go(visit, "")
+        if visit.request.method != "POST":
+            note = _NOTES.get(visit.request.query_params.get("note", ""), "")
+            return self._item_page(visit, state, note)
+        return self._answer(visit, state)
+
+    def _answer(self, visit: Visit, state: PersonState) -> Response:
+        slot = self.study.plans[visit.person][visit.number - 1]
+        began, revision = visit.form.get("began", ""), visit.form.get("revision", "")
+        code = form_code(self.keys, visit.person, visit.number, revision, began)
+        if visit.form.get("code") != code:
+            return self._outdated(visit)
+        content, problem, better = (
+            read_ranks(visit.form, len(slot.maps))
+            if slot.task is StudyTask.RANK
+            else read_guess(visit.form, self._items[slot.item].choices)
+        )
+        if problem:
+            return self._item_page(visit, state, problem, better, status=422)
+        seconds = time.time() - float(began)
+        result = self.store.record(visit.person, visit.number - 1, content, seconds, int(revision))
+        if result is Recorded.REFUSED:
+            raise HTTPException(404)
+        # Here the answer is on disk: only now is anything said about it.
+        reached = self._next(visit.person, self.store.state(visit.person))
+        step = f"{reached}?note={_KEPT}" if result is Recorded.KEPT else reached
+        if visit.request.headers.get("accept") == "application/json":
+            return JSONResponse({"next": f"/s/{visit.token}/{step}"})
+        return _go(visit, step)
+
+    def _item_page(
+        self, visit: Visit, state: PersonState, note: str = "", better: Sequence[int] = (), *, status: int = 200
+    ) -> Response:
+        plan = self.study.plans[visit.person]
+        slot, stored = plan[visit.number - 1], state.answers.get(visit.number - 1)
+        item = self._items[slot.item]
+        revision = 0 if stored is None else stored.revision
+        began = f"{time.time():.3f}" if status == 200 else visit.form["began"]
+        given = (
+            [visit.form.get(f"a{place}", "") for place in range(len(slot.maps))]
+            if status != 200
+            else [str(rank) for rank in stored.ranks]
+            if stored is not None and slot.task is StudyTask.RANK
+            else [""] * len(slot.maps)
+        )
+        return self.render(
+            "item.html",
+            status,
+            token=visit.token,
+            number=visit.number,
+            total=len(plan),
+            is_practice=slot.occasion is Occasion.PRACTICE,
+            is_ranking=slot.task is StudyTask.RANK,
+            noun="image" if item.image else "text",
+            item=item,
+            plain=self._plain(item),
+            asked=slot.asked,
+            maps=[self._map_view(slot.item, name, LETTERS[place]) for place, name in enumerate(slot.maps) if name],
+            given=given,
+            guess=visit.form.get("guess", "") if status != 200 else "" if stored is None else stored.guess,
+            is_change=stored is not None,
+            note=note,
+            is_problem=status != 200,
+            better=list(better),
+            revision=revision,
+            began=began,
+            code=form_code(self.keys, visit.person, visit.number, revision, began),
+            levels=range(1, LEVELS + 1),
+        )
+
+    def _state(self, visit: Visit) -> PersonState:
+        state = self.store.state(visit.person)
+        if state.erased:
+            raise HTTPException(404)
+        return state
+
+    def _next(self, person: str, state: PersonState) -> int | str:
+        """The number of the first page without an answer; "thanks" if there is none."""
+        plan = self.study.plans[person]
+        return next((number + 1 for number in range(len(plan)) if number not in state.answers), "thanks")
+
+    def _outdated(self, visit: Visit) -> Response:
+        text = Markup("<h1>This form is out of date</h1><p>Nothing was lost. Please go on from where you were.</p>")
+        return self.render("document.html", 400, text=text, token=visit.token, onward=f"/s/{visit.token}", begun=True)
+
+    # Drawings
+
+    def _draw(self, uid: str, name: str, letter: str) -> MapView:
+        """A map of an item: the same drawing for all methods."""
+        item = self._items[uid]
+        levels = map_levels(item.maps[name])
+        strongest = sorted(range(len(levels)), key=lambda place: (-item.maps[name][place], place))[:N_NAMED]
+        named = [place for place in strongest if levels[place]]
+        if item.patches is None:
+            words = ", ".join(item.words[place] for place in named)
+            return MapView(letter, text_drawing(item, levels), words)
+        places = (item.words[place].split(",") for place in named)
+        words = "; ".join(f"row {int(row) + 1}, column {int(column) + 1}" for row, column in places)
+        return MapView(letter, patch_drawing(item, levels, f"Map {letter}. Strongest squares: {words}"), words)
+
+    def _plain(self, item: StudyItem) -> Markup:
+        if item.patches is None:
+            return text_drawing(item, [0] * len(item.words))
+        return patch_drawing(item, [0] * len(item.words), "The image")
+
+    # The owner's pages
+
+    def admin(self, token: str) -> Response:
+        states, plans = self.store.states(), self.study.plans
+        rows, now = [], time.time()
+        for person, plan in plans.items():
+            state = states.get(person, PersonState())
+            idle = None if state.seen is None else (now - state.seen) / 3600
+            seconds = [answer.seconds for answer in state.answers.values()]
+            status = (
+                "withdrawn"
+                if state.erased
+                else "finished"
+                if len(state.answers) >= len(plan)
+                else "not begun"
+                if not state.consented
+                else "dropped out"
+                if idle is not None and idle > DROPOUT_HOURS
+                else "at work"
+            )
+            rows.append((person, status, len(state.answers), len(plan), idle, statistics.median(seconds or [math.nan])))
+        kinds = ("not begun", "at work", "finished", "dropped out", "withdrawn")
+        counts = {kind: sum(row[1] == kind for row in rows) for kind in kinds}
+        answered = sum(row[2] for row in rows)
+        return self.render(
+            "admin.html",
+            token=token,
+            rows=rows,
+            counts=counts,
+            answered=answered,
+            hours=DROPOUT_HOURS,
+            study=self.study,
+        )
+
+    def export_json(self, _: str) -> Response:
+        text = collect_answers(self.study, self.store.states()).to_json()
+        return _download(text, "application/json", "answers.json")
+
+    def export_csv(self, _: str) -> Response:
+        text = answers_csv(collect_answers(self.study, self.store.states()))
+        return _download(text, "text/csv; charset=utf-8", "answers.csv")
+
+    def error(self, _: Request, error: Exception) -> Response:
+        """Every error as the same small page."""
+        status = 503 if isinstance(error, SQLAlchemyError) else 500
+        headers: Mapping[str, str] = {}
+        if isinstance(error, HTTPException):
+            status = 404 if error.status_code == 405 else error.status_code
+            headers = error.headers or {}
+        headings = {
+            404: ("Not found", "There is no such page. Please check the link that you were given."),
+            413: ("Too much", "This was more than the page takes."),
+            429: ("One moment", "Too many requests at once. Please try again in a second."),
+        }
+        heading, advice = headings.get(
+            status, ("Please try again", "Something failed here. What was stored is safe; please reload the page.")
+        )
+        text = Markup("<h1>{}</h1><p>{}</p>").format(heading, advice)
+        found = self.render("document.html", status, text=text)
+        found.headers.update({name: value for name, value in headers.items() if name != "Allow"})
+        return found
+
+
+@dataclass(frozen=True)
+class Visit:
+    """A request of a person."""
+
+    request: Request
+    token: str
+    person: str
+    number: int
+    form: Mapping[str, str]
+
+
+def read_ranks(form: Mapping[str, str], count: int) -> tuple[str, str, list[int]]:
+    """The content of a ranking; or what is wrong with it, and the ranking that was probably meant."""
+    given = [form.get(f"a{place}", "") for place in range(count)]
+    if not all(text.isascii() and text.isdigit() and 1 <= int(text[:3]) <= count and len(text) < 3 for text in given):
+        return "", f"Please give every map a place from 1 to {count}.", []
+    ranks = [int(text) for text in given]
+    right = competition_ranks(ranks)
+    if ranks == right:
+        return json.dumps({"ranks": ranks}, separators=(",", ":")), "", []
+    return "", explain_ranks(ranks), right
+
+
+def explain_ranks(ranks: Sequence[int]) -> str:
+    """Why these places are no ranking.
+
+    >>> explain_ranks([1, 2, 2, 3])
+    'The places 1 2 2 3 do not fit: 2 maps share place 2, so the next place is 4, not 3.'
+    >>> explain_ranks([2, 3, 3])
+    'The places 2 3 3 do not fit: nobody has place 1, which the best map gets.'
+    """
+    shown = " ".join(map(str, ranks))
+    expected = 1
+    for rank in sorted(set(ranks)):
+        if rank != expected:
+            if expected == 1:
+                return f"The places {shown} do not fit: nobody has place 1, which the best map gets."
+            before = max(each for each in ranks if each < rank)
+            sharing = ranks.count(before)
+            reason = f"{sharing} maps share place {before}, so" if sharing > 1 else f"after place {before}"
+            return f"The places {shown} do not fit: {reason} the next place is {expected}, not {rank}."
+        expected += ranks.count(rank)
+    return ""
+
+
+def read_guess(form: Mapping[str, str], choices: Sequence[str]) -> tuple[str, str, list[int]]:
+    """The content of a guess; or what is wrong with it. A form sends the number of the choice."""
+    number = form.get("guess", "")
+    if not (number.isascii() and number.isdigit() and len(number) < 4 and int(number) < len(choices)):
+        return "", "Please choose one of the answers.", []
+    return json.dumps({"guess": choices[int(number)]}, separators=(",", ":")), "", []
+
+
+def map_levels(strengths: Sequence[float]) -> list[int]:
+    """Strengths from 0 to 1 as levels.
+
+    >>> map_levels([0.0, 0.01, 0.5, 1.0])
+    [0, 1, 4, 8]
+    """
+    return [min(LEVELS, math.ceil(LEVELS * value - 1e-9)) if value > 0 else 0 for value in strengths]
+
+
+def text_drawing(item: StudyItem, levels: Sequence[int]) -> Markup:
+    """The words of a text, each with its level as a CSS class."""
+    parts = []
+    for place, (word, level) in enumerate(zip(item.words, levels, strict=True)):
+        if item.second and place == item.second:
+            parts.append("</p>\n<p>")
+        elif place and place not in item.joined:
+            parts.append(" ")
+        parts.append(f'<span class="l{level}">{escape(word)}</span>' if level else str(escape(word)))
+    return Markup("<p>" + "".join(parts) + "</p>")  # safe: every word is escaped
+
+
+def patch_drawing(item: StudyItem, levels: Sequence[int], label: str) -> Markup:
+    """The picture of the page with a square on each patch; its frame is inside of the patch."""
+    assert item.patches is not None
+    rows, columns = item.patches
+    size, squares = 10, []
+    for name, level in zip(item.words, levels, strict=True):
+        if level:
+            row, column = map(int, name.split(","))
+            width = 0.25 * level
+            place = f'x="{column * size + width / 2:g}" y="{row * size + width / 2:g}"'
+            squares.append(f'<rect class="q{level}" {place} width="{size - width:g}" height="{size - width:g}"/>')
+    box = f'viewBox="0 0 {columns * size} {rows * size}"'
+    use = f'<use href="#picture" width="{columns * size}" height="{rows * size}"/>'
+    return Markup(  # safe: numbers, and a label that is escaped
+        f'<svg class="picture" {box} role="img" aria-label="{escape(label)}">{use}{"".join(squares)}</svg>'
+    )
+
+
+def _go(visit: Visit, step: int | str) -> Response:
+    return RedirectResponse(f"/s/{visit.token}/{step}".rstrip("/"), status_code=303)
+
+
+def _download(text: str, kind: str, name: str) -> Response:
+    return Response(text, media_type=kind, headers={"content-disposition": f'attachment; filename="{name}"'})
+
+
+async def _read_form(request: Request) -> dict[str, str]:
+    """The fields of a form; of a field that comes twice the first counts."""
+    if not request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
+        raise HTTPException(400)
+    try:
+        body = await request.body()
+    except ClientDisconnect as error:
+        raise HTTPException(400) from error
+    try:
+        pairs = parse_qsl(body.decode("ascii"), keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="strict")
+    except ValueError as error:
+        raise HTTPException(400) from error
+    return dict(reversed(pairs))
+
+
+# The application
+
+
+class _Guard:
+    """Sets the headers of every answer, and refuses long addresses and long or slow bodies before they are read."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        headers = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+
+        async def send_safely(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                own = {name for name, _ in message["headers"]}
+                added = [(name, value) for name, value in headers if name not in own]
+                message = {**message, "headers": [*message["headers"], *added]}
+            await send(message)
+
+        length = dict(scope["headers"]).get(b"content-length", b"0")
+        is_long = len(scope["path"]) > MAX_PATH or len(scope["query_string"]) > MAX_PATH
+        if is_long or scope["method"] not in ("GET", "HEAD", "POST"):
+            await Response(status_code=404)(scope, receive, send_safely)
+        elif not length.isdigit() or int(length) > MAX_BODY:
+            await Response(status_code=413, headers={"connection": "close"})(scope, receive, send_safely)
+        else:
+            await self.app(scope, _limited(receive), send_safely)
+
+
+def _limited(receive: Receive) -> Receive:
+    """Ends a body that is longer than it said or slower than a person's connection."""
+    read, deadline = 0, time.monotonic() + BODY_SECONDS
+
+    async def receive_part() -> Message:
+        nonlocal read
+        try:
+            message = await asyncio.wait_for(receive(), max(0.1, deadline - time.monotonic()))
+        except TimeoutError:
+            return {"type": "http.disconnect"}
+        read += len(message.get("body", b""))
+        return message if read <= MAX_BODY else {"type": "http.disconnect"}
+
+    return receive_part
+
+
+def create_app(folder: Path, database: str = "") -> ASGIApp:
+    """The application of the study in this folder."""
+    study, keys = read_study(folder), read_keys(folder)
+    documents = {name: render_markdown(folder / name) for name in (CONSENT_FILE, INSTRUCTIONS_FILE, THANKS_FILE)}
+    pages = StudyPages(study, keys, open_store(folder, study, keys, database), documents)
+    handlers = {HTTPException: pages.error, SQLAlchemyError: pages.error, Exception: pages.error}
+    app = Starlette(routes=pages.routes(), exception_handlers=handlers)
+    app.router.redirect_slashes = False
+    return _Guard(app)  # outside of everything, so that errors have the headers too
+
+
+def render_markdown(path: Path) -> Markup:
+    """An owner's text as HTML; HTML in it is shown as text, and pictures, which could be elsewhere, are links."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} cannot be read as text in UTF-8: write it again") from error
+    return Markup(
+        MarkdownIt("commonmark", {"html": False}).disable("image").enable("table").render(text)
+    )  # safe: no HTML
+
+
+def _environment() -> Environment:
+    return Environment(
+        loader=FunctionLoader(template_text),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def serve(folder: Path, host: str, port: int, database: str = "", say: Callable[[str], None] | None = None) -> None:
+    """Serve a study until a signal comes."""
+    app = create_app(folder, database)
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listening = socket.create_server((host, port), family=family, backlog=2048)
+    except (OSError, OverflowError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no number of a port"
+        raise UserError(f"cannot listen at {host}:{port} ({reason}); choose another --host or --port") from error
+    if say is not None:
+        say(f"Serving {folder} at http://{host}:{listening.getsockname()[1]}; the links are in {folder / 'links.txt'}.")
+        if host not in ("127.0.0.1", "::1", "localhost"):
+            say("Links are keys: put a server with HTTPS in front of this one before you send them to people.")
+    config = uvicorn.Config(
+        app,
+        access_log=False,  # it would keep addresses and links
+        log_level="warning",
+        server_header=False,
+        proxy_headers=False,
+        lifespan="off",
+        limit_concurrency=4000,
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=5,
+        backlog=2048,
+    )
+    uvicorn.Server(config).run(sockets=[listening])
