@@ -23,7 +23,7 @@ import numpy as np
 from numpy.random import Generator, default_rng
 from pydantic import TypeAdapter, ValidationError
 
-from heedful.store.workspace import atomic_path, flush_to_disk, translate_write_errors
+from heedful.store.workspace import atomic_path, flush_to_disk, translate_write_errors, try_to_write
 from heedful.study.answers import Occasion
 from heedful.types import UserError
 
@@ -355,7 +355,10 @@ class _Planner:
     def _check(self, task: StudyTask, item: StudyItem) -> Slot:
         """A page whose right answer is known: a map that is plainly bad, or a guess that the page asks for."""
         if task is StudyTask.RANK:
-            shown = (*self._shuffled(self.methods)[1:], CONTROL)
+            # The methods but the one that looks most like the control, of which it might not be told apart.
+            likeness = {name: _likeness(item.maps[name], item.maps[CONTROL]) for name in self._shuffled(self.methods)}
+            dropped = max(likeness, key=lambda name: likeness[name])
+            shown = (*(name for name in self.methods if name != dropped), CONTROL)
             return Slot(task, item.uid, Occasion.CHECK, self._shuffled(shown))
         wrong = [choice for choice in item.choices if choice != item.predicted]
         asked = wrong[int(self.rng.integers(len(wrong)))]
@@ -363,6 +366,13 @@ class _Planner:
 
     def _shuffled(self, values: Sequence[_T]) -> tuple[_T, ...]:
         return tuple(values[place] for place in self.rng.permutation(len(values)))
+
+
+def _likeness(one: Sequence[float], other: Sequence[float]) -> float:
+    """Correlation of two maps; 0 if one of them is constant."""
+    first, second = np.asarray(one) - np.mean(one), np.asarray(other) - np.mean(other)
+    length = float(np.sqrt((first @ first) * (second @ second)))
+    return float(first @ second) / length if length else 0.0
 
 
 def describe_study(study: Study) -> list[str]:
@@ -421,13 +431,19 @@ def _span(counts: Iterable[int]) -> str:
 _STUDY, _KEYS = TypeAdapter(Study), TypeAdapter(StudyKeys)
 
 
+def check_study_folder(folder: Path) -> None:
+    """UserError if there is a study, whose answers would be lost, or nothing can be written."""
+    if (folder / STUDY_FILE).exists():
+        raise UserError(f"{folder} has a study: choose another folder with --out, or delete it")
+    try_to_write(folder)
+
+
 def write_study(study: Study, folder: Path, address: str) -> StudyKeys:
     """Write a new study; UserError if there is one, whose answers would be lost.
 
     Links with new tokens are in `links.txt`, which only the owner of the folder may read.
     """
-    if (folder / STUDY_FILE).exists():
-        raise UserError(f"{folder} has a study: choose another folder with --out, or delete it")
+    check_study_folder(folder)
     tokens = {secrets.token_urlsafe(TOKEN_BYTES): person for person in study.plans}
     admin = secrets.token_urlsafe(TOKEN_BYTES)
     keys = StudyKeys(
