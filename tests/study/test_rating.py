@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import krippendorff
@@ -13,10 +14,14 @@ import pandas as pd
 import pytest
 import trueskill
 
+from heedful.papers._chapter import Comparison
+from heedful.report.build import build_page
+from heedful.report.page import page_html
 from heedful.store.workspace import Workspace
 from heedful.study.answers import Occasion, Ranking, Simulation, StudyAnswers
 from heedful.study.plackett_luce import draw_ranks
 from heedful.study.rating import (
+    CHARTS,
     SkillRating,
     StudyRating,
     count_failed_checks,
@@ -134,11 +139,12 @@ def test_people_who_failed_more_checks_than_allowed_are_left_out() -> None:
     assert dict(count_failed_checks(answers)) == {"p0": 0, "p1": 1, "p2": 2}
     assert {each.person for each in leave_out_careless_people(answers).rankings} == {"p0", "p1"}
     summary = rate_study(answers, "tested").summary
-    assert {row.subset: row.value for row in select_statistics(summary, "people")} == {
-        "answered": 3,
-        "left out": 1,
-        "counted": 2,
-    }
+    assert [get_statistic(summary, name).value for name in ("people", "people_left_out", "people_who_count")] == [
+        3,
+        1,
+        2,
+    ]
+    assert [get_statistic(summary, name).value for name in ("checks", "checks_failed")] == [6, 3]
     assert get_statistic(summary, "times_ranked", "a").value == 2, "checks and practice are not rated"
 
 
@@ -166,7 +172,7 @@ def test_alpha_by_hand_and_against_the_package() -> None:
     expected = krippendorff.alpha(
         reliability_data=[[1, 2, 3, 2, 1, 3], [1, 3, 2, 1, 1, 3]], level_of_measurement="ordinal"
     )
-    assert get_statistic(rate(given), "alpha", "", "rankings").value == pytest.approx(expected)
+    assert get_statistic(rate(given), "alpha_between_people", "", "rankings").value == pytest.approx(expected)
 
 
 def test_repeated_items_measure_reliability_and_nothing_else() -> None:
@@ -176,7 +182,7 @@ def test_repeated_items_measure_reliability_and_nothing_else() -> None:
     expected = krippendorff.alpha(
         reliability_data=[[1, 2, 3] * 6, [3, 2, 1, *[1, 2, 3] * 5]], level_of_measurement="ordinal"
     )
-    found = get_statistic(twice, "alpha", "", "rankings of repeated items")
+    found = get_statistic(twice, "alpha_of_repeated_items", "", "rankings")
     assert found.value == pytest.approx(expected)
     assert found.n == 18
     worths = [each[each["metric"] == "log_worth"]["value"].tolist() for each in (once, twice)]
@@ -223,7 +229,7 @@ def test_all_ties() -> None:
     assert [row.value for row in select_statistics(summary, "log_worth")] == pytest.approx([0, 0, 0])
     assert {bounds(row) for row in select_statistics(summary, "log_worth_difference")} == {(-math.inf, math.inf)}
     assert {each.verdict for each in findings(summary)} == {Verdict.UNDECIDED}
-    assert find_statistic(summary, "alpha", "", "rankings") is None, "undefined: all answers are equal"
+    assert find_statistic(summary, "alpha_between_people", "", "rankings") is None, "undefined: all answers are equal"
 
 
 def test_a_method_that_nobody_ranked_has_no_worth() -> None:
@@ -286,3 +292,28 @@ def test_the_seed_decides_and_the_rating_is_stored(tmp_path: Path) -> None:
     stored = workspace.get(rating).summary
     pd.testing.assert_frame_equal(stored, rating.summary, check_dtype=False)
     assert "p0" not in json.dumps(StudyRating.to_record(rating)), "no person is in the result"
+
+
+def test_the_report_shows_a_study_with_table_4_of_the_paper(tmp_path: Path) -> None:
+    methods = ("learned-head-mix(2-of-4-heads,64926a)", "integrated-gradients", "own")
+    given = tuple(
+        replace(each, ranks=dict(zip(methods, each.ranks.values(), strict=True))) for each in planted_rankings(6, 5)
+    )
+    rating = rate_study(StudyAnswers(methods, given, (), 0), "birds <b>")
+    workspace = Workspace(tmp_path)
+    workspace.get(rating)
+    [chapter] = build_page(workspace).papers
+    [section] = chapter.sections
+    assert chapter.name == "scaffold"
+    assert section.title.endswith("birds <b>")
+    assert section.findings[0].verdict is findings(rating.summary)[0].verdict
+    assert [each.title for each in section.figures] == [CHARTS[0][1], CHARTS[1][1]]
+    table = next(each for each in chapter.tables if each.caption.startswith("Table 4"))
+    cells = {row[0]: row for row in table.rows}
+    assert set(cells) == {*methods, "Gradient x Input", "Attention (all layers)"}
+    mu, sigma = cells[methods[0]][1:3]
+    assert isinstance(mu, Comparison)
+    assert isinstance(sigma, Comparison)
+    assert (mu.ours, mu.published) == (get_statistic(rating.summary, "trueskill", methods[0]).value, 4.3)
+    assert sigma.published == 0.7
+    assert "birds <b>" not in page_html(build_page(workspace))

@@ -1,8 +1,8 @@
 """The chapter of "Learning to Scaffold" (Fernandes et al. 2022): its tables, figures and examples beside ours.
 
 Tables 1, 3 and 5 (students by explanation and training size), 2 and 6 (agreement with rationales), 7 (normalizers of
-head coefficients); figures 3 (texts), 4, 7 and 8 (images) and 5 (head coefficients). The study with people (table 4) is
-not repeated.
+head coefficients); figures 3 (texts), 4, 7 and 8 (images) and 5 (head coefficients); table 4 (people) beside a
+study of one's own.
 """
 
 from __future__ import annotations
@@ -50,6 +50,8 @@ from heedful.trials.plausibility import POOLING_LABELS, RANK_CLAUSES, RIGHT_AREA
 from heedful.trials.simulability import NO_EXPLANATION, Simulability
 from heedful.types import method_name
 
+STUDY = "study"
+"""The name of the results of a study with people."""
 DOUBT_MARK = "†"
 """Marks published numbers that are not reliable."""
 _IG_ROW, _NORM_ROW, _SMAT_ROW = "Integrated Gradients", "Gradient L2", "Attention (SMaT)"
@@ -68,6 +70,12 @@ PUBLISHED_ROWS = {
     "best-head (oracle)": "Attention (best head)*",
 }
 """The paper's rows by our names of explanations and methods."""
+STUDY_ROWS = {
+    "input-x-gradient": "Gradient x Input",
+    "integrated-gradients": _IG_ROW,
+    "learned-head-mix": _SMAT_ROW,
+}
+"""The paper's rows by the names of methods without their settings."""
 ROW_LABELS = {
     _NORM_ROW: "gradient norm",
     "Gradient x Input": "gradient x input",
@@ -130,11 +138,13 @@ def tables(results: Sequence[Result]) -> tuple[TableView, ...]:
     """All tables of the paper, and what is doubtful in the published ones."""
     taught = _simulability_results(results)
     rated = [each for each in results if each.trial == "plausibility"]
+    studies = [each for each in results if each.trial == STUDY]
     return (
         *chain.from_iterable((_size_table(each), _verdict_table(each)) for each in taught),
         *(_normalizer_table(each) for each in taught),
         *(_plausibility_table(each) for each in rated),
-        _doubt_table(taught, rated),
+        *(_study_table(each) for each in studies),
+        _doubt_table(taught, rated, studies),
     )
 
 
@@ -377,9 +387,46 @@ def _plausibility_note(each: Result, number: int, rank: str) -> str:
     )
 
 
-def _doubt_table(taught: Sequence[Result], rated: Sequence[Result]) -> TableView:
+def _study_table(each: Result) -> TableView:
+    """Table 4: the ratings by people, with those of the paper for methods that it has."""
+    theirs = published.published_json("scaffold_table4")["values"]
+    pairs = [(method, _study_row(method)) for method in each.methods("trueskill")]
+    pairs += [("", row) for row in theirs if row not in dict(pairs).values()]
+    rows: list[tuple[Cell, ...]] = []
+    for method, row in pairs:
+        cells = theirs.get(row, {})
+        rating, sigma, place = (
+            each.statistic(metric, method) or Statistic(metric)
+            for metric in ("trueskill", "trueskill_sigma", "trueskill_rank")
+        )
+        numbers = (Comparison(_or_none(one.value), cells.get(key)) for one, key in ((rating, "mu"), (sigma, "sigma")))
+        rows.append((method or row, *numbers, _rank_range(place), str(cells.get("rank", "")).replace("-", " to ")))
+    columns = ("method", "TrueSkill mu", "sigma", "rank", "published rank")
+    note = (
+        "Published: four methods on about 100 images of CIFAR-100 with a ViT, ranked by three people. Ratings depend "
+        "on the methods that are compared: those of two studies are comparable only if their methods are the same."
+    )
+    return TableView(f"Table 4: what people prefer, {each.corpus}", columns, tuple(rows), note)
+
+
+def _study_row(method: str) -> str:
+    """The paper's row of a method of a study, whatever its settings; empty if there is none."""
+    return PUBLISHED_ROWS.get(method) or STUDY_ROWS.get(method.partition("(")[0], "")
+
+
+def _or_none(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+def _rank_range(place: Statistic) -> str:
+    if math.isnan(place.value):
+        return ""
+    return f"{place.low:.0f}" if place.low == place.high else f"{place.low:.0f} to {place.high:.0f}"
+
+
+def _doubt_table(taught: Sequence[Result], rated: Sequence[Result], studies: Sequence[Result]) -> TableView:
     """What is wrong with the published tables beside ours."""
-    shown = {simulability_table_number(each.corpus) or 0 for each in taught}
+    shown = {simulability_table_number(each.corpus) or 0 for each in taught} | {4 for _ in studies}
     shown |= {_plausibility_table_number(each) for each in rated} | {
         7 for each in taught if _normalizer_table(each).rows
     }

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from heedful import __version__, catalogue
-from heedful.figures import Axis, Figure, Heatmap, Lines, Series
+from heedful.figures import Axis, Figure, Heatmap, IntervalPoint, Intervals, Lines, Series
 from heedful.papers import PAPERS, assign_papers
 from heedful.papers._chapter import Cell, Comparison, CorpusStatistics, Result, SectionExtras, TableView
 from heedful.report.explorer import ATTENTION, ModelTexts, delete_stale_pages, find_model_texts, write_explorer
@@ -230,7 +230,7 @@ class _Builder:
         if not is_first or entry.name in self.damages:
             return run
         trial = catalogue.TRIALS.get(str(entry.facts["trial"]))
-        figures: tuple[Figure, ...] = () if trial is None else trial.figures(artefact.table)
+        figures = _stored_charts(artefact) if trial is None else trial.figures(artefact.table)
         if trial is Performance and model is not None:
             figures = (*figures, *_training_curves(model))
         classes = [] if model is None else _as_list(model.notes.get("classes"))
@@ -344,7 +344,7 @@ class _Builder:
         )
         return Section(
             anchor="-".join([result.trial, *names.values()]),
-            title=f"{texts.title} {result.corpus}: {model}",
+            title=f"{texts.title} {': '.join(filter(None, (result.corpus, model)))}",
             claim=texts.claim,
             source=texts.source if paper is None else paper.sources.get(result.trial, texts.source),
             about={
@@ -394,7 +394,7 @@ def _trial_texts(runs: Sequence[_Run], result: Result) -> _TrialTexts:
         told = (trial.title, trial.claim, trial.source, trial.limits, trial.interpretation(result.summary))
         return _TrialTexts(*told, findings=trial.findings(result.summary))
     stored = [_as_dict(run.notes.get(EXPLANATION)) for run in runs]
-    first = {name: str(text) for name, text in stored[0].items() if name != "findings"}
+    first = {name: str(text) for name, text in stored[0].items() if name not in ("findings", "charts")}
     meanings = dict.fromkeys(str(each.get("interpretation", "")) for each in stored)
     findings = [
         Finding(Verdict[str(verdict)], str(method), reason=str(reason))
@@ -404,6 +404,22 @@ def _trial_texts(runs: Sequence[_Run], result: Result) -> _TrialTexts:
     return _TrialTexts(
         **{"title": result.trial, **first, "interpretation": "\n".join(meanings)}, findings=tuple(findings)
     )
+
+
+def _stored_charts(artefact: StoredArtefact) -> tuple[Figure, ...]:
+    """The charts that a trial outside the catalogue asks for by metric, title and axis: its methods with their intervals."""
+    charts = _as_list(_as_dict(artefact.notes.get(EXPLANATION)).get("charts"))
+    rows = list(zip(*(artefact.summary[name] for name in SUMMARY_COLUMNS), strict=True)) if charts else []
+    found = []
+    for metric, title, axis in map(_as_list, charts):
+        points = tuple(
+            IntervalPoint(str(row[1]), str(axis), *(float(str(number)) for number in row[3:6]))
+            for row in rows
+            if row[0] == metric and row[1] and not row[2]
+        )
+        if points:
+            found.append(Intervals(str(title), Axis(str(axis)), points))
+    return tuple(found)
 
 
 def _damage_notes(damages: Mapping[str, str]) -> tuple[str, ...]:
@@ -509,7 +525,8 @@ def _settings(runs: Sequence[_Run]) -> dict[str, str]:
     hidden = {"limit", "seed"} | (
         {"k"} if settings.get("measure", MEASURES_OF_TOP[0]) not in MEASURES_OF_TOP else set()
     )
-    shown |= {name: value for name, value in settings.items() if name not in hidden}
+    named = first.entry.facts.get("corpus")  # the name of a study is shown in place of that of a corpus
+    shown |= {name: value for name, value in settings.items() if name not in hidden and value != named}
     return found | {
         name.replace("_", " "): _format_setting(value)
         for name, value in shown.items()

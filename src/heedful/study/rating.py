@@ -121,11 +121,15 @@ def participation_statistics(answers: StudyAnswers, kept: StudyAnswers) -> Itera
     everybody, counted = len(people_of(answers)), len(people_of(kept))
     every: list[Ranking | Simulation] = [*answers.rankings, *answers.simulations]
     checks = [each for each in every if each.occasion is Occasion.CHECK]
-    numbers = {"answered": everybody, "left out": everybody - counted, "counted": counted}
-    yield from (Statistic("people", subset=name, value=float(number)) for name, number in numbers.items())
-    yield Statistic("checks", subset="answered", value=float(len(checks)))
-    yield Statistic("checks", subset="failed", value=float(failed.total()))
-    yield Statistic("checks", subset="allowed to fail", value=float(answers.max_failed_checks))
+    numbers = {
+        "people": everybody,
+        "people_left_out": everybody - counted,
+        "people_who_count": counted,
+        "checks": len(checks),
+        "checks_failed": failed.total(),
+        "failed_checks_allowed": answers.max_failed_checks,
+    }
+    yield from (Statistic(name, value=float(number)) for name, number in numbers.items())
     given: dict[str, Sequence[Ranking | Simulation]] = {"rankings": kept.rankings, "guesses": kept.simulations}
     for name, each_of in given.items():
         seconds = [each.seconds for each in each_of if each.occasion is Occasion.MAIN]
@@ -146,9 +150,9 @@ def ranking_statistics(
     times = Counter(method for each in rankings for method in each.ranks if len(each.ranks) > 1)
     if not rankings:
         return
-    yield from (Statistic("times_ranked", method, value=float(times[method])) for method in methods)
     ranked = [method for method in methods if times[method]]
     if len(ranked) < 2:
+        yield from (Statistic("times_ranked", method, value=float(times[method])) for method in methods)
         return
     numbers = {method: number for number, method in enumerate(ranked)}
     tied = TiedRankings.from_ranks(
@@ -163,6 +167,8 @@ def ranking_statistics(
         rng=rng,
     )
     best_first = np.argsort(-fitted[: len(ranked)], kind="stable")
+    in_order = sorted(methods, key=lambda name: -fitted[numbers[name]] if name in numbers else math.inf)
+    yield from (Statistic("times_ranked", method, value=float(times[method])) for method in in_order)
     differences = _difference_statistics(rankings, ranked, best_first, tied, sample, rng)
     yield from _worth_statistics(ranked, best_first, tied, sample, times)
     yield from _rank_statistics([ranked[each] for each in best_first], differences)
@@ -426,16 +432,16 @@ def agreement_statistics(kept: StudyAnswers, rng: np.random.Generator) -> Iterat
     """
     rankings, guesses = _by_unit(kept, repeated=False)
     again, guessed_again = _by_unit(kept, repeated=True)
-    kinds: tuple[tuple[str, MeasurementLevel, dict[Unit, list[str]]], ...] = (
-        ("rankings", "ordinal", rankings),
-        ("guesses", "nominal", guesses),
-        ("rankings of repeated items", "ordinal", again),
-        ("guesses of repeated items", "nominal", guessed_again),
+    kinds: tuple[tuple[str, str, MeasurementLevel, dict[Unit, list[str]]], ...] = (
+        ("alpha_between_people", "rankings", "ordinal", rankings),
+        ("alpha_between_people", "guesses", "nominal", guesses),
+        ("alpha_of_repeated_items", "rankings", "ordinal", again),
+        ("alpha_of_repeated_items", "guesses", "nominal", guessed_again),
     )
-    for subset, level, units in kinds:
+    for metric, subset, level, units in kinds:
         found = _alpha_with_interval(units, level, rng)
         if found is not None:
-            yield Statistic("alpha", "", subset, *found, float(sum(len(each) > 1 for each in units.values())))
+            yield Statistic(metric, "", subset, *found, float(sum(len(each) > 1 for each in units.values())))
 
 
 def _by_unit(kept: StudyAnswers, *, repeated: bool) -> tuple[dict[Unit, list[str]], dict[Unit, list[str]]]:
@@ -620,17 +626,15 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _participation_sentences(summary: pd.DataFrame) -> Iterator[str]:
-    people = {row.subset: int(row.value) for row in select_statistics(summary, "people")}
-    checks = {row.subset: int(row.value) for row in select_statistics(summary, "checks")}
-    counted = f"{people['counted']} of {people['answered']} people are counted"
-    rule = f"failed more than {checks['allowed to fail']} attention checks"
-    if not checks["answered"]:
-        yield f"{counted}. The study had no attention checks."
-    elif people["left out"]:
-        yield f"{counted}: {people['left out']} {rule} and are left out by the rule that was stated beforehand."
+    names = ("people", "people_left_out", "people_who_count", "checks", "failed_checks_allowed")
+    people, left_out, counted, checks, allowed = (int(get_statistic(summary, name).value) for name in names)
+    start = f"The answers of {counted} of {people} people count"
+    if checks:
+        rule = f"failed more attention checks than the {allowed} that the rule stated beforehand allows"
+        yield f"{start}; {left_out or 'nobody'} {rule}."
     else:
-        yield f"{counted}: nobody {rule}, the rule that was stated beforehand."
-    if people["counted"] == 1:
+        yield f"{start}. Nobody has answered an attention check."
+    if counted == 1:
         yield "One person says nothing about other people: there are no intervals and no verdicts."
 
 
@@ -653,8 +657,7 @@ def _order_sentences(summary: pd.DataFrame) -> Iterator[str]:
         yield "No order is decided: every interval of a difference includes 0."
     elif undecided:
         yield f"Not decided: {'; '.join(undecided)}."
-    spans = (f"{row.method} {_span(row.low, row.high)}" for row in places)
-    yield f"Ranks that the answers allow, all at once with 95 % confidence: {', '.join(spans)}."
+    yield f"Ranks that the answers allow, all at once with 95 % confidence: {_spans(places)}."
     if get_statistic(summary, "tied_share").value == 1:
         yield "Everybody ranked all methods level: the answers do not order them."
         return
@@ -663,8 +666,9 @@ def _order_sentences(summary: pd.DataFrame) -> Iterator[str]:
             yield f"{one} was never ranked below {other}, even through others: nothing limits how much better it is."
 
 
-def _span(low: float, high: float) -> str:
-    return f"{low:.0f}" if low == high else f"{low:.0f} to {high:.0f}"
+def _spans(places: Sequence[Statistic]) -> str:
+    ranges = (f"{row.low:.0f}" if row.low == row.high else f"{row.low:.0f} to {row.high:.0f}" for row in places)
+    return "; ".join(f"{row.method} {span}" for row, span in zip(places, ranges, strict=True))
 
 
 def _gain_sentences(summary: pd.DataFrame) -> Iterator[str]:
@@ -674,25 +678,20 @@ def _gain_sentences(summary: pd.DataFrame) -> Iterator[str]:
         yield f"Without an explanation people guess {base.value:.0%} of the predictions."
     elif select_statistics(summary, "accuracy"):
         yield "No gain can be computed: nobody guessed without an explanation, or nobody with one."
-    words = {
-        Verdict.SUPPORTED: "helps",
-        Verdict.NOT_SUPPORTED: "does not help",
-        Verdict.UNDECIDED: "may or may not help",
-    }
+    words = {Verdict.SUPPORTED: "helps", Verdict.NOT_SUPPORTED: "does not help", Verdict.UNDECIDED: "is undecided"}
     for row in gains:
         verdict = interval_verdict(row.low, row.high, GAIN_MARGIN)
-        value, low, high = (100 * each for each in (row.value, row.low, row.high))
-        yield f"{row.method} {words[verdict]}: {value:+.1f} points ({low:.1f} to {high:.1f})."
+        value, low, high = (
+            f"{100 * each:.1f}".replace("-", "\N{MINUS SIGN}") for each in (row.value, row.low, row.high)
+        )
+        yield f"{row.method} {words[verdict]}: it adds {value} points ({low} to {high})."
 
 
 def _agreement_sentences(summary: pd.DataFrame) -> Iterator[str]:
-    found = {row.subset: row for row in select_statistics(summary, "alpha")}
-    for subset in ("rankings", "guesses"):
-        if subset in found:
-            yield f"Agreement of different people on {subset}: {_alpha_words(found[subset].value)}."
-        repeated = f"{subset} of repeated items"
-        if repeated in found:
-            yield f"Agreement of people with their own earlier {subset}: {_alpha_words(found[repeated].value)}."
+    for row in select_statistics(summary, "alpha_between_people"):
+        yield f"Agreement of different people on {row.subset}: {_alpha_words(row.value)}."
+    for row in select_statistics(summary, "alpha_of_repeated_items"):
+        yield f"Agreement of people with their own earlier {row.subset}: {_alpha_words(row.value)}."
 
 
 def _alpha_words(value: float) -> str:
@@ -704,9 +703,8 @@ def _alpha_words(value: float) -> str:
 def _trueskill_sentences(summary: pd.DataFrame) -> Iterator[str]:
     places = select_statistics(summary, "trueskill_rank")
     if places:
-        spans = (f"{row.method} {_span(row.low, row.high)}" for row in places)
         spread = max(row.value for row in select_statistics(summary, "trueskill_range_over_orders"))
         yield (
-            f"Ranks by TrueSkill with the paper's settings: {', '.join(spans)}. Its intervals do not shrink with more "
+            f"Ranks by TrueSkill with the paper's settings: {_spans(places)}. Its intervals do not shrink with more "
             f"answers, and another order of the same answers moves a rating by up to {spread:.1f}."
         )
