@@ -758,13 +758,49 @@ def study_erase(
         say(f"{person}: {count} answers are deleted, and the link has ended.")
 
 
+@study_app.command("rate")
+@command
+def study_rate(
+    study: Annotated[
+        Path, typer.Argument(help="Folder of the study, or its answers as exported JSON.")
+    ] = DEFAULT_STUDY,
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write verdicts and numbers to this file.")] = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, max=MAX_SEED, help="Seed of the bootstrap.")] = 0,
+    database: DatabaseOption = "",
+    quiet: QuietOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Rate the methods from people's answers: order, gains and agreement with intervals; also for `heedful report`."""
+    _check_study_extra()
+    from heedful.store.workspace import Workspace
+    from heedful.study.rating import interpretation, rate_study, store_rating, write_rating_page
+    from heedful.study.storage import load_answers
+
+    if json_file is not None:
+        _write_file(json_file, None)
+    rating = rate_study(load_answers(study, database), study.resolve().stem, seed=seed)
+    store_rating(rating, Workspace(workspace))
+    page = write_rating_page(rating, study.with_suffix(".rating.html") if study.is_file() else study / "rating.html")
+    if json_file is not None:
+        _write_file(json_file, json.dumps(rating.to_record(), indent=1, allow_nan=False) + "\n")
+    if not quiet:
+        for sentence in interpretation(rating.summary):
+            say(sentence)
+        say(f"All numbers are in {page.resolve()}, and in the next report of the workspace {workspace}.")
+
+
 def _check_study_extra() -> None:
     """UserError if the packages of the extra `study` are missing."""
     from importlib.util import find_spec
 
     from heedful.types import UserError
 
-    missing = [name for name in ("starlette", "uvicorn", "sqlalchemy", "markdown_it") if find_spec(name) is None]
+    missing = [
+        name
+        for name in ("starlette", "uvicorn", "sqlalchemy", "markdown_it", "trueskill", "krippendorff")
+        if find_spec(name) is None
+    ]
     if missing:
         raise UserError(f"{missing[0]} is not installed: pip install 'heedful[study]'")
 

@@ -32,6 +32,8 @@ from heedful.study.rating import (
     partial_order,
     rate_by_trueskill,
     rate_study,
+    store_rating,
+    write_rating_page,
 )
 from heedful.trials._trial import Statistic, Verdict, find_statistic, get_statistic, select_statistics
 from heedful.trials.simulability import NO_EXPLANATION
@@ -317,3 +319,15 @@ def test_the_report_shows_a_study_with_table_4_of_the_paper(tmp_path: Path) -> N
     assert (mu.ours, mu.published) == (get_statistic(rating.summary, "trueskill", methods[0]).value, 4.3)
     assert sigma.published == 0.7
     assert "birds <b>" not in page_html(build_page(workspace))
+
+
+def test_a_new_rating_replaces_that_of_the_same_study_only(tmp_path: Path) -> None:
+    answers, workspace = study(planted_rankings(5, 4)), Workspace(tmp_path / "workspace")
+    first, second = (rate_study(answers, "tested", seed=seed) for seed in (1, 2))
+    other = rate_study(answers, "other")
+    for rating in (first, other, second):
+        store_rating(rating, workspace)
+    assert [workspace.has(rating) for rating in (first, other, second)] == [False, True, True]
+    page = write_rating_page(second, tmp_path / "rating.html").read_text(encoding="utf-8")
+    assert "tested" in page
+    assert "<svg" in page

@@ -8,17 +8,24 @@ left out. Repeated items measure reliability and practice items nothing.
 from __future__ import annotations
 
 import math
+import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import ClassVar, Literal
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from heedful import __version__
 from heedful.measures.crossed_bootstrap import CrossedBootstrap, crossed_bootstrap
+from heedful.report.build import build_page
+from heedful.report.html import write_atomically
+from heedful.report.page import page_parts
 from heedful.store.recipe import Artefact, Json, Recipe, to_json
 from heedful.store.workspace import Workspace
 from heedful.study.answers import Occasion, Ranking, Simulation, StudyAnswers
@@ -581,6 +588,32 @@ class StudyRating(Recipe):
             "sentences": [*interpretation(summary)],
             "summary": rows,
         }
+
+
+def store_rating(rating: StudyRating, workspace: Workspace) -> None:
+    """Keep the rating for the report, in place of earlier ones of the same study."""
+    workspace.get(rating)
+    kept = workspace.artefact_name(rating)
+    for entry in workspace.scan()[0]:
+        same = entry.recipe_class == StudyRating.__name__ and entry.facts.get("corpus") == rating.study
+        if same and entry.name != kept:
+            shutil.rmtree(entry.path)
+
+
+def write_rating_page(rating: StudyRating, path: Path) -> Path:
+    """The section of the report as a page of its own."""
+    with TemporaryDirectory() as folder:
+        workspace = Workspace(Path(folder))
+        workspace.get(rating)
+        page = build_page(workspace)
+    people = int(get_statistic(rating.summary, "people_who_count").value)
+    page = replace(
+        page,
+        title=f"What people say about explanations: {rating.study}",
+        lead="How people rank the explanations of a model, and whether these help them to guess its predictions.",
+        provenance={"heedful": __version__, "study": rating.study, "people": people, "seed": rating.seed},
+    )
+    return write_atomically(page_parts(page), path)
 
 
 CHARTS = (
