@@ -328,8 +328,8 @@ def test_the_maximum_attention_of_a_transformer_is_that_of_the_attention_shown()
 
 def test_a_head_that_is_not_there_is_refused() -> None:
     model, batch = transformer(), some_batch((3,))
-    with pytest.raises(UserError, match="head 7 does not exist: this model has 2"):
-        Permutation(subject(), 2, head=7).rows(model, batch)
+    with pytest.raises(UserError, match="head 2 does not exist: this model has 2"):
+        Permutation(subject(), 2, head=2).rows(model, batch)
 
 
 @pytest.mark.parametrize("limit", [0, -3])

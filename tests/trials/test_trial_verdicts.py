@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import FrozenInstanceError, replace
+from dataclasses import MISSING, FrozenInstanceError, fields, is_dataclass, replace
 
 import pandas as pd
 import pytest
 import torch
 
+from heedful import catalogue
 from heedful.tasks import MulticlassClassification
 from heedful.trials._trial import (
     Finding,
@@ -90,3 +91,60 @@ def test_each_text_is_described_by_its_own_prediction() -> None:
     assert found["maximum_attention"] == pytest.approx([0.6, 0.5, 1.0])
     skewed = replace(trace, logits=torch.tensor([[1.0, 2.0, 3.0], [0.0, 0.5, 0.1], [0.0, 0.1, 0.2]]))
     assert text_columns(MulticlassClassification(3), batch, skewed)["predicted"] == [2, 1, 2]
+
+
+SEARCH = (
+    "AdversarySearchSettings(num_adversaries=5, steps=500, hinge=0.01, lr=0.01, penalty=500.0, init_std=3.0, "
+    "candidates=20000)"
+)
+ADVERSARY = (
+    "Training(epochs=80, batch_size=32, optimizer=Adam(lr=0.001, weight_decay=1e-05, amsgrad=True, "
+    "no_decay=('attention',)), selection=EpochSelection(split='dev', metric='deception', first_epoch=1), patience=10, "
+    "max_grad_norm=None, reduction='{}')"
+)
+DEFAULTS = {
+    "performance": {},
+    "agreement": {
+        "controls": "(Random(seed=0, special_tokens=False), PermutedAttention(seed=0, special_tokens=False))",
+        "other_seed_model": "None", "measure": "'kendall'", "absolute": "True", "k": "10", "limit": "None",
+        "split": "'test'", "level": "'unit'", "special_tokens": "False",
+    },
+    "permutation": {"permutations": "100", "seed": "0", "limit": "None", "layer": "None", "head": "None"},
+    "adversarial-attention": {
+        "epsilon": "0.05", "solver": "'exact'", "search": SEARCH, "seed": "0", "limit": "None", "layer": "-1",
+        "head": "None",
+    },
+    "uniform-baseline": {"seeds": "(0, 1, 2, 3, 4)", "margin": "0.01"},
+    "seed-variance": {"seeds": "(1, 2, 3, 4, 5, 6, 7, 8)", "limit": "None"},
+    "adversarial-tradeoff": {
+        "lambdas": "(0.0, 0.0001, 0.0005, 0.001, 0.01)", "seeds": "()", "adversary_seed": "0",
+        "adversary_training": ADVERSARY.format("sum"), "start": "'fresh'", "rescale_class_weights": "False",
+    },
+    "guided-model": {"seeds": "(0, 1, 2)"},
+    "attefa": {
+        "adversary_seeds": "(10, 50, 257, 500231, 100078, 12504, 90754789, 8988812, 2)", "base_seeds": "()",
+        "adversary_training": ADVERSARY.format("mean"), "start": "'fresh'",
+    },
+    "faithfulness": {
+        "baseline": "'delete'", "seed": "0", "limit": "None", "steps": "20", "samples": "32", "split": "'test'",
+    },
+    "ground-truth": {"limit": "None"},
+    "simulability": {"controls": "('random',)", "margin": "0.01"},
+    "plausibility": {
+        "learned_explainers": "()", "parts": "()", "pooling": "'mean'", "rank": "'score'", "oracles": "True",
+        "limit": "None", "split": "'test'", "target": "'predicted'",
+    },
+}  # fmt: skip
+"""The protocol of each trial where the user says nothing: that of its paper, and part of the name of its artefact."""
+
+
+@pytest.mark.parametrize("name", catalogue.TRIALS)
+def test_a_trial_has_the_settings_of_its_paper_by_default(name: str) -> None:
+    kind, found = catalogue.TRIALS[name], {}
+    assert is_dataclass(kind)
+    for each in fields(kind):
+        if each.default is not MISSING:
+            found[each.name] = repr(each.default)
+        elif each.default_factory is not MISSING:
+            found[each.name] = repr(each.default_factory())
+    assert found == DEFAULTS[name]
