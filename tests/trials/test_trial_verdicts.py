@@ -140,7 +140,8 @@ DEFAULTS = {
 
 @pytest.mark.parametrize("name", catalogue.TRIALS)
 def test_a_trial_has_the_settings_of_its_paper_by_default(name: str) -> None:
-    kind, found = catalogue.TRIALS[name], {}
+    kind = catalogue.TRIALS[name]
+    found: dict[str, str] = {}
     assert is_dataclass(kind)
     for each in fields(kind):
         if each.default is not MISSING:
