@@ -60,6 +60,8 @@ from heedful.types import UserError
 
 LEVELS = 8
 """Steps of strength that are told apart on a page; 0 is not marked."""
+PATCH_SIZE, FRAME = 10, 0.15
+"""Size of a square of a drawing, and the width of its frame per level."""
 MAX_BODY, MAX_FIELDS = 8192, 64
 MAX_PATH = 128
 BODY_SECONDS = 15.0
@@ -307,6 +309,7 @@ class StudyPages:
             began=began,
             code=form_code(self.keys, visit.person, visit.number, revision, began),
             levels=range(1, LEVELS + 1),
+            patch_scale=patch_scale(),
         )
 
     def _state(self, visit: Visit) -> PersonState:
@@ -485,18 +488,29 @@ def patch_drawing(item: StudyItem, levels: Sequence[int], label: str) -> Markup:
     """The picture of the page with a square on each patch; its frame is inside of the patch."""
     assert item.patches is not None
     rows, columns = item.patches
-    size, squares = 10, []
-    for name, level in zip(item.words, levels, strict=True):
-        if level:
-            row, column = map(int, name.split(","))
-            width = 0.25 * level
-            place = f'x="{column * size + width / 2:g}" y="{row * size + width / 2:g}"'
-            squares.append(f'<rect class="q{level}" {place} width="{size - width:g}" height="{size - width:g}"/>')
+    size = PATCH_SIZE
+    places = (tuple(map(int, name.split(","))) for name in item.words)
+    squares = [_square(row, column, level) for (row, column), level in zip(places, levels, strict=True) if level]
     box = f'viewBox="0 0 {columns * size} {rows * size}"'
-    use = f'<use href="#picture" width="{columns * size}" height="{rows * size}"/>'
+    # Under squares the picture is grey and faint, so that their colour and frames are seen on every picture.
+    faint = ' class="faint"' if squares else ""
+    use = f'<use href="#picture"{faint} width="{columns * size}" height="{rows * size}"/>'
     return Markup(  # safe: numbers, and a label that is escaped
         f'<svg class="picture" {box} role="img" aria-label="{escape(label)}">{use}{"".join(squares)}</svg>'
     )
+
+
+def _square(row: int, column: int, level: int) -> str:
+    """A square with its frame inside of the patch; the style sheet has the same width of the frame."""
+    frame = FRAME * level
+    place = f'x="{PATCH_SIZE * column + frame / 2:g}" y="{PATCH_SIZE * row + frame / 2:g}"'
+    return f'<rect class="q{level}" {place} width="{PATCH_SIZE - frame:g}" height="{PATCH_SIZE - frame:g}"/>'
+
+
+def patch_scale() -> Markup:
+    """All levels of squares side by side."""
+    squares = "".join(_square(0, level - 1, level) for level in range(1, LEVELS + 1))
+    return Markup(f'<svg viewBox="0 0 {LEVELS * PATCH_SIZE} {PATCH_SIZE}">{squares}</svg>')
 
 
 def _go(visit: Visit, step: int | str) -> Response:

@@ -64,6 +64,7 @@
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     if (button.disabled) return;
+    if (maps.length && hint.classList.contains("problem")) return form.submit(); // the page explains it, and offers what was meant
     const body = new URLSearchParams(new FormData(form));
     button.disabled = true;
     for (let wait = 1; ; wait = Math.min(8, 2 * wait)) {
