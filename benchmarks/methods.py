@@ -18,7 +18,6 @@ from torch import Generator, Tensor, nn
 
 from benchmarks.sst_batches import VOCABULARY, WIDTH
 from benchmarks.timing import Row, compared
-from heedful.attributions._base import CHUNK_CELLS
 from heedful.attributions.perturbation import LeaveOneOut
 from heedful.data.embeddings import RandomEmbeddings
 from heedful.data.tokenization import Words
@@ -170,7 +169,7 @@ def _noting(taken: list[Pass]) -> Callable[[nn.Module, tuple[Batch, ...], dict[s
 
 def _shortened(batch: Batch) -> Iterator[Pass]:
     row, unit = batch.deletable_mask.nonzero(as_tuple=True)
-    size = CHUNK_CELLS // int(batch.lengths.max()) ** 2
+    size = Model.tokens_per_pass // int(batch.lengths.max())
     for some in torch.split(torch.arange(len(row)), size):
         copies = batch.rows(row[some])
         kept = torch.ones_like(copies.mask).scatter(1, unit[some].unsqueeze(1), value=False)

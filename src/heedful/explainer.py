@@ -457,7 +457,7 @@ class Explainer:
         if not bool(batch.content_mask.any()):
             raise UserError("the tokenizer of the model leaves nothing of this text: give another text")
         with torch.no_grad():
-            probabilities = self.model.task.probabilities(self.model(batch).logits.double())[0].tolist()
+            probabilities = self.model.task.probabilities(self.model.read_logits(batch).double())[0].tolist()
         predicted = max(range(len(probabilities)), key=probabilities.__getitem__)
         explained = predicted if target is None else target
         if contrast == explained:

@@ -239,6 +239,7 @@ class Model(nn.Module, ABC):
         embedding_refusal: why embeddings can be neither read nor replaced; its traces then have embeddings of width 0.
         path_refusal: why attention is not the only way between units, so that its layers cannot be multiplied.
         deciding_row: of self-attention in the last layer.
+        tokens_per_pass: how many units `read_logits` is best given at once.
     """
 
     task: Task
@@ -248,9 +249,22 @@ class Model(nn.Module, ABC):
     embedding_refusal: str | None = None
     path_refusal: str | None = None
     deciding_row: DecidingRow = "first"
+    tokens_per_pass: int = 1 << 13
 
     @abstractmethod
     def forward(self, batch: Batch, *, embeddings: Tensor | None = None, attention: Tensor | None = None) -> Trace: ...
+
+    def read_logits(self, batch: Batch, *, embeddings: Tensor | None = None) -> Tensor:
+        """The logits `[batch output]` of `forward` and nothing else, for callers that need no other field.
+
+        They are equal up to rounding. A model may compute them faster and in less memory, without attention matrices.
+        Second derivatives need `unfused_attention()`.
+        """
+        return self(batch, embeddings=embeddings).logits
+
+    def read_embeddings(self, batch: Batch) -> Tensor:
+        """The embeddings `[batch unit width]` of `forward` and nothing else."""
+        return self(batch).embeddings
 
     @property
     def architecture_summary(self) -> str:
@@ -692,7 +706,7 @@ _unfused_attention: ContextVar[bool] = ContextVar("unfused_attention", default=F
 
 @contextmanager
 def unfused_attention() -> Iterator[None]:
-    """Read heads with attention as plain matrix products, for callers that need second derivatives.
+    """Read heads and logits with attention as plain matrix products, for callers that need second derivatives.
 
     Fused attention has first derivatives only. Forward-mode differentiation is detected without this context.
     """

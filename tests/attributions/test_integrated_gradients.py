@@ -13,7 +13,7 @@ from captum.attr import IntegratedGradients as CaptumIntegratedGradients
 from torch import Tensor, nn
 
 from heedful.attributions import _base
-from heedful.attributions._base import baseline_trace, run_copies, target_output
+from heedful.attributions._base import baseline_vectors, run_copies, target_output
 from heedful.attributions.deeplift import DeepLift
 from heedful.attributions.integrated_gradients import (
     GradientShap,
@@ -134,7 +134,7 @@ def captums(model: Model, batch: Batch, target: Tensor) -> Callable[[Tensor, Ten
 def test_integrated_gradients_and_their_gap_are_captums(name: str, steps: int) -> None:
     model, batch = case(name)
     given = model(batch).embeddings.detach()
-    blank = baseline_trace(model, batch, "pad", batch.content_mask).embeddings
+    blank = baseline_vectors(model, batch, "pad", batch.content_mask)
     expected, delta = CaptumIntegratedGradients(captums(model, batch, TARGET)).attribute(
         given,
         blank,
@@ -154,7 +154,7 @@ def test_integrated_gradients_and_their_gap_are_captums(name: str, steps: int) -
 def test_grad_shap_is_captums_arithmetic_at_points_of_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
     model, method = pooled(), GradientShap(n_samples=4, seed=3)
     given = model(BATCH).embeddings.detach()
-    blank = baseline_trace(model, BATCH, "pad", BATCH.content_mask).embeddings
+    blank = baseline_vectors(model, BATCH, "pad", BATCH.content_mask)
     points: list[Tensor] = []
     honest = torch.nn.Module.__call__
 
@@ -215,7 +215,7 @@ def test_grad_shap_draws_from_seed_and_example() -> None:
 @pytest.mark.parametrize("family", ["bert", "roberta", "distilbert"])
 def test_the_padding_baseline_of_a_transformer_keeps_positions_and_segments(family: str) -> None:
     model, batch = tiny(family), replace(texts(), pad_id=1)
-    found = baseline_trace(model, batch, "pad", batch.content_mask).embeddings
+    found = baseline_vectors(model, batch, "pad", batch.content_mask)
     inputs = {
         "input_ids": batch.inputs.masked_fill(batch.content_mask, 1),
         "position_ids": torch.arange(7).expand(3, 7) + (2 if family == "roberta" else 0),
@@ -233,11 +233,11 @@ def test_baselines_hold_the_token_that_is_named() -> None:
     model, batch = pooled(), replace(BATCH, unk_id=1, mask_id=7)
     table = dict(model.named_parameters())["embedding_tables.0.weight"]
     for name, symbol in (("unk", 1), ("mask", 7), ("pad", 0)):
-        found = baseline_trace(model, batch, name, batch.content_mask).embeddings  # type: ignore[arg-type]
+        found = baseline_vectors(model, batch, name, batch.content_mask)  # type: ignore[arg-type]
         assert torch.equal(found[batch.content_mask], table[symbol].expand(15, -1))
         special = batch.mask & ~batch.content_mask
         assert torch.equal(found[special], model(batch).embeddings[special])
-    zero = baseline_trace(tiny("bert"), texts(), "zero", texts().content_mask).embeddings
+    zero = baseline_vectors(tiny("bert"), texts(), "zero", texts().content_mask)
     assert int(zero[texts().content_mask].count_nonzero()) == 0
 
 
@@ -266,8 +266,9 @@ def test_with_special_tokens_replaced_they_share_in_the_difference(
     limit = 1e-3 if isinstance(method, IntegratedGradients) else 1e-12
     assert found.convergence_delta.abs().max() < limit
     with torch.no_grad():
-        blank = baseline_trace(model, batch, "pad", batch.mask)
-        ends = [target_output(model.task, trace.logits, TARGET, "probability") for trace in (model(batch), blank)]
+        blank = baseline_vectors(model, batch, "pad", batch.mask)
+        traces = (model(batch), model(batch, embeddings=blank))
+        ends = [target_output(model.task, trace.logits, TARGET, "probability") for trace in traces]
     assert torch.allclose(found.scores.sum(1), ends[0] - ends[1], atol=limit)
 
 

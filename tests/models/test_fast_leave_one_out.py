@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Generator, Tensor, nn
 
-from heedful.attributions import perturbation
 from heedful.attributions.perturbation import LeaveOneOut, leave_one_out_logits
 from heedful.measures.rank_correlation import kendall_matrix
 from heedful.models import fast_leave_one_out
@@ -120,7 +119,7 @@ def test_chunk_sizes_change_nothing(plan: Attentive, monkeypatch: pytest.MonkeyP
     for numbers in (1, 300):
         monkeypatch.setattr(fast_leave_one_out, "MAX_ELEMENTS", numbers)
         assert torch.allclose(finite(model.leave_one_out_logits(batch)), expected, rtol=0, atol=1e-12)
-    monkeypatch.setattr(perturbation, "CHUNK_CELLS", 600)
+    monkeypatch.setattr(model, "tokens_per_pass", 30)
     assert torch.allclose(finite(leave_one_out_logits(model, batch)), expected, rtol=0, atol=1e-9)
 
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from heedful.attributions._base import (
     CompleteAttribution,
-    baseline_trace,
+    baseline_vectors,
     complete_attribution,
     copy_to_units,
     run_copies,
@@ -82,7 +82,8 @@ def _attribute(method: DeepLift, model: Model, batch: Batch, target: Tensor, *, 
     """captum's scores with one baseline for each text, or two, one of them read in the place of another text."""
     units = scored_units(batch, special_tokens=method.special_tokens)
     with torch.no_grad():
-        text, baseline = model(batch), baseline_trace(model, batch, method.baselines, units)
+        text = model(batch)
+        baseline = model(batch, embeddings=baseline_vectors(model, batch, method.baselines, units))
     module = _CaptumModule(model, batch, target, method)
     scores = torch.zeros(units.shape, dtype=torch.float64, device=units.device)
     copies = 2 if tiled else 1

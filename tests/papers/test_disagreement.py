@@ -163,13 +163,13 @@ def test_check_6_the_order_of_grad_shap_comes_closer_to_that_of_integrated_gradi
 
 
 @pytest.mark.parametrize("method", [Lime(60), KernelShap(60)], ids=["lime", "kernel-shap"])
-@pytest.mark.parametrize(("cells", "block"), [(1 << 13, 1 << 21), (1 << 12, 1 << 10)])
+@pytest.mark.parametrize(("tokens", "block"), [(1 << 9, 1 << 21), (1 << 8, 1 << 10)])
 def test_check_7_how_many_perturbations_are_read_at_once_changes_no_score(
-    method: Method, cells: int, block: int, monkeypatch: pytest.MonkeyPatch
+    method: Method, tokens: int, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = recurrent()
     usual = method(model, BATCH, TARGET).scores
-    monkeypatch.setattr(perturbation, "CHUNK_CELLS", cells)
+    monkeypatch.setattr(model, "tokens_per_pass", tokens)
     monkeypatch.setattr(perturbation, "BLOCK_ELEMENTS", block)
     assert torch.allclose(method(model, BATCH, TARGET).scores, usual, atol=1e-6)
 

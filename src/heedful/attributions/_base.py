@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from heedful.store.recipe import derive_seed
-from heedful.types import Attribution, Batch, Model, Task, Trace, UserError, check_choice
+from heedful.types import Attribution, Batch, Model, Task, UserError, check_choice
 
 Output = Literal["probability", "logit"]
 """The explained number: the probability of the target, or its logit."""
@@ -146,15 +146,15 @@ def replace_units(batch: Batch, removed: Tensor, baselines: Baseline) -> Batch:
 
 
 @torch.no_grad()
-def baseline_trace(model: Model, batch: Batch, baselines: Baseline, removed: Tensor) -> Trace:
-    """The model's trace on the baseline: the batch with the tokens `removed` `[batch unit]` replaced.
+def baseline_vectors(model: Model, batch: Batch, baselines: Baseline, removed: Tensor) -> Tensor:
+    """The embeddings `[batch unit width]` of the baseline: the batch with the tokens `removed` `[batch unit]` replaced.
 
     Replaced ids pass through the model's own embedding block, so that a transformer's baseline keeps positions,
     segments and normalisation.
     """
-    if baselines != "zero":
-        return model(replace_units(batch, removed, baselines))
-    return model(batch, embeddings=model(batch).embeddings.masked_fill(removed.unsqueeze(-1), 0))
+    if baselines == "zero":
+        return model.read_embeddings(batch).masked_fill(removed.unsqueeze(-1), 0)
+    return model.read_embeddings(replace_units(batch, removed, baselines))
 
 
 def run_in_chunks(

@@ -32,7 +32,7 @@ from heedful.attributions._base import (
     CompleteAttribution,
     FixedLengthBaseline,
     Output,
-    baseline_trace,
+    baseline_vectors,
     complete_attribution,
     in_evaluation_mode,
     run_copies,
@@ -420,8 +420,8 @@ class DeepLift(CheckedOptions):
         """The mean over several baselines that differ by noise on the replaced tokens."""
         units = scored_units(batch, special_tokens=self.special_tokens)
         with torch.no_grad():
-            text = model(batch).embeddings
-            baseline = baseline_trace(model, batch, self.baselines, units).embeddings
+            text = model.read_embeddings(batch)
+            baseline = baseline_vectors(model, batch, self.baselines, units)
         # Detached copies of the weights, so that only the embeddings require a gradient.
         weights = {name: value.detach() for name, value in model.named_parameters()}
         scores = torch.zeros(units.shape, dtype=torch.float64, device=units.device)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from heedful.attributions._base import CheckedOptions, Output, in_evaluation_mode, masked_attribution, target_output
-from heedful.types import Attribution, Batch, Model, Trace, UserError
+from heedful.types import Attribution, Batch, Model, UserError
 
 ROUNDING_UNITS = 8
 """A sum of this many units of rounding of its terms, or fewer, is 0; on ViT sums have up to 0.5."""
@@ -31,8 +31,14 @@ class Gradient(CheckedOptions):
     @in_evaluation_mode
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Signed products of the content tokens, in float64."""
-        trace, gradients = _input_gradients(model, batch, target, self.output, detach_attention=True)
-        scores = (trace.embeddings.double() * gradients).sum(-1)
+        with torch.no_grad():
+            trace = model(batch)
+
+        def read(embeddings: Tensor) -> Tensor:
+            logits = model(batch, embeddings=embeddings, attention=trace.attention).logits
+            return target_output(model.task, logits, target, self.output)
+
+        scores = (trace.embeddings.double() * embedding_gradients(read, trace.embeddings).double()).sum(-1)
         return masked_attribution(scores, batch, special_tokens=False)
 
 
@@ -46,8 +52,8 @@ class InputXGradient(CheckedOptions):
     @in_evaluation_mode
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Signed products of the tokens, in float64."""
-        trace, gradients = _input_gradients(model, batch, target, self.output)
-        scores = (trace.embeddings.double() * gradients).sum(-1)
+        embeddings, gradients = _input_gradients(model, batch, target, self.output)
+        scores = (embeddings.double() * gradients).sum(-1)
         return masked_attribution(scores, batch, special_tokens=self.special_tokens)
 
 
@@ -89,8 +95,8 @@ class GradientSum(CheckedOptions):
     @in_evaluation_mode
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         """Sums of the tokens' gradients, in float64."""
-        trace, gradients = _input_gradients(model, batch, target, self.output)
-        sums, noise = gradients.sum(-1), ROUNDING_UNITS * torch.finfo(trace.embeddings.dtype).eps
+        embeddings, gradients = _input_gradients(model, batch, target, self.output)
+        sums, noise = gradients.sum(-1), ROUNDING_UNITS * torch.finfo(embeddings.dtype).eps
         scores = sums.masked_fill(sums.abs() <= noise * gradients.abs().sum(-1), 0)
         return masked_attribution(scores, batch, special_tokens=self.special_tokens)
 
@@ -103,16 +109,12 @@ def embedding_gradients(function: Callable[[Tensor], Tensor], embeddings: Tensor
         return torch.autograd.grad(function(inputs).sum(), inputs)[0]
 
 
-def _input_gradients(
-    model: Model, batch: Batch, target: Tensor, output: Output, *, detach_attention: bool = False
-) -> tuple[Trace, Tensor]:
-    """The trace of the texts and the gradients at their embeddings `[batch unit width]`, in float64."""
-    with torch.no_grad():
-        trace = model(batch)
+def _input_gradients(model: Model, batch: Batch, target: Tensor, output: Output) -> tuple[Tensor, Tensor]:
+    """The embeddings of the texts, and the gradients there `[batch unit width]` in float64."""
 
     def read(embeddings: Tensor) -> Tensor:
-        attention = trace.attention if detach_attention else None
-        logits = model(batch, embeddings=embeddings, attention=attention).logits
-        return target_output(model.task, logits, target, output)
+        return target_output(model.task, model.read_logits(batch, embeddings=embeddings), target, output)
 
-    return trace, embedding_gradients(read, trace.embeddings).double()
+    with torch.no_grad():
+        embeddings = model.read_embeddings(batch)
+    return embeddings, embedding_gradients(read, embeddings).double()

@@ -17,7 +17,7 @@ from heedful.attributions._base import (
     CompleteAttribution,
     FixedLengthBaseline,
     Output,
-    baseline_trace,
+    baseline_vectors,
     complete_attribution,
     example_seeds,
     in_evaluation_mode,
@@ -61,15 +61,15 @@ class IntegratedGradients(CheckedOptions):
         """Scores for points `[batch point]` on the path and their weights `[point]`."""
         units = scored_units(batch, special_tokens=self.special_tokens)
         with torch.no_grad():
-            text, baseline = model(batch), baseline_trace(model, batch, self.baselines, units)
+            text, baseline = model.read_embeddings(batch), baseline_vectors(model, batch, self.baselines, units)
+            logits = [model.read_logits(batch, embeddings=each) for each in (text, baseline)]
 
         def output_at(row: Tensor, embeddings: Tensor) -> Tensor:
-            logits = model(batch.rows(row), embeddings=embeddings).logits
+            logits = model.read_logits(batch.rows(row), embeddings=embeddings)
             return target_output(model.task, logits, target[row], self.output)
 
-        ends = baseline.embeddings.detach(), text.embeddings.detach()
-        scores = integrate_path(output_at, batch, ends, points, weights)
-        outputs = [target_output(model.task, trace.logits, target, self.output) for trace in (text, baseline)]
+        scores = integrate_path(output_at, batch, (baseline.detach(), text.detach()), points, weights)
+        outputs = [target_output(model.task, each, target, self.output) for each in logits]
         return complete_attribution(scores, units, outputs[0] - outputs[1])
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from heedful.attributions._base import (
     FixedLengthBaseline,
     Output,
-    baseline_trace,
+    baseline_vectors,
     in_evaluation_mode,
     scored_units,
     target_output,
@@ -97,8 +97,8 @@ class LayerMix(LearnedMix):
         """
         units = scored_units(batch, special_tokens=self.special_tokens)
         with torch.no_grad():
-            embeddings = model(batch).embeddings
-            baseline = baseline_trace(model, batch, self.baselines, units).embeddings
+            embeddings = model.read_embeddings(batch)
+            baseline = baseline_vectors(model, batch, self.baselines, units)
             text_inputs, baseline_inputs = (
                 read_layers(model, batch, vectors).inputs for vectors in (embeddings, baseline)
             )

@@ -152,7 +152,7 @@ def _cosine_similarities(model: Model, batch: Batch, kept: Tensor, baseline: Ten
     embedding e is replaced by b; no perturbed embeddings are built.
     """
     with torch.no_grad():
-        text = model(batch).embeddings.double()
+        text = model.read_embeddings(batch).double()
     baseline, real, inside = baseline.double(), batch.mask.double(), kept.double()
     own, across, other = ((a * b).sum(-1) * real for a, b in ((text, text), (text, baseline), (baseline, baseline)))
 

@@ -14,12 +14,11 @@ import torch
 from torch import Tensor
 
 from heedful.attributions._base import (
-    CHUNK_CELLS,
     Baseline,
     CheckedOptions,
     Feature,
     Output,
-    baseline_trace,
+    baseline_vectors,
     divide_among_units,
     expand_to_units,
     feature_counts,
@@ -51,7 +50,7 @@ def logits_without(model: Model, batch: Batch, removed: Tensor, baselines: Basel
     embeddings = None
     if baselines == "zero":
         with torch.no_grad():
-            embeddings = model(batch).embeddings
+            embeddings = model.read_embeddings(batch)
     origin = torch.arange(len(batch), device=removed.device).repeat_interleave(removed.shape[1])
     rows = removed.flatten(0, 1)
     size = max(1, BLOCK_ELEMENTS // (batch.inputs[:1].numel() or 1))
@@ -92,13 +91,13 @@ def _block_logits(
         part = texts.rows(rows)
         with torch.no_grad():
             if embeddings is None:
-                logits.append(model(part).logits)
+                logits.append(model.read_logits(part))
                 return
             width = part.mask.shape[1]
             zeroed = embeddings[origin[rows], :width].masked_fill(removed[rows, :width].unsqueeze(-1), 0)
-            logits.append(model(part, embeddings=zeroed).logits)
+            logits.append(model.read_logits(part, embeddings=zeroed))
 
-    run_in_chunks(read, len(order), lambda start: CHUNK_CELLS // max(16, longest[start]) ** 2, batch.mask.device)
+    run_in_chunks(read, len(order), lambda start: model.tokens_per_pass // max(1, longest[start]), batch.mask.device)
     return torch.cat(logits)[order.argsort()][group]
 
 
@@ -122,7 +121,7 @@ def baseline_embeddings(model: Model, batch: Batch, baselines: Baseline, *, spec
     """Embeddings `[batch unit width]` with all scored tokens removed; zero where a token was deleted."""
     if baselines == "delete" and batch.inputs.dim() == 2:
         baselines = "zero"
-    return baseline_trace(model, batch, baselines, scored_units(batch, special_tokens=special_tokens)).embeddings
+    return baseline_vectors(model, batch, baselines, scored_units(batch, special_tokens=special_tokens))
 
 
 FeatureScores = Callable[[Tensor, Batch, Tensor], Tensor]
@@ -222,7 +221,7 @@ class LeaveOneOut(CheckedOptions):
         # The model's own shortcut does not know an imposed attention, which is computed for each shorter text.
         if isinstance(model, SupportsLeaveOneOut) and not model.has_imposed_attention:
             with torch.no_grad():
-                before, after = model(batch).logits.unsqueeze(1), model.leave_one_out_logits(batch)
+                before, after = model.read_logits(batch).unsqueeze(1), model.leave_one_out_logits(batch)
         else:
             deleted = _single_deletions(batch)
             logits = logits_without(model, batch, torch.cat((torch.zeros_like(deleted[:, :1]), deleted), 1), "delete")

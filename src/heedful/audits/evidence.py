@@ -107,7 +107,7 @@ class TextSample(Recipe):
         rows: list[dict[str, object]] = []
         for positions, part in device_batches(batch, workspace, f"predictions {self.subject.title}"):
             with torch.no_grad():
-                probabilities = loaded.model.task.probabilities(loaded.model(part).logits).cpu()
+                probabilities = loaded.model.task.probabilities(loaded.model.read_logits(part)).cpu()
             words = feature_counts(feature_index(part, "word")).tolist()
             best = probabilities.max(-1)
             for row, place in enumerate(positions.tolist()):
@@ -217,14 +217,14 @@ class BlockEdits(Recipe):
         block = read_block(self.sample, self.block, workspace)
         task, rows = block.loaded.model.task, []
         with torch.no_grad():
-            before = task.probabilities(block.loaded.model(block.batch).logits).cpu()
+            before = task.probabilities(block.loaded.model.read_logits(block.batch)).cpu()
         for row, example in enumerate(block.examples.values()):
             edits = [replace(example, parts=parts) for parts in text_edits(example, self.sample.seed)]
             if not edits:
                 continue
             batch = block.loaded.tokenizer(edits).to(workspace.device)
             with torch.no_grad():
-                after = task.probabilities(block.loaded.model(batch).logits).cpu()
+                after = task.probabilities(block.loaded.model.read_logits(batch)).cpu()
             target = int(block.target[row])
             change = (after[:, target] - before[row, target]).abs()
             # An edit that the tokenizer does not see is none.

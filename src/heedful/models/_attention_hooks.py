@@ -155,13 +155,72 @@ class AttentionRecorder(AttentionHook):
         return scores, attention
 
 
+def fused_attention(inputs: AttentionInputs, mask: Tensor | None, *, is_causal: bool = False) -> Tensor:
+    """The attended values `[batch head query dim]` by the fused kernel of torch, which keeps no weights.
+
+    The kernel has neither forward-mode nor second derivatives, and no cap and no sink: with tangents on the queries,
+    inside `unfused_attention()`, and where a network has one of these, attention is computed by plain matrix products.
+
+    Args:
+        mask: that of the inputs; None where it hides nothing, or only what `is_causal` hides.
+    """
+    tensors = (inputs.query, inputs.key, inputs.value)
+    if (
+        requires_unfused_attention()
+        or not inputs.is_plain
+        or inputs.sink is not None
+        or any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors)  # type: ignore[no-untyped-call]
+    ):
+        weights = inputs.normalize(inputs.masked_scores())
+        return torch.matmul(nn.functional.dropout(weights, inputs.dropout), inputs.value)
+    return nn.functional.scaled_dot_product_attention(
+        *tensors, attn_mask=mask, dropout_p=inputs.dropout, scale=inputs.scale, is_causal=is_causal
+    )
+
+
+@dataclass
+class FusedAttention(AttentionHook):
+    """Attention of which nothing is kept.
+
+    A mask that hides nothing is left out, and one that hides exactly what comes later is named, which are cheaper in
+    the kernel. The mask of a layer is mostly that of the layer below and is looked at once.
+
+    Args:
+        seen: the last mask as it was given.
+        mask: the same as the kernel gets it.
+    """
+
+    seen: Tensor | None = None
+    mask: Tensor | None = None
+    is_causal: bool = False
+
+    def attend(self, inputs: AttentionInputs) -> tuple[Tensor, None]:
+        """The attended values."""
+        if inputs.mask is not self.seen:
+            self.seen = self.mask = inputs.mask
+            self.is_causal = False
+            if inputs.mask is not None and inputs.mask.dim() == 4 and not inputs.mask.requires_grad:
+                self.is_causal = _is_causal(inputs.mask)
+                self.mask = inputs.mask if inputs.mask.any() and not self.is_causal else None
+        return fused_attention(inputs, self.mask, is_causal=self.is_causal), None
+
+    def normalize(self, scores: Tensor, weights: Tensor) -> Tensor:
+        """The network's own weights."""
+        return weights
+
+
+def _is_causal(mask: Tensor) -> bool:
+    """Whether a mask hides exactly the units behind each query, of more than one."""
+    queries, units = mask.shape[-2:]
+    later = torch.ones(units, units, dtype=torch.bool, device=mask.device).triu(1)
+    return 1 < queries == units and bool(torch.where(later, mask < HIDDEN_SCORE, mask == 0).all())
+
+
 @dataclass
 class HeadScoreRecorder(AttentionHook):
     """Records the mean scores `[batch head unit]` of each layer, without a score for each pair of units.
 
-    The mean over query rows of q k is mean(q) k, and attention itself runs through the fused kernel of torch. That
-    kernel has neither forward-mode nor second derivatives: with tangents on the queries, or inside
-    `unfused_attention()`, attention is computed by plain matrix products.
+    The mean over query rows of q k is mean(q) k, and attention itself is `fused_attention`.
 
     Args:
         mask: real units `[batch unit]`.
@@ -173,19 +232,7 @@ class HeadScoreRecorder(AttentionHook):
     def attend(self, inputs: AttentionInputs) -> tuple[Tensor, None]:
         """The attended values; weights are not kept, and get dropout in training."""
         self.scores.append(self._mean_scores(inputs).masked_fill(~self.mask[:, None], 0.0))
-        tensors = (inputs.query, inputs.key, inputs.value)
-        if (
-            requires_unfused_attention()
-            or not inputs.is_plain
-            or inputs.sink is not None
-            or any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors)  # type: ignore[no-untyped-call]
-        ):
-            weights = inputs.normalize(inputs.masked_scores())
-            return torch.matmul(nn.functional.dropout(weights, inputs.dropout), inputs.value), None
-        attended = nn.functional.scaled_dot_product_attention(
-            *tensors, attn_mask=inputs.mask, dropout_p=inputs.dropout, scale=inputs.scale
-        )
-        return attended, None
+        return fused_attention(inputs, inputs.mask), None
 
     def normalize(self, scores: Tensor, weights: Tensor) -> Tensor:
         """The network's own weights."""
@@ -375,7 +422,8 @@ def attention_inputs(
         options: what single families add.
     """
     if mask is not None:
-        mask = mask[..., : key.shape[2]]
+        # The same object for every layer where nothing is cut off: hooks look at it once.
+        mask = mask if mask.shape[-1] <= key.shape[2] else mask[..., : key.shape[2]]
         if mask.dtype == torch.bool:
             lowest = torch.finfo(query.dtype).min
             mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill(~mask, lowest)

@@ -44,12 +44,21 @@ class ContrastModel(Model):
         )
         self.attention_refusal, self.embedding_refusal = model.attention_refusal, model.embedding_refusal
         self.path_refusal, self.deciding_row = model.path_refusal, model.deciding_row
+        self.tokens_per_pass = model.tokens_per_pass
         self.training = model.training
 
     def forward(self, batch: Batch, *, embeddings: Tensor | None = None, attention: Tensor | None = None) -> Trace:
         """The trace of the other model with log odds in place of logits."""
         trace = self.model(batch, embeddings=embeddings, attention=attention)
         return replace(trace, logits=self.log_odds(trace.logits))
+
+    def read_logits(self, batch: Batch, *, embeddings: Tensor | None = None) -> Tensor:
+        """Log odds alone."""
+        return self.log_odds(self.model.read_logits(batch, embeddings=embeddings))
+
+    def read_embeddings(self, batch: Batch) -> Tensor:
+        """Those of the other model."""
+        return self.model.read_embeddings(batch)
 
     @property
     def architecture_summary(self) -> str:

@@ -109,7 +109,7 @@ def attribution_rows(
         examples: by uid, for the words that are not in the vocabulary.
     """
     with torch.no_grad():
-        probabilities = loaded.model.task.probabilities(loaded.model(batch).logits)
+        probabilities = loaded.model.task.probabilities(loaded.model.read_logits(batch))
     target = probabilities.argmax(-1)
     attribution = method(loaded.model, batch, target)
     texts = _unit_texts(loaded, batch, examples)

@@ -481,7 +481,7 @@ def evaluate(model: Model, batch: Batch, batch_size: int) -> dict[str, float]:
 
 def predict(model: Model, batch: Batch, batch_size: int) -> Tensor:
     """Probabilities `[batch classes]` in evaluation mode."""
-    return map_batches(lambda part: model.task.probabilities(model(part).logits), model, batch, batch_size)
+    return map_batches(lambda part: model.task.probabilities(model.read_logits(part)), model, batch, batch_size)
 
 
 @torch.no_grad()

@@ -365,7 +365,7 @@ def _uses_relevant_words(
         relevant = (truth.gather(1, batch.words.clamp(min=0)) != 0) & batch.content_mask
         every = (relevant == batch.content_mask).all(1)
         left = batch.keep_units(batch.mask & ~(relevant & ~every.unsqueeze(1)))
-        before, after = (loaded.model.task.probabilities(loaded.model(each).logits) for each in (batch, left))
+        before, after = (loaded.model.task.probabilities(loaded.model.read_logits(each)) for each in (batch, left))
         moved = 0.5 * (before - after).abs().sum(1) >= USED_THRESHOLD
         found |= dict(zip(batch.uids, (moved | every).tolist(), strict=True))
     return found
