@@ -194,7 +194,7 @@ def test_the_size_of_chunks_and_blocks_changes_nothing(monkeypatch: pytest.Monke
     with monkeypatch.context() as patch:
         patch.setattr(model, "tokens_per_pass", 6)
         assert torch.equal(logits_keeping(model, batch, kept, "delete"), free)
-        assert max(model.read) in (1, 2)
+        assert max(model.read) <= 6 < len(kept) * 20
     monkeypatch.setattr(perturbation, "BLOCK_ELEMENTS", 4)
     assert torch.equal(logits_keeping(model, batch, kept, "delete"), free)
 

@@ -5,24 +5,29 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import cast
 
 import pytest
 import torch
-from torch import nn
+from torch import Generator, Tensor, nn
+from torch.autograd import forward_ad
 from transformers import BertForSequenceClassification, PreTrainedModel
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from heedful.models._attention_hooks import (
+    AttentionInputs,
     AttentionRecorder,
     ForwardPass,
+    FusedAttention,
     copy_sharing_weights,
     hooked_attention,
     running,
     set_attention_implementation,
 )
+from heedful.models.tiny_networks import build_tiny_network
 from heedful.models.transformer import TransformerModel
-from heedful.types import UserError
+from heedful.types import UserError, unfused_attention
 from tests.networks import network, texts, tiny
 
 
@@ -159,3 +164,78 @@ def test_scores_are_divided_by_the_root_of_the_width_where_a_module_gives_no_sca
     assert weights is recorder.attention[0]
     assert recorder.scores[0].flatten().tolist() == pytest.approx([score, 0.0])
     assert recorder.layers_run == 1
+
+
+UNLIKE_KINDS = ("gpt2", "llama", "mistral", "gemma2", "gpt_oss", "deberta-v2", "mpnet", "modernbert", "bloom")
+"""Causal, grouped queries, sliding window, softcap, sink, and softmax in the layers themselves."""
+
+
+@pytest.mark.parametrize("kind", UNLIKE_KINDS)
+def test_logits_read_alone_are_those_of_a_forward_pass_whatever_the_attention_is(kind: str) -> None:
+    plain, batch = build_tiny_network("text", kind, Generator().manual_seed(3)), texts()
+    # The experts of gpt_oss have no products in double precision.
+    close = partial(torch.allclose, rtol=1e-4, atol=1e-5)
+    if kind != "gpt_oss":
+        plain, close = plain.double(), partial(torch.allclose, rtol=1e-8, atol=1e-9)
+    model = TransformerModel.wrap(plain).eval()
+    expected = model(batch)
+    assert close(model.read_logits(batch), expected.logits)
+    for row in range(len(batch)):
+        alone = model.read_logits(batch.rows(torch.tensor([row])))
+        assert close(alone[0], expected.logits[row])
+    vectors = model.read_embeddings(batch)
+    assert close(vectors[batch.mask], expected.embeddings[batch.mask])
+    given = vectors.detach().requires_grad_()
+    logits = (model.read_logits(batch, embeddings=given), model(batch, embeddings=given).logits)
+    slopes = [torch.autograd.grad(each[:, 1].sum(), given)[0][batch.mask] for each in logits]
+    assert close(*slopes)
+
+
+def test_the_fused_kernel_gets_no_mask_that_says_nothing() -> None:
+    seen = []
+    lowest = torch.finfo(torch.float32).min
+    later = torch.full((1, 1, 4, 4), lowest).triu(1)
+    query = torch.randn(2, 3, 4, 8, generator=Generator().manual_seed(0))
+    for mask in (None, torch.zeros(1, 1, 4, 4), later, later.expand(2, 1, 4, 4), later.flip(-1), later + 1.0):
+        hook = FusedAttention()
+        inputs = AttentionInputs(query, query * 0.5, query + 1.0, mask, 0.3, 0.0)
+        attended, _ = hook.attend(inputs)
+        assert torch.allclose(attended, inputs.normalize(inputs.masked_scores()) @ inputs.value, atol=1e-6)
+        seen.append((hook.mask is None, hook.is_causal))
+    nothing, causal, other = (True, False), (True, True), (False, False)
+    assert seen == [nothing, nothing, causal, causal, other, other]
+
+
+def test_logits_read_alone_have_second_and_forward_derivatives() -> None:
+    model, batch = tiny("bert").double(), texts()
+    start = model.read_embeddings(batch).detach()
+
+    def output(vectors: Tensor) -> Tensor:
+        return model.read_logits(batch, embeddings=vectors)[:, 0].sum()
+
+    step = torch.randn(start.shape, generator=Generator().manual_seed(1), dtype=start.dtype)
+    expected = (output(start + 1e-6 * step) - output(start - 1e-6 * step)) / 2e-6
+    with forward_ad.dual_level():
+        tangent = forward_ad.unpack_dual(output(forward_ad.make_dual(start, step))).tangent  # type: ignore[no-untyped-call]
+    assert tangent is not None
+    assert torch.allclose(tangent, expected, atol=1e-6)
+    with unfused_attention():
+        given = start.clone().requires_grad_()
+        (slope,) = torch.autograd.grad(output(given), given, create_graph=True)
+        (second,) = torch.autograd.grad((slope * step).sum(), given)
+    assert bool(second.abs().sum() > 0)
+
+
+def test_attention_from_outside_reaches_logits_that_are_read_alone() -> None:
+    model, batch = tiny("bert"), texts()
+    uniform = torch.ones_like(model(batch).attention) / batch.mask.shape[1]
+
+    def impose(
+        module: nn.Module, given: tuple[object, ...], named: dict[str, object]
+    ) -> tuple[object, dict[str, object]]:
+        return given, {**named, "attention": uniform}
+
+    expected = model(batch, attention=uniform).logits
+    handle = model.register_forward_pre_hook(impose, with_kwargs=True)
+    assert torch.equal(model.read_logits(batch), expected)
+    handle.remove()

@@ -319,7 +319,7 @@ def test_a_model_that_cannot_be_built_fails_every_law() -> None:
         raise ZeroDivisionError("no seed")
 
     report = check_model(build, random_texts((5, 3)))
-    assert len(failed(report)) == len(report.results) == 12
+    assert len(failed(report)) == len(report.results) == 13
     assert "ZeroDivisionError: no seed" in str(report)
 
 

@@ -283,9 +283,15 @@ class TransformerModel(Model):
 
     def read_logits(self, batch: Batch, *, embeddings: Tensor | None = None) -> Tensor:
         """Logits alone, with fused attention where the network calls our attention function, else with its own."""
-        if self._is_hooked or self._must_separate(batch):
+        if self._is_hooked:
             return super().read_logits(batch, embeddings=embeddings)
         self._check_given(batch, embeddings, None)
+        if self._must_separate(batch):
+            logits = dict[int, Tensor]()
+            for index, part in _parts_of_one_length(batch):
+                given = None if embeddings is None else embeddings[index, : part.mask.shape[1]]
+                logits.update(zip(index.tolist(), self.read_logits(part, embeddings=given), strict=True))
+            return torch.stack([logits[row] for row in range(len(batch))])
         return self._run(batch, FusedAttention(), embeddings, intercepts=False)[1]
 
     def read_embeddings(self, batch: Batch) -> Tensor:
@@ -304,11 +310,9 @@ class TransformerModel(Model):
 
     def _forward_by_length(self, batch: Batch, embeddings: Tensor | None, attention: Tensor | None) -> Trace:
         """The trace of texts of unequal length, of which those of one length run together and without padding."""
-        units, traces = batch.mask.shape[1], []
-        lengths = sorted(set(batch.lengths.tolist()))
-        groups = [(batch.lengths == length).nonzero().flatten() for length in lengths]
-        for index in groups:
-            part = batch.rows(index)
+        units, traces, groups = batch.mask.shape[1], [], []
+        for index, part in _parts_of_one_length(batch):
+            groups.append(index)
             own = slice(part.mask.shape[1])
             traces.append(
                 self.forward(
@@ -541,6 +545,13 @@ class TransformerModel(Model):
             expected = (rows, self.maps.count, self.maps.heads, units, units)
             if tuple(attention.shape) != expected:
                 raise ValueError(f"attention is {tuple(attention.shape)}, but this model and batch need {expected}")
+
+
+def _parts_of_one_length(batch: Batch) -> Iterator[tuple[Tensor, Batch]]:
+    """The rows of each length, without padding, and their numbers."""
+    for length in sorted(set(batch.lengths.tolist())):
+        index = (batch.lengths == length).nonzero().flatten()
+        yield index, batch.rows(index)
 
 
 def _check_finite(network: Network) -> None:

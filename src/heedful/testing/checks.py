@@ -404,10 +404,10 @@ def _close(actual: Tensor, expected: Tensor) -> bool:
     return actual.shape == expected.shape and torch.allclose(actual, expected, rtol=tolerance, atol=tolerance)
 
 
-def _weighted_sum(trace: Trace) -> Tensor:
+def _weighted_sum(logits: Tensor) -> Tensor:
     """A scalar that depends on every finite logit, each with another weight."""
-    weights = torch.arange(1, trace.logits.shape[1] + 1, dtype=trace.logits.dtype)
-    return torch.where(torch.isfinite(trace.logits), trace.logits, 0.0).mul(weights).sum()
+    weights = torch.arange(1, logits.shape[1] + 1, dtype=logits.dtype)
+    return torch.where(torch.isfinite(logits), logits, 0.0).mul(weights).sum()
 
 
 def _check_round_trip(model: Model, batch: Batch, support: Tensor) -> Iterator[str]:
@@ -442,6 +442,22 @@ def _check_given_embeddings(model: Model, batch: Batch, support: Tensor) -> Iter
         yield "the trace does not hold the embeddings passed in"
     if torch.allclose(trace.logits, own.logits):
         yield "other embeddings do not change the logits"
+
+
+def _check_logits_alone(model: Model, batch: Batch, support: Tensor) -> Iterator[str]:
+    own = model(batch)
+    if not _close(model.read_logits(batch), own.logits):
+        yield "read_logits gives other logits"
+    vectors = model.read_embeddings(batch)
+    if not _close(vectors[batch.mask], own.embeddings[batch.mask]):
+        yield "read_embeddings gives other embeddings"
+    given = vectors.detach().requires_grad_()
+    slopes = [
+        torch.autograd.grad(_weighted_sum(logits), given)[0]
+        for logits in (model.read_logits(batch, embeddings=given), model(batch, embeddings=given).logits)
+    ]
+    if not _close(*slopes):
+        yield "read_logits has other gradients"
 
 
 def _check_attention(model: Model, batch: Batch, support: Tensor) -> Iterator[str]:
@@ -480,13 +496,13 @@ def _selection_differences(model: Model, batch: Batch, index: Tensor) -> Iterato
 def _check_gradients(model: Model, batch: Batch, support: Tensor) -> Iterator[str]:
     own = model(batch)
     embeddings = own.embeddings.detach().requires_grad_()
-    (slopes,) = torch.autograd.grad(_weighted_sum(model(batch, embeddings=embeddings)), embeddings)
+    (slopes,) = torch.autograd.grad(_weighted_sum(model(batch, embeddings=embeddings).logits), embeddings)
     if not bool((slopes.abs().sum((1, 2)) > 0).all()):
         yield "no gradient reaches the embeddings of some row"
     if int(torch.count_nonzero(slopes[~batch.mask])):
         yield "a gradient reaches padding"
     attention = own.attention.detach().requires_grad_()
-    (slopes,) = torch.autograd.grad(_weighted_sum(model(batch, attention=attention)), attention)
+    (slopes,) = torch.autograd.grad(_weighted_sum(model(batch, attention=attention).logits), attention)
     if not bool((slopes.abs().sum((2, 3, 4)) > 0).all()):
         yield "no gradient reaches the attention of some layer"
 
@@ -537,6 +553,7 @@ _MODEL_LAWS: dict[str, ModelLaw] = {
     "embeddings and attention can be passed back in": _check_round_trip,
     "attention passed in is used": _check_given_attention,
     "embeddings passed in are used": _check_given_embeddings,
+    "logits and embeddings can be read alone": _check_logits_alone,
     "attention is a distribution over its support": _check_attention,
     "the rest of the batch changes nothing": _check_rows_alone,
     "the order of rows changes nothing": _check_row_order,
