@@ -707,6 +707,7 @@ def study_build(
     """Draw items and assign them to people; write a study with one link per person."""
     from heedful.study.design import LINKS_FILE, StudyOptions, check_study_folder, describe_study, write_study
     from heedful.study.items import ItemChoice, build_study
+    from heedful.study.power import describe_power
 
     options = StudyOptions(items, per_person, people, task, seed, checks, repeats, max_failed)
     choice = ItemChoice(items_by, scores, scale, max_words)
@@ -714,7 +715,7 @@ def study_build(
         check_study_folder(out)
     study = build_study(source, methods, options, choice, model=model, title=title, database=database)
     if not quiet:
-        for line in describe_study(study):
+        for line in [*describe_study(study), *(describe_power(study) if dry_run else [])]:
             say(line)
     if not dry_run:
         write_study(study, out, url)
