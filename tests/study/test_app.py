@@ -327,6 +327,8 @@ def _hostile_forms() -> list[tuple[str, dict[str, str] | bytes]]:
         "[1]",
         "9" * 40,
         "01x",
+        "one",
+        "IV",
         "1\n",
     ]
     found += [(f"rank {value[:5]!r}", {**good, "a0": value}) for value in (*odd, *HOSTILE)]

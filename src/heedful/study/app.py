@@ -15,18 +15,18 @@ import math
 import socket
 import statistics
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import parse_qsl
 
 import uvicorn
+from anyio import CapacityLimiter, to_thread
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markdown_it import MarkdownIt
 from markupsafe import Markup, escape
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
@@ -49,6 +49,7 @@ from heedful.study.design import (
     token_digest,
 )
 from heedful.study.storage import (
+    THREADS,
     AnswerStore,
     PersonState,
     Recorded,
@@ -131,6 +132,7 @@ class StudyPages:
         self._strangers = RateLimit(STRANGER_RATE, STRANGER_BURST)
         self._map_view = functools.lru_cache(maxsize=4096)(self._draw)
         self._environment = _environment()
+        self._threads = CapacityLimiter(THREADS)
 
     def routes(self) -> list[Route]:
         """All addresses; there are no others."""
@@ -161,7 +163,7 @@ class StudyPages:
                 raise HTTPException(429, headers={"retry-after": "1"})
             form = await _read_form(request) if request.method == "POST" else {}
             visit = Visit(request, token, person, int(request.path_params.get("number", 0)), form)
-            return await run_in_threadpool(handle, visit)
+            return await to_thread.run_sync(handle, visit, limiter=self._threads)
 
         return endpoint
 
@@ -172,7 +174,7 @@ class StudyPages:
                 raise self._stranger()
             if not self._people.allows("admin"):
                 raise HTTPException(429, headers={"retry-after": "1"})
-            return await run_in_threadpool(handle, token)
+            return await to_thread.run_sync(handle, token, limiter=self._threads)
 
         return endpoint
 
@@ -196,7 +198,7 @@ class StudyPages:
         if not state.consented:
             code = form_code(self.keys, visit.person, "consent")
             return self.render("document.html", text=self.documents[CONSENT_FILE], token=visit.token, consent=code)
-        return _go(visit, self._next(visit.person, state) if state.answers else "instructions")
+        return _go(visit, self._next(visit.person, state.answers) if state.answers else "instructions")
 
     def give_consent(self, visit: Visit) -> Response:
         if visit.form.get("code") != form_code(self.keys, visit.person, "consent"):
@@ -211,7 +213,7 @@ class StudyPages:
         state = self._state(visit)
         if not state.consented:
             return _go(visit, "")
-        step = self._next(visit.person, state)
+        step = self._next(visit.person, state.answers)
         text = self.documents[INSTRUCTIONS_FILE]
         return self.render(
             "document.html", text=text, token=visit.token, onward=f"/s/{visit.token}/{step}", begun=bool(state.answers)
@@ -239,7 +241,7 @@ class StudyPages:
         plan, state = self.study.plans[visit.person], self._state(visit)
         if not 1 <= visit.number <= len(plan):
             raise HTTPException(404)
-        step = self._next(visit.person, state)
+        step = self._next(visit.person, state.answers)
         if not state.consented or (isinstance(step, int) and visit.number > step):
             return _go(visit, "")
         if visit.request.method != "POST":
@@ -265,7 +267,7 @@ class StudyPages:
         if result is Recorded.REFUSED:
             raise HTTPException(404)
         # Here the answer is on disk: only now is anything said about it.
-        reached = self._next(visit.person, self.store.state(visit.person))
+        reached = self._next(visit.person, {*state.answers, visit.number - 1})
         step = f"{reached}?note={_KEPT}" if result is Recorded.KEPT else reached
         if visit.request.headers.get("accept") == "application/json":
             return JSONResponse({"next": f"/s/{visit.token}/{step}"})
@@ -318,10 +320,10 @@ class StudyPages:
             raise HTTPException(404)
         return state
 
-    def _next(self, person: str, state: PersonState) -> int | str:
+    def _next(self, person: str, answered: Collection[int]) -> int | str:
         """The number of the first page without an answer; "thanks" if there is none."""
         plan = self.study.plans[person]
-        return next((number + 1 for number in range(len(plan)) if number not in state.answers), "thanks")
+        return next((number + 1 for number in range(len(plan)) if number not in answered), "thanks")
 
     def _outdated(self, visit: Visit) -> Response:
         text = Markup("<h1>This form is out of date</h1><p>Nothing was lost. Please go on from where you were.</p>")

@@ -29,6 +29,8 @@ from heedful.types import UserError
 DATABASE_FILE = "answers.sqlite"
 MAX_SECONDS = 3600.0
 """Longer times on a page are not times of work."""
+THREADS = 8
+"""Requests that are worked on at a time, each with its own connection; more would only wait for each other."""
 _WRITES = "heedful_writes"
 _schema = sql.MetaData()
 _people = sql.Table(
@@ -236,7 +238,9 @@ def _open(url: str) -> sql.Engine:
             parsed = parsed.set(drivername="postgresql+psycopg")
         if parsed.get_backend_name() not in ("sqlite", "postgresql"):
             raise UserError(f"--database {parsed.drivername}: only sqlite and postgresql are supported")
-        engine = sql.create_engine(parsed, pool_pre_ping=parsed.get_backend_name() != "sqlite")
+        engine = sql.create_engine(
+            parsed, pool_pre_ping=parsed.get_backend_name() != "sqlite", pool_size=THREADS, max_overflow=THREADS
+        )
     except (ArgumentError, NoSuchModuleError, ValueError) as error:
         raise UserError("--database: this is no URL of a database; write postgresql://user@host/name") from error
     except ModuleNotFoundError as error:
