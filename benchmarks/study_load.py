@@ -1,0 +1,225 @@
+"""A study under load: many people at once over real HTTP, while the server is killed and started again.
+
+Run `python -m benchmarks.study_load [--people 500] [--answers 20] [--kills 20] [--think 4]`. Everybody gives consent,
+opens page after page, thinks for a random time and answers; a request that fails is sent again, as a browser does. At
+the end every acknowledged answer must be in the database with the content that was acknowledged, and none twice. Printed are
+the numbers and the latency of an answer (from the request to the acknowledgement) while the server was running; exit
+code 1 if an answer is missing, changed or doubled.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import re
+import signal
+import socket
+import sqlite3
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlencode
+
+from heedful.study.answers import Occasion
+from heedful.study.design import Study, StudyOptions, StudyTask, write_study
+from heedful.study.items import build_study
+from tests.invented_studies import METHODS, text_page
+
+HIDDEN = re.compile(r'<input type="hidden" name="(\w+)" value="([^"]*)">')
+RETRY_SECONDS = 0.3
+
+
+@dataclass
+class Results:
+    """What the simulated people saw."""
+
+    acknowledged: dict[tuple[str, int], str] = field(default_factory=dict)
+    latencies: list[float] = field(default_factory=list)
+    page_latencies: list[float] = field(default_factory=list)
+    failures: int = 0
+    busy: int = 0
+
+
+class Connection:
+    """One kept-alive HTTP connection."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def request(self, method: str, path: str, form: dict[str, str] | None = None) -> tuple[int, str]:
+        """Status and body; OSError if the connection breaks."""
+        if self._streams is None:
+            self._streams = await asyncio.open_connection("127.0.0.1", self.port)
+        reader, writer = self._streams
+        body = b"" if form is None else urlencode(form).encode()
+        kind = "content-type: application/x-www-form-urlencoded\r\n" if form is not None else ""
+        head = (
+            f"{method} {path} HTTP/1.1\r\nhost: 127.0.0.1\r\naccept: application/json\r\n{kind}"
+            f"content-length: {len(body)}\r\n\r\n"
+        )
+        try:
+            writer.write(head.encode() + body)
+            await writer.drain()
+            header = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
+            found = re.search(r"content-length: (\d+)", header)
+            content = await reader.readexactly(int(found[1])) if found else b""
+        except (OSError, asyncio.IncompleteReadError) as error:
+            self.close()
+            raise OSError("broken") from error
+        return int(header.split(" ", 2)[1]), content.decode()
+
+    def close(self) -> None:
+        if self._streams is not None:
+            self._streams[1].close()
+            self._streams = None
+
+
+async def insist(
+    connection: Connection, results: Results, method: str, path: str, form: dict[str, str] | None = None
+) -> tuple[str, float]:
+    """The body of a request that is repeated until it succeeds, and the seconds of the last attempt."""
+    while True:
+        begun = time.perf_counter()
+        try:
+            status, body = await connection.request(method, path, form)
+            if status < 400:
+                return body, time.perf_counter() - begun
+            if status not in (429, 503):
+                raise RuntimeError(f"{method} {path[:20]}: status {status}")
+            results.busy += 1
+        except OSError:
+            results.failures += 1
+        await asyncio.sleep(RETRY_SECONDS * random.uniform(0.5, 1.5))
+
+
+async def take_part(study: Study, person: str, link: str, port: int, think: float, results: Results) -> None:
+    """One person from consent to the last page."""
+    rng, connection = random.Random(person), Connection(port)
+    await asyncio.sleep(rng.uniform(0, think))
+    body, _ = await insist(connection, results, "GET", link)
+    await insist(connection, results, "POST", f"{link}/consent", {**dict(HIDDEN.findall(body)), "agree": "yes"})
+    for number, slot in enumerate(study.plans[person], 1):
+        body, seconds = await insist(connection, results, "GET", f"{link}/{number}")
+        results.page_latencies.append(seconds)
+        form = dict(HIDDEN.findall(body))
+        count = len(slot.maps)
+        if slot.task is StudyTask.RANK:
+            ranks = rng.sample(range(1, count + 1), count)
+            form |= {f"a{place}": str(rank) for place, rank in enumerate(ranks)}
+            content = json.dumps({"ranks": ranks}, separators=(",", ":"))
+        await asyncio.sleep(rng.expovariate(1 / think))
+        _, seconds = await insist(connection, results, "POST", f"{link}/{number}", form)
+        results.acknowledged[person, number - 1] = content
+        results.latencies.append(seconds)
+    connection.close()
+
+
+class Server:
+    """The command `heedful study serve`, killed and started again."""
+
+    def __init__(self, folder: Path, port: int) -> None:
+        self.command = [
+            sys.executable,
+            "-m",
+            "heedful.cli",
+            "study",
+            "serve",
+            str(folder),
+            "--port",
+            str(port),
+            "--quiet",
+        ]
+        self.command[1:3] = ["-c", "from heedful.cli import main; main()"]
+        self.port = port
+        self.start()
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(self.command, env={**os.environ, "OMP_NUM_THREADS": "1"})
+
+    async def wait(self) -> None:
+        while True:
+            try:
+                _, writer = await asyncio.open_connection("127.0.0.1", self.port)
+                writer.close()
+                return
+            except OSError:
+                await asyncio.sleep(0.05)
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+
+async def disturb(server: Server, kills: int, results: Results, total: int) -> None:
+    """Kill the server at random moments, spread over all answers."""
+    rng = random.Random(0)
+    for number in range(kills):
+        target = total * (number + rng.random()) / kills
+        while len(results.acknowledged) < min(target, total - 1):
+            await asyncio.sleep(0.01)
+        server.kill()
+        server.start()
+        await server.wait()
+
+
+def compare(folder: Path, results: Results) -> tuple[int, int, int, int]:
+    """Rows in the database, doubled pages, acknowledged answers that are missing, and that have another content."""
+    connection = sqlite3.connect(folder / "answers.sqlite")
+    rows = connection.execute("SELECT person, slot, content FROM heedful_answers").fetchall()
+    connection.close()
+    stored = {(person, slot): content for person, slot, content in rows}
+    missing = sum(key not in stored for key in results.acknowledged)
+    changed = sum(stored.get(key, content) != content for key, content in results.acknowledged.items())
+    return len(rows), len(rows) - len(stored), missing, changed
+
+
+async def run(people: int, answers: int, kills: int, think: float, folder: Path) -> int:
+    options = StudyOptions(60, answers, people, practice=0)
+    study = build_study(text_page(folder / "page.html", n=80), METHODS, options)
+    assert all(slot.occasion is not Occasion.PRACTICE for plan in study.plans.values() for slot in plan)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = int(free.getsockname()[1])
+    write_study(study, folder / "study", "")
+    lines = [line.partition("\t") for line in (folder / "study" / "links.txt").read_text().splitlines() if "\t" in line]
+    links = {person: link for person, _, link in lines}
+    server, results = Server(folder / "study", port), Results()
+    try:
+        await server.wait()
+        begun = time.perf_counter()
+        await asyncio.gather(
+            *(take_part(study, person, links[person], port, think, results) for person in study.plans),
+            disturb(server, kills, results, people * answers),
+        )
+        seconds = time.perf_counter() - begun
+    finally:
+        server.kill()
+    rows, doubled, missing, changed = compare(folder / "study", results)
+    cuts = statistics.quantiles(results.latencies, n=100)
+    pages = statistics.quantiles(results.page_latencies, n=100)
+    print(f"{people} people, {answers} answers each, {kills} kills, {think:g} s of thought per page: {seconds:.0f} s")
+    known = len(results.acknowledged)
+    print(f"acknowledged {known}, stored {rows}, twice {doubled}, missing {missing}, changed {changed}")
+    print(f"latency of an answer: median {1000 * cuts[49]:.0f} ms, p99 {1000 * cuts[98]:.0f} ms")
+    print(f"latency of a page: median {1000 * pages[49]:.0f} ms, p99 {1000 * pages[98]:.0f} ms")
+    print(f"requests that were sent again: {results.failures} broken, {results.busy} refused for now")
+    wanted = people * answers
+    return 0 if (known, rows, doubled, missing, changed) == (wanted, wanted, 0, 0, 0) else 1
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--people", type=int, default=500)
+    parser.add_argument("--answers", type=int, default=20)
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--think", type=float, default=4.0)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        sys.exit(asyncio.run(run(given.people, given.answers, given.kills, given.think, Path(temporary))))
