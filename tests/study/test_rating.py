@@ -13,11 +13,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import trueskill
+from typer.testing import CliRunner, Result
 
+from heedful import cli
 from heedful.papers._chapter import Comparison
 from heedful.report.build import build_page
 from heedful.report.page import page_html
 from heedful.store.workspace import Workspace
+from heedful.study import rating as rating_module
 from heedful.study.answers import Occasion, Ranking, Simulation, StudyAnswers
 from heedful.study.plackett_luce import draw_ranks
 from heedful.study.rating import (
@@ -40,6 +43,12 @@ from heedful.trials.simulability import NO_EXPLANATION
 from heedful.types import UserError
 
 METHODS = ("a", "b", "c")
+
+
+@pytest.fixture(autouse=True)
+def _few_orders(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TrueSkill takes milliseconds for a game."""
+    monkeypatch.setattr(rating_module, "MAX_ORDERS", 2)
 
 
 def ranking(
@@ -331,3 +340,35 @@ def test_a_new_rating_replaces_that_of_the_same_study_only(tmp_path: Path) -> No
     page = write_rating_page(second, tmp_path / "rating.html").read_text(encoding="utf-8")
     assert "tested" in page
     assert "<svg" in page
+
+
+def heedful(*words: str | Path) -> Result:
+    """The output of the command and its exit code."""
+    return CliRunner().invoke(cli.app, [*map(str, words)])
+
+
+def test_the_command_rates_exported_answers_and_the_report_shows_them(tmp_path: Path) -> None:
+    answers, workspace, out = tmp_path / "birds.json", tmp_path / "workspace", tmp_path / "out.json"
+    given = study(planted_rankings(8, 6), guesses_of({None: [2] * 8, "a": [4, 3] * 4}))
+    answers.write_text(given.to_json(), encoding="utf-8")
+    result = heedful("study", "rate", answers, "--workspace", workspace, "--json", out, "--seed", "4")
+    assert result.exit_code == 0, result.output
+    record = json.loads(out.read_text(encoding="utf-8"))
+    rating = rate_study(given, "birds", seed=4)
+    assert record == json.loads(json.dumps(rating.to_record()))
+    assert {*record["summary"][0]} == {"metric", "method", "subset", "value", "low", "high", "n"}
+    assert record["sentences"][0] in result.output
+    assert (tmp_path / "birds.rating.html").exists()
+    assert heedful("report", "--workspace", workspace, "--out", tmp_path / "report").exit_code == 0
+    assert "birds" in (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("content", [None, "[]", "{", study().to_json()])
+def test_what_cannot_be_rated_is_one_line(tmp_path: Path, content: str | None) -> None:
+    answers = tmp_path / "answers.json"
+    if content is not None:
+        answers.write_text(content, encoding="utf-8")
+    result = heedful("study", "rate", answers, "--workspace", tmp_path / "workspace")
+    assert result.exit_code == 2
+    assert len(result.stderr.splitlines()) == 1, result.stderr
+    assert not (tmp_path / "workspace").exists()
