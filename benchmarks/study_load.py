@@ -2,9 +2,9 @@
 
 Run `python -m benchmarks.study_load [--people 500] [--answers 20] [--kills 20] [--think 4]`. Everybody gives consent,
 opens page after page, thinks for a random time and answers; a request that fails is sent again, as a browser does. At
-the end every acknowledged answer must be in the database with the content that was acknowledged, and none twice. Printed are
-the numbers and the latency of an answer (from the request to the acknowledgement) while the server was running; exit
-code 1 if an answer is missing, changed or doubled.
+the end every acknowledged answer must be in the database with the content that was acknowledged, and none twice.
+Printed are the numbers and the latency of an answer (from the request to the acknowledgement) while the server was
+running; exit code 1 if an answer is missing, changed or doubled.
 """
 
 from __future__ import annotations

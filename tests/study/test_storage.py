@@ -14,6 +14,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
+from sqlalchemy.exc import IntegrityError
 
 from heedful.study.answers import Occasion
 from heedful.study.design import CONTROL, StudyOptions, StudyTask, read_keys, read_study, write_study
@@ -21,6 +22,7 @@ from heedful.study.items import build_study
 from heedful.study.storage import (
     AnswerStore,
     Recorded,
+    _PendingAnswer,
     answers_csv,
     collect_answers,
     erase_person,
@@ -29,8 +31,6 @@ from heedful.study.storage import (
 )
 from heedful.types import UserError
 from tests.invented_studies import text_page
-
-pytest.importorskip("sqlalchemy")
 
 
 @pytest.fixture(scope="module")
@@ -102,6 +102,18 @@ def test_many_at_once_store_each_answer_once(store: AnswerStore) -> None:
     assert {person: len(state.answers) for person, state in store.states().items()} == dict.fromkeys(
         ("p0", "p1", "p2", "p3"), 5
     )
+
+
+def test_an_answer_that_cannot_be_stored_does_not_keep_the_others_of_its_transaction_out(tmp_path: Path) -> None:
+    store = AnswerStore(f"sqlite:///{tmp_path / 'a.sqlite'}", "s")
+    store.consent("p1")
+    good = {"study": "s", "person": "p1", "content": "{}", "seconds": 1.0, "minute": 0, "expected": 0}
+    batch = [_PendingAnswer({**good, "slot": slot, **({"seconds": None} if slot == 1 else {})}) for slot in range(3)]  # type: ignore[dict-item]
+    store._store_batch(batch)
+    assert [each.result for each in batch] == [Recorded.STORED, None, Recorded.STORED]
+    assert isinstance(batch[1].error, IntegrityError)
+    assert sorted(store.state("p1").answers) == [0, 2]
+    store.close()
 
 
 def test_who_is_erased_leaves_nothing_and_cannot_come_back(store: AnswerStore) -> None:
