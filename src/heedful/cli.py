@@ -780,9 +780,12 @@ def study_rate(
 
     if json_file is not None:
         _write_file(json_file, None)
-    rating = rate_study(load_answers(study, database), study.resolve().stem, seed=seed)
+    name, page = study.resolve().name, study / "rating.html"
+    if study.is_file():
+        name, page = study.stem, study.with_suffix(".rating.html")
+    rating = rate_study(load_answers(study, database), name, seed=seed)
     store_rating(rating, Workspace(workspace))
-    page = write_rating_page(rating, study.with_suffix(".rating.html") if study.is_file() else study / "rating.html")
+    write_rating_page(rating, page)
     if json_file is not None:
         _write_file(json_file, json.dumps(rating.to_record(), indent=1, allow_nan=False) + "\n")
     if not quiet:

@@ -249,6 +249,14 @@ def test_a_method_that_nobody_ranked_has_no_worth() -> None:
     assert get_statistic(summary, "times_ranked", "c").value == 0
 
 
+def test_names_that_are_no_methods_of_the_study_are_passed_over() -> None:
+    strange = [Ranking(f"p{person}", "i7", Occasion.MAIN, {"strange": 1, "a": 2, "b": 2}, 1.0) for person in range(4)]
+    alone = Ranking("p0", "i9", Occasion.MAIN, {"a": 1, "strange": 2}, 1.0)
+    row = get_statistic(rate([*strange, alone, ranking([1, 2, 3])]), "preferred", "a~b")
+    assert (row.value, row.n) == (3 / 5, 5)
+    assert select_statistics(rate([alone]), "log_worth") == []
+
+
 def test_always_first_has_no_upper_bound_and_the_lower_one_of_unanimous_votes() -> None:
     """Twelve people, three pairs: the share (.025 / 3)^(1/12) of people is still likely."""
     rankings = [

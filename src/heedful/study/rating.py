@@ -28,7 +28,7 @@ from heedful.report.html import write_atomically
 from heedful.report.page import page_parts
 from heedful.store.recipe import Artefact, Json, Recipe, to_json
 from heedful.store.workspace import Workspace
-from heedful.study.answers import Occasion, Ranking, Simulation, StudyAnswers
+from heedful.study.answers import Occasion, Ranking, Simulation, StudyAnswers, competition_ranks
 from heedful.study.plackett_luce import TiedRankings
 from heedful.trials._trial import (
     EXPLANATION,
@@ -109,14 +109,14 @@ def rate_study(answers: StudyAnswers, study: str, *, seed: int = 0) -> StudyRati
             f"all {len(people_of(answers))} people of the study {study} failed more than {answers.max_failed_checks} "
             "attention checks: nobody is left to rate the methods"
         )
-    rng = np.random.default_rng(seed)
+    rng, methods = np.random.default_rng(seed), tuple(dict.fromkeys(answers.methods))
     rankings = [each for each in kept.rankings if each.occasion is Occasion.MAIN]
     guesses = [each for each in kept.simulations if each.occasion is Occasion.MAIN]
     rows = [
         *participation_statistics(answers, kept),
-        *ranking_statistics(rankings, answers.methods, rng),
-        *trueskill_statistics(rankings, answers.methods, rng),
-        *accuracy_statistics(guesses, answers.methods, rng),
+        *ranking_statistics(rankings, methods, rng),
+        *trueskill_statistics(rankings, methods, rng),
+        *accuracy_statistics(guesses, methods, rng),
         *agreement_statistics(kept, rng),
     ]
     return StudyRating(study, tuple(rows), seed)
@@ -154,17 +154,17 @@ def ranking_statistics(
     rankings: Sequence[Ranking], methods: Sequence[str], rng: np.random.Generator
 ) -> Iterator[Statistic]:
     """Log worths and ranks of the methods, and their differences, best first; rows for methods that were ranked."""
-    times = Counter(method for each in rankings for method in each.ranks if len(each.ranks) > 1)
     if not rankings:
         return
+    rankings = _with_several(rankings, methods)
+    times = Counter(method for each in rankings for method in each.ranks)
     ranked = [method for method in methods if times[method]]
     if len(ranked) < 2:
         yield from (Statistic("times_ranked", method, value=float(times[method])) for method in methods)
         return
     numbers = {method: number for number, method in enumerate(ranked)}
     tied = TiedRankings.from_ranks(
-        [{numbers[name]: rank for name, rank in each.ranks.items() if name in numbers} for each in rankings],
-        len(ranked),
+        [{numbers[name]: rank for name, rank in each.ranks.items()} for each in rankings], len(ranked)
     )
     fitted = tied.fit()[0]
     sample = crossed_bootstrap(
@@ -181,6 +181,17 @@ def ranking_statistics(
     yield from _rank_statistics([ranked[each] for each in best_first], differences)
     yield from differences.values()
     yield from _preference_statistics(rankings, [ranked[each] for each in best_first], rng)
+
+
+def _with_several(rankings: Iterable[Ranking], methods: Sequence[str]) -> list[Ranking]:
+    """The rankings that compare methods of the study, without anything else."""
+    found = []
+    for each in rankings:
+        names = [name for name in each.ranks if name in methods]
+        if len(names) > 1:
+            places = competition_ranks([each.ranks[name] for name in names])
+            found.append(replace(each, ranks=dict(zip(names, places, strict=True)), worst=None))
+    return found
 
 
 def _model_covariance(tied: TiedRankings, sample: CrossedBootstrap) -> Array:
@@ -370,10 +381,8 @@ def rate_by_trueskill(games: Iterable[Mapping[str, int]], methods: Sequence[str]
     environment = trueskill.TrueSkill(mu=PAPER_MU, sigma=PAPER_SIGMA)
     ratings = {method: environment.create_rating() for method in methods}
     for ranks in games:
-        players = [name for name in ranks if name in ratings]
-        if len(players) > 1:
-            rated = environment.rate([(ratings[name],) for name in players], ranks=[ranks[name] for name in players])
-            ratings.update({name: rating for name, (rating,) in zip(players, rated, strict=True)})
+        rated = environment.rate([(ratings[name],) for name in ranks], ranks=[*ranks.values()])
+        ratings.update({name: rating for name, (rating,) in zip(ranks, rated, strict=True)})
     return {name: SkillRating(float(rating.mu), float(rating.sigma)) for name, rating in ratings.items()}
 
 
@@ -406,8 +415,9 @@ def trueskill_statistics(
     rankings: Sequence[Ranking], methods: Sequence[str], rng: np.random.Generator
 ) -> Iterator[Statistic]:
     """Ratings as in the paper, averaged over random orders of the rankings, because they depend on the order."""
-    ranked = [method for method in methods if any(method in each.ranks and len(each.ranks) > 1 for each in rankings)]
-    if len(ranked) < 2:
+    rankings = _with_several(rankings, methods)
+    ranked = [method for method in methods if any(method in each.ranks for each in rankings)]
+    if not rankings:
         return
     orders = min(MAX_ORDERS, max(1, MAX_GAMES // len(rankings)))
     runs = [
