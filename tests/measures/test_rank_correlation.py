@@ -434,6 +434,11 @@ def test_two_methods_with_the_same_single_best_unit_agree_fully_at_k_1() -> None
     assert top_k_kendall(torch.tensor([9.0, 1.0, 2.0]), torch.tensor([7.0, 2.0, 1.0]), 1).value.item() == 1.0
 
 
+def test_at_least_the_highest_bucket_is_compared() -> None:
+    x, y = torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1.0, 2.0, 3.0])
+    assert top_k_kendall(x, y, 0).value.item() == top_k_kendall(x, y, 1).value.item() == -1.0
+
+
 def some_rows(*, ties: bool) -> tuple[Tensor, Tensor]:
     generator = Generator().manual_seed(3)
     shape = (12, 4, 13)

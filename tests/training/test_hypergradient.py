@@ -19,7 +19,13 @@ from heedful.attributions import head_mix
 from heedful.models.attentive import Additive, Attentive
 from heedful.models.encoders import BiLSTM
 from heedful.tasks import MulticlassClassification
-from heedful.training.hypergradient import BilevelProblem, Hypergradient, Parameters, hypergradient
+from heedful.training.hypergradient import (
+    BilevelProblem,
+    Hypergradient,
+    Parameters,
+    _central_difference,
+    hypergradient,
+)
 from heedful.types import Batch, Model, read_heads
 from tests.networks import batch_of, texts, tiny
 
@@ -272,6 +278,18 @@ def test_a_central_difference_replaces_a_missing_forward_mode() -> None:
     found = solve(given)
     assert not found.exact
     assert close(found.gradient, solve(own).gradient, 1e-6)
+
+
+@pytest.mark.parametrize("length", [1e-4, 1.0, 1e4])
+def test_the_step_of_a_central_difference_does_not_depend_on_the_length_of_the_direction(length: float) -> None:
+    def inner(theta: Parameters) -> tuple[Tensor, Tensor]:
+        return theta["x"].sum(), theta["x"].sin()
+
+    problem = BilevelProblem(inner, lambda theta: theta["x"].sum(), lambda phi: phi, _cross_entropy, 0.1, 1.0)
+    theta = {"x": torch.tensor([0.3, 1.0], dtype=torch.float64)}
+    direction = {"x": length * torch.tensor([0.6, -0.8], dtype=torch.float64)}
+    found = _central_difference(problem, theta, direction, torch.float64)
+    torch.testing.assert_close(found, theta["x"].cos() * direction["x"], rtol=1e-8, atol=0)
 
 
 class Fused(nn.Module):
