@@ -13,7 +13,7 @@ import io
 import json
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from enum import Enum
@@ -29,8 +29,8 @@ from heedful.types import UserError
 DATABASE_FILE = "answers.sqlite"
 MAX_SECONDS = 3600.0
 """Longer times on a page are not times of work."""
-THREADS = 8
-"""Requests that are worked on at a time, each with its own connection; more would only wait for each other."""
+THREADS = 32
+"""Requests that are worked on at a time; answers among them share their wait for the disk."""
 _WRITES = "heedful_writes"
 _schema = sql.MetaData()
 _people = sql.Table(
@@ -71,6 +71,17 @@ _JOIN = sql.text(
 )
 
 
+_CONTENT = sql.text("SELECT content FROM heedful_answers WHERE study = :study AND person = :person AND slot = :slot")
+_PERSON_QUERY = "SELECT consented, seen, erased FROM heedful_people WHERE study = :study AND person = :person"
+_PERSON, _LOCKED = sql.text(_PERSON_QUERY), sql.text(f"{_PERSON_QUERY} FOR UPDATE")
+_STATE = sql.text(
+    "SELECT p.consented, p.seen, p.erased, a.slot, a.content, a.seconds, a.revision, a.minute FROM heedful_people p "
+    "LEFT JOIN heedful_answers a ON a.study = p.study AND a.person = p.person "
+    "WHERE p.study = :study AND p.person = :person"
+)
+Row = sql.Row[tuple[object, ...]]
+
+
 class Recorded(Enum):
     """What became of an answer."""
 
@@ -102,6 +113,15 @@ class StoredAnswer:
         return str(json.loads(self.content).get("guess", ""))
 
 
+@dataclass
+class _PendingAnswer:
+    """An answer on its way to the disk, and what became of it."""
+
+    values: Mapping[str, str | int | float]
+    result: Recorded | None = None
+    error: SQLAlchemyError | None = None
+
+
 @dataclass(frozen=True)
 class PersonState:
     """How far a person is: consent, the answers by page, and the minute of the last request that wrote something."""
@@ -124,6 +144,8 @@ class AnswerStore:
         self._engine = _open(url)
         # SQLite has one writer: waiting here is fair and quick, waiting in SQLite is a loop of sleeps.
         self._turn = threading.Lock() if self._engine.dialect.name == "sqlite" else nullcontext()
+        self._pending: list[_PendingAnswer] = []
+        self._pending_lock = threading.Lock()
         with _one_line():
             _schema.create_all(self._engine)
 
@@ -132,8 +154,13 @@ class AnswerStore:
         self._engine.dispose()
 
     @contextmanager
+    def _transaction(self) -> Iterator[sql.Connection]:
+        with self._engine.connect().execution_options(**{_WRITES: True}) as connection, connection.begin():
+            yield connection
+
+    @contextmanager
     def _writing(self) -> Iterator[sql.Connection]:
-        with self._turn, self._engine.connect().execution_options(**{_WRITES: True}) as connection, connection.begin():
+        with self._turn, self._transaction() as connection:
             yield connection
 
     def consent(self, person: str) -> bool:
@@ -150,30 +177,63 @@ class AnswerStore:
         Args:
             revision: of the answer that is changed; 0 for a first answer.
         """
-        now = _minute()
         values = {
             "study": self.study,
             "person": person,
             "slot": slot,
             "content": content,
             "seconds": round(min(max(seconds, 0.0), MAX_SECONDS), 1),
-            "minute": now,
+            "minute": _minute(),
             "expected": revision,
         }
-        with self._writing() as connection:
-            state = self._person(connection, person, lock=True)
-            if state is None or state.erased or state.consented is None:
-                return Recorded.REFUSED
-            if connection.execute(_RECORD, values).rowcount:
-                if state.seen != now:
-                    connection.execute(_people.update().where(*self._key(person)).values(seen=now))
-                return Recorded.STORED
-            kept = connection.execute(
-                sql.select(_answers.c.content).where(
-                    _answers.c.study == self.study, _answers.c.person == person, _answers.c.slot == slot
-                )
-            ).scalar_one()
-        return Recorded.KNOWN if kept == content else Recorded.KEPT
+        if self._engine.dialect.name != "sqlite":
+            with self._writing() as connection:
+                return self._record(connection, values)
+        return self._record_together(_PendingAnswer(values))
+
+    def _record_together(self, answer: _PendingAnswer) -> Recorded:
+        """Store what several threads want to store in one transaction: one wait for the disk serves them all.
+
+        Whoever gets the turn stores all that is pending; who waited for it finds its own answer stored. Nobody returns
+        before the transaction is committed.
+        """
+        with self._pending_lock:
+            self._pending.append(answer)
+        with self._turn:
+            if answer.result is None and answer.error is None:
+                with self._pending_lock:
+                    batch, self._pending = self._pending, []
+                self._store_batch(batch)
+        if answer.error is not None:
+            raise answer.error
+        assert answer.result is not None
+        return answer.result
+
+    def _store_batch(self, batch: Sequence[_PendingAnswer]) -> None:
+        try:
+            with self._transaction() as connection:
+                results = [self._record(connection, each.values) for each in batch]
+        except SQLAlchemyError as error:
+            if len(batch) == 1:
+                batch[0].error = error
+                return
+            for each in batch:  # one that cannot be stored does not keep the others out
+                self._store_batch([each])
+        else:
+            for each, result in zip(batch, results, strict=True):
+                each.result = result
+
+    def _record(self, connection: sql.Connection, values: Mapping[str, str | int | float]) -> Recorded:
+        person = str(values["person"])
+        state = self._person(connection, person, lock=True)
+        if state is None or state.erased or state.consented is None:
+            return Recorded.REFUSED
+        if connection.execute(_RECORD, values).rowcount:
+            if state.seen != values["minute"]:
+                connection.execute(_people.update().where(*self._key(person)).values(seen=values["minute"]))
+            return Recorded.STORED
+        kept = connection.execute(_CONTENT, values).scalar_one()
+        return Recorded.KNOWN if kept == values["content"] else Recorded.KEPT
 
     def erase(self, person: str) -> int:
         """Delete all answers and times of a person, whose link ends; the number of answers that there were."""
@@ -193,12 +253,11 @@ class AnswerStore:
     def state(self, person: str) -> PersonState:
         """How far a person is."""
         with self._engine.connect() as connection:
-            row = self._person(connection, person)
-            if row is None:
-                return PersonState()
-            own = sql.select(_answers).where(_answers.c.study == self.study, _answers.c.person == person)
-            answers = {each.slot: _stored(each) for each in connection.execute(own)}
-        return PersonState(row.consented is not None, row.erased, row.seen, answers)
+            rows = connection.execute(_STATE, {"study": self.study, "person": person}).all()
+        if not rows:
+            return PersonState()
+        answers = {row.slot: _stored(row) for row in rows if row.slot is not None}
+        return PersonState(rows[0].consented is not None, bool(rows[0].erased), rows[0].seen, answers)
 
     def states(self) -> dict[str, PersonState]:
         """How far everybody is who has begun."""
@@ -215,14 +274,13 @@ class AnswerStore:
     def _key(self, person: str) -> tuple[sql.ColumnElement[bool], sql.ColumnElement[bool]]:
         return _people.c.study == self.study, _people.c.person == person
 
-    def _person(
-        self, connection: sql.Connection, person: str, *, lock: bool = False
-    ) -> sql.Row[tuple[object, ...]] | None:
-        query = sql.select(_people).where(*self._key(person))
-        return connection.execute(query.with_for_update() if lock else query).one_or_none()
+    def _person(self, connection: sql.Connection, person: str, *, lock: bool = False) -> Row | None:
+        # SQLite has locked everything already, PostgreSQL locks the row until the transaction ends.
+        locks = lock and self._engine.dialect.name != "sqlite"
+        return connection.execute(_LOCKED if locks else _PERSON, {"study": self.study, "person": person}).one_or_none()
 
 
-def _stored(row: sql.Row[tuple[object, ...]]) -> StoredAnswer:
+def _stored(row: Row) -> StoredAnswer:
     return StoredAnswer(row.content, row.seconds, row.revision, row.minute)
 
 
