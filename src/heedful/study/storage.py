@@ -177,7 +177,7 @@ class AnswerStore:
         Args:
             revision: of the answer that is changed; 0 for a first answer.
         """
-        values = {
+        values: dict[str, str | int | float] = {
             "study": self.study,
             "person": person,
             "slot": slot,
