@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast check storm bench mutants clean
+.PHONY: help demo test test-fast check sweep storm bench mutants clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /make \1\t/'
@@ -40,6 +40,10 @@ check: $(VENV)/dev.stamp ## formatting, lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+sweep: $(VENV)/dev.stamp ## try every kind of network that transformers knows, and write docs/models.md (ten minutes)
+	OMP_NUM_THREADS=1 HEEDFUL_SWEEP=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist worksteal tests/models/test_tiny_networks.py
+	OMP_NUM_THREADS=1 $(BIN)/heedful models --all --quiet --out docs/models.md
 
 storm: $(VENV)/dev.stamp ## disturb the commands at 1000 random moments (signals, full disks, damage): nothing may be lost (half an hour)
 	OMP_NUM_THREADS=1 PYTHONPATH=src:. $(BIN)/python -m tests.storm --moments 1000

@@ -23,7 +23,7 @@ FLOORS = {
     "papers": 4, "catalogue": 4, "runner": 4, "learn": 4,
     "report": 5, "testing": 5, "terminal": 5,
     "explanation": 6, "explainer": 6,
-    "audits": 7, "study": 7,
+    "audits": 7, "study": 7, "model_support": 7,
     "cli": 8,
     "__init__": 9,
 }  # fmt: skip

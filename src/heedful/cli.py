@@ -1,4 +1,4 @@
-"""The command: `heedful explain | demo | list | run | attefa | learn | report | study | fetch`.
+"""The command: `heedful explain | audit | models | demo | list | run | attefa | learn | report | study | fetch`.
 
 Errors are one line with exit code 2. An interrupt keeps what is finished and exits with 130, at any moment. A recipe
 that fails is listed at the end with its traceback file, and the exit code is 1. Heavy modules are imported inside the
@@ -373,6 +373,56 @@ def audit(
         complain("interrupted; finished work is kept, run the same command to continue")
         return 128 + signal.SIGINT
     return REQUIREMENT_CODE if unmet else 0
+
+
+@app.command()
+@command
+def models(
+    source: Annotated[str | None, typer.Argument(help="Folder of a model with its tokenizer, or a hub id.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Every kind of network that transformers knows.")] = False,
+    only: Annotated[
+        str | None, typer.Option("--only", help="With --all: kinds like this, for instance '*bert*'.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="With --all: write the table (Markdown) here.")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write JSON to this file; - prints it.")] = None,
+    where: WhereOption = "pool",
+    workers: WorkersOption = None,
+    quiet: QuietOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Show what heedful can do with a network: attention, every method with the reason why not, and its speed."""
+    from tempfile import TemporaryDirectory
+
+    from heedful.explainer import load
+    from heedful.model_support import examine_explainer, examine_kinds, matching_kinds, summary_lines, support_page
+    from heedful.store.workspace import Workspace
+    from heedful.types import UserError
+
+    if (source is None) != every or (not every and (only is not None or out is not None)):
+        raise UserError("give a folder or hub id, or --all; --only and --out belong to --all")
+    to_screen = json_file == Path("-")
+    for option, path in (("--out", out), ("--json", None if to_screen else json_file)):
+        if path is not None:
+            _write_file(path, None, option)
+    if source is not None:
+        rows = [examine_explainer(load(source))]
+        lines = list(rows[0].lines())
+    else:
+        kinds, count = matching_kinds(only or "*"), _worker_count(where, workers)
+        with TemporaryDirectory() as folder, progress_display(quiet=quiet) as progress:
+            store = Workspace(Path(folder), progress=progress)
+            rows = examine_kinds(kinds, store, (os.cpu_count() or 1) if count is None else count)
+        lines = [f"{row.name} ({row.units}): {row.status}{f', {row.reason}' if row.reason else ''}" for row in rows]
+        lines += summary_lines(rows)
+    if json_file is not None:
+        records = [row.to_record() for row in rows]
+        content = json.dumps(records if every else records[0], indent=1) + "\n"
+        sys.stdout.write(content) if to_screen else _write_file(json_file, content)
+    if out is not None:
+        _write_file(out, support_page(rows), "--out")
+    if not quiet and not to_screen:
+        for line in lines:
+            say(line)
 
 
 def _read_texts(

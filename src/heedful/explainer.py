@@ -52,7 +52,7 @@ from heedful.data.tokenization import (
 )
 from heedful.explanation import NUMBER, Explanation, MethodScores
 from heedful.models._attention_hooks import copy_sharing_weights
-from heedful.models._network_anatomy import reads_images
+from heedful.models._network_anatomy import image_layout, reads_images
 from heedful.models.contrast import contrast_model
 from heedful.models.transformer import (
     Transformer,
@@ -669,6 +669,7 @@ def _load_folder(source: str, task: Task | None) -> Explainer:
     tokenizer = _patch_tokenizer(source, config) or Subwords(source).restore({"answers": 0})
     model = architecture.build(task, None, Generator().manual_seed(0))
     check_trained_head(model, source)
+    tokenizer = _with_special_tokens(tokenizer, model)
     return Explainer(
         model,
         tokenizer,
@@ -682,17 +683,21 @@ def _load_folder(source: str, task: Task | None) -> Explainer:
 
 
 def _patch_tokenizer(source: str, config: NetworkConfig) -> Tokenizer | None:
-    """The tokenizer of a model that reads square images in square patches; None for other models."""
-    patch, side, channels = (_side(getattr(config, name, 0)) for name in ("patch_size", "image_size", "num_channels"))
-    if not patch or not side or not channels:
+    """The tokenizer of a model that reads square images in square patches; None for models of texts."""
+    layout = image_layout(config)
+    if layout is None:
         return None
+    patch, side, channels = layout
     return read_patches(source, patch, side).restore({"channels": channels, "height": side, "width": side})
 
 
-def _side(size: object) -> int:
-    """The side of a square, given as one number or as two equal ones; 0 for anything else."""
-    sides = {*size} if isinstance(size, list | tuple) else {size}
-    return next((side for side in sides if isinstance(side, int)), 0) if len(sides) == 1 else 0
+def _with_special_tokens(tokenizer: Tokenizer, model: TransformerModel) -> Tokenizer:
+    """A tokenizer of images with as many special tokens before the patches as the model has."""
+    if not isinstance(tokenizer, PatchTokenizer):
+        return tokenizer
+    count = model.stack.inputs.prefix
+    own = replace(tokenizer.tokenization, class_token=count > 0, registers=max(0, count - 1))
+    return own.restore(tokenizer.state())
 
 
 def _load_objects(network: object, tokenizer: object, task: Task | None) -> Explainer:

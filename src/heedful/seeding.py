@@ -87,18 +87,13 @@ def permute_within(values: Tensor, support: Tensor, seeds: Tensor) -> Tensor:
     return torch.where(support.reshape(shape), permuted, values)
 
 
-def random_state() -> tuple[object, ...]:
-    """The state of the global generators of Python and NumPy, in comparable form."""
-    parts = np.random.get_state()  # noqa: NPY002 - read, not drawn from
-    return random.getstate(), *(np.asarray(part).tobytes() for part in parts)
-
-
 @contextmanager
 def keep_random_state() -> Iterator[None]:
-    """Restores the global generators of Python and NumPy, which a few networks seed or draw from as they run."""
+    """Restores the global generators of Python, NumPy and torch, which a few networks seed or draw from."""
     own, others = random.getstate(), np.random.get_state()  # noqa: NPY002 - read, not drawn from
     try:
-        yield
+        with torch.random.fork_rng():
+            yield
     finally:
         random.setstate(own)
         np.random.set_state(others)  # noqa: NPY002

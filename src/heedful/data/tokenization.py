@@ -645,6 +645,7 @@ class Patches(Tokenization):
         image_size: side that images are resized to (bilinear); None keeps their size.
         mean: per channel, subtracted before dividing by `std`; empty keeps the values.
         class_token: whether token 0 is a class token, given as zeros; a model puts its own vector there.
+        registers: further special tokens behind the class token, such as registers or a distillation token.
     """
 
     patch_size: int
@@ -652,10 +653,13 @@ class Patches(Tokenization):
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
     class_token: bool = True
+    registers: int = 0
 
     def __post_init__(self) -> None:
         if self.patch_size < 1:
             raise UserError(f"patch_size is {self.patch_size}: it must be at least 1")
+        if self.registers < 0 or (self.registers and not self.class_token):
+            raise UserError(f"registers is {self.registers}: give a number from 0 on, and a class token before them")
         if len(self.mean) != len(self.std) or any(value <= 0 for value in self.std):
             raise UserError("mean and std need one number per channel, and std must be positive")
 
@@ -713,9 +717,8 @@ class PatchTokenizer(Tokenizer):
             images = (images - images.new_tensor(mean).reshape(-1, 1, 1)) / images.new_tensor(std).reshape(-1, 1, 1)
         units = unfold(images, self._tokenization.patch_size)
         words = torch.arange(units.shape[1])
-        if self._tokenization.class_token:
-            units = functional.pad(units, (0, 0, 1, 0))
-            words = functional.pad(words, (1, 0), value=-1)
+        special = self._tokenization.class_token + self._tokenization.registers
+        units, words = functional.pad(units, (0, 0, special, 0)), functional.pad(words, (special, 0), value=-1)
         return Batch(
             uids=tuple(example.uid for example in examples),
             inputs=units,
@@ -728,7 +731,13 @@ class PatchTokenizer(Tokenizer):
     def unit_texts(self, batch: Batch) -> list[list[str]]:
         columns = self._shape[2] // self._tokenization.patch_size
         rows = [words[:n] for words, n in zip(batch.words.tolist(), batch.lengths.tolist(), strict=True)]
-        return [["<class>" if word < 0 else f"{word // columns},{word % columns}" for word in row] for row in rows]
+        return [
+            [
+                f"{word // columns},{word % columns}" if word >= 0 else "<register>" if place else "<class>"
+                for place, word in enumerate(row)
+            ]
+            for row in rows
+        ]
 
     @property
     def tokenization(self) -> Patches:

@@ -89,6 +89,27 @@ def patch_grid(config: NetworkConfig) -> tuple[int, int, int, int]:
     return height // tall, width // wide, tall, wide
 
 
+def image_layout(config: NetworkConfig) -> tuple[int, int, int] | None:
+    """Side of a patch, side of an image and channels of an image classifier; None for one of texts.
+
+    Raises a `UserError` where images or patches are not square.
+    """
+    from transformers import MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING, MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
+
+    if type(config) in MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING or (
+        type(config) not in MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING
+    ):
+        return None
+    own = cast("NetworkConfig", getattr(config, "vision_config", config))
+    rows, columns, tall, wide = patch_grid(own)
+    if rows != columns or tall != wide:
+        raise UserError(
+            f"the model reads images of {rows * tall} x {columns * wide} pixels in patches of {tall} x {wide}: only "
+            "squares can be loaded; give the model with a tokenizer of its own"
+        )
+    return tall, rows * tall, getattr(own, "num_channels", 3)
+
+
 def fold_images(batch: Batch, config: NetworkConfig, prefix: int = 1) -> Tensor:
     """Images `[batch channel height width]` from patches in row-major order behind `prefix` special units."""
     (rows, columns, tall, wide), channels = patch_grid(config), getattr(config, "num_channels", 3)

@@ -53,7 +53,7 @@ from heedful.models._network_anatomy import (
 )
 from heedful.models._softmax_hooks import SoftmaxInterception
 from heedful.models.label_words import ClassifierHead, LabelWords, Readout
-from heedful.seeding import keep_random_state, random_state, temporary_seed
+from heedful.seeding import keep_random_state, temporary_seed
 from heedful.tasks import MulticlassClassification, Regression
 from heedful.types import (
     Architecture,
@@ -206,7 +206,6 @@ class TransformerModel(Model):
         separates_lengths: texts of unequal length run apart, because padding would change the logits.
         embeddings_at: the input of the first layer; or the word vectors or the pixels, where the network reads its input
             in other ways too, or has no layers over its units.
-        draws_numbers: the network draws from a global generator as it runs (BigBird), which is then restored.
         readout: how logits are read from the network.
     """
 
@@ -219,7 +218,7 @@ class TransformerModel(Model):
         self.readout: Readout = ClassifierHead() if readout is None else readout
         self.stack, self.maps, self.path = opened.stack, opened.maps, opened.path
         self.training = opened.network.training
-        self.separates_lengths = self.draws_numbers = False
+        self.separates_lengths = False
         self.embeddings_at: EmbeddingPlace = "layers" if self.stack.name else "words" if self.stack.words else "pixels"
         if self.maps is None:
             self.attention_refusal = "its attention was not found"
@@ -306,7 +305,7 @@ class TransformerModel(Model):
         return bool(self.has_imposed_attention or self._forward_pre_hooks or self._forward_hooks)
 
     def _must_separate(self, batch: Batch) -> bool:
-        return self.separates_lengths and len(set(batch.lengths.tolist())) > 1
+        return self.separates_lengths and not bool(batch.mask.all())
 
     def _forward_by_length(self, batch: Batch, embeddings: Tensor | None, attention: Tensor | None) -> Trace:
         """The trace of texts of unequal length, of which those of one length run together and without padding."""
@@ -426,7 +425,6 @@ class TransformerModel(Model):
         maps = replace(self.maps, count=self.maps.count - layer, projections=tuple(names))
         upper = TransformerModel(OpenedNetwork(network, stack, maps, self.path), self.task, self.readout)
         upper.deciding_row, upper.separates_lengths = self.deciding_row, self.separates_lengths
-        upper.draws_numbers = self.draws_numbers
         return upper
 
     def decode_attended(self, batch: Batch, states: Tensor, attended: Tensor) -> Tensor:
@@ -515,11 +513,7 @@ class TransformerModel(Model):
         )
         inputs = self.stack.inputs.arguments(self.network, batch)
         intercepts = intercepts and self.path == "softmax"
-        with (
-            running(forward_pass),
-            SoftmaxInterception(rows, units) if intercepts else nullcontext(),
-            keep_random_state() if self.draws_numbers else nullcontext(),
-        ):
+        with running(forward_pass), SoftmaxInterception(rows, units) if intercepts else nullcontext():
             logits = self.readout.logits(self.network, inputs, batch)
         if self.embeddings_at == "pixels":
             forward_pass.embeddings = pixels
@@ -612,9 +606,7 @@ def accept_network(network: Network, task: Task, readout: Readout | None = None)
         raise UserError(f"{name} reads an image and a text together: give a model that reads one of them")
     readout = ClassifierHead() if readout is None else readout
     try:
-        before = random_state()
         expected = _library_logits(network, readout)
-        draws_numbers = random_state() != before
         again = _library_logits(network, readout)
     except _NETWORK_ERRORS as error:
         raise UserError(f"{name} cannot be run on {units} alone: {_brief(error)}") from error
@@ -627,7 +619,7 @@ def accept_network(network: Network, task: Task, readout: Readout | None = None)
         for separates_lengths in (False, True):
             try:
                 model = TransformerModel(open_layers(network, path), task, readout)
-                model.separates_lengths, model.draws_numbers = separates_lengths, draws_numbers
+                model.separates_lengths = separates_lengths
                 with evaluating(model):
                     trial.examine(model)
             except (UserError, *_NETWORK_ERRORS) as error:
@@ -635,6 +627,8 @@ def accept_network(network: Network, task: Task, readout: Readout | None = None)
                 if str(error) != OTHER_LOGITS or reads_images(network):
                     break
                 continue
+            if [type(part) for part in model.network.modules()] != [type(part) for part in network.modules()]:
+                model.notes = (f"{name} computes attention between all units, however long a text is",)
             if path is None:
                 unread = reasons[: len(reasons) - separates_lengths]
                 model.attention_refusal = f"the attention of {name} cannot be read: {'; '.join(dict.fromkeys(unread))}"
@@ -696,6 +690,10 @@ class AcceptanceTrial:
         with torch.no_grad():
             trace = model(batch)
             self._compare(trace.logits, self.expected, OTHER_LOGITS)
+            if batch.inputs.dim() == 2:
+                limit = model.max_tokens or math.inf
+                padded = _with_more_padding(batch, int(min(MORE_PADDING, max(0, limit - batch.mask.shape[1]))))
+                self._compare(model(padded).logits, self.expected, OTHER_LOGITS)
             if model.maps is not None:
                 self._examine_attention(model, batch, trace)
             trace = self._find_embeddings(model, batch, trace)
@@ -777,6 +775,18 @@ class AcceptanceTrial:
         return model.readout.deciding_row(slopes.abs().amax(-1) > 0, batch)
 
 
+MORE_PADDING = 9
+"""Columns of padding that may not change the logits either: CANINE reads its texts in strides."""
+
+
+def _with_more_padding(batch: Batch, columns: int) -> Batch:
+    inputs, segments, words = (
+        nn.functional.pad(each, (0, columns)) for each in (batch.inputs, batch.segments, batch.words)
+    )
+    mask = nn.functional.pad(batch.mask, (0, columns), value=False)
+    return replace(batch, inputs=inputs, mask=mask, segments=segments, words=words)
+
+
 def _own_attention(attention: Tensor) -> Tensor:
     """Attention of every unit to itself only, in the shape of another."""
     return torch.eye(attention.shape[-1], dtype=attention.dtype, device=attention.device).expand_as(attention)
@@ -810,7 +820,7 @@ class Transformer(Architecture, DiskResource):
         with temporary_seed(int(torch.randint(2**62, (), generator=generator))):
             network, notes = _load_network(self.source, task.num_outputs)
         model = TransformerModel.wrap(network, task).eval()
-        model.notes = notes
+        model.notes = (*notes, *model.notes)
         return model
 
 
