@@ -22,7 +22,8 @@ from heedful.attributions._base import CompleteAttribution
 from heedful.catalogue import METHODS
 from heedful.explainer import Explainer, method_for_words
 from heedful.models._network_anatomy import sample_batch
-from heedful.models.tiny_networks import Units, build_tiny_network, network_class, network_kinds
+from heedful.models.label_words import LabelWords
+from heedful.models.tiny_networks import Units, build_tiny_network, language_model_kinds, network_class, network_kinds
 from heedful.models.transformer import TransformerModel
 from heedful.runner import Outcome, run
 from heedful.store.recipe import Artefact, Json, Recipe, to_json
@@ -50,6 +51,8 @@ STATUSES: dict[Status, str] = {
 }
 PATHS = {"interface": "transformers' attention interface", "softmax": "the softmax of its layers"}
 PLACES = {"layers": "the input of the first layer", "words": "the word vectors", "pixels": "the pixels"}
+GROUPS: dict[Units, str] = {"text": "texts", "image": "images", "causal": "prompts"}
+"""What is read: by classifiers, or by causal language models, whose classes are label words."""
 ROWS = {"first": "the first unit", "last": "the last unit", "all": "all units"}
 
 
@@ -235,23 +238,28 @@ class KindSupport(Recipe):
     def make(self, workspace: Workspace) -> Artefact:
         """The record of `ModelSupport` as notes."""
         known = network_class(self.units, self.family)
-        found = ModelSupport(self.family, f"{self.units}s", "not built", known.__name__)
+        found = ModelSupport(self.family, GROUPS[self.units], "not built", known.__name__)
         found = replace(found, on_interface=bool(getattr(known, "_supports_attention_backend", False)))
         try:
             network = build_tiny_network(self.units, self.family, Generator().manual_seed(0))
         except UserError as error:
             return Artefact(notes=replace(found, reason=str(error)).to_record())
+        words = LabelWords(((6,), (7,)))
         try:
-            model = TransformerModel.wrap(network)
+            is_causal = self.units == "causal"
+            model = (
+                TransformerModel.wrap_language_model(network, words) if is_causal else TransformerModel.wrap(network)
+            )
         except UserError as error:
             return Artefact(notes=replace(found, status="refused", reason=str(error)).to_record())
-        return Artefact(notes=examine_model(model, _sample(model), self.family).to_record())
+        examined = examine_model(model, _sample(model), self.family)
+        return Artefact(notes=replace(examined, units=found.units).to_record())
 
 
 def matching_kinds(pattern: str = "*") -> tuple[KindSupport, ...]:
     """The recipes of all kinds whose name matches a pattern as of file names."""
-    version = metadata.version("transformers")
-    found = tuple(KindSupport(units, kind, version) for units, kind in network_kinds() if fnmatch(kind, pattern))
+    version, kinds = metadata.version("transformers"), (*network_kinds(), *language_model_kinds())
+    found = tuple(KindSupport(units, kind, version) for units, kind in kinds if fnmatch(kind, pattern))
     if not found:
         raise UserError(f"no kind of network in transformers {version} matches {pattern!r}: try '*bert*'")
     return found
@@ -266,7 +274,7 @@ def examine_kinds(kinds: Sequence[KindSupport], workspace: Workspace, workers: i
         if error is None:
             rows.append(read_record(workspace.get(each).notes))
         else:
-            rows.append(ModelSupport(each.family, f"{each.units}s", "crashed", reason=error))
+            rows.append(ModelSupport(each.family, GROUPS[each.units], "crashed", reason=error))
     return rows
 
 
@@ -325,19 +333,20 @@ def support_page(rows: Sequence[ModelSupport]) -> str:
     counts = "\n".join(f"- {line}." for line in summary_lines(rows))
     return f"""# Which networks heedful takes
 
-`heedful models FOLDER` tries every method on a network of yours. This page is the answer for every kind of classifier
-that transformers {metadata.version("transformers")} knows, each tried as a tiny network with random weights from its own
-configuration; `heedful models --all --out docs/models.md` writes it.
+`heedful models FOLDER` tries every method on a network of yours. This page is the answer for every kind of
+classifier and causal language model that transformers {metadata.version("transformers")} knows, each tried as a tiny
+network with random weights from its own configuration; `heedful models --all --out docs/models.md` writes it.
 
-There is no list of families in the code. A network is taken because it passes a trial: it gives its own logits through our
-attention function, its attention put back gives the same logits, the rows of attention are distributions over what may
-be attended, and its embeddings go out and back. Attention is reached by transformers' attention interface, or by the
-softmax that the layers compute themselves. A network whose attention is not reached still gets every method that needs
-none, and audits; only questions about attention "cannot be asked of this model, because ...".
+There is no list of families in the code. A network is taken because it passes a trial: it gives its own logits through
+our attention function, its attention put back gives the same logits, the rows of attention are distributions over what
+may be attended, and its embeddings go out and back. Attention is reached by transformers' attention interface, or by
+the softmax that the layers compute themselves. A network whose attention is not reached still gets every method that
+needs none, and audits; only questions about attention "cannot be asked of this model, because ...".
 
 {statuses}
 
-Networks by what they read, and by whether their class is on transformers' attention interface
+Causal language models are read as classifiers by the log-probabilities of label words after a prompt. Networks by what
+they read, and by whether their class is on transformers' attention interface
 (`_supports_attention_backend`):
 
 {counts}

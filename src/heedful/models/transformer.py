@@ -204,8 +204,8 @@ class TransformerModel(Model):
         maps: the attention of the layers; None where it cannot be read.
         path: how it is reached.
         separates_lengths: texts of unequal length run apart, because padding would change the logits.
-        embeddings_at: the input of the first layer; or the word vectors or the pixels, where the network reads its input
-            in other ways too, or has no layers over its units.
+        embeddings_at: the input of the first layer; or the word vectors or the pixels, where the network reads its
+            input in other ways too, or has no layers over its units.
         readout: how logits are read from the network.
     """
 
