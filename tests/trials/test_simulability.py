@@ -82,6 +82,8 @@ def test_simulability_is_the_share_of_equal_answers_or_the_correlation_of_scipy(
     assert simulability(teacher, students, "pearson").tolist() == pytest.approx(expected, abs=1e-9)
     assert simulability(teacher, 2 * teacher.unsqueeze(0), "pearson").item() == pytest.approx(1.0)
     assert math.isnan(simulability(teacher, torch.ones(1, 50), "pearson").item())
+    far = simulability(teacher.double() + 1e8, students.double() - 1e8, "pearson")
+    assert far.tolist() == pytest.approx(expected, abs=1e-6)
     classes = torch.tensor([0, 1, 2, 1])
     assert simulability(classes, torch.tensor([[0, 1, 2, 1], [1, 1, 0, 1]]), "accuracy").tolist() == [1.0, 0.5]
 
