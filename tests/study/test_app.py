@@ -144,8 +144,8 @@ def test_a_page_does_not_change_when_methods_get_other_names(tmp_path: Path, mak
                 served.answer(person, number, **first.right_answer(person, number))
 
 
-def test_checks_repeats_and_practice_look_like_any_other_ranking(served: Served) -> None:
-    """Practice says so; the others have the same frame, whose only differences are the words and their levels."""
+def test_checks_and_repeats_look_like_any_other_ranking(served: Served) -> None:
+    """Practice and checks say what they are; else the only differences are the words and their levels."""
     served.consent("p1")
     frames: dict[Occasion, set[str]] = {}
     for number, slot in enumerate(served.study.plans["p1"], 1):
@@ -154,7 +154,10 @@ def test_checks_repeats_and_practice_look_like_any_other_ranking(served: Served)
             bare = re.sub(
                 r'(?s)<div class="(plain|drawing) text".*?</div>|<summary.*?</details>|<bdi>.*?</bdi>', "", page
             )
-            bare = re.sub(r"\d+", "", _neutral(bare))
+            asked = re.search(r"please give map ([A-D]) the last place", page)
+            assert (asked is not None) == (slot.occasion is Occasion.CHECK)
+            assert asked is None or slot.maps["ABCD".index(asked[1])] == CONTROL
+            bare = re.sub(r'\d+|<p class="lead">.*', "", _neutral(bare))
             frames.setdefault(slot.occasion, set()).add(bare)
         served.answer("p1", number, **served.right_answer("p1", number))
     assert frames[Occasion.CHECK] == frames[Occasion.REPEAT] == frames[Occasion.MAIN]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import stat
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -156,16 +155,6 @@ def test_the_control_is_the_opposite_of_the_mean_map() -> None:
 def study(options: StudyOptions) -> Study:
     main, rest = items(options.items), items(options.reserved, "r")
     return Study("T", "S", options.task, METHODS, 0, 1, (*main, *rest), make_plans(main, rest, METHODS, options))
-
-
-def test_a_check_leaves_out_the_method_that_looks_like_the_control() -> None:
-    options = StudyOptions(10, 10, 5)
-    maps = {"a": (1.0, 0.5, 0.0), "b": (0.0, 0.4, 1.0), "c": (1.0, 0.2, 0.1), CONTROL: (0.0, 0.5, 1.0)}
-    reserved = [replace(item, maps=maps) for item in items(options.reserved, "r")]
-    for plan in make_plans(items(10), reserved, METHODS, options).values():
-        for slot in plan:
-            if slot.occasion is Occasion.CHECK:
-                assert {*slot.maps} == {"a", "c", CONTROL}
 
 
 def test_a_study_is_read_back_and_its_secrets_are_private(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ class Ranking:
     """One person ranked the heat-maps of one item.
 
     Ranks are competition ranks: equal maps share the best of their ranks, and the next rank is left out ("1 1 3"). On a
-    check, `worst` names the shown map that is known to be bad; its key in `ranks` is no method of the study.
+    check, `worst` names the map to which the page asked to give the last place; it is no method of the study.
     """
 
     person: str

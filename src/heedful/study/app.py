@@ -36,6 +36,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from heedful.study.answers import Occasion, competition_ranks
 from heedful.study.design import (
     CONSENT_FILE,
+    CONTROL,
     INSTRUCTIONS_FILE,
     THANKS_FILE,
     Study,
@@ -299,7 +300,7 @@ class StudyPages:
             noun="image" if item.image else "text",
             item=item,
             plain=self._plain(item),
-            asked=slot.asked,
+            asked=slot.asked or (LETTERS[slot.maps.index(CONTROL)] if CONTROL in slot.maps else ""),
             maps=[self._map_view(slot.item, name, LETTERS[place]) for place, name in enumerate(slot.maps) if name],
             given=given,
             guess=visit.form.get("guess", "") if status != 200 else "" if stored is None else stored.guess,

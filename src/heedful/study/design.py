@@ -31,7 +31,7 @@ STUDY_FILE, LINKS_FILE, KEYS_FILE = "study.json", "links.txt", "keys.json"
 CONSENT_FILE, INSTRUCTIONS_FILE, THANKS_FILE = "consent.md", "instructions.md", "thanks.md"
 _T = TypeVar("_T")
 CONTROL = "control"
-"""The name of the map of an attention check that is known to be bad."""
+"""The name of the map to which an attention check asks to give the last place."""
 MAX_METHODS = 6
 """Most maps that a person can compare on one page."""
 MAX_PEOPLE, MAX_PER_PERSON = 10_000, 200
@@ -353,12 +353,12 @@ class _Planner:
         return Slot(slot.task, slot.item, Occasion.REPEAT, self._shuffled(slot.maps))
 
     def _check(self, task: StudyTask, item: StudyItem) -> Slot:
-        """A page whose right answer is known: a map that is plainly bad, or a guess that the page asks for."""
+        """A page that says which answer to give: the last place to one of the maps, or a guess.
+
+        Whoever has another opinion about maps passes: to leave people out by their opinion would beg the question.
+        """
         if task is StudyTask.RANK:
-            # The methods but the one that looks most like the control, of which it might not be told apart.
-            likeness = {name: _likeness(item.maps[name], item.maps[CONTROL]) for name in self._shuffled(self.methods)}
-            dropped = max(likeness, key=lambda name: likeness[name])
-            shown = (*(name for name in self.methods if name != dropped), CONTROL)
+            shown = (*self._shuffled(self.methods)[1:], CONTROL)
             return Slot(task, item.uid, Occasion.CHECK, self._shuffled(shown))
         wrong = [choice for choice in item.choices if choice != item.predicted]
         asked = wrong[int(self.rng.integers(len(wrong)))]
@@ -366,13 +366,6 @@ class _Planner:
 
     def _shuffled(self, values: Sequence[_T]) -> tuple[_T, ...]:
         return tuple(values[place] for place in self.rng.permutation(len(values)))
-
-
-def _likeness(one: Sequence[float], other: Sequence[float]) -> float:
-    """Correlation of two maps; 0 if one of them is constant."""
-    first, second = np.asarray(one) - np.mean(one), np.asarray(other) - np.mean(other)
-    length = float(np.sqrt((first @ first) * (second @ second)))
-    return float(first @ second) / length if length else 0.0
 
 
 def describe_study(study: Study) -> list[str]:

@@ -181,7 +181,7 @@ def check_study_methods(methods: Sequence[str], source: ItemSource, options: Stu
 def draw_items(
     source: ItemSource, methods: Sequence[str], options: StudyOptions, choice: ItemChoice
 ) -> tuple[list[StudyItem], list[StudyItem]]:
-    """The items that count, and those of practice and checks, on which the methods agree most."""
+    """The items that count, and those of practice and checks."""
     rng = default_rng((options.seed, 15))
     usable = [uid for uid in source.texts if _is_usable(source, uid, methods, choice)]
     needed = options.items + options.reserved
@@ -196,15 +196,12 @@ def draw_items(
             )
         )
     usable = [usable[place] for place in rng.permutation(len(usable))]
-    agreement = {uid: _agreement(source, uid, methods) for uid in usable}
     if choice.by == "disagreement":
+        agreement = {uid: _agreement(source, uid, methods) for uid in usable}
         main = sorted(usable, key=lambda uid: agreement[uid])[: options.items]
     else:
         main = _stratified(source, usable, options)
-    rest = sorted(set(usable) - {*main}, key=lambda uid: (-agreement[uid], usable.index(uid)))
-    reserved = rest[: options.reserved]
-    # Practice comes first in the list and should be ordinary: the clearest items are for checks.
-    reserved = reserved[::-1]
+    reserved = [uid for uid in usable if uid not in {*main}][: options.reserved]
     finish = [_finished(source, uid, methods, choice, rng) for uid in (*main, *reserved)]
     return finish[: len(main)], finish[len(main) :]
 
