@@ -26,6 +26,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
 import warnings
@@ -38,6 +39,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import torch
+from tqdm import tqdm  # type: ignore[import-untyped]
 
 from heedful import cli, learn
 from heedful.papers import _options
@@ -787,6 +789,9 @@ def main() -> int:
     os.environ |= {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     sys.dont_write_bytecode = True
     signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts in the background ignores it
+    # Its own lock is shared with forked processes: one that is killed would keep it from all others.
+    tqdm.set_lock(threading.RLock())
+    tqdm.monitor_interval = 0
     vars(learn)["QUICK_EPOCHS"], vars(_options)["MIN_EPOCH_STEPS"] = EPOCHS, 1
     torch.set_num_threads(1)
     start = time.perf_counter()
