@@ -13,14 +13,14 @@ import os
 import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias, cast, overload, runtime_checkable
 
 import torch
-from torch import Generator, nn
+from torch import Generator, Tensor, nn
 
 from heedful import __version__
 from heedful.attributions.attention import (
@@ -32,6 +32,7 @@ from heedful.attributions.attention import (
     Relevance,
     Rollout,
     ValueNorm,
+    first_token_shares,
 )
 from heedful.attributions.controls import PermutedAttention, Random, RandomizedModel
 from heedful.attributions.gradient import GradientNorm
@@ -41,12 +42,15 @@ from heedful.attributions.lime import Lime
 from heedful.attributions.perturbation import LeaveOneOut, Occlusion
 from heedful.attributions.shapley import KernelShap, Shapley
 from heedful.catalogue import METHODS
+from heedful.data.prompt import Prompt, PromptTokenizer, has_mask_token, read_prompt
 from heedful.data.tokenization import (
     SPECIAL_TOKENS,
     UNK,
     PatchTokenizer,
     Subwords,
     SubwordTokenizer,
+    copy_tokenizer,
+    load_tokenizer,
     read_patches,
     wrap_tokenizer,
 )
@@ -54,10 +58,13 @@ from heedful.explanation import NUMBER, Explanation, MethodScores
 from heedful.models._attention_hooks import copy_sharing_weights
 from heedful.models._network_anatomy import image_layout, reads_images
 from heedful.models.contrast import contrast_model
+from heedful.models.label_words import LabelWords, Vocabulary
+from heedful.models.language_model import check_language_head, language_head, read_language_head
 from heedful.models.transformer import (
     Transformer,
     TransformerModel,
     check_model_source,
+    load_network,
     output_names,
     read_output_labels,
 )
@@ -67,10 +74,15 @@ from heedful.tasks import BinaryClassification, MulticlassClassification, Regres
 from heedful.training.checkpoint import (
     Checkpoint,
     GivenModel,
+    PromptedModel,
+    PromptText,
     align_labels,
+    check_label_words,
+    check_language_model,
     check_trained_head,
     model_in_memory,
     negated_name,
+    prompted_model,
 )
 from heedful.training.model_recipe import LoadedModel, ModelRecipe
 from heedful.training.trained_model import OnOtherData
@@ -95,6 +107,7 @@ from heedful.types import (
 if TYPE_CHECKING:  # as in models: its import takes seconds
     from transformers import PreTrainedConfig as NetworkConfig
     from transformers import PreTrainedModel as Network
+    from transformers import PreTrainedTokenizerBase
 
 # Methods on words
 
@@ -124,6 +137,9 @@ WEIGHTS = (
 """Methods whose scores are weights without sign."""
 SAME_FOR_EVERY_TARGET = tuple(kind for kind in WEIGHTS if kind not in (Relevance, GradientNorm))
 """Methods that read attention, or nothing, and never the output."""
+
+READS_ATTENTION = tuple(kind for kind in (*WEIGHTS, AttentionXGradient) if kind not in (GradientNorm, Random))
+"""Methods that read attention."""
 
 
 ON_FEATURES = (Lime, KernelShap, Shapley, Occlusion, LeaveOneOut)
@@ -289,8 +305,9 @@ class Explainer:
         class_names: in the order of the outputs; empty for regression.
         name: short, for tables and file names.
         source: folder, hub id, or the class of an object in memory.
-        origin: what recipes refer to: a folder or hub id, a recipe, or None for an object in memory.
+        origin: what recipes refer to: a folder or hub id, a prompted model, a recipe, or None for an object in memory.
         folder_digest: of the folder when it was read; empty if the model does not come from a folder.
+        next_words: of a language model without label words, which explains any token that may follow a text.
     """
 
     model: Model
@@ -299,8 +316,9 @@ class Explainer:
     name: str
     source: str
     given: GivenModel
-    origin: str | ModelRecipe | None = None
+    origin: str | PromptedModel | ModelRecipe | None = None
     folder_digest: str = ""
+    next_words: NextWords | None = None
 
     @property
     def digest(self) -> str:
@@ -318,7 +336,14 @@ class Explainer:
         The classes of the corpus are matched with the model's by name. A model in memory can be examined in this
         process only, as long as this explainer exists.
         """
+        if self.next_words is not None:
+            raise UserError(
+                f"{self.name} is a language model without classes: give it a prompt and label words, load(..., "
+                "prompt='Review: {text}\\nSentiment:', labels={'negative': ' bad', 'positive': ' good'})"
+            )
         aligned = align_labels(corpus, self.model.task, self.class_names)
+        if isinstance(self.origin, PromptedModel):
+            return Checkpoint(aligned, self.origin.tokenization, self.origin.architecture, scored=False)
         if isinstance(self.origin, str):
             own = self.tokenizer
             tokenization = own.tokenization if isinstance(own, PatchTokenizer) else Subwords(self.origin)
@@ -370,8 +395,9 @@ class Explainer:
             second: the second text of a pair, or of each pair.
             methods: names of the catalogue or methods; by default the one that the last audit of this model
                 recommends, else integrated gradients.
-            target: name or number of the class to explain; by default the predicted class.
-            contrast: name or number of a class to explain the target against.
+            target: name or number of the class to explain; by default the predicted class. Of a language model
+                without label words, the word that follows the text.
+            contrast: name or number of a class, or another word, to explain the target against.
             workspace: folder in which audits are kept; by default `HEEDFUL_WORKSPACE`, else `workspace`.
         """
         several = [text] if isinstance(text, str) else text
@@ -395,6 +421,9 @@ class Explainer:
         if self.reads_images:
             raise UserError(f"{self.name} reads images, which cannot be given here: audit it on an image corpus")
         examples = _make_examples(texts, seconds)
+        if self.next_words is not None:
+            yield from self._explain_next_words(examples, methods, target, contrast, workspace)
+            return
         asked, reason = self._choose_methods(methods, workspace)
         target_index = None if target is None else self._class_index(target, "target")
         contrast_index = None if contrast is None else self._class_index(contrast, "contrast")
@@ -405,6 +434,52 @@ class Explainer:
                 prepared = prepared or tuple((method, self._prepare(method, contrast_index)) for method in asked)
                 explained = self._explain_example(example, prepared, target_index, contrast_index)
             yield replace(explained, chosen_because=reason)
+
+    def _explain_next_words(
+        self,
+        examples: Iterable[Example],
+        methods: Methods | None,
+        target: str | int | None,
+        contrast: str | int | None,
+        workspace: Path | str | None,
+    ) -> Iterator[Explanation]:
+        """Why this word follows each text and not that one; by default the likeliest token."""
+        assert self.next_words is not None
+        if not isinstance(target, str | None) or not isinstance(contrast, str | None):
+            raise UserError("target and contrast of a language model are words: give for instance target=' good'")
+        if target is None and contrast is not None:
+            raise UserError("a contrast needs a target: give the word that is explained against it")
+        for example in examples:
+            texts = [part for part in example.parts if isinstance(part, str)]
+            with torch.no_grad():
+                logits = self.model(self.tokenizer([example]).to(self.device)).logits[0]
+            likeliest = int(logits.argmax())
+            name = str(self.next_words.tokenizer.decode([likeliest]))
+            asked = self.next_words.explainer(self, target, contrast, likeliest)
+            (explained,) = asked.explain_each(
+                texts[:1],
+                texts[1:] or None,
+                methods=methods,
+                target=target or len(asked.class_names) - 1,
+                contrast=contrast,
+                workspace=workspace,
+            )
+            with torch.no_grad():
+                own = asked.model(asked.tokenizer([example]).to(self.device)).logits
+            classes, index = asked.model.task.probabilities(own.double())[0], explained.target_index
+            share = float(own[0, index].double().exp()) if len(classes) == own.shape[1] else float(classes[index])
+            yield replace(
+                explained,
+                predicted=name,
+                predicted_probability=float(logits.max().double().exp()),
+                probability=share,
+                model_digest=self.digest,
+            )
+
+    @property
+    def device(self) -> torch.device:
+        """That of the weights."""
+        return next((weight.device for weight in self.model.parameters()), torch.device("cpu"))
 
     def _prepare(self, method: Method, contrast: int | None) -> Method:
         """The method prepared for all texts; a contrast is another model for each target."""
@@ -450,14 +525,16 @@ class Explainer:
         """Args:
         methods: each method, and the same prepared for this model.
         """
-        device = next((weight.device for weight in self.model.parameters()), torch.device("cpu"))
-        batch = self.tokenizer([example]).to(device)
+        batch = self.tokenizer([example]).to(self.device)
         texts = tuple(part for part in example.parts if isinstance(part, str))
         words = [word for text in texts for word in text.split()]
         if not bool(batch.content_mask.any()):
             raise UserError("the tokenizer of the model leaves nothing of this text: give another text")
         with torch.no_grad():
-            probabilities = self.model.task.probabilities(self.model.read_logits(batch).double())[0].tolist()
+            logits, share = self.model.read_logits(batch), math.nan
+            if any(isinstance(method, READS_ATTENTION) for method, _ in methods):
+                share = float(first_token_shares(self.model(batch).attention, batch)[0])
+            probabilities = self.model.task.probabilities(logits.double())[0].tolist()
         predicted = max(range(len(probabilities)), key=probabilities.__getitem__)
         explained = predicted if target is None else target
         if contrast == explained:
@@ -466,6 +543,7 @@ class Explainer:
             )
         rows = tuple(_score(self.model, batch, pair, explained, contrast, len(words)) for pair in methods)
         names, notes = self.class_names or (NUMBER,), _reading_notes(self.tokenizer, batch, words)
+        notes += _language_notes(self.model, self.tokenizer, logits[0], rows)
         same = [row.method for row in rows if not row.depends_on_target]
         if same and (target is not None or contrast is not None):
             notes.append(f"the scores of {', '.join(same)} do not depend on the class that is explained")
@@ -488,6 +566,7 @@ class Explainer:
             model=self.name,
             model_digest=self.digest,
             versions=software_versions(),
+            first_token_share=None if math.isnan(share) else share,
         )
 
 
@@ -504,9 +583,13 @@ def explain(
     methods: Methods | None = None,
     target: str | int | None = None,
     contrast: str | int | None = None,
+    prompt: PromptText | None = None,
+    labels: Mapping[str, str] | None = None,
+    chat: bool = False,
 ) -> Explanation:
     """The explanation of one text by a model that is opened for it; see `load` and `Explainer.explain`."""
-    return load(model).explain(text, second, methods=methods, target=target, contrast=contrast)
+    explainer = load(model, prompt=prompt, labels=labels, chat=chat)
+    return explainer.explain(text, second, methods=methods, target=target, contrast=contrast)
 
 
 def _make_examples(texts: Iterable[str], seconds: Iterable[str] | None) -> list[Example]:
@@ -601,7 +684,7 @@ def _reading_notes(tokenizer: Tokenizer, batch: Batch, words: Sequence[str]) -> 
     owners, notes = batch.words[0].tolist(), []
     missing = len(words) - len({owner for owner in owners if owner >= 0})
     if missing:
-        limit = tokenizer.max_length if isinstance(tokenizer, SubwordTokenizer) else None
+        limit = tokenizer.max_length if isinstance(tokenizer, SubwordTokenizer | PromptTokenizer) else None
         is_cut = limit is not None and int(batch.lengths[0]) >= limit
         reason = f"the text is longer than {limit} tokens" if is_cut else "the tokenizer has no token for them"
         notes.append(f"{missing} of {len(words)} words were not read by the model: {reason}")
@@ -616,19 +699,48 @@ def _reading_notes(tokenizer: Tokenizer, batch: Batch, words: Sequence[str]) -> 
     return notes
 
 
-def load(source: ModelSource, *, task: Task | None = None, class_names: Sequence[str] = ()) -> Explainer:
+def _language_notes(model: Model, tokenizer: Tokenizer, logits: Tensor, rows: Sequence[MethodScores]) -> Iterator[str]:
+    """How likely the label words are at all, and what stands for a removed token."""
+    if isinstance(model, TransformerModel) and isinstance(model.readout, LabelWords) and len(logits) > 1:
+        share = float(logits.double().logsumexp(0).exp())
+        yield f"the label words have {share:.3g} of the probability of all that may stand there"
+    if isinstance(tokenizer, PromptTokenizer) and tokenizer.neutral_note:
+        replaced = [row.method for row in rows if row.options.get("baselines") in ("pad", "unk")]
+        if replaced:
+            yield f"{', '.join(replaced)}: the tokenizer has no pad token, {tokenizer.neutral_note}"
+
+
+def load(
+    source: ModelSource,
+    *,
+    task: Task | None = None,
+    class_names: Sequence[str] = (),
+    prompt: PromptText | None = None,
+    labels: Mapping[str, str] | None = None,
+    chat: bool = False,
+) -> Explainer:
     """Open a model to explain and audit it; nothing is unpickled, and objects of the user stay unchanged.
+
+    A language model with label words is a classifier; without them it explains which token follows a text.
 
     Args:
         source: a folder or hub id; `(network, tokenizer)` of transformers; `(model, tokenizer)` of heedful; a
             `LoadedModel`; `(recipe, workspace)`; or an explainer.
         task: by default that of the model's configuration.
         class_names: names of the classes in the order of the outputs; by default those of the model.
+        prompt: in which a language model reads a text, with `{text}` where it stands; `[MASK]` asks a masked one.
+        labels: the label word of each class, as it stands behind the prompt.
+        chat: whether the prompt is the turn of a user in the chat template of the tokenizer.
     """
+    asked = _LanguageQuestion(prompt, labels, chat)
+    if asked.is_asked and (task is not None or class_names):
+        raise UserError("labels name the classes of a language model: leave task and class_names out")
+    if asked.is_asked and not isinstance(source, str | Path | tuple):
+        raise UserError("prompt, labels and chat are for a language model: give a folder or (network, tokenizer)")
     if isinstance(source, Explainer):
         explainer = source
     elif isinstance(source, str | Path):
-        explainer = _load_folder(str(source), task)
+        explainer = _load_folder(str(source), task, asked)
     elif isinstance(source, LoadedModel):
         explainer = _load_objects(source.model, source.tokenizer, task)
         explainer = replace(explainer, class_names=source.splits.class_names)
@@ -638,7 +750,7 @@ def load(source: ModelSource, *, task: Task | None = None, class_names: Sequence
         explainer = load(source[0].restore(source[1]))
         explainer = replace(explainer, name=source[0].title, source=source[0].title, origin=source[0])
     else:
-        explainer = _load_objects(source[0], source[1], task)
+        explainer = _load_objects(source[0], source[1], task, asked)
     if task is not None and task != explainer.model.task:
         raise UserError(f"{explainer.source} is a model for {explainer.model.task}, not for {task}: leave task out")
     return replace(explainer, class_names=_check_names(explainer, class_names)) if class_names else explainer
@@ -655,11 +767,124 @@ def _check_names(explainer: Explainer, class_names: Sequence[str]) -> tuple[str,
     return tuple(class_names)
 
 
-def _load_folder(source: str, task: Task | None) -> Explainer:
+@dataclass(frozen=True)
+class _LanguageQuestion:
+    """What a language model is asked."""
+
+    prompt: PromptText | None = None
+    labels: Mapping[str, str] | None = None
+    chat: bool = False
+
+    @property
+    def is_asked(self) -> bool:
+        return self.prompt is not None or self.labels is not None or self.chat
+
+
+@dataclass(frozen=True, eq=False)
+class NextWords:
+    """A causal language model that can be asked about any word that may follow a text.
+
+    Args:
+        opened: explainers of words that were asked about before.
+    """
+
+    network: Network
+    tokenizer: PreTrainedTokenizerBase
+    prompt: Prompt
+    opened: dict[tuple[str | None, str | None, int], Explainer] = field(default_factory=dict)
+
+    def explainer(self, parent: Explainer, target: str | None, contrast: str | None, likeliest: int) -> Explainer:
+        """An explainer whose classes are these words, by default the likeliest token against everything else."""
+        key = (target, contrast, -1 if target is not None else likeliest)
+        if key not in self.opened:
+            if target is None:
+                words, names = LabelWords(((likeliest,),)), [str(self.tokenizer.decode([likeliest]))]
+            else:
+                names = [target] if contrast is None else [target, contrast]
+                words = LabelWords(self._tokens(names))
+            model = TransformerModel.wrap_language_model(self.network, words).eval()
+            tokenizer = _prompt_tokenizer(self.tokenizer, self.prompt, words, model)
+            classes = (negated_name(names[0]), names[0]) if len(names) == 1 else tuple(names)
+            self.opened[key] = replace(
+                parent,
+                model=model,
+                tokenizer=tokenizer,
+                class_names=classes,
+                given=GivenModel(model, tokenizer),
+                next_words=None,
+            )
+        return self.opened[key]
+
+    def _tokens(self, names: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+        return PromptTokenizer(self.tokenizer, self.prompt).label_tokens({name: name for name in names})
+
+
+def _prompt_tokenizer(
+    tokenizer: PreTrainedTokenizerBase, prompt: Prompt, words: LabelWords | None, model: TransformerModel
+) -> PromptTokenizer:
+    """The tokenizer of a prompt that leaves room for label words within the positions of a model."""
+    longest = 1 if words is None else max(map(len, words.words))
+    is_masked = words is not None and words.mask_id is not None
+    limit = model.max_tokens
+    room = None if limit is None else limit - (0 if is_masked else longest - 1)
+    return PromptTokenizer(tokenizer, prompt, longest if is_masked else 0, room)
+
+
+def _open_language_model(
+    network: Network, tokenizer: PreTrainedTokenizerBase, asked: _LanguageQuestion, name: str, source: str
+) -> Explainer:
+    """The explainer of a language model in memory, with label words or without."""
+    prompt = read_prompt(asked.prompt, chat=asked.chat)
+    is_masked = has_mask_token(tokenizer, prompt)
+    check_language_model(source, language_head(type(network).__name__), is_masked=is_masked)
+    words: LabelWords | None = None
+    names: tuple[str, ...]
+    if asked.labels is None:
+        if is_masked:
+            raise UserError(f"{source} is read at its mask token: give labels with a label word for each class")
+        model = TransformerModel.wrap_language_model(network, Vocabulary())
+        names = tuple(str(number) for number in range(model.task.num_classes))
+    else:
+        check_label_words(asked.labels)
+        reader = PromptTokenizer(tokenizer, prompt, int(is_masked))
+        words, names = LabelWords(reader.label_tokens(asked.labels), reader.mask_id), tuple(asked.labels)
+        model = TransformerModel.wrap_language_model(network, words)
+    model = copy_sharing_weights(model).eval()
+    reader = _prompt_tokenizer(tokenizer, prompt, words, model)
+    given = GivenModel(model, reader)
+    next_words = None if words is not None else NextWords(network, tokenizer, prompt)
+    return Explainer(model, reader, names, name, source, given, next_words=next_words)
+
+
+def _load_language_folder(source: str, asked: _LanguageQuestion) -> Explainer:
+    """The explainer of a language model in a folder or on the hub."""
+    folder, name = Path(source).expanduser(), Transformer(source).describe()["encoder"]
+    own = hash_model_folder(folder, with_weights=True) if folder.is_dir() else source
+    if asked.labels is None:
+        head = read_language_head(source)
+        if head != "causal":
+            raise UserError(
+                f"{source} is no causal language model: give labels with a label word for each class, and [MASK] in "
+                "the prompt of a masked one"
+            )
+        network, notes = load_network(source, None, "causal")
+        check_language_head(source, notes)
+        opened = _open_language_model(network, load_tokenizer(source), asked, name, source)
+        return replace(opened, folder_digest=json_digest([own, opened.tokenizer.definition()]))
+    found = prompted_model(source, asked.prompt, asked.labels, chat=asked.chat)
+    model = found.architecture.build(found.architecture.words.task, None, Generator().manual_seed(0))
+    tokenizer = found.tokenization.restore({"answers": 0})
+    digest = json_digest([own, tokenizer.definition(), to_json(found.architecture.words.words)])
+    return Explainer(model, tokenizer, tuple(asked.labels), name, source, GivenModel(model, tokenizer), found, digest)
+
+
+def _load_folder(source: str, task: Task | None, asked: _LanguageQuestion) -> Explainer:
     folder = Path(source).expanduser()
     if not folder.is_dir() and (source.startswith((".", "/", "~")) or source.count("/") > 1):
         # Only other names can be ids of the hub, which takes time to answer.
         raise UserError(f"{source}: no such folder; give the folder that save_pretrained has written, or a hub id")
+    if asked.is_asked or (task is None and read_language_head(source) != "classifier"):
+        return _load_language_folder(source, asked)
     labels, architecture = read_output_labels(source), Transformer(source)
     if task is None:
         several = MulticlassClassification(len(labels.names)) if len(labels.names) > 1 else BinaryClassification()
@@ -700,11 +925,19 @@ def _with_special_tokens(tokenizer: Tokenizer, model: TransformerModel) -> Token
     return own.restore(tokenizer.state())
 
 
-def _load_objects(network: object, tokenizer: object, task: Task | None) -> Explainer:
+def _load_objects(
+    network: object, tokenizer: object, task: Task | None, asked: _LanguageQuestion | None = None
+) -> Explainer:
     """The explainer of a model and a tokenizer in memory, each of transformers or of heedful."""
-    pair = f"({type(network).__name__}, {type(tokenizer).__name__})"
+    pair, asked = f"({type(network).__name__}, {type(tokenizer).__name__})", asked or _LanguageQuestion()
     if not isinstance(network, nn.Module):
         raise UserError(f"{pair} is not a model and its tokenizer: give {ACCEPTED}")
+    if asked.is_asked or (task is None and language_head(type(network).__name__) != "classifier"):
+        if isinstance(network, Model):
+            raise UserError(f"{pair}: prompt, labels and chat are for a language model of transformers")
+        given_network = cast("Network", network)
+        own = Path(given_network.config.name_or_path or "").name or type(network).__name__
+        return _open_language_model(given_network, copy_tokenizer(tokenizer), asked, own, type(network).__name__)
     model = network if isinstance(network, Model) else TransformerModel.wrap(cast("Network", network), task)
     model = copy_sharing_weights(model).eval()
     name, outputs = type(network).__name__, tuple[str, ...]()

@@ -62,6 +62,8 @@ class Explanation:
         rows: the scores of each method.
         chosen_because: why these methods were taken.
         notes: what the reader must know about these scores.
+        first_token_share: the share of the attention that goes to the first token, over all layers, heads and tokens;
+            None where attention is not read.
         model: its name; `model_digest` is that of weights and tokenizer.
         versions: of heedful, torch and transformers.
     """
@@ -84,6 +86,7 @@ class Explanation:
     model: str
     model_digest: str
     versions: Mapping[str, str]
+    first_token_share: float | None = None
 
     @property
     def heading(self) -> str:
@@ -108,6 +111,8 @@ class Explanation:
             for row in self.rows
         )
         facts = {"model": f"{self.model} ({self.model_digest[:16]})", "methods": self.chosen_because, **self.versions}
+        if self.first_token_share is not None:
+            facts["attention on the first token"] = f"{self.first_token_share:.2f}"
         return ScoredText(self.heading, *self._meanings(), units, parts, rows, self.notes, facts)
 
     def _meanings(self) -> tuple[str, str]:

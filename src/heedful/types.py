@@ -435,7 +435,11 @@ def hash_model_folder(folder: Path, *, with_weights: bool) -> str:
     unread = _UNREAD_SUFFIXES if with_weights else (*_UNREAD_SUFFIXES, ".safetensors", ".safetensors.index.json")
     try:
         names = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
-        return hash_files(path for path in names if path.is_file() and not path.name.lower().endswith(unread))
+        own = hash_files(path for path in names if path.is_file() and not path.name.lower().endswith(unread))
+        base = Path(read_adapter_base(folder) or "").expanduser()
+        if base == Path() or not base.is_dir() or base.resolve() == folder.resolve():
+            return own
+        return hashlib.sha256(f"{own}{hash_model_folder(base, with_weights=with_weights)}".encode()).hexdigest()
     except OSError as error:
         raise UserError(
             f"{error.filename or folder} cannot be read ({error.strerror}): check its permissions"
@@ -455,6 +459,20 @@ def read_model_settings(path: Path) -> dict[str, object]:
         raise UserError(f"{path} holds no JSON object: save the model again with save_pretrained")
     check_model_code(str(path), settings)
     return settings
+
+
+ADAPTER_SETTINGS = "adapter_config.json"
+
+
+def read_adapter_base(folder: Path) -> str | None:
+    """The folder or hub id of the model that an adapter (PEFT) in a folder belongs to; None for another folder."""
+    path = folder / ADAPTER_SETTINGS
+    if not path.is_file():
+        return None
+    base = read_model_settings(path).get("base_model_name_or_path")
+    if not isinstance(base, str) or not base or (Path(base) / ADAPTER_SETTINGS).is_file():
+        raise UserError(f"{path} names no model that the adapter belongs to: set base_model_name_or_path there")
+    return base
 
 
 def check_model_code(source: str, settings: Mapping[str, object]) -> None:

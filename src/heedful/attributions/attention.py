@@ -139,6 +139,17 @@ def largest_weights(attention: Tensor, batch: Batch) -> Tensor:
     return shown.masked_fill(~batch.content_mask.unsqueeze(1), 0).amax((1, 2))
 
 
+def first_token_shares(attention: Tensor, batch: Batch) -> Tensor:
+    """The share of self-attention on the first token `[batch]`, over all layers, heads and real rows; NaN without it.
+
+    Many transformers put attention that has nowhere to go on the first token (an *attention sink*). Of a causal model
+    the first row has no other choice: uniform attention gives (1 + 1/2 + ... + 1/n) / n.
+    """
+    if not attention.shape[1] or not is_self_attention(attention, batch):
+        return attention.new_full((len(batch),), torch.nan, dtype=torch.float64)
+    return mean_over_queries(attention, batch.mask).double().mean((1, 2))[:, 0]
+
+
 def row_weights(batch: Batch, row: QueryRow, queries: int, deciding_row: DecidingRow = "first") -> Tensor:
     """Weights of the query rows `[batch query]`, in float64: only the row that the head reads, or all real rows alike.
 

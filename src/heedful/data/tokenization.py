@@ -43,6 +43,7 @@ from heedful.types import (
     check_choice,
     check_model_code,
     hash_model_folder,
+    read_adapter_base,
     read_model_settings,
 )
 
@@ -381,8 +382,8 @@ def _text_splitter(tokenization: Words) -> Callable[[str], list[tuple[str, int]]
 
 
 _NON_SPACE = re.compile(r"\S+")
-# transformers writes a number near 1e30 where a tokenizer has no limit.
-_NO_LIMIT = 1_000_000
+NO_LIMIT = 1_000_000
+"""transformers writes a number near 1e30 where a tokenizer has no limit."""
 _VOCABULARY_FILE = re.compile(r"tokenizer\.json|vocab.*|.+\.model|.+\.spm|.+\.tiktoken|bpe\.codes|tekken\.json")
 UNKNOWN_SHARE = "share of words that are not in the vocabulary"
 TRUNCATED = "texts truncated"
@@ -433,10 +434,10 @@ class Subwords(Tokenization, DiskResource):
         return hash_model_folder(folder, with_weights=False) if folder.is_dir() else self.source
 
     def _make_tokenizer(self, num_answers: int) -> SubwordTokenizer:
-        tokenizer = _load_tokenizer(self.source)
+        tokenizer = load_tokenizer(self.source)
         limit = self.max_length
-        if limit is None and tokenizer.model_max_length > _NO_LIMIT:
-            limit = _max_positions(self.source)
+        if limit is None and tokenizer.model_max_length > NO_LIMIT:
+            limit = max_positions(self.source)
         return SubwordTokenizer(tokenizer, limit, num_answers=num_answers)
 
 
@@ -460,7 +461,7 @@ class SubwordTokenizer(Tokenizer):
         if not isinstance(tokenizer.pad_token_id, int):
             raise UserError("the tokenizer has no padding token: set tokenizer.pad_token, for example to its eos_token")
         self._pad_id = tokenizer.pad_token_id
-        own = tokenizer.model_max_length if tokenizer.model_max_length <= _NO_LIMIT else None
+        own = tokenizer.model_max_length if tokenizer.model_max_length <= NO_LIMIT else None
         self.max_length = own if max_length is None else max_length
         least = tokenizer.num_special_tokens_to_add(pair=True) + 2
         if self.max_length is not None and self.max_length < least:
@@ -503,7 +504,7 @@ class SubwordTokenizer(Tokenizer):
         return words - sum(len(row - {-1}) for row in known), words
 
     def unit_texts(self, batch: Batch) -> list[list[str]]:
-        names = {number: self._unit_names(number) for number in set(batch.inputs.flatten().tolist())}
+        names = {number: unit_names(self._tokenizer, number) for number in set(batch.inputs.flatten().tolist())}
         rows = zip(batch.inputs.tolist(), batch.words.tolist(), batch.lengths.tolist(), strict=True)
         return [
             [names[number][0 if word >= 0 else 1] for number, word in zip(ids[:n], words[:n], strict=True)]
@@ -537,15 +538,23 @@ class SubwordTokenizer(Tokenizer):
                 encodings |= {index: (encoding, number, texts[index]) for number, index in enumerate(indices)}
         return [encodings[index] for index in range(len(texts))]
 
-    def _unit_names(self, number: int) -> tuple[str, str]:
-        """The name of a token as text, and as a special token."""
-        token = str(self._tokenizer.convert_ids_to_tokens(number))
-        special = token if token.startswith("<") else f"<{token.strip('[]').lower()}>"
-        return str(self._tokenizer.decode([number])).strip() or token, special
+
+def unit_names(tokenizer: PreTrainedTokenizerBase, number: int) -> tuple[str, str]:
+    """The name of a token as text, and as a special token."""
+    token = str(tokenizer.convert_ids_to_tokens(number))
+    special = token if token.startswith("<") else f"<{token.strip('[]').lower()}>"
+    return str(tokenizer.decode([number])).strip() or token, special
 
 
 def wrap_tokenizer(tokenizer: object, max_length: int | None) -> SubwordTokenizer:
     """Batches from a tokenizer of the user, which stays unchanged; texts end at `max_length` or its own limit."""
+    own = copy_tokenizer(tokenizer)
+    limits = [limit for limit in (own.model_max_length, max_length) if limit is not None and limit <= NO_LIMIT]
+    return SubwordTokenizer(own, min(limits, default=None))
+
+
+def copy_tokenizer(tokenizer: object) -> PreTrainedTokenizerBase:
+    """A copy of a tokenizer of the user, because every call leaves its truncation in it."""
     from transformers import PreTrainedTokenizerBase
 
     if not isinstance(tokenizer, PreTrainedTokenizerBase):
@@ -553,9 +562,7 @@ def wrap_tokenizer(tokenizer: object, max_length: int | None) -> SubwordTokenize
             f"expected a tokenizer of transformers or heedful, got {type(tokenizer).__name__}; give the tokenizer that "
             "belongs to the model"
         )
-    # A copy, because every call leaves its truncation in the tokenizer.
-    limits = [limit for limit in (tokenizer.model_max_length, max_length) if limit is not None and limit <= _NO_LIMIT]
-    return SubwordTokenizer(copy.deepcopy(tokenizer), min(limits, default=None))
+    return copy.deepcopy(tokenizer)
 
 
 def _tokenized_example(encoded: BatchEncoding, number: int, texts: tuple[str, ...]) -> TokenizedExample:
@@ -573,11 +580,15 @@ def _tokenized_example(encoded: BatchEncoding, number: int, texts: tuple[str, ..
     return TokenizedExample(list(encoded["input_ids"][number]), segments, words)
 
 
-def _load_tokenizer(source: str) -> PreTrainedTokenizerBase:
+def load_tokenizer(source: str) -> PreTrainedTokenizerBase:
+    """The tokenizer in a folder or on the hub, never with code of its own."""
     from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
     folder = Path(source).expanduser()
     if folder.is_dir():
+        base = read_adapter_base(folder)
+        if base is not None and not _has_vocabulary(folder):
+            return load_tokenizer(base)
         check_tokenizer_folder(folder)
     try:
         tokenizer = AutoTokenizer.from_pretrained(str(folder) if folder.is_dir() else source, trust_remote_code=False)
@@ -600,29 +611,36 @@ def check_tokenizer_folder(folder: Path) -> None:
     for name in ("config.json", "tokenizer_config.json"):
         if name in names:
             read_model_settings(folder / name)
-    if not any(_VOCABULARY_FILE.fullmatch(name) for name in names):
+    if not _has_vocabulary(folder):
         raise UserError(
             f"{folder} has no tokenizer (tokenizer.json, vocab.txt, vocab.json or a sentencepiece model): save it into "
             "the folder with tokenizer.save_pretrained"
         )
 
 
-def _max_positions(source: str) -> int | None:
+def _has_vocabulary(folder: Path) -> bool:
+    return any(_VOCABULARY_FILE.fullmatch(path.name) for path in folder.iterdir() if path.is_file())
+
+
+def max_positions(source: str) -> int | None:
     """Number of positions of the model; None where the configuration does not say."""
     from transformers import AutoConfig
 
     folder = Path(source).expanduser()
+    if not (folder / "config.json").is_file() and (base := read_adapter_base(folder)) is not None:
+        return max_positions(base)
     try:
-        config = AutoConfig.from_pretrained(
-            str(folder) if folder.is_dir() else source, trust_remote_code=False
-        ).to_dict()
+        found = AutoConfig.from_pretrained(str(folder) if folder.is_dir() else source, trust_remote_code=False)
+        config = found.get_text_config()
     except Exception:  # noqa: BLE001 - a damaged configuration is reported where the model is loaded
         return None
-    positions, pad_id = config.get("max_position_embeddings"), config.get("pad_token_id")
+    # Asked by name: GPT-2 and others write these numbers under names of their own.
+    positions, pad_id = (getattr(config, name, None) for name in ("max_position_embeddings", "pad_token_id"))
     if not isinstance(positions, int) or positions <= 0:
         return None
     # The RoBERTa family (whose padding id is not 0) counts positions from the padding id + 1.
-    return positions - (pad_id + 1 if isinstance(pad_id, int) and pad_id > 0 else 0)
+    first = pad_id + 1 if isinstance(pad_id, int) and pad_id > 0 else 0
+    return positions - first if first < positions else positions
 
 
 def unfold(images: Tensor, patch_size: int) -> Tensor:

@@ -116,14 +116,7 @@ class LabelWords:
         return self.mask_id is None and max(map(len, self.words)) > 1
 
     def logits(self, network: Network, inputs: dict[str, Tensor], batch: Batch) -> Tensor:
-        places = self._places(batch)
-        wanted, index = torch.unique(places, return_inverse=True)
-        # Logits of all units would be vocabulary x units numbers.
-        known = inspect.signature(type(network).forward).parameters
-        chosen = {"logits_to_keep": wanted} if "logits_to_keep" in known else {}
-        output = network(**inputs, **chosen, use_cache=True) if self.is_joint else network(**inputs, **chosen)
-        scores = output.logits if chosen else output.logits[:, wanted]
-        read = _log_probabilities(scores).gather(1, index.unsqueeze(-1).expand(-1, -1, scores.shape[-1]))
+        read, cache = _read_places(network, inputs, self._places(batch), keeps_cache=self.is_joint)
         if self.mask_id is not None:
             parts = [read[:, place, [word[place] for word in self.words]] for place in range(read.shape[1])]
             return self._to_logits(torch.stack(parts).sum(0))
@@ -131,12 +124,12 @@ class LabelWords:
         if not self.is_joint:
             return self._to_logits(first)
         with outside_pass():
-            return self._to_logits(first + self._further_terms(network, inputs, output.past_key_values))
+            return self._to_logits(first + self._further_terms(network, inputs, cache))
 
     def _places(self, batch: Batch) -> Tensor:
         """The units whose output is read `[batch place]`: the last, or the mask tokens outside the user's text."""
         if self.mask_id is None:
-            return (batch.lengths - 1).clamp(min=0).unsqueeze(1)
+            return _last_places(batch)
         count, is_mask = len(self.words[0]), self._is_mask(batch)
         if not bool((is_mask.sum(1) == count).all()):
             raise UserError(f"the model reads {count} mask tokens outside the text, but a text has another number")
@@ -205,10 +198,45 @@ class LabelWords:
         return "mask" if torch.equal(read, self._is_mask(batch)) else "all"
 
 
+@dataclass(frozen=True)
+class Vocabulary:
+    """The log-probabilities of all tokens that may follow a text."""
+
+    def logits(self, network: Network, inputs: dict[str, Tensor], batch: Batch) -> Tensor:
+        return _read_places(network, inputs, _last_places(batch), keeps_cache=False)[0][:, 0]
+
+    def library_logits(self, network: Network, inputs: dict[str, Tensor], batch: Batch) -> Tensor:
+        return _log_probabilities(network(**inputs).logits)[:, -1]
+
+    def prepare_sample(self, batch: Batch) -> Batch:
+        return batch
+
+    def deciding_row(self, read: Tensor, batch: Batch) -> DecidingRow:
+        return ClassifierHead().deciding_row(read, batch)
+
+
 class _Cache(Protocol):
     """The keys and values of a library."""
 
     def batch_repeat_interleave(self, repeats: int) -> None: ...
+
+
+def _last_places(batch: Batch) -> Tensor:
+    return (batch.lengths - 1).clamp(min=0).unsqueeze(1)
+
+
+def _read_places(
+    network: Network, inputs: dict[str, Tensor], places: Tensor, *, keeps_cache: bool
+) -> tuple[Tensor, _Cache | None]:
+    """Log-probabilities `[batch place token]` at some units of each text, and the keys and values if they are kept."""
+    wanted, index = torch.unique(places, return_inverse=True)
+    # Logits of all units would be vocabulary x units numbers.
+    known = inspect.signature(type(network).forward).parameters
+    chosen = {"logits_to_keep": wanted} if "logits_to_keep" in known else {}
+    output = network(**inputs, **chosen, use_cache=True) if keeps_cache else network(**inputs, **chosen)
+    scores = output.logits if chosen else output.logits[:, wanted]
+    read = _log_probabilities(scores).gather(1, index.unsqueeze(-1).expand(-1, -1, scores.shape[-1]))
+    return read, output.past_key_values if keeps_cache else None
 
 
 def _log_probabilities(scores: Tensor) -> Tensor:

@@ -13,6 +13,8 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
@@ -52,7 +54,7 @@ from heedful.models._network_anatomy import (
     text_config,
 )
 from heedful.models._softmax_hooks import SoftmaxInterception
-from heedful.models.label_words import ClassifierHead, LabelWords, Readout
+from heedful.models.label_words import ClassifierHead, LabelWords, Readout, Vocabulary
 from heedful.seeding import keep_random_state, temporary_seed
 from heedful.tasks import MulticlassClassification, Regression
 from heedful.types import (
@@ -73,6 +75,7 @@ from heedful.types import (
     check_model_code,
     hash_model_folder,
     mean_over_queries,
+    read_adapter_base,
     read_model_settings,
 )
 
@@ -90,6 +93,9 @@ EmbeddingPlace = Literal["layers", "words", "pixels"]
 """Where embeddings are read and replaced."""
 EMBEDDING_PLACES: tuple[EmbeddingPlace, ...] = ("layers", "words", "pixels")
 WEIGHTS_FILE, INDEX_FILE = "model.safetensors", "model.safetensors.index.json"
+ADAPTER_WEIGHTS = "adapter_model.safetensors"
+NetworkHead = Literal["classifier", "causal", "masked"]
+"""What a network is loaded with: a head for classes, or that of a causal or masked language model."""
 MAX_OUTPUTS = 100_000
 
 
@@ -111,6 +117,8 @@ def read_config(source: str) -> dict[str, object]:
     from transformers import PreTrainedConfig
 
     folder = Path(source).expanduser()
+    if not (folder / "config.json").is_file() and (base := read_adapter_base(folder)) is not None:
+        return read_config(base)
     if (folder / "config.json").is_file():
         config = read_model_settings(folder / "config.json")
     else:
@@ -246,14 +254,15 @@ class TransformerModel(Model):
         return accept_network(model, task)
 
     @staticmethod
-    def wrap_language_model(model: Network, words: LabelWords) -> TransformerModel:
-        """The same for a causal or masked language model, whose classes are label words."""
+    def wrap_language_model(model: Network, words: LabelWords | Vocabulary) -> TransformerModel:
+        """The same for a causal or masked language model, whose classes are label words, or all tokens."""
         from transformers import PreTrainedModel
 
         if not isinstance(model, PreTrainedModel):
             raise UserError(f"expected a transformers model, got {type(model).__name__}; merge adapters first")
         _check_finite(model)
-        return accept_network(model, words.task, words)
+        task = words.task if isinstance(words, LabelWords) else MulticlassClassification(text_config(model).vocab_size)
+        return accept_network(model, task, words)
 
     def forward(self, batch: Batch, *, embeddings: Tensor | None = None, attention: Tensor | None = None) -> Trace:
         """The trace of a batch; attention, if passed in, is that of all layers `[batch layer head query unit]`."""
@@ -813,12 +822,16 @@ class Transformer(Architecture, DiskResource):
         generic = path.name in ("model", "checkpoint", "best", "final")
         return {"encoder": (path.parent.name if generic else "") or path.name, "attention": "self"}
 
+    def read_outputs(self) -> OutputLabels:
+        """The outputs of its checkpoint."""
+        return read_output_labels(self.source)
+
     def build(self, task: Task, embeddings: Tensor | None, generator: Generator) -> TransformerModel:
         """The pretrained model, in eval mode."""
         if embeddings is not None and len(embeddings):
             raise UserError("a transformer has its own word vectors: leave the word vectors out (embeddings=None)")
         with temporary_seed(int(torch.randint(2**62, (), generator=generator))):
-            network, notes = _load_network(self.source, task.num_outputs)
+            network, notes = load_network(self.source, task.num_outputs, "classifier")
         model = TransformerModel.wrap(network, task).eval()
         model.notes = (*notes, *model.notes)
         return model
@@ -878,7 +891,7 @@ class SmallTransformer(Architecture):
 def build_network(config: NetworkConfig, generator: Generator) -> Network:
     """A classifier with this configuration and weights drawn from the generator."""
     with temporary_seed(int(torch.randint(2**62, (), generator=generator))):
-        return _classifier_class(config, config.model_type)(config)
+        return _network_class(config, config.model_type)(config)
 
 
 @contextmanager
@@ -901,19 +914,28 @@ def _silence_transformers() -> Iterator[None]:
             transformers_logging.enable_progress_bar()  # type: ignore[no-untyped-call]
 
 
-def _classifier_class(config: NetworkConfig, source: str) -> type[Network]:
-    from transformers import MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING, MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
+def _network_class(config: NetworkConfig, source: str, head: NetworkHead = "classifier") -> type[Network]:
+    from transformers import (
+        MODEL_FOR_CAUSAL_LM_MAPPING,
+        MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING,
+        MODEL_FOR_MASKED_LM_MAPPING,
+        MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
+    )
 
-    for mapping in (MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING):
+    mappings = {
+        "classifier": (MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING),
+        "causal": (MODEL_FOR_CAUSAL_LM_MAPPING,),
+        "masked": (MODEL_FOR_MASKED_LM_MAPPING,),
+    }
+    for mapping in mappings[head]:
         if type(config) in mapping:
             kind = mapping[type(config)]
             return cast("type[Network]", kind[0] if isinstance(kind, tuple) else kind)
-    raise UserError(
-        f"{source} holds a {type(config).__name__}: transformers has no sequence or image classifier for it"
-    )
+    wanted = {"classifier": "sequence or image classifier"}.get(head, f"{head} language model")
+    raise UserError(f"{source} holds a {type(config).__name__}: transformers has no {wanted} for it")
 
 
-def check_model_source(source: str) -> NetworkConfig:
+def check_model_source(source: str, head: NetworkHead = "classifier") -> NetworkConfig:
     """The configuration of a model that can be loaded: its settings and the names and sizes of its weights fit.
 
     Nothing is allocated, unpickled or run: the network is built without memory, and of the weights only the headers are
@@ -924,6 +946,9 @@ def check_model_source(source: str) -> NetworkConfig:
 
     read_config(source)
     folder = Path(source).expanduser()
+    if (base := read_adapter_base(folder)) is not None:
+        _check_adapter(folder, base)
+        return check_model_source(base, head)
     files = _list_weights(folder) if folder.is_dir() else []
     try:
         if not folder.is_dir() and (
@@ -934,7 +959,9 @@ def check_model_source(source: str) -> NetworkConfig:
             config: NetworkConfig = AutoConfig.from_pretrained(
                 str(folder) if files else source, trust_remote_code=False
             )
-            kind, sizes = _classifier_class(config, source), [_tensor_sizes(path) for path in files]
+            kind, sizes = _network_class(config, source, head), [_tensor_sizes(path) for path in files]
+            if kind.config_class is type(own := config.get_text_config()):
+                config = own  # the language model of a larger one
             for name in ("num_hidden_layers", "num_attention_heads", "hidden_size"):
                 # A network without attention has no heads, and one of several stages has a list of each.
                 value = getattr(config, name, None)
@@ -969,8 +996,6 @@ def _list_weights(folder: Path) -> list[Path]:
         files = sorted(path.name for path in folder.iterdir())
     except OSError as error:
         raise UserError(f"{folder} cannot be read ({error.strerror}): check its permissions") from error
-    if "adapter_config.json" in files:
-        raise UserError(f"{folder} holds an adapter: merge it into its model and save that with save_pretrained")
     shards = _read_index(folder / INDEX_FILE, str(folder)) if INDEX_FILE in files else []
     names = [WEIGHTS_FILE] if WEIGHTS_FILE in files else shards
     pickled = [name for name in files if name.endswith(_PICKLED)]
@@ -1006,15 +1031,60 @@ def _tensor_sizes(path: Path) -> list[int]:
         return [math.prod(weights.get_slice(name).get_shape()) for name in weights.keys()]  # noqa: SIM118
 
 
-def _load_network(source: str, outputs: int) -> tuple[Network, tuple[str, ...]]:
-    """The network, and a note on randomly initialised weights; only the head and its pooler may be."""
-    config = check_model_source(source)
+def _check_adapter(folder: Path, base: str) -> None:
+    """Raise a `UserError` unless an adapter can be merged into its model without unpickling."""
+    files = [path.name for path in folder.iterdir()]
+    if ADAPTER_WEIGHTS not in files and any(name.endswith(_PICKLED) for name in files):
+        raise _pickled_weights_error(f"the adapter {folder}")
+    if ADAPTER_WEIGHTS not in files:
+        raise UserError(f"{folder} holds an adapter without {ADAPTER_WEIGHTS}: save it again with save_pretrained")
+    if find_spec("peft") is None:
+        raise UserError(
+            f"{folder} holds an adapter of {base}: install peft (pip install peft), or merge it into its model and "
+            "save that with save_pretrained"
+        )
+
+
+def _load_adapted(folder: Path, base: str, outputs: int | None, head: NetworkHead) -> tuple[Network, tuple[str, ...]]:
+    """The network of an adapter merged into its model, and a note on randomly initialised weights."""
+    _check_adapter(folder, base)
+    network, notes, new = _load_weights(base, outputs, head)
+    try:
+        with _silence_transformers(), safe_open(folder / ADAPTER_WEIGHTS, "pt") as weights:
+            names = tuple(weights.keys())
+            merged: Network = import_module("peft").PeftModel.from_pretrained(network, str(folder)).merge_and_unload()
+    except Exception as error:  # an adapter for another model fails in many ways
+        raise UserError(
+            f"the adapter {folder} could not be merged into {base} ({_brief(error)}): check base_model_name_or_path"
+        ) from error
+    left = {name for name in new if not any(each.endswith(f".{name}") for each in names)}
+    if left:
+        return merged, (*notes, f"adapter {folder} merged into {base}")
+    return merged, (f"adapter {folder} merged into {base}", f"all weights are those of {base}, head included")
+
+
+def load_network(source: str, outputs: int | None, head: NetworkHead) -> tuple[Network, tuple[str, ...]]:
+    """The network in a folder or on the hub, and a note on randomly initialised weights; an adapter is merged.
+
+    Args:
+        outputs: number of classes; None for a language model.
+    """
+    folder = Path(source).expanduser()
+    if (base := read_adapter_base(folder)) is not None:
+        return _load_adapted(folder, base, outputs, head)
+    network, notes, _ = _load_weights(source, outputs, head)
+    return network, notes
+
+
+def _load_weights(source: str, outputs: int | None, head: NetworkHead) -> tuple[Network, tuple[str, ...], set[str]]:
+    """The network, a note, and randomly initialised weights: only those of a head and its pooler may be."""
+    config = check_model_source(source, head)
     folder = Path(source).expanduser()
     try:
         with _silence_transformers():
-            if config.num_labels != outputs:
+            if outputs is not None and config.num_labels != outputs:
                 config.num_labels = outputs
-            loaded: object = _classifier_class(config, source).from_pretrained(
+            loaded: object = _network_class(config, source, head).from_pretrained(
                 str(folder) if folder.is_dir() else source,
                 config=config,
                 dtype=torch.float32,
@@ -1038,5 +1108,5 @@ def _load_network(source: str, outputs: int) -> tuple[Network, tuple[str, ...]]:
             "its config.json and its weights do not belong together"
         )
     if not new:
-        return network, (f"all weights are those of {source}, head included",)
-    return network, (f"{source} has no head of this size; randomly initialised: {', '.join(sorted(new))}",)
+        return network, (f"all weights are those of {source}, head included",), new
+    return network, (f"{source} has no head of this size; randomly initialised: {', '.join(sorted(new))}",), new

@@ -12,15 +12,18 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 from weakref import WeakValueDictionary
 
 import torch
 from torch import Generator, Tensor
 
+from heedful.data.prompt import Prompted, has_mask_token, read_prompt
 from heedful.data.splitting import DerivedCorpus
 from heedful.data.tokenization import PatchTokenizer, Subwords, Words, drop_empty
-from heedful.models.transformer import Transformer, TransformerModel, read_output_labels
+from heedful.models.label_words import LabelWords
+from heedful.models.language_model import LanguageModel, read_language_head
+from heedful.models.transformer import NetworkHead, Transformer, TransformerModel, read_output_labels
 from heedful.store.recipe import Artefact, Json
 from heedful.store.workspace import Workspace
 from heedful.tasks import BinaryClassification, MulticlassClassification, Regression
@@ -55,13 +58,13 @@ class Checkpoint(ModelRecipe):
 
     corpus: Corpus
     tokenization: Tokenization
-    architecture: Transformer
+    architecture: Transformer | LanguageModel
     scored: bool = True
     seed: ClassVar[None] = None
     embeddings: ClassVar[None] = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.architecture, Transformer):
+        if not isinstance(self.architecture, Transformer | LanguageModel):
             name = type(self.architecture).__name__
             raise UserError(f"{name} has no trained weights: train it as a TrainedModel")
         if isinstance(self.tokenization, Words):
@@ -73,7 +76,7 @@ class Checkpoint(ModelRecipe):
     def make(self, workspace: Workspace) -> Artefact:
         """Scores and counts, and the digest of the weights in place of the weights."""
         source = self.architecture.source
-        outputs, splits = read_output_labels(source), self.corpus.read(workspace.data_dir)
+        outputs, splits = self.architecture.read_outputs(), self.corpus.read(workspace.data_dir)
         task, classes = splits.task, [_normalize_name(name) for name in splits.class_names]
         if task.num_outputs != len(outputs.names) or isinstance(task, Regression) != outputs.is_regression:
             if outputs.is_regression and task.num_outputs == 1:
@@ -118,8 +121,64 @@ def check_trained_head(model: Model, source: str) -> None:
         raise UserError(f"{source} has no trained head ({'; '.join(model.notes)}): fine-tune it as a TrainedModel")
 
 
+PromptText: TypeAlias = "str | Sequence[Mapping[str, str]]"
+"""A prompt with `{text}` where the text stands, or the messages of a chat, each with `role` and `content`."""
+
+
+@dataclass(frozen=True)
+class PromptedModel:
+    """A language model in a folder or on the hub that is read as a classifier: its tokens, and its label words."""
+
+    tokenization: Prompted
+    architecture: LanguageModel
+
+
+def prompted_model(
+    source: str, prompt: PromptText | None, labels: Mapping[str, str], *, chat: bool = False
+) -> PromptedModel:
+    """A language model with a prompt and a label word for each class.
+
+    Args:
+        labels: the label word of each class, as it stands behind the prompt: a space before it belongs to it.
+        chat: whether the prompt is the turn of a user in the chat template of the tokenizer.
+    """
+    check_label_words(labels)
+    parsed = read_prompt(prompt, chat=chat)
+    is_masked = has_mask_token(source, parsed)
+    check_language_model(source, read_language_head(source), is_masked=is_masked)
+    tokenizer = Prompted(source, parsed, int(is_masked)).restore({"answers": 0})
+    words = LabelWords(tokenizer.label_tokens(labels), tokenizer.mask_id)
+    longest = max(map(len, words.words))
+    tokenization = Prompted(source, parsed, longest if is_masked else 0, 0 if is_masked else longest - 1)
+    return PromptedModel(tokenization, LanguageModel(source, tuple(labels), words))
+
+
+def check_label_words(labels: object) -> None:
+    """Raise a `UserError` unless these are the label words of at least two classes."""
+    if not isinstance(labels, Mapping) or len(labels) < 2 or not all(isinstance(name, str) for name in labels):
+        raise UserError(
+            "labels need a label word for each of at least two classes, for instance "
+            "{'negative': ' bad', 'positive': ' good'}"
+        )
+
+
+def check_language_model(source: str, head: NetworkHead, *, is_masked: bool) -> None:
+    """Raise a `UserError` for a prompt that does not fit the kind of model."""
+    if head == "masked" and not is_masked:
+        raise UserError(f"{source} is a masked language model: write [MASK] in the prompt where the label word stands")
+    if head == "causal" and is_masked:
+        raise UserError(f"{source} is a causal language model: leave the mask token out of the prompt")
+
+
 def checkpoint(
-    source: str, corpus: Corpus, tokenization: Tokenization | None = None, class_names: tuple[str, ...] = ()
+    source: str,
+    corpus: Corpus,
+    tokenization: Tokenization | None = None,
+    class_names: tuple[str, ...] = (),
+    *,
+    prompt: PromptText | None = None,
+    labels: Mapping[str, str] | None = None,
+    chat: bool = False,
 ) -> Checkpoint:
     """A fine-tuned checkpoint on this corpus, whose classes are brought into the order of the model's outputs.
 
@@ -127,7 +186,21 @@ def checkpoint(
         source: a folder or a hub name, of model and tokenizer.
         tokenization: by default the checkpoint's own tokenizer; a vision model needs its `Patches`.
         class_names: the corpus's classes in the order of the model's outputs, where the checkpoint has other names.
+        prompt: in which a language model reads a text, with `{text}` where it stands; `[MASK]` asks a masked one.
+        labels: the label word of each class, which makes a classifier of a language model.
+        chat: whether the prompt is the turn of a user in the chat template of the tokenizer.
     """
+    if labels is not None:
+        if tokenization is not None or class_names:
+            raise UserError(
+                "labels name the classes and the prompt is tokenized: leave tokenization and class_names out"
+            )
+        model = prompted_model(source, prompt, labels, chat=chat)
+        return Checkpoint(LabelAlignedCorpus(corpus, tuple(labels)), model.tokenization, model.architecture)
+    if prompt is not None or chat:
+        raise UserError(
+            "a prompt needs label words: give labels, for instance {'negative': ' bad', 'positive': ' good'}"
+        )
     outputs = read_output_labels(source).names
     if class_names and len(class_names) != len(outputs):
         raise UserError(
@@ -273,6 +346,8 @@ def hash_model(model: Model, tokenizer: Tokenizer) -> str:
         config = json.loads(model.network.config.to_json_string())
         config = {name: value for name, value in config.items() if name not in _CONFIG_NOISE}
         structure += json.dumps(config, sort_keys=True)
+        if isinstance(model.readout, LabelWords):
+            structure += repr(model.readout)
     digest = hashlib.sha256(f"{structure}\n{tokenizer.definition()}\n".encode("utf-8", "surrogatepass"))
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())

@@ -1,0 +1,381 @@
+"""Prompts: the words around a user's text in which a language model reads it.
+
+A prompt is tokenized together with the text, as the model would read it. Tokens of the text have words and can be
+scored, deleted and replaced; tokens of the prompt are special, as a class token is. A text that is too long loses its
+last tokens, the prompt none. A chat template of the tokenizer wraps the prompt as the turn of the user.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from heedful.data.tokenization import (
+    NO_LIMIT,
+    TRUNCATED,
+    UNKNOWN_SHARE,
+    TokenizedExample,
+    count_answers,
+    drop_empty,
+    load_tokenizer,
+    max_positions,
+    pad_batch,
+    read_saved_number,
+    text_parts,
+    unit_names,
+)
+from heedful.types import Batch, DiskResource, Example, Selection, Tokenization, Tokenizer, UserError, hash_model_folder
+
+if TYPE_CHECKING:  # takes seconds to import
+    from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+FIELDS = ("{text}", "{second}")
+"""Where the texts of an example stand in a prompt."""
+MASK_FIELD = "[MASK]"
+"""Stands for the mask token of any tokenizer."""
+NEUTRAL_TOKENS = ("pad_token", "eos_token", "bos_token", "unk_token")
+"""Tokens that stand for a removed one, the first that a tokenizer has."""
+_NON_SPACE = re.compile(r"\S+")
+_VISIBLE = re.compile(r"\S")
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """The words around a text, with `{text}` where it stands, and `{second}` for the second text of a pair.
+
+    Args:
+        turns: role and content of each turn of a chat; a plain prompt is one turn without a role.
+    """
+
+    turns: tuple[tuple[str, str], ...]
+
+    def __post_init__(self) -> None:
+        content = "".join(content for _, content in self.turns)
+        if content.count(FIELDS[0]) != 1 or content.count(FIELDS[1]) > 1:
+            raise UserError(
+                f"the prompt has {content.count(FIELDS[0])} times {FIELDS[0]} and {content.count(FIELDS[1])} times "
+                f"{FIELDS[1]}: write {FIELDS[0]} once where the text stands, {FIELDS[1]} only for pairs"
+            )
+        if len(self.fields) > 1 and content.index(FIELDS[1]) < content.index(FIELDS[0]):
+            raise UserError(f"{FIELDS[1]} stands before {FIELDS[0]} in the prompt: write the first text first")
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The texts that an example must have."""
+        content = "".join(content for _, content in self.turns)
+        return tuple(field for field in FIELDS if field in content)
+
+    @property
+    def is_chat(self) -> bool:
+        """Whether a chat template wraps it."""
+        return any(role for role, _ in self.turns)
+
+    @property
+    def summary(self) -> str:
+        """The prompt in one line."""
+        return " / ".join(f"{role}: {content}" if role else content for role, content in self.turns)
+
+
+def read_prompt(prompt: str | Sequence[Mapping[str, str]] | None, *, chat: bool = False) -> Prompt:
+    """The prompt of a text, or of the messages of a chat with `role` and `content`; by default the text alone.
+
+    >>> read_prompt("Review: {text}\\nSentiment:").fields
+    ('{text}',)
+    """
+    if prompt is None or isinstance(prompt, str):
+        return Prompt((("user" if chat else "", FIELDS[0] if prompt is None else prompt),))
+    turns = []
+    for message in prompt:
+        if not isinstance(message, Mapping) or not all(
+            isinstance(message.get(key), str) for key in ("role", "content")
+        ):
+            raise UserError("a prompt is a text, or a list of messages, each with 'role' and 'content'")
+        turns.append((message["role"], message["content"]))
+    return Prompt(tuple(turns))
+
+
+@dataclass(frozen=True)
+class Prompted(Tokenization, DiskResource):
+    """The tokens of a prompt with a text in it, by the tokenizer of a language model.
+
+    Args:
+        source: a folder with `tokenizer.json`, or the name of a model on the hub.
+        masks: mask tokens in place of each `[MASK]`; 0 for a causal model.
+        reserved: positions that label words of several tokens need behind the text.
+    """
+
+    source: str
+    prompt: Prompt
+    masks: int = 0
+    reserved: int = 0
+
+    def fit(self, examples: Sequence[Example]) -> PromptTokenizer:
+        return self._make_tokenizer(count_answers(examples))
+
+    def restore(self, saved: Mapping[str, object]) -> PromptTokenizer:
+        return self._make_tokenizer(read_saved_number(saved, "answers"))
+
+    def select(self, examples: Sequence[Example]) -> Selection:
+        return drop_empty(examples)
+
+    def digest(self, data: Path) -> str:
+        """A hash of all files in a folder but the weights, or the name of a hub model."""
+        folder = Path(self.source).expanduser()
+        return hash_model_folder(folder, with_weights=False) if folder.is_dir() else self.source
+
+    def _make_tokenizer(self, num_answers: int) -> PromptTokenizer:
+        limit = max_positions(self.source)
+        return PromptTokenizer(
+            load_tokenizer(self.source),
+            self.prompt,
+            self.masks,
+            None if limit is None else limit - self.reserved,
+            num_answers=num_answers,
+        )
+
+
+class PromptTokenizer(Tokenizer):
+    """Batches of prompts with texts in them.
+
+    Args:
+        masks: mask tokens in place of each `[MASK]`; 0 for a causal model.
+        max_length: longest text with its prompt, in tokens; the limit of the tokenizer counts too.
+    """
+
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        prompt: Prompt,
+        masks: int = 0,
+        max_length: int | None = None,
+        *,
+        num_answers: int = 0,
+    ) -> None:
+        self._tokenizer, self.prompt, self.masks, self._num_answers = tokenizer, prompt, masks, num_answers
+        if not tokenizer.is_fast:
+            raise UserError(
+                f"{type(tokenizer).__name__} has no character offsets: "
+                "use the fast version of this tokenizer (a folder with tokenizer.json)"
+            )
+        limits = [
+            limit for limit in (tokenizer.model_max_length, max_length) if limit is not None and limit <= NO_LIMIT
+        ]
+        self.max_length = min(limits, default=None)
+        self._pad_id, self.neutral_token = _neutral_token(tokenizer)
+        self._template = _render(tokenizer, prompt, masks)
+        fixed = len(self._tokenize(tuple("x" for _ in prompt.fields)).ids) - len(prompt.fields)
+        if self.max_length is not None and fixed + len(prompt.fields) > self.max_length:
+            raise UserError(
+                f"the prompt has {fixed} tokens, but the model reads at most {self.max_length} with the text: shorten "
+                "the prompt"
+            )
+
+    def __call__(self, examples: Sequence[Example]) -> Batch:
+        rows = [self._truncate(self._tokenize(self._parts(example))) for example in examples]
+        batch = pad_batch(rows, examples, pad_id=self._pad_id, num_answers=self._num_answers)
+        return replace(batch, unk_id=self._tokenizer.unk_token_id, mask_id=self._tokenizer.mask_token_id)
+
+    def preprocessing_notes(self, examples: Sequence[Example]) -> dict[str, int | float | str]:
+        truncated = unknown = words = 0
+        for example in examples:
+            row = self._tokenize(self._parts(example))
+            truncated += self.max_length is not None and len(row.ids) > self.max_length
+            pairs = list(zip(row.ids, row.words, strict=True))
+            own = {word for _, word in pairs if word >= 0}
+            words += len(own)
+            unknown += len(own - {word for token, word in pairs if token != self._tokenizer.unk_token_id})
+        notes: dict[str, int | float | str] = {"prompt": self.prompt.summary}
+        if truncated:
+            notes[f"{TRUNCATED} at the end to {self.max_length} tokens with the prompt"] = truncated
+        if unknown:
+            notes[UNKNOWN_SHARE] = unknown / words
+        if note := self.neutral_note:
+            notes["no pad token"] = note
+        return notes
+
+    @property
+    def neutral_note(self) -> str:
+        """What stands for a removed token where the tokenizer has no pad token; empty where it has one."""
+        if self._tokenizer.pad_token is not None:
+            return ""
+        return f"{self.neutral_token} stands for a removed token; set pad_token in tokenizer_config.json for another"
+
+    def unit_texts(self, batch: Batch) -> list[list[str]]:
+        rows = zip(batch.inputs.tolist(), batch.words.tolist(), batch.lengths.tolist(), strict=True)
+        return [
+            [self._unit_text(number, is_prompt=word < 0) for number, word in zip(ids[:n], words[:n], strict=True)]
+            for ids, words, n in rows
+        ]
+
+    def _unit_text(self, number: int, *, is_prompt: bool) -> str:
+        text, special = unit_names(self._tokenizer, number)
+        if not is_prompt:
+            return text
+        return special if number in self._tokenizer.all_special_ids else f"<{text}>"
+
+    def state(self) -> dict[str, object]:
+        return {"answers": self._num_answers}
+
+    def definition(self) -> str:
+        rules = json.loads(cast("PreTrainedTokenizerFast", self._tokenizer).backend_tokenizer.to_str())
+        rules = {name: rule for name, rule in rules.items() if name not in ("truncation", "padding")}
+        return json.dumps([self.max_length, self._pad_id, self._template, rules], sort_keys=True)
+
+    def label_tokens(self, labels: Mapping[str, str]) -> tuple[tuple[int, ...], ...]:
+        """The tokens of each label word behind the prompt, or in place of its mask tokens."""
+        found = []
+        for name, word in labels.items():
+            if not isinstance(word, str) or not word.strip():
+                raise UserError(f"the label word of {name} is empty: give a word such as ' good'")
+            ids = self._mask_word(word) if self.masks else self._next_word(name, word)
+            unknown = self._tokenizer.unk_token_id
+            if not ids or (unknown is not None and unknown in ids):
+                raise UserError(f"the tokenizer does not know the label word {word!r} of {name}: choose another")
+            found.append(ids)
+        for (first, one), (second, other) in combinations(zip(labels, found, strict=True), 2):
+            if one[: len(other)] == other[: len(one)]:
+                raise UserError(
+                    f"the label words {labels[first]!r} of {first} and {labels[second]!r} of {second} are the same "
+                    "tokens, or one begins the other: choose words that differ"
+                )
+        return tuple(found)
+
+    @property
+    def mask_id(self) -> int | None:
+        """The mask token that is read; None for a causal model."""
+        number = self._tokenizer.mask_token_id
+        return number if self.masks and isinstance(number, int) else None
+
+    def _mask_word(self, word: str) -> tuple[int, ...]:
+        return tuple(self._tokenizer.encode(word, add_special_tokens=False))
+
+    def _next_word(self, name: str, word: str) -> tuple[int, ...]:
+        """The tokens that a word adds behind the prompt; spelled with the prompt, since spaces belong to words."""
+        texts = tuple("x" for _ in self.prompt.fields)
+        before, after = self._tokenize(texts).ids, self._tokenize(texts, word).ids
+        if after[: len(before)] != before:
+            raise UserError(
+                f"the label word {word!r} of {name} merges with the end of the prompt: end the prompt without a space "
+                f"and begin the word with one, {' ' + word.strip()!r}"
+            )
+        return tuple(after[len(before) :])
+
+    def _parts(self, example: Example) -> tuple[str, ...]:
+        texts = text_parts(example)
+        if len(texts) != len(self.prompt.fields):
+            raise UserError(
+                f"example {example.uid} has {len(texts)} texts, but the prompt has "
+                f"{' and '.join(self.prompt.fields)}: {FIELDS[1]} stands for the second text of a pair"
+            )
+        return texts
+
+    def _tokenize(self, texts: tuple[str, ...], continuation: str = "") -> TokenizedExample:
+        """All tokens of a prompt with these texts in it, nothing truncated."""
+        whole, spans = _fill(self._template, texts)
+        encoded = self._tokenizer(
+            whole + continuation,
+            add_special_tokens=not self.prompt.is_chat,
+            truncation=False,
+            return_offsets_mapping=True,
+            verbose=False,
+        )
+        ids, owners, offsets = encoded["input_ids"], encoded.sequence_ids(0), encoded["offset_mapping"]
+        last = len(ids)
+        while not self.masks and last and owners[last - 1] is None:
+            last -= 1  # nothing may stand between the prompt and the word that follows it
+        ends = [[match.end() for match in _NON_SPACE.finditer(text)] for text in texts]
+        row, part = TokenizedExample([], [], []), 0
+        for number, owner, (start, end) in zip(ids[:last], owners, offsets, strict=False):
+            visible = _VISIBLE.search(whole, start, end)
+            place = start if visible is None else visible.start()
+            inside = [index for index, (first, stop) in enumerate(spans) if owner is not None and first <= place < stop]
+            part = inside[0] if inside else part
+            row.ids.append(number)
+            row.segments.append(part)
+            row.words.append(-1 if not inside else _word_number(ends, part, place - spans[part][0]))
+        return row
+
+    def _truncate(self, row: TokenizedExample) -> TokenizedExample:
+        """The row without the last tokens of its texts, the longer text first, as far as the model reads no more."""
+        kept = list(range(len(row.ids)))
+        while self.max_length is not None and len(kept) > self.max_length:
+            parts = [
+                [place for place in kept if row.words[place] >= 0 and row.segments[place] == part] for part in (0, 1)
+            ]
+            longest = max(parts, key=len)
+            if len(longest) <= 1:
+                raise UserError(f"the prompt leaves no token of {self.max_length} for the text: shorten the prompt")
+            others = min(map(len, parts))
+            excess = max(1, min(len(kept) - self.max_length, len(longest) - max(1, others)))
+            dropped = set(longest[-excess:])
+            kept = [place for place in kept if place not in dropped]
+        return TokenizedExample(*([values[place] for place in kept] for values in (row.ids, row.segments, row.words)))
+
+
+def _word_number(ends: list[list[int]], part: int, place: int) -> int:
+    """The word with the first visible character at or after `place` of a part, else the last; over all parts."""
+    own = max(0, min(bisect_right(ends[part], place), len(ends[part]) - 1))
+    return own + sum(map(len, ends[:part]))
+
+
+def _fill(template: str, texts: tuple[str, ...]) -> tuple[str, list[tuple[int, int]]]:
+    """The template with the texts in it, and where they stand."""
+    whole, spans, rest = "", [], template
+    for field, text in zip(FIELDS, texts, strict=False):
+        before, _, rest = rest.partition(field)
+        whole += before
+        spans.append((len(whole), len(whole) + len(text)))
+        whole += text
+    return whole + rest, spans
+
+
+def _render(tokenizer: PreTrainedTokenizerBase, prompt: Prompt, masks: int) -> str:
+    """The prompt as text, in the chat template of the tokenizer if it is a chat, with its mask tokens."""
+    template = _apply_chat_template(tokenizer, prompt) if prompt.is_chat else prompt.turns[0][1]
+    if not masks:
+        return template
+    mask = tokenizer.mask_token
+    if not isinstance(mask, str):
+        raise UserError("the tokenizer has no mask token: leave it out of the prompt of a causal model")
+    template = template.replace(MASK_FIELD, mask)
+    if template.count(mask) != 1:
+        raise UserError(
+            f"the prompt has {template.count(mask)} mask tokens: write {mask} once where the label word stands"
+        )
+    return template.replace(mask, mask * masks)
+
+
+def _apply_chat_template(tokenizer: PreTrainedTokenizerBase, prompt: Prompt) -> str:
+    if not tokenizer.chat_template:
+        raise UserError("the tokenizer has no chat template: leave chat out and write the prompt as a text")
+    messages = [{"role": role or "user", "content": content} for role, content in prompt.turns]
+    try:
+        rendered: object = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    except Exception as error:  # a template is a program of its own
+        line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise UserError(f"the chat template of the tokenizer refuses the prompt ({line}): change its turns") from error
+    if not isinstance(rendered, str) or any(rendered.count(field) != 1 for field in prompt.fields):
+        raise UserError("the chat template of the tokenizer leaves the text out: write the prompt as a text")
+    return rendered
+
+
+def has_mask_token(source: str | PreTrainedTokenizerBase, prompt: Prompt) -> bool:
+    """Whether a prompt asks a masked model: it has `[MASK]` or the mask token of the tokenizer itself."""
+    tokenizer = load_tokenizer(source) if isinstance(source, str) else source
+    marks = {MASK_FIELD, *([tokenizer.mask_token] if isinstance(tokenizer.mask_token, str) else [])}
+    return any(mark in content for _, content in prompt.turns for mark in marks)
+
+
+def _neutral_token(tokenizer: PreTrainedTokenizerBase) -> tuple[int, str]:
+    """The token that stands for a removed one."""
+    for name in NEUTRAL_TOKENS:
+        token: object = getattr(tokenizer, name, None)
+        if isinstance(token, str):
+            return int(cast("int", tokenizer.convert_tokens_to_ids(token))), token
+    raise UserError("the tokenizer has no pad, eos, bos or unk token for a removed token: set tokenizer.pad_token")

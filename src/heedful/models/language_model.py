@@ -1,0 +1,100 @@
+"""`LanguageModel`: a causal or masked language model from a folder or the hub, read as a classifier by label words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Generator, Tensor
+
+from heedful.models._network_anatomy import text_config
+from heedful.models.label_words import LabelWords
+from heedful.models.transformer import (
+    NetworkHead,
+    OutputLabels,
+    Transformer,
+    TransformerModel,
+    load_network,
+    read_config,
+)
+from heedful.seeding import temporary_seed
+from heedful.types import Architecture, DiskResource, Task, UserError, hash_model_folder
+
+LANGUAGE_MODELS: Mapping[str, NetworkHead] = {
+    "ForCausalLM": "causal",
+    "LMHeadModel": "causal",
+    "ForMaskedLM": "masked",
+}
+"""Kinds of language model by how the names of their classes end."""
+
+
+@dataclass(frozen=True)
+class LanguageModel(Architecture, DiskResource):
+    """A language model whose classes are label words; only safetensors are read, and an adapter is merged.
+
+    Args:
+        source: a folder or a hub id.
+        names: of the classes.
+        words: the tokens of their label words.
+    """
+
+    source: str
+    names: tuple[str, ...]
+    words: LabelWords
+
+    def digest(self, data: Path) -> str:
+        """A hash of all files in a folder that may be read; the name itself for a hub id."""
+        folder = Path(self.source).expanduser()
+        return hash_model_folder(folder, with_weights=True) if folder.is_dir() else self.source
+
+    def describe(self) -> dict[str, str]:
+        """The name of the folder, as of another transformer."""
+        return Transformer(self.source).describe()
+
+    def read_outputs(self) -> OutputLabels:
+        """The classes in their order."""
+        return OutputLabels(self.names)
+
+    def build(self, task: Task, embeddings: Tensor | None, generator: Generator) -> TransformerModel:
+        """The language model, in eval mode."""
+        if embeddings is not None and len(embeddings):
+            raise UserError("a language model has its own word vectors: leave the word vectors out (embeddings=None)")
+        if task != self.words.task:
+            raise UserError(
+                f"{self.source} with {len(self.names)} label words is for {self.words.task}, not for {task}"
+            )
+        with temporary_seed(int(torch.randint(2**62, (), generator=generator))):
+            network, notes = load_network(self.source, None, "causal" if self.words.mask_id is None else "masked")
+        check_language_head(self.source, notes)
+        model = TransformerModel.wrap_language_model(network, self.words).eval()
+        size = getattr(text_config(network), "vocab_size", None)
+        highest = max(token for word in self.words.words for token in word)
+        if isinstance(size, int) and highest >= size:
+            raise UserError(f"label word token {highest} is outside the vocabulary of {size}: use its own tokenizer")
+        model.notes = (*notes, *model.notes)
+        return model
+
+
+def check_language_head(source: str, notes: tuple[str, ...]) -> None:
+    """Raise a `UserError` for a model that got a new head."""
+    if not any(note.endswith("head included") for note in notes):
+        raise UserError(
+            f"{source} has no trained language-model head ({'; '.join(notes)}): give a causal or masked language model"
+        )
+
+
+def read_language_head(source: str) -> NetworkHead:
+    """What the configuration of a model in a folder or on the hub says it was saved with."""
+    names = read_config(source).get("architectures")
+    return language_head(str(names[0]) if isinstance(names, list) and names else "")
+
+
+def language_head(class_name: str) -> NetworkHead:
+    """The kind of a network by the name of its class.
+
+    >>> language_head("GPT2LMHeadModel"), language_head("BertForMaskedLM"), language_head("ViTModel")
+    ('causal', 'masked', 'classifier')
+    """
+    return next((kind for end, kind in LANGUAGE_MODELS.items() if class_name.endswith(end)), "classifier")
