@@ -26,13 +26,13 @@ def gpt2_tokenizer() -> PreTrainedTokenizerFast:
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     names, merges = ["<|endoftext|>", *letters], list[tuple[str, str]]()
     for word in WORDS:
-        for spelled in (word, f"Ġ{word}"):
-            left = spelled[0]
-            for letter in spelled[1:]:
-                if (left, letter) not in merges:
-                    merges.append((left, letter))
-                    names.append(left + letter)
-                left += letter
+        left = word[0]
+        for letter in word[1:]:
+            if (left, letter) not in merges:
+                merges.append((left, letter))
+            left += letter
+    merges += [("Ġ", word) for word in WORDS]
+    names += [left + right for left, right in merges]
     tokenizer = Tokenizer(models.BPE({name: number for number, name in enumerate(names)}, merges))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -71,5 +71,3 @@ def save(folder: Path, network: PreTrainedModel, tokenizer: PreTrainedTokenizerF
     network.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return str(folder)
-
-

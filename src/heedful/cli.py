@@ -66,6 +66,13 @@ DatabaseOption = Annotated[
     str,
     typer.Option("--database", envvar="HEEDFUL_STUDY_DATABASE", help="URL of a PostgreSQL database for the answers."),
 ]
+PromptOption = Annotated[
+    str | None, typer.Option("--prompt", help="Prompt of a language model, with {text} where the text stands.")
+]
+LabelOption = Annotated[
+    list[str] | None, typer.Option("--label", help="CLASS=WORD: the label word of a class, for each class.")
+]
+ChatOption = Annotated[bool, typer.Option("--chat", help="The prompt is a user's turn in the chat template.")]
 EMBEDDINGS_HELP = "Word embeddings: auto, random, packaged, a name in the data folder, or a file."
 START_HELP = "Adversaries start fresh, as in the papers, or from the base, which takes fewer epochs."
 METHOD_HELP = "Method (see `heedful list`), repeatable; default: the one that the last audit recommends."
@@ -265,6 +272,9 @@ def explain(
     method: Annotated[list[str] | None, typer.Option("--method", "-m", help=METHOD_HELP)] = None,
     target: Annotated[str | None, typer.Option("--target", help="Class to explain; default: the predicted.")] = None,
     contrast: Annotated[str | None, typer.Option("--contrast", help="Explain the target against this class.")] = None,
+    prompt: PromptOption = None,
+    label: LabelOption = None,
+    chat: ChatOption = False,
     pieces: Annotated[bool, typer.Option("--pieces", help="Show the tokens of the model, not words.")] = False,
     html: Annotated[Path | None, typer.Option("--html", help="Write a page to this file.")] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write JSON to this file; - prints it.")] = None,
@@ -287,7 +297,7 @@ def explain(
     for option, path in (("--html", html), ("--out", out), ("--json", None if to_screen else json_file)):
         if path is not None:
             _write_file(path, None, option)
-    explainer, explained = load(model), []
+    explainer, explained = load(model, prompt=_read_prompt(prompt), labels=_read_labels(label), chat=chat), []
     with progress_display(quiet=quiet or len(texts) < 2) as progress, progress.task("texts", len(texts)) as step:
         for each in explainer.explain_each(
             texts, seconds, methods=methods, target=target, contrast=contrast, workspace=workspace
@@ -331,6 +341,9 @@ def audit(
     out: Annotated[Path, typer.Option("--out", help="Folder of the pages.")] = Path("audit"),
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the whole result to this file.")] = None,
     card: Annotated[Path | None, typer.Option("--card", help="Write a section for a model card (Markdown).")] = None,
+    prompt: PromptOption = None,
+    label: LabelOption = None,
+    chat: ChatOption = False,
     seed: Annotated[int, typer.Option("--seed", min=0, max=MAX_SEED, help="Seed of the draw of texts.")] = 0,
     where: WhereOption = "pool",
     workers: WorkersOption = None,
@@ -344,6 +357,7 @@ def audit(
     from heedful.audits.schedule import AuditOptions
     from heedful.audits.schedule import audit as run_audit
     from heedful.data.evaluation_table import GivenColumns
+    from heedful.explainer import ModelSource, load
     from heedful.store.workspace import Workspace
 
     requirements = [Requirement.parse(text) for text in require or ()]
@@ -358,7 +372,10 @@ def audit(
             _write_file(path, None, option)
     with progress_display(quiet=quiet) as progress:
         store = Workspace(workspace, progress=progress)
-        result = run_audit(model, data, options=options, workspace=store, out=out, say=_silent if quiet else say)
+        subject: ModelSource = model
+        if prompt is not None or label or chat:
+            subject = load(model, prompt=_read_prompt(prompt), labels=_read_labels(label), chat=chat)
+        result = run_audit(subject, data, options=options, workspace=store, out=out, say=_silent if quiet else say)
     if json_file is not None:
         _write_file(json_file, result.to_json() + "\n")
     if card is not None:
@@ -423,6 +440,26 @@ def models(
     if not quiet and not to_screen:
         for line in lines:
             say(line)
+
+
+def _read_prompt(prompt: str | None) -> str | None:
+    """A prompt in which \\n stands for a new line, which a shell has no simple way to write."""
+    return None if prompt is None else prompt.replace("\\n", "\n")
+
+
+def _read_labels(given: Sequence[str] | None) -> dict[str, str] | None:
+    """The label word of each class from CLASS=WORD."""
+    from heedful.types import UserError
+
+    labels: dict[str, str] = {}
+    for each in given or ():
+        name, sign, word = each.partition("=")
+        if not sign or not name.strip() or name in labels:
+            raise UserError(
+                f"--label {each!r}: give each class once as CLASS=WORD, for instance --label 'positive= good'"
+            )
+        labels[name] = word
+    return labels or None
 
 
 def _read_texts(

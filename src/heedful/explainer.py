@@ -544,6 +544,8 @@ class Explainer:
         rows = tuple(_score(self.model, batch, pair, explained, contrast, len(words)) for pair in methods)
         names, notes = self.class_names or (NUMBER,), _reading_notes(self.tokenizer, batch, words)
         notes += _language_notes(self.model, self.tokenizer, logits[0], rows)
+        if not math.isnan(share):
+            notes.append(f"{share:.2f} of the attention of all layers, heads and tokens goes to the first token")
         same = [row.method for row in rows if not row.depends_on_target]
         if same and (target is not None or contrast is not None):
             notes.append(f"the scores of {', '.join(same)} do not depend on the class that is explained")

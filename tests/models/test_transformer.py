@@ -449,7 +449,7 @@ def test_damaged_empty_and_unreachable_sources_are_named(tmp_path: Path, monkeyp
             Transformer(source).build(MulticlassClassification(2), None, Generator())
         assert source in str(caught.value)
         assert "\n" not in str(caught.value)
-    with pytest.raises(UserError, match="holds an adapter: merge it"):
+    with pytest.raises(UserError, match="names no model that the adapter belongs to"):
         Transformer(str(adapter)).build(MulticlassClassification(2), None, Generator())
 
 

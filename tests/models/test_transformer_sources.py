@@ -169,7 +169,7 @@ HOSTILE: dict[str, tuple[Damage, str]] = {
     "no weights": (without("model.safetensors"), "no model could be loaded"),
     "NaN weights": (spoilt_weight(torch.nan), "bert.encoder.layer.1.attention.output.dense.weight"),
     "infinite weights": (spoilt_weight(-torch.inf), "bert.encoder.layer.1.attention.output.dense.weight"),
-    "an adapter": (content("adapter_config.json", "{}"), "holds an adapter"),
+    "an adapter": (content("adapter_config.json", "{}"), "the adapter belongs"),
     "code of a new family": (own_code("config.json", model_type="own"), "code of its own"),
     "code of a known family": (own_code("config.json"), "code of its own"),
     "code of a tokenizer": (own_code("tokenizer_config.json", tokenizer_class="Own"), "code of its own"),
