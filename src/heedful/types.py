@@ -615,7 +615,8 @@ def check_embeddings(model: Model) -> None:
     """Raise a `UserError` for a model whose embeddings can be neither read nor replaced."""
     if model.embedding_refusal is not None:
         raise UserError(
-            f"{REFUSED} {model.embedding_refusal}; choose one that reads outputs only, such as LeaveOneOut or KernelShap"
+            f"{REFUSED} {model.embedding_refusal}; choose one that reads outputs only, such as LeaveOneOut or "
+            "KernelShap"
         )
 
 
