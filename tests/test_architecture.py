@@ -31,13 +31,16 @@ ROOMS_APART = (1, 5)
 """Floors whose packages do not import each other."""
 FENCES = {
     "captum": (),
+    "choix": (),
     "datasets": ("data/",),
     "jinja2": ("report/", "study/app.py"),
+    "krippendorff": ("study/rating.py",),
     "matplotlib": ("report/",),
     "pebble": ("runner.py",),
     "ray": ("runner.py",),
     "rich": ("cli.py", "terminal.py"),
     "transformers": ("models/", "data/tokenization.py"),
+    "trueskill": ("study/rating.py",),
     "typer": ("cli.py",),
 }
 FORBIDDEN_CALLS = {
