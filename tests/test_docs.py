@@ -32,6 +32,7 @@ from heedful import catalogue, cli, papers, runner
 from heedful.audits import schedule
 from heedful.data import download
 from heedful.data.download import FETCHABLE
+from heedful.study import app as study_app
 from heedful.types import UserError
 from tests.given import save_untrained
 
@@ -174,6 +175,7 @@ def heedful(words: list[str]) -> str:
             patch.setattr(papers, "paper_recipes", lambda options: options.recipes())
             patch.setattr(cli, "_print_plan", lambda recipes, root: None)
             patch.setattr(download, "fetch", fetchable)
+            patch.setattr(study_app, "serve", lambda *_: None)
         result = CliRunner().invoke(cli.app, words)
     # Two texts decide nothing: what a gate requires is not supported.
     expected = cli.REQUIREMENT_CODE if "--require" in words else 0
@@ -214,7 +216,8 @@ def known_variable(name: str) -> None:
 def options() -> set[str]:
     """Every option of every command."""
     group = cast(TyperGroup, get_command(cli.app))
-    everything = [group, *group.commands.values()]
+    nested = [each for one in group.commands.values() if isinstance(one, TyperGroup) for each in one.commands.values()]
+    everything = [group, *group.commands.values(), *nested]
     return {name for each in everything for option in each.params for name in option.opts} | {"--help", "-h"}
 
 
@@ -225,7 +228,7 @@ def check_span(span: str) -> None:
     """
     words = span.split()
     if words[0] == "heedful" and len(words) > 1:
-        named_only = len(words) == 2 or PLACEHOLDER.search(span)
+        named_only = len(words) == 2 + (words[1] == "study") or PLACEHOLDER.search(span)
         heedful([*words[1:], "--help"] if named_only else words[1:])
     elif words[0] in ("make", "pip") and len(words) > 1:
         shell(words)

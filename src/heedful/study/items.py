@@ -78,8 +78,8 @@ class _PageData:
 
     classes: list[str]
     rows: list[_PageRow]
-    patches: tuple[int, int] | None
     texts: list[_PageText]
+    patches: tuple[int, int] | None = None
 
 
 _PAGE = TypeAdapter(_PageData)
