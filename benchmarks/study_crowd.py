@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import re
 import socket
 import subprocess
 import sys
@@ -134,4 +135,5 @@ if __name__ == "__main__":
     parser.add_argument("--methods", default=",".join(METHODS))
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
-        sys.exit(main(given.people, given.source, tuple(given.methods.split(",")), Path(temporary)))
+        names = tuple(re.split(r",(?![^(]*\))", given.methods))
+        sys.exit(main(given.people, given.source, names, Path(temporary)))
