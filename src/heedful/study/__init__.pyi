@@ -2,5 +2,11 @@ from .answers import Occasion as Occasion
 from .answers import Ranking as Ranking
 from .answers import Simulation as Simulation
 from .answers import StudyAnswers as StudyAnswers
+from .design import Study as Study
+from .design import StudyOptions as StudyOptions
+from .design import write_study as write_study
+from .items import ItemChoice as ItemChoice
+from .items import build_study as build_study
 from .rating import StudyRating as StudyRating
 from .rating import rate_study as rate_study
+from .storage import load_answers as load_answers

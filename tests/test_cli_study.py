@@ -1,0 +1,84 @@
+"""`heedful study`: what is written, what is said, and errors in one line."""
+
+from __future__ import annotations
+
+import importlib.util
+import socket
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from heedful import cli
+from heedful.study.design import read_study
+from tests.invented_studies import text_page
+
+
+def study(*words: str | Path | int) -> Result:
+    return CliRunner().invoke(cli.app, ["study", *map(str, words)])
+
+
+@pytest.fixture
+def built(tmp_path: Path) -> Path:
+    page = text_page(tmp_path / "p.html")
+    found = study(
+        "build", "--from", page, "--methods", "lime,random", "--methods", "gradient", "--items", 20, "--per-person", 10,
+        "--people", 4, "--task", "both", "--url", "https://lab.example/", "--out", tmp_path / "study",
+    )  # fmt: skip
+    assert found.exit_code == 0, found.output
+    assert "20 texts that count" in found.output
+    return tmp_path / "study"
+
+
+def test_build_writes_a_study_with_links(built: Path) -> None:
+    assert read_study(built).methods == ("lime", "random", "gradient")
+    links = [line for line in (built / "links.txt").read_text().splitlines() if "\t" in line]
+    assert sum("https://lab.example/s/" in line for line in links) == 4
+    assert sum("https://lab.example/admin/" in line for line in links) == 1
+
+
+def test_a_dry_run_says_the_design_and_its_power_and_writes_nothing(tmp_path: Path) -> None:
+    out = tmp_path / "study"
+    words = ("--methods", "lime,random", "--items", 20, "--per-person", 10, "--people", 4, "--out", out, "--dry-run")
+    found = study("build", "--from", text_page(tmp_path / "p.html"), *words)
+    assert found.exit_code == 0
+    assert "4 planned" in found.output
+    assert not out.exists()
+
+
+def test_erase_ends_one_link(built: Path) -> None:
+    link = (built / "links.txt").read_text().splitlines()[1].split("\t")[1]
+    found = study("erase", link, "--study", built)
+    assert (found.exit_code, found.output) == (0, "p1: 0 answers are deleted, and the link has ended.\n")
+
+
+def test_mistakes_are_one_line_with_code_2(built: Path, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        for words, reason in (
+            (("build", "--from", tmp_path / "nix", "--methods", "a,b"), "does not exist"),
+            (("build", "--from", tmp_path / "p.html", "--methods", "lime,random", "--out", built), "has a study"),
+            (("build", "--from", tmp_path / "p.html", "--methods", "lime,nix", "--dry-run"), "there are: lime"),
+            (("serve", tmp_path), "heedful study build"),
+            (("serve", built, "--port", port), "choose another --host or --port"),
+            (("serve", built, "--host", "nowhere.invalid", "--port", 0), "choose another --host or --port"),
+            (("serve", built, "--database", "mysql://x/y"), "only sqlite and postgresql"),
+            (("erase", "nobody", "--study", built), "no person"),
+        ):
+            found = study(*words)
+            assert found.exit_code == 2, words
+            assert reason in found.output
+            assert found.output.count("\n") == 1
+
+
+def test_without_the_extra_one_line_says_what_to_install(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = importlib.util.find_spec
+
+    def find_spec(name: str, package: str | None = None) -> ModuleSpec | None:
+        return None if name == "starlette" else real(name, package)
+
+    monkeypatch.setattr(importlib.util, "find_spec", find_spec)
+    found = study("serve", built)
+    assert found.exit_code == 2
+    assert "pip install 'heedful[study]'" in found.output
