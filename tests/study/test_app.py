@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlencode
@@ -377,6 +378,22 @@ def test_sixty_hostile_answers_store_nothing_that_was_not_asked(served: Served) 
     after = load_answers(served.folder)
     assert len(after.rankings) == 1
     assert after.rankings[0].person == "p1"
+
+
+def test_a_body_without_a_length_is_cut_off_at_the_limit(served: Served) -> None:
+    served.consent("p1")
+    address = f"{served.links['p1']}/1"
+    form = {**served.fields(served.client.get(address).text), "guess": "0"}
+    kind = {"content-type": "application/x-www-form-urlencoded"}
+
+    def parts(padding: int) -> Iterator[bytes]:
+        yield urlencode(form).encode()
+        for _ in range(padding):
+            yield b"&x=" + b"a" * 1000
+
+    assert served.client.post(address, content=parts(100), headers=kind, follow_redirects=False).status_code == 400
+    assert load_answers(served.folder).simulations == ()
+    assert served.client.post(address, content=parts(1), headers=kind, follow_redirects=False).status_code == 303
 
 
 def test_a_code_of_one_page_or_person_is_worth_nothing_on_another(served: Served) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import hmac
 import json
 import math
 import socket
@@ -131,7 +132,7 @@ class StudyPages:
         self._items = {item.uid: item for item in self.study.items}
         self._people = RateLimit(PERSON_RATE, PERSON_BURST)
         self._strangers = RateLimit(STRANGER_RATE, STRANGER_BURST)
-        self._map_view = functools.lru_cache(maxsize=4096)(self._draw)
+        self._map_view = functools.lru_cache(maxsize=1024)(self._draw)
         self._environment = _environment()
         self._threads = CapacityLimiter(THREADS)
 
@@ -202,7 +203,7 @@ class StudyPages:
         return _go(visit, self._next(visit.person, state.answers) if state.answers else "instructions")
 
     def give_consent(self, visit: Visit) -> Response:
-        if visit.form.get("code") != form_code(self.keys, visit.person, "consent"):
+        if not self._has_code(visit, "consent"):
             return self._outdated(visit)
         if visit.form.get("agree") != "yes":
             return _go(visit, "")
@@ -230,11 +231,11 @@ class StudyPages:
     def withdraw(self, visit: Visit) -> Response:
         """Ask once more, then delete everything."""
         self._state(visit)
-        code = form_code(self.keys, visit.person, "withdraw")
-        if visit.form.get("code") == code:
+        if self._has_code(visit, "withdraw"):
             self.store.erase(visit.person)
             text = Markup("<h1>Deleted</h1><p>All your answers are deleted, and your link has ended. Thank you.</p>")
             return self.render("document.html", text=text)
+        code = form_code(self.keys, visit.person, "withdraw")
         return self.render("document.html", text=Markup("<h1>Withdraw</h1>"), token=visit.token, withdraw=code)
 
     def slot(self, visit: Visit) -> Response:
@@ -253,8 +254,7 @@ class StudyPages:
     def _answer(self, visit: Visit, state: PersonState) -> Response:
         slot = self.study.plans[visit.person][visit.number - 1]
         began, revision = visit.form.get("began", ""), visit.form.get("revision", "")
-        code = form_code(self.keys, visit.person, visit.number, revision, began)
-        if visit.form.get("code") != code:
+        if not self._has_code(visit, visit.number, revision, began):
             return self._outdated(visit)
         content, problem, better = (
             read_ranks(visit.form, len(slot.maps))
@@ -314,6 +314,11 @@ class StudyPages:
             levels=range(1, LEVELS + 1),
             patch_scale=patch_scale(),
         )
+
+    def _has_code(self, visit: Visit, *parts: object) -> bool:
+        """Whether the form carries the code that the server made for this person and these parts."""
+        right = form_code(self.keys, visit.person, *parts)
+        return hmac.compare_digest(visit.form.get("code", "").encode(), right.encode())
 
     def _state(self, visit: Visit) -> PersonState:
         state = self.store.state(visit.person)
@@ -633,6 +638,7 @@ def serve(folder: Path, host: str, port: int, database: str = "", say: Callable[
             say("Links are keys: put a server with HTTPS in front of this one before you send them to people.")
     config = uvicorn.Config(
         app,
+        http="h11",  # it limits the size of headers
         access_log=False,  # it would keep addresses and links
         log_level="warning",
         server_header=False,
