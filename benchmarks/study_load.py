@@ -1,6 +1,6 @@
 """A study under load: many people at once over real HTTP, while the server is killed and started again.
 
-Run `python -m benchmarks.study_load [--people 500] [--answers 20] [--kills 20] [--think 4]`. Everybody gives consent,
+Run `python -m benchmarks.study_load [--people 500] [--answers 20] [--kills 20] [--think 10]`. Everybody gives consent,
 opens page after page, thinks for a random time and answers; a request that fails is sent again, as a browser does. At
 the end every acknowledged answer must be in the database with the content that was acknowledged, and none twice.
 Printed are the numbers and the latency of an answer (from the request to the acknowledgement) while the server was
@@ -33,7 +33,8 @@ from heedful.study.items import build_study
 from tests.invented_studies import METHODS, text_page
 
 HIDDEN = re.compile(r'<input type="hidden" name="(\w+)" value="([^"]*)">')
-RETRY_SECONDS = 0.3
+RETRY_SECONDS, MAX_RETRY_SECONDS = 1.0, 8.0
+"""As in the script of the pages."""
 
 
 @dataclass
@@ -86,6 +87,7 @@ async def insist(
     connection: Connection, results: Results, method: str, path: str, form: dict[str, str] | None = None
 ) -> tuple[str, float]:
     """The body of a request that is repeated until it succeeds, and the seconds of the last attempt."""
+    wait = RETRY_SECONDS
     while True:
         begun = time.perf_counter()
         try:
@@ -97,7 +99,8 @@ async def insist(
             results.busy += 1
         except OSError:
             results.failures += 1
-        await asyncio.sleep(RETRY_SECONDS * random.uniform(0.5, 1.5))
+        await asyncio.sleep(wait * random.uniform(0.5, 1.5))
+        wait = min(MAX_RETRY_SECONDS, 2 * wait)
 
 
 async def take_part(study: Study, person: str, link: str, port: int, think: float, results: Results) -> None:
@@ -219,7 +222,7 @@ if __name__ == "__main__":
     parser.add_argument("--people", type=int, default=500)
     parser.add_argument("--answers", type=int, default=20)
     parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--think", type=float, default=4.0)
+    parser.add_argument("--think", type=float, default=10.0)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         sys.exit(asyncio.run(run(given.people, given.answers, given.kills, given.think, Path(temporary))))

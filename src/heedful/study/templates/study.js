@@ -74,7 +74,7 @@
         if (answer.status < 500 && answer.status !== 429) return form.submit();
       } catch { /* the server or the connection is away */ }
       say("The connection is lost. Your answer is still here and will be sent again.", true);
-      await sleep(wait);
+      await sleep(wait * (0.5 + Math.random())); // not everybody at the same moment
     }
   });
   window.addEventListener("pageshow", () => { button.disabled = false; });
