@@ -35,6 +35,7 @@ from heedful.data.download import FETCHABLE
 from heedful.study import app as study_app
 from heedful.types import UserError
 from tests.given import save_untrained
+from tests.language_models import bert_tokenizer, gpt2, gpt2_tokenizer, masked_bert, save
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")))
@@ -298,6 +299,8 @@ def test_every_block_of_a_document_does_what_it_says(
     words = ("fine", "dull", "film", "number", "a", "quiet", "with", "ending", *map(str, range(60)))
     for folder in ("my-model", "model"):
         save_untrained(Path(folder), words, ("LABEL_0", "LABEL_1"))
+    save(Path("my-lm"), gpt2(), gpt2_tokenizer())
+    save(Path("my-masked-lm"), masked_bert(), bert_tokenizer())
     Path("eval").mkdir()
     shutil.copy("reviews.csv", "eval")
     # Audits are short, and run in this process.
