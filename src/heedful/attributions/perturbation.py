@@ -6,7 +6,7 @@ text, each distinct one is read once per call, and texts of similar length are r
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -97,8 +97,25 @@ def _block_logits(
             zeroed = embeddings[origin[rows], :width].masked_fill(removed[rows, :width].unsqueeze(-1), 0)
             logits.append(model.read_logits(part, embeddings=zeroed))
 
-    run_in_chunks(read, len(order), lambda start: model.tokens_per_pass // max(1, longest[start]), batch.mask.device)
+    run_in_chunks(read, len(order), lambda start: _rows_together(longest, start, model.tokens_per_pass), order.device)
     return torch.cat(logits)[order.argsort()][group]
+
+
+def _rows_together(lengths: Sequence[int], start: int, tokens: int) -> int:
+    """How many texts from `start` on are read at once: at most `tokens`, of which one in 64 may be padding.
+
+    A pass of its own costs about as much as so many tokens.
+
+    Args:
+        lengths: in falling order.
+    """
+    rows = padding = 0
+    for length in lengths[start : start + max(1, tokens // max(1, lengths[start]))]:
+        padding += lengths[start] - length
+        if padding > tokens // 64:
+            break
+        rows += 1
+    return rows
 
 
 def _distinct_texts(texts: Batch, origin: Tensor, removed: Tensor, *, by_removal: bool) -> tuple[Tensor, Tensor]:
