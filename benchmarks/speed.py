@@ -19,10 +19,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import ClassVar, cast
+from typing import ClassVar
 
 import torch
-from torch import Generator, Tensor
+from torch import Generator, Tensor, nn
 from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedModel
 
 from benchmarks.timing import Row
@@ -58,11 +58,16 @@ def minilm() -> PreTrainedModel:
     torch.manual_seed(0)
     if spec is not None and spec.submodule_search_locations:
         folder = Path(next(iter(spec.submodule_search_locations))) / "model"
-        return cast("PreTrainedModel", AutoModelForSequenceClassification.from_pretrained(folder)).eval()
+        return _evaluating(AutoModelForSequenceClassification.from_pretrained(folder))
     config = AutoConfig.for_model(
         "bert", hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536
     )
-    return cast("PreTrainedModel", AutoModelForSequenceClassification.from_config(config)).eval()
+    return _evaluating(AutoModelForSequenceClassification.from_config(config))  # type: ignore[no-untyped-call]
+
+
+def _evaluating(network: PreTrainedModel) -> PreTrainedModel:
+    nn.Module.train(network, mode=False)
+    return network
 
 
 def text_batches() -> dict[str, Batch]:
@@ -202,7 +207,7 @@ def _gradient_row(model: TimedModel, name: str, batch: Batch) -> Row:
 def _library_gradients(library: PreTrainedModel, text: Batch, tokens: int) -> None:
     vectors = library.get_input_embeddings()(text.inputs).detach()
     size = max(1, tokens // text.mask.shape[1])
-    for points in torch.linspace(0, 1, POINTS).split(size):
+    for points in torch.split(torch.linspace(0, 1, POINTS), size):
         at = (vectors * points[:, None, None]).requires_grad_()
         output = library(inputs_embeds=at, attention_mask=torch.ones(at.shape[:2], dtype=torch.int64))
         torch.autograd.grad(output.logits.softmax(-1)[:, 1].sum(), at)
@@ -235,7 +240,7 @@ def memory_row() -> MemoryRow:
         command = [sys.executable, "-m", "benchmarks.speed", kind]
         found.append(float(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1]))
     title = f"LIME, {SAMPLES} samples, MiniLM, review of {max(REVIEW_TOKENS)} tokens: peak of the process"
-    return MemoryRow(title, *found, "the same by traces, which hold scores and attention")
+    return MemoryRow(title, found[0], found[1], "the same by traces, which hold scores and attention")
 
 
 class SampledModel(TransformerModel):

@@ -128,6 +128,27 @@ def test_every_method_of_the_catalogue_is_found_by_its_name_and_named_by_it() ->
         find_method("qqqq")
 
 
+def test_options_are_given_in_brackets_also_as_reports_show_them() -> None:
+    assert find_method("lime(error=0.05, n_samples=60)") == Lime(60, error=0.05)
+    assert find_method("kernel-shap(feature=word,special_tokens=true)") == KernelShap(
+        feature="word", special_tokens=True
+    )
+    assert method_for_words("kernel-shap(error=0.1)") == KernelShap(feature="word", error=0.1)
+    named = catalogue_name(method_for_words("lime(error=0.05)"))
+    assert method_for_words(named) == Lime(feature="word", error=0.05)
+    for wrong in ("lime(errors=0.05)", "lime(error=much)", "lime(special_tokens=2)", "random(a=b)"):
+        with pytest.raises(UserError, match="option"):
+            find_method(wrong)
+    with pytest.raises(UserError, match="between 0 and 1"):
+        find_method("lime(error=3)")
+
+
+def test_an_explanation_says_how_much_was_sampled(explainer: Explainer) -> None:
+    (found,) = explainer.explain(TEXT, methods="kernel-shap(error=0.1)").rows
+    assert 2 <= int(str(found.options["samples used"])) <= 1002
+    assert 0 <= float(str(found.options["largest standard error"])) < 1
+
+
 @pytest.mark.parametrize("name", ["integrated-gradients", "lime", "raw-attention", "leave-one-out"])
 def test_an_explanation_is_what_the_method_gives(explainer: Explainer, name: str) -> None:
     method = method_for_words(name)

@@ -10,8 +10,9 @@ import difflib
 import json
 import math
 import os
+import re
 import reprlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cache
@@ -23,6 +24,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from heedful import __version__
+from heedful.attributions._base import SampledAttribution
 from heedful.attributions.attention import (
     AttentionXGradient,
     Flow,
@@ -212,7 +214,7 @@ def method_for_words(method: str | Method) -> Method:
     True
     """
     found = find_method(method) if isinstance(method, str) else method
-    if isinstance(method, str) and isinstance(found, Lime | KernelShap):
+    if isinstance(method, str) and found in (Lime(), KernelShap()):
         found = replace(found, n_samples=WORD_SAMPLES)
     check_methods((found,), "method")
     if isinstance(found, RandomizedModel):
@@ -223,15 +225,45 @@ def method_for_words(method: str | Method) -> Method:
 
 
 def find_method(name: str) -> Method:
-    """The method of this name in the catalogue, with its default options; also by the name that reports show."""
+    """The method of this name in the catalogue, also by the name that reports show; options in brackets.
+
+    >>> find_method("lime") == Lime(), find_method("lime(error=0.05, seed=3)") == Lime(error=0.05, seed=3)
+    (True, True)
+    """
     if name in METHODS:
         return METHODS[name]()
+    if (parts := re.fullmatch(r"([\w-]+)\((.+[=-].+)\)", name)) is not None:
+        return _with_options(find_method(parts[1]), parts[2])
     for make in METHODS.values():
         if method_name(make()) == name:
             return make()
     near = difflib.get_close_matches(name.lower(), METHODS, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]}? " if near else ""
     raise UserError(f"unknown method {name!r}: {hint}`heedful list` shows all methods")
+
+
+def _with_options(method: Method, text: str) -> Method:
+    """The method with the plain options of a text such as `error=0.05, seed=3`."""
+    known: dict[str, object] = {each.name: each.default for each in fields(method)} if is_dataclass(method) else {}
+    options: dict[str, object] = {name: getattr(method, name) for name in known}
+    for entry in text.split(","):
+        name, _, value = (
+            (part.strip() for part in re.split("([=-])", entry, maxsplit=1)) if entry.strip() else ("",) * 3
+        )
+        default = known.get(name)
+        try:
+            if name not in known or isinstance(default, tuple):
+                raise ValueError
+            is_number = default is None or (isinstance(default, int | float) and not isinstance(default, bool))
+            options[name] = (int if isinstance(default, int) else float)(value) if is_number else value
+            if isinstance(default, bool):
+                options[name] = {"true": True, "false": False}[value.lower()]
+        except (ValueError, KeyError):
+            raise UserError(
+                f"{entry.strip()!r} is no option of {method_name(method)}: give NAME(option=value), for instance "
+                "lime(error=0.05); options are " + ", ".join(known)
+            ) from None
+    return cast("Callable[..., Method]", type(method))(**options)
 
 
 def catalogue_name(method: Method) -> str:
@@ -621,7 +653,7 @@ def _score(
     """The scores of one method, where the text has `count` words."""
     method, prepared = pair
     name, explained = catalogue_name(method), torch.tensor([target], device=batch.mask.device)
-    if isinstance(method, KernelShap) and method.n_samples == WORD_SAMPLES < 2 * count:
+    if isinstance(method, KernelShap) and method.error is None and method.n_samples == WORD_SAMPLES < 2 * count:
         # By name it must do for a text of any length: it needs two samples per word.
         method = prepared = replace(method, n_samples=2 * count)
     used = method
@@ -647,8 +679,18 @@ def _score(
         word_pooling(used),
         is_signed(used),
         depends_on_target(used),
-        _options(used),
+        _options(used) | _sampling(attribution),
     )
+
+
+def _sampling(attribution: Attribution) -> dict[str, Json]:
+    """How much was sampled, of a method that samples until its scores are accurate enough."""
+    if not isinstance(attribution, SampledAttribution):
+        return {}
+    return {
+        "samples used": int(attribution.samples[0]),
+        "largest standard error": float(attribution.standard_errors[0].amax()),
+    }
 
 
 def _on_logits(method: Method) -> Method:

@@ -131,6 +131,16 @@ class Batch:
             words=selected.words[:, :width],
         )
 
+    def drop_units(self, count: int) -> Batch:
+        """Without the first `count` units."""
+        return replace(
+            self,
+            inputs=self.inputs[:, count:],
+            mask=self.mask[:, count:],
+            segments=self.segments[:, count:],
+            words=self.words[:, count:],
+        )
+
     def repeat(self, times: int) -> Batch:
         """Each row `times` times, copies next to each other."""
         repeated = self._map_tensors(lambda tensor: tensor.repeat_interleave(times, dim=0))
@@ -629,6 +639,37 @@ class SupportsLeaveOneOut(Protocol):
 
         All other units have the logits of the unchanged text.
         """
+        ...
+
+
+@dataclass(frozen=True)
+class TextPrefix:
+    """All that the later units of one text see of its earlier ones in a causal model.
+
+    Args:
+        layers: keys and values `[1 head unit dim]` of each layer, lowest first.
+    """
+
+    layers: tuple[tuple[Tensor, Tensor], ...]
+
+
+@runtime_checkable
+class SupportsPrefixes(Protocol):
+    """A model that can read texts with the same beginning without reading the beginning again.
+
+    Attributes:
+        reuses_prefixes: whether it can, because it is causal and its logits are the same so.
+    """
+
+    @property
+    def reuses_prefixes(self) -> bool: ...
+
+    def read_prefix(self, text: Batch) -> TextPrefix:
+        """The keys and values of a batch of one text, without gradient."""
+        ...
+
+    def read_logits_after(self, prefix: TextPrefix, shared: int, batch: Batch) -> Tensor:
+        """The logits `[batch output]` of texts whose first `shared` units, fewer than all, are those of the prefix."""
         ...
 
 

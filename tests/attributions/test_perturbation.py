@@ -21,6 +21,8 @@ from heedful.data.tokenization import UNK, SubwordTokenizer, Words
 from heedful.models.attentive import Additive, Attentive
 from heedful.models.encoders import BiLSTM
 from heedful.models.input_forms import InputFormat, PairInput, QuestionAnswering, SingleInput
+from heedful.models.tiny_networks import build_tiny_network
+from heedful.models.transformer import TransformerModel
 from heedful.tasks import MulticlassClassification
 from heedful.types import Batch, Example, Method, Model, Trace, UserError
 from tests.games import Game, words
@@ -330,3 +332,36 @@ def test_baseline_vectors_are_what_the_model_reads_when_all_is_removed() -> None
     assert torch.equal(baseline_embeddings(model, batch, "mask"), masked)
     for baselines in ("zero", "delete"):
         assert torch.equal(baseline_embeddings(model, batch, baselines), whole * ~batch.content_mask.unsqueeze(-1))
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "gemma2", "bloom"])
+def test_a_causal_model_reads_the_unchanged_beginning_once(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = build_tiny_network("text", kind, Generator().manual_seed(5)).double()
+    model = TransformerModel.wrap(plain).eval()
+    assert model.reuses_prefixes
+    batch, target = words((3, 4, 5, 6, 7, 8, 6, 7), (6, 7, 8, 6, 8), (9, 3)), torch.tensor([0, 2, 1])
+    tokens, read = [], TransformerModel._run
+
+    def count(*given: object, **named: object) -> object:
+        tokens.append(int(given[1].mask.numel()))  # type: ignore[attr-defined]
+        return read(*given, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(TransformerModel, "_run", count)
+    for method in (LeaveOneOut("logit"), Occlusion(2, "pad"), Lime(40, "delete")):
+        found = method(model, batch, target).scores
+        tokens.clear()
+        model.continues_prefixes = False
+        assert torch.allclose(method(model, batch, target).scores, found, rtol=1e-8, atol=1e-10)
+        assert tokens
+        model.continues_prefixes = True
+        tokens.clear()
+    LeaveOneOut()(model, batch, target)
+    assert not tokens, "no text is read whole"
+
+
+def test_what_looks_on_at_a_causal_model_sees_every_text_whole() -> None:
+    model = TransformerModel.wrap(build_tiny_network("text", "gpt2", Generator().manual_seed(5))).eval()
+    handle = model.register_forward_hook(lambda *_: None)
+    assert not model.reuses_prefixes
+    handle.remove()
+    assert model.reuses_prefixes

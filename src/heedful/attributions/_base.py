@@ -98,6 +98,19 @@ class CompleteAttribution(Attribution):
     convergence_delta: Tensor
 
 
+@dataclass(frozen=True)
+class SampledAttribution(Attribution):
+    """Scores of a method that samples until their standard errors are small enough.
+
+    Args:
+        standard_errors: of the scores `[batch unit]`.
+        samples: perturbed texts that were read for each text `[batch]`.
+    """
+
+    standard_errors: Tensor
+    samples: Tensor
+
+
 def complete_attribution(scores: Tensor, units: Tensor, difference: Tensor) -> CompleteAttribution:
     """Scores of all tokens `[batch unit]`, cut to the scored ones, with their error against `difference` `[batch]`."""
     return CompleteAttribution(scores.masked_fill(~units, 0), units, scores.sum(1) - difference)
@@ -112,6 +125,9 @@ class CheckedOptions:
         for name, value in values.items():
             if get_origin(types[name]) is Literal:
                 check_choice(name, value, types[name])
+        error = values.get("error")
+        if error is not None and not (isinstance(error, int | float) and 0 < error < 1):
+            raise UserError(f"error={error!r}: give a number between 0 and 1, a share of the largest score, or None")
         if values.get("baselines") == "delete" and values.get("special_tokens"):
             raise UserError("baselines='delete' cannot remove special tokens: choose 'pad', 'mask', 'unk' or 'zero'")
 

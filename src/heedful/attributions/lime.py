@@ -6,6 +6,7 @@ that an instance lacks is a column of zeros with coefficient 0.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -16,6 +17,7 @@ from heedful.attributions._base import (
     CheckedOptions,
     Feature,
     Output,
+    SampledAttribution,
     divide_among_units,
     example_seeds,
     expand_to_units,
@@ -23,7 +25,8 @@ from heedful.attributions._base import (
     feature_index,
     in_evaluation_mode,
 )
-from heedful.attributions.perturbation import baseline_embeddings, outputs_without, score_features
+from heedful.attributions._coalition_process import MIN_SAMPLES, fit_process, is_reached, next_count
+from heedful.attributions.perturbation import baseline_embeddings, outputs_without, sample_texts, score_features
 from heedful.seeding import sample_uniform
 from heedful.types import Attribution, Batch, Model, UserError
 
@@ -47,6 +50,8 @@ def centered_moments(features: Tensor, values: Tensor, weights: Tensor) -> tuple
 def solve_ridge(gram: Tensor, cross: Tensor, ridge: float) -> Tensor:
     """(gram + ridge I)^-1 cross per instance `[batch feature]`; with ridge 0 the minimum-norm solution.
 
+    Of one instance, cross may have several columns `[feature column]`.
+
     With `centered_moments` it minimises sum_s w_s (y_s - c - x_s b)^2 + ridge |b|^2 with a free intercept c:
 
     >>> moments = centered_moments(torch.tensor([[[0.0], [1.0]]]), torch.tensor([[3.0, 5.0]]), torch.ones(1, 2))
@@ -55,7 +60,7 @@ def solve_ridge(gram: Tensor, cross: Tensor, ridge: float) -> Tensor:
     """
     if ridge == 0:
         inverse: Tensor = torch.linalg.pinv(gram, hermitian=True)
-        return (inverse @ cross.unsqueeze(-1)).squeeze(-1)
+        return inverse @ cross if gram.dim() == 2 else (inverse @ cross.unsqueeze(-1)).squeeze(-1)
     damped = gram + ridge * torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
     solution: Tensor = torch.linalg.solve(damped, cross)
     return solution
@@ -96,6 +101,10 @@ class Lime(CheckedOptions):
         ridge: penalty on the coefficients, not on the intercept.
         feature: "word" keeps or removes all tokens of a word together and divides its score among them.
         special_tokens: remove and score special tokens too, each as its own feature.
+        error: stop reading samples when no standard error of a text is larger than this share of its largest absolute
+            score, after at least five per feature. The outputs of the other samples are then those that a Gaussian
+            process predicts from the outputs so far, and the standard errors are those of the prediction: with all
+            samples read the scores are the same as without `error`. None reads all samples.
     """
 
     n_samples: int = 1000
@@ -106,6 +115,7 @@ class Lime(CheckedOptions):
     feature: Feature = "unit"
     output: Output = "probability"
     special_tokens: bool = False
+    error: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -114,8 +124,10 @@ class Lime(CheckedOptions):
 
     @in_evaluation_mode
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
-        """Signed coefficients in float64."""
+        """Signed coefficients in float64; with `error` a `SampledAttribution`."""
         index = feature_index(batch, self.feature, special_tokens=self.special_tokens)
+        if self.error is not None:
+            return self._sample_until(self.error, model, batch, target, index)
         return Attribution(divide_among_units(self.coefficients(model, batch, target, index), index), index >= 0)
 
     def coefficients(self, model: Model, batch: Batch, target: Tensor, index: Tensor) -> Tensor:
@@ -130,6 +142,23 @@ class Lime(CheckedOptions):
 
         return score_features(fit, batch, index, self.n_samples)
 
+    def _sample_until(
+        self, error: float, model: Model, batch: Batch, target: Tensor, index: Tensor
+    ) -> SampledAttribution:
+        """Coefficients text by text, each with as many outputs as it needs."""
+
+        def sample(at: Tensor, part: Batch, own: Tensor) -> tuple[Tensor, Tensor, int]:
+            coalitions = self.coalitions(part, own)
+
+            def read(some: Tensor) -> Tensor:
+                removed = expand_to_units(~some.unsqueeze(0), own)
+                return outputs_without(model, part, target[at], removed, self.baselines, self.output)[0]
+
+            weights = self.sample_weights(model, part, own, coalitions)
+            return predict_coefficients(read, coalitions[0], weights[0], self.ridge, error)
+
+        return sample_texts(sample, batch, index)
+
     def coalitions(self, batch: Batch, index: Tensor) -> Tensor:
         """The features that each sample keeps `[batch sample feature]`; False where a row has no such feature."""
         counts = feature_counts(index)
@@ -143,6 +172,55 @@ class Lime(CheckedOptions):
         baseline = baseline_embeddings(model, batch, self.baselines, special_tokens=self.special_tokens)
         distance = 1 - _cosine_similarities(model, batch, ~expand_to_units(~coalitions, index), baseline)
         return torch.exp(-distance.double().square() / (2 * self.kernel_width**2))
+
+
+def predict_coefficients(
+    read: Callable[[Tensor], Tensor], coalitions: Tensor, weights: Tensor, ridge: float, error: float
+) -> tuple[Tensor, Tensor, int]:
+    """Coefficients `[feature]` of the regression, their standard errors, and how many outputs were read for them.
+
+    Args:
+        read: the outputs `[sample]` of coalitions `[sample feature]`.
+        coalitions: of all samples.
+        weights: of the samples in the regression `[sample]`.
+    """
+    # A coalition that is drawn again has the output of the first time.
+    distinct, group = torch.unique(coalitions, dim=0, return_inverse=True)
+    place = torch.full((len(distinct),), len(group), device=group.device)
+    order = place.scatter_reduce(0, group, torch.arange(len(group), device=group.device), "amin").argsort()
+    distinct, group = distinct[order], order.argsort()[group]
+    # The coefficients are linear in the outputs: what each output contributes to them.
+    features = coalitions.double()
+    shares = weights / weights.sum()
+    centered = features - shares @ features
+    gram = (centered * weights.unsqueeze(1)).t() @ centered
+    identity = torch.eye(len(weights), dtype=torch.float64, device=weights.device)
+    cross = (centered * weights.unsqueeze(1)).t() @ (identity - shares)
+    per_sample = solve_ridge(gram, cross, ridge)
+    parts = torch.zeros(len(gram), len(distinct), dtype=torch.float64, device=group.device)
+    parts.index_add_(1, group, per_sample)
+    known, outputs = 0, torch.zeros(0, dtype=torch.float64, device=group.device)
+    count = min(len(distinct), max(2, MIN_SAMPLES * features.shape[1]))
+    while True:
+        outputs = torch.cat((outputs, read(distinct[known:count])))
+        known = count
+        if known == len(distinct):
+            return parts @ outputs, torch.zeros(len(parts), dtype=torch.float64, device=group.device), known
+        scores, errors = _predict_sums(distinct, outputs, parts)
+        if is_reached(scores, errors, error):
+            return scores, errors, known
+        count = next_count(known, len(distinct))
+
+
+def _predict_sums(coalitions: Tensor, outputs: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """Means and standard errors of weighted sums `[sum]` of the outputs of coalitions, of which the first are known."""
+    known, level = len(outputs), outputs.mean()
+    effects = solve_ridge(
+        *centered_moments(coalitions[None, :known].double(), outputs[None], torch.ones_like(outputs)[None]), 1.0
+    )[0]
+    process = fit_process(coalitions[:known], outputs - level, effects)
+    rest, errors = process.combine_outputs(coalitions[known:], weights[:, known:])
+    return weights[:, :known] @ outputs + rest + weights[:, known:].sum(1) * level, errors
 
 
 def _cosine_similarities(model: Model, batch: Batch, kept: Tensor, baseline: Tensor) -> Tensor:

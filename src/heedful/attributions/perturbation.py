@@ -18,6 +18,7 @@ from heedful.attributions._base import (
     CheckedOptions,
     Feature,
     Output,
+    SampledAttribution,
     baseline_vectors,
     divide_among_units,
     expand_to_units,
@@ -30,10 +31,24 @@ from heedful.attributions._base import (
     target_output,
 )
 from heedful.measures.divergence import total_variation
-from heedful.types import Attribution, Batch, Model, SupportsLeaveOneOut, Task, UserError, check_choice
+from heedful.types import (
+    Attribution,
+    Batch,
+    Model,
+    SupportsLeaveOneOut,
+    SupportsPrefixes,
+    Task,
+    TextPrefix,
+    UserError,
+    check_choice,
+)
 
 BLOCK_ELEMENTS = 1 << 21
 """Input numbers of the perturbed texts that are built at once."""
+MIN_SHARED = 0.2
+"""Share of all tokens in unchanged beginnings from which on these are read once: then texts are not read together."""
+TOKENS_AFTER_PREFIX, TOKENS_WITH_PREFIX = 1 << 11, 1 << 12
+"""Tokens of a pass behind the common beginning of its texts, and with it."""
 
 
 def logits_keeping(model: Model, batch: Batch, kept: Tensor, baselines: Baseline) -> Tensor:
@@ -83,6 +98,10 @@ def _block_logits(
     # Imposed attention may weigh equal tokens of a text by their word number: then the ids left do not say everything.
     by_removal = embeddings is not None or batch.inputs.dim() > 2 or model.has_imposed_attention
     first, group = _distinct_texts(texts, origin, removed, by_removal=by_removal)
+    if isinstance(model, SupportsPrefixes) and model.reuses_prefixes and not by_removal:
+        shared = _shared_units(batch, texts, origin)[first]
+        if int(shared.sum()) > MIN_SHARED * int(texts.lengths[first].sum()):
+            return _logits_after_prefixes(model, batch, texts.rows(first), origin[first], shared)[group]
     lengths, order = texts.lengths[first].sort(descending=True, stable=True)
     longest, logits = lengths.tolist(), []
 
@@ -99,6 +118,41 @@ def _block_logits(
 
     run_in_chunks(read, len(order), lambda start: _rows_together(longest, start, model.tokens_per_pass), order.device)
     return torch.cat(logits)[order.argsort()][group]
+
+
+def _shared_units(batch: Batch, texts: Batch, origin: Tensor) -> Tensor:
+    """How many units at the beginning of each perturbed text are those of its text `[row]`, fewer than all."""
+    width = texts.mask.shape[1]
+    same = texts.mask
+    for one, other in ((texts.inputs, batch.inputs), (texts.segments, batch.segments)):
+        same = same & (one == other[origin, :width])
+    return same.long().cumprod(1).sum(1).minimum(texts.lengths - 1)
+
+
+@torch.no_grad()
+def _logits_after_prefixes(
+    model: SupportsPrefixes, batch: Batch, texts: Batch, origin: Tensor, shared: Tensor
+) -> Tensor:
+    """Logits `[row output]` of perturbed texts, whose beginning is read once for all texts of one origin."""
+    logits: list[Tensor] = []
+    numbers: list[Tensor] = []
+    for source in sorted(set(origin.tolist())):
+        own = (origin == source).nonzero().flatten()
+        own = own[shared[own].argsort(stable=True)]
+        prefix = model.read_prefix(batch.rows(torch.tensor([source], device=origin.device)))
+        starts, lengths = shared[own].tolist(), texts.lengths[own].tolist()
+
+        def read(chunk: Tensor, own: Tensor = own, starts: Sequence[int] = starts, prefix: TextPrefix = prefix) -> None:
+            logits.append(model.read_logits_after(prefix, starts[int(chunk[0])], texts.rows(own[chunk])))
+
+        def size(start: int, starts: Sequence[int] = starts, lengths: Sequence[int] = lengths) -> int:
+            longest = max(lengths[start:])
+            # The keys and values of the beginning are in memory once for each text.
+            return min(TOKENS_AFTER_PREFIX // max(1, longest - starts[start]), TOKENS_WITH_PREFIX // longest)
+
+        run_in_chunks(read, len(own), size, origin.device)
+        numbers.append(own)
+    return torch.cat(logits)[torch.cat(numbers).argsort()]
 
 
 def _rows_together(lengths: Sequence[int], start: int, tokens: int) -> int:
@@ -156,6 +210,27 @@ def score_features(score: FeatureScores, batch: Batch, index: Tensor, samples_pe
         values = score(rows, part, index[rows, : part.mask.shape[1]])
         scores[rows, : values.shape[1]] = values
     return scores
+
+
+def sample_texts(
+    sample: Callable[[Tensor, Batch, Tensor], tuple[Tensor, Tensor, int]], batch: Batch, index: Tensor
+) -> SampledAttribution:
+    """An attribution from scores and standard errors of features `[feature]` and the number of samples of each text.
+
+    Args:
+        sample: gets the number of a row `[1]`, this row of the batch, and its feature index.
+    """
+    scores = torch.zeros(batch.mask.shape, dtype=torch.float64, device=index.device)
+    errors, samples = torch.zeros_like(scores), torch.zeros(len(batch), dtype=torch.int64, device=index.device)
+    for row in range(len(batch)):
+        at = torch.tensor([row], device=index.device)
+        part = batch.rows(at)
+        own = index[at, : part.mask.shape[1]]
+        count = int(feature_counts(own))
+        if count:
+            scores[row, :count], errors[row, :count], samples[row] = sample(at, part, own)
+    parts = (divide_among_units(each, index) for each in (scores, errors))
+    return SampledAttribution(next(parts), index >= 0, next(parts), samples)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ them, each with its complement, which reduces the variance.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from math import comb
@@ -20,6 +21,7 @@ from heedful.attributions._base import (
     CheckedOptions,
     Feature,
     Output,
+    SampledAttribution,
     divide_among_units,
     example_seeds,
     expand_to_units,
@@ -27,13 +29,16 @@ from heedful.attributions._base import (
     feature_index,
     in_evaluation_mode,
 )
+from heedful.attributions._coalition_process import MIN_SAMPLES, fit_process, is_reached, next_count
 from heedful.attributions.lime import solve_sum_constrained
-from heedful.attributions.perturbation import outputs_without, score_features
+from heedful.attributions.perturbation import outputs_without, sample_texts, score_features
 from heedful.seeding import random_permutations, sample_uniform
 from heedful.types import Attribution, Batch, Model, UserError
 
 MAX_EXACT_FEATURES = 12
 """Features whose 2^n coalitions `Shapley` enumerates."""
+GOLDEN_RATIO = (5**0.5 - 1) / 2
+"""Multiples of it, modulo 1, are spread evenly however many there are."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,9 @@ class KernelShap(CheckedOptions):
         n_samples: coalitions besides the empty and the full one, at least two per feature; drawn from (seed, uid).
         feature: "word" keeps or removes all tokens of a word together and divides its score among them.
         special_tokens: remove and score special tokens too, each as its own feature.
+        error: stop when no standard error of a text is larger than this share of its largest absolute score, after at
+            least five samples per feature and at most `n_samples`. Scores are then Shapley values of a Gaussian process
+            through all outputs read so far, which needs fewer of them than a regression. None takes all samples.
     """
 
     n_samples: int = 1000
@@ -55,12 +63,15 @@ class KernelShap(CheckedOptions):
     feature: Feature = "unit"
     output: Output = "probability"
     special_tokens: bool = False
+    error: float | None = None
 
     @in_evaluation_mode
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
-        """Signed values in float64."""
+        """Signed values in float64; with `error` a `SampledAttribution`."""
         index = feature_index(batch, self.feature, special_tokens=self.special_tokens)
         counts = feature_counts(index)
+        if self.error is not None:
+            return self._sample_until(self.error, model, batch, target, index)
         needed = torch.where(counts < 31, (1 << counts.clamp(max=31)) - 2, 2 * counts).minimum(2 * counts)
         if bool((needed > self.n_samples).any()):
             row = int(needed.argmax())
@@ -83,6 +94,123 @@ class KernelShap(CheckedOptions):
 
         scores = score_features(solve, batch, index, self.n_samples)
         return Attribution(divide_among_units(scores, index), index >= 0)
+
+    def _sample_until(
+        self, error: float, model: Model, batch: Batch, target: Tensor, index: Tensor
+    ) -> SampledAttribution:
+        """Values text by text, each with as many samples as it needs."""
+
+        def sample(at: Tensor, part: Batch, own: Tensor) -> tuple[Tensor, Tensor, int]:
+            def read(some: Tensor) -> Tensor:
+                removed = expand_to_units(~some.unsqueeze(0), own)
+                return outputs_without(model, part, target[at], removed, self.baselines, self.output)[0]
+
+            seeds = example_seeds("kernel", self.seed, part)
+            return sample_shapley_values(
+                read, paired_coalitions(seeds, int(feature_counts(own)), self.n_samples), error
+            )
+
+        return sample_texts(sample, batch, index)
+
+
+def sample_shapley_values(
+    read: Callable[[Tensor], Tensor], coalitions: Tensor, error: float
+) -> tuple[Tensor, Tensor, int]:
+    """Shapley values `[feature]`, their standard errors, and how many outputs were read for them.
+
+    The values are those of a `CoalitionProcess`. They are exact, with error 0, when all coalitions have been read.
+
+    Args:
+        read: the outputs `[sample]` of coalitions `[sample feature]`.
+        coalitions: to be read in this order, the empty and the full one first; at least `MIN_SAMPLES` per feature are.
+    """
+    known, outputs = 0, torch.zeros(0, dtype=torch.float64, device=coalitions.device)
+    features, most = coalitions.shape[1], len(coalitions)
+    count = min(most, MIN_SAMPLES * features)
+    while True:
+        outputs = torch.cat((outputs, read(coalitions[known:count])))
+        known = count
+        if features <= MAX_EXACT_FEATURES and known == 1 << features:
+            every = (coalitions.long() << torch.arange(features, device=coalitions.device)).sum(1)
+            table = torch.empty_like(outputs).scatter(0, every, outputs)
+            numbers = torch.tensor([features], device=coalitions.device)
+            weights = marginal_weights(all_coalitions(features, coalitions.device), numbers)[0]
+            return weights @ table, torch.zeros(features, dtype=torch.float64, device=coalitions.device), known
+        scores, errors = _fit_shapley_values(coalitions[:known], outputs)
+        if known == most or is_reached(scores, errors, error):
+            return scores, errors, known
+        count = next_count(known, most)
+
+
+def _fit_shapley_values(coalitions: Tensor, outputs: Tensor) -> tuple[Tensor, Tensor]:
+    sizes, features = coalitions.sum(1), coalitions.shape[1]
+    single, without = ((sizes == size) for size in (1, features - 1))
+    changes = torch.cat((outputs[single] - outputs[0], outputs[1] - outputs[without]))
+    which = torch.cat((coalitions[single].long().argmax(1), (~coalitions[without]).long().argmax(1)))
+    effects, counts = (outputs.new_zeros(features) for _ in range(2))
+    effects.index_add_(0, which, changes.square())
+    counts.index_add_(0, which, torch.ones_like(changes))
+    effects = (effects / counts.clamp(min=1)).sqrt()
+    # A feature that was not removed or kept alone is as important as the others on average.
+    effects = effects.where(counts > 0, effects[counts > 0].mean() if bool(counts.any()) else 1.0)
+    # Deviations from the mean of both ends: the prior is centred at 0.
+    values, errors = fit_process(coalitions, outputs - outputs[:2].mean(), effects).shapley_values()
+    # Both ends are known up to the jitter: the sum is exact.
+    return values + (outputs[1] - outputs[0] - values.sum()) / features, errors
+
+
+def paired_coalitions(seeds: Tensor, count: int, samples: int) -> Tensor:
+    """Different coalitions `[sample feature]`: the empty and the full one, then `samples` in pairs of complements.
+
+    First come the single features in random order, then coalitions of two and more features, whose sizes take turns by
+    their mass in the Shapley kernel. A longer sequence begins as a shorter one.
+
+    Args:
+        seeds: of one text `[1]`.
+        count: its features.
+    """
+    every = torch.ones(1, count, dtype=torch.bool, device=seeds.device)
+    singles = torch.eye(count, dtype=torch.bool, device=seeds.device)[random_permutations(seeds, 1, every)[0, 0]]
+    sizes = torch.arange(2, max(2, count // 2 + 1), device=seeds.device)
+    found = [every[:0], singles] if count > 1 else [every[:0]]
+    if len(sizes):
+        mass = 1 / (sizes * (count - sizes)).double()
+        draw = _shuffle_coalitions if count <= MAX_EXACT_FEATURES else _draw_coalitions
+        found.append(draw(seeds + 1, count, mass / mass.sum(), samples))
+    pairs = _with_complements(torch.cat(found))[: samples // 2 * 2]
+    return torch.cat((torch.zeros_like(every), every, pairs))
+
+
+def _shuffle_coalitions(seeds: Tensor, count: int, mass: Tensor, samples: int) -> Tensor:
+    """All coalitions of two to half of the features; the j-th of a size comes at the time j / mass of the size."""
+    found, times = [], []
+    for size, share in enumerate(mass.tolist(), start=2):
+        own = _coalitions_of_size(count, size).to(seeds.device)
+        place = random_permutations(seeds + size, 1, torch.ones_like(own[:1, :1]).expand(1, len(own)))[0, 0]
+        found.append(own[place])
+        times.append((torch.arange(len(own), device=seeds.device) + 0.5) / share)
+    return torch.cat(found)[torch.cat(times).argsort(stable=True)]
+
+
+def _draw_coalitions(seeds: Tensor, count: int, mass: Tensor, samples: int) -> Tensor:
+    """As many random coalitions as samples, twice the pairs that are wanted, because some come again."""
+    step = sample_uniform(seeds, 1, 1)[0, 0] + torch.arange(samples, device=seeds.device) * GOLDEN_RATIO
+    size = 2 + torch.searchsorted(mass.cumsum(0), step % 1, right=True).clamp(max=len(mass) - 1)
+    orders = random_permutations(seeds, samples, torch.ones(1, count, dtype=torch.bool, device=seeds.device))[0]
+    first = torch.arange(count, device=seeds.device) < size.unsqueeze(1)
+    return torch.zeros_like(first).scatter_(1, orders, first)
+
+
+def _with_complements(coalitions: Tensor) -> Tensor:
+    """Each coalition followed by its complement, without those that have come before."""
+    seen: set[bytes] = set()
+    rows = []
+    for row, (own, other) in enumerate(zip(coalitions.cpu().numpy(), (~coalitions).cpu().numpy(), strict=True)):
+        if own.tobytes() not in seen:
+            seen |= {own.tobytes(), other.tobytes()}
+            rows.append(row)
+    kept = coalitions[torch.tensor(rows, dtype=torch.long, device=coalitions.device)]
+    return torch.stack((kept, ~kept), 1).flatten(0, 1)
 
 
 @dataclass(frozen=True)

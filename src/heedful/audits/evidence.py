@@ -311,12 +311,13 @@ class _OtherModel:
 
     def __call__(self, model: Model, batch: Batch, target: Tensor) -> Attribution:
         words = feature_counts(feature_index(batch, "word"))
-        if not isinstance(self.method, KernelShap) or self.method.n_samples >= 2 * int(words.max()):
+        kernel = self.method if isinstance(self.method, KernelShap) and self.method.error is None else None
+        if kernel is None or kernel.n_samples >= 2 * int(words.max()):
             return self.method(self.model, batch, target)
         # A long text needs two samples per word; each text has its own number, whatever else is in its batch.
         scores = torch.zeros(batch.mask.shape, dtype=torch.float64, device=batch.mask.device)
         for row, count in enumerate(words.tolist()):
-            method = replace(self.method, n_samples=max(self.method.n_samples, 2 * count))
+            method = replace(kernel, n_samples=max(kernel.n_samples, 2 * count))
             alone = batch.rows(torch.tensor([row], device=batch.mask.device))
             found = method(self.model, alone, target[row : row + 1])
             scores[row, : found.scores.shape[1]] = found.scores[0]

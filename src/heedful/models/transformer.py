@@ -67,6 +67,7 @@ from heedful.types import (
     LayerTrace,
     Model,
     Task,
+    TextPrefix,
     Trace,
     UserError,
     ValueTrace,
@@ -80,6 +81,7 @@ from heedful.types import (
 )
 
 if TYPE_CHECKING:  # imported where it is used: see _attention_hooks
+    from transformers import DynamicLayer
     from transformers import PreTrainedConfig as NetworkConfig
     from transformers import PreTrainedModel as Network
 
@@ -215,6 +217,7 @@ class TransformerModel(Model):
         embeddings_at: the input of the first layer; or the word vectors or the pixels, where the network reads its
             input in other ways too, or has no layers over its units.
         readout: how logits are read from the network.
+        continues_prefixes: the network gives the same logits from keys and values of the beginning of a text.
     """
 
     # States of more tokens leave the cache of a core: 5 % slower at 8 192 tokens, at every length of text.
@@ -226,7 +229,7 @@ class TransformerModel(Model):
         self.readout: Readout = ClassifierHead() if readout is None else readout
         self.stack, self.maps, self.path = opened.stack, opened.maps, opened.path
         self.training = opened.network.training
-        self.separates_lengths = False
+        self.separates_lengths = self.continues_prefixes = False
         self.embeddings_at: EmbeddingPlace = "layers" if self.stack.name else "words" if self.stack.words else "pixels"
         if self.maps is None:
             self.attention_refusal = "its attention was not found"
@@ -307,6 +310,43 @@ class TransformerModel(Model):
         if self._is_hooked or self.embedding_refusal is not None or self._must_separate(batch):
             return super().read_embeddings(batch)
         return self._embed(batch)
+
+    @property
+    def reuses_prefixes(self) -> bool:
+        """Whether texts with the same beginning can be read without reading it again."""
+        return self.continues_prefixes and not self._is_hooked
+
+    @torch.no_grad()
+    def read_prefix(self, text: Batch) -> TextPrefix:
+        """The keys and values of a batch of one text."""
+        from transformers import DynamicCache
+
+        cache = DynamicCache()
+        with running(ForwardPass(FusedAttention(), text.mask.shape[1], transposed=self.stack.transposed)):
+            inputs = self.stack.inputs.arguments(self.network, text)
+            self.network.base_model(**inputs, past_key_values=cache, use_cache=True)
+        layers = cast("list[DynamicLayer]", cache.layers)
+        return TextPrefix(tuple((cast("Tensor", each.keys), cast("Tensor", each.values)) for each in layers))
+
+    @torch.no_grad()
+    def read_logits_after(self, prefix: TextPrefix, shared: int, batch: Batch) -> Tensor:
+        """The logits of texts whose first `shared` units, fewer than all, are those of the prefix."""
+        from transformers import DynamicCache
+
+        rows, cache = len(batch), DynamicCache()
+        for number, layer in enumerate(prefix.layers):
+            keys, values = (each[:, :, :shared].expand(rows, -1, -1, -1) for each in layer)
+            cache.update(keys, values, number)
+        rest = batch.drop_units(shared)
+        inputs = self.stack.inputs.arguments(self.network, rest)
+        before = inputs["attention_mask"].new_ones(rows, shared)
+        inputs["attention_mask"] = torch.cat([before, inputs["attention_mask"]], 1)
+        if "position_ids" in inputs:
+            inputs["position_ids"] = inputs["position_ids"] + shared
+        given = cast("dict[str, Tensor]", {**inputs, "past_key_values": cache})
+        with running(ForwardPass(FusedAttention(), rest.mask.shape[1], transposed=self.stack.transposed)):
+            logits = self.readout.logits(self.network, given, rest)
+        return logits if batch.candidates is None else logits.masked_fill(~batch.candidates.bool(), -torch.inf)
 
     @property
     def _is_hooked(self) -> bool:
@@ -712,6 +752,17 @@ class AcceptanceTrial:
                     model.path_refusal = f"attention is not the only path between the units of {name}: {other}"
         if model.stack.name and not model.separates_lengths:
             model.deciding_row = self._deciding_row(model, batch, trace)
+            with suppress(UserError, *_NETWORK_ERRORS), torch.no_grad():
+                model.continues_prefixes = model.deciding_row == "last" and self._continues_prefixes(model, batch)
+
+    def _continues_prefixes(self, model: TransformerModel, batch: Batch) -> bool:
+        """Whether a text without its fourth unit gets its logits from keys and values of the first three."""
+        text = batch.rows(torch.zeros(1, dtype=torch.long, device=batch.mask.device))
+        kept = text.mask.clone()
+        kept[:, 3] = False
+        shorter = text.keep_units(kept)
+        found, expected = model.read_logits_after(model.read_prefix(text), 3, shorter), model.read_logits(shorter)
+        return torch.allclose(found, expected, rtol=self.tolerance, atol=self.tolerance)
 
     def _compare(self, found: Tensor, expected: Tensor, reason: str) -> None:
         if found.shape != expected.shape or not torch.allclose(

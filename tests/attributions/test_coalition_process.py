@@ -1,0 +1,166 @@
+"""A Gaussian process over coalitions against its literal twin on all coalitions, and the methods that stop by it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Generator, Tensor
+
+from heedful.attributions._base import SampledAttribution
+from heedful.attributions._coalition_process import fit_process, prior_covariance
+from heedful.attributions.lime import Lime, centered_moments, predict_coefficients, solve_ridge
+from heedful.attributions.shapley import (
+    KernelShap,
+    Shapley,
+    all_coalitions,
+    marginal_weights,
+    paired_coalitions,
+    sample_shapley_values,
+)
+from heedful.types import Batch, Method, UserError
+from tests.networks import texts, tiny
+
+CPU = torch.device("cpu")
+
+
+def exact_weights(count: int) -> Tensor:
+    return marginal_weights(all_coalitions(count, CPU), torch.tensor([count]))[0]
+
+
+def game(count: int, seed: int) -> Tensor:
+    """Outputs of all coalitions: a sigmoid of effects of single features and of a few pairs, as a classifier has."""
+    generator = Generator().manual_seed(seed)
+    every = all_coalitions(count, CPU).double()
+    single = torch.randn(count, generator=generator, dtype=torch.float64).mul(1.2)
+    pairs = torch.randn(count, count, generator=generator, dtype=torch.float64).triu(1)
+    pairs = pairs * (torch.rand(count, count, generator=generator) < 0.25)
+    return torch.sigmoid(every @ single + torch.einsum("si,ij,sj->s", every, pairs, every))
+
+
+def number(coalitions: Tensor) -> Tensor:
+    return (coalitions.long() << torch.arange(coalitions.shape[1])).sum(1)
+
+
+def test_means_and_errors_are_those_of_the_posterior_written_out() -> None:
+    outputs, every = game(6, 1), all_coalitions(6, CPU)
+    known = torch.randperm(64, generator=Generator().manual_seed(2))[:17]
+    process = fit_process(every[known], outputs[known], torch.tensor([1.0, 0.1, 0.5, 0.0, 2.0, 1.0]))
+    assert process.relevance[4] > process.relevance[0] > process.relevance[1] > process.relevance[3] > 0
+    prior = prior_covariance(every, every, process.relevance)
+    signs = 2 * every.double() - 1
+    twin = 10 + torch.stack([(1 + process.relevance * signs * each).prod(1) for each in signs])
+    assert torch.allclose(prior, twin, rtol=1e-12)
+    across = prior[:, known]
+    mean = across @ torch.linalg.solve(prior[known][:, known], outputs[known])
+    spread = (prior - across @ torch.linalg.solve(prior[known][:, known], across.t())) * process.variance
+    values, errors = process.shapley_values()
+    weights = exact_weights(6)
+    assert torch.allclose(values, weights @ mean, atol=1e-7)
+    assert torch.allclose(errors, ((weights @ spread) * weights).sum(1).sqrt(), rtol=1e-3)
+    sums, errors = process.combine_outputs(every, torch.eye(64).double())
+    assert torch.allclose(sums, mean, atol=1e-7)
+    assert torch.allclose(errors.square(), spread.diagonal(), atol=1e-8)
+    assert torch.allclose(sums[known], outputs[known], atol=1e-6), "it goes through what is known"
+
+
+@pytest.mark.parametrize(("count", "samples"), [(1, 10), (2, 10), (3, 10), (8, 100), (8, 1000), (9, 60), (14, 120)])
+def test_coalitions_are_different_pairs_of_all_sizes(count: int, samples: int) -> None:
+    found = paired_coalitions(torch.tensor([7]), count, samples)
+    assert not found[0].any()
+    assert found[1].all()
+    assert torch.equal(found[2::2], ~found[3::2])
+    assert len(torch.unique(found, dim=0)) == len(found) == min(samples, 2**count - 2) + 2
+    longer = paired_coalitions(torch.tensor([7]), count, samples + 20)
+    assert torch.equal(longer[: len(found)], found)
+    if count > 3:
+        assert torch.unique(found[2 : 2 + 2 * count].sum(1)).tolist() == [1, count - 1]
+    if samples >= 100:
+        assert torch.unique(found.sum(1)).tolist() == [*range(count + 1)]
+
+
+def test_two_standard_errors_cover_exact_shapley_values() -> None:
+    inside, relative, samples = [], [], []
+    for seed in range(16):
+        count = 7 + seed % 4
+        outputs = game(count, seed)
+        exact = exact_weights(count) @ outputs
+        order = paired_coalitions(torch.tensor([seed]), count, 1000)
+        for error in (0.05, 0.02):
+            values, errors, used = sample_shapley_values(lambda some: outputs[number(some)], order, error)  # noqa: B023
+            assert torch.allclose(values.sum(), outputs[-1] - outputs[0], atol=1e-12)
+            inside.append((values - exact).abs() <= 2 * errors + 1e-7)
+            relative.append(float((values - exact).abs().max() / exact.abs().max()) / error)
+            samples.append(used / (1 << count))
+            assert used >= 5 * count
+    assert torch.cat(inside).double().mean() > 0.88
+    assert sum(relative) / len(relative) < 2
+    assert sum(samples) / len(samples) < 0.5
+
+
+def test_two_standard_errors_cover_the_regression_on_all_samples() -> None:
+    inside, samples = [], []
+    for seed in range(12):
+        count = 7 + seed % 4
+        outputs, generator = game(count, 40 + seed), Generator().manual_seed(seed)
+        coalitions = torch.rand(400, count, generator=generator) < 0.5
+        weights = 0.7 + 0.3 * torch.rand(400, generator=generator).double()
+        moments = centered_moments(coalitions[None].double(), outputs[number(coalitions)][None], weights[None])
+        expected = solve_ridge(*moments, 1.0)[0]
+        for error in (0.05, 1e-9):
+            found = predict_coefficients(lambda some: outputs[number(some)], coalitions, weights, 1.0, error)  # noqa: B023
+            values, errors, used = found
+            if error < 0.01:
+                assert torch.allclose(values, expected, atol=1e-10), "all samples are read"
+            else:
+                inside.append((values - expected).abs() <= 2 * errors + 1e-7)
+                samples.append(used / len(torch.unique(coalitions, dim=0)))
+    assert torch.cat(inside).double().mean() > 0.88
+    assert sum(samples) / len(samples) < 0.6
+
+
+@pytest.mark.parametrize("method", [KernelShap(error=0.1), Lime(60, error=0.1)], ids=["kernel-shap", "lime"])
+def test_the_rest_of_a_batch_changes_no_sample(method: Method) -> None:
+    model, batch, target = tiny("bert"), texts(), torch.tensor([0, 2, 1])
+    together = method(model, batch, target)
+    assert isinstance(together, SampledAttribution)
+    assert (together.standard_errors[~together.mask] == 0).all()
+    for row in range(len(batch)):
+        text = batch.rows(torch.tensor([row]))
+        alone = method(model, text, target[row : row + 1])
+        assert isinstance(alone, SampledAttribution)
+        assert alone.samples[0] == together.samples[row]
+        width = text.mask.shape[1]
+        assert torch.allclose(alone.scores[0], together.scores[row, :width], atol=1e-5)
+        assert torch.allclose(alone.standard_errors[0], together.standard_errors[row, :width], rtol=0.05, atol=1e-5)
+
+
+def short_texts() -> Batch:
+    batch = texts()
+    return batch.keep_units(~batch.content_mask | (batch.content_mask.cumsum(1) <= 5))
+
+
+def test_an_error_out_of_reach_reads_everything_and_is_exact() -> None:
+    model, batch, target = tiny("bert"), short_texts(), torch.tensor([0, 2, 1])
+    found = KernelShap(error=1e-9)(model, batch, target)
+    assert isinstance(found, SampledAttribution)
+    assert torch.allclose(found.scores, Shapley()(model, batch, target).scores, atol=1e-7)
+    assert (found.standard_errors == 0).all()
+    assert torch.equal(found.samples, 1 << batch.content_mask.sum(1))
+    lime = Lime(50, error=1e-9)(model, batch, target)
+    assert torch.allclose(lime.scores, Lime(50)(model, batch, target).scores, atol=1e-9)
+
+
+def test_a_constant_output_needs_the_least_samples_and_gets_zeros() -> None:
+    order = paired_coalitions(torch.tensor([3]), 9, 1000)
+    values, errors, used = sample_shapley_values(lambda some: torch.full((len(some),), 0.7).double(), order, 0.05)
+    assert used == 45
+    assert values.abs().max() < 1e-9
+    assert errors.max() < 1e-7
+
+
+@pytest.mark.parametrize("error", [0, 1, -0.1, "much"])
+def test_an_error_that_is_no_share_is_refused(error: float) -> None:
+    with pytest.raises(UserError, match="error"):
+        KernelShap(error=error)
+    with pytest.raises(UserError, match="error"):
+        Lime(error=error)
