@@ -9,9 +9,18 @@ import numpy as np
 import pytest
 from scipy.stats import pearsonr
 
+from heedful.attributions import Random, StaticAttention
+from heedful.data.images import Digits
+from heedful.data.splitting import SubsampledCorpus
+from heedful.models.small_transformers import ScalarMix, SmallViT
+from heedful.report.charts import png_pixels
 from heedful.report.explorer import ExplanationRow, ExplorerData, ExplorerText, TokenWeights, explorer_html
+from heedful.store.workspace import Workspace
 from heedful.study.design import CONTROL, StudyOptions
 from heedful.study.items import ItemChoice, build_study, read_source
+from heedful.training.attribution_tables import AttributionTable, ImageSample
+from heedful.training.trained_model import TrainedModel
+from heedful.training.trainer import Training
 from heedful.types import UserError
 from tests.invented_studies import METHODS, image_page, text_page
 from tests.stored import FilmAdversary, FilmModel, FilmScores, stored
@@ -87,6 +96,27 @@ def test_a_workspace_is_read_without_its_adversaries(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="2 models: choose one with --model"):
         read_source(tmp_path)
     assert read_source(tmp_path, "seed 1").methods == ("attention",)
+
+
+@pytest.mark.slow
+def test_images_of_a_vision_transformer_come_from_the_workspace_and_the_corpus(tmp_path: Path) -> None:
+    corpus = SubsampledCorpus(Digits(), 64, 16, 24)
+    architecture = ScalarMix(SmallViT((1, 8, 8), 2))
+    teacher = TrainedModel(corpus, Digits().tokenization, architecture, Training(2, 32), embeddings=None)
+    workspace = Workspace(tmp_path)
+    for recipe in (
+        ImageSample(teacher, 3),
+        *(AttributionTable(teacher, each) for each in (Random(), StaticAttention())),
+    ):
+        workspace.get(recipe)
+    source = read_source(tmp_path)
+    assert source.methods == ("static-attention", "random")
+    pixels = {example.uid: example.parts[0] for example in corpus.read(tmp_path).test}
+    assert source.texts.keys() == pixels.keys()
+    for uid, item in source.texts.items():
+        assert item.patches == (4, 4)
+        shown = np.array(png_pixels(item.image).rows)
+        np.testing.assert_allclose(shown[..., 0], np.asarray(pixels[uid])[0], atol=1 / 255)
 
 
 @pytest.mark.parametrize(

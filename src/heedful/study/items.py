@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
 from heedful import catalogue
+from heedful.audits.analysis import image_pixels
 from heedful.audits.evidence import MIN_WORDS, stratify
 from heedful.figures import printable
 from heedful.measures.rank_correlation import spearman_matrix
@@ -296,47 +298,28 @@ def _read_workspace(source: ModelTexts, entries: Sequence[IndexEntry], workspace
     data = collect_texts(replace(source, trials=()), open_artefact)
     tokens = data.texts[0].tokens if data.texts else ()
     if tokens and all(re.fullmatch(r"\d+,\d+", token) for token in tokens):
-        images = _stored_images(source, entries) | _corpus_images(source, workspace)
+        images = _images(source, {text.uid for text in data.texts}, entries, workspace)
         texts = tuple(text._replace(image=images.get(text.uid, "")) for text in data.texts)
         data = replace(data, texts=texts, patches=patch_grid(tokens))
     return _parse_page(data_json(data), label)
 
 
-def _stored_images(source: ModelTexts, entries: Sequence[IndexEntry]) -> dict[str, str]:
-    """By uid the images that are stored with the model."""
-    found: dict[str, str] = {}
+def _images(source: ModelTexts, uids: Set[str], entries: Sequence[IndexEntry], workspace: Workspace) -> dict[str, str]:
+    """By uid images as PNG in base64: those that are stored with the model, and those of a corpus of the catalogue."""
+    found: dict[str, Tensor] = {}
     for entry in entries:
         if entry.kind == "images" and entry.link("subject") == source.model:
             artefact = entry.load()
-            pixels = artefact.tensors["images"]
-            found |= {
-                printable(str(uid)): _png(image) for uid, image in zip(artefact.table["uid"], pixels, strict=True)
-            }
-    return found
-
-
-def _corpus_images(source: ModelTexts, workspace: Workspace) -> dict[str, str]:
-    """By uid the images of a corpus of the catalogue; none if it is not one of these or its files are missing."""
+            stored = artefact.tensors["images"].float() / 255
+            found |= dict(zip(map(printable, artefact.table["uid"]), stored, strict=True))
     corpus = catalogue.CORPORA.get(str(source.facts.get("corpus", "")))
-    if corpus is None:
-        return {}
-    try:
-        splits = corpus.read(workspace.data_dir)
-    except UserError:
-        return {}
-    examples = {"train": splits.train, "dev": splits.dev, "test": splits.test}.get(source.split, ())
-    parts = {printable(example.uid): example.parts[0] for example in examples}
-    return {
-        uid: _png((255 * image.clamp(0, 1)).round().to(torch.uint8))
-        for uid, image in parts.items()
-        if isinstance(image, Tensor)
-    }
-
-
-def _png(image: Tensor) -> str:
-    """An image `[channel height width]` in bytes as PNG in base64."""
-    pixels = image.permute(1, 2, 0).numpy()
-    return png_base64(np.repeat(pixels, 3, 2) if pixels.shape[2] == 1 else np.ascontiguousarray(pixels))
+    if corpus is not None and not uids <= found.keys():
+        with suppress(UserError):  # its files may be missing; then only the stored images are there
+            splits = corpus.read(workspace.data_dir)
+            examples = {"train": splits.train, "dev": splits.dev, "test": splits.test}.get(source.split, ())
+            parts = {printable(example.uid): example.parts[0] for example in examples}
+            found |= {uid: part for uid, part in parts.items() if isinstance(part, Tensor)}
+    return {uid: png_base64(image_pixels(image)) for uid, image in found.items() if uid in uids}
 
 
 def _page_title(page: Path) -> str:
