@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -68,6 +69,7 @@ def study(rankings: Iterable[Ranking] = (), guesses: Iterable[Simulation] = (), 
 
 
 def rate(rankings: Iterable[Ranking] = (), guesses: Iterable[Simulation] = ()) -> pd.DataFrame:
+    """The summary, after checks that hold for every study."""
     rating = rate_study(study(rankings, guesses), "tested")
     assert not any(math.isnan(row.value) for row in rating.statistics), "no number is undefined"
     json.dumps(rating.to_record(), allow_nan=False)
@@ -219,12 +221,16 @@ def test_only_checks_were_answered() -> None:
     assert findings(summary) == ()
 
 
+def rows_of(summary: pd.DataFrame) -> list[Statistic]:
+    return [Statistic(*row) for row in summary.itertuples(index=False)]
+
+
 def bounds(row: Statistic) -> tuple[float, float]:
     return row.low, row.high
 
 
 @pytest.mark.parametrize(("n_people", "n_items"), [(1, 9), (9, 1), (1, 1)])
-def test_one_person_or_one_item_decides_nothing(n_people: int, n_items: int) -> None:
+def test_one_person_or_one_item_decides_nothing(n_people: int, n_items: int, tmp_path: Path) -> None:
     summary = rate(
         [ranking([1, 2, 3], person, item) for person in range(n_people) for item in range(n_items)],
         [guess("a", True, person, item) for person in range(n_people) for item in range(n_items)]
@@ -232,6 +238,11 @@ def test_one_person_or_one_item_decides_nothing(n_people: int, n_items: int) -> 
     )
     assert {each.verdict for each in findings(summary)} == {Verdict.UNDECIDED}
     assert {bounds(row) for row in select_statistics(summary, "rank")} == {(1, 3)}
+    text = write_rating_page(StudyRating("tested", tuple(rows_of(summary))), tmp_path / "rating.html").read_text(
+        "utf-8"
+    )
+    assert "−∞ to ∞" in text
+    assert "nan" not in re.findall(r"\w+", text.partition("<main")[2].lower())
     assert bounds(get_statistic(summary, "accuracy_gain", "a")) == (-1, 1)
 
 

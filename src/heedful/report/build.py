@@ -448,9 +448,9 @@ def summary_tables(result: Result) -> tuple[TableView, ...]:
     metrics, with one column per metric. The confidence interval and the standard deviation over seeds follow a number.
     """
     seeds = result.n_seeds
-    caption = (
-        f"Summary: mean and SD of {seeds} seeds, outermost bounds of intervals" if seeds > 1 else "Summary: one model"
-    )
+    caption = "Summary: one model" if result.encoder else "Summary"
+    if seeds > 1:
+        caption = f"Summary: mean and SD of {seeds} seeds, outermost bounds of intervals"
     published = result.published
     rows: dict[tuple[tuple[str, str], ...], dict[tuple[str, str], Cell]] = {}
     columns = [result.summary[name].astype(str).tolist() for name in SUMMARY_COLUMNS[:3]]
