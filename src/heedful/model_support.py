@@ -36,6 +36,7 @@ REPEATS = 5
 """Passes of which the quickest is the speed."""
 MAX_WORDS = 9
 """Of the random input; exact Shapley values need few."""
+ROUNDING = 1e-6
 INCOMPLETE_SHARE = 0.01
 """DeepLIFT is not complete if its scores miss the difference of the outputs by more than this share of their size."""
 
@@ -188,7 +189,7 @@ def try_method(name: str, model: TransformerModel, batch: Batch, target: torch.T
         return MethodSupport(name, "its scores on this network are not finite")
     if name.startswith("deep-") and isinstance(attribution, CompleteAttribution):
         missed, size = attribution.convergence_delta.abs().max(), attribution.scores.abs().sum()
-        if float(missed) > INCOMPLETE_SHARE * float(size):
+        if float(missed) > max(ROUNDING, INCOMPLETE_SHARE * float(size)):
             return MethodSupport(
                 name, note=f"not complete: misses the difference of the outputs by {float(missed):.2g}"
             )
@@ -215,7 +216,10 @@ def _sample(model: TransformerModel) -> Batch:
     batch = sample_batch(model.network, prefix)
     units = torch.arange(batch.mask.shape[1]) - prefix
     words = (units // math.ceil((len(units) - prefix) / MAX_WORDS)).clamp(min=-1)
-    return replace(batch.rows(torch.tensor([0])), words=words.unsqueeze(0))
+    batch = batch.rows(torch.tensor([0]))
+    end = getattr(model.network.config, "eos_token_id", None)
+    is_end = batch.inputs == end if batch.inputs.dim() == 2 and isinstance(end, int) else torch.zeros_like(batch.mask)
+    return replace(batch, words=words.unsqueeze(0).masked_fill(is_end, -1))
 
 
 # Every kind

@@ -249,6 +249,7 @@ class Model(nn.Module, ABC):
         embedding_refusal: why embeddings can be neither read nor replaced; its traces then have embeddings of width 0.
         path_refusal: why attention is not the only way between units, so that its layers cannot be multiplied.
         deciding_row: of self-attention in the last layer.
+        has_rows_first: whether the batch is the first axis of the states in all layers.
         tokens_per_pass: how many units `read_logits` is best given at once.
     """
 
@@ -259,6 +260,7 @@ class Model(nn.Module, ABC):
     embedding_refusal: str | None = None
     path_refusal: str | None = None
     deciding_row: DecidingRow = "first"
+    has_rows_first: bool = True
     tokens_per_pass: int = 1 << 13
 
     @abstractmethod
@@ -710,7 +712,7 @@ class HeadTrace:
 
     Args:
         scores: `s_k = mean_i q_i · k_k / sqrt(dim)` over the real query rows i, special tokens included (Fernandes et
-            al. 2022), `[batch layer head unit]`; 0 on padding.
+            al. 2022), `[batch layer head unit]`; 0 on padding. A pair that a causal or local mask hides counts as 0.
         logits: `[batch output]`.
     """
 

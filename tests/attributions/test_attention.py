@@ -12,6 +12,7 @@ from torch import Generator, Tensor, nn
 from heedful.attributions._base import Output
 from heedful.attributions.attention import (
     AttentionXGradient,
+    Flow,
     HeadAttention,
     KobayashiNorm,
     RawAttention,
@@ -461,6 +462,37 @@ class Stacked(Model):
         attention = self.scores.softmax(-1).expand(len(batch), -1, -1, -1, -1) if attention is None else attention
         embeddings = torch.ones(len(batch), 3, 1) if embeddings is None else embeddings
         return Trace(embeddings, embeddings, attention, (attention.mean((1, 2, 3)) * torch.arange(3.0)).sum(-1, True))
+
+
+class Fixed(Model):
+    """Attention as given `[layer query unit]`, with one head; the head of the model reads the last token."""
+
+    def __init__(self, attention: Tensor) -> None:
+        super().__init__()
+        self.task, self.weights = BinaryClassification(), attention
+        self.deciding_row = "last"
+
+    def forward(self, batch: Batch, *, embeddings: Tensor | None = None, attention: Tensor | None = None) -> Trace:
+        states = torch.ones(len(batch), self.weights.shape[-1], 1)
+        return Trace(states, states, self.weights[None, :, None].expand(len(batch), -1, -1, -1, -1), states[:, 0])
+
+
+def test_rollout_and_flow_of_a_causal_model_follow_the_past_of_its_last_token() -> None:
+    """By hand: B1 = [1], [.25 .75], [.1 .15 .75] and B2 = [1], [.2 .8], [.05 .2 .75], with zeros above the diagonal."""
+    lower = torch.tensor([[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.2, 0.3, 0.5]])
+    upper = torch.tensor([[1.0, 0.0, 0.0], [0.4, 0.6, 0.0], [0.1, 0.4, 0.5]])
+    batch, target = words((1, 2, 3)), torch.tensor([1])
+    model = Fixed(torch.stack([lower, upper]))
+    # .05 (1, 0, 0) + .2 (.25, .75, 0) + .75 (.1, .15, .75)
+    assert Rollout()(model, batch, target).scores[0].tolist() == pytest.approx([0.175, 0.2625, 0.5625])
+    # The smaller capacity of each path: .05 + .2 + .1, .2 + .15 and .75.
+    assert Flow()(model, batch, target).scores[0].tolist() == pytest.approx([0.35, 0.35, 0.75])
+    # The last token looks at itself only: the past reaches it in the lower layer.
+    alone = Fixed(torch.stack([lower, torch.eye(3)]))
+    assert Rollout()(alone, batch, target).scores[0].tolist() == pytest.approx([0.1, 0.15, 0.75])
+    shut = Fixed(torch.stack([torch.eye(3), torch.eye(3)]))
+    for method in (Rollout(), Flow()):
+        assert method(shut, batch, target).scores[0].tolist() == pytest.approx([0.0, 0.0, 1.0])
 
 
 def test_layers_are_counted_apart_from_heads() -> None:

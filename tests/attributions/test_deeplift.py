@@ -392,3 +392,20 @@ def test_functions_of_torch_are_as_before_after_an_error_under_the_rules() -> No
     with pytest.raises(ZeroDivisionError):
         DeepLift()(model, BATCH, TARGET)
     assert torch.equal(torch.relu(torch.tensor([-1.0], requires_grad=True)), torch.zeros(1))
+
+
+def test_a_product_of_a_batch_that_is_added_to_biases_keeps_differences() -> None:
+    """Scores as BLOOM computes them."""
+    draw = Generator().manual_seed(0)
+    first, second = (torch.randn(1, 3, 4, generator=draw, dtype=torch.float64) for _ in range(2))
+    bias, keys = (torch.randn(*shape, generator=draw, dtype=torch.float64) for shape in ((1, 1, 3), (4, 4)))
+
+    def attend(states: Tensor) -> Tensor:
+        scores = bias.repeat(len(states), 1, 1).baddbmm(
+            batch1=states, batch2=(states @ keys).transpose(1, 2), beta=0.5, alpha=2.0
+        )
+        return scores.softmax(-1).bmm(states).square().sum((1, 2))
+
+    slopes, difference = multipliers(attend, first, second)
+    assert float((slopes * (first - second)).sum() - difference) == pytest.approx(0.0, abs=1e-12)
+    assert float(difference) == pytest.approx(float(attend(first) - attend(second)))

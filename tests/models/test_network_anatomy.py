@@ -12,13 +12,14 @@ import torch
 from torch import Generator, Tensor
 from torch.overrides import TorchFunctionMode
 
+from heedful.attributions.attention import Flow, KobayashiNorm, Relevance, Rollout
 from heedful.attributions.deeplift import DeepLift
 from heedful.catalogue import METHODS
 from heedful.models._attention_hooks import copy_sharing_weights, set_attention_implementation
 from heedful.models.tiny_networks import Units, build_tiny_network
 from heedful.models.transformer import TransformerModel
 from heedful.testing import check_explainer, check_model
-from heedful.types import Batch
+from heedful.types import Batch, Method, UserError
 from tests.attributions.test_attributions import method_of
 from tests.models.test_tiny_networks import random_batch
 
@@ -139,11 +140,62 @@ def test_the_model_laws_hold(kind: str) -> None:
     assert report, str(report)
 
 
+@pytest.mark.parametrize(
+    ("kind", "method", "words"),
+    [
+        ("xlnet", DeepLift(), "unit batch width"),
+        ("bart", Rollout(), "decoder"),
+        ("t5", Relevance(), "decoder"),
+        ("diffllama", KobayashiNorm(), "no linear map"),
+        ("jamba", Flow(), "1 attention maps in 2 layers"),
+        ("convbert", Rollout(), "outside attention"),
+    ],
+)
+def test_methods_that_read_layers_refuse_by_name_what_they_would_approximate(
+    kind: str, method: Method, words: str
+) -> None:
+    model = TransformerModel.wrap(build_tiny_network("text", kind, Generator().manual_seed(1)))
+    with pytest.raises(UserError, match=words):
+        method(model, batch_of(model), torch.zeros(3, dtype=torch.int64))
+
+
+def test_the_norms_of_grouped_queries_are_those_of_the_values_that_heads_share() -> None:
+    """Llama has two values for four heads; a literal twin with the weights of its projections."""
+    model = wrapped("llama", 1)
+    batch = batch_of(model).rows(torch.tensor([0]))
+    with torch.no_grad():
+        trace = model(batch)
+        layer = model.layers[0]
+        states = layer.get_submodule("input_layernorm")(trace.embeddings)
+        values = layer.get_submodule("self_attn.v_proj")(states).reshape(9, 2, 8).repeat_interleave(2, 1)
+        output = layer.get_submodule("self_attn.o_proj").get_parameter("weight").t().reshape(4, 8, -1)
+        added = torch.einsum("hqu,uhd,hdw->quw", trace.attention[0, 0], values, output)
+    scores = KobayashiNorm(layer=0, special_tokens=True)(model, batch, torch.tensor([0])).scores
+    torch.testing.assert_close(scores[0], added.norm(dim=-1).mean(0))
+
+
+@pytest.mark.parametrize("kind", ["bart", "t5"])
+def test_embeddings_of_an_encoder_and_a_decoder_reach_both(kind: str) -> None:
+    """The gradient at the word vectors is that of the rows of the table, which encoder and decoder share."""
+    network = build_tiny_network("text", kind, Generator().manual_seed(1)).double()
+    model = TransformerModel.wrap(network)
+    batch = batch_of(model).rows(torch.tensor([0]))
+    batch.inputs[0, :-1] = torch.arange(20, 28)  # every word once
+    table = network.get_input_embeddings().get_parameter("weight")
+    given = model(batch).embeddings.detach().requires_grad_()
+    (own,) = torch.autograd.grad(model(batch, embeddings=given).logits[:, 0].sum(), given)
+    (expected,) = torch.autograd.grad(model(batch).logits[:, 0].sum(), table)
+    scale = float((given[0, 0] / table[20]).mean().detach())  # some encoders multiply their vectors
+    torch.testing.assert_close(own[0, :-1] * scale, expected[20:28])
+
+
 SHOWN = METHODS if os.environ.get("HEEDFUL_SWEEP") else ("rollout", "kobayashi-norm", "deep-lift")
 """All methods by `make sweep`; in every run those that rest on most of what differs."""
 
 
 @pytest.mark.parametrize("name", SHOWN)
 def test_the_laws_of_attributions_hold(name: str, kind: str, model: TransformerModel) -> None:
+    if (name, kind) == ("shapley", "dinov2"):
+        pytest.skip("more patches than exact Shapley values allow")
     report = check_explainer(method_of(name), {kind: (model, batch_of(model))})
     assert report, str(report)

@@ -224,7 +224,10 @@ class _ContributionNorm(CheckedOptions, ABC):
 
 @dataclass(frozen=True)
 class ValueNorm(_ContributionNorm):
-    """Attention weight x value norm, a ||v||, averaged over heads, layers and rows (Kobayashi et al. 2020)."""
+    """Attention weight x value norm, a ||v||, averaged over heads, layers and rows (Kobayashi et al. 2020).
+
+    The values are those that the weights multiply: heads that share them (grouped queries) have the same ones.
+    """
 
     needs_projections: ClassVar[bool] = False
 
@@ -238,7 +241,9 @@ class ValueNorm(_ContributionNorm):
 class KobayashiNorm(_ContributionNorm):
     """Norm of the vector that each token adds to each row of attention, || sum_heads a f(x) ||, averaged over layers.
 
-    f(x) = (x W_V + b_V) W_O (Kobayashi et al. 2020).
+    f(x) = (x W_V + b_V) W_O (Kobayashi et al. 2020), with x normalised first where the layer does so (pre-norm). Heads
+    that share values (grouped queries) have the same f. It is what attention adds before any normalisation that
+    follows. A model whose values pass a gate, a norm or a convolution before W_O is refused.
     """
 
     needs_projections: ClassVar[bool] = True
@@ -295,7 +300,8 @@ class Relevance(CheckedOptions):
 
     R starts as I and becomes R + E R in each layer upwards, E = mean over heads of the positive part of a dy/da; the
     scores are the row of R - I that the head reads (of the class token, or the last), or the mean of all rows where it
-    reads all. For pooled models the row of E.
+    reads all. For pooled models the row of E. I stands for the residual connection around attention, wherever the layer
+    normalises. Models with paths between tokens beside attention, or a decoder of their own, are refused.
 
     Args:
         output: "logit" as in the paper, or "probability".
@@ -357,7 +363,9 @@ class Rollout:
     """Attention rollout: the row of B_L ... B_1 that the head reads (Abnar & Zuidema 2020).
 
     B = (A + I) / 2 with heads averaged; the mean of all rows where the head reads all. For pooled models the same as
-    `RawAttention`.
+    `RawAttention`. I stands for the residual connection around attention, wherever the layer normalises. A causal or
+    local mask is kept: a token that no path leads to has 0. Weight on an attention sink, which is no token, is divided
+    among the tokens in proportion. Models with paths between tokens beside attention, or a decoder, are refused.
     """
 
     special_tokens: bool = False
@@ -397,8 +405,9 @@ def roll_out(layers: Tensor, rows: Tensor) -> Tensor:
 class Flow:
     """Attention flow: the maximum flow from the class token on top to each token (Abnar & Zuidema 2020).
 
-    Capacities are those of rollout, B = (A + I) / 2. The flow enters where the head reads: at the class token, at the
-    last token, or at all tokens alike. Flows are not normalised. For pooled models the same as `RawAttention`.
+    Capacities are those of rollout, B = (A + I) / 2, with its assumptions and refusals. The flow enters where the head
+    reads: at the class token, at the last token, or at all tokens alike. Flows are not normalised. For pooled models
+    the same as `RawAttention`.
     """
 
     special_tokens: bool = False

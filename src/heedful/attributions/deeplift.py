@@ -41,7 +41,7 @@ from heedful.attributions._base import (
 )
 from heedful.seeding import sample_uniform
 from heedful.store.recipe import derive_seed
-from heedful.types import Batch, Model, Trace, UserError
+from heedful.types import REFUSED, Batch, Model, Trace, UserError
 
 ScalarFunction = Callable[[Tensor], Tensor]
 Secant = Callable[[ScalarFunction, Tensor], Tensor]
@@ -128,6 +128,7 @@ POWER_SECANTS: Mapping[float, Secant] = {
 }
 
 
+FACTORS = ("beta", "alpha")
 Function = Callable[..., object]
 Arguments = Sequence[object]
 Options = Mapping[str, object]
@@ -245,6 +246,16 @@ def _product_rule(mode: _SecantMode, func: Function, args: Arguments, options: d
     product = _out_of_place(func)
     slopes_of = product(first, midpoint(second)) + product(midpoint(first), second)
     return _replace_gradient(product(first.detach(), second.detach()), slopes_of)
+
+
+def _added_product_rule(mode: _SecantMode, func: Function, args: Arguments, options: dict[str, object]) -> object:
+    """beta c + alpha a b, as BLOOM adds biases by distance to its scores."""
+    named = dict(zip(("input", "batch1", "batch2"), args, strict=False)) | options
+    product = _product_rule(mode, torch.bmm, (named["batch1"], named["batch2"]), {})
+    if product is None:
+        return None
+    added, (beta, alpha) = cast("Tensor", named["input"]), (cast("float", named.get(each, 1.0)) for each in FACTORS)
+    return beta * added + alpha * cast("Tensor", product)
 
 
 def _einsum_rule(mode: _SecantMode, func: Function, args: Arguments, options: dict[str, object]) -> object:
@@ -382,6 +393,7 @@ RULES: Mapping[str, Rule] = {
     **dict.fromkeys(("div", "divide", "true_divide"), _quotient_rule),
     # `number / tensor` has the arguments (tensor, number).
     "rdiv": lambda mode, func, args, options: _quotient_rule(mode, func, args[::-1], options),
+    "baddbmm": _added_product_rule,
     "einsum": _einsum_rule,
     "pow": _power_rule,
     "softmax": _softmax_rule,
@@ -418,6 +430,11 @@ class DeepLift(CheckedOptions):
         self, model: Model, batch: Batch, target: Tensor, n_baselines: int = 1, noise: Noise | None = None
     ) -> CompleteAttribution:
         """The mean over several baselines that differ by noise on the replaced tokens."""
+        if not model.has_rows_first:
+            raise UserError(
+                f"{REFUSED} its layers read states in the order [unit batch width], which mixes input and reference; "
+                "choose IntegratedGradients"
+            )
         units = scored_units(batch, special_tokens=self.special_tokens)
         with torch.no_grad():
             text = model.read_embeddings(batch)

@@ -317,7 +317,7 @@ class ForwardPass:
     inputs: list[Tensor] = field(default_factory=list)
     states: Tensor | None = None
     hidden: Tensor | None = None
-    words_read: bool = False
+    word_ids: Tensor | None = None
     layers_entered: int = 0
     depth: int = 0
     other_maps: int = 0
@@ -344,16 +344,22 @@ class ForwardPass:
             self.inputs.append(states)
         return state
 
-    def leave_words(self, vectors: Tensor) -> Tensor:
-        """Exchange word vectors with the caller the first time that they are looked up, if embeddings are these."""
-        if not self.at_words or self.words_read:
+    def leave_words(self, ids: Tensor, vectors: Tensor) -> Tensor:
+        """Exchange word vectors with the caller the first time that ids are looked up, if embeddings are these.
+
+        A decoder that reads the same text one token later gets them too.
+        """
+        if not self.at_words:
             return vectors
-        self.words_read = True
-        if self.embeddings is not None:
-            return torch.cat([self.embeddings, vectors[:, self.units :]], 1)
-        self.embeddings = vectors[:, : self.units]
-        if self.ends_at_embeddings:
-            raise EmbeddingsReached
+        if self.word_ids is None:
+            self.word_ids = ids
+            if self.embeddings is not None:
+                return torch.cat([self.embeddings, vectors[:, self.units :]], 1)
+            self.embeddings = vectors[:, : self.units]
+            if self.ends_at_embeddings:
+                raise EmbeddingsReached
+        elif self.embeddings is not None and torch.equal(ids[:, 1:], self.word_ids[:, :-1]):
+            return torch.cat([vectors[:, :1], self.embeddings[:, :-1]], 1)
         return vectors
 
     def leave_layer(self, output: object) -> None:
@@ -491,13 +497,18 @@ def _leave_layer(layer: nn.Module, inputs: tuple[object, ...], output: object) -
 
 
 def _leave_words(table: nn.Module, inputs: tuple[object, ...], output: object) -> Tensor | None:
-    running = _current_pass.get()
-    return running.leave_words(output) if running is not None and isinstance(output, Tensor) else None
+    running, ids = _current_pass.get(), inputs[0] if inputs else None
+    if running is None or not isinstance(ids, Tensor) or not isinstance(output, Tensor):
+        return None
+    return running.leave_words(ids, output)
 
 
 def hook_words(network: Network, table: str) -> None:
-    """Let the table of word vectors of a copy exchange them with the running pass."""
-    network.get_submodule(table).register_forward_hook(_leave_words)
+    """Let the table of word vectors of a copy, under all its names, exchange them with the running pass."""
+    weight = network.get_submodule(table).get_parameter("weight")
+    for module in network.modules():
+        if isinstance(module, nn.Embedding) and module.weight is weight:
+            module.register_forward_hook(_leave_words)
 
 
 def _leave_trunk(trunk: nn.Module, inputs: tuple[object, ...], output: object) -> None:

@@ -44,6 +44,7 @@ class ContrastModel(Model):
         )
         self.attention_refusal, self.embedding_refusal = model.attention_refusal, model.embedding_refusal
         self.path_refusal, self.deciding_row = model.path_refusal, model.deciding_row
+        self.has_rows_first = model.has_rows_first
         self.tokens_per_pass = model.tokens_per_pass
         self.training = model.training
 

@@ -229,6 +229,7 @@ class TransformerModel(Model):
         self.readout: Readout = ClassifierHead() if readout is None else readout
         self.stack, self.maps, self.path = opened.stack, opened.maps, opened.path
         self.training = opened.network.training
+        self.has_rows_first = not self.stack.transposed
         self.separates_lengths = self.continues_prefixes = False
         self.embeddings_at: EmbeddingPlace = "layers" if self.stack.name else "words" if self.stack.words else "pixels"
         if self.maps is None:
@@ -810,6 +811,8 @@ class AcceptanceTrial:
         assert model.maps is not None
         if model.embedding_refusal is not None:
             return model.embedding_refusal
+        if model.maps.others:
+            return f"a decoder reads them by {model.maps.others} attention maps of its own"
         if model.maps.count != model.stack.layers:
             return f"it has {model.maps.count} attention maps in {model.stack.layers} layers"
         changed, states = trace.embeddings.clone(), []
