@@ -60,7 +60,7 @@ def test_every_item_is_shown_equally_often_and_to_nobody_twice(
             assert len(set(main)) == len(main) == share.main
             shown.update(main)
         spread = max(shown.values()) - min(shown.values())
-        # In a study of both tasks nobody ranks what he guessed, which may cost a little balance.
+        # In a study of both tasks nobody ranks what they guessed, which may cost a little balance.
         assert spread <= (1 if task != "both" else 2), shown
     assert all(
         sum(slot.occasion is not Occasion.PRACTICE for slot in plan) == options.per_person for plan in found.values()

@@ -154,7 +154,7 @@ class StudyPages:
     # Requests
 
     def _page(self, handle: Callable[[Visit], Response]) -> Callable[[Request], Awaitable[Response]]:
-        """A page of a person: who it is, how often he asks, and the form that he sent."""
+        """A page of a person: who it is, how often they ask, and the form that they sent."""
 
         async def endpoint(request: Request) -> Response:
             token = str(request.path_params["token"])
@@ -187,9 +187,9 @@ class StudyPages:
         name = request.url.path
         return Response(template_text(name[1:]), media_type=_STATIC[name], headers={"cache-control": "max-age=300"})
 
-    def render(self, template: str, status: int = 200, **values: object) -> Response:
+    def render(self, template: str, values: Mapping[str, object], status: int = 200) -> Response:
         """A page from its template; every text is escaped."""
-        page = self._environment.get_template(template).render(title=self.study.title, **values)
+        page = self._environment.get_template(template).render({"title": self.study.title, **values})
         return Response(page, status, media_type="text/html")
 
     # Pages of a person
@@ -199,7 +199,8 @@ class StudyPages:
         state = self._state(visit)
         if not state.consented:
             code = form_code(self.keys, visit.person, "consent")
-            return self.render("document.html", text=self.documents[CONSENT_FILE], token=visit.token, consent=code)
+            text = self.documents[CONSENT_FILE]
+            return self.render("document.html", {"text": text, "token": visit.token, "consent": code})
         return _go(visit, self._next(visit.person, state.answers) if state.answers else "instructions")
 
     def give_consent(self, visit: Visit) -> Response:
@@ -217,16 +218,15 @@ class StudyPages:
             return _go(visit, "")
         step = self._next(visit.person, state.answers)
         text = self.documents[INSTRUCTIONS_FILE]
-        return self.render(
-            "document.html", text=text, token=visit.token, onward=f"/s/{visit.token}/{step}", begun=bool(state.answers)
-        )
+        onward, begun = f"/s/{visit.token}/{step}", bool(state.answers)
+        return self.render("document.html", {"text": text, "token": visit.token, "onward": onward, "begun": begun})
 
     def thanks(self, visit: Visit) -> Response:
         state, plan = self._state(visit), self.study.plans[visit.person]
         if len(state.answers) < len(plan):
             return _go(visit, "")
         text = self.documents[THANKS_FILE]
-        return self.render("document.html", text=text, token=visit.token, finished=len(plan))
+        return self.render("document.html", {"text": text, "token": visit.token, "finished": len(plan)})
 
     def withdraw(self, visit: Visit) -> Response:
         """Ask once more, then delete everything."""
@@ -234,9 +234,10 @@ class StudyPages:
         if self._has_code(visit, "withdraw"):
             self.store.erase(visit.person)
             text = Markup("<h1>Deleted</h1><p>All your answers are deleted, and your link has ended. Thank you.</p>")
-            return self.render("document.html", text=text)
+            return self.render("document.html", {"text": text})
         code = form_code(self.keys, visit.person, "withdraw")
-        return self.render("document.html", text=Markup("<h1>Withdraw</h1>"), token=visit.token, withdraw=code)
+        text = Markup("<h1>Withdraw</h1>")
+        return self.render("document.html", {"text": text, "token": visit.token, "withdraw": code})
 
     def slot(self, visit: Visit) -> Response:
         """A page with an item, or the answer to it."""
@@ -289,31 +290,30 @@ class StudyPages:
             if stored is not None and slot.task is StudyTask.RANK
             else [""] * len(slot.maps)
         )
-        return self.render(
-            "item.html",
-            status,
-            token=visit.token,
-            number=visit.number,
-            total=len(plan),
-            is_practice=slot.occasion is Occasion.PRACTICE,
-            is_ranking=slot.task is StudyTask.RANK,
-            noun="image" if item.image else "text",
-            item=item,
-            plain=self._plain(item),
-            asked=slot.asked or (LETTERS[slot.maps.index(CONTROL)] if CONTROL in slot.maps else ""),
-            maps=[self._map_view(slot.item, name, LETTERS[place]) for place, name in enumerate(slot.maps) if name],
-            given=given,
-            guess=visit.form.get("guess", "") if status != 200 else "" if stored is None else stored.guess,
-            is_change=stored is not None,
-            note=note,
-            is_problem=status != 200,
-            better=list(better),
-            revision=revision,
-            began=began,
-            code=form_code(self.keys, visit.person, visit.number, revision, began),
-            levels=range(1, LEVELS + 1),
-            patch_scale=patch_scale(),
-        )
+        values = {
+            "token": visit.token,
+            "number": visit.number,
+            "total": len(plan),
+            "is_practice": slot.occasion is Occasion.PRACTICE,
+            "is_ranking": slot.task is StudyTask.RANK,
+            "noun": "image" if item.image else "text",
+            "item": item,
+            "plain": self._plain(item),
+            "asked": slot.asked or (LETTERS[slot.maps.index(CONTROL)] if CONTROL in slot.maps else ""),
+            "maps": [self._map_view(slot.item, name, LETTERS[place]) for place, name in enumerate(slot.maps) if name],
+            "given": given,
+            "guess": visit.form.get("guess", "") if status != 200 else "" if stored is None else stored.guess,
+            "is_change": stored is not None,
+            "note": note,
+            "is_problem": status != 200,
+            "better": list(better),
+            "revision": revision,
+            "began": began,
+            "code": form_code(self.keys, visit.person, visit.number, revision, began),
+            "levels": range(1, LEVELS + 1),
+            "patch_scale": patch_scale(),
+        }
+        return self.render("item.html", values, status)
 
     def _has_code(self, visit: Visit, *parts: object) -> bool:
         """Whether the form carries the code that the server made for this person and these parts."""
@@ -333,7 +333,8 @@ class StudyPages:
 
     def _outdated(self, visit: Visit) -> Response:
         text = Markup("<h1>This form is out of date</h1><p>Nothing was lost. Please go on from where you were.</p>")
-        return self.render("document.html", 400, text=text, token=visit.token, onward=f"/s/{visit.token}", begun=True)
+        values = {"text": text, "token": visit.token, "onward": f"/s/{visit.token}", "begun": True}
+        return self.render("document.html", values, 400)
 
     # Drawings
 
@@ -379,15 +380,8 @@ class StudyPages:
         kinds = ("not begun", "at work", "finished", "dropped out", "withdrawn")
         counts = {kind: sum(row[1] == kind for row in rows) for kind in kinds}
         answered = sum(row[2] for row in rows)
-        return self.render(
-            "admin.html",
-            token=token,
-            rows=rows,
-            counts=counts,
-            answered=answered,
-            hours=DROPOUT_HOURS,
-            study=self.study,
-        )
+        values = {"token": token, "rows": rows, "counts": counts, "answered": answered, "hours": DROPOUT_HOURS}
+        return self.render("admin.html", values)
 
     def export_json(self, _: str) -> Response:
         text = collect_answers(self.study, self.store.states()).to_json()
@@ -413,7 +407,7 @@ class StudyPages:
             status, ("Please try again", "Something failed here. What was stored is safe; please reload the page.")
         )
         text = Markup("<h1>{}</h1><p>{}</p>").format(heading, advice)
-        found = self.render("document.html", status, text=text)
+        found = self.render("document.html", {"text": text}, status)
         found.headers.update({name: value for name, value in headers.items() if name != "Allow"})
         return found
 

@@ -164,7 +164,7 @@ class AnswerStore:
             yield connection
 
     def consent(self, person: str) -> bool:
-        """Remember that a person agreed; False if he has withdrawn."""
+        """Remember that a person agreed; False after a withdrawal."""
         new = {"study": self.study, "person": person, "consented": _minute(), "erased": False}
         with self._writing() as connection:
             connection.execute(_JOIN, new)
