@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch import Generator
+from torch import Generator, nn
+from transformers import PreTrainedModel
 
 import heedful
 from heedful.attributions import LeaveOneOut, Lime, RawAttention
@@ -20,12 +21,13 @@ from heedful.audits.schedule import AuditOptions
 from heedful.data.images import Digits
 from heedful.data.tokenization import Patches, PatchTokenizer
 from heedful.models.small_transformers import SmallViT
-from heedful.models.transformer import TransformerModel
+from heedful.models.tiny_networks import tiny_config
+from heedful.models.transformer import TransformerModel, build_network
 from heedful.report.charts import png_base64, png_pixels
 from heedful.report.explorer import decode_head_maps
 from heedful.store.workspace import Workspace
 from heedful.tasks import MulticlassClassification
-from heedful.types import UserError
+from heedful.types import REFUSED, Example, UserError
 
 TEXTS = 2
 METHODS = (RawAttention(), LeaveOneOut(), Lime(n_samples=20))
@@ -122,3 +124,43 @@ def test_a_vision_model_in_a_folder_is_read_with_its_own_preprocessing(tmp_path:
         loaded.explain("a text")
     with pytest.raises(UserError, match="patches"):
         heedful.load((model, object()))
+
+
+def save_network(folder: Path, kind: str, **changes: int) -> PreTrainedModel:
+    """A tiny image classifier of a kind with its preprocessing."""
+    config = tiny_config(kind, labels=10)
+    for name, value in changes.items():
+        setattr(config, name, value)
+    network = build_network(config, Generator().manual_seed(0))
+    nn.Module.train(network, mode=False)
+    network.save_pretrained(folder)
+    settings = {"do_resize": True, "do_normalize": False}
+    (folder / "preprocessor_config.json").write_text(json.dumps(settings))
+    return network
+
+
+@pytest.mark.parametrize(("kind", "special"), [("dinov2_with_registers", 5), ("clip", 1), ("siglip", 0)])
+def test_a_loaded_network_has_its_special_tokens_before_the_patches(tmp_path: Path, kind: str, special: int) -> None:
+    network = save_network(tmp_path, kind)
+    loaded = heedful.load(tmp_path)
+    image = torch.rand(3, 16, 16, generator=Generator().manual_seed(1))
+    batch = loaded.tokenizer([Example("image", (image,))])
+    assert batch.words[0].tolist() == [-1] * special + list(range(16))
+    assert len(set(loaded.tokenizer.unit_texts(batch)[0])) == 16 + min(special, 2)
+    with torch.no_grad():
+        expected = network(pixel_values=image.unsqueeze(0)).logits
+        assert torch.allclose(loaded.model(batch).logits, expected, atol=1e-5)
+
+
+def test_a_convolutional_network_is_audited_by_its_outputs_and_pixels(tmp_path: Path) -> None:
+    save_network(tmp_path / "resnet", "resnet", num_channels=1, image_size=8)
+    options = AuditOptions(methods=("raw-attention", "leave-one-out", "input-x-gradient"), texts=TEXTS, workers=1)
+    result = heedful.audit(
+        tmp_path / "resnet", Digits(), workspace=Workspace(tmp_path / "work"), options=options, out=tmp_path / "out"
+    )
+    assert {each.name for each in result.methods} == {"leave-one-out", "input-x-gradient", "random"}
+    assert {each.answer(Question.FAITHFUL).n for each in result.methods} == {TEXTS}
+    ways = {row.subset for row in result.measurements if row.question == Question.FAITHFUL.value}
+    assert ways == {"pad"}  # a patch of zeros is a patch without embedding
+    refused = {name for name, why in result.untested.items() if why.startswith(REFUSED)}
+    assert refused == {"raw-attention", "permuted-attention", "attention", "attention is necessary"}

@@ -40,6 +40,8 @@ AttentionPath = Literal["interface", "softmax"]
 """How attention is reached: by transformers' attention interface, or by the softmax of the layers."""
 ATTENTION_PATHS: tuple[AttentionPath, ...] = ("interface", "softmax")
 DEFAULT_PATCH_SIZE, DEFAULT_IMAGE_SIZE = 16, 224
+MIN_PATCHES = 4
+"""To a side of an image, where a network has no patches of its own; smaller ones are taken then."""
 SAMPLE_LENGTHS = (7, 5)
 """Units of the two random texts that a network is tried on."""
 
@@ -86,6 +88,8 @@ def patch_grid(config: NetworkConfig) -> tuple[int, int, int, int]:
     (height, width), (tall, wide) = sides
     if height % tall or width % wide:
         tall = wide = math.gcd(height, width, DEFAULT_PATCH_SIZE)
+    while patch is None and tall > 1 and min(height, width) // tall < MIN_PATCHES:
+        tall = wide = tall // 2
     return height // tall, width // wide, tall, wide
 
 
