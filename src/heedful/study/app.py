@@ -134,6 +134,8 @@ class StudyPages:
         self._strangers = RateLimit(STRANGER_RATE, STRANGER_BURST)
         self._map_view = functools.lru_cache(maxsize=1024)(self._draw)
         self._environment = _environment()
+        for template in ("document.html", "item.html", "admin.html"):
+            self._environment.get_template(template)  # compiled before the first person waits for it
         self._threads = CapacityLimiter(THREADS)
 
     def routes(self) -> list[Route]:
