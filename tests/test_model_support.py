@@ -73,7 +73,7 @@ def test_a_method_is_refused_where_it_needs_what_a_network_does_not_show(
     assert found.status == ("no attention" if refused >= NEEDS_ATTENTION else "open")
     assert 0 < found.forward_ms < found.backward_ms
     assert read_record(json.loads(json.dumps(found.to_record()))) == found
-    assert len(list(found.lines())) == 5 + bool(found.reason) + len(METHODS)
+    assert len(list(found.lines())) == 5 + bool(found.reason) + len(found.notes) + len(METHODS)
 
 
 def test_the_embeddings_of_a_network_without_layers_over_its_units_are_pixels_or_word_vectors() -> None:

@@ -34,6 +34,8 @@ from heedful.types import REFUSED, Batch, Example, SupportsPreparation, UserErro
 TEXT = "the plot is thin , but the actors are wonderful"
 REPEATS = 5
 """Passes of which the quickest is the speed."""
+MAX_NAMES = 10
+"""Classes are named up to this number."""
 MAX_WORDS = 9
 """Of the random input; exact Shapley values need few."""
 ROUNDING = 1e-6
@@ -84,6 +86,7 @@ class ModelSupport:
         embeddings: what embeddings are; empty if they cannot be replaced.
         decided_by: the units whose states the head reads.
         reason: why something cannot be done.
+        notes: what else is known of the model.
         forward_ms: of one pass with one text or image, without gradients; NaN where it was not run.
         backward_ms: of one pass forward and back to the embeddings.
     """
@@ -99,6 +102,7 @@ class ModelSupport:
     embeddings: str = ""
     decided_by: str = ""
     reason: str = ""
+    notes: tuple[str, ...] = ()
     methods: tuple[MethodSupport, ...] = ()
     forward_ms: float = 0.0
     backward_ms: float = 0.0
@@ -120,6 +124,7 @@ class ModelSupport:
         yield f"Embeddings: {self.embeddings or 'not replaceable'}"
         if self.reason:
             yield f"Because: {self.reason}"
+        yield from (f"Note: {note}" for note in self.notes)
         backward = f", {self.backward_ms:.3g} ms with the backward pass" if self.backward_ms else ""
         threads = torch.get_num_threads()
         yield f"Speed: {self.forward_ms:.3g} ms for one short input{backward} ({threads} thread(s))"
@@ -134,7 +139,7 @@ def examine_explainer(explainer: Explainer) -> ModelSupport:
     if not isinstance(model, TransformerModel):
         raise UserError(f"{explainer.source} is no transformer: give a folder that save_pretrained has written")
     batch = _sample(model) if explainer.reads_images else explainer.tokenizer([Example("text", (TEXT,))])
-    names = ", ".join(explainer.class_names)
+    names = ", ".join(explainer.class_names) if len(explainer.class_names) <= MAX_NAMES else ""
     found = examine_model(model, batch, explainer.source)
     return replace(found, outputs=f"{found.outputs} ({names})" if names else found.outputs)
 
@@ -168,6 +173,7 @@ def examine_model(model: TransformerModel, batch: Batch, name: str) -> ModelSupp
         attention=PATHS[model.path] if model.path is not None else "",
         embeddings=PLACES[model.embeddings_at] if embeddings else "",
         decided_by=ROWS[model.deciding_row],
+        notes=model.notes,
         reason="; ".join(reason for reason in reasons if reason is not None),
         methods=tuple(try_method(each, model, batch, target) for each in METHODS),
         forward_ms=_milliseconds(forward),
@@ -285,6 +291,7 @@ def examine_kinds(kinds: Sequence[KindSupport], workspace: Workspace, workers: i
 def read_record(record: object) -> ModelSupport:
     """The support that `to_record` wrote."""
     values = dict(cast("dict[str, object]", record))
+    values["notes"] = tuple(cast("list[str]", values["notes"]))
     methods = cast("list[dict[str, str]]", values.pop("methods"))
     found = ModelSupport(**values)  # type: ignore[arg-type]
     return replace(found, methods=tuple(MethodSupport(**each) for each in methods))

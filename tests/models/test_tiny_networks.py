@@ -18,7 +18,8 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from heedful.models._attention_hooks import copy_sharing_weights, set_attention_implementation
 from heedful.models._network_anatomy import AttentionPath, patch_grid, reads_images, vision_config
-from heedful.models.tiny_networks import Units, build_tiny_network, network_kinds
+from heedful.models.label_words import ClassifierHead, LabelWords
+from heedful.models.tiny_networks import Units, build_tiny_network, language_model_kinds, network_kinds
 from heedful.models.transformer import TransformerModel
 from heedful.types import Batch, UserError
 
@@ -49,6 +50,8 @@ SPREAD: Mapping[tuple[Units, str], AttentionPath | None] = {
     ("text", "t5"): "interface",  # biases by distance
     ("text", "xlnet"): "softmax",  # states [unit batch width]
     ("text", "zamba"): "interface",  # recurrences between attention
+    ("causal", "gpt2"): "interface",
+    ("causal", "qwen3_moe"): "interface",
     ("image", "deit"): "interface",  # two special tokens
     ("image", "dinov2_with_registers"): "interface",
     ("image", "resnet"): None,
@@ -56,7 +59,8 @@ SPREAD: Mapping[tuple[Units, str], AttentionPath | None] = {
     ("image", "vit"): "interface",
 }
 """How the attention of each kind is reached."""
-KINDS = network_kinds() if os.environ.get("HEEDFUL_SWEEP") else tuple(SPREAD)
+KINDS = (*network_kinds(), *language_model_kinds()) if os.environ.get("HEEDFUL_SWEEP") else tuple(SPREAD)
+WORDS = LabelWords(((6,), (7,)))
 LENGTHS = (9, 6, 4)
 
 
@@ -93,8 +97,15 @@ def library_logits(network: PreTrainedModel, model: TransformerModel, batch: Bat
         else:
             inputs = model.stack.inputs.arguments(plain, own)
         with torch.no_grad(), torch.random.fork_rng():  # BigBird makes new modules for a short text
-            found.append(plain(**inputs).logits)
+            logits = plain(**inputs).logits
+        found.append(logits if isinstance(model.readout, ClassifierHead) else logits[:, -1].log_softmax(-1)[:, [6, 7]])
     return torch.cat(found)
+
+
+def opened(units: Units, network: PreTrainedModel) -> TransformerModel:
+    if units == "causal":
+        return TransformerModel.wrap_language_model(network, WORDS)
+    return TransformerModel.wrap(network)
 
 
 def state(network: PreTrainedModel) -> dict[str, object]:
@@ -166,7 +177,7 @@ def test_a_network_computes_what_the_library_computes_and_stays_as_it_was(units:
     network.train()
     before = state(network)
     try:
-        model = TransformerModel.wrap(network)
+        model = opened(units, network)
     except UserError:
         assert (units, kind) not in SPREAD
         assert not changes(before, network)
@@ -189,7 +200,7 @@ def test_a_network_computes_what_the_library_computes_and_stays_as_it_was(units:
     handle = next(network.children()).register_forward_hook(fail_midway)
     before = state(network)
     with suppress(UserError, ZeroDivisionError):
-        TransformerModel.wrap(network)
+        opened(units, network)
     assert not changes(before, network)
     handle.remove()
 
