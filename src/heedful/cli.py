@@ -863,14 +863,14 @@ def study_rate(
     _check_study_extra()
     from heedful.store.workspace import Workspace
     from heedful.study.rating import interpretation, rate_study, store_rating, write_rating_page
-    from heedful.study.storage import load_answers
+    from heedful.study.storage import load_answers, study_origin
 
     if json_file is not None:
         _write_file(json_file, None)
     name, page = study.resolve().name, study / "rating.html"
     if study.is_file():
         name, page = study.stem, study.with_suffix(".rating.html")
-    rating = rate_study(load_answers(study, database), name, seed=seed)
+    rating = rate_study(load_answers(study, database), name, seed=seed, origin=study_origin(study))
     store_rating(rating, Workspace(workspace))
     write_rating_page(rating, page)
     if json_file is not None:

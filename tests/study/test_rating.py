@@ -361,6 +361,29 @@ def test_a_new_rating_replaces_that_of_the_same_study_only(tmp_path: Path) -> No
     assert "<svg" in page
 
 
+def test_studies_of_one_name_do_not_replace_each_other(tmp_path: Path) -> None:
+    answers, workspace = study(planted_rankings(5, 4)), Workspace(tmp_path / "workspace")
+    first, again, other = (rate_study(answers, "study", seed=seed, origin=name) for seed, name in enumerate("aab"))
+    for rating in (first, again):
+        store_rating(rating, workspace)
+    with pytest.raises(UserError, match="another study"):
+        store_rating(other, workspace)
+    assert [workspace.has(rating) for rating in (first, again, other)] == [False, True, False]
+
+
+def test_the_origin_of_a_study_is_its_keys_or_the_place_of_its_answers(tmp_path: Path) -> None:
+    given = study(planted_rankings(3, 3))
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "answers.json").write_text(given.to_json(), encoding="utf-8")
+    workspace = tmp_path / "workspace"
+    codes = [
+        heedful("study", "rate", tmp_path / name / "answers.json", "-w", workspace).exit_code
+        for name in ("one", "one", "two")
+    ]
+    assert codes == [0, 0, 2]
+
+
 def heedful(*words: str | Path) -> Result:
     """The output of the command and its exit code."""
     return CliRunner().invoke(cli.app, [*map(str, words)])

@@ -224,7 +224,16 @@ def test_erase_by_link_and_what_is_no_link(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["nonsense", "mysql://x/y", "sqlite:////nowhere/at/all/a.sqlite", "postgresql://h@127.0.0.1:1/x"]
+    "url",
+    [
+        "nonsense",
+        "mysql://x/y",
+        "sqlite:////nowhere/at/all/a.sqlite",
+        "postgresql://h@127.0.0.1:1/x",
+        "sqlite://",
+        "sqlite:///:memory:",
+        "sqlite:///file:x?mode=memory&uri=true",
+    ],
 )
 def test_a_database_that_cannot_be_used_is_one_line(url: str) -> None:
     with pytest.raises(UserError) as error:

@@ -99,7 +99,7 @@ def leave_out_careless_people(answers: StudyAnswers) -> StudyAnswers:
     )
 
 
-def rate_study(answers: StudyAnswers, study: str, *, seed: int = 0) -> StudyRating:
+def rate_study(answers: StudyAnswers, study: str, *, seed: int = 0, origin: str = "") -> StudyRating:
     """Everything that the answers say, as a tidy table; UserError if nobody's answers count."""
     kept = leave_out_careless_people(answers)
     if not people_of(answers):
@@ -119,7 +119,7 @@ def rate_study(answers: StudyAnswers, study: str, *, seed: int = 0) -> StudyRati
         *accuracy_statistics(guesses, methods, rng),
         *agreement_statistics(kept, rng),
     ]
-    return StudyRating(study, tuple(rows), seed)
+    return StudyRating(study, tuple(rows), seed, origin)
 
 
 def participation_statistics(answers: StudyAnswers, kept: StudyAnswers) -> Iterator[Statistic]:
@@ -530,11 +530,13 @@ class StudyRating(Recipe):
         study: its name.
         statistics: rows of the summary.
         seed: of the bootstrap and of the orders of TrueSkill.
+        origin: tells it apart from other studies of the same name; empty if unknown.
     """
 
     study: str
     statistics: tuple[Statistic, ...]
     seed: int = 0
+    origin: str = ""
 
     kind: ClassVar[str] = "trial"
     name: ClassVar[str] = "study"
@@ -601,12 +603,21 @@ class StudyRating(Recipe):
 
 
 def store_rating(rating: StudyRating, workspace: Workspace) -> None:
-    """Keep the rating for the report, in place of earlier ones of the same study."""
+    """Keep the rating for the report, in place of earlier ones of the same study; UserError for another of its name."""
+    named_alike = [
+        entry
+        for entry in workspace.scan()[0]
+        if entry.recipe_class == StudyRating.__name__ and entry.facts.get("corpus") == rating.study
+    ]
+    if rating.origin and any(entry.settings.get("origin") not in (None, "", rating.origin) for entry in named_alike):
+        raise UserError(
+            f"{workspace.root} has the rating of another study that is called {rating.study}: rename this one, or "
+            "choose another --workspace"
+        )
     workspace.get(rating)
     kept = workspace.artefact_name(rating)
-    for entry in workspace.scan()[0]:
-        same = entry.recipe_class == StudyRating.__name__ and entry.facts.get("corpus") == rating.study
-        if same and entry.name != kept:
+    for entry in named_alike:
+        if entry.name != kept:
             shutil.rmtree(entry.path)
 
 

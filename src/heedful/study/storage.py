@@ -9,8 +9,10 @@ page, not methods, and times to the minute; nothing about who a person is.
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
+import os
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -296,6 +298,10 @@ def _open(url: str) -> sql.Engine:
             parsed = parsed.set(drivername="postgresql+psycopg")
         if parsed.get_backend_name() not in ("sqlite", "postgresql"):
             raise UserError(f"--database {parsed.drivername}: only sqlite and postgresql are supported")
+        if parsed.get_backend_name() == "sqlite" and (
+            parsed.database in (None, "", ":memory:") or parsed.query.get("mode") == "memory"
+        ):
+            raise UserError("--database: answers in memory would be lost; name a file, sqlite:///answers.sqlite")
         engine = sql.create_engine(
             parsed, pool_pre_ping=parsed.get_backend_name() != "sqlite", pool_size=THREADS, max_overflow=THREADS
         )
@@ -343,6 +349,13 @@ def open_store(folder: Path, study: Study, keys: StudyKeys, database: str = "") 
     """The answers of a study: of the given URL, of the one in the study, or of the file in its folder."""
     url = database or study.database or f"sqlite:///{(folder / DATABASE_FILE).resolve()}"
     return AnswerStore(url, keys.admin[:16])
+
+
+def study_origin(path: Path) -> str:
+    """Tells a study apart from others of its name: its keys, or where its exported answers are."""
+    if path.is_file():
+        return hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:16]
+    return read_keys(path).admin[:16]
 
 
 def load_answers(folder: str | Path, database: str = "") -> StudyAnswers:
