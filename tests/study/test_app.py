@@ -216,6 +216,9 @@ def test_double_clicks_and_repeated_requests_are_one_answer_and_back_changes_it(
         assert "2 of" in served.client.post(address, data=form).text
     late = served.client.post(address, data={**form, "guess": "1"})  # another tab that was open before
     assert "that answer was kept" in late.text
+    refused = served.client.post(address, data={**form, "guess": ""})  # neither after a correction in that tab
+    corrected = served.client.post(address, data={**served.fields(refused.text), "guess": "1"})
+    assert "that answer was kept" in corrected.text
     answers = load_answers(served.folder).simulations
     assert [each.guess for each in answers] == ["negative"]
     assert "Save the change" in served.client.get(address).text

@@ -283,8 +283,9 @@ class StudyPages:
         plan = self.study.plans[visit.person]
         slot, stored = plan[visit.number - 1], state.answers.get(visit.number - 1)
         item = self._items[slot.item]
-        revision = 0 if stored is None else stored.revision
-        began = f"{time.time():.3f}" if status == 200 else visit.form["began"]
+        revision, began = str(0 if stored is None else stored.revision), f"{time.time():.3f}"
+        if status != 200:  # still a change of what the person saw, not of what another device stored meanwhile
+            revision, began = visit.form["revision"], visit.form["began"]
         given = (
             [visit.form.get(f"a{place}", "") for place in range(len(slot.maps))]
             if status != 200

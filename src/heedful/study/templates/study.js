@@ -65,9 +65,9 @@
     event.preventDefault();
     if (button.disabled) return;
     if (maps.length && hint.classList.contains("problem")) return form.submit(); // the page explains it, and offers what was meant
-    const body = new URLSearchParams(new FormData(form));
     button.disabled = true;
     for (let wait = 1; ; wait = Math.min(8, 2 * wait)) {
+      const body = new URLSearchParams(new FormData(form)); // what is chosen now, also if it was changed while waiting
       try {
         const answer = await fetch(form.action, { method: "POST", body, headers: { Accept: "application/json" }, signal: AbortSignal.timeout(20000) });
         if (answer.ok) return location.assign((await answer.json()).next);
