@@ -71,7 +71,7 @@ def test_a_method_is_refused_where_it_needs_what_a_network_does_not_show(
     assert {each.name for each in found.refused} == refused
     assert all(each.refusal for each in found.refused)
     assert found.status == ("no attention" if refused >= NEEDS_ATTENTION else "open")
-    assert 0 < found.forward_ms < found.backward_ms
+    assert min(found.forward_ms, found.backward_ms) > 0
     assert read_record(json.loads(json.dumps(found.to_record()))) == found
     assert len(list(found.lines())) == 5 + bool(found.reason) + len(found.notes) + len(METHODS)
 

@@ -156,11 +156,11 @@ def examine_model(model: TransformerModel, batch: Batch, name: str) -> ModelSupp
 
     def forward() -> None:
         with torch.no_grad():
-            model(batch)
+            model.read_logits(batch)
 
     def backward() -> None:
-        given = model(batch).embeddings.detach().requires_grad_()
-        torch.autograd.grad(model(batch, embeddings=given).logits.sum(), given)
+        given = model.read_embeddings(batch).detach().requires_grad_()
+        torch.autograd.grad(model.read_logits(batch, embeddings=given).sum(), given)
 
     return ModelSupport(
         name=name,
