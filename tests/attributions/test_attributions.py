@@ -131,3 +131,39 @@ def test_the_mode_comes_back_after_an_error() -> None:
     with pytest.raises(UserError, match="no layer 7"):
         RawAttention(layer=7)(model.train(), batch, torch.zeros(len(batch), dtype=torch.long))
     assert all(part.training for part in model.modules())
+
+
+DEFAULTS = {
+    "raw-attention": "RawAttention(layer=None, head=None, special_tokens=False)",
+    "gradient": "Gradient(output='probability')",
+    "gradient-norm": "GradientNorm(order=2, output='probability', special_tokens=False)",
+    "gradient-sum": "GradientSum(output='probability', special_tokens=False)",
+    "input-x-gradient": "InputXGradient(output='probability', special_tokens=False)",
+    "integrated-gradients": "IntegratedGradients(n_steps=50, baselines='pad', output='probability', special_tokens=False)",  # noqa: E501
+    "gradient-shap": "GradientShap(n_samples=5, seed=0, baselines='pad', output='probability', special_tokens=False)",
+    "deep-lift": "DeepLift(baselines='pad', output='probability', special_tokens=False)",
+    "deep-shap": "DeepShap(n_baselines=2, stdevs=0.0, seed=0, baselines='pad', output='probability', special_tokens=False)",  # noqa: E501
+    "leave-one-out": "LeaveOneOut(output='probability', feature='unit')",
+    "occlusion": "Occlusion(window=1, baselines='pad', feature='unit', output='probability', special_tokens=False)",
+    "lime": "Lime(n_samples=1000, baselines='pad', kernel_width=1.0, ridge=1.0, seed=0, feature='unit', output='probability', special_tokens=False, error=None)",  # noqa: E501
+    "kernel-shap": "KernelShap(n_samples=1000, baselines='pad', seed=0, feature='unit', output='probability', special_tokens=False, error=None)",  # noqa: E501
+    "shapley": "Shapley(baselines='pad', feature='unit', output='probability', special_tokens=False)",
+    "head-attention": "HeadAttention(layer=-1, head=None, row='class', special_tokens=False)",
+    "static-attention": "StaticAttention(layer=None, special_tokens=False, score_type='distribution')",
+    "layer-mix": "LayerMix(phi=(), normalizer='softmax', temperature=1.0, n_steps=10, baselines='pad', output='logit', score_type='logits', special_tokens=False, architecture='')",  # noqa: E501
+    "rollout": "Rollout(special_tokens=False)",
+    "flow": "Flow(special_tokens=False)",
+    "value-norm": "ValueNorm(layer=None, row='mean', special_tokens=False)",
+    "kobayashi-norm": "KobayashiNorm(layer=None, row='mean', special_tokens=False)",
+    "attention-x-gradient": "AttentionXGradient(output='logit', positive=True, layer=None, row='mean', special_tokens=False)",  # noqa: E501
+    "relevance": "Relevance(output='logit', special_tokens=False)",
+    "random": "Random(seed=0, special_tokens=False)",
+    "permuted-attention": "PermutedAttention(seed=0, special_tokens=False)",
+    "randomised": "RandomizedModel(method=RawAttention(layer=None, head=None, special_tokens=False), seed=0)",
+}
+"""Every method where the user says nothing: as in its paper, and part of the name of what is stored."""
+
+
+@pytest.mark.parametrize("name", catalogue.METHODS)
+def test_a_method_has_the_settings_of_its_paper_by_default(name: str) -> None:
+    assert repr(catalogue.METHODS[name]()) == DEFAULTS[name]
