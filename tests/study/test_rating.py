@@ -361,6 +361,20 @@ def test_a_new_rating_replaces_that_of_the_same_study_only(tmp_path: Path) -> No
     assert "<svg" in page
 
 
+@pytest.mark.parametrize(("rare", "t"), [(1, math.inf), (2, 12.7062), (3, 4.3027), (6, 2.5706)])
+def test_a_share_of_few_answers_has_the_degrees_of_freedom_of_these(rare: int, t: float) -> None:
+    def guess(person: int, item: int, method: str | None, *, right: bool) -> Simulation:
+        return Simulation(f"p{person}", f"i{item}", Occasion.MAIN, method, "x" if right else "y", "x", 1.0)
+
+    without = [guess(person, item, None, right=(person + item) % 3 == 0) for person in range(10) for item in range(10)]
+    summary = rate_study(study([], [*without, *(guess(n, n, "a", right=True) for n in range(rare))]), "tested").summary
+    # All are right: the bootstrap has no variance, and Agresti and Coull's is (rare + 2) * 2 / (rare + 4) ** 3.
+    low = max(0.0, 1 - t * math.sqrt((rare + 2) * 2 / (rare + 4) ** 3))
+    assert get_statistic(summary, "accuracy", "a").low == pytest.approx(low, abs=1e-4)
+    if rare == 1:  # one guess decides nothing
+        assert bounds(get_statistic(summary, "accuracy_gain", "a")) == (-1, 1)
+
+
 def test_studies_of_one_name_do_not_replace_each_other(tmp_path: Path) -> None:
     answers, workspace = study(planted_rankings(5, 4)), Workspace(tmp_path / "workspace")
     first, again, other = (rate_study(answers, "study", seed=seed, origin=name) for seed, name in enumerate("aab"))

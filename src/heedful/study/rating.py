@@ -20,6 +20,7 @@ from typing import ClassVar, Literal
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy import stats
 
 from heedful import __version__
 from heedful.measures.crossed_bootstrap import CrossedBootstrap, crossed_bootstrap
@@ -321,7 +322,8 @@ def _share_bounds(
     """Contrasts of shares hits / tries `[answer share]` with bounds over people and items.
 
     Variances are at least those of independent answers with two more of each kind (Agresti & Coull 1998): that nobody
-    erred in ten answers does not mean that nobody will.
+    erred in ten answers does not mean that nobody will. A share of the answers of few people or about few items has
+    their degrees of freedom, and of one person or item no bounds.
     """
 
     def shares(weights: Array) -> Array:
@@ -334,8 +336,19 @@ def _share_bounds(
     count = tries.sum(0) + 4
     smoothed = (hits.sum(0) + 2) / count
     floor = contrasts**2 @ (smoothed * (1 - smoothed) / count)
-    values, lows, highs = sample.bounds(contrasts, floor, level=LEVEL, rng=rng if at_once else None)
-    return values.tolist(), lows.tolist(), highs.tolist()
+    values, _, highs = sample.bounds(contrasts, floor, level=LEVEL, rng=rng if at_once else None)
+    own = np.array([min(len(set(people[tried])), len(set(items[tried]))) for tried in tries.T > 0])
+    half = (highs - values) * _few_groups_factor(np.where(contrasts != 0, own, len(given)).min(1) - 1, sample)
+    return values.tolist(), (values - half).tolist(), (values + half).tolist()
+
+
+def _few_groups_factor(degrees: NDArray[np.int64], sample: CrossedBootstrap) -> Array:
+    """How much wider intervals are whose shares have fewer people or items than the whole study."""
+    if sample.degrees_of_freedom < 1:
+        return np.ones(len(degrees))
+    quantiles = stats.t.ppf((1 + LEVEL) / 2, degrees.clip(1, sample.degrees_of_freedom))
+    found: Array = np.where(degrees < 1, np.inf, quantiles / stats.t.ppf((1 + LEVEL) / 2, sample.degrees_of_freedom))
+    return found
 
 
 def accuracy_statistics(
