@@ -98,7 +98,8 @@ def mixture(values: Tensor) -> Tensor:
 
 
 OPERATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    **{name: getattr(torch.Tensor, name) for name in ("tanh", "sigmoid", "erf", "sin", "cos", "relu", "abs", "square")},
+    **{name: getattr(torch.Tensor, name) for name in ("tanh", "sigmoid", "erf", "expm1", "sin", "cos")},
+    **{name: getattr(torch.Tensor, name) for name in ("relu", "abs", "square")},
     **{name: getattr(nn.functional, name) for name in ("gelu", "silu", "mish", "softplus", "leaky_relu")},
     **{name: getattr(nn.functional, name) for name in ("relu6", "elu", "selu", "hardtanh")},
     "log_sigmoid": nn.functional.logsigmoid,
@@ -120,6 +121,7 @@ OPERATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "matmul": lambda x: x[:, :6].reshape(-1, 2, 3) @ x[:, 2:8].reshape(-1, 3, 2),
     "einsum": lambda x: torch.einsum("bij,bkj->bik", x[:, :6].reshape(-1, 2, 3), x[:, 2:8].reshape(-1, 2, 3)),
     "softmax": lambda x: nn.functional.softmax(3 * x, dim=1),
+    "log_softmax": lambda x: nn.functional.log_softmax(3 * x, dim=1),
     "layer norm": lambda x: nn.functional.layer_norm(x, (8,), torch.arange(8).to(x), torch.ones(8).to(x)),
     "plain layer norm": lambda x: nn.functional.layer_norm(x, (8,)),
 }

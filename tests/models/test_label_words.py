@@ -11,9 +11,11 @@ from torch import Generator, Tensor
 from transformers import BertForMaskedLM, PreTrainedModel
 
 from heedful.attributions.attention import HeadAttention, row_weights
+from heedful.attributions.deeplift import DeepLift
+from heedful.attributions.perturbation import leave_one_out_logits
 from heedful.models.label_words import LabelWords
 from heedful.models.tiny_networks import build_tiny_network, tiny_config
-from heedful.models.transformer import TransformerModel, open_layers
+from heedful.models.transformer import CAUSAL_NOTE, TransformerModel, open_layers
 from heedful.seeding import temporary_seed
 from heedful.tasks import BinaryClassification, MulticlassClassification
 from heedful.testing import check_model
@@ -65,14 +67,17 @@ def joint(plain: PreTrainedModel, ids: tuple[int, ...], word: tuple[int, ...]) -
     return total
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "llama", "qwen3", "bloom"])
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "mistral", "bloom"])
 def test_the_logit_of_a_class_is_the_joint_log_probability_of_its_word(kind: str) -> None:
     plain = network(kind)
     expected = torch.stack([torch.stack([joint(plain, ids, word) for word in WORDS.words]) for ids in TEXTS])
-    found = model(kind)(batch())
+    opened = model(kind)
+    found = opened(batch())
     torch.testing.assert_close(found.logits, expected, rtol=0, atol=1e-10)
-    assert model(kind).task == MulticlassClassification(3)
-    assert model(kind).deciding_row == "last"
+    # The window of Mistral has four tokens: padding behind a short text would fill it.
+    assert opened.task == MulticlassClassification(3)
+    assert opened.deciding_row == "last"
+    assert CAUSAL_NOTE in opened.notes
     # Attention is that of the text alone: what follows it has no place there.
     assert found.attention.shape[-2:] == (7, 7)
 
@@ -104,6 +109,13 @@ def test_a_language_model_obeys_the_laws_of_models() -> None:
 
     report = check_model(build, batch())
     assert report, report
+
+
+@pytest.mark.parametrize("words", [LabelWords(((20,), (21,))), LabelWords(((20,),))])
+def test_deeplift_is_complete_on_label_words(words: LabelWords) -> None:
+    opened, texts = model("gpt2", words=words), batch()
+    found = DeepLift(output="logit")(opened, texts, torch.tensor([0, 1]))
+    assert float(found.convergence_delta.abs().max()) < 1e-5
 
 
 def test_a_masked_model_is_read_at_the_mask_tokens_of_the_prompt() -> None:
@@ -147,6 +159,19 @@ def test_a_single_word_has_its_odds_against_everything_else() -> None:
 def test_words_that_cannot_be_compared_are_refused(make: Callable[[], object]) -> None:
     with pytest.raises(UserError):
         make()
+
+
+@pytest.mark.parametrize("words", [LabelWords(((20,), (21,))), WORDS])
+def test_deletions_that_reuse_the_beginning_of_a_text_are_whole_forward_passes(words: LabelWords) -> None:
+    plain, opened, texts = network("llama"), model("llama", words=words), batch()
+    assert opened.reuses_prefixes
+    found = leave_one_out_logits(opened, texts)
+    for row, unit in texts.deletable_mask.nonzero().tolist():
+        kept = texts.mask[row].clone()
+        kept[unit] = False
+        ids = tuple(texts.inputs[row][kept].tolist())
+        expected = torch.stack([joint(plain, ids, word) for word in words.words])
+        torch.testing.assert_close(found[row, unit], expected, rtol=0, atol=1e-10)
 
 
 def test_rows_and_words_of_a_batch_change_nothing() -> None:

@@ -107,7 +107,7 @@ def _log_secant(x1: Tensor, x0: Tensor) -> Tensor:
     return torch.where(growth == 0, 1.0, growth.log1p() / torch.where(growth == 0, 1.0, growth)) / x0
 
 
-SMOOTH_FUNCTIONS = ("tanh", "sigmoid", "gelu", "silu", "mish", "softplus", "log_sigmoid", "erf", "sin", "cos")
+SMOOTH_FUNCTIONS = ("tanh", "sigmoid", "gelu", "silu", "mish", "softplus", "log_sigmoid", "erf", "expm1", "sin", "cos")
 PIECEWISE_FUNCTIONS = (
     "relu", "abs", "leaky_relu", "relu6", "elu", "selu", "hardtanh", "clamp", "clamp_min", "clamp_max"
 )  # fmt: skip
@@ -297,14 +297,29 @@ def _softmax_rule(mode: _SecantMode, func: Function, args: Arguments, options: d
         return None
     scores = cast(Tensor, args[0])
     result = cast(Tensor, func(scores.detach(), *args[1:], **options))
+    means, shifted = _shifted_scores(scores.to(result), dim)
+    return _replace_gradient(result, means * shifted)
+
+
+def _log_softmax_rule(mode: _SecantMode, func: Function, args: Arguments, options: dict[str, object]) -> object:
+    """d log p_i = dz_i - sum_j l_j dz_j / sum_j l_j, with the same means as softmax: exact, since both sum to one."""
+    dim = args[1] if len(args) > 1 else options.get("dim")
+    if not _only_first_depends(args, options) or not isinstance(dim, int):
+        return None
+    scores = cast(Tensor, args[0])
+    result = cast(Tensor, func(scores.detach(), *args[1:], **options))
+    return _replace_gradient(result, _shifted_scores(scores.to(result), dim)[1])
+
+
+def _shifted_scores(scores: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """The logarithmic means l of the two softmaxes, and z - sum_j l_j z_j / sum_j l_j."""
     with torch.no_grad():
-        means = repeat_for_both(
-            logarithmic_mean(*input_and_reference(torch.log_softmax(scores.to(result), dim)), result)
-        )
+        logs = torch.log_softmax(scores, dim)
+        means = repeat_for_both(logarithmic_mean(*input_and_reference(logs), logs.exp()))
         shares = means / means.sum(dim, keepdim=True)
     # Masked scores of -inf have weight 0, but 0 * -inf is NaN.
-    finite = scores.masked_fill(means == 0, 0.0).to(result)
-    return _replace_gradient(result, means * (finite - (shares * finite).sum(dim, keepdim=True)))
+    finite = scores.masked_fill(means == 0, 0.0)
+    return means, finite - (shares * finite).sum(dim, keepdim=True)
 
 
 def _layer_norm_rule(mode: _SecantMode, func: Function, args: Arguments, options: dict[str, object]) -> object:
@@ -397,6 +412,7 @@ RULES: Mapping[str, Rule] = {
     "einsum": _einsum_rule,
     "pow": _power_rule,
     "softmax": _softmax_rule,
+    "log_softmax": _log_softmax_rule,
     "layer_norm": _layer_norm_rule,
     "amax": _maximum_rule,
     "lstm": _recurrent_rule(_lstm_cell),

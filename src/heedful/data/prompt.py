@@ -246,6 +246,10 @@ class PromptTokenizer(Tokenizer):
                 )
         return tuple(found)
 
+    def spell(self, tokens: tuple[int, ...]) -> str:
+        """A label word as text."""
+        return str(self._tokenizer.decode(list(tokens)))
+
     @property
     def mask_id(self) -> int | None:
         """The mask token that is read; None for a causal model."""

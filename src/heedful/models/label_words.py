@@ -50,6 +50,10 @@ class Readout(Protocol):
         """The name of the query rows `[batch unit]` whose states have an influence on the logits."""
         ...
 
+    def is_joint_beyond(self, window: int | None, units: int) -> bool:
+        """Whether words of several tokens follow texts of this width that a window of attention does not span."""
+        ...
+
 
 @dataclass(frozen=True)
 class ClassifierHead:
@@ -75,6 +79,9 @@ class ClassifierHead:
         if torch.equal(read, (positions == 0).expand_as(read)):
             return "first"
         return "last" if torch.equal(read, positions == batch.lengths.unsqueeze(1) - 1) else "all"
+
+    def is_joint_beyond(self, window: int | None, units: int) -> bool:
+        return False
 
 
 @dataclass(frozen=True)
@@ -158,7 +165,13 @@ class LabelWords:
         exists = torch.tensor(
             [[place < len(word) for place in range(1, longest)] for word in self.words], device=device
         )
-        cache.batch_repeat_interleave(classes)
+        try:
+            cache.batch_repeat_interleave(classes)
+        except AttributeError as error:
+            raise UserError(
+                f"{type(network).__name__} keeps states that cannot be repeated, so that words of several tokens "
+                "cannot be scored: choose label words of one token"
+            ) from error
         mask = inputs["attention_mask"].repeat_interleave(classes, 0)
         given = {
             "input_ids": ids[:, :-1].repeat(rows, 1),
@@ -197,6 +210,10 @@ class LabelWords:
             return ClassifierHead().deciding_row(read, batch)
         return "mask" if torch.equal(read, self._is_mask(batch)) else "all"
 
+    def is_joint_beyond(self, window: int | None, units: int) -> bool:
+        # A window counts padding that stands between a short text and the word behind it.
+        return self.is_joint and window is not None and units + max(map(len, self.words)) > window
+
 
 @dataclass(frozen=True)
 class Vocabulary:
@@ -213,6 +230,9 @@ class Vocabulary:
 
     def deciding_row(self, read: Tensor, batch: Batch) -> DecidingRow:
         return ClassifierHead().deciding_row(read, batch)
+
+    def is_joint_beyond(self, window: int | None, units: int) -> bool:
+        return False
 
 
 class _Cache(Protocol):
@@ -236,7 +256,7 @@ def _read_places(
     output = network(**inputs, **chosen, use_cache=True) if keeps_cache else network(**inputs, **chosen)
     scores = output.logits if chosen else output.logits[:, wanted]
     read = _log_probabilities(scores).gather(1, index.unsqueeze(-1).expand(-1, -1, scores.shape[-1]))
-    return read, output.past_key_values if keeps_cache else None
+    return read, getattr(output, "past_key_values", None) if keeps_cache else None
 
 
 def _log_probabilities(scores: Tensor) -> Tensor:

@@ -355,7 +355,11 @@ class TransformerModel(Model):
         return bool(self.has_imposed_attention or self._forward_pre_hooks or self._forward_hooks)
 
     def _must_separate(self, batch: Batch) -> bool:
-        return self.separates_lengths and not bool(batch.mask.all())
+        if bool(batch.mask.all()):
+            return False
+        window: object = getattr(self.network.config, "sliding_window", None)
+        size = window if isinstance(window, int) else None
+        return self.separates_lengths or self.readout.is_joint_beyond(size, batch.mask.shape[1])
 
     def _forward_by_length(self, batch: Batch, embeddings: Tensor | None, attention: Tensor | None) -> Trace:
         """The trace of texts of unequal length, of which those of one length run together and without padding."""
@@ -686,6 +690,7 @@ def accept_network(network: Network, task: Task, readout: Readout | None = None)
     raise UserError(f"{name} is not supported: {reasons[-1]}")
 
 
+CAUSAL_NOTE = "attention is causal: a token attends to itself and to the tokens before it"
 OTHER_LOGITS = "it gives different logits through our attention function"
 _NETWORK_ERRORS = (
     ArithmeticError,
@@ -737,6 +742,7 @@ class AcceptanceTrial:
         """Raise a `UserError` if the logits differ, and set what the model refuses."""
         batch, name = sample_batch(model.network, model.stack.inputs.prefix), type(model.network).__name__
         batch = model.readout.prepare_sample(batch)
+        is_apart = model._must_separate(batch)
         with torch.no_grad():
             trace = model(batch)
             self._compare(trace.logits, self.expected, OTHER_LOGITS)
@@ -751,8 +757,13 @@ class AcceptanceTrial:
                 other = self._other_path(model, batch, trace)
                 if other is not None:
                     model.path_refusal = f"attention is not the only path between the units of {name}: {other}"
-        if model.stack.name and not model.separates_lengths:
-            model.deciding_row = self._deciding_row(model, batch, trace)
+            if model.maps is not None and not bool(trace.attention.triu(1).any()):
+                model.notes = (*model.notes, CAUSAL_NOTE)
+        if model.stack.name:
+            # Texts that must run apart are asked one at a time.
+            some = batch.rows(torch.zeros(1, dtype=torch.long, device=batch.mask.device)) if is_apart else batch
+            model.deciding_row = self._deciding_row(model, some, trace)
+        if model.stack.name and not is_apart:
             with suppress(UserError, *_NETWORK_ERRORS), torch.no_grad():
                 model.continues_prefixes = model.deciding_row == "last" and self._continues_prefixes(model, batch)
 
@@ -828,7 +839,7 @@ class AcceptanceTrial:
 
     def _deciding_row(self, model: TransformerModel, batch: Batch, trace: Trace) -> DecidingRow:
         with torch.enable_grad():
-            embeddings = trace.embeddings.detach().requires_grad_()
+            embeddings = trace.embeddings[: len(batch)].detach().requires_grad_()
             forward_pass, logits = model._run(batch, PlainAttention(), embeddings)
             assert forward_pass.states is not None
             weights = torch.arange(1, logits.shape[1] + 1).to(logits)

@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 import torch
 from torch import Generator, Tensor
 
-from heedful.data.prompt import Prompted, has_mask_token, read_prompt
+from heedful.data.prompt import Prompted, PromptTokenizer, has_mask_token, read_prompt
 from heedful.data.splitting import DerivedCorpus
 from heedful.data.tokenization import PatchTokenizer, Subwords, Words, drop_empty
 from heedful.models.label_words import LabelWords
@@ -103,6 +103,11 @@ class Checkpoint(ModelRecipe):
         # Nothing is drawn: a checkpoint without a head of its own is refused.
         model, _ = build_model(self.architecture, corpus.splits.task, (), None, workspace, Generator().manual_seed(0))
         check_trained_head(model, source)
+        if isinstance(self.architecture, LanguageModel) and isinstance(corpus.tokenizer, PromptTokenizer):
+            words = zip(self.architecture.names, self.architecture.words.words, strict=True)
+            spelled = ", ".join(f"{name} {corpus.tokenizer.spell(word)!r}" for name, word in words)
+            prompt = corpus.tokenizer.prompt.summary
+            model.notes = (*model.notes, f"a language model read by label words: {spelled}; prompt: {prompt!r}")
         weights = {"source": source, "digest": self.architecture.digest(workspace.data_dir)}
         scores = corpus.evaluate(model, workspace) if self.scored else {}
         return Artefact(notes=corpus.notes(model, scores, None) | {"weights": {**weights}})

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from heedful.attributions._base import example_seeds
-from heedful.attributions.attention import is_self_attention
+from heedful.attributions.attention import first_token_shares, is_self_attention
 from heedful.figures import Axis, Figure
 from heedful.measures.divergence import total_variation
 from heedful.models.attentive import AttentiveModel
@@ -55,6 +55,7 @@ class Permutation(Trial):
         head: permute only this head of each chosen layer; None permutes all.
     """
 
+    revision: ClassVar[int] = 2
     name: ClassVar[str] = "permutation"
     paper: ClassVar[str] = "jain-wallace"
     title: ClassVar[str] = "Does it matter which words get the attention?"
@@ -88,13 +89,20 @@ class Permutation(Trial):
             trace = model(batch)
         changes = output_changes(model, batch, trace, self.permutations, self.seed, self.layer, self.head)
         median = changes.double().quantile(0.5, dim=1).tolist()
-        return pd.DataFrame({**text_columns(model.task, batch, trace), "median_change": median})
+        shares = first_token_shares(trace.attention, batch)
+        sink = {} if bool(shares.isnan().any()) else {"first_token_share": shares.tolist()}
+        return pd.DataFrame({**text_columns(model.task, batch, trace), "median_change": median, **sink})
 
     @classmethod
     def statistics(cls, table: pd.DataFrame) -> Iterable[Statistic]:
-        """Median over texts of the median change: overall, by predicted class, and by class and maximum attention."""
+        """Median over texts of the median change: overall, by predicted class, and by class and maximum attention.
+
+        Of a transformer the mean share of attention on the first token, too.
+        """
         for subset, rows in split_by_class_and_attention(table):
             yield Statistic("median_change", subset=subset, value=float(rows["median_change"].median()), n=len(rows))
+        if "first_token_share" in table:
+            yield Statistic("first_token_share", value=float(table["first_token_share"].mean()), n=len(table))
 
     @staticmethod
     def figures(table: pd.DataFrame) -> tuple[Figure, ...]:
@@ -122,9 +130,11 @@ class Permutation(Trial):
             Verdict.UNDECIDED: "In no predicted class do enough texts differ in the concentration of attention to tell "
             "whether it matters.",
         }
+        sinks = select_statistics(summary, "first_token_share")
+        sink = f" Of all attention, {sinks[0].value:.2f} goes to the first token." if sinks else ""
         return (
             f"Permuting the attention weights changes the output {words[size.verdict]}: for half of the texts by "
-            f"{size.evidence[0].value:.3f} or less, on a scale from 0 to 1. {trend[concentration.verdict]}"
+            f"{size.evidence[0].value:.3f} or less, on a scale from 0 to 1. {trend[concentration.verdict]}{sink}"
         )
 
 
