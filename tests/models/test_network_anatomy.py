@@ -144,6 +144,7 @@ def test_the_model_laws_hold(kind: str) -> None:
     ("kind", "method", "words"),
     [
         ("xlnet", DeepLift(), "unit batch width"),
+        ("mixtral", DeepLift(output="logit"), "miss the difference"),
         ("bart", Rollout(), "decoder"),
         ("t5", Relevance(), "decoder"),
         ("diffllama", KobayashiNorm(), "no linear map"),

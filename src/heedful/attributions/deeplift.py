@@ -1,7 +1,8 @@
 """DeepLIFT and DeepSHAP: differences from a baseline, propagated back through every operation.
 
-Both are complete on every model whose attention is a softmax. An operation without a rule keeps its gradient;
-`convergence_delta` of the result then says how far the scores are from the difference of the outputs.
+Both are complete on every model whose attention is a softmax and whose operations have a rule. One without a rule keeps
+its gradient; `convergence_delta` of the result then says how far the scores are from the difference of the outputs. A
+transformer on which they are not complete is refused.
 
 Multipliers come from a torch function mode that replaces gradients by secants. Input and reference pass through the
 network in one batch: the first half of the rows of every tensor belongs to the input, the second half to the reference.
@@ -41,7 +42,7 @@ from heedful.attributions._base import (
 )
 from heedful.seeding import sample_uniform
 from heedful.store.recipe import derive_seed
-from heedful.types import REFUSED, Batch, Model, Trace, UserError
+from heedful.types import REFUSED, Batch, ExposesLayers, Model, Trace, UserError
 
 ScalarFunction = Callable[[Tensor], Tensor]
 Secant = Callable[[ScalarFunction, Tensor], Tensor]
@@ -128,6 +129,10 @@ POWER_SECANTS: Mapping[float, Secant] = {
 }
 
 
+MAX_GAP, MAX_GAP_SHARE = 1e-3, 0.02
+"""Scores of a transformer may miss the difference of its outputs by this, or by this share of their size."""
+ROWS_MIX = "an operation has no rule, or mixes the rows of a batch as experts do"
+OTHER_METHOD = "choose IntegratedGradients"
 FACTORS = ("beta", "alpha")
 Function = Callable[..., object]
 Arguments = Sequence[object]
@@ -421,6 +426,17 @@ RULES: Mapping[str, Rule] = {
 """The rule of each operation by function name, without the underscores of operators and in-place forms."""
 
 
+def _check_complete(found: CompleteAttribution) -> None:
+    """Raise a `UserError` for scores of a transformer that miss the difference of the outputs by more than rounding."""
+    missed, size = found.convergence_delta.abs(), found.scores.abs().sum(1)
+    if bool((missed > (MAX_GAP_SHARE * size).clamp(min=MAX_GAP)).any()):
+        worst = int((missed - MAX_GAP_SHARE * size).argmax())
+        raise UserError(
+            f"{REFUSED} its scores miss the difference of the outputs by {float(missed[worst]):.2g}: {ROWS_MIX}; "
+            f"{OTHER_METHOD}"
+        )
+
+
 Noise = Callable[[Batch, Tensor, int], Tensor]
 """Noise `[row unit width]` on the baselines with these numbers `[row]`."""
 
@@ -447,10 +463,7 @@ class DeepLift(CheckedOptions):
     ) -> CompleteAttribution:
         """The mean over several baselines that differ by noise on the replaced tokens."""
         if not model.has_rows_first:
-            raise UserError(
-                f"{REFUSED} its layers read states in the order [unit batch width], which mixes input and reference; "
-                "choose IntegratedGradients"
-            )
+            raise UserError(f"{REFUSED} its layers read states in the order [unit batch width]; {OTHER_METHOD}")
         units = scored_units(batch, special_tokens=self.special_tokens)
         with torch.no_grad():
             text = model.read_embeddings(batch)
@@ -473,13 +486,21 @@ class DeepLift(CheckedOptions):
             if noise is not None:
                 lift = noise(batch.rows(row), number, text.shape[2]) * units[row, :width, None]
                 other = (other + lift).to(text)
-            slopes, difference = multipliers(read, own, other)
+            try:
+                slopes, difference = multipliers(read, own, other)
+            except RuntimeError as error:
+                if "memory" in str(error):
+                    raise
+                raise UserError(f"{REFUSED} {ROWS_MIX}; {OTHER_METHOD}") from error
             share = (slopes.double() * (own.double() - other.double())).sum(-1)
             scores[:, :width].index_add_(0, row, share / n_baselines)
             differences.index_add_(0, row, difference / n_baselines)
 
         run_copies(work, batch, n_baselines)
-        return complete_attribution(scores, units, differences)
+        found = complete_attribution(scores, units, differences)
+        if isinstance(model, ExposesLayers):
+            _check_complete(found)
+        return found
 
 
 @dataclass(frozen=True)
