@@ -46,6 +46,14 @@ def test_pieces_of_words_are_added_or_averaged(tmp_path: Path) -> None:
     np.testing.assert_allclose(source.scores["u"]["attention"], [0.3, 0.4, 0.0], atol=1e-9)
 
 
+def test_of_models_with_one_title_none_is_taken_silently(tmp_path: Path) -> None:
+    for name, n in (("model-1a", 5), ("model-2b", 7)):
+        text_page(tmp_path / f"audit/texts/{name}.html", n)
+    with pytest.raises(UserError, match=r"2 models: .*\(model-1a\); .*\(model-2b\)"):
+        read_source(tmp_path / "audit")
+    assert [len(read_source(tmp_path / "audit", name).texts) for name in ("1a", "2b")] == [5, 7]
+
+
 def test_items_of_a_page_are_stratified_and_have_maps_of_every_method(tmp_path: Path) -> None:
     study = build_study(text_page(tmp_path / "audit/texts/texts.html").parents[1], ["lime, gradient,attention"], SMALL)
     assert study.methods == ("lime", "gradient", "attention")

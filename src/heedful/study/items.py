@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -258,13 +259,15 @@ def read_source(path: Path, model: str = "") -> ItemSource:
         return _read_page(path)
     pages = sorted((path / PAGES).glob("*.html"))
     if pages:
-        titles = {_page_title(page): page for page in pages}
+        names = _unique([(_page_title(page), page.stem) for page in pages])
+        titles = dict(zip(names, pages, strict=True))
         return _read_page(titles[_choose(list(titles), model, path)])
     if not path.is_dir():
         raise UserError(f"{path} does not exist: give a workspace, or the folder of an audit or a report")
     workspace = Workspace(path)
     entries = workspace.entries()
-    sources = {_source_label(each): each for each in find_model_texts(entries)}
+    found = find_model_texts(entries)
+    sources = dict(zip(_unique([(_source_label(each), each.model) for each in found]), found, strict=True))
     if not sources:
         audited = any(entry.kind == "audit attributions" for entry in entries)
         hint = (
@@ -273,6 +276,12 @@ def read_source(path: Path, model: str = "") -> ItemSource:
         raise UserError(f"{path} has no stored attributions of texts: give {hint}")
     label = _choose(list(sources), model, path)
     return _read_workspace(sources[label], entries, workspace, label)
+
+
+def _unique(labels: Sequence[tuple[str, str]]) -> list[str]:
+    """Each label, with its name behind it where several are the same: of two models none is taken silently."""
+    times = Counter(label for label, _ in labels)
+    return [label if times[label] == 1 else f"{label} ({name})" for label, name in labels]
 
 
 def _source_label(source: ModelTexts) -> str:
