@@ -120,7 +120,7 @@ def test_trials_take_a_language_model(folder: str, tmp_path: Path) -> None:
         f"{text},{label}" for label in LABELS for text in (TEXT, "the film is dull", "very fine film", "bad film is")
     ]
     path = tmp_path / "texts.csv"
-    path.write_text("text,label\n" + "\n".join(rows * 4) + "\n")
+    path.write_text("text,label\n" + "\n".join(rows * 2) + "\n")
     subject = checkpoint(folder, Table(str(path)), prompt=PROMPT, labels=LABELS)
     workspace = Workspace(tmp_path / "workspace")
     for trial in (
