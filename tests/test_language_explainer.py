@@ -168,3 +168,29 @@ def test_the_command_takes_prompt_and_label_words(folder: str) -> None:
     assert CliRunner().invoke(app, [*asked, "--target", " good", "--contrast", " bad"]).exit_code == 0
     for wrong in (["--prompt", "no field", *labels], ["--label", "nothing"], ["--chat", *labels]):
         assert CliRunner().invoke(app, [*asked, *wrong]).exit_code == 2
+
+
+def test_network_and_tokenizer_stay_as_they_are_even_when_a_call_fails() -> None:
+    network, tokenizer = gpt2().train(), gpt2_tokenizer()
+
+    def state() -> tuple[object, ...]:
+        return (
+            [(name, value.sum().item()) for name, value in network.state_dict().items()],
+            [(part.training, len(part._forward_hooks), len(part._forward_pre_hooks)) for part in network.modules()],
+            (network.config._attn_implementation, network.config.to_dict(), str(network.generation_config)),
+            (tokenizer.padding_side, tokenizer.pad_token, tokenizer.backend_tokenizer.to_str()),
+            torch.get_rng_state().tolist(),
+        )
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("half-way")
+
+    before = state()
+    opened = heedful.load((network, tokenizer), prompt=PROMPT, labels={"a": " very good", "b": " bad"})
+    opened.explain(TEXT, methods=["lime", "rollout"])
+    heedful.load((network, tokenizer)).explain(TEXT, target=" good", contrast=" bad")
+    assert state() == before
+    next(iter(opened.model.modules())).register_forward_pre_hook(fail)
+    with pytest.raises(RuntimeError, match="half-way"):
+        opened.explain(TEXT, methods="rollout")
+    assert state() == before

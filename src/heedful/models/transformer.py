@@ -690,7 +690,9 @@ def accept_network(network: Network, task: Task, readout: Readout | None = None)
     raise UserError(f"{name} is not supported: {reasons[-1]}")
 
 
-CAUSAL_NOTE = "attention is causal: tokens attend to themselves and earlier tokens, and other weights are tried only there"
+CAUSAL_NOTE = (
+    "attention is causal: tokens attend to themselves and earlier tokens, and other weights are tried only there"
+)
 OTHER_LOGITS = "it gives different logits through our attention function"
 _NETWORK_ERRORS = (
     ArithmeticError,
