@@ -25,7 +25,7 @@ from heedful.models._network_anatomy import sample_batch
 from heedful.models.label_words import LabelWords
 from heedful.models.tiny_networks import Units, build_tiny_network, language_model_kinds, network_class, network_kinds
 from heedful.models.transformer import TransformerModel
-from heedful.runner import Outcome, run
+from heedful.runner import OUT_OF_TIME, Outcome, run
 from heedful.store.recipe import Artefact, Json, Recipe, to_json
 from heedful.store.workspace import Workspace
 from heedful.tasks import Regression
@@ -280,7 +280,7 @@ def examine_kinds(kinds: Sequence[KindSupport], workspace: Workspace, workers: i
     outcomes: dict[Recipe, Outcome] = {each.recipe: each for each in run(kinds, workspace, workers=workers)}
     rows = []
     for each in kinds:
-        error = outcomes[each].error
+        error = outcomes[each].error if each in outcomes else OUT_OF_TIME
         if error is None:
             rows.append(read_record(workspace.get(each).notes))
         else:
