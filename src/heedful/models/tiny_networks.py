@@ -108,6 +108,7 @@ KIND_SETTINGS: Mapping[str, Mapping[str, Setting]] = {
     "efficientnet": {"width_coefficient": 0.2, "depth_coefficient": 0.2, "hidden_dim": 256, "image_size": 64},
     "esm": {"pad_token_id": 0, "vocab_size": VOCABULARY, "mask_token_id": 5},
     "esmc": {"num_key_value_heads": HEADS},
+    "falcon_h1": {"mamba_d_ssm": 64, "mamba_n_heads": 8, "mamba_d_head": 8, "mamba_d_state": 8, "mamba_chunk_size": 8},
     "focalnet": {"embed_dim": 8, "depths": [1, 1], "focal_levels": [1, 1], "focal_windows": [3, 3]},
     "funnel": {"block_sizes": [1, 1]},
     "gemma3n_text": {
