@@ -24,6 +24,8 @@ BENCHMARKS = (
     "attention_flow",
     "hypergradient",
     "methods",
+    "speed",
+    "sampling_error",
 )
 """Module names: worker processes import this file again and must not import every benchmark."""
 

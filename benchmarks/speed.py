@@ -24,6 +24,7 @@ from typing import ClassVar
 import torch
 from torch import Generator, Tensor, nn
 from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedModel
+from transformers.utils import logging
 
 from benchmarks.timing import Row
 from heedful.attributions.integrated_gradients import IntegratedGradients
@@ -52,12 +53,18 @@ class MemoryRow(Row):
     unit: ClassVar[str] = "MB"
 
 
+def minilm_folder() -> str | None:
+    """The folder of the packaged MiniLM; None where it is not installed."""
+    spec = find_spec(MINILM_PACKAGE)
+    places = [] if spec is None else spec.submodule_search_locations or []
+    return str(Path(places[0]) / "model") if places else None
+
+
 def minilm() -> PreTrainedModel:
     """MiniLM with a head for two classes, in eval mode."""
-    spec = find_spec(MINILM_PACKAGE)
     torch.manual_seed(0)
-    if spec is not None and spec.submodule_search_locations:
-        folder = Path(next(iter(spec.submodule_search_locations))) / "model"
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    if (folder := minilm_folder()) is not None:
         return _evaluating(AutoModelForSequenceClassification.from_pretrained(folder))
     config = AutoConfig.for_model(
         "bert", hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536
@@ -72,11 +79,10 @@ def _evaluating(network: PreTrainedModel) -> PreTrainedModel:
 
 def text_batches() -> dict[str, Batch]:
     """Sentences, and a review of each length, by their names."""
-    spec, data = find_spec(MINILM_PACKAGE), Workspace(Path("workspace")).data_dir
+    folder, data = minilm_folder(), Workspace(Path("workspace")).data_dir
     try:
-        if spec is None or not spec.submodule_search_locations:
+        if folder is None:
             raise UserError("no tokenizer")
-        folder = str(Path(next(iter(spec.submodule_search_locations))) / "model")
         sentences, reviews = SST().read(data).test, IMDBRaw().read(data).test
         batch = Subwords(folder).fit(sentences)(sentences[: 40 * SENTENCES : 40])
         found = {f"{SENTENCES} SST sentences": batch}
@@ -160,6 +166,7 @@ def rows() -> Iterator[Row]:
         yield from _method_rows(model, name, batch)
         yield _gradient_row(model, name, batch)
     yield from _growth_rows(model, next(iter(batches.values())))
+    yield _causal_row()
     yield memory_row()
 
 
@@ -184,7 +191,8 @@ def _method_rows(model: TimedModel, name: str, batch: Batch) -> Iterator[Row]:
 def _warm_up(model: TimedModel) -> None:
     model.every = 1
     with torch.no_grad():
-        model.read_logits(generated(4, 128))
+        for _ in range(2):
+            model.read_logits(generated(16, 128))
 
 
 def _gradient_row(model: TimedModel, name: str, batch: Batch) -> Row:
@@ -211,6 +219,22 @@ def _library_gradients(library: PreTrainedModel, text: Batch, tokens: int) -> No
         at = (vectors * points[:, None, None]).requires_grad_()
         output = library(inputs_embeds=at, attention_mask=torch.ones(at.shape[:2], dtype=torch.int64))
         torch.autograd.grad(output.logits.softmax(-1)[:, 1].sum(), at)
+
+
+def _causal_row() -> Row:
+    """Leave-one-out on a causal model of the size of MiniLM, with and without reading the beginning of a text again."""
+    config = AutoConfig.for_model("gpt2", n_embd=384, n_layer=6, n_head=12, num_labels=2, pad_token_id=0)
+    network = _evaluating(AutoModelForSequenceClassification.from_config(config))  # type: ignore[no-untyped-call]
+    model, text, target = TransformerModel.wrap(network).eval(), generated(1, 128), torch.ones(1, dtype=torch.int64)
+    assert model.reuses_prefixes
+    seconds = []
+    for model.continues_prefixes in (True, False):
+        start = time.process_time()
+        LeaveOneOut()(model, text, target)
+        seconds.append(time.process_time() - start)
+    return Row(
+        "leave-one-out, GPT-2 of 6 layers, 128 tokens", seconds[0], seconds[1], "the same, every text read whole"
+    )
 
 
 def _growth_rows(model: TimedModel, batch: Batch) -> Iterator[Row]:

@@ -62,15 +62,16 @@ class IntegratedGradients(CheckedOptions):
         units = scored_units(batch, special_tokens=self.special_tokens)
         with torch.no_grad():
             text, baseline = model.read_embeddings(batch), baseline_vectors(model, batch, self.baselines, units)
-            logits = [model.read_logits(batch, embeddings=each) for each in (text, baseline)]
+            both = torch.stack((text, baseline), 1).flatten(0, 1)
+            logits = model.read_logits(batch.repeat(2), embeddings=both).reshape(len(batch), 2, -1)
 
         def output_at(row: Tensor, embeddings: Tensor) -> Tensor:
             logits = model.read_logits(batch.rows(row), embeddings=embeddings)
             return target_output(model.task, logits, target[row], self.output)
 
         scores = integrate_path(output_at, batch, (baseline.detach(), text.detach()), points, weights)
-        outputs = [target_output(model.task, each, target, self.output) for each in logits]
-        return complete_attribution(scores, units, outputs[0] - outputs[1])
+        outputs = target_output(model.task, logits, target, self.output)
+        return complete_attribution(scores, units, outputs[:, 0] - outputs[:, 1])
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,182 @@
+"""Passes for Shapley values of the same mean error: `KernelShap(error=...)` against captum's and shap's KernelSHAP.
+
+Sentences of 8 to 12 words, of which all coalitions are read first, so that exact values are known and every output is
+looked up. A peer gets as many samples as it needs for our mean error over sentences and seeds; its other settings are
+its defaults. shap is measured where it is installed (`pip install --no-deps shap slicer cloudpickle numba llvmlite`).
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from itertools import pairwise
+from pathlib import Path
+from typing import ClassVar, Protocol, cast
+
+import numpy as np
+import torch
+from captum.attr import KernelShap as CaptumKernelShap
+from numpy.typing import NDArray
+from sklearn.linear_model import LogisticRegression
+from torch import Tensor
+
+from benchmarks.speed import generated, minilm, minilm_folder
+from benchmarks.timing import Row
+from heedful.attributions._base import expand_to_units, feature_counts, feature_index
+from heedful.attributions.perturbation import outputs_without
+from heedful.attributions.shapley import all_coalitions, marginal_weights, paired_coalitions, sample_shapley_values
+from heedful.data.text_corpora import SST
+from heedful.data.tokenization import Subwords
+from heedful.models.transformer import TransformerModel
+from heedful.store.workspace import Workspace
+from heedful.types import Batch, Example, UserError
+
+WORDS = (8, 8, 10, 10, 12)
+ERRORS = (0.05, 0.02)
+SEEDS = 4
+MOST = 4000
+"""Samples of a peer, at most."""
+FITTED = 400
+"""Sentences that the head of the model is fitted to."""
+CPU = torch.device("cpu")
+Estimate = Callable[["Game", int, int], Tensor]
+"""Shapley values of a game from a number of samples and a seed."""
+
+
+@dataclass(frozen=True)
+class PassRow(Row):
+    """Texts that are read for one explanation."""
+
+    unit: ClassVar[str] = "passes"
+
+
+@dataclass(frozen=True)
+class Game:
+    """The outputs of all coalitions of the words of a sentence, and their Shapley values."""
+
+    outputs: Tensor
+    values: Tensor
+
+    @property
+    def words(self) -> int:
+        """Of the sentence."""
+        return len(self.values)
+
+    def look_up(self, kept: Tensor) -> Tensor:
+        """The outputs `[sample]` of coalitions `[sample word]`."""
+        return self.outputs[(kept.long() << torch.arange(self.words)).sum(1)]
+
+
+def rows() -> Iterator[Row]:
+    """One row per error and peer."""
+    games = [*read_games()]
+    for error in ERRORS:
+        found = [(game, *_ours(game, seed, error)) for game in games for seed in range(SEEDS)]
+        passes = sum(used for *_, used in found) / len(found)
+        reached = _mean_error([(game, values) for game, values, _ in found])
+        title = f"KernelSHAP, error={error}, MiniLM, sentences of {min(WORDS)} to {max(WORDS)} words"
+        for name, estimate in _peers().items():
+            needed = _needed_passes(games, estimate, reached)
+            yield PassRow(title, passes, needed, f"{name} at the same mean error of {reached:.4f}")
+
+
+def read_games() -> Iterator[Game]:
+    """A game for each number of words."""
+    network = minilm()
+    try:
+        splits = SST().read(Workspace(Path("workspace")).data_dir)
+        folder = minilm_folder()
+        if folder is None:
+            raise UserError("no tokenizer")
+        tokenizer = Subwords(folder).fit(splits.train)
+        _fit_head(network, tokenizer(splits.train[:FITTED]), [int(each.label or 0) for each in splits.train[:FITTED]])
+        sentences = iter(sorted(splits.test, key=_count))
+        batches = [tokenizer([next(each for each in sentences if _count(each) == words)]) for words in WORDS]
+    except UserError:
+        batches = [generated(1, 2 + words * 4 // 3) for words in WORDS]
+    model = TransformerModel.wrap(network).eval()
+    for batch in batches:
+        index = feature_index(batch, "word")
+        words = int(feature_counts(index))
+        every = all_coalitions(words, CPU)
+        target = model.read_logits(batch).argmax(1)
+        removed = expand_to_units(~every.unsqueeze(0), index)
+        outputs = outputs_without(model, batch, target, removed, "pad", "probability")[0]
+        yield Game(outputs, marginal_weights(every, torch.tensor([words]))[0] @ outputs)
+
+
+def _count(sentence: Example) -> int:
+    return len(str(sentence.parts[0]).split())
+
+
+def _fit_head(network: torch.nn.Module, batch: Batch, labels: list[int]) -> None:
+    """A logistic regression on the pooled states, so that outputs depend on words as those of a classifier do."""
+    trunk, head = network.get_submodule("bert"), network.get_submodule("classifier")
+    with torch.no_grad():
+        states = trunk(input_ids=batch.inputs, attention_mask=batch.mask.long()).pooler_output
+        fitted = LogisticRegression(C=10.0, max_iter=1000).fit(states.numpy(), labels)
+        head.get_parameter("weight").copy_(torch.from_numpy(np.concatenate([-fitted.coef_, fitted.coef_]) / 2))
+        head.get_parameter("bias").copy_(torch.from_numpy(np.concatenate([-fitted.intercept_, fitted.intercept_]) / 2))
+
+
+def _ours(game: Game, seed: int, error: float) -> tuple[Tensor, int]:
+    order = paired_coalitions(torch.tensor([seed]), game.words, 1000)
+    values, _, used = sample_shapley_values(game.look_up, order, error)
+    return values, used
+
+
+def _mean_error(found: list[tuple[Game, Tensor]]) -> float:
+    return float(torch.stack([(values - game.values).abs().mean() for game, values in found]).mean())
+
+
+def _needed_passes(games: list[Game], estimate: Estimate, error: float) -> float:
+    """The mean passes of a peer at this mean error, between two sizes that enclose it; those of `MOST` if it is larger.
+
+    A peer that has read all coalitions is exact.
+    """
+    curve: list[tuple[float, float]] = []
+    samples = 25
+    while samples < MOST and not (curve and curve[-1][1] <= error):
+        samples = int(samples * 1.4)
+        found = [(game, estimate(game, samples, seed)) for game in games for seed in range(SEEDS)]
+        passes = sum(min(samples, 2**game.words) for game in games) / len(games)
+        curve.append((passes, max(_mean_error(found), 1e-12)))
+    if len(curve) == 1 or curve[-1][1] > error:
+        return curve[-1][0]
+    (before, above), (after, below) = [*pairwise(curve)][-1]
+    share = np.log(above / error) / np.log(above / below)
+    return float(before * (after / before) ** share)
+
+
+def _peers() -> dict[str, Estimate]:
+    found: dict[str, Estimate] = {"captum.attr.KernelShap": _captum}
+    return found | ({"shap.KernelExplainer": _shap} if find_spec("shap") is not None else {})
+
+
+def _captum(game: Game, samples: int, seed: int) -> Tensor:
+    torch.manual_seed(seed)
+    explainer = CaptumKernelShap(lambda kept: game.look_up(kept > 0.5))
+    whole = torch.ones(1, game.words)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        values = explainer.attribute(whole, torch.zeros_like(whole), n_samples=samples, perturbations_per_eval=64)
+    return cast("Tensor", values)[0].double()
+
+
+class _KernelExplainer(Protocol):
+    def shap_values(self, text: NDArray[np.float64], *, nsamples: int, silent: bool) -> NDArray[np.float64]: ...
+
+
+def _shap(game: Game, samples: int, seed: int) -> Tensor:
+    def look_up(kept: NDArray[np.float64]) -> NDArray[np.float64]:
+        return cast("NDArray[np.float64]", game.look_up(torch.from_numpy(kept) > 0.5).numpy())
+
+    np.random.seed(seed)  # noqa: NPY002 - shap draws from the global generator
+    make = cast("Callable[..., _KernelExplainer]", import_module("shap").KernelExplainer)
+    values = make(look_up, np.zeros((1, game.words))).shap_values(
+        np.ones((1, game.words)), nsamples=samples, silent=True
+    )
+    return torch.from_numpy(np.asarray(values, dtype=np.float64).reshape(-1))
