@@ -96,6 +96,19 @@ def test_a_masked_model_is_read_at_its_mask(masked_folder: str) -> None:
     torch.testing.assert_close(opened.model(opened.tokenizer([Example("0", (TEXT,))])).logits[0], expected)
 
 
+def test_a_masked_prompt_with_two_texts_is_one_sequence(masked_folder: str) -> None:
+    opened = heedful.load(masked_folder, prompt="{text} . [MASK] {second}", labels={"n": "bad", "p": "good"})
+    inputs = bert_tokenizer()("the film . [MASK] is fine", return_tensors="pt")
+    place = int((inputs["input_ids"][0] == bert_tokenizer().mask_token_id).nonzero())
+    with torch.no_grad():
+        logits = masked_bert()(**inputs).logits[0, place].log_softmax(-1)
+    expected = logits[bert_tokenizer().convert_tokens_to_ids(["bad", "good"])]
+    batch = opened.tokenizer([Example("0", ("the film", "is fine"))])
+    assert batch.segments.any(), "units still belong to the first or the second text"
+    torch.testing.assert_close(opened.model(batch).logits[0], expected)
+    torch.testing.assert_close(opened.model.read_logits(batch)[0], expected)
+
+
 def test_methods_obey_their_laws_on_a_language_model(opened: Explainer) -> None:
     batch = opened.tokenizer([Example("a", ("the film is dull",)), Example("b", ("fine",)), Example("c", (TEXT,))])
     for name in ("rollout", "relevance", "leave-one-out", "input-x-gradient"):

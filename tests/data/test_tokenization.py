@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.feature_extraction.text import CountVectorizer
 from torch.nn import functional
-from transformers import BertConfig, ByT5Tokenizer, PreTrainedTokenizerFast, RobertaConfig
+from transformers import BertConfig, ByT5Tokenizer, LlamaConfig, PreTrainedTokenizerFast, RobertaConfig
 
 from heedful.data import tokenization
 from heedful.data.tokenization import (
@@ -390,6 +390,8 @@ def test_the_limit_comes_from_the_recipe_the_tokenizer_or_the_configuration(tmp_
     BertConfig(max_position_embeddings=40).save_pretrained(tmp_path / "bare")
     assert Subwords(str(tmp_path / "bare")).fit([]).max_length == 40
     assert Subwords(str(tmp_path / "bare"), 12).fit([]).max_length == 12
+    LlamaConfig(max_position_embeddings=4096, pad_token_id=2004, vocab_size=3000).save_pretrained(tmp_path / "bare")
+    assert Subwords(str(tmp_path / "bare")).fit([]).max_length == 4096, "rotary positions are counted from 0"
     roberta().save_pretrained(tmp_path / "roberta")
     RobertaConfig(max_position_embeddings=514).save_pretrained(tmp_path / "roberta")
     assert Subwords(str(tmp_path / "roberta")).fit([]).max_length == 512

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import stat
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -104,8 +105,11 @@ def test_the_order_of_maps_is_uniform() -> None:
     assert sum((first[name] - total / 3) ** 2 / (total / 3) for name in METHODS) < 13.8
 
 
-def test_a_design_depends_on_its_seed_alone() -> None:
+def test_a_design_depends_on_its_seed_and_on_the_maps() -> None:
     assert plans(StudyOptions(seed=3)) == plans(StudyOptions(seed=3)) != plans(StudyOptions(seed=4))
+    options = StudyOptions(seed=3)
+    other = [replace(item, maps={**item.maps, "a": (0.9, 0.5, 0.0)}) for item in items(options.items)]
+    assert make_plans(other, items(options.reserved, "r"), METHODS, options) != plans(options), "nobody can repeat it"
 
 
 def test_per_person_includes_checks_and_repeats() -> None:

@@ -638,6 +638,8 @@ def max_positions(source: str) -> int | None:
     positions, pad_id = (getattr(config, name, None) for name in ("max_position_embeddings", "pad_token_id"))
     if not isinstance(positions, int) or positions <= 0:
         return None
+    if any(getattr(config, name, None) for name in ("rope_parameters", "rope_theta", "rope_scaling")):
+        return positions
     # The RoBERTa family (whose padding id is not 0) counts positions from the padding id + 1.
     first = pad_id + 1 if isinstance(pad_id, int) and pad_id > 0 else 0
     return positions - first if first < positions else positions

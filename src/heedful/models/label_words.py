@@ -199,6 +199,7 @@ class LabelWords:
         return self._to_logits(torch.stack(totals).unsqueeze(0))
 
     def prepare_sample(self, batch: Batch) -> Batch:
+        batch = replace(batch, segments=torch.zeros_like(batch.segments))  # a prompt is one sequence
         if self.mask_id is None:
             return batch
         inputs = batch.inputs.clone()

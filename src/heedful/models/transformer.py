@@ -324,7 +324,7 @@ class TransformerModel(Model):
 
         cache = DynamicCache()
         with running(ForwardPass(FusedAttention(), text.mask.shape[1], transposed=self.stack.transposed)):
-            inputs = self.stack.inputs.arguments(self.network, text)
+            inputs = self._arguments(text)
             self.network.base_model(**inputs, past_key_values=cache, use_cache=True)
         layers = cast("list[DynamicLayer]", cache.layers)
         return TextPrefix(tuple((cast("Tensor", each.keys), cast("Tensor", each.values)) for each in layers))
@@ -339,7 +339,7 @@ class TransformerModel(Model):
             keys, values = (each[:, :, :shared].expand(rows, -1, -1, -1) for each in layer)
             cache.update(keys, values, number)
         rest = batch.drop_units(shared)
-        inputs = self.stack.inputs.arguments(self.network, rest)
+        inputs = self._arguments(rest)
         before = inputs["attention_mask"].new_ones(rows, shared)
         inputs["attention_mask"] = torch.cat([before, inputs["attention_mask"]], 1)
         if "position_ids" in inputs:
@@ -522,6 +522,12 @@ class TransformerModel(Model):
         if not self.stack.name:
             raise UserError(f"the layers of {type(self.network).__name__} were not found: {_OTHER_METHODS}")
 
+    def _arguments(self, batch: Batch) -> dict[str, Tensor]:
+        """What the network reads; a prompt is one sequence, however many texts stand in it."""
+        if not isinstance(self.readout, ClassifierHead):
+            batch = replace(batch, segments=torch.zeros_like(batch.segments))
+        return self.stack.inputs.arguments(self.network, batch)
+
     def _embed(self, batch: Batch) -> Tensor:
         if self.embeddings_at == "pixels":
             return batch.inputs.to(self.network.dtype)
@@ -533,7 +539,7 @@ class TransformerModel(Model):
             at_words=self.embeddings_at == "words",
         )
         with suppress(EmbeddingsReached), running(forward_pass):
-            self.network(**self.stack.inputs.arguments(self.network, batch))
+            self.network(**self._arguments(batch))
         assert forward_pass.embeddings is not None
         return forward_pass.embeddings
 
@@ -565,7 +571,7 @@ class TransformerModel(Model):
             replacement=replacement,
             keeps_inputs=keeps_inputs,
         )
-        inputs = self.stack.inputs.arguments(self.network, batch)
+        inputs = self._arguments(batch)
         intercepts = intercepts and self.path == "softmax"
         with running(forward_pass), SoftmaxInterception(rows, units) if intercepts else nullcontext():
             logits = self.readout.logits(self.network, inputs, batch)

@@ -272,7 +272,10 @@ def make_plans(
         items: those that count.
         reserved: for checks and practice; at least as many as the options need.
     """
-    rng = default_rng((options.seed, 16))
+    # The maps are known to the owner only: without them nobody can draw the same orders from the usual seed.
+    maps = repr([sorted(item.maps.values()) for item in (*items, *reserved)])
+    secret = int.from_bytes(hashlib.sha256(maps.encode()).digest()[:16])
+    rng = default_rng((options.seed, 16, secret))
     planner = _Planner(methods, options, rng)
     width = len(str(options.people))
     pools: dict[StudyTask, tuple[Sequence[StudyItem], Sequence[StudyItem]]] = {}
@@ -458,8 +461,9 @@ def write_study(study: Study, folder: Path, address: str) -> StudyKeys:
         STUDY_FILE: _STUDY.dump_json(study).decode() + "\n",  # last: a folder without it is no study
     }
     with translate_write_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        os.chmod(folder, 0o700)
+        if not folder.exists():
+            folder.mkdir(parents=True)
+            os.chmod(folder, 0o700)
         for name, text in documents.items():
             if name.endswith(".md") and (folder / name).exists():
                 continue  # the owner has written it already

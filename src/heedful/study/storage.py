@@ -312,6 +312,8 @@ def _open(url: str) -> sql.Engine:
     if engine.dialect.name == "sqlite":
         sql.event.listen(engine, "connect", _set_up_sqlite)
         sql.event.listen(engine, "begin", _begin_sqlite)
+    else:
+        sql.event.listen(engine, "begin", _begin_postgresql)
     return engine
 
 
@@ -327,6 +329,11 @@ def _set_up_sqlite(connection: object, _: object) -> None:
         "secure_delete=ON",  # what is erased is overwritten
     ):
         connection.execute(f"PRAGMA {setting}").close()
+
+
+def _begin_postgresql(connection: sql.Connection) -> None:
+    """Commits wait for the disk, whatever the server's own setting."""
+    connection.exec_driver_sql("SET LOCAL synchronous_commit = on")
 
 
 def _begin_sqlite(connection: sql.Connection) -> None:
