@@ -298,7 +298,7 @@ class _Pool:
         _start_quiet_resource_tracker()
         context = _Context()
         self.receiver, self.sender = context.Pipe(duplex=False)
-        settings = (workspace.root, workspace.data_dir, workspace.device, workspace.batch_size)
+        settings = (workspace.location, workspace.data_dir, workspace.device, workspace.batch_size)
         self.start = partial(
             ProcessPool,
             workers,
@@ -456,7 +456,7 @@ _worker_workspace: list[Workspace] = []
 
 
 def _start_worker(
-    root: Path, data_dir: Path, device: str, batch_size: int, sender: Connection, modules: tuple[str, ...]
+    location: str, data_dir: Path, device: str, batch_size: int, sender: Connection, modules: tuple[str, ...]
 ) -> None:
     """Prepare a worker process; imports now what its recipes need, because pebble holds a lock while it unpickles."""
     torch.set_num_threads(1)
@@ -466,7 +466,7 @@ def _start_worker(
     progress = _SentProgress(sender)
     progress.send_start()
     warnings.showwarning = lambda message, *_: progress.warn(str(message))
-    workspace = Workspace(root, data_dir=data_dir, device=device, batch_size=batch_size, progress=progress)
+    workspace = Workspace(location, data_dir=data_dir, device=device, batch_size=batch_size, progress=progress)
     workspace.model_cache = {}
     _worker_workspace.append(workspace)
 

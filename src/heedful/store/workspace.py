@@ -20,7 +20,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import KW_ONLY, asdict, dataclass, field, replace
+from dataclasses import KW_ONLY, InitVar, asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -233,21 +233,28 @@ class Workspace:
     Nothing is written before the first artefact is made: finished work can be read from a read-only disk.
 
     Args:
+        place: its folder, which is made when it is needed.
         data_dir: the folder of corpora; by default `HEEDFUL_DATA`, else `~/.cache/heedful/data`.
         model_cache: loaded models by artefact name, while `run` is at work; None loads a model at every use.
     """
 
-    root: Path
+    place: InitVar[Path | str]
     _: KW_ONLY
+    root: Path = field(init=False)
     data_dir: Path = field(default_factory=_default_data_dir)
     device: str = "cpu"
     batch_size: int = 256
     progress: Progress = _SILENT
     model_cache: dict[str, object] | None = field(default=None, repr=False)
 
-    def __post_init__(self) -> None:
-        self.root = Path(self.root)
+    def __post_init__(self, place: Path | str) -> None:
+        self.root = Path(place)
         self.data_dir = Path(self.data_dir)
+
+    @property
+    def location(self) -> str:
+        """What opens the same workspace in another process or on another machine: an absolute path."""
+        return str(self.root.absolute())
 
     def get(self, recipe: Recipe) -> Artefact:
         """The artefact of a recipe, read from disk; made first if it is missing or damaged."""
