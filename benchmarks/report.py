@@ -7,7 +7,6 @@ results.json: there is no peer to compare with.
 
 from __future__ import annotations
 
-import resource
 import sys
 import tempfile
 import time
@@ -16,6 +15,7 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.timing import peak_megabytes
 from heedful.data.splitting import SubsampledCorpus
 from heedful.papers import demo
 from heedful.papers.jain_wallace import single_model_trials
@@ -68,8 +68,10 @@ def main(root: Path) -> None:
             start = time.process_time()
             write_report(place, Path(folder))
             seconds = time.process_time() - start
-            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-            print(f"{name} report on {count} artefacts: {seconds:.1f} s of CPU, {peak:.0f} MB peak", flush=True)
+            print(
+                f"{name} report on {count} artefacts: {seconds:.1f} s of CPU, {peak_megabytes():.0f} MB peak",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ speed does not depend on them. So it is with the texts.
 
 from __future__ import annotations
 
-import resource
 import subprocess
 import sys
 import time
@@ -26,7 +25,7 @@ from torch import Generator, Tensor, nn
 from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedModel
 from transformers.utils import logging
 
-from benchmarks.timing import Row
+from benchmarks.timing import Row, peak_megabytes
 from heedful.attributions.integrated_gradients import IntegratedGradients
 from heedful.attributions.lime import Lime
 from heedful.attributions.perturbation import LeaveOneOut
@@ -292,7 +291,7 @@ def main(kind: str) -> None:
     model.whole_traces = kind == "traces"
     # Not a review: the corpora that it is taken from would be in memory.
     Lime(SAMPLES)(model, generated(1, max(REVIEW_TOKENS)), torch.ones(1, dtype=torch.int64))
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+    print(peak_megabytes())
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
 
@@ -44,3 +45,9 @@ def _seconds(work: Callable[[], object]) -> float:
     start = time.perf_counter()
     work()
     return time.perf_counter() - start
+
+
+def peak_megabytes() -> float:
+    """Peak memory of this process since it began; not `ru_maxrss`, which it inherits from the one that started it."""
+    status = Path("/proc/self/status").read_text()
+    return next(float(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith("VmHWM"))
