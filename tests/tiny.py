@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
@@ -82,7 +83,7 @@ class Shortcut(DerivedCorpus):
         notes = {**whole.notes, "inserted": f"{SHORTCUT_WORDS[0]} and {SHORTCUT_WORDS[1]}, random in the test split"}
         return replace(whole, train=train, dev=dev, test=test, notes=notes)
 
-    def _insert(self, examples: tuple[Example, ...], split: Split) -> tuple[Example, ...]:
+    def _insert(self, examples: Sequence[Example], split: Split) -> tuple[Example, ...]:
         random = default_rng((self.seed, SPLITS.index(split)))
         changed = []
         for example in examples:

@@ -338,7 +338,7 @@ class Tokenizer(ABC):
 class Selection:
     """The examples that a tokenization keeps, and how many it dropped, by reason."""
 
-    examples: tuple[Example, ...]
+    examples: Sequence[Example]
     num_dropped: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -355,7 +355,7 @@ class Tokenization(ABC):
 
     def select(self, examples: Sequence[Example]) -> Selection:
         """The examples of one split that this preprocessing keeps; all by default."""
-        return Selection(tuple(examples))
+        return Selection(examples)
 
 
 # Corpora
@@ -363,7 +363,7 @@ class Tokenization(ABC):
 
 @dataclass(frozen=True)
 class Splits:
-    """The examples of each split of a corpus.
+    """The examples of each split of a corpus: tuples, or sequences that read a large corpus from disk.
 
     Args:
         class_names: names of the classes in the order of their indices; empty for regression.
@@ -373,13 +373,13 @@ class Splits:
 
     task: Task
     class_names: tuple[str, ...]
-    train: tuple[Example, ...]
-    dev: tuple[Example, ...]
-    test: tuple[Example, ...]
+    train: Sequence[Example]
+    dev: Sequence[Example]
+    test: Sequence[Example]
     notes: Mapping[str, int | float | str] = field(default_factory=dict)
     extra_vocabulary: tuple[str, ...] = ()
 
-    def __getitem__(self, split: Split) -> tuple[Example, ...]:
+    def __getitem__(self, split: Split) -> Sequence[Example]:
         return {"train": self.train, "dev": self.dev, "test": self.test}[split]
 
 

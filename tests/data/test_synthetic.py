@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -135,7 +136,7 @@ def test_noise_turns_exactly_its_share_of_train_labels_and_none_of_test() -> Non
     clean = SMALL.read(NOWHERE)
     noisy = replace(SMALL, noise=0.1).read(NOWHERE)
 
-    def wrong(examples: tuple[Example, ...]) -> int:
+    def wrong(examples: Sequence[Example]) -> int:
         return sum((vader_lexicon()[marked_words(example)[0]] > 0) != bool(example.label) for example in examples)
 
     assert [wrong(clean.train), wrong(noisy.train), wrong(noisy.dev), wrong(noisy.test)] == [0, 20, 4, 0]

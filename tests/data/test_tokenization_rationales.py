@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,7 @@ from tests.subword_tokenizers import bert, roberta, xlmr
 REAL = Path(os.environ.get("HEEDFUL_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data")
 
 
-def marked_units(batcher: SubwordTokenizer, examples: tuple[Example, ...]) -> Attribution:
+def marked_units(batcher: SubwordTokenizer, examples: Sequence[Example]) -> Attribution:
     """A score of 1 on each unit of a marked word, on a batch of the examples."""
     batch = batcher(examples)
     scores = torch.zeros(batch.mask.shape)

@@ -4,17 +4,32 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from heedful.attributions.attention import RawAttention
+from heedful.attributions.gradient import Gradient
 from heedful.attributions.integrated_gradients import IntegratedGradients
 from heedful.data.tokenization import Words
+from heedful.runner import run
+from heedful.store import shard
 from heedful.store.workspace import Workspace
-from heedful.training.attribution_tables import AttributionTable, ImageSample, completeness_error, sample_rows
-from heedful.types import UserError
+from heedful.training.attribution_tables import (
+    AttributionTable,
+    ImageSample,
+    attribution_rows,
+    completeness_error,
+    sample_places,
+    sample_rows,
+)
+from heedful.training.trainer import inference_batches
+from heedful.types import Method, UserError
+from tests.small_shards import SIZE, ShardedSentences, small_shards, table_digest
 from tests.tiny import subject
+
+__all__ = ["small_shards"]
 
 
 @pytest.fixture(scope="module")
@@ -75,3 +90,58 @@ def test_facts_have_the_method_and_the_split() -> None:
 def test_texts_are_no_images(workspace: Workspace) -> None:
     with pytest.raises(UserError, match="not an image"):
         workspace.get(ImageSample(subject()))
+
+
+def sharded(method: Method, limit: int | None = None) -> AttributionTable:
+    """A table of 40 texts in shards of 16."""
+    return AttributionTable(replace(subject(), corpus=ShardedSentences()), method, limit=limit)
+
+
+@pytest.mark.usefixtures("small_shards")
+def test_the_table_of_shards_has_the_rows_of_each_shard_alone(workspace: Workspace) -> None:
+    recipe = sharded(IntegratedGradients(n_steps=4))
+    artefact = workspace.get(recipe)
+    loaded = recipe.subject.restore(workspace)
+    examples = loaded.examples("test")
+    expected: list[dict[str, object]] = []
+    for start in range(0, len(examples), SIZE):
+        own = {each.uid: each for each in examples[start : start + SIZE]}
+        batch = loaded.tokenizer(tuple(own.values()))
+        for rows, part in inference_batches(batch, workspace.batch_size):
+            assert len(rows) == len(own)
+            expected += attribution_rows(loaded, part, recipe.method, own)
+    assert artefact.table.to_dict("records") == expected
+    assert (artefact.notes["n"], artefact.notes["of"]) == (40, 40)
+    assert artefact.notes["missed"] == completeness_error(pd.DataFrame(expected))["missed"]
+    assert "shard" not in {entry.kind for entry in workspace.entries()}
+
+
+def test_one_batch_and_shards_differ_by_rounding_only(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = sharded(Gradient())
+    whole = recipe.tabulate(workspace, range(40)).table.set_index("uid")
+    monkeypatch.setattr(shard, "SHARD_ROWS", SIZE)
+    parts = workspace.get(recipe).table.set_index("uid").loc[whole.index]
+    assert parts["predicted"].tolist() == whole["predicted"].tolist()
+    for one, other in zip(parts["scores"], whole["scores"], strict=True):
+        assert one == pytest.approx(other, rel=1e-4, abs=1e-7)
+
+
+@pytest.mark.usefixtures("small_shards")
+def test_a_limit_takes_the_same_examples_from_shards(workspace: Workspace) -> None:
+    drawn = sample_places(40, 20)
+    examples = subject().restore(workspace).examples("test")
+    table = workspace.get(sharded(RawAttention(), 20)).table
+    assert {*table["uid"][:SIZE]} == {examples[place].uid for place in drawn[:SIZE]}
+    assert {*table["uid"]} == {examples[place].uid for place in drawn}
+    assert len(table) == 20
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("small_shards")
+def test_processes_and_a_loop_give_one_table_bit_for_bit(tmp_path: Path) -> None:
+    recipes = [sharded(RawAttention()), sharded(Gradient())]
+    here, there = Workspace(tmp_path / "here"), Workspace(tmp_path / "there")
+    run(recipes, here)
+    run(recipes, there, workers=2)
+    for recipe in recipes:
+        assert table_digest(recipe, here) == table_digest(recipe, there)

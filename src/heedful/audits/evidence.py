@@ -186,7 +186,8 @@ def read_block(sample: TextSample, block: int, workspace: Workspace, texts: Text
     loaded = sample.subject.restore(workspace)
     own = block_range(block)
     table = workspace.get(sample).table.iloc[own.start : own.stop]
-    by_uid = {example.uid: example for example in loaded.splits["test"]}
+    wanted = set(table["uid"])
+    by_uid = {example.uid: example for example in loaded.splits["test"] if example.uid in wanted}
     examples = {uid: by_uid[uid] for uid in table["uid"]}
     if texts == "edited":
         edits = workspace.get(BlockEdits(sample, block)).table

@@ -8,8 +8,6 @@ annotations with their folder of documents.
 from __future__ import annotations
 
 import hashlib
-import heapq
-import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Literal
 
+from heedful.data._evaluation_rows import NO_LABEL, DiskReader, RowReader, SampleReader, finite_number, text_of_row
 from heedful.data.io import (
     FileCorpus,
     Row,
@@ -34,14 +33,12 @@ from heedful.data.rationales import (
     RationaleCell,
     RationaleForm,
     find_rationale_form,
-    read_rationale,
     read_rationale_cell,
 )
-from heedful.data.splitting import Notes
 from heedful.data.table import DEFAULT_WORDS, label_text
 from heedful.data.tokenization import Words
 from heedful.tasks import MulticlassClassification, Regression
-from heedful.types import Example, Number, Splits, UserError
+from heedful.types import Splits, UserError
 
 MAX_TEXTS = 20_000
 """Texts that are kept for an audit."""
@@ -86,8 +83,6 @@ LAYOUT_NOTES: Mapping[Layout, str] = {
     "a word is marked if at least half of those who marked words marked it; normal posts have no rationale",
     "eraser": "the file has ERASER's form, with the documents in the folder docs beside it",
 }
-_NO_LABEL = ("-", "-1")
-"""How SNLI and the hub write that a row has no label."""
 
 
 @dataclass(frozen=True)
@@ -219,7 +214,7 @@ class _ColumnFacts:
             self.strings += 1
             self.spaced += len(text.split(None, 1)) > 1
             self.lists += text[0] in "[{"
-        self.numbers += _number(text) is not None
+        self.numbers += finite_number(text) is not None
         if len(self._ids) < MAX_IDS:
             key = text if len(text) < 100 else hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
             self.unique &= key not in self._ids
@@ -245,7 +240,7 @@ class _ColumnFacts:
     @property
     def labels(self) -> tuple[str, ...]:
         """The different values without those that stand for no label."""
-        found = [value for value in self.values if value not in _NO_LABEL]
+        found = [value for value in self.values if value not in NO_LABEL]
         # A class may be called -1, if the only other one is 1.
         return tuple(self.values) if set(self.values) == {"-1", "1"} else tuple(found)
 
@@ -458,7 +453,7 @@ class _ColumnFinder:
     def _cells(self, columns: EvaluationColumns, name: str) -> Iterator[RationaleCell]:
         for number, standard in enumerate(_standard_rows(self.path)):
             row = standard.row
-            parts = _parts(columns, row)
+            parts = text_of_row(columns, row)
             if parts is not None:
                 yield read_rationale_cell(row.values.get(name), parts, row.location)
             if number > CHECKED_CELLS:
@@ -473,14 +468,6 @@ def _list(names: Sequence[str]) -> str:
 def _column_key(column: str) -> str:
     """The name of a column without case, and with _ between words."""
     return re.sub(r"\W+", "_", column.strip().casefold()).strip("_")
-
-
-def _number(text: str) -> float | None:
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None
 
 
 @dataclass(frozen=True)
@@ -596,33 +583,18 @@ def _read_document(path: Path) -> str:
         raise UserError(f"{path}: {error.strerror}; check the file and its permissions") from error
 
 
-def _parts(columns: EvaluationColumns, row: Row) -> tuple[str, ...] | None:
-    """The texts of a row as they are; None if one is missing or blank."""
-    parts = []
-    for name in (columns.text, columns.second_text):
-        if name is None:
-            continue
-        value = row.value(name) if name in row.values else None
-        if isinstance(value, list) and all(isinstance(each, str) for each in value):
-            value = " ".join(value)
-        if value is None or value != value or (isinstance(value, str) and not value.strip()):
-            return None
-        # Text checks the type and half characters, which may also come from the words of a list.
-        parts.append(Row(row.source, row.line, {name: value}, row.line_name).text(name))
-    return tuple(parts)
-
-
 @dataclass(frozen=True)
 class EvaluationTable(FileCorpus):
     """The texts of one file as the test split for a model that is given; train and dev are empty.
 
     Args:
-        limit: most texts that are kept, chosen by a hash of (seed, text).
+        limit: most texts that are kept, chosen by a hash of (seed, text); None keeps all. Above `MAX_TEXTS` the texts
+            are kept on disk.
     """
 
     path: str
     columns: EvaluationColumns
-    limit: int = MAX_TEXTS
+    limit: int | None = MAX_TEXTS
     seed: int = 0
     tokenization: ClassVar[Words] = DEFAULT_WORDS
 
@@ -641,117 +613,18 @@ class EvaluationTable(FileCorpus):
             raise UserError(f"{documents}: {error.strerror}; check the folder and its permissions") from error
 
     def load(self, data: Path) -> Splits:
-        reader = _ExampleReader(self.columns, self.limit, self.seed)
-        path = find_path(self.path, data)
+        path, rows = find_path(self.path, data), RowReader(self.columns, self.seed)
+        reader: SampleReader | DiskReader = DiskReader(rows, self.limit)
+        if self.limit is not None and self.limit <= MAX_TEXTS:
+            reader = SampleReader(rows, self.limit)
         for standard in _standard_rows(path):
             reader.add(standard.row)
             reader.wrong_lengths += len(standard.wrong_lengths)
-        if not reader.kept:
+        examples = reader.examples()
+        if not examples:
             raise UserError(
                 f"{path}: no row has a text in column {shorten(self.columns.text)}; choose another with --text-column"
             )
         outputs = self.columns.outputs
         task = MulticlassClassification(len(outputs)) if outputs else Regression()
-        return Splits(task, outputs, (), (), reader.examples(), reader.notes())
-
-
-@dataclass(frozen=True)
-class _KeptRow:
-    """A row that is kept, and how many later rows have the same text."""
-
-    line: int
-    example: Example
-    lost_rationale: bool = False
-    copies: int = 0
-    contradictions: int = 0
-
-
-class _ExampleReader:
-    """Examples of rows that come one at a time; the memory is bounded by the number of texts that are kept."""
-
-    def __init__(self, columns: EvaluationColumns, limit: int, seed: int) -> None:
-        self.columns, self.limit, self.seed = columns, limit, seed
-        self.label_index = dict(columns.label_index)
-        self.rows = self.empty = self.wrong_lengths = 0
-        self.sampled = False
-        self.kept: dict[int, _KeptRow] = {}
-        self._largest: list[int] = []
-
-    def add(self, row: Row) -> None:
-        """Keep the row, if its text is new and its hash is among the smallest."""
-        self.rows += 1
-        parts = _parts(self.columns, row)
-        if parts is None:
-            self.empty += 1
-            return
-        text = "\x1f".join((str(self.seed), *(part.strip() for part in parts)))
-        key = int.from_bytes(hashlib.sha256(text.encode()).digest()[:16])
-        if key not in self.kept and len(self.kept) == self.limit and key > -self._largest[0]:
-            self.sampled = True
-            return
-        label = self._label(row)
-        if key in self.kept:
-            old = self.kept[key]
-            differs = label != old.example.label
-            self.kept[key] = replace(old, copies=old.copies + 1, contradictions=old.contradictions + differs)
-            return
-        rationale, lost = self._rationale(row, parts)
-        uid = None if self.columns.uid is None else label_text(row, self.columns.uid)
-        uid = uid or str(row.line)
-        example = Example(uid, tuple(part.strip() for part in parts), label, rationale)
-        self.kept[key] = _KeptRow(row.line, example, lost)
-        heapq.heappush(self._largest, -key)
-        if len(self.kept) > self.limit:
-            self.sampled = True
-            del self.kept[-heapq.heappop(self._largest)]
-
-    def _label(self, row: Row) -> Number | None:
-        column = self.columns.label
-        text = label_text(row, column) if column is not None and column in row.values else None
-        if text is None or column is None:
-            return None
-        if self.columns.matching == "number":
-            number = _number(text)
-            if number is None:
-                raise UserError(f"{row.location}: the label {shorten(text)} is not a number; the model gives numbers")
-            return number
-        if text not in self.label_index:
-            if text in _NO_LABEL:
-                return None
-            names = ", ".join(shorten(value) for value in list(self.label_index)[:6])
-            raise UserError(f"{row.location}: the label {shorten(text)} is not one of {names}; correct the row")
-        return self.label_index[text]
-
-    def _rationale(self, row: Row, parts: tuple[str, ...]) -> tuple[tuple[bool, ...] | None, bool]:
-        """The marked words, and whether there are marks that are not in the text."""
-        column, form = self.columns.rationale, self.columns.rationale_form
-        if column is None or form is None:
-            return None, False
-        cell = read_rationale_cell(row.values.get(column), parts, row.location)
-        marks = read_rationale(cell, form)
-        return marks, marks is None and cell.kind != "empty"
-
-    def examples(self) -> tuple[Example, ...]:
-        """The examples in the order of the file; an id that is used again gets its line."""
-        found: dict[str, Example] = {}
-        for kept in sorted(self.kept.values(), key=lambda each: each.line):
-            uid = kept.example.uid
-            found[uid if uid not in found else f"{uid}#{kept.line}"] = kept.example
-        return tuple(replace(example, uid=uid) for uid, example in found.items())
-
-    def notes(self) -> Notes:
-        """What was left out, and how many texts have a label and a rationale."""
-        kept = self.kept.values()
-        counts = {
-            "rows without a text, left out": self.empty,
-            "rows with the text of another row, left out": sum(each.copies for each in kept),
-            "of these with another label than the first": sum(each.contradictions for each in kept),
-            "texts without a label": sum(each.example.label is None for each in kept) if self.columns.label else 0,
-            "texts with marked words": sum(any(each.example.rationale or ()) for each in kept),
-            "lists of marks with a wrong length, left out": self.wrong_lengths,
-            "rationales whose words are not in the text": sum(each.lost_rationale for each in kept),
-        }
-        notes: Notes = {"rows": self.rows, **{name: count for name, count in counts.items() if count}}
-        if self.sampled:
-            notes["texts kept by a random choice"] = len(kept)
-        return notes
+        return Splits(task, outputs, (), (), examples, reader.notes())

@@ -28,10 +28,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from heedful.data.stored_examples import keep_examples
 from heedful.types import (
     Batch,
     DiskResource,
@@ -187,21 +189,20 @@ def text_parts(example: Example) -> tuple[str, ...]:
 
 def drop_empty(examples: Sequence[Example]) -> Selection:
     """The examples of which every part has words."""
-    kept = tuple(example for example in examples if all(text.strip() for text in text_parts(example)))
+    has_words = (all(text.strip() for text in text_parts(example)) for example in examples)
+    kept = keep_examples(examples, np.fromiter(has_words, np.bool_, len(examples)))
     dropped = len(examples) - len(kept)
     return Selection(kept, {"no words in the text": dropped} if dropped else {})
 
 
-def _drop_by_length(texts: Selection, lengths: Sequence[int], lower: int | None, upper: int | None) -> Selection:
+def _drop_by_length(texts: Selection, lengths: Iterable[int], lower: int | None, upper: int | None) -> Selection:
     """The examples of more than `lower` and fewer than `upper` words."""
-    short = [lower is not None and length <= lower for length in lengths]
-    long = [upper is not None and length >= upper for length in lengths]
-    kept = tuple(e for e, s, g in zip(texts.examples, short, long, strict=True) if not s and not g)
-    reasons = {
-        f"{lower} words or fewer": sum(short),
-        f"{upper} words or more": sum(g and not s for s, g in zip(short, long, strict=True)),
-    }
-    return Selection(kept, {**texts.num_dropped, **{reason: count for reason, count in reasons.items() if count}})
+    words = np.fromiter(lengths, np.int64, len(texts.examples))
+    short = words <= (-1 if lower is None else lower)
+    long = ~short & (words >= (np.inf if upper is None else upper))
+    reasons = {f"{lower} words or fewer": int(short.sum()), f"{upper} words or more": int(long.sum())}
+    dropped = {**texts.num_dropped, **{reason: count for reason, count in reasons.items() if count}}
+    return Selection(keep_examples(texts.examples, ~short & ~long), dropped)
 
 
 def label_tensor(examples: Sequence[Example]) -> Tensor | None:
@@ -218,12 +219,12 @@ def label_tensor(examples: Sequence[Example]) -> Tensor | None:
 
 def count_answers(examples: Iterable[Example]) -> int:
     """Number of possible answers: the largest class index + 1; 0 without candidates."""
-    examples = tuple(examples)
-    if all(example.candidates is None for example in examples):
-        return 0
-    seen = [index for example in examples for index in example.candidates or ()]
-    seen += [example.label for example in examples if isinstance(example.label, int)]
-    return max(seen, default=-1) + 1
+    has_candidates, largest = False, -1
+    for example in examples:
+        has_candidates |= example.candidates is not None
+        seen = (*(example.candidates or ()), *([example.label] if isinstance(example.label, int) else ()))
+        largest = max(largest, *seen, -1)
+    return largest + 1 if has_candidates else 0
 
 
 def candidate_mask(examples: Sequence[Example], num_answers: int) -> Tensor | None:
@@ -425,7 +426,9 @@ class Subwords(Tokenization, DiskResource):
 
     def select(self, examples: Sequence[Example]) -> Selection:
         texts = drop_empty(examples)
-        lengths = [max(len(text.split()) for text in text_parts(example)) for example in texts.examples]
+        if self.shorter_than is None:
+            return texts
+        lengths = (max(len(text.split()) for text in text_parts(example)) for example in texts.examples)
         return _drop_by_length(texts, lengths, None, self.shorter_than)
 
     def digest(self, data: Path) -> str:

@@ -55,12 +55,15 @@ class Artefact:
         table: one row per observation; the index is dropped, arrays in cells come back as lists.
         notes: plain JSON values; numbers must be finite.
         summary: tidy rows computed from the table, filled in by the workspace through `Recipe.summarize`.
+        shards: recipes whose artefacts are deleted when this one is stored. Where `table` is left out, their tables one
+            below the other are the table, which is stored without ever being in memory as a whole.
     """
 
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
     table: pandas.DataFrame = field(default_factory=pandas.DataFrame)
     notes: Mapping[str, Json] = field(default_factory=dict)
     summary: pandas.DataFrame = field(default_factory=pandas.DataFrame)
+    shards: tuple[Recipe, ...] = ()
 
 
 class Recipe(ABC):

@@ -17,7 +17,7 @@ import secrets
 import shutil
 import tempfile
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import KW_ONLY, InitVar, asdict, dataclass, field, replace
@@ -45,6 +45,7 @@ from heedful.store.recipe import (
     plain_settings,
     seed_group,
 )
+from heedful.store.shard import SHARD_CLASS
 from heedful.types import UserError, count_file_changes
 
 TENSORS, TABLE, SUMMARY = "tensors.safetensors", "table.parquet", "summary.parquet"
@@ -268,6 +269,25 @@ class Workspace:
                 self._make(recipe, description)
         return _read_artefact(folder)
 
+    def ensure(self, recipe: Recipe) -> None:
+        """Make the artefact if it is missing; unlike `get` this reads no table into memory."""
+        if self.has(recipe):
+            return
+        description = describe_recipe(recipe, self.data_dir)
+        folder = self.root / artefact_name(description)
+        with self._hold_lock(folder, recipe):
+            if not self.has(recipe) and not self._is_intact(folder):
+                self._make(recipe, description)
+
+    def read_part(self, recipe: Recipe, number: int, columns: Sequence[str] | None = None) -> pandas.DataFrame:
+        """The rows of one shard of a recipe's table, some columns or all; a table without shards is the only one."""
+        self.ensure(recipe)
+        folder = self.root / self.artefact_name(recipe)
+        with _translate_read_errors(folder):
+            _verify_files(folder, tensors=False)
+            with _open_table(folder / TABLE) as file:
+                return _arrow_to_pandas(file.read_row_group(number, columns, use_threads=False))
+
     def has(self, recipe: Recipe) -> bool:
         """Whether the artefact is complete, judged by its manifest and file sizes; `get` verifies every byte."""
         return _is_complete(self.root / self.artefact_name(recipe))
@@ -351,14 +371,17 @@ class Workspace:
         # Last of all that reads the data: links and group hold its hash too.
         if self.artefact_name(recipe) != name or count_file_changes() != changes:
             raise self._changed_data_error(name)
+        parts = [self.root / self.artefact_name(shard) for shard in artefact.shards]
         staging = self.root / ".staging" / f"{name}.{secrets.token_hex(8)}"
         try:
             with translate_write_errors(self.root):
                 staging.mkdir(parents=True)
-                _write_artefact(staging, artefact, {NOTES: artefact.notes, RECIPE: description, INDEX: index})
+                _write_artefact(staging, artefact, {NOTES: artefact.notes, RECIPE: description, INDEX: index}, parts)
                 self._publish(staging, self.root / name)
         finally:
             shutil.rmtree(staging, ignore_errors=True)
+        for part in parts:
+            self.delete(part.name)
         shutil.rmtree(self.root / ".partial" / name, ignore_errors=True)
         for damaged in (self.root / ".damaged").glob(f"{name}.*"):
             shutil.rmtree(damaged, ignore_errors=True)
@@ -376,13 +399,22 @@ class Workspace:
         with translate_write_errors(self.root):
             try_to_write(self.root)
 
+    def delete(self, name: str) -> None:
+        """Delete an artefact, if there is one."""
+        # Out of sight first: a folder without some of its files would be taken for a damaged artefact.
+        staging = self.root / ".staging" / f"{name}.{secrets.token_hex(8)}"
+        with translate_write_errors(self.root), suppress(FileNotFoundError):
+            staging.parent.mkdir(exist_ok=True)
+            (self.root / name).rename(staging)
+        shutil.rmtree(staging, ignore_errors=True)
+
     def _changed_data_error(self, name: str) -> UserError:
         return UserError(f"the data changed while {name} was being made; run it again")
 
     def delete_leftovers(self, name: str = "") -> None:
         """Delete what killed processes left.
 
-        Staging folders whose lock is free; partial work and damaged copies of artefacts that are complete.
+        Staging folders whose lock is free; shards, partial work and damaged copies of artefacts that are complete.
 
         Args:
             name: the artefact that this process is making, whose lock it holds.
@@ -398,6 +430,12 @@ class Workspace:
                     continue
                 with suppress(OSError), self._lock(owner).acquire(timeout=0):  # in use, or on a read-only disk
                     shutil.rmtree(folder, ignore_errors=True)
+
+        for folder in self.root.glob(f"{SHARD_CLASS}-*"):
+            with suppress(CorruptArtefactError):
+                whole = _read_entry(folder).link("whole")
+                if whole is not None and _is_complete(self.root / whole):
+                    self.delete(folder.name)
 
     def _publish(self, staging: Path, folder: Path) -> None:
         try:
@@ -433,8 +471,16 @@ class Workspace:
         return FileLock(self.root / ".locks" / f"{name}.lock")
 
 
-def _write_artefact(folder: Path, artefact: Artefact, documents: Mapping[str, object]) -> None:
-    """Write an artefact into the empty `folder`, the manifest last, all flushed to disk; empty parts are left out."""
+def _write_artefact(
+    folder: Path, artefact: Artefact, documents: Mapping[str, object], parts: Sequence[Path] = ()
+) -> None:
+    """Write an artefact into the empty `folder`, the manifest last, all flushed to disk; empty parts are left out.
+
+    Args:
+        parts: the folders of its shards.
+    """
+    if parts and not len(artefact.table.columns):
+        _merge_tables(folder / TABLE, [part / TABLE for part in parts])
     if artefact.tensors:
         save_file(_storable_tensors(artefact.tensors), folder / TENSORS)
     for name, table in ((TABLE, artefact.table), (SUMMARY, artefact.summary)):
@@ -450,6 +496,16 @@ def _write_artefact(folder: Path, artefact: Artefact, documents: Mapping[str, ob
     for name in (*files, MANIFEST):
         flush_to_disk(folder / name)
     flush_to_disk(folder)
+
+
+def _merge_tables(target: Path, sources: Sequence[Path]) -> None:
+    """Write tables one below the other, each as a row group; one at a time is in memory."""
+    # A column that is empty in one shard has no type there.
+    schema = pyarrow.unify_schemas([pyarrow.parquet.read_schema(source).remove_metadata() for source in sources])
+    with pyarrow.parquet.ParquetWriter(target, schema) as writer:
+        for source in sources:
+            with _open_table(source) as file:
+                writer.write_table(file.read(use_threads=False).cast(schema))
 
 
 def _file_entry(path: Path) -> Json:

@@ -28,6 +28,7 @@ from heedful.measures.rationale_agreement import (
     ranking_key,
 )
 from heedful.store.recipe import Artefact, Json, Recipe, derive_seed, to_json
+from heedful.store.shard import ShardedRecipe, shard_label
 from heedful.store.workspace import Workspace
 from heedful.training.model_recipe import LoadedModel, ModelRecipe
 from heedful.training.trainer import check_positive, device_batches
@@ -54,14 +55,14 @@ COMPLETENESS_NOTE = "missed"
 
 
 @dataclass(frozen=True)
-class AttributionTable(Recipe):
+class AttributionTable(ShardedRecipe):
     """Scores of one method for the class that the model predicts; one row per example.
 
     Args:
         limit: at most this many examples, drawn at random but the same for every model; None takes all.
     """
 
-    revision: ClassVar[int] = 2
+    revision: ClassVar[int] = 3
     kind: ClassVar[str] = "attributions"
 
     subject: ModelRecipe
@@ -77,27 +78,39 @@ class AttributionTable(Recipe):
         method = method_name(self.method)
         return {**self.subject.describe(), "method": method, "split": self.split, "limit": self.limit}
 
+    def count_examples(self, workspace: Workspace) -> int:
+        return len(sample_places(self.subject.count_examples(workspace, self.split), self.limit))
+
     def make(self, workspace: Workspace) -> Artefact:
         """A table with uid, units with scores, words and segments, predicted class, its probability and the label.
 
         For methods whose scores should add up to a known number the column `gap` has what they miss it by, and the
         notes have `completeness_error`.
         """
-        loaded = self.subject.restore(workspace)
-        batch = sample_rows(loaded.batch(self.split), self.limit)
-        method = self.method.prepare(loaded.model) if isinstance(self.method, SupportsPreparation) else self.method
-        title = f"{type(self.method).__name__} {self.subject.title}"
-        parts = device_batches(batch, workspace, title)
-        examples = {example.uid: example for example in loaded.splits[self.split]}
-        rows = (attribution_rows(loaded, part, method, examples) for _, part in parts)
-        table = pd.DataFrame(chain.from_iterable(rows))
+        shards, n, of, facts, table = self.shards(workspace), 0, 0, [], pd.DataFrame()
+        for part in self.parts(workspace, shards):
+            n, of, table = n + len(part.table), int(str(part.notes["of"])), part.table
+            facts.append(pd.DataFrame({"gap": table["gap"], "total": _score_totals(table)} if "gap" in table else {}))
         notes: dict[str, Json] = {
             "about": dict(self.subject.about),
             "method": type(self.method).__name__,
-            "n": len(batch),
-            "of": len(loaded.examples(self.split)),
+            "n": n,
+            "of": of,
         }
-        return Artefact(table=table, notes=notes | completeness_error(table))
+        notes |= completeness_error(pd.concat(facts, ignore_index=True))
+        return Artefact(table=pd.DataFrame() if shards else table, notes=notes, shards=shards)
+
+    def tabulate(self, workspace: Workspace, rows: range) -> Artefact:
+        """The rows of the examples at these places in the sample; the notes have the number of all examples."""
+        loaded = self.subject.restore(workspace)
+        whole = loaded.examples(self.split)
+        places = sample_places(len(whole), self.limit)
+        examples = {each.uid: each for each in (whole[place] for place in places[rows.start : rows.stop])}
+        method = self.method.prepare(loaded.model) if isinstance(self.method, SupportsPreparation) else self.method
+        title = f"{type(self.method).__name__} {self.subject.title}{shard_label(rows, len(places))}"
+        parts = device_batches(loaded.tokenizer(tuple(examples.values())), workspace, title)
+        found = (attribution_rows(loaded, part, method, examples) for _, part in parts)
+        return Artefact(table=pd.DataFrame(chain.from_iterable(found)), notes={"of": len(whole)})
 
 
 def attribution_rows(
@@ -197,20 +210,32 @@ def completeness_error(table: pd.DataFrame) -> dict[str, Json]:
 
 def gap_shares(table: pd.DataFrame) -> NDArray[np.float64]:
     """|gap| of each example as a share of the mean |difference| from the baseline's output, as `completeness_error`."""
-    gap = table["gap"].to_numpy(np.float64)
-    total = np.array([np.sum(scores) for scores in table["scores"]], dtype=np.float64)
+    gap, total = table["gap"].to_numpy(np.float64), _score_totals(table)
     difference = float(np.abs(total - gap).mean())
     shares: NDArray[np.float64] = (gap != 0).astype(np.float64) if difference == 0 else np.abs(gap) / difference
     return shares
 
 
+def _score_totals(table: pd.DataFrame) -> NDArray[np.float64]:
+    """The sum of the scores of each example, in a column of its own where the scores are left out."""
+    if "total" in table.columns:
+        return table["total"].to_numpy(np.float64)
+    return np.array([np.sum(scores) for scores in table["scores"]], dtype=np.float64)
+
+
 def sample_rows(batch: Batch, limit: int | None) -> Batch:
     """At most `limit` rows, the same ones for every model on this split; all rows where there is no limit."""
+    places = sample_places(len(batch), limit)
+    return batch if len(places) == len(batch) else batch.rows(torch.tensor(places))
+
+
+def sample_places(count: int, limit: int | None) -> Sequence[int]:
+    """The places, in order, of at most `limit` of `count` examples: the same ones for every model."""
     check_positive("limit", limit)
-    if limit is None or limit >= len(batch):
-        return batch
-    generator = Generator().manual_seed(derive_seed("limit", len(batch)))
-    return batch.rows(torch.randperm(len(batch), generator=generator)[:limit].sort().values)
+    if limit is None or limit >= count:
+        return range(count)
+    generator = Generator().manual_seed(derive_seed("limit", count))
+    return torch.randperm(count, generator=generator)[:limit].sort().values.tolist()
 
 
 @dataclass(frozen=True)

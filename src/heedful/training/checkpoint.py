@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, TypeAlias
 from weakref import WeakValueDictionary
@@ -20,6 +21,7 @@ from torch import Generator, Tensor
 
 from heedful.data.prompt import Prompted, PromptTokenizer, has_mask_token, read_prompt
 from heedful.data.splitting import DerivedCorpus
+from heedful.data.stored_examples import change_examples
 from heedful.data.tokenization import PatchTokenizer, Subwords, Words, drop_empty
 from heedful.models.label_words import LabelWords
 from heedful.models.language_model import LanguageModel, read_language_head
@@ -240,9 +242,10 @@ class LabelAlignedCorpus(DerivedCorpus):
             notes = {**splits.notes, "outputs of the model": ", ".join(self.output_names)}
             return replace(splits, task=task, class_names=self.output_names, notes=notes)
         output_index, note = self._output_index(splits.class_names)
-        train, dev, test = (
-            tuple(_reorder_classes(example, output_index) for example in splits[split]) for split in SPLITS
-        )
+        train, dev, test = (splits[split] for split in SPLITS)
+        if output_index != tuple(range(len(output_index))):
+            reorder = partial(_reorder_classes, output_index=output_index)
+            train, dev, test = (change_examples(splits[split], reorder) for split in SPLITS)
         classes = tuple(splits.class_names[output_index.index(output)] for output in range(len(output_index)))
         task, notes = MulticlassClassification(len(classes)), {**splits.notes, "outputs of the model": note}
         return replace(splits, task=task, class_names=classes, train=train, dev=dev, test=test, notes=notes)
@@ -306,8 +309,6 @@ def _are_placeholders(names: list[str]) -> bool:
 
 
 def _reorder_classes(example: Example, output_index: tuple[int, ...]) -> Example:
-    if output_index == tuple(range(len(output_index))):
-        return example
     candidates, truth = example.candidates, example.ground_truth
     if truth is not None and output_index[1] != 1:
         # What each word adds to class 1: of two classes that changed places the opposite, else unknown.
@@ -450,7 +451,7 @@ class _GivenTokenization(Tokenization):
 
     def select(self, examples: Sequence[Example]) -> Selection:
         reads_images = isinstance(_find_in_memory(self.name, self.digest).tokenizer, PatchTokenizer)
-        return Selection(tuple(examples)) if reads_images else drop_empty(examples)
+        return Selection(examples) if reads_images else drop_empty(examples)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from torch import Generator
@@ -37,13 +40,20 @@ class LoadedModel:
     splits: Splits
     tokenization: Tokenization
 
-    def examples(self, split: Split) -> tuple[Example, ...]:
+    def examples(self, split: Split) -> Sequence[Example]:
         """The examples of a split that the tokenization keeps, in the corpus's order."""
-        return self.tokenization.select(self.splits[split]).examples
+        if split not in self._selected:
+            self._selected[split] = self.tokenization.select(self.splits[split]).examples
+        return self._selected[split]
 
     def batch(self, split: Split) -> Batch:
         """A whole split as one batch."""
         return self.tokenizer(self.examples(split))
+
+    @cached_property
+    def _selected(self) -> dict[Split, Sequence[Example]]:
+        """The kept examples of the splits that were asked for."""
+        return {}
 
 
 MAX_CACHED_MODELS = 3
@@ -106,6 +116,14 @@ class ModelRecipe(Recipe):
         while len(cache) > MAX_CACHED_MODELS:
             del cache[next(iter(cache))]
         return cached.loaded
+
+    def count_examples(self, workspace: Workspace, split: Split) -> int:
+        """The number of examples of a split that the tokenization keeps; no model is loaded."""
+        return len(self.tokenization.select(self.read_splits(workspace.data_dir)[split]).examples)
+
+    def read_splits(self, data: Path) -> Splits:
+        """The corpus as the loaded model has it."""
+        return self.corpus.read(data)
 
     @property
     def about(self) -> dict[str, str | int]:

@@ -56,7 +56,7 @@ class ExampleSubset:
             first, second = (round(share * len(order)) for share in accumulate(TEST_SPLIT_SHARES))
             examples = {"train": order[:first], "dev": order[first:second], "test": order[second:]}[self.split]
         else:
-            examples = teacher.examples(self.split)
+            examples = tuple(teacher.examples(self.split))
         if not examples:
             raise UserError(f"the {self.split} split has no examples for students")
         return examples if self.limit is None else shuffle_examples(examples, self.split, self.seed)[: self.limit]

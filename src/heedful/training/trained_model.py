@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
 
 import pandas as pd
 import torch
@@ -11,11 +15,12 @@ from torch import Generator
 
 from heedful.data.embeddings import EmbeddingTable, RandomEmbeddings, WordEmbeddings
 from heedful.store.recipe import Artefact, Json, derive_seed, to_json
+from heedful.store.shard import SHARD_ROWS
 from heedful.store.workspace import Workspace
 from heedful.training.model_recipe import LoadedModel, ModelRecipe, build_model
 from heedful.training.objectives import Objective, Supervised
-from heedful.training.trainer import Training, TrainingRun, evaluate, train
-from heedful.types import SPLITS, Architecture, Corpus, Example, Model, Split, Tokenization, UserError
+from heedful.training.trainer import Training, TrainingRun, evaluate, predict, train
+from heedful.types import SPLITS, Architecture, Batch, Corpus, Example, Model, Split, Splits, Tokenization, UserError
 
 
 @dataclass(frozen=True)
@@ -102,22 +107,33 @@ class PreparedCorpus:
         self.examples = {split: selection.examples for split, selection in selections.items()}
         self.dropped = {split: dict(selection.num_dropped) for split, selection in selections.items()}
         extra = " ".join(self.splits.extra_vocabulary)
-        lexicon = (Example("lexicon", (extra,)),) if extra else ()
-        self.tokenizer = recipe.tokenization.fit((*(self.splits.train or self.splits.test), *lexicon))
+        training = self.splits.train or self.splits.test
+        self.tokenizer = recipe.tokenization.fit((*training, Example("lexicon", (extra,))) if extra else training)
         for split in required:
             if not self.examples[split]:
                 dropped = self.dropped[split].items()
                 reasons = ", ".join(f"{count} {reason}" for reason, count in dropped) or "it is empty"
                 raise UserError(f"{recipe.corpus.name}: no example of the {split} split is left ({reasons})")
-        self.batches = {split: self.tokenizer(examples) for split, examples in self.examples.items() if examples}
+
+    @cached_property
+    def batches(self) -> dict[Split, Batch]:
+        """Each split as one batch, for training."""
+        return {split: self.tokenizer(examples) for split, examples in self.examples.items() if examples}
 
     def evaluate(self, model: Model, workspace: Workspace) -> dict[Split, dict[str, float]]:
-        """The scores of a model on the evaluated splits that have labels."""
-        return {
-            split: evaluate(model, self.batches[split], workspace.batch_size)
-            for split in EVALUATED_SPLITS
-            if split in self.batches and self.batches[split].labels is not None
-        }
+        """The scores of a model on the evaluated splits that have labels; a shard at a time becomes a batch."""
+        scores: dict[Split, dict[str, float]] = {}
+        for split in EVALUATED_SPLITS:
+            probabilities, labels = [], []
+            examples = self.examples[split]
+            for start in range(0, len(examples), SHARD_ROWS):
+                batch = self.tokenizer(examples[start : start + SHARD_ROWS])
+                if batch.labels is not None:
+                    probabilities.append(predict(model, batch, workspace.batch_size))
+                    labels.append(batch.labels)
+            if labels:
+                scores[split] = model.task.compute_metrics(torch.cat(probabilities), torch.cat(labels))
+        return scores
 
     def notes(
         self, model: Model, scores: Mapping[Split, Mapping[str, float]], embeddings: EmbeddingTable | None
@@ -142,11 +158,10 @@ class PreparedCorpus:
 
     def _class_counts(self, split: Split) -> dict[str, int]:
         classes = self.splits.class_names
-        labels = self.batches[split].labels if split in self.batches else None
-        if labels is None or not classes:
+        counts = Counter(example.label for example in self.examples[split]) if classes else Counter()
+        if not counts.total() - counts[None]:
             return {"examples": len(self.examples[split])}
-        counts = labels.bincount(minlength=len(classes)).tolist()
-        return {name: int(count) for name, count in zip(classes, counts, strict=True) if count or len(classes) <= 10}
+        return {name: counts[index] for index, name in enumerate(classes) if counts[index] or len(classes) <= 10}
 
 
 @dataclass(frozen=True)
@@ -201,7 +216,7 @@ class OnOtherData(ModelRecipe):
 
     def load_model(self, workspace: Workspace) -> LoadedModel:
         loaded = self.model.restore(workspace)
-        splits = self.corpus.read(workspace.data_dir)
+        splits = self.read_splits(workspace.data_dir)
         here, there = self.corpus.name, self.model.corpus.name
         if splits.task != loaded.splits.task:
             raise UserError(
@@ -214,6 +229,11 @@ class OnOtherData(ModelRecipe):
                 f"{here} has the classes {', '.join(names)}, but the model was trained on {there} with "
                 f"{', '.join(trained_names)}: give both the same names in the same order"
             )
-        if self.merge_splits:
-            splits = replace(splits, train=(), dev=(), test=(*splits.train, *splits.dev, *splits.test))
         return replace(loaded, splits=splits)
+
+    def read_splits(self, data: Path) -> Splits:
+        splits = self.corpus.read(data)
+        if not self.merge_splits:
+            return splits
+        filled = [splits[split] for split in SPLITS if splits[split]]
+        return replace(splits, train=(), dev=(), test=filled[0] if len(filled) == 1 else tuple(chain(*filled)))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -20,8 +20,9 @@ from heedful.attributions.attention import largest_weights
 from heedful.figures import Axis, Bars, Figure, Series, Violin
 from heedful.measures.bootstrap import MIN_EXAMPLES, bootstrap_interval
 from heedful.store.recipe import Artefact, Json, Recipe
+from heedful.store.shard import ShardedRecipe, shard_label
 from heedful.store.workspace import Workspace
-from heedful.training.attribution_tables import sample_rows
+from heedful.training.attribution_tables import sample_places
 from heedful.training.model_recipe import ModelRecipe
 from heedful.training.trainer import device_batches
 from heedful.types import Batch, Model, Split, Task, Trace
@@ -283,12 +284,20 @@ class Trial(Recipe):
         limit: int | None,
         batch_size: int,
         split: Split = "test",
+        shard: range | None = None,
     ) -> Artefact:
-        """The rows of at most `limit` texts of a split, computed in batches."""
+        """The rows of at most `limit` texts of a split, computed in batches.
+
+        Args:
+            shard: places among these texts; None takes all.
+        """
         trained = self.subject.restore(workspace)
-        whole = trained.batch(split)
-        batch = sample_rows(whole, limit)
-        title = f"{self.name} {self.subject.about['corpus']}"
+        whole = trained.examples(split)
+        places = sample_places(len(whole), limit)
+        own = places if shard is None else places[shard.start : shard.stop]
+        label = "" if shard is None else shard_label(shard, len(places))
+        batch = trained.tokenizer(tuple(whole[place] for place in own))
+        title = f"{self.name} {self.subject.about['corpus']}{label}"
         table = rows_by_batch(batch, batch_size, workspace, title, partial(rows, trained.model))
         return self.artefact(table, len(batch), len(whole))
 
@@ -332,3 +341,23 @@ class Trial(Recipe):
     @abstractmethod
     def interpretation(cls, summary: pd.DataFrame) -> str:
         """The findings in a few plain sentences."""
+
+
+class ShardedTrial(Trial, ShardedRecipe):
+    """A trial whose rows are computed text by text, a shard of a large corpus at a time; verdicts are on all rows."""
+
+    if TYPE_CHECKING:  # a field in one trial, a constant in another
+
+        @property
+        def split(self) -> Split: ...
+
+    def count_examples(self, workspace: Workspace) -> int:
+        return len(sample_places(self.subject.count_examples(workspace, self.split), self.limit))
+
+    def make(self, workspace: Workspace) -> Artefact:
+        """The rows of all texts."""
+        shards = self.shards(workspace)
+        parts = list(self.parts(workspace, shards))
+        table = parts[0].table if len(parts) == 1 else pd.concat([part.table for part in parts], ignore_index=True)
+        n = sum(int(str(part.notes["n"])) for part in parts)
+        return replace(self.artefact(table, n, int(str(parts[0].notes["of"]))), shards=shards)

@@ -27,8 +27,8 @@ from heedful.trials._trial import (
     ATTENTION_BIN_LABELS,
     MIN_TEXTS,
     Finding,
+    ShardedTrial,
     Statistic,
-    Trial,
     Verdict,
     attention_violins,
     get_statistic,
@@ -36,7 +36,7 @@ from heedful.trials._trial import (
     split_by_class_and_attention,
     text_columns,
 )
-from heedful.types import Batch, Model, Trace, UserError, check_attention
+from heedful.types import Batch, Model, Split, Trace, UserError, check_attention
 
 MAX_WEIGHTS_AT_ONCE = 2**24
 """Attention weights in memory during the forward passes of a transformer: 64 MB in float32."""
@@ -45,7 +45,7 @@ SMALL_CHANGE, LARGE_CHANGE = 0.05, 0.25
 
 
 @dataclass(frozen=True)
-class Permutation(Trial):
+class Permutation(ShardedTrial):
     """Median change of the output over random permutations of the attention weights of each text.
 
     Args:
@@ -70,6 +70,8 @@ class Permutation(Trial):
         "prove that attention shows the reasons."
     )
 
+    split: ClassVar[Split] = "test"
+
     subject: ModelRecipe
     permutations: int = 100
     seed: int = 0
@@ -77,10 +79,10 @@ class Permutation(Trial):
     layer: int | None = None
     head: int | None = None
 
-    def make(self, workspace: Workspace) -> Artefact:
+    def tabulate(self, workspace: Workspace, rows: range) -> Artefact:
         """A row per text: uid, length, predicted class, maximum attention, median change."""
         size = max(1, min(workspace.batch_size, 6400 // max(1, self.permutations)))
-        return self.tabulate_texts(workspace, self.rows, self.limit, size)
+        return self.tabulate_texts(workspace, self.rows, self.limit, size, shard=rows)
 
     def rows(self, model: Model, batch: Batch) -> pd.DataFrame:
         """The trial's rows for one batch."""
