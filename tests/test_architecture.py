@@ -22,7 +22,7 @@ FLOORS = {
     "trials": 3,
     "papers": 4, "catalogue": 4, "runner": 4, "learn": 4,
     "report": 5, "testing": 5, "terminal": 5,
-    "explanation": 6, "explainer": 6,
+    "explanation": 6, "explainer": 6, "command_line": 6,
     "audits": 7, "study": 7, "model_support": 7,
     "cli": 8,
     "__init__": 9,
@@ -38,10 +38,10 @@ FENCES = {
     "matplotlib": ("report/",),
     "pebble": ("runner.py",),
     "ray": ("runner.py",),
-    "rich": ("cli.py", "terminal.py"),
+    "rich": ("command_line.py", "terminal.py"),
     "transformers": ("models/", "data/tokenization.py"),
     "trueskill": ("study/rating.py",),
-    "typer": ("cli.py",),
+    "typer": ("cli.py", "command_line.py", "study/commands.py"),
 }
 FORBIDDEN_CALLS = {
     "hasattr",

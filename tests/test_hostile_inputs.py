@@ -33,7 +33,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 from rich.console import Console
 
-from heedful import cli
+from heedful import cli, command_line
 from heedful.attributions.attention import RawAttention
 from heedful.attributions.gradient import Gradient
 from heedful.data.io import MAX_LINE_SIZE
@@ -725,10 +725,10 @@ def test_terminal_escapes_in_names_are_shown_and_not_obeyed(tmp_path: Path) -> N
 
 def test_titles_of_progress_bars_are_not_markup(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = io.StringIO()
-    monkeypatch.setattr(cli, "errors", Console(file=screen, force_terminal=True, width=200))
-    with cli.progress_display(quiet=False) as progress, progress.task("[/b] \x1b[2J", 2) as step:
+    monkeypatch.setattr(command_line, "errors", Console(file=screen, force_terminal=True, width=200))
+    with command_line.progress_display(quiet=False) as progress, progress.task("[/b] \x1b[2J", 2) as step:
         step(1, "[/i]")
-        assert isinstance(progress, cli.ScreenProgress)
+        assert isinstance(progress, command_line.ScreenProgress)
         progress.bars.refresh()
     assert r"[/b] \x1b[2J" in screen.getvalue()
     assert "[/i]" in screen.getvalue()

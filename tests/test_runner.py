@@ -22,7 +22,7 @@ import pandas as pd
 import pytest
 import torch
 
-from heedful import cli, progress
+from heedful import command_line, progress
 from heedful.progress import StepCallback
 from heedful.runner import OUT_OF_TIME, WORKER_DIED, Outcome, _Pool, recipes_from_file, run, topological_order
 from heedful.store.recipe import Artefact, Recipe
@@ -326,7 +326,7 @@ class Swallowed(Recipe):
     fails: bool
 
     def make(self, workspace: Workspace) -> Artefact:
-        before = signal.signal(signal.SIGTERM, cli._interrupt)
+        before = signal.signal(signal.SIGTERM, command_line._interrupt)
         with suppress(BaseException):
             signal.raise_signal(signal.SIGTERM)
         signal.signal(signal.SIGTERM, before)
@@ -340,7 +340,7 @@ def test_an_interrupt_that_a_library_swallows_ends_the_run(
     *, fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(progress, "_interrupts", [])
-    with pytest.raises(cli._TerminatedError):
+    with pytest.raises(command_line._TerminatedError):
         run([Swallowed(fails), Number(1)], Workspace(tmp_path))
     assert len(Workspace(tmp_path).entries()) == (0 if fails else 1)
     assert not (tmp_path / ".failures").exists()

@@ -7,28 +7,36 @@ commands, so that `--help` and `--version` do not wait for torch.
 
 from __future__ import annotations
 
-import _thread
 import functools
 import json
 import math
 import os
 import signal
 import sys
-import threading
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ParamSpec
+from typing import TYPE_CHECKING, Annotated
 
 try:
     import typer
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bars
 
     from heedful import __version__
-    from heedful.progress import Progress, SilentProgress, StepCallback, find_interrupt, note_interrupt
+    from heedful.command_line import (
+        DEFAULT_WORKSPACE,
+        MAX_SEED,
+        DebugOption,
+        QuietOption,
+        WorkspaceOption,
+        command,
+        complain,
+        progress_display,
+        run_app,
+        say,
+        screen,
+        silent,
+        write_file,
+    )
+    from heedful.study.commands import study_app
     from heedful.terminal import printable
 except KeyboardInterrupt:
     sys.stderr.write("heedful: interrupted\n")
@@ -43,13 +51,7 @@ if TYPE_CHECKING:
     from heedful.types import Corpus
 
 MAX_SEEDS = 100
-MAX_SEED = 2**32 - 1
 MAX_WORKERS = 256
-WorkspaceOption = Annotated[
-    Path, typer.Option("--workspace", "-w", envvar="HEEDFUL_WORKSPACE", help="Folder where finished work is kept.")
-]
-QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
-DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 OutOption = Annotated[Path, typer.Option("--out", help="Folder of the report.")]
 JsonOption = Annotated[Path | None, typer.Option("--json", help="Write the summaries of all trials to this file.")]
 QuickOption = Annotated[bool, typer.Option("--quick", help="A small version that takes minutes; the report says so.")]
@@ -62,10 +64,6 @@ WorkersOption = Annotated[
 TextColumnOption = Annotated[str, typer.Option("--text-column", help="Column of the texts.")]
 LabelColumnOption = Annotated[str, typer.Option("--label-column", help="Column of the classes.")]
 SecondColumnOption = Annotated[str | None, typer.Option("--second-column", help="Column of a second text, for pairs.")]
-DatabaseOption = Annotated[
-    str,
-    typer.Option("--database", envvar="HEEDFUL_STUDY_DATABASE", help="URL of a PostgreSQL database for the answers."),
-]
 PromptOption = Annotated[
     str | None, typer.Option("--prompt", help="Prompt of a language model, with {text} where the text stands.")
 ]
@@ -98,7 +96,6 @@ OPTION_FLAGS = {
 }
 """The flag of each field that the options of a paper may have."""
 MAX_ATTEFA_SEEDS = 9
-SECONDS_TO_NEXT_INTERRUPT = 0.01
 DEMO_MINUTES, DEMO_TEXTS = 2.0, 76
 REQUIREMENT_CODE = 3
 """Exit code of an audit that does not support what --require asks for."""
@@ -109,10 +106,7 @@ REQUIRE_HELP = "'METHOD: faithful, stable' ends with exit code 3 if the audit do
 MODEL_FACTS = ("corpus", "encoder", "attention", "seed", "training")
 """What a printed result says of its model; a model that was trained elsewhere has no seed."""
 
-DEFAULT_WORKSPACE = Path("workspace")
 DEFAULT_REPORT = Path("report")
-DEFAULT_STUDY = Path("study")
-P = ParamSpec("P")
 
 app = typer.Typer(
     name="heedful",
@@ -120,132 +114,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-study_app = typer.Typer(no_args_is_help=True, help="Ask people: a blind study of explanations.")
 app.add_typer(study_app, name="study")
-errors = Console(stderr=True, highlight=False, soft_wrap=True)
-screen = Console(highlight=False, soft_wrap=True)
-
-
-def say(text: str) -> None:
-    """Print a line without markup."""
-    screen.print(printable(text), markup=False)
-
-
-def _silent(_: str) -> None:
-    """Print nothing."""
-
-
-def complain(text: str) -> None:
-    """Print a line about an error."""
-    errors.print(f"heedful: {printable(text)}", markup=False)
-
-
-def _show_warning(message: Warning | str, *_: object, quiet: bool) -> None:
-    if not quiet:
-        complain(f"warning: {message}")
-
-
-class _TerminatedError(KeyboardInterrupt):
-    """SIGTERM, which ends a command as Ctrl-C does, with another exit code."""
-
-
-def _interrupt(number: int, _: object) -> None:
-    """Handle a signal: raise it, and remember it for the case that a library swallows what is raised in it."""
-    interrupt = _TerminatedError() if number == signal.SIGTERM else KeyboardInterrupt()
-    note_interrupt(interrupt)
-    raise interrupt
-
-
-def _show_unraisable(lost: sys.UnraisableHookArgs) -> None:
-    """Deliver an interrupt again that came while a finalizer ran, where Python prints exceptions and goes on."""
-    if not isinstance(lost.exc_value, KeyboardInterrupt):
-        sys.__unraisablehook__(lost)
-        return
-    number = signal.SIGTERM if isinstance(lost.exc_value, _TerminatedError) else signal.SIGINT
-    # A signal to this thread also ends its sleep; Windows has none.
-    send = (
-        _thread.interrupt_main
-        if sys.platform == "win32"
-        else functools.partial(signal.pthread_kill, threading.get_ident())
-    )
-    again = threading.Timer(SECONDS_TO_NEXT_INTERRUPT, send, (number,))
-    again.daemon = True
-    with suppress(RuntimeError):  # the process ends anyway
-        again.start()
-
-
-def _interrupt_code(stop: KeyboardInterrupt) -> int:
-    return 128 + (signal.SIGTERM if isinstance(stop, _TerminatedError) else signal.SIGINT)
-
-
-def command(body: Callable[P, int | None]) -> Callable[P, None]:
-    """A command that prints errors as one line: exit code 2 for what the user can change, 130 for an interrupt."""
-
-    @functools.wraps(body)
-    def guarded(*args: P.args, **options: P.kwargs) -> None:
-        warnings.showwarning = functools.partial(_show_warning, quiet=bool(options.get("quiet")))
-        try:
-            import torch
-
-            from heedful.types import UserError
-
-            torch.set_num_threads(1)
-            try:
-                code = body(*args, **options)
-            except (UserError, OSError) as error:
-                if find_interrupt(error) is not None:
-                    raise
-                if options.get("debug"):
-                    errors.print_exception()
-                complain(str(error) if isinstance(error, UserError) else _describe_os_error(error))
-                raise typer.Exit(2) from error
-        except BaseException as error:
-            stop = find_interrupt(error)
-            if stop is None:
-                raise
-            complain("interrupted; finished work is kept, run the same command to continue")
-            raise typer.Exit(_interrupt_code(stop)) from stop
-        raise typer.Exit(code or 0)
-
-    return guarded
-
-
-def _describe_os_error(error: OSError) -> str:
-    """A file or folder that cannot be used, in one line."""
-    where = f"{error.filename}: " if error.filename is not None else ""
-    return f"{where}{error.strerror or error}; check the path, its permissions and the space on the disk"
-
-
-class ScreenProgress:
-    """Progress bars with loss, score and remaining time."""
-
-    def __init__(self, bars: Bars) -> None:
-        self.bars = bars
-
-    @contextmanager
-    def task(self, title: str, total: int) -> Iterator[StepCallback]:
-        """One bar, removed when its task ends."""
-        key = self.bars.add_task(printable(title), total=total, note="")
-
-        def step(advance: int = 1, note: str = "") -> None:
-            self.bars.update(key, advance=advance, note=printable(note))
-
-        try:
-            yield step
-        finally:
-            self.bars.remove_task(key)
-
-
-@contextmanager
-def progress_display(*, quiet: bool) -> Iterator[Progress]:
-    """Progress bars on a terminal, nothing elsewhere."""
-    if quiet or not errors.is_terminal:
-        yield SilentProgress()
-        return
-    title, note = (TextColumn(text, markup=False) for text in ("{task.description}", "{task.fields[note]}"))
-    columns = (SpinnerColumn(), title, BarColumn(), MofNCompleteColumn(), note, TimeRemainingColumn())
-    with Bars(*columns, console=errors) as bars:
-        yield ScreenProgress(bars)
 
 
 def _print_version(wanted: bool) -> None:
@@ -296,7 +165,7 @@ def explain(
     to_screen = json_file == Path("-")
     for option, path in (("--html", html), ("--out", out), ("--json", None if to_screen else json_file)):
         if path is not None:
-            _write_file(path, None, option)
+            write_file(path, None, option)
     explainer, explained = load(model, prompt=_read_prompt(prompt), labels=_read_labels(label), chat=chat), []
     with progress_display(quiet=quiet or len(texts) < 2) as progress, progress.task("texts", len(texts)) as step:
         for each in explainer.explain_each(
@@ -307,12 +176,12 @@ def explain(
     if json_file is not None:
         records = [each.to_record() for each in explained]
         content = json.dumps(records if is_file or text == "-" else records[0], indent=1) + "\n"
-        sys.stdout.write(content) if to_screen else _write_file(json_file, content)
+        sys.stdout.write(content) if to_screen else write_file(json_file, content)
     if html is not None:
-        _write_file(html, explanations_page(explained, pieces=pieces), "--html")
+        write_file(html, explanations_page(explained, pieces=pieces), "--html")
     if out is not None or (is_file and html is json_file is None):
         table = explanations_frame(explained, numbers, pieces=pieces).to_csv(index=False, lineterminator="\n")
-        _write_file(out, table, "--out") if out is not None else _print_lines(table)
+        write_file(out, table, "--out") if out is not None else _print_lines(table)
     elif not is_file and not to_screen and not quiet:
         if not method:
             say(f"Method: {explained[0].rows[0].method} ({explained[0].chosen_because}).")
@@ -369,17 +238,17 @@ def audit(
     _check_report(out)
     for option, path in (("--json", json_file), ("--card", card)):
         if path is not None:
-            _write_file(path, None, option)
+            write_file(path, None, option)
     with progress_display(quiet=quiet) as progress:
         store = Workspace(workspace, progress=progress)
         subject: ModelSource = model
         if prompt is not None or label or chat:
             subject = load(model, prompt=_read_prompt(prompt), labels=_read_labels(label), chat=chat)
-        result = run_audit(subject, data, options=options, workspace=store, out=out, say=_silent if quiet else say)
+        result = run_audit(subject, data, options=options, workspace=store, out=out, say=silent if quiet else say)
     if json_file is not None:
-        _write_file(json_file, result.to_json() + "\n")
+        write_file(json_file, result.to_json() + "\n")
     if card is not None:
-        _write_file(card, model_card(result), "--card")
+        write_file(card, model_card(result), "--card")
     if not quiet:
         result.show()
         say(f"The answer page is {(out / 'index.html').resolve()}")
@@ -420,7 +289,7 @@ def models(
     to_screen = json_file == Path("-")
     for option, path in (("--out", out), ("--json", None if to_screen else json_file)):
         if path is not None:
-            _write_file(path, None, option)
+            write_file(path, None, option)
     if source is not None:
         rows = [examine_explainer(load(source))]
         lines = list(rows[0].lines())
@@ -434,9 +303,9 @@ def models(
     if json_file is not None:
         records = [row.to_record() for row in rows]
         content = json.dumps(records if every else records[0], indent=1) + "\n"
-        sys.stdout.write(content) if to_screen else _write_file(json_file, content)
+        sys.stdout.write(content) if to_screen else write_file(json_file, content)
     if out is not None:
-        _write_file(out, support_page(rows), "--out")
+        write_file(out, support_page(rows), "--out")
     if not quiet and not to_screen:
         for line in lines:
             say(line)
@@ -526,7 +395,7 @@ def demo(
             store = Workspace(workspace, progress=progress)
             result = run_audit(
                 (subject, store), subject.corpus, options=options, workspace=store, out=out / "audit",
-                say=_silent if quiet else say,
+                say=silent if quiet else say,
             )  # fmt: skip
         if not quiet:
             result.show()
@@ -729,7 +598,7 @@ def learn(
             with progress_display(quiet=quiet) as progress:
                 store = Workspace(workspace, progress=progress)
                 result = run_audit(
-                    teacher, data, options=options, workspace=store, out=out / "audit", say=_silent if quiet else say
+                    teacher, data, options=options, workspace=store, out=out / "audit", say=silent if quiet else say
                 )
             if not quiet:
                 result.show()
@@ -763,137 +632,6 @@ def fetch(
     folder = download.fetch(corpus, _data_folder(), source=source)
     if not quiet:
         say(f"written to {folder}")
-
-
-@study_app.command("build")
-@command
-def study_build(
-    source: Annotated[Path, typer.Option("--from", help="Workspace, or the folder of an audit or a report.")],
-    methods: Annotated[list[str], typer.Option("--methods", help="Methods to compare: names with commas between.")],
-    items: Annotated[int, typer.Option("--items", help="Texts or images that count.")] = 50,
-    per_person: Annotated[int, typer.Option("--per-person", help="Answers of each person.")] = 20,
-    people: Annotated[int, typer.Option("--people", help="How many links are made.")] = 30,
-    task: Annotated[str, typer.Option("--task", help="rank maps, simulate the model (guess), or both.")] = "rank",
-    items_by: Annotated[str, typer.Option("--items-by", help="class: by predicted class; disagreement.")] = "class",
-    scores: Annotated[str, typer.Option("--scores", help="positive: what speaks for a prediction; size.")] = "positive",
-    scale: Annotated[str, typer.Option("--scale", help="share: of the largest score; rank: alike for all.")] = "share",
-    max_words: Annotated[int, typer.Option("--max-words", help="Longer texts are left out.")] = 200,
-    checks: Annotated[int | None, typer.Option("--checks", help="Attention checks; default: 1 in 10.")] = None,
-    repeats: Annotated[int | None, typer.Option("--repeats", help="Repeated items; default: 1 in 10.")] = None,
-    max_failed: Annotated[int | None, typer.Option("--max-failed-checks", help="Default: half of them.")] = None,
-    model: Annotated[str, typer.Option("--model", help="Part of the model's name, if there are several.")] = "",
-    title: Annotated[str, typer.Option("--title", help="Title of the pages.")] = "",
-    url: Annotated[str, typer.Option("--url", help="Address under which people reach it.")] = "http://127.0.0.1:8000",
-    database: DatabaseOption = "",
-    seed: Annotated[int, typer.Option("--seed", min=0, max=MAX_SEED, help="Seed of the design.")] = 0,
-    out: Annotated[Path, typer.Option("--out", help="Folder of the study.")] = DEFAULT_STUDY,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the design and its power; write nothing.")] = False,
-    quiet: QuietOption = False,
-    debug: DebugOption = False,
-) -> None:
-    """Draw items and assign them to people; write a study with one link per person."""
-    from heedful.study.design import LINKS_FILE, StudyOptions, check_study_folder, describe_study, write_study
-    from heedful.study.items import ItemChoice, build_study
-    from heedful.study.power import describe_power
-
-    options = StudyOptions(items, per_person, people, task, seed, checks, repeats, max_failed)
-    choice = ItemChoice(items_by, scores, scale, max_words)
-    if not dry_run:
-        check_study_folder(out)
-    study = build_study(source, methods, options, choice, model=model, title=title, database=database)
-    if not quiet:
-        for line in [*describe_study(study), *(describe_power(study) if dry_run else [])]:
-            say(line)
-    if not dry_run:
-        write_study(study, out, url)
-        if not quiet:
-            say(f"The study is in {out.resolve()}, the links in {LINKS_FILE}.")
-            say(f"Edit consent.md and instructions.md, then run: heedful study serve {out}")
-
-
-@study_app.command("serve")
-@command
-def study_serve(
-    study: Annotated[Path, typer.Argument(help="Folder of the study.")] = DEFAULT_STUDY,
-    host: Annotated[str, typer.Option("--host", help="Address to listen at.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: a free one.")] = 8000,
-    database: DatabaseOption = "",
-    quiet: QuietOption = False,
-    debug: DebugOption = False,
-) -> None:
-    """Serve a study to people until Ctrl-C; every answer is on disk before it is acknowledged."""
-    _check_study_extra()
-    from heedful.study.app import serve
-
-    serve(study, host, port, database, None if quiet else say)
-
-
-@study_app.command("erase")
-@command
-def study_erase(
-    token: Annotated[str, typer.Argument(help="The link of a person, or the token at its end.")],
-    study: Annotated[Path, typer.Option("--study", help="Folder of the study.")] = DEFAULT_STUDY,
-    database: DatabaseOption = "",
-    quiet: QuietOption = False,
-    debug: DebugOption = False,
-) -> None:
-    """Delete all answers of one person, whose link ends."""
-    _check_study_extra()
-    from heedful.study.storage import erase_person
-
-    person, count = erase_person(study, token, database)
-    if not quiet:
-        say(f"{person}: {count} answers are deleted, and the link has ended.")
-
-
-@study_app.command("rate")
-@command
-def study_rate(
-    study: Annotated[
-        Path, typer.Argument(help="Folder of the study, or its answers as exported JSON.")
-    ] = DEFAULT_STUDY,
-    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write verdicts and numbers to this file.")] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, max=MAX_SEED, help="Seed of the bootstrap.")] = 0,
-    database: DatabaseOption = "",
-    quiet: QuietOption = False,
-    debug: DebugOption = False,
-) -> None:
-    """Rate the methods from people's answers: order, gains and agreement with intervals; also for `heedful report`."""
-    _check_study_extra()
-    from heedful.store.workspace import Workspace
-    from heedful.study.rating import interpretation, rate_study, store_rating, write_rating_page
-    from heedful.study.storage import load_answers, study_origin
-
-    if json_file is not None:
-        _write_file(json_file, None)
-    name, page = study.resolve().name, study / "rating.html"
-    if study.is_file():
-        name, page = study.stem, study.with_suffix(".rating.html")
-    rating = rate_study(load_answers(study, database), name, seed=seed, origin=study_origin(study))
-    store_rating(rating, Workspace(workspace))
-    write_rating_page(rating, page)
-    if json_file is not None:
-        _write_file(json_file, json.dumps(rating.to_record(), indent=1, allow_nan=False) + "\n")
-    if not quiet:
-        for sentence in interpretation(rating.summary):
-            say(sentence)
-        say(f"All numbers are in {page.resolve()}, and in the next report of the workspace {workspace}.")
-
-
-def _check_study_extra() -> None:
-    """UserError if the packages of the extra `study` are missing."""
-    from importlib.util import find_spec
-
-    from heedful.types import UserError
-
-    missing = [
-        name
-        for name in ("starlette", "uvicorn", "sqlalchemy", "markdown_it", "trueskill", "krippendorff")
-        if find_spec(name) is None
-    ]
-    if missing:
-        raise UserError(f"{missing[0]} is not installed: pip install 'heedful[study]'")
 
 
 def _data_folder() -> Path:
@@ -985,14 +723,14 @@ def _run_recipes(
     from heedful.trials._trial import Trial
 
     if json_file is not None:
-        _write_file(json_file, None)
+        write_file(json_file, None)
     with progress_display(quiet=quiet) as progress:
         workspace = Workspace(root, progress=progress)
         outcomes = runner.run(recipes, workspace, workers=workers or os.cpu_count() or 1)
     trials = [each.recipe for each in outcomes if each.error is None and isinstance(each.recipe, Trial)]
     if json_file is not None:
         results = {"results": [summary_record(trial, workspace) for trial in trials]}
-        _write_file(json_file, json.dumps(results, indent=1) + "\n")
+        write_file(json_file, json.dumps(results, indent=1) + "\n")
     for trial in () if quiet else trials:
         facts = trial.describe()
         names = [f"{'seed ' * (name == 'seed')}{facts[name]}" for name in MODEL_FACTS if name in facts]
@@ -1023,27 +761,6 @@ def failure_lines(failed: Sequence[Outcome], workspace: Workspace) -> list[str]:
     return lines
 
 
-def _write_file(path: Path, text: str | None, option: str = "--json") -> None:
-    """Write the file of an option, or only try whether that is possible; devices and pipes are written directly."""
-    from heedful.store.workspace import replace_text, try_to_write
-    from heedful.types import UserError
-
-    special = path.is_symlink() or (path.exists() and not path.is_file() and not path.is_dir())
-    try:
-        if path.is_dir():
-            raise IsADirectoryError(0, "it is a folder")
-        if special and text is None:
-            path.open("a").close()
-        elif special:
-            path.write_text(text or "", encoding="utf-8")
-        elif text is None:
-            try_to_write(path.parent)
-        else:
-            replace_text(path, text)
-    except OSError as error:
-        raise UserError(f"{option} {path}: cannot be written ({error.strerror}); choose another file") from error
-
-
 def _check_report(out: Path) -> None:
     from heedful.report.html import check_report_folder
 
@@ -1072,13 +789,5 @@ def _write_report(root: Path, out: Path, *, quiet: bool) -> None:
 
 
 def main() -> None:
-    """The entry point of the command; ends its worker processes when it is terminated."""
-    try:
-        signal.signal(signal.SIGTERM, _interrupt)
-        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a command in the background ignores it
-            signal.signal(signal.SIGINT, _interrupt)
-        sys.unraisablehook = _show_unraisable
-        sys.exit(app())
-    except KeyboardInterrupt as stop:
-        complain("interrupted")
-        sys.exit(_interrupt_code(stop))
+    """The entry point of the command."""
+    run_app(app)

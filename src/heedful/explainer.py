@@ -62,14 +62,8 @@ from heedful.models._network_anatomy import image_layout, reads_images
 from heedful.models.contrast import contrast_model
 from heedful.models.label_words import LabelWords, Vocabulary
 from heedful.models.language_model import check_language_head, language_head, read_language_head
-from heedful.models.transformer import (
-    Transformer,
-    TransformerModel,
-    check_model_source,
-    load_network,
-    output_names,
-    read_output_labels,
-)
+from heedful.models.model_files import check_model_source, load_network, read_output_labels
+from heedful.models.transformer import Transformer, TransformerModel, output_names
 from heedful.store.recipe import Json, json_digest, to_json
 from heedful.store.workspace import Workspace
 from heedful.tasks import BinaryClassification, MulticlassClassification, Regression

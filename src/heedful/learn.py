@@ -16,7 +16,8 @@ import torch
 from heedful.attributions.head_mix import HeadMix
 from heedful.data.table import Table, TableColumns
 from heedful.data.tokenization import Subwords
-from heedful.models.transformer import Transformer, check_model_source, read_output_labels
+from heedful.models.model_files import check_model_source, read_output_labels
+from heedful.models.transformer import Transformer
 from heedful.papers.scaffold import (
     QUICK_EPOCHS,
     QUICK_SIZES,

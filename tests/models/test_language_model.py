@@ -83,7 +83,7 @@ def test_adapters_that_cannot_be_merged_are_one_line(
             logits(str(place))
         assert "\n" not in str(refused.value)
     monkeypatch.setattr(
-        "heedful.models.transformer.find_spec", lambda name: None if name == "peft" else find_spec(name)
+        "heedful.models.model_files.find_spec", lambda name: None if name == "peft" else find_spec(name)
     )
     with pytest.raises(UserError, match="pip install peft"):
         logits(str(folders / "adapter"))

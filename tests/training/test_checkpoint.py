@@ -16,7 +16,8 @@ from transformers import BertForSequenceClassification, PreTrainedTokenizerFast
 
 from heedful.attributions.attention import RawAttention
 from heedful.data.tokenization import Subwords, SubwordTokenizer, Words
-from heedful.models.transformer import OutputLabels, Transformer, read_output_labels
+from heedful.models.model_files import OutputLabels, read_output_labels
+from heedful.models.transformer import Transformer
 from heedful.store.workspace import Workspace
 from heedful.tasks import MulticlassClassification, Regression
 from heedful.training.attribution_tables import AttributionTable

@@ -11,14 +11,8 @@ from torch import Generator, Tensor
 
 from heedful.models._network_anatomy import text_config
 from heedful.models.label_words import LabelWords
-from heedful.models.transformer import (
-    NetworkHead,
-    OutputLabels,
-    Transformer,
-    TransformerModel,
-    load_network,
-    read_config,
-)
+from heedful.models.model_files import NetworkHead, OutputLabels, load_network, read_config
+from heedful.models.transformer import Transformer, TransformerModel
 from heedful.seeding import temporary_seed
 from heedful.types import Architecture, DiskResource, Task, UserError, hash_model_folder
 

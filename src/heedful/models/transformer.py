@@ -7,19 +7,14 @@ that does not reproduce its own logits through our attention function is refused
 
 from __future__ import annotations
 
-import logging
 import math
-import re
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
 import torch
-from safetensors import safe_open
 from torch import Generator, Tensor, nn
 
 from heedful.models._attention_hooks import (
@@ -55,6 +50,7 @@ from heedful.models._network_anatomy import (
 )
 from heedful.models._softmax_hooks import SoftmaxInterception
 from heedful.models.label_words import ClassifierHead, LabelWords, Readout, Vocabulary
+from heedful.models.model_files import OutputLabels, first_line, load_network, network_class, read_output_labels
 from heedful.seeding import keep_random_state, temporary_seed
 from heedful.tasks import MulticlassClassification, Regression
 from heedful.types import (
@@ -73,11 +69,8 @@ from heedful.types import (
     ValueTrace,
     check_attention,
     check_embeddings,
-    check_model_code,
     hash_model_folder,
     mean_over_queries,
-    read_adapter_base,
-    read_model_settings,
 )
 
 if TYPE_CHECKING:  # imported where it is used: see _attention_hooks
@@ -85,88 +78,10 @@ if TYPE_CHECKING:  # imported where it is used: see _attention_hooks
     from transformers import PreTrainedConfig as NetworkConfig
     from transformers import PreTrainedModel as Network
 
-_PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
-_SOURCE_HINT = (
-    "give a folder with config.json and model.safetensors, or the id of a model on the hub that is reachable or cached"
-)
-
 
 EmbeddingPlace = Literal["layers", "words", "pixels"]
 """Where embeddings are read and replaced."""
 EMBEDDING_PLACES: tuple[EmbeddingPlace, ...] = ("layers", "words", "pixels")
-WEIGHTS_FILE, INDEX_FILE = "model.safetensors", "model.safetensors.index.json"
-ADAPTER_WEIGHTS = "adapter_model.safetensors"
-NetworkHead = Literal["classifier", "causal", "masked"]
-"""What a network is loaded with: a head for classes, or that of a causal or masked language model."""
-MAX_OUTPUTS = 100_000
-
-
-@dataclass(frozen=True)
-class OutputLabels:
-    """The outputs of a classifier in their order.
-
-    Args:
-        names: as in the configuration; LABEL_0, LABEL_1 ... by default.
-        is_regression: whether the one output is a real number.
-    """
-
-    names: tuple[str, ...]
-    is_regression: bool = False
-
-
-def read_config(source: str) -> dict[str, object]:
-    """The configuration of a model in a folder or on the hub, as it is written."""
-    from transformers import PreTrainedConfig
-
-    folder = Path(source).expanduser()
-    if not (folder / "config.json").is_file() and (base := read_adapter_base(folder)) is not None:
-        return read_config(base)
-    if (folder / "config.json").is_file():
-        config = read_model_settings(folder / "config.json")
-    else:
-        try:
-            with _silence_transformers():
-                found, _ = PreTrainedConfig.get_config_dict(str(folder) if folder.is_dir() else source)
-        except (OSError, ValueError) as error:
-            raise _loading_error(source, error) from error
-        config = cast("dict[str, object]", found)
-        check_model_code(source, config)
-    labels, count = config.get("id2label"), config.get("num_labels", 2)
-    if labels and not (isinstance(labels, dict) and all(re.fullmatch(r"[0-9]{1,6}", str(key)) for key in labels)):
-        raise UserError(f"id2label in the config.json of {source} must map the numbers of outputs to names: correct it")
-    if not isinstance(count, int) or not 0 < count <= MAX_OUTPUTS:
-        raise UserError(
-            f"num_labels in the config.json of {source} must be 1 to {MAX_OUTPUTS}, not {count!r}: correct it"
-        )
-    if config.get("transformers_weights") not in (None, WEIGHTS_FILE):
-        raise UserError(f"the config.json of {source} names a file of weights: leave it out; {WEIGHTS_FILE} is read")
-    return config
-
-
-def read_output_labels(source: str) -> OutputLabels:
-    """The outputs of the checkpoint in a folder or on the hub, from its configuration alone."""
-    config = read_config(source)
-    labels, count, kind = config.get("id2label"), config.get("num_labels", 2), config.get("problem_type")
-    assert isinstance(count, int)
-    # By default the library's own names, two unless the configuration counts them.
-    names = [str(labels[key]) for key in sorted(labels, key=int)] if isinstance(labels, dict) else []
-    names = names or [f"LABEL_{index}" for index in range(count)]
-    allowed = (
-        (None, "single_label_classification") if len(names) > 1 else (None, "regression", "multi_label_classification")
-    )
-    if kind not in allowed:
-        remedy = "set problem_type in its config.json to 'single_label_classification'"
-        if len(names) == 1:
-            remedy = (
-                "set problem_type in its config.json to 'regression' if the output is a number, or to "
-                "'multi_label_classification' if it is the logit of a class"
-            )
-        elif kind == "multi_label_classification":
-            remedy = "save the model with one of its outputs"
-        raise UserError(
-            f"{source} has problem_type {kind!r} with {len(names)} output(s), which is not supported: {remedy}"
-        )
-    return OutputLabels(tuple(names), len(names) == 1 and kind in (None, "regression"))
 
 
 def output_names(network: Network) -> tuple[str, ...]:
@@ -184,21 +99,6 @@ def _infer_task(config: NetworkConfig) -> Task:
     raise UserError(
         f"the task is unclear: problem_type {kind} with {labels} output(s); "
         "pass task=BinaryClassification(), MulticlassClassification(n) or Regression()"
-    )
-
-
-def _loading_error(source: str, error: Exception) -> UserError:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    reason = (
-        lines[0] if lines and isinstance(error, OSError | ValueError) else " ".join([type(error).__name__, *lines[:1]])
-    )
-    return UserError(f"no model could be loaded from {source!r} ({reason}): {_SOURCE_HINT}")
-
-
-def _pickled_weights_error(source: str) -> UserError:
-    return UserError(
-        f"the weights of {source} are pickled, a format that can run code and is never read here: "
-        "convert them with save_pretrained (safetensors) in an environment that you trust"
     )
 
 
@@ -669,7 +569,7 @@ def accept_network(network: Network, task: Task, readout: Readout | None = None)
         expected = _library_logits(network, readout)
         again = _library_logits(network, readout)
     except _NETWORK_ERRORS as error:
-        raise UserError(f"{name} cannot be run on {units} alone: {_brief(error)}") from error
+        raise UserError(f"{name} cannot be run on {units} alone: {first_line(error)}") from error
     if expected.shape[1:] != (task.num_outputs,):
         raise UserError(f"{name} gives {tuple(expected.shape[1:])} numbers for {units}, not {task.num_outputs}")
     if not torch.equal(expected, again):
@@ -683,7 +583,7 @@ def accept_network(network: Network, task: Task, readout: Readout | None = None)
                 with evaluating(model):
                     trial.examine(model)
             except (UserError, *_NETWORK_ERRORS) as error:
-                reasons.append(_brief(error))
+                reasons.append(first_line(error))
                 if str(error) != OTHER_LOGITS or reads_images(network):
                     break
                 continue
@@ -712,11 +612,6 @@ _NETWORK_ERRORS = (
     ValueError,
 )
 _OTHER_METHODS = "choose a method that reads outputs or gradients, such as LeaveOneOut or IntegratedGradients"
-
-
-def _brief(error: Exception) -> str:
-    line = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    return line.rstrip(".:")
 
 
 def _library_logits(network: Network, readout: Readout) -> Tensor:
@@ -811,7 +706,7 @@ class AcceptanceTrial:
                 self._examine_embeddings(model, batch, with_embeddings)
             except (UserError, *_NETWORK_ERRORS) as error:
                 name = type(model.network).__name__
-                model.embedding_refusal = f"the embeddings of {name} cannot be replaced: {_brief(error)}"
+                model.embedding_refusal = f"the embeddings of {name} cannot be replaced: {first_line(error)}"
             else:
                 return with_embeddings
         return trace
@@ -964,222 +859,4 @@ class SmallTransformer(Architecture):
 def build_network(config: NetworkConfig, generator: Generator) -> Network:
     """A classifier with this configuration and weights drawn from the generator."""
     with temporary_seed(int(torch.randint(2**62, (), generator=generator))):
-        return _network_class(config, config.model_type)(config)
-
-
-@contextmanager
-def _silence_transformers() -> Iterator[None]:
-    """Suppress the progress bars and load reports of transformers, and restore its settings afterwards."""
-    from transformers.utils import logging as transformers_logging
-
-    verbosity, progress_bar = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()
-    transformers_logging.set_verbosity(logging.ERROR)
-    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    hub = logging.getLogger("huggingface_hub")
-    level = hub.level
-    hub.setLevel(logging.ERROR)  # each attempt to reach the hub is a line
-    try:
-        yield
-    finally:
-        hub.setLevel(level)
-        transformers_logging.set_verbosity(verbosity)
-        if progress_bar:
-            transformers_logging.enable_progress_bar()  # type: ignore[no-untyped-call]
-
-
-def _network_class(config: NetworkConfig, source: str, head: NetworkHead = "classifier") -> type[Network]:
-    from transformers import (
-        MODEL_FOR_CAUSAL_LM_MAPPING,
-        MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING,
-        MODEL_FOR_MASKED_LM_MAPPING,
-        MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
-    )
-
-    mappings = {
-        "classifier": (MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING),
-        "causal": (MODEL_FOR_CAUSAL_LM_MAPPING,),
-        "masked": (MODEL_FOR_MASKED_LM_MAPPING,),
-    }
-    for mapping in mappings[head]:
-        if type(config) in mapping:
-            kind = mapping[type(config)]
-            return cast("type[Network]", kind[0] if isinstance(kind, tuple) else kind)
-    wanted = {"classifier": "sequence or image classifier"}.get(head, f"{head} language model")
-    raise UserError(f"{source} holds a {type(config).__name__}: transformers has no {wanted} for it")
-
-
-def check_model_source(source: str, head: NetworkHead = "classifier") -> NetworkConfig:
-    """The configuration of a model that can be loaded: its settings and the names and sizes of its weights fit.
-
-    Nothing is allocated, unpickled or run: the network is built without memory, and of the weights only the headers are
-    read. Raises a `UserError` otherwise.
-    """
-    from transformers import AutoConfig
-    from transformers.utils.hub import cached_file
-
-    read_config(source)
-    folder = Path(source).expanduser()
-    if (base := read_adapter_base(folder)) is not None:
-        _check_adapter(folder, base)
-        return check_model_source(base, head)
-    files = _list_weights(folder) if folder.is_dir() else []
-    try:
-        if not folder.is_dir() and (
-            index := cached_file(source, INDEX_FILE, _raise_exceptions_for_missing_entries=False)
-        ):
-            _read_index(Path(index), source)
-        with _silence_transformers():
-            config: NetworkConfig = AutoConfig.from_pretrained(
-                str(folder) if files else source, trust_remote_code=False
-            )
-            kind, sizes = _network_class(config, source, head), [_tensor_sizes(path) for path in files]
-            if kind.config_class is type(own := config.get_text_config()):
-                config = own  # the language model of a larger one
-            for name in ("num_hidden_layers", "num_attention_heads", "hidden_size"):
-                # A network without attention has no heads, and one of several stages has a list of each.
-                value = getattr(config, name, None)
-                if not isinstance(value, list | tuple | None) and (not isinstance(value, int) or value < 1):
-                    raise UserError(f"{name} in the config.json of {source} is {value!r}: it must be at least 1")
-            layers = getattr(config, "num_hidden_layers", None)
-            if files and isinstance(layers, int) and layers > 100 + sum(map(len, sizes)):
-                raise UserError(_sizes_message(source, f"{layers} layers", sizes))
-            with torch.device("meta"):
-                trunk = kind(config).base_model
-    except UserError:
-        raise
-    except Exception as error:  # the configuration decides which lines of the library fail, and how
-        raise _loading_error(source, error) from error
-    numbers = sum(parameter.numel() for parameter in trunk.parameters())
-    # The load report names single weights that are missing; here it is about memory.
-    if files and numbers > 2 * sum(map(sum, sizes)):
-        raise UserError(_sizes_message(source, f"{numbers} numbers", sizes))
-    return config
-
-
-def _sizes_message(source: str, described: str, sizes: list[list[int]]) -> str:
-    return (
-        f"the config.json of {source} describes a network of {described}, but there are {sum(map(len, sizes))} weights "
-        f"of {sum(map(sum, sizes))} numbers: they do not belong together"
-    )
-
-
-def _list_weights(folder: Path) -> list[Path]:
-    """The files of weights in a folder, which must be safetensors in the folder itself."""
-    try:
-        files = sorted(path.name for path in folder.iterdir())
-    except OSError as error:
-        raise UserError(f"{folder} cannot be read ({error.strerror}): check its permissions") from error
-    shards = _read_index(folder / INDEX_FILE, str(folder)) if INDEX_FILE in files else []
-    names = [WEIGHTS_FILE] if WEIGHTS_FILE in files else shards
-    pickled = [name for name in files if name.endswith(_PICKLED)]
-    if not names and pickled:
-        raise _pickled_weights_error(f"{folder / pickled[0]}")
-    if not names:
-        raise UserError(f"no model could be loaded from {str(folder)!r} (it has no {WEIGHTS_FILE}): {_SOURCE_HINT}")
-    for name in names:
-        if not (folder / name).is_file():
-            raise UserError(f"{folder / name} is not a file: save the model again with save_pretrained")
-    return [folder / name for name in names]
-
-
-def _read_index(path: Path, source: str) -> list[str]:
-    """The files that an index of weights names; a pickle or a file elsewhere is refused."""
-    names = read_model_settings(path).get("weight_map")
-    if not isinstance(names, dict) or not names or not all(isinstance(name, str) for name in names.values()):
-        raise UserError(f"{path} has no weight_map from weights to files: save the model again with save_pretrained")
-    for name in sorted(set(names.values())):
-        if name.endswith(_PICKLED):
-            raise _pickled_weights_error(f"{source} ({name}, named by {path.name})")
-        if not name.endswith(".safetensors") or re.search(r"[/\\\0]", name):
-            raise UserError(
-                f"{path} names {name!r}, which is not a safetensors file in the folder itself: save the model again "
-                "with save_pretrained"
-            )
-    return sorted(set(names.values()))
-
-
-def _tensor_sizes(path: Path) -> list[int]:
-    """The number of entries of each tensor in a file of weights, from its header."""
-    with safe_open(path, "pt") as weights:
-        return [math.prod(weights.get_slice(name).get_shape()) for name in weights.keys()]  # noqa: SIM118
-
-
-def _check_adapter(folder: Path, base: str) -> None:
-    """Raise a `UserError` unless an adapter can be merged into its model without unpickling."""
-    files = [path.name for path in folder.iterdir()]
-    if ADAPTER_WEIGHTS not in files and any(name.endswith(_PICKLED) for name in files):
-        raise _pickled_weights_error(f"the adapter {folder}")
-    if ADAPTER_WEIGHTS not in files:
-        raise UserError(f"{folder} holds an adapter without {ADAPTER_WEIGHTS}: save it again with save_pretrained")
-    if find_spec("peft") is None:
-        raise UserError(
-            f"{folder} holds an adapter of {base}: install peft (pip install peft), or merge it into its model and "
-            "save that with save_pretrained"
-        )
-
-
-def _load_adapted(folder: Path, base: str, outputs: int | None, head: NetworkHead) -> tuple[Network, tuple[str, ...]]:
-    """The network of an adapter merged into its model, and a note on randomly initialised weights."""
-    _check_adapter(folder, base)
-    network, notes, new = _load_weights(base, outputs, head)
-    try:
-        with _silence_transformers(), safe_open(folder / ADAPTER_WEIGHTS, "pt") as weights:
-            names = tuple(weights.keys())
-            merged: Network = import_module("peft").PeftModel.from_pretrained(network, str(folder)).merge_and_unload()
-    except Exception as error:  # an adapter for another model fails in many ways
-        raise UserError(
-            f"the adapter {folder} could not be merged into {base} ({_brief(error)}): check base_model_name_or_path"
-        ) from error
-    left = {name for name in new if not any(each.endswith(f".{name}") for each in names)}
-    if left:
-        return merged, (*notes, f"adapter {folder} merged into {base}")
-    return merged, (f"adapter {folder} merged into {base}", f"all weights are those of {base}, head included")
-
-
-def load_network(source: str, outputs: int | None, head: NetworkHead) -> tuple[Network, tuple[str, ...]]:
-    """The network in a folder or on the hub, and a note on randomly initialised weights; an adapter is merged.
-
-    Args:
-        outputs: number of classes; None for a language model.
-    """
-    folder = Path(source).expanduser()
-    if (base := read_adapter_base(folder)) is not None:
-        return _load_adapted(folder, base, outputs, head)
-    network, notes, _ = _load_weights(source, outputs, head)
-    return network, notes
-
-
-def _load_weights(source: str, outputs: int | None, head: NetworkHead) -> tuple[Network, tuple[str, ...], set[str]]:
-    """The network, a note, and randomly initialised weights: only those of a head and its pooler may be."""
-    config = check_model_source(source, head)
-    folder = Path(source).expanduser()
-    try:
-        with _silence_transformers():
-            if outputs is not None and config.num_labels != outputs:
-                config.num_labels = outputs
-            loaded: object = _network_class(config, source, head).from_pretrained(
-                str(folder) if folder.is_dir() else source,
-                config=config,
-                dtype=torch.float32,
-                use_safetensors=True,
-                ignore_mismatched_sizes=True,
-                output_loading_info=True,
-                trust_remote_code=False,
-            )
-    except Exception as error:
-        if "use_safetensors" in str(error):
-            raise _pickled_weights_error(source) from error
-        raise _loading_error(source, error) from error
-    network, report = cast("tuple[Network, dict[str, set[str | tuple[str, ...]]]]", loaded)
-    unmet = report["missing_keys"] | report["mismatched_keys"]
-    new = {entry if isinstance(entry, str) else entry[0] for entry in unmet}
-    trunk = network.base_model_prefix + "."
-    missing = sorted(name for name in new if name.startswith(trunk) and ".pooler." not in name)
-    if missing:
-        raise UserError(
-            f"{source} lacks {len(missing)} weights of {type(network).__name__}, the first is {missing[0]}: "
-            "its config.json and its weights do not belong together"
-        )
-    if not new:
-        return network, (f"all weights are those of {source}, head included",), new
-    return network, (f"{source} has no head of this size; randomly initialised: {', '.join(sorted(new))}",), new
+        return network_class(config, config.model_type)(config)

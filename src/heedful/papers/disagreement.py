@@ -33,7 +33,8 @@ from heedful.measures.erasure import FAITHFULNESS_MEASURES
 from heedful.models.attentive import Additive, Attentive, WordWeightSum
 from heedful.models.encoders import BiLSTM
 from heedful.models.input_forms import PairInput, SingleInput
-from heedful.models.transformer import Transformer, check_model_source
+from heedful.models.model_files import check_model_source
+from heedful.models.transformer import Transformer
 from heedful.papers._chapter import (
     Band,
     Cell,

@@ -27,8 +27,9 @@ from heedful.attributions.layer_mix import LayerMix
 from heedful.data.splitting import SubsampledCorpus
 from heedful.data.text_corpora import MLQE, SMAT_LANGUAGE_PAIRS, SST, MissingLeavesError
 from heedful.data.tokenization import Subwords
+from heedful.models.model_files import read_config
 from heedful.models.small_transformers import ScalarMix, SmallViT, TruncatedTransformer
-from heedful.models.transformer import Transformer, read_config
+from heedful.models.transformer import Transformer
 from heedful.papers._options import PaperOptions, extend_seeds
 from heedful.papers.disagreement import checkpoint_folder
 from heedful.store.recipe import Recipe

@@ -25,7 +25,8 @@ from heedful.data.stored_examples import change_examples
 from heedful.data.tokenization import PatchTokenizer, Subwords, Words, drop_empty
 from heedful.models.label_words import LabelWords
 from heedful.models.language_model import LanguageModel, read_language_head
-from heedful.models.transformer import NetworkHead, Transformer, TransformerModel, read_output_labels
+from heedful.models.model_files import NetworkHead, read_output_labels
+from heedful.models.transformer import Transformer, TransformerModel
 from heedful.store.recipe import Artefact, Json
 from heedful.store.workspace import Workspace
 from heedful.tasks import BinaryClassification, MulticlassClassification, Regression

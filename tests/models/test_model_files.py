@@ -15,7 +15,8 @@ from torch import Generator
 from typer.testing import CliRunner, Result
 
 from heedful import cli
-from heedful.models.transformer import Transformer, TransformerModel, check_model_source
+from heedful.models.model_files import check_model_source
+from heedful.models.transformer import Transformer, TransformerModel
 from heedful.tasks import MulticlassClassification
 from heedful.types import UserError
 from tests.networks import network

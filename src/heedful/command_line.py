@@ -1,0 +1,191 @@
+"""What every command shares: its options, its lines on the screen, one line for an error, interrupts, progress bars."""
+
+from __future__ import annotations
+
+import _thread
+import functools
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Annotated, ParamSpec
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bars
+
+from heedful.progress import Progress, SilentProgress, StepCallback, find_interrupt, note_interrupt
+from heedful.terminal import printable
+
+MAX_SEED = 2**32 - 1
+SECONDS_TO_NEXT_INTERRUPT = 0.01
+DEFAULT_WORKSPACE = Path("workspace")
+WorkspaceOption = Annotated[
+    Path, typer.Option("--workspace", "-w", envvar="HEEDFUL_WORKSPACE", help="Folder where finished work is kept.")
+]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
+DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+P = ParamSpec("P")
+
+errors = Console(stderr=True, highlight=False, soft_wrap=True)
+screen = Console(highlight=False, soft_wrap=True)
+
+
+def say(text: str) -> None:
+    """Print a line without markup."""
+    screen.print(printable(text), markup=False)
+
+
+def silent(_: str) -> None:
+    """Print nothing."""
+
+
+def complain(text: str) -> None:
+    """Print a line about an error."""
+    errors.print(f"heedful: {printable(text)}", markup=False)
+
+
+def _show_warning(message: Warning | str, *_: object, quiet: bool) -> None:
+    if not quiet:
+        complain(f"warning: {message}")
+
+
+class _TerminatedError(KeyboardInterrupt):
+    """SIGTERM, which ends a command as Ctrl-C does, with another exit code."""
+
+
+def _interrupt(number: int, _: object) -> None:
+    """Handle a signal: raise it, and remember it for the case that a library swallows what is raised in it."""
+    interrupt = _TerminatedError() if number == signal.SIGTERM else KeyboardInterrupt()
+    note_interrupt(interrupt)
+    raise interrupt
+
+
+def _show_unraisable(lost: sys.UnraisableHookArgs) -> None:
+    """Deliver an interrupt again that came while a finalizer ran, where Python prints exceptions and goes on."""
+    if not isinstance(lost.exc_value, KeyboardInterrupt):
+        sys.__unraisablehook__(lost)
+        return
+    number = signal.SIGTERM if isinstance(lost.exc_value, _TerminatedError) else signal.SIGINT
+    # A signal to this thread also ends its sleep; Windows has none.
+    send = (
+        _thread.interrupt_main
+        if sys.platform == "win32"
+        else functools.partial(signal.pthread_kill, threading.get_ident())
+    )
+    again = threading.Timer(SECONDS_TO_NEXT_INTERRUPT, send, (number,))
+    again.daemon = True
+    with suppress(RuntimeError):  # the process ends anyway
+        again.start()
+
+
+def _interrupt_code(stop: KeyboardInterrupt) -> int:
+    return 128 + (signal.SIGTERM if isinstance(stop, _TerminatedError) else signal.SIGINT)
+
+
+def command(body: Callable[P, int | None]) -> Callable[P, None]:
+    """A command that prints errors as one line: exit code 2 for what the user can change, 130 for an interrupt."""
+
+    @functools.wraps(body)
+    def guarded(*args: P.args, **options: P.kwargs) -> None:
+        warnings.showwarning = functools.partial(_show_warning, quiet=bool(options.get("quiet")))
+        try:
+            import torch
+
+            from heedful.types import UserError
+
+            torch.set_num_threads(1)
+            try:
+                code = body(*args, **options)
+            except (UserError, OSError) as error:
+                if find_interrupt(error) is not None:
+                    raise
+                if options.get("debug"):
+                    errors.print_exception()
+                complain(str(error) if isinstance(error, UserError) else _describe_os_error(error))
+                raise typer.Exit(2) from error
+        except BaseException as error:
+            stop = find_interrupt(error)
+            if stop is None:
+                raise
+            complain("interrupted; finished work is kept, run the same command to continue")
+            raise typer.Exit(_interrupt_code(stop)) from stop
+        raise typer.Exit(code or 0)
+
+    return guarded
+
+
+def _describe_os_error(error: OSError) -> str:
+    """A file or folder that cannot be used, in one line."""
+    where = f"{error.filename}: " if error.filename is not None else ""
+    return f"{where}{error.strerror or error}; check the path, its permissions and the space on the disk"
+
+
+class ScreenProgress:
+    """Progress bars with loss, score and remaining time."""
+
+    def __init__(self, bars: Bars) -> None:
+        self.bars = bars
+
+    @contextmanager
+    def task(self, title: str, total: int) -> Iterator[StepCallback]:
+        """One bar, removed when its task ends."""
+        key = self.bars.add_task(printable(title), total=total, note="")
+
+        def step(advance: int = 1, note: str = "") -> None:
+            self.bars.update(key, advance=advance, note=printable(note))
+
+        try:
+            yield step
+        finally:
+            self.bars.remove_task(key)
+
+
+@contextmanager
+def progress_display(*, quiet: bool) -> Iterator[Progress]:
+    """Progress bars on a terminal, nothing elsewhere."""
+    if quiet or not errors.is_terminal:
+        yield SilentProgress()
+        return
+    title, note = (TextColumn(text, markup=False) for text in ("{task.description}", "{task.fields[note]}"))
+    columns = (SpinnerColumn(), title, BarColumn(), MofNCompleteColumn(), note, TimeRemainingColumn())
+    with Bars(*columns, console=errors) as bars:
+        yield ScreenProgress(bars)
+
+
+def write_file(path: Path, text: str | None, option: str = "--json") -> None:
+    """Write the file of an option, or only try whether that is possible; devices and pipes are written directly."""
+    from heedful.store.workspace import replace_text, try_to_write
+    from heedful.types import UserError
+
+    special = path.is_symlink() or (path.exists() and not path.is_file() and not path.is_dir())
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(0, "it is a folder")
+        if special and text is None:
+            path.open("a").close()
+        elif special:
+            path.write_text(text or "", encoding="utf-8")
+        elif text is None:
+            try_to_write(path.parent)
+        else:
+            replace_text(path, text)
+    except OSError as error:
+        raise UserError(f"{option} {path}: cannot be written ({error.strerror}); choose another file") from error
+
+
+def run_app(app: typer.Typer) -> None:
+    """Run the command of this process; SIGTERM ends it as an interrupt does, and its worker processes with it."""
+    try:
+        signal.signal(signal.SIGTERM, _interrupt)
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a command in the background ignores it
+            signal.signal(signal.SIGINT, _interrupt)
+        sys.unraisablehook = _show_unraisable
+        sys.exit(app())
+    except KeyboardInterrupt as stop:
+        complain("interrupted")
+        sys.exit(_interrupt_code(stop))
