@@ -138,12 +138,16 @@ def stored(root: Path, *recipes: Recipe) -> Workspace:
     return workspace
 
 
-def films(root: Path, *, seed: int = 0) -> Workspace:
-    """A workspace with all that is stored about one model."""
+def film_recipes(seed: int = 0) -> tuple[Recipe, ...]:
+    """All that is stored about one model."""
     model = FilmModel(seed)
-    return stored(
-        root,
+    return (
         *(model, FilmScores(model), FilmScores(model, "gradient", sign=-1.0), FilmScores(model, "leave-one-out")),
         *(FilmAdversary(model, "exact", 0.05), FilmAdversary(model, "exact", 0.01), FilmAdversary(model, "search")),
         FilmPermutation(model),
     )
+
+
+def films(root: Path, *, seed: int = 0) -> Workspace:
+    """A workspace with all that is stored about one model."""
+    return stored(root, *film_recipes(seed))

@@ -33,6 +33,7 @@ FENCES = {
     "captum": (),
     "choix": (),
     "datasets": ("data/",),
+    "fsspec": ("store/object_store.py",),
     "jinja2": ("report/", "study/app.py"),
     "krippendorff": ("study/rating.py",),
     "matplotlib": ("report/",),

@@ -270,6 +270,7 @@ def apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     monkeypatch.setattr(socket.socket, "connect", refused)
     monkeypatch.setenv("HEEDFUL_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("HEEDFUL_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("HEEDFUL_WORKSPACE", raising=False)
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")

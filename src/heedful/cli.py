@@ -681,7 +681,7 @@ def _worker_count(where: str, workers: int | None) -> int | None:
     return 1 if where == "here" else workers
 
 
-def _print_plan(recipes: Sequence[Recipe], root: Path) -> None:
+def _print_plan(recipes: Sequence[Recipe], root: str) -> None:
     """Print how many recipes of each kind there are to make."""
     from collections import Counter
 
@@ -711,7 +711,7 @@ def _counted(count: int, kind: str) -> str:
 
 def _run_recipes(
     recipes: Sequence[Recipe],
-    root: Path,
+    root: str,
     *,
     quiet: bool,
     workers: int | None = None,
@@ -779,7 +779,7 @@ def summary_record(trial: Trial, workspace: Workspace) -> dict[str, Json]:
     return {**trial.describe(), "n": artefact.notes["n"], "settings": plain_settings(trial), "summary": rows}
 
 
-def _write_report(root: Path, out: Path, *, quiet: bool) -> None:
+def _write_report(root: str, out: Path, *, quiet: bool) -> None:
     from heedful.report import write_report
     from heedful.store.workspace import Workspace
 

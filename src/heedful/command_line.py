@@ -23,9 +23,15 @@ from heedful.terminal import printable
 
 MAX_SEED = 2**32 - 1
 SECONDS_TO_NEXT_INTERRUPT = 0.01
-DEFAULT_WORKSPACE = Path("workspace")
+DEFAULT_WORKSPACE = "workspace"
 WorkspaceOption = Annotated[
-    Path, typer.Option("--workspace", "-w", envvar="HEEDFUL_WORKSPACE", help="Folder where finished work is kept.")
+    str,
+    typer.Option(
+        "--workspace",
+        "-w",
+        envvar="HEEDFUL_WORKSPACE",
+        help="Where finished work is kept: folder or s3://bucket/folder.",
+    ),
 ]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]

@@ -292,12 +292,11 @@ AUDITS = ".audits"
 """Folder of a workspace with the last result of the audit of each model."""
 
 
-def find_recommendation(digest: str, workspace_root: Path | str) -> Recommendation | None:
+def find_recommendation(digest: str, workspace: Path | str) -> Recommendation | None:
     """The recommendation in `<workspace>/.audits/<digest[:16]>.json`; None where there is no file that can be read."""
-    path = Path(workspace_root) / AUDITS / f"{digest[:16]}.json"
     try:
-        audit = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        audit = json.loads(Workspace(workspace).read_document(f"{AUDITS}/{digest[:16]}.json") or b"")
+    except (ValueError, RecursionError):
         return None
     names, date = (audit.get("recommended"), audit.get("date")) if isinstance(audit, dict) else (None, None)
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):

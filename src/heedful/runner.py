@@ -36,7 +36,7 @@ from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
 from heedful.progress import StepCallback, find_interrupt, raise_lost_interrupt
 from heedful.store.recipe import Recipe, RecipeError, check_recipe
-from heedful.store.workspace import Workspace, WriteError, replace_text, translate_write_errors
+from heedful.store.workspace import Workspace, WriteError
 from heedful.types import UserError
 
 MAX_ATTEMPTS = 2
@@ -217,9 +217,7 @@ def attempt(recipe: Recipe, workspace: Workspace) -> Outcome:
             raise stop from None
         if isinstance(error, UserError):
             return Outcome(recipe, str(error))
-        path = workspace.failure_file(workspace.artefact_name(recipe))
-        with translate_write_errors(workspace.root):
-            replace_text(path, f"{recipe!r}\n\n{traceback.format_exc()}")
+        path = workspace.write_failure(workspace.artefact_name(recipe), f"{recipe!r}\n\n{traceback.format_exc()}")
         return Outcome(recipe, describe_exception(error), path)
     return Outcome(recipe)
 

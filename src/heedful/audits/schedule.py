@@ -53,7 +53,7 @@ from heedful.models.transformer import TransformerModel
 from heedful.report.html import check_report_folder, write_atomically
 from heedful.runner import OUT_OF_TIME, attempt, run
 from heedful.store.recipe import Recipe, canonical_json, json_digest
-from heedful.store.workspace import Workspace, replace_text
+from heedful.store.workspace import Workspace
 from heedful.trials.simulability import Simulability
 from heedful.types import REFUSED, Corpus, Method, UserError, describe_refusal
 
@@ -148,7 +148,7 @@ def audit(
     if isinstance(methods, str):
         methods = (methods,)
     chosen = options or AuditOptions(minutes, tuple(methods))
-    place = workspace if isinstance(workspace, Workspace) else Workspace(Path(workspace))
+    place = workspace if isinstance(workspace, Workspace) else Workspace(workspace)
     running = _Audit(load(model), data, chosen, place, say or (lambda _: None))
     analysis, result = running.run()
     if out is not None:
@@ -198,8 +198,8 @@ class _Audit:
         if options.train_data is not None:
             self.students = self._student_trial(options.train_data)
         identity = json_digest(canonical_json(self.sample, workspace.data_dir))[:16]
-        self.state_file = workspace.root / AUDITS / f"state-{identity}.json"
-        self.state = _read_state(self.state_file)
+        self.state_file = f"{AUDITS}/state-{identity}.json"
+        self.state = _read_state(workspace.read_document(self.state_file))
 
     def _table(self, path: str) -> EvaluationTable:
         columns = detect_columns(path, outputs=self.explainer.class_names, given=self.options.columns)
@@ -513,21 +513,19 @@ class _Audit:
 
     def _store(self, result: Audit) -> None:
         """Remember costs and looks, and the result, which `heedful explain` reads."""
-        folder = self.state_file.parent
-        folder.mkdir(parents=True, exist_ok=True)
         state = {"costs": self.state.costs, "looks": self.state.looks, "seconds": self.state.seconds}
-        replace_text(self.state_file, json.dumps(state, indent=1))
-        replace_text(folder / f"{self.explainer.digest[:16]}.json", result.to_json())
+        self.workspace.write_document(self.state_file, json.dumps(state, indent=1))
+        self.workspace.write_document(f"{AUDITS}/{self.explainer.digest[:16]}.json", result.to_json())
 
 
-def _read_state(path: Path) -> _State:
+def _read_state(written: bytes | None) -> _State:
     """The state of an audit; a new one if there is none or it cannot be read."""
     try:
-        content = json.loads(path.read_bytes())
+        content = json.loads(written or b"")
         return _State(
             {str(name): float(value) for name, value in content["costs"].items()},
             [[int(texts), str(evidence)] for texts, evidence in content["looks"]],
             float(content["seconds"]),
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         return _State()

@@ -60,7 +60,7 @@ def write_report(workspace: Workspace, folder: Path | str) -> Path:
         page = build_page(workspace, folder)
         if not page.papers:
             raise UserError(
-                f"there is no finished trial in the workspace {workspace.root}: run `heedful demo` or a paper first, "
+                f"there is no finished trial in the workspace {workspace}: run `heedful demo` or a paper first, "
                 "or choose the folder with --workspace"
             )
         return write_atomically(page_parts(page), folder / "index.html")
@@ -77,7 +77,7 @@ def build_page(workspace: Workspace, folder: Path | None = None) -> Page:
     while True:
         try:
             builder = _Builder([entry for entry in entries if entry.name not in found], folder, found)
-            page = builder.page(workspace.root.name)
+            page = builder.page(Path(workspace.location).name)
         except CorruptArtefactError as damage:  # of a file that was intact when it was read first
             if damage.name in found:
                 raise

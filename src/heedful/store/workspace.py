@@ -4,6 +4,9 @@ An artefact is a folder of small files (`tensors.safetensors`, `table.parquet`, 
 `recipe.json`, `index.json`) and a manifest with their sizes and SHA-256. It is written to `.staging` and renamed into
 place, so it is complete if and only if it exists; `.partial` holds unfinished work to resume from. Locks prevent two
 processes from doing the same work; correctness does not depend on them. No file format here can hold code.
+
+A workspace behind a URL (`s3://bucket/experiments`) is such a folder on this machine, a cache, in front of an
+`ObjectStore`: what is made here is stored there, and what was made elsewhere is downloaded when it is asked for.
 """
 
 from __future__ import annotations
@@ -13,15 +16,16 @@ import hashlib
 import json
 import math
 import os
+import re
 import secrets
 import shutil
 import tempfile
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import KW_ONLY, InitVar, asdict, dataclass, field, replace
-from functools import cached_property
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy
@@ -34,6 +38,19 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from heedful.progress import Progress, SilentProgress
+from heedful.store.object_store import (
+    CHECKPOINT_SECONDS,
+    TOGETHER,
+    Lease,
+    ObjectStore,
+    Repetition,
+    cache_folder,
+    is_url,
+    local_path,
+    object_key,
+    workspace_cache,
+)
+from heedful.store.object_store import WriteError as WriteError
 from heedful.store.recipe import (
     Artefact,
     Json,
@@ -50,6 +67,8 @@ from heedful.types import UserError, count_file_changes
 
 TENSORS, TABLE, SUMMARY = "tensors.safetensors", "table.parquet", "summary.parquet"
 NOTES, RECIPE, INDEX, MANIFEST = "notes.json", "recipe.json", "index.json", "manifest.json"
+_CHECKPOINT = re.compile(r"\w.*-[0-9a-f]{64}\.\w+")
+"""A file of unfinished work that contains the digest of its content in its name: it is complete wherever it is."""
 _DAMAGE_ERRNOS = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EIO, None)
 """Errors of reading that mean damage; pyarrow's own errors have no number."""
 _PARSE_ERRORS = (ValueError, KeyError, TypeError, pyarrow.ArrowException, SafetensorError)
@@ -58,10 +77,6 @@ _in_progress: ContextVar[tuple[tuple[Path, Recipe], ...]] = ContextVar("_in_prog
 """The recipes that are being made, outermost first, with the folders they were given when that began."""
 _verified: dict[tuple[Path, bool], tuple[tuple[str, int, int, int], ...]] = {}
 """Artefacts whose bytes this process has verified, with name, inode, size and modification time of their files."""
-
-
-class WriteError(UserError):
-    """A folder cannot be written: it is missing, read-only or full. No other work in that folder can succeed."""
 
 
 class CorruptArtefactError(UserError):
@@ -79,6 +94,10 @@ class CorruptArtefactWarning(UserWarning):
     """A folder of the workspace is damaged; the message names it and says what was done."""
 
 
+def _nothing() -> None:
+    """Tensors on this disk need not be fetched."""
+
+
 @dataclass(frozen=True)
 class IndexEntry:
     """One artefact in the workspace index.
@@ -91,6 +110,7 @@ class IndexEntry:
         settings: the plain fields of its recipe.
         links: artefact names of its dependencies by field, for instance `{"subject": ["TrainedModel-..."]}`.
         group: the same for artefacts whose recipes differ only in the seeds of their models.
+        fetch_tensors: is called before tensors are read: those behind a URL are downloaded only then.
     """
 
     name: str
@@ -101,6 +121,7 @@ class IndexEntry:
     links: Mapping[str, list[str]]
     group: str
     path: Path
+    fetch_tensors: Callable[[], object] = field(default=_nothing, repr=False, compare=False)
 
     def link(self, name: str) -> str | None:
         """The artefact name of the first dependency in a field; None if there is none."""
@@ -108,6 +129,8 @@ class IndexEntry:
 
     def load(self, *, tensors: bool = True, table: bool = True) -> Artefact:
         """The artefact; CorruptArtefactError if its bytes differ from the manifest. Parts may be left out."""
+        if tensors:
+            self.fetch_tensors()
         return _read_artefact(self.path, tensors=tensors, table=table)
 
     def open(self) -> StoredArtefact:
@@ -223,8 +246,7 @@ class StoredArtefact:
 def _default_data_dir() -> Path:
     if given := os.environ.get("HEEDFUL_DATA"):
         return Path(given).expanduser()
-    cache = os.environ.get("XDG_CACHE_HOME")
-    return (Path(cache) if cache else Path.home() / ".cache") / "heedful" / "data"
+    return cache_folder() / "data"
 
 
 @dataclass(eq=False)
@@ -234,35 +256,44 @@ class Workspace:
     Nothing is written before the first artefact is made: finished work can be read from a read-only disk.
 
     Args:
-        place: its folder, which is made when it is needed.
+        place: its folder, which is made when it is needed, or a URL such as `s3://bucket/experiments`.
         data_dir: the folder of corpora; by default `HEEDFUL_DATA`, else `~/.cache/heedful/data`.
         model_cache: loaded models by artefact name, while `run` is at work; None loads a model at every use.
     """
 
-    place: InitVar[Path | str]
+    place: Path | str
     _: KW_ONLY
-    root: Path = field(init=False)
+    root: Path = field(init=False, repr=False)
+    store: ObjectStore | None = field(init=False, default=None, repr=False)
     data_dir: Path = field(default_factory=_default_data_dir)
     device: str = "cpu"
     batch_size: int = 256
     progress: Progress = _SILENT
     model_cache: dict[str, object] | None = field(default=None, repr=False)
+    _resumable: set[str] = field(init=False, default_factory=set, repr=False)
 
-    def __post_init__(self, place: Path | str) -> None:
-        self.root = Path(place)
+    def __post_init__(self) -> None:
+        if isinstance(self.place, str) and is_url(self.place):
+            self.store = ObjectStore(self.place)
+            self.root = workspace_cache(self.store.url)
+        else:
+            self.root = local_path(self.place)
         self.data_dir = Path(self.data_dir)
+
+    def __str__(self) -> str:
+        return str(self.root) if self.store is None else self.store.url
 
     @property
     def location(self) -> str:
-        """What opens the same workspace in another process or on another machine: an absolute path."""
-        return str(self.root.absolute())
+        """What opens the same workspace in another process or on another machine: a URL or an absolute path."""
+        return str(self.root.absolute()) if self.store is None else self.store.url
 
     def get(self, recipe: Recipe) -> Artefact:
         """The artefact of a recipe, read from disk; made first if it is missing or damaged."""
         description = describe_recipe(recipe, self.data_dir)
         folder = self.root / artefact_name(description)
-        if folder.exists():
-            with suppress(CorruptArtefactError):  # checked again below, under the lock
+        with suppress(CorruptArtefactError):  # checked again below, under the lock
+            if self._fetch(folder):
                 return _read_artefact(folder)
         with self._hold_lock(folder, recipe):
             if not self._is_intact(folder):
@@ -271,13 +302,21 @@ class Workspace:
 
     def ensure(self, recipe: Recipe) -> None:
         """Make the artefact if it is missing; unlike `get` this reads no table into memory."""
-        if self.has(recipe):
-            return
         description = describe_recipe(recipe, self.data_dir)
         folder = self.root / artefact_name(description)
+        if self._is_here(folder):
+            return
         with self._hold_lock(folder, recipe):
-            if not self.has(recipe) and not self._is_intact(folder):
+            if not self._is_here(folder) and not self._is_intact(folder):
                 self._make(recipe, description)
+
+    def _is_here(self, folder: Path) -> bool:
+        """Whether the artefact is complete on this machine, but perhaps for tensors behind a URL."""
+        with suppress(CorruptArtefactError):
+            if self.store is None or self._fetch(folder, tensors=False):
+                _read_entry(folder, tensors=self.store is None)
+                return True
+        return False
 
     def read_part(self, recipe: Recipe, number: int, columns: Sequence[str] | None = None) -> pandas.DataFrame:
         """The rows of one shard of a recipe's table, some columns or all; a table without shards is the only one."""
@@ -289,8 +328,13 @@ class Workspace:
                 return _arrow_to_pandas(file.read_row_group(number, columns, use_threads=False))
 
     def has(self, recipe: Recipe) -> bool:
-        """Whether the artefact is complete, judged by its manifest and file sizes; `get` verifies every byte."""
-        return _is_complete(self.root / self.artefact_name(recipe))
+        """Whether the artefact is complete, judged by its manifest and file sizes; `get` verifies every byte.
+
+        Behind a URL it is judged by its manifest. A few questions are answered as things are now, many within seconds
+        from one listing, which may miss what others finished since.
+        """
+        name = self.artefact_name(recipe)
+        return _is_complete(self.root / name) if self.store is None else self.store.has(name)
 
     def artefact_name(self, recipe: Recipe) -> str:
         """The folder name of the recipe's artefact: `<ClassName>-<12 hex of its fingerprint>`."""
@@ -309,7 +353,24 @@ class Workspace:
         folder = self.root / ".partial" / name
         with translate_write_errors(self.root):
             folder.mkdir(parents=True, exist_ok=True)
+            self._resumable.add(name)
+            if self.store is not None and not any(folder.iterdir()):
+                self.store.download({f".partial/{name}/{file}": folder / file for file in self._checkpoints(name)})
         return folder
+
+    def _checkpoints(self, name: str) -> list[str]:
+        """The names of the files of unfinished work behind the URL."""
+        return [] if self.store is None else [*filter(_CHECKPOINT.fullmatch, self.store.names(f".partial/{name}"))]
+
+    def _store_checkpoints(self, name: str) -> None:
+        """Store the checkpoints of unfinished work behind the URL, in place of earlier ones."""
+        assert self.store is not None
+        here = {path.name: path for path in (self.root / ".partial" / name).glob("*")}
+        there = self._checkpoints(name)
+        new = {file: path for file, path in here.items() if _CHECKPOINT.fullmatch(file) and file not in there}
+        self.store.upload({f".partial/{name}/{file}": path for file, path in new.items()})
+        for file in there if new else ():
+            self.store.delete(f".partial/{name}/{file}")
 
     def entries(self) -> list[IndexEntry]:
         """All complete artefacts by name; damaged and foreign folders are skipped with a warning."""
@@ -320,6 +381,8 @@ class Workspace:
 
     def scan(self) -> tuple[list[IndexEntry], list[CorruptArtefactError]]:
         """All complete artefacts by name, and what is wrong with damaged and foreign folders."""
+        if self.store is not None:
+            return self._scan_store(self.store)
         found, damages = [], []
         for folder in sorted(self.root.iterdir()) if self.root.is_dir() else ():
             if folder.name.startswith(".") or not folder.is_dir():
@@ -332,13 +395,16 @@ class Workspace:
 
     def index(self) -> pandas.DataFrame:
         """All complete artefacts as a table: name, kind, recipe class, each fact, settings, links and path."""
-        rows = [{**asdict(each), **each.facts} for each in self.entries()]
+        shown = [each.name for each in fields(IndexEntry) if each.name != "fetch_tensors"]
+        rows = [{**{name: getattr(each, name) for name in shown}, **each.facts} for each in self.entries()]
         return pandas.DataFrame(
             rows, columns=None if rows else ["name", "kind", "recipe_class", "settings", "links", "group", "path"]
         )
 
     def _is_intact(self, folder: Path) -> bool:
         """Whether a complete artefact is there; a damaged one is moved away with a warning."""
+        if self.store is not None:
+            return self._is_stored(self.store, folder)
         if not folder.exists():
             return False
         try:
@@ -372,6 +438,8 @@ class Workspace:
         if self.artefact_name(recipe) != name or count_file_changes() != changes:
             raise self._changed_data_error(name)
         parts = [self.root / self.artefact_name(shard) for shard in artefact.shards]
+        for shard in artefact.shards:
+            self.ensure(shard)  # it may have been made elsewhere
         staging = self.root / ".staging" / f"{name}.{secrets.token_hex(8)}"
         try:
             with translate_write_errors(self.root):
@@ -386,6 +454,8 @@ class Workspace:
         for damaged in (self.root / ".damaged").glob(f"{name}.*"):
             shutil.rmtree(damaged, ignore_errors=True)
         self.failure_file(name).unlink(missing_ok=True)
+        if self.store is not None:
+            self.store.delete(f".failures/{name}.txt")
         for emptied in (".damaged", ".failures"):
             with suppress(OSError):  # it does not exist or holds something else
                 (self.root / emptied).rmdir()
@@ -394,13 +464,43 @@ class Workspace:
         """Where the traceback of the recipe with this artefact name is written; removed when it succeeds."""
         return self.root / ".failures" / f"{name}.txt"
 
+    def write_failure(self, name: str, text: str) -> Path:
+        """Write the traceback of a recipe, behind a URL there too; its file on this machine."""
+        file = self.failure_file(name)
+        with translate_write_errors(self.root):
+            replace_text(file, text)
+        if self.store is not None:
+            self.store.write(f".failures/{name}.txt", text.encode())
+        return file
+
     def check_writable(self) -> None:
         """`WriteError` if nothing can be written in the workspace: it is read-only, or its disk is full."""
         with translate_write_errors(self.root):
             try_to_write(self.root)
+        if self.store is not None:
+            self.store.check_writable()
+
+    def read_document(self, place: str) -> bytes | None:
+        """A small file beside the artefacts, for instance `.audits/state.json`; None if it cannot be read."""
+        if self.store is not None:
+            return self.store.read(place)
+        try:
+            return (self.root / place).read_bytes()
+        except OSError:
+            return None
+
+    def write_document(self, place: str, text: str) -> None:
+        """Write a small file beside the artefacts, completely or not at all."""
+        if self.store is not None:
+            self.store.write(place, text.encode())
+            return
+        with translate_write_errors(self.root):
+            replace_text(self.root / place, text)
 
     def delete(self, name: str) -> None:
         """Delete an artefact, if there is one."""
+        if self.store is not None:
+            self.store.delete_artefact(name)
         # Out of sight first: a folder without some of its files would be taken for a damaged artefact.
         staging = self.root / ".staging" / f"{name}.{secrets.token_hex(8)}"
         with translate_write_errors(self.root), suppress(FileNotFoundError):
@@ -414,11 +514,13 @@ class Workspace:
     def delete_leftovers(self, name: str = "") -> None:
         """Delete what killed processes left.
 
-        Staging folders whose lock is free; shards, partial work and damaged copies of artefacts that are complete.
+        Staging folders whose lock is free; shards, partial work, damaged copies and leases of complete artefacts.
 
         Args:
             name: the artefact that this process is making, whose lock it holds.
         """
+        if self.store is not None and not name:
+            self._delete_leases(self.store)
         for purpose in ("staging", "partial", "damaged"):
             parent = self.root / f".{purpose}"
             for folder in sorted(parent.iterdir()) if parent.is_dir() else ():
@@ -437,9 +539,148 @@ class Workspace:
                 if whole is not None and _is_complete(self.root / whole):
                     self.delete(folder.name)
 
-    def _publish(self, staging: Path, folder: Path) -> None:
+    # Behind a URL
+
+    def _delete_leases(self, store: ObjectStore) -> None:
+        """Delete the leases of artefacts that are complete: their holders were killed."""
+        for name in store.names(".locks"):
+            if store.is_known(name):
+                for number in store.names(f".locks/{name}"):
+                    store.delete(f".locks/{name}/{number}")
+
+    def _fetch(self, folder: Path, *, tensors: bool = True) -> bool:
+        """Whether the artefact exists; behind a URL it is then in the cache. CorruptArtefactError if it is damaged."""
+        if self.store is None:
+            return folder.exists()
+        if not folder.exists():
+            damages = self._download(self.store, [folder.name], tensors=tensors)
+            if damages:
+                raise damages[0]
+            return folder.exists()
+        if not self.store.has(folder.name):
+            return False  # what is in the cache only is stored under the lock
+        if tensors:
+            self._download_tensors(self.store, folder)
+        return True
+
+    def _download(self, store: ObjectStore, names: Sequence[str], *, tensors: bool) -> list[CorruptArtefactError]:
+        """Download those of the artefacts that exist into the cache; what is wrong with damaged ones."""
+        damages = []
+        manifests: dict[str, dict[str, Json]] = {}
+        objects: dict[str, tuple[str, str]] = {}
+        written = store.read_manifests(names)
+        for name, content in written.items():
+            try:
+                manifest = _parse_manifest(content, f"{store.url}/{name}")
+                if not tensors:
+                    manifest.pop(TENSORS, None)
+                objects |= {key: (name, file) for file, key in _object_keys(f"{store.url}/{name}", manifest).items()}
+                manifests[name] = manifest
+            except CorruptArtefactError as damage:
+                damages.append(damage)
+        if not manifests:
+            return damages
+        with self._drafts() as drafts:
+            for name in manifests:
+                (drafts / name).mkdir()
+                (drafts / name / MANIFEST).write_bytes(written[name])
+            store.download({key: drafts / name / file for key, (name, file) in objects.items()})
+            for name, manifest in manifests.items():
+                try:
+                    _check_download(drafts / name, manifest, f"{store.url}/{name}")
+                except CorruptArtefactError as damage:
+                    damages.append(damage)
+                else:
+                    self._move_into_place(drafts / name, self.root / name)
+        return damages
+
+    def _download_tensors(self, store: ObjectStore, folder: Path) -> None:
+        """Download the tensors of an artefact that is in the cache without them."""
+        with _translate_read_errors(folder):
+            manifest = _read_manifest(folder)
+        if TENSORS in manifest and not (folder / TENSORS).exists():
+            only = {TENSORS: manifest[TENSORS]}
+            with self._drafts() as drafts:
+                store.download({key: drafts / file for file, key in _object_keys(folder, only).items()})
+                _check_download(drafts, only, f"{store.url}/{folder.name}")
+                (drafts / TENSORS).replace(folder / TENSORS)
+
+    @contextmanager
+    def _drafts(self) -> Iterator[Path]:
+        """A new folder for downloads; what a killed process left there is removed by the next one."""
+        with translate_write_errors(self.root), _draft_folder(self.root / ".downloads" / "artefacts") as drafts:
+            yield drafts
+
+    def _scan_store(self, store: ObjectStore) -> tuple[list[IndexEntry], list[CorruptArtefactError]]:
+        """As `scan`; what is not in the cache is downloaded without its tensors, and so is what is damaged there."""
+        names, found, damages = store.artefacts(), {}, []
+
+        def read_cache(names: Iterable[str]) -> None:
+            for name in names:
+                folder = self.root / name
+                with suppress(CorruptArtefactError):
+                    entry = _read_entry(folder, tensors=False)
+                    found[name] = replace(entry, fetch_tensors=partial(self._fetch, folder))
+
+        read_cache(names)
+        absent = [name for name in names if name not in found]
+        for start in range(0, len(absent), TOGETHER):
+            part = absent[start : start + TOGETHER]
+            for name in part:
+                shutil.rmtree(self.root / name, ignore_errors=True)
+            damages += self._download(store, part, tensors=False)
+        read_cache(absent)
+        return [found[name] for name in names if name in found], damages
+
+    def _is_stored(self, store: ObjectStore, folder: Path) -> bool:
+        """Whether a complete artefact is behind the URL, and then in the cache.
+
+        A damaged copy in the cache is downloaded again, and a damaged original is withdrawn, both with a warning. What
+        is in the cache only is stored: the network may have failed when it was made.
+        """
+        if folder.exists():
+            try:
+                is_there = store.read_manifest(folder.name) is not None
+                if is_there:
+                    self._download_tensors(store, folder)
+                _read_artefact(folder)
+                if is_there or self._upload(store, folder, folder):
+                    return True
+            except CorruptArtefactError as damage:
+                warnings.warn(f"{damage} (it is downloaded or made again now)", CorruptArtefactWarning, stacklevel=5)
+            with translate_write_errors(self.root):
+                shutil.rmtree(folder)
+        with suppress(CorruptArtefactError):  # perhaps only on its way
+            return self._fetch(folder)
         try:
-            staging.rename(folder)
+            return self._fetch(folder)
+        except CorruptArtefactError as damage:
+            warnings.warn(f"{damage} (it is made again now)", CorruptArtefactWarning, stacklevel=5)
+            store.withdraw(folder.name)
+            return False
+
+    def _upload(self, store: ObjectStore, source: Path, folder: Path) -> bool:
+        """Store an artefact; False if there is another one of its name."""
+        written = (source / MANIFEST).read_bytes()
+        files = {key: source / file for file, key in _object_keys(folder, _read_manifest(source)).items()}
+        return store.publish(folder.name, files, written) or store.read_manifest(folder.name) == written
+
+    def _publish(self, staging: Path, folder: Path) -> None:
+        if self.store is not None:
+            try:
+                is_ours = self._upload(self.store, staging, folder)
+            except WriteError:
+                with suppress(OSError):
+                    staging.rename(folder)  # it is stored by the next run
+                raise
+            if not is_ours:  # another machine without our lease was quicker, and others may have used its result
+                self._fetch(folder)
+                return
+        self._move_into_place(staging, folder)
+
+    def _move_into_place(self, draft: Path, folder: Path) -> None:
+        try:
+            draft.rename(folder)
         except OSError:
             if not folder.exists():
                 raise
@@ -462,10 +703,41 @@ class Workspace:
                     step()
         token = _in_progress.set((*_in_progress.get(), (folder, recipe)))
         try:
-            yield
+            with self._hold_lease(folder.name):
+                yield
         finally:
             _in_progress.reset(token)
             lock.release()
+
+    @contextmanager
+    def _hold_lease(self, name: str) -> Iterator[None]:
+        """Behind a URL, hold the lease of one artefact; show progress while another machine has it."""
+        if self.store is None:
+            yield
+            return
+        store, lease = self.store, Lease(self.store, name, self._owner())
+        try:
+            if not lease.try_to_acquire():
+                with self.progress.task(f"waiting for another machine that makes {name}", 1) as step:
+                    lease.acquire(lambda: store.read_manifest(name) is not None)
+                    step()
+            saver = Repetition(CHECKPOINT_SECONDS, partial(self._store_checkpoints, name))
+            try:
+                yield
+            finally:
+                saver.stop()
+            for file in self._checkpoints(name) if name in self._resumable else ():
+                store.delete(f".partial/{name}/{file}")
+        finally:
+            lease.release()
+
+    def _owner(self) -> str:
+        """A name for all processes that use this cache: they exclude each other by file locks."""
+        with translate_write_errors(self.root):
+            file = self.root / ".locks" / "owner"
+            if not file.exists():
+                replace_text(file, secrets.token_hex(8))
+            return file.read_text()
 
     def _lock(self, name: str) -> FileLock:
         return FileLock(self.root / ".locks" / f"{name}.lock")
@@ -545,17 +817,19 @@ def _verify_files(folder: Path, *, tensors: bool) -> dict[str, Json]:
     return manifest
 
 
-def _check_name(folder: Path, recipe: bytes) -> None:
+def _check_name(place: Path | str, recipe: bytes) -> None:
     """CorruptArtefactError if the folder holds the artefact of another recipe."""
     name = artefact_name(json.loads(recipe))
-    if name != folder.name:
-        raise _corrupt_error(folder, f"it holds {name}")
+    if name != Path(place).name:
+        raise _corrupt_error(place, f"it holds {name}")
 
 
-def _read_entry(folder: Path) -> IndexEntry:
+def _read_entry(folder: Path, *, tensors: bool = True) -> IndexEntry:
     """The index entry of a folder, checked by file sizes and the checksum of the index file only."""
     with _translate_read_errors(folder):
         manifest = _read_manifest(folder)
+        if not tensors:
+            manifest.pop(TENSORS, None)
         for name, entry in manifest.items():
             if not isinstance(entry, list) or (folder / name).stat().st_size != entry[0]:
                 raise _corrupt_error(folder, f"the size of {name} differs")
@@ -566,14 +840,40 @@ def _read_entry(folder: Path) -> IndexEntry:
 
 
 def _read_manifest(folder: Path) -> dict[str, Json]:
-    written = (folder / MANIFEST).read_bytes()
+    return _parse_manifest((folder / MANIFEST).read_bytes(), folder)
+
+
+def _parse_manifest(written: bytes, place: Path | str) -> dict[str, Json]:
     try:
         content = json.loads(written)
         if isinstance(content, dict) and dump_compact_json(content).encode("ascii") == written:
             return content
     except ValueError as error:
-        raise _corrupt_error(folder, f"{MANIFEST} is not valid JSON") from error
-    raise _corrupt_error(folder, f"{MANIFEST} was altered")
+        raise _corrupt_error(place, f"{MANIFEST} is not valid JSON") from error
+    raise _corrupt_error(place, f"{MANIFEST} was altered")
+
+
+def _object_keys(place: Path | str, manifest: Mapping[str, Json]) -> dict[str, str]:
+    """The object of each file of an artefact; CorruptArtefactError for names that are no names of files."""
+    keys, name = {}, Path(place).name
+    for file, entry in manifest.items():
+        match entry:
+            case [int(), str(digest)] if not file.startswith(".") and not {*file} & {*"/\\"} and digest.isalnum():
+                keys[file] = object_key(name, file, digest)
+            case _:
+                raise _corrupt_error(place, f"{MANIFEST} has no valid entry for {file!r}")
+    return keys
+
+
+def _check_download(folder: Path, manifest: Mapping[str, Json], place: str) -> None:
+    """CorruptArtefactError unless these files are in the folder as the manifest says."""
+    for name, entry in manifest.items():
+        if not (folder / name).exists():
+            raise _corrupt_error(place, f"{name} is missing")
+        if _file_entry(folder / name) != entry:
+            raise _corrupt_error(place, f"the content of {name} differs")
+    if RECIPE in manifest:
+        _check_name(place, (folder / RECIPE).read_bytes())
 
 
 def _is_complete(folder: Path) -> bool:
@@ -617,18 +917,25 @@ def atomic_path(target: Path) -> Iterator[Path]:
     It lies in a new folder with a random name, under a lock: what a killed process left is removed by the next one that
     writes to the same target.
     """
-    target.parent.mkdir(parents=True, exist_ok=True)
-    delete_drafts(target)
-    lock = _new_draft(target)
-    folder = Path(lock.lock_file).parent
-    draft = folder / target.name
-    try:
+    with _draft_folder(target) as folder:
+        draft = folder / target.name
         yield draft
         try:
             draft.replace(target)
         except OSError:
             if not (draft.is_dir() and target.is_dir()):
                 raise  # else another process completed the same folder first
+
+
+@contextmanager
+def _draft_folder(target: Path) -> Iterator[Path]:
+    """A new folder beside the target, under a lock; earlier ones of killed processes are removed."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    delete_drafts(target)
+    lock = _new_draft(target)
+    folder = Path(lock.lock_file).parent
+    try:
+        yield folder
     finally:
         lock.release()
         shutil.rmtree(folder, ignore_errors=True)
@@ -685,9 +992,9 @@ def _translate_read_errors(folder: Path) -> Iterator[None]:
         raise UserError(f"cannot read the artefact {folder} ({reason}); check its permissions") from error
 
 
-def _corrupt_error(folder: Path, reason: str) -> CorruptArtefactError:
+def _corrupt_error(place: Path | str, reason: str) -> CorruptArtefactError:
     return CorruptArtefactError(
-        f"the artefact {folder} is damaged: {reason}; run its recipe again or delete the folder", folder.name
+        f"the artefact {place} is damaged: {reason}; run its recipe again or delete the folder", Path(place).name
     )
 
 

@@ -31,7 +31,7 @@ study_app = typer.Typer(no_args_is_help=True, help="Ask people: a blind study of
 @study_app.command("build")
 @command
 def study_build(
-    source: Annotated[Path, typer.Option("--from", help="Workspace, or the folder of an audit or a report.")],
+    source: Annotated[str, typer.Option("--from", help="Workspace, or the folder of an audit or a report.")],
     methods: Annotated[list[str], typer.Option("--methods", help="Methods to compare: names with commas between.")],
     items: Annotated[int, typer.Option("--items", help="Texts or images that count.")] = 50,
     per_person: Annotated[int, typer.Option("--per-person", help="Answers of each person.")] = 20,

@@ -146,7 +146,7 @@ def build_study(
         model: a part of the name of the model, where the source has several.
     """
     choice = choice or ItemChoice()
-    found = read_source(Path(source), model)
+    found = read_source(source, model)
     names = check_study_methods(methods, found, options)
     if "simulate" in options.tasks and len(found.classes) < 2:
         raise UserError(f"{found.name} predicts numbers, which nobody can guess from a list: use --task rank")
@@ -253,18 +253,24 @@ def _finished(source: ItemSource, uid: str, methods: Sequence[str], choice: Item
 # Sources
 
 
-def read_source(path: Path, model: str = "") -> ItemSource:
+def read_source(source: Path | str, model: str = "") -> ItemSource:
     """The texts of one model: from a page of an audit or a report, from the folder of such pages, or a workspace."""
+    workspace, path = Workspace(source), Path(source)
+    if workspace.store is not None:
+        return _read_stored(workspace, str(source), model)
     if path.is_file():
         return _read_page(path)
     pages = sorted((path / PAGES).glob("*.html"))
     if pages:
         names = _unique([(_page_title(page), page.stem) for page in pages])
         titles = dict(zip(names, pages, strict=True))
-        return _read_page(titles[_choose(list(titles), model, path)])
+        return _read_page(titles[_choose(list(titles), model, str(path))])
     if not path.is_dir():
         raise UserError(f"{path} does not exist: give a workspace, or the folder of an audit or a report")
-    workspace = Workspace(path)
+    return _read_stored(workspace, str(path), model)
+
+
+def _read_stored(workspace: Workspace, shown: str, model: str) -> ItemSource:
     entries = workspace.entries()
     found = find_model_texts(entries)
     sources = dict(zip(_unique([(_source_label(each), each.model) for each in found]), found, strict=True))
@@ -273,8 +279,8 @@ def read_source(path: Path, model: str = "") -> ItemSource:
         hint = (
             "the folder that heedful audit wrote (--out)" if audited else "a workspace with attributions, or an audit"
         )
-        raise UserError(f"{path} has no stored attributions of texts: give {hint}")
-    label = _choose(list(sources), model, path)
+        raise UserError(f"{shown} has no stored attributions of texts: give {hint}")
+    label = _choose(list(sources), model, shown)
     return _read_workspace(sources[label], entries, workspace, label)
 
 
@@ -288,7 +294,7 @@ def _source_label(source: ModelTexts) -> str:
     return source.label if source.split == "test" else f"{source.label}, {source.split}"
 
 
-def _choose(labels: Sequence[str], model: str, path: Path) -> str:
+def _choose(labels: Sequence[str], model: str, path: str) -> str:
     fitting = [label for label in labels if model.lower() in label.lower()]
     exact = [label for label in labels if model.lower() == label.lower()]
     if len(exact or fitting) == 1:

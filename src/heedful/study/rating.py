@@ -8,7 +8,6 @@ left out. Repeated items measure reliability and practice items nothing.
 from __future__ import annotations
 
 import math
-import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -624,14 +623,14 @@ def store_rating(rating: StudyRating, workspace: Workspace) -> None:
     ]
     if rating.origin and any(entry.settings.get("origin") not in (None, "", rating.origin) for entry in named_alike):
         raise UserError(
-            f"{workspace.root} has the rating of another study that is called {rating.study}: rename this one, or "
+            f"{workspace} has the rating of another study that is called {rating.study}: rename this one, or "
             "choose another --workspace"
         )
     workspace.get(rating)
     kept = workspace.artefact_name(rating)
     for entry in named_alike:
         if entry.name != kept:
-            shutil.rmtree(entry.path)
+            workspace.delete(entry.name)
 
 
 def write_rating_page(rating: StudyRating, path: Path) -> Path:

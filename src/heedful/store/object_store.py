@@ -1,0 +1,376 @@
+"""A workspace behind a URL: artefacts as objects of S3, Google Cloud Storage or any other filesystem of fsspec.
+
+There is no rename, and none is needed. The files of an artefact are objects whose names contain a digest of their
+content (`objects/<artefact>/<digest>-table.parquet`); when all are stored, its manifest (`manifests/<artefact>.json`)
+is created on the condition that there is none. An artefact exists if and only if its manifest does, and of two writers
+the second takes what the first has stored. Where a filesystem has no conditional creation, two writers at the same
+moment may both store a manifest: the later one stays, and the objects of both are there.
+
+Who makes an artefact holds a lease, `.locks/<artefact>/<number>`, and rewrites it every few seconds. Whoever has seen
+one content for `LEASE_SECONDS` of its own clock creates the next number: no clocks are compared. Leases save work that
+would be done twice; correctness does not depend on them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import fsspec
+
+from heedful.types import UserError
+
+LEASE_SECONDS = 60.0
+"""A lease that has not changed for so long belongs to a dead process."""
+HEARTBEAT_SECONDS = 10.0
+CHECKPOINT_SECONDS = 60.0
+"""Unfinished work is stored this often, so that another machine can go on with it."""
+MAX_POLL_SECONDS = 5.0
+LISTING_SECONDS = 30.0
+MAX_SINGLE_QUESTIONS = 20
+"""More questions for artefacts within `LISTING_SECONDS` are answered by one listing of all."""
+TOGETHER = 200
+"""Objects that are asked for in one go; asynchronous filesystems fetch them at the same time."""
+DIGEST_CHARACTERS = 16
+EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
+"""Extra of this package for a protocol."""
+_LOCAL = ("file", "local")
+_BROKEN_URL = re.compile(r"[a-z][a-z0-9+.-]+:/[^/]", re.IGNORECASE)
+_URL = re.compile(r"([a-z][a-z0-9+.-]+)://(.*)", re.IGNORECASE | re.DOTALL)
+_SECRETS = re.compile(r"(?<=//)[^/@\s]+@|\?[^\s'\"]+")
+"""User names and passwords, and queries, in the addresses that an error message may contain."""
+
+
+class WriteError(UserError):
+    """A workspace cannot be written: missing, read-only, full or out of reach. No other work in it can succeed."""
+
+
+def is_url(text: str) -> bool:
+    """Whether a text is the URL of an object store and not a path; `file://` is one.
+
+    >>> is_url("s3://bucket/experiments"), is_url("C:/experiments"), is_url("file:///experiments")
+    (True, False, False)
+    """
+    found = _URL.match(text)
+    return found is not None and found[1].lower() not in _LOCAL
+
+
+def local_path(place: Path | str) -> Path:
+    """The folder that a path or a `file://` URL names; UserError for a URL that was made a path and lost a slash."""
+    found = _URL.match(str(place))
+    if isinstance(place, Path) and _BROKEN_URL.match(str(place)):
+        raise UserError(f"{place} was a URL: give it as text, not as a Path")
+    return Path(place if found is None else found[2])
+
+
+class ObjectStore:
+    """The objects of one workspace; every failure is a `WriteError` of one line, without credentials."""
+
+    def __init__(self, url: str) -> None:
+        self.url = _checked_url(url)
+        protocol = self.url.partition("://")[0]
+        try:
+            self._files, self._root = fsspec.core.url_to_fs(self.url, use_listings_cache=False)
+        except ImportError as error:
+            extra = EXTRAS.get(protocol)
+            remedy = f"pip install 'heedful[{extra}]'" if extra else f"install the package for it ({error})"
+            raise UserError(f"{self.url}: the package for {protocol}:// is not installed: {remedy}") from error
+        except ValueError as error:
+            known = "s3://bucket/folder, gs://bucket/folder, or a folder"
+            raise UserError(f"{self.url}: {protocol}:// is not known; give {known}") from error
+        self._root = self._root.rstrip("/")
+        self._known: set[str] = set()
+        self._listed, self._questions, self._asked = -LISTING_SECONDS, 0, -LISTING_SECONDS
+
+    # Objects
+
+    def read(self, key: str) -> bytes | None:
+        """The content of an object; None if there is none."""
+        with self._one_line_errors("read"):
+            try:
+                content: bytes = self._files.cat_file(self._path(key))
+            except (FileNotFoundError, IsADirectoryError):
+                return None
+            return content
+
+    def read_many(self, keys: Sequence[str]) -> dict[str, bytes]:
+        """The contents of those objects that exist, fetched at the same time where the filesystem can do that."""
+        paths = {self._path(key): key for key in keys}
+        found: dict[str, bytes] = {}
+        for start in range(0, len(paths), TOGETHER):
+            with self._one_line_errors("read"):
+                answers = self._files.cat([*paths][start : start + TOGETHER], on_error="return")
+                for path, answer in answers.items():
+                    if isinstance(answer, bytes):
+                        found[paths[path]] = answer
+                    elif not isinstance(answer, FileNotFoundError):
+                        raise answer
+        return found
+
+    def write(self, key: str, content: bytes) -> None:
+        """Store an object, in place of an earlier one."""
+        with self._one_line_errors("write in"):
+            self._files.pipe_file(self._path(key), content)
+
+    def create(self, key: str, content: bytes) -> bool:
+        """Store an object if there is none of its name; whether that was so."""
+        with self._one_line_errors("write in"):
+            try:
+                self._files.pipe_file(self._path(key), content, mode="create")
+            except FileExistsError:
+                return False
+            except OSError:  # some servers have another name for it, or refuse two requests at once
+                if self.read(key) is None:
+                    raise
+                return False
+            return True
+
+    def delete(self, key: str) -> None:
+        """Delete an object, if it exists."""
+        with self._one_line_errors("write in"), suppress(FileNotFoundError):
+            self._files.rm_file(self._path(key))
+
+    def names(self, folder: str) -> list[str]:
+        """The names of the objects in a folder, sorted: one request for each thousand."""
+        with self._one_line_errors("read"):
+            try:
+                found = self._files.ls(self._path(folder), detail=False)
+            except FileNotFoundError:
+                return []
+        return sorted(path.rpartition("/")[2] for path in found)
+
+    def download(self, files: Mapping[str, Path]) -> None:
+        """Download objects into files, many at once; an object that does not exist leaves no file."""
+        pairs = [(self._path(key), str(path)) for key, path in files.items()]
+        for start in range(0, len(pairs), TOGETHER):
+            part = pairs[start : start + TOGETHER]
+            with self._one_line_errors("read"):
+                try:
+                    self._files.get([remote for remote, _ in part], [local for _, local in part])
+                except FileNotFoundError:
+                    for remote, local in part:
+                        try:
+                            self._files.get_file(remote, local)
+                        except FileNotFoundError:
+                            Path(local).unlink(missing_ok=True)
+
+    def upload(self, files: Mapping[str, Path]) -> None:
+        """Store files as objects, many at once."""
+        with self._one_line_errors("write in"):
+            self._files.put([str(path) for path in files.values()], [self._path(key) for key in files])
+
+    # Artefacts
+
+    def has(self, name: str) -> bool:
+        """Whether there is a manifest of this artefact.
+
+        A few questions are one request each. Many are answered by a listing, which does not see what others store in
+        the next seconds (`LISTING_SECONDS`).
+        """
+        if name in self._known:
+            return True
+        now = time.monotonic()
+        if now - self._listed < LISTING_SECONDS:
+            return False
+        if now - self._asked >= LISTING_SECONDS:
+            self._questions, self._asked = 0, now
+        self._questions += 1
+        if self._questions > MAX_SINGLE_QUESTIONS:
+            return name in self.artefacts()
+        return self.read_manifest(name) is not None
+
+    def is_known(self, name: str) -> bool:
+        """Whether this process has seen that an artefact exists; asks nobody."""
+        return name in self._known
+
+    def artefacts(self) -> list[str]:
+        """The names of all artefacts, as they are listed now."""
+        names = [key.removesuffix(".json") for key in self.names("manifests") if key.endswith(".json")]
+        self._known, self._listed = set(names), time.monotonic()
+        return names
+
+    def read_manifest(self, name: str) -> bytes | None:
+        """The manifest of an artefact, as it is now; None if there is none."""
+        content = self.read(manifest_key(name))
+        (self._known.discard if content is None else self._known.add)(name)
+        return content
+
+    def read_manifests(self, names: Sequence[str]) -> dict[str, bytes]:
+        """The manifests of those artefacts that exist now."""
+        contents = self.read_many([manifest_key(name) for name in names])
+        found = {name: contents[manifest_key(name)] for name in names if manifest_key(name) in contents}
+        self._known = (self._known - {*names}) | found.keys()
+        return found
+
+    def publish(self, name: str, files: Mapping[str, Path], manifest: bytes) -> bool:
+        """Store the objects of an artefact, then its manifest; False if another process was quicker with that."""
+        self.upload(files)
+        is_first = self.create(manifest_key(name), manifest)
+        self._known.add(name)
+        return is_first
+
+    def withdraw(self, name: str) -> None:
+        """Delete the manifest of a damaged artefact, which is made again."""
+        self._known.discard(name)
+        self.delete(manifest_key(name))
+
+    def delete_artefact(self, name: str) -> None:
+        """Delete an artefact, if there is one: its manifest first."""
+        if self.read_manifest(name) is not None:
+            self.withdraw(name)
+            for file in self.names(f"objects/{name}"):
+                self.delete(f"objects/{name}/{file}")
+
+    def check_writable(self) -> None:
+        """`WriteError` unless an object can be stored and deleted."""
+        key = f".locks/check-{secrets.token_hex(8)}"
+        self.write(key, b"")
+        self.delete(key)
+
+    def _path(self, key: str) -> str:
+        return f"{self._root}/{key}"
+
+    @contextmanager
+    def _one_line_errors(self, verb: str) -> Iterator[None]:
+        """Turn whatever a filesystem raises into a `WriteError`."""
+        try:
+            yield
+        except UserError:
+            raise
+        except Exception as error:  # the libraries behind fsspec have exceptions of their own
+            raise self._error(verb, error) from error
+
+    def _error(self, verb: str, error: Exception) -> WriteError:
+        reason = _SECRETS.sub("", " ".join(str(error).split())) or type(error).__name__
+        return WriteError(
+            f"cannot {verb} the workspace {self.url}: {reason.rstrip('.')}; check its address, your credentials and "
+            "the network"
+        )
+
+
+def manifest_key(name: str) -> str:
+    """The name of the object that says that an artefact exists, and of what it consists."""
+    return f"manifests/{name}.json"
+
+
+def object_key(name: str, file: str, digest: str) -> str:
+    """The name of the object of one file of an artefact; another content has another name."""
+    return f"objects/{name}/{digest[:DIGEST_CHARACTERS]}-{file}"
+
+
+def _checked_url(url: str) -> str:
+    """The URL without a slash at its end; UserError for one that could hold credentials or names no folder."""
+    found = _URL.match(url)
+    assert found is not None
+    protocol, rest = found[1].lower(), found[2].rstrip("/")
+    shown = f"{protocol}://{_SECRETS.sub('', f'//{rest}')[2:]}"
+    if "@" in rest.partition("/")[0] or "?" in rest or "#" in rest:
+        raise UserError(
+            f"{shown}: a URL of a workspace is written down in several places and must not hold a user name, a "
+            "password or a query; give credentials in the environment or in the files of the provider"
+        )
+    if not rest:
+        raise UserError(f"{shown}: the bucket is missing; write for instance {protocol}://bucket/experiments")
+    return f"{protocol}://{rest}"
+
+
+def cache_folder() -> Path:
+    """Where heedful keeps downloads: `HEEDFUL_CACHE`, else `heedful` in the user's cache folder."""
+    if given := os.environ.get("HEEDFUL_CACHE"):
+        return Path(given).expanduser()
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return (Path(cache) if cache else Path.home() / ".cache") / "heedful"
+
+
+def workspace_cache(url: str) -> Path:
+    """The folder with the local copy of a workspace behind a URL."""
+    readable = re.sub(r"[^A-Za-z0-9-]+", "-", url.rpartition("/")[2])[:40]
+    return cache_folder() / "workspaces" / f"{readable}-{hashlib.sha256(url.encode()).hexdigest()[:16]}"
+
+
+class Repetition:
+    """A thread that does something at intervals until it is stopped; failures to reach the store are passed over."""
+
+    def __init__(self, seconds: float, action: Callable[[], None]) -> None:
+        self._seconds, self._action, self._end = seconds, action, threading.Event()
+        self._thread = threading.Thread(target=self._repeat, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop, after an action that has begun."""
+        self._end.set()
+        self._thread.join()
+
+    def _repeat(self) -> None:
+        while not self._end.wait(self._seconds):
+            with suppress(WriteError, OSError):
+                self._action()
+
+
+class Lease:
+    """The right to make one artefact, which lasts as long as its holder rewrites an object.
+
+    Args:
+        owner: the same for processes that exclude each other by other means: one that finds a lease of its own owner
+            takes it over at once, because the holder is dead.
+    """
+
+    def __init__(self, store: ObjectStore, name: str, owner: str) -> None:
+        self.store, self.folder, self.owner = store, f".locks/{name}", owner
+        self.token = secrets.token_hex(8)
+        self.number: int | None = None
+        self._seen: tuple[int, bytes | None] = (-1, None)
+        self._since = 0.0
+        self._beats = 0
+        self._heart: Repetition | None = None
+
+    def try_to_acquire(self) -> bool:
+        """Take the lease if it is free, or if its holder has given no sign of life for `LEASE_SECONDS`."""
+        numbers = sorted(int(name) for name in self.store.names(self.folder) if name.isdecimal())
+        if numbers:
+            content, now = self.store.read(self._key(numbers[-1])), time.monotonic()
+            if (numbers[-1], content) != self._seen:
+                self._seen, self._since = (numbers[-1], content), now
+            is_dead = content is not None and content.startswith(f"{self.owner} ".encode())
+            if not is_dead and now - self._since < LEASE_SECONDS:
+                return False
+        number = numbers[-1] + 1 if numbers else 0
+        if not self.store.create(self._key(number), self._content()):
+            return False
+        self.number = number
+        for old in numbers:
+            self.store.delete(self._key(old))
+        self._heart = Repetition(HEARTBEAT_SECONDS, self._beat)
+        return True
+
+    def acquire(self, is_needless: Callable[[], bool]) -> None:
+        """Wait for the lease, or until it is needless; polls ever less often, at irregular intervals."""
+        delay = MAX_POLL_SECONDS / 50
+        while not self.try_to_acquire() and not is_needless():
+            time.sleep(delay * (0.5 + secrets.randbelow(1000) / 1000))
+            delay = min(delay * 1.5, MAX_POLL_SECONDS)
+
+    def release(self) -> None:
+        """Give the lease back."""
+        if self._heart is not None and self.number is not None:
+            self._heart.stop()
+            with suppress(WriteError):  # it expires
+                self.store.delete(self._key(self.number))
+
+    def _beat(self) -> None:
+        assert self.number is not None
+        self._beats += 1
+        self.store.write(self._key(self.number), self._content())
+
+    def _content(self) -> bytes:
+        return f"{self.owner} {self.token} {self._beats}".encode()
+
+    def _key(self, number: int) -> str:
+        return f"{self.folder}/{number}"

@@ -1,0 +1,631 @@
+"""A workspace behind a URL: what one machine makes, others read; damage, failures and races lose nothing.
+
+Machines are caches of their own. `memory://` shows the rules, a folder with the rules of an object store races between
+processes, and a server for S3 (moto) is the real protocol.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas
+import pytest
+import torch
+from fsspec.implementations.memory import MemoryFileSystem
+from typer.testing import CliRunner
+
+from heedful import cli
+from heedful.explainer import find_recommendation
+from heedful.report import write_report
+from heedful.runner import run
+from heedful.store import object_store
+from heedful.store.object_store import Lease, ObjectStore, is_url
+from heedful.store.recipe import Artefact, Recipe
+from heedful.store.workspace import CorruptArtefactWarning, Workspace, WriteError
+from heedful.types import UserError
+from tests.stored import film_recipes
+
+URL = "memory://experiments"
+made: list[Recipe] = []  # in the order of making; emptied by the fixture
+Machine = Callable[[str], Workspace]
+
+
+@dataclass(frozen=True)
+class Draw(Recipe):
+    seed: int = 1
+
+    def make(self, workspace: Workspace) -> Artefact:
+        made.append(self)
+        weights = torch.randn(5, generator=torch.Generator().manual_seed(self.seed))
+        return Artefact({"weights": weights}, pandas.DataFrame({"uid": ["a", "b"]}), {"seed": self.seed})
+
+
+@dataclass(frozen=True)
+class Sum(Recipe):
+    parts: tuple[Draw, ...]
+
+    def make(self, workspace: Workspace) -> Artefact:
+        made.append(self)
+        return Artefact({"sum": sum((workspace.get(part).tensors["weights"] for part in self.parts), torch.zeros(5))})
+
+
+@dataclass(frozen=True)
+class Chance(Recipe):
+    """Differs from one making to the next, as a sum in another order on another machine may."""
+
+    def make(self, workspace: Workspace) -> Artefact:
+        made.append(self)
+        return Artefact(notes={"number": len(made)})
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+    """Opens the workspace as a machine of this name does, with a cache of its own."""
+    made.clear()
+
+    def open_workspace(name: str) -> Workspace:
+        monkeypatch.setenv("HEEDFUL_CACHE", str(tmp_path / name))
+        return Workspace(URL, data_dir=tmp_path)
+
+    yield open_workspace
+    MemoryFileSystem.store.clear()
+    MemoryFileSystem.pseudo_dirs[:] = [""]
+
+
+def objects(pattern: str = "") -> list[str]:
+    return sorted(path for path in MemoryFileSystem.store if pattern in path)
+
+
+def spoil(path: str, content: bytes | None) -> None:
+    """Alter an object behind the store's back; None deletes it."""
+    files = MemoryFileSystem()
+    files.rm_file(path) if content is None else files.pipe_file(path, content)
+
+
+def manifest_files(folder: Path) -> dict[str, str]:
+    return {path.parent.name: path.read_text() for path in folder.glob("*/manifest.json")}
+
+
+def test_what_one_machine_makes_others_read_with_the_bytes_of_a_local_run(machine: Machine, tmp_path: Path) -> None:
+    recipe = Sum((Draw(1), Draw(2)))
+    here, first, second = Workspace(tmp_path / "local", data_dir=tmp_path), machine("one"), machine("two")
+    expected = here.get(recipe).tensors["sum"]
+    assert torch.equal(first.get(recipe).tensors["sum"], expected)
+    made.clear()
+    assert not second.root.exists()
+    assert torch.equal(second.get(recipe).tensors["sum"], expected)
+    assert made == []
+    assert manifest_files(first.root) == manifest_files(here.root)
+    assert manifest_files(second.root) == {
+        first.artefact_name(recipe): manifest_files(here.root)[here.artefact_name(recipe)]
+    }
+    assert not objects("/.locks/")
+    names = {first.artefact_name(each) for each in (recipe, *recipe.parts)}
+    assert {path.rpartition("/")[2] for path in objects("/manifests/")} == {f"{name}.json" for name in names}
+
+
+def test_objects_are_named_by_their_content_and_nothing_is_stored_twice(machine: Machine) -> None:
+    workspace = machine("one")
+    workspace.get(Draw())
+    name = workspace.artefact_name(Draw())
+    stored = objects("/objects/")
+    assert len(stored) == 6 - 1  # of the files of an artefact with tensors and table, all but the manifest
+    for path in stored:
+        content = MemoryFileSystem().cat_file(path)
+        digest, _, file = path.rpartition("/")[2].partition("-")
+        assert digest == hashlib.sha256(content).hexdigest()[:16]
+        assert content == (workspace.root / name / file).read_bytes()
+
+
+def test_the_listing_is_that_of_the_url_and_brings_no_tensors(machine: Machine) -> None:
+    first, second = machine("one"), machine("two")
+    for recipe in (Draw(1), Draw(2)):
+        first.get(recipe)
+    second.get(Draw(2))
+    second.delete(second.artefact_name(Draw(2)))
+    (entry,) = second.entries()
+    assert (entry.name, entry.settings) == (first.artefact_name(Draw(1)), {"seed": 1})
+    assert not (entry.path / "tensors.safetensors").exists()
+    assert list(entry.open().columns["uid"]) == ["a", "b"]
+    assert list(second.index()["name"]) == [entry.name]
+    assert "fetch_tensors" not in second.index()
+    assert torch.equal(entry.load().tensors["weights"], first.get(Draw(1)).tensors["weights"])
+    made.clear()
+    assert torch.equal(machine("two").get(Draw(1)).tensors["weights"], entry.load().tensors["weights"])
+    assert made == []
+
+
+@pytest.mark.parametrize("content", [None, b"", b"damaged"])
+@pytest.mark.parametrize("part", ["table.parquet", "tensors.safetensors", "recipe.json", "/manifests/"])
+def test_a_damaged_object_is_noticed_and_made_again(machine: Machine, part: str, content: bytes | None) -> None:
+    first, second, third = machine("one"), machine("two"), machine("three")
+    expected = first.get(Draw())
+    before = {path: MemoryFileSystem().cat_file(path) for path in objects()}
+    spoil(objects(part)[0], content)
+    withdrawn = part == "/manifests/" and content is None  # then there is no artefact, and no damage
+    found, damages = third.scan()
+    tensors_only = part == "tensors.safetensors"  # which no listing reads
+    assert (len(found), len(damages)) == ((1, 0) if tensors_only else (0, 0) if withdrawn else (0, 1))
+    made.clear()
+    if withdrawn:
+        again = second.get(Draw())
+    else:
+        with pytest.warns(CorruptArtefactWarning, match=URL):
+            again = second.get(Draw())
+    assert made == [Draw()]
+    assert torch.equal(again.tensors["weights"], expected.tensors["weights"])
+    assert {path: MemoryFileSystem().cat_file(path) for path in objects()} == before
+    made.clear()
+    assert torch.equal(third.get(Draw()).tensors["weights"], expected.tensors["weights"])
+    assert made == []
+
+
+def test_an_altered_manifest_writes_nowhere_else(machine: Machine, tmp_path: Path) -> None:
+    workspace, other = machine("one"), machine("two")
+    workspace.get(Draw())
+    (path,) = objects("/manifests/")
+    manifest = json.loads(MemoryFileSystem().cat_file(path))
+    manifest["../../../planted"] = manifest["table.parquet"]
+    spoil(path, json.dumps(manifest, sort_keys=True, separators=(",", ":")).encode())
+    with pytest.warns(CorruptArtefactWarning, match="no valid entry"):
+        other.get(Draw())
+    assert not [*tmp_path.rglob("planted")]
+
+
+def test_a_damaged_copy_in_the_cache_is_downloaded_again(machine: Machine) -> None:
+    workspace = machine("one")
+    expected = workspace.get(Draw()).tensors["weights"].clone()
+    (workspace.root / workspace.artefact_name(Draw()) / "tensors.safetensors").write_bytes(b"damaged")
+    made.clear()
+    with pytest.warns(CorruptArtefactWarning):
+        assert torch.equal(workspace.get(Draw()).tensors["weights"], expected)
+    (workspace.root / workspace.artefact_name(Draw()) / "table.parquet").write_bytes(b"")
+    assert len(workspace.entries()) == 1
+    assert made == []
+
+
+def test_what_is_in_the_cache_only_is_stored(machine: Machine) -> None:
+    workspace = machine("one")
+    expected = workspace.get(Draw()).tensors["weights"].clone()
+    for path in objects():
+        spoil(path, None)
+    made.clear()
+    again = machine("one")
+    assert not again.has(Draw())
+    assert torch.equal(again.get(Draw()).tensors["weights"], expected)
+    assert torch.equal(machine("two").get(Draw()).tensors["weights"], expected)
+    assert made == []
+
+
+class Fault(Exception):
+    """What a library behind fsspec may raise: no OSError, a message of two lines, an address with a password."""
+
+    def __str__(self) -> str:
+        return "Could not connect to https://me:secret@host/b?token=secret\n(timed out)."
+
+
+@pytest.mark.parametrize("position", range(6))
+def test_a_failure_of_any_put_leaves_no_artefact_and_no_work_is_lost(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, position: int
+) -> None:
+    puts: list[str] = []
+    original, original_file = MemoryFileSystem.pipe_file, MemoryFileSystem.put_file
+
+    def count(path: str) -> None:
+        if "/objects/" in path or "/manifests/" in path:
+            puts.append(path)
+            if len(puts) == position + 1:
+                raise Fault
+
+    def pipe_file(self: MemoryFileSystem, path: str, value: bytes, mode: str = "overwrite") -> None:
+        count(path)
+        original(self, path, value, mode=mode)
+
+    def put_file(self: MemoryFileSystem, lpath: str, rpath: str, **options: object) -> None:
+        count(rpath)
+        original_file(self, lpath, rpath, **options)
+
+    monkeypatch.setattr(MemoryFileSystem, "pipe_file", pipe_file)
+    monkeypatch.setattr(MemoryFileSystem, "put_file", put_file)
+    workspace = machine("one")
+    with pytest.raises(WriteError) as raised:
+        workspace.get(Draw())
+    message = str(raised.value)
+    assert "\n" not in message
+    assert URL in message
+    assert "secret" not in message
+    assert not objects("/manifests/")
+    assert not objects("/.locks/")
+    assert not machine("two").has(Draw())
+    workspace.get(Draw())
+    assert made == [Draw()]  # the cache kept it
+    machine("two").get(Draw())
+    assert made == [Draw()]
+
+
+def test_of_two_writers_the_second_takes_what_the_first_has_stored(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Lease, "try_to_acquire", lambda self: True)
+    first, second = machine("one"), machine("two")
+
+    @dataclass(frozen=True)
+    class Overtaken(Recipe):
+        def make(self, workspace: Workspace) -> Artefact:
+            made.append(self)
+            number = len(made)
+            if workspace is first:
+                second.get(self)
+            return Artefact(notes={"number": number})
+
+    assert first.get(Overtaken()).notes == {"number": 2}
+    assert second.get(Overtaken()).notes == {"number": 2}
+    assert machine("three").get(Overtaken()).notes == {"number": 2}
+    assert len(made) == 2
+
+
+def test_a_listing_that_lags_costs_no_work(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = machine("one"), machine("two")
+    first.get(Chance())
+    monkeypatch.setattr(ObjectStore, "names", lambda self, folder: [])
+    monkeypatch.setattr(object_store, "MAX_SINGLE_QUESTIONS", 0)
+    assert not second.has(Chance())
+    assert second.get(Chance()).notes == {"number": 1}
+    assert second.has(Chance())
+    (outcome,) = run(Chance(), machine("three"))
+    assert outcome.error is None
+    assert len(made) == 1
+
+
+def test_many_questions_are_one_listing(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    requests: list[str] = []
+    for name in ("cat_file", "ls"):
+        original = getattr(MemoryFileSystem, name)
+
+        def counted(self: object, path: str, *args: object, _call: Callable = original, **options: object) -> object:
+            requests.append(path)
+            return _call(self, path, *args, **options)
+
+        monkeypatch.setattr(MemoryFileSystem, name, counted)
+    first = machine("one")
+    for seed in range(5):
+        first.get(Draw(seed))
+    store = ObjectStore(URL)
+    requests.clear()
+    names = [first.artefact_name(Draw(seed)) for seed in range(1000)]
+    assert sum(store.has(name) for name in names) == 5
+    assert len(requests) == object_store.MAX_SINGLE_QUESTIONS + 1
+    requests.clear()
+    assert [store.has(name) for name in names[:5]] == [True] * 5
+    assert requests == []
+    monkeypatch.setattr(time, "monotonic", lambda: float("inf"))  # later, the questions are asked anew
+    assert not store.has(names[9])
+    assert len(requests) == 1
+
+
+# Leases
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
+    """The seconds of this machine's clock; no heart beats by itself."""
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(object_store, "HEARTBEAT_SECONDS", 1e6)
+    yield now
+    MemoryFileSystem.store.clear()
+
+
+def test_a_lease_is_taken_over_when_it_has_not_changed_for_its_time(clock: list[float]) -> None:
+    store = ObjectStore(URL)
+    holder, waiting, late = (Lease(store, "Draw-1", owner) for owner in ("a", "b", "c"))
+    assert holder.try_to_acquire()
+    assert not waiting.try_to_acquire()
+    clock[0] = object_store.LEASE_SECONDS - 1
+    assert not waiting.try_to_acquire()
+    holder._beat()
+    clock[0] += 2
+    assert not waiting.try_to_acquire()  # it has changed
+    assert not late.try_to_acquire()
+    clock[0] += object_store.LEASE_SECONDS
+    assert waiting.try_to_acquire()
+    assert not late.try_to_acquire()  # another number: its time begins anew
+    assert store.names(".locks/Draw-1") == ["1"]
+    holder.release()  # it was only slow
+    assert store.names(".locks/Draw-1") == ["1"]
+    waiting.release()
+    assert store.names(".locks/Draw-1") == []
+    assert late.try_to_acquire()
+    late.release()
+
+
+def test_a_process_of_the_same_cache_takes_a_lease_over_at_once(clock: list[float]) -> None:
+    killed, next_one = (Lease(ObjectStore(URL), "Draw-1", "one cache") for _ in range(2))
+    assert killed.try_to_acquire()
+    assert next_one.try_to_acquire()
+    assert next_one.number == 1
+    next_one.release()
+    killed.release()
+
+
+def test_nobody_waits_for_a_lease_of_an_artefact_that_exists(machine: Machine) -> None:
+    workspace = machine("one")
+    workspace.get(Draw())
+    killed = Lease(ObjectStore(URL), workspace.artefact_name(Draw()), "killed")
+    assert killed.try_to_acquire()
+    start = time.monotonic()
+    other = machine("two")
+    assert [each.error for each in run([Sum((Draw(),))], other)] == [None, None]
+    assert time.monotonic() - start < object_store.LEASE_SECONDS / 4
+    run([Draw()], other)
+    assert not objects("/.locks/")
+    killed.release()
+
+
+def test_a_killed_training_goes_on_at_another_machine(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files that contain the digest of their content are stored while they are worked on."""
+
+    @dataclass(frozen=True)
+    class Training(Recipe):
+        epochs: int
+
+        def make(self, workspace: Workspace) -> Artefact:
+            folder = workspace.partial_folder(self)
+            found = [int(path.name.split("-")[1]) for path in folder.glob("epoch-*")]
+            for epoch in range(max(found, default=0) + 1, self.epochs + 1):
+                made.append(self)
+                for old in folder.iterdir():
+                    old.unlink()
+                content = f"weights {epoch}".encode()
+                (folder / f"epoch-{epoch}-{hashlib.sha256(content).hexdigest()}.safetensors").write_bytes(content)
+                (folder / "new-1.safetensors").write_bytes(b"half")
+                workspace._store_checkpoints(workspace.artefact_name(self))
+                if epoch == 2 and not found:
+                    raise KeyboardInterrupt
+            return Artefact(notes={"resumed at": [*found]})
+
+    with pytest.raises(KeyboardInterrupt):
+        machine("one").get(Training(3))
+    (stored,) = objects("/.partial/")
+    assert "/epoch-2-" in stored
+    assert machine("two").get(Training(3)).notes == {"resumed at": [2]}
+    assert len(made) == 3
+    assert not objects("/.partial/")
+
+
+# URLs, errors and commands
+
+
+@pytest.mark.parametrize(
+    ("url", "remedy"),
+    [
+        ("s3://me:secret@bucket/x", "credentials in the environment"),
+        ("s3://bucket/x?token=secret", "credentials in the environment"),
+        ("s3://", "s3://bucket/experiments"),
+        ("nothing://bucket/x", "s3://bucket/folder"),
+        ("gs://bucket/x", "pip install 'heedful[gcs]'"),
+    ],
+)
+def test_a_url_that_cannot_be_used_is_refused_in_one_line(
+    url: str, remedy: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "gcsfs", None)
+    with pytest.raises(UserError) as raised:
+        Workspace(url)
+    assert remedy in str(raised.value)
+    assert "secret" not in str(raised.value)
+    result = CliRunner().invoke(cli.app, ["report", "--workspace", url, "--out", str(tmp_path / "report")])
+    assert result.exit_code == 2
+    assert "secret" not in result.output
+    assert len(result.stderr.strip().splitlines()) == 1
+
+
+def test_locations_open_the_same_workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HEEDFUL_CACHE", str(tmp_path / "cache"))
+    assert Workspace("work").location == str(tmp_path / "work")
+    assert Workspace(f"file://{tmp_path}/work").location == str(tmp_path / "work")
+    remote = Workspace("memory://bucket/experiments/")
+    assert remote.location == Workspace(remote.location).location == "memory://bucket/experiments"
+    assert remote.root == Workspace(remote.location).root
+    assert remote.root != Workspace("memory://bucket/others").root
+    assert (is_url("C:/work"), is_url("C://work")) == (False, False)
+
+
+OWN = """
+from dataclasses import dataclass
+from heedful.store import Artefact, Recipe
+
+@dataclass(frozen=True)
+class {name}(Recipe):
+    def make(self, workspace):
+        {body}
+
+def recipes():
+    return [{name}()]
+"""
+
+
+def test_commands_take_a_url(machine: Machine, tmp_path: Path) -> None:
+    machine("one")
+    file = tmp_path / "own_recipe.py"
+    file.write_text(OWN.format(name="Own", body="return Artefact(notes={'n': 1})"))
+    words = ["run", str(file), "--where", "here", "--workspace", URL]
+    for _ in range(2):
+        result = CliRunner().invoke(cli.app, words)
+        assert result.exit_code == 0, result.output
+    assert "Everything is finished already" in result.output
+    assert len(objects("/manifests/Own-")) == 1
+    result = CliRunner().invoke(cli.app, ["report", "--workspace", URL, "--out", str(tmp_path / "report")])
+    assert result.exit_code == 2
+    assert f"no finished trial in the workspace {URL}" in result.stderr
+    file = tmp_path / "own_failure.py"
+    file.write_text(OWN.format(name="Fails", body="raise ValueError('x')"))
+    result = CliRunner().invoke(cli.app, ["run", str(file), "--where", "here", "--workspace", URL])
+    assert result.exit_code == 1
+    (failure,) = objects("/.failures/Fails-")
+    assert b"ValueError: x" in MemoryFileSystem().cat_file(failure)
+
+
+def test_audits_are_kept_behind_the_url(machine: Machine) -> None:
+    machine("one").write_document(".audits/0123456789abcdef.json", '{"recommended": ["lime"], "date": "today"}')
+    machine("two")
+    found = find_recommendation("0123456789abcdef0", URL)
+    assert found is not None
+    assert found.methods == ("lime",)
+    assert find_recommendation("another", URL) is None
+
+
+def test_the_report_of_a_url_is_that_of_a_folder(machine: Machine, tmp_path: Path) -> None:
+    pages: list[str] = []
+    for place in (Workspace(tmp_path / "experiments", data_dir=tmp_path), machine("one")):
+        for recipe in film_recipes():
+            place.get(recipe)
+        pages.append(write_report(place, tmp_path / f"report-{len(pages)}").read_text())
+    pages.append(write_report(machine("two"), tmp_path / "report-2").read_text())
+    assert pages[1] == pages[0]
+    assert pages[2] == pages[0]
+
+
+# A real protocol
+
+
+@pytest.fixture(scope="module")
+def s3_server() -> Iterator[dict[str, str]]:
+    """The environment in which s3:// means a server on this machine."""
+    for name in ("s3fs", "moto", "flask_cors"):
+        pytest.importorskip(name, reason=f"{name} is not installed: pip install -e '.[dev]'")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    root = Path(__file__).parents[2]
+    server = subprocess.Popen([sys.executable, "-m", "tests.s3_server", str(port)], cwd=root)
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+            break
+        assert server.poll() is None
+        time.sleep(0.05)
+    yield {
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+        "AWS_ACCESS_KEY_ID": "testing",
+        "AWS_SECRET_ACCESS_KEY": "testing",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }
+    server.kill()
+    server.wait()
+
+
+@pytest.fixture
+def s3(s3_server: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The URL of a new bucket."""
+    import fsspec
+
+    for name, value in {**s3_server, "HEEDFUL_CACHE": str(tmp_path / "cache")}.items():
+        monkeypatch.setenv(name, value)
+    made.clear()
+    fsspec.filesystem("s3").clear_instance_cache()
+    bucket = f"bucket-{tmp_path.name.lower().replace('_', '-')}"[:60]
+    fsspec.filesystem("s3").mkdir(bucket)
+    yield f"s3://{bucket}/experiments"
+    fsspec.filesystem("s3").clear_instance_cache()
+
+
+@pytest.mark.slow
+def test_s3_creates_on_condition(s3: str) -> None:
+    store = ObjectStore(s3)
+    with ThreadPoolExecutor(8) as pool:
+        won = [*pool.map(lambda number: store.create("manifests/one.json", str(number).encode()), range(8))]
+    assert sum(won) == 1
+    assert store.read("manifests/one.json") == str(won.index(True)).encode()
+    store.write("manifests/one.json", b"new")
+    assert store.read("manifests/one.json") == b"new"
+    store.delete("manifests/one.json")
+    store.delete("manifests/one.json")
+    assert store.read("manifests/one.json") is None
+    assert store.names("manifests") == []
+
+
+@pytest.mark.slow
+def test_s3_holds_a_workspace(s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = Sum((Draw(1), Draw(2)))
+    here = Workspace(tmp_path / "local", data_dir=tmp_path)
+    expected = here.get(recipe).tensors["sum"]
+    first = Workspace(s3, data_dir=tmp_path)
+    assert [each.error for each in run([recipe], first)] == [None] * 3
+    assert manifest_files(first.root) == manifest_files(here.root)
+    assert len(first.entries()) == 3
+    made.clear()
+    monkeypatch.setenv("HEEDFUL_CACHE", str(tmp_path / "other"))
+    second = Workspace(s3, data_dir=tmp_path)
+    assert [second.has(each) for each in (recipe, *recipe.parts, Draw(3))] == [True, True, True, False]
+    assert torch.equal(second.get(recipe).tensors["sum"], expected)
+    assert len(second.entries()) == 3
+    assert made == []
+    name, store = second.artefact_name(Draw(1)), ObjectStore(s3)
+    (tensors,) = (each for each in store.names(f"objects/{name}") if each.endswith("safetensors"))
+    store.write(f"objects/{name}/{tensors}", b"damaged")
+    with pytest.warns(CorruptArtefactWarning):
+        assert torch.equal(second.get(Draw(1)).tensors["weights"], first.get(Draw(1)).tensors["weights"])
+    assert made == [Draw(1)]
+    assert store.names(".locks") == []
+
+
+@pytest.mark.slow
+def test_s3_errors_are_one_line(s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    absent = Workspace("s3://no-such-bucket/experiments", data_dir=tmp_path)
+    with pytest.raises(WriteError, match="no-such-bucket"):
+        run([Draw()], absent)
+    assert made == []
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    result = CliRunner().invoke(cli.app, ["report", "--workspace", "s3://bucket/unreachable"])
+    assert result.exit_code == 2
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert "s3://bucket/unreachable" in result.stderr
+
+
+# Storms
+
+
+def run_storm(*words: str, environment: dict[str, str] | None = None) -> dict[str, float]:
+    root = Path(__file__).parents[2]
+    places = {"PYTHONPATH": f"{root / 'src'}{os.pathsep}{root}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.object_storm", *words],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        env=os.environ | places | (environment or {}),
+    )
+    assert done.returncode == 0, done.stderr
+    figures: dict[str, float] = json.loads(done.stdout)
+    return figures
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="forks")
+def test_machines_that_are_killed_at_fifty_moments_lose_nothing() -> None:
+    figures = run_storm("--moments", "50")
+    assert figures["moments"] >= 50
+    assert figures["faults"] == 0
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="forks")
+def test_machines_that_are_killed_lose_nothing_on_s3(s3_server: dict[str, str]) -> None:
+    figures = run_storm("--s3", "--moments", "6", environment=s3_server)
+    assert figures["moments"] >= 6
+    assert figures["faults"] == 0
