@@ -278,6 +278,15 @@ def test_the_notes_on_leave_one_out_say_whether_it_has_a_sign() -> None:
     assert "size" not in notes["logit"]
 
 
+def test_the_note_on_a_method_that_samples_until_it_is_accurate_has_the_mean_of_its_samples() -> None:
+    source = entry("scores", "attributions", facts={"method": "lime(error=0.05)"})
+    cells: dict[str, list[object]] = {"uid": ["a", "b"], "scores": [np.ones(1), np.ones(1)]}
+    [plain] = [each.row for each in _attribution_rows([(source, cells)])]
+    [row] = [each.row for each in _attribution_rows([(source, cells | {"samples": [40, 62]})])]
+    assert "samples" not in plain.note
+    assert "51 samples" in row.note
+
+
 PIECES = {
     "t-1": (["[CLS]", "un", "##watch", "##able", "film", "[SEP]"], [-1, 0, 0, 0, 1, -1]),
     "t-2": (["[CLS]", "a", "fine", "film", "[SEP]"], [-1, 0, 1, 2, -1]),

@@ -9,9 +9,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from heedful.attributions._base import SampledAttribution
 from heedful.attributions.attention import RawAttention
 from heedful.attributions.gradient import Gradient
 from heedful.attributions.integrated_gradients import IntegratedGradients
+from heedful.attributions.lime import Lime
 from heedful.data.tokenization import Words
 from heedful.runner import run
 from heedful.store import shard
@@ -69,6 +71,26 @@ def test_a_gap_without_a_difference_counts_as_one_and_an_undefined_one_is_null()
     assert completeness_error(nothing) == {"missed": {"largest": 1.0, "mean": 0.5}}
     assert completeness_error(nothing.assign(gap=math.nan)) == {"missed": {"largest": None, "mean": None}}
     assert completeness_error(nothing.drop(columns="gap")) == {}
+
+
+def test_a_table_has_the_samples_and_the_standard_errors_of_a_method_that_samples(workspace: Workspace) -> None:
+    artefact = workspace.get(AttributionTable(subject(), Lime(60, error=0.2), limit=4))
+    table, loaded = artefact.table, subject().restore(workspace)
+    batch = sample_rows(loaded.batch("test"), 4)
+    target = loaded.model.task.probabilities(loaded.model.read_logits(batch)).argmax(-1)
+    assert table["predicted"].tolist() == target.tolist()
+    found = Lime(60, error=0.2)(loaded.model, batch, target)
+    assert isinstance(found, SampledAttribution)
+    assert table["samples"].tolist() == found.samples.tolist()
+    for row, errors in enumerate(table["standard_errors"]):
+        assert len(errors) == len(table["scores"][row])
+        assert list(errors) == pytest.approx(found.standard_errors[row][batch.mask[row]].tolist(), abs=1e-6)
+    largest = max(max(errors) for errors in table["standard_errors"])
+    assert artefact.notes["sampling"] == {
+        "mean samples": table["samples"].mean(),
+        "largest standard error": pytest.approx(largest),
+    }
+    assert "samples" not in workspace.get(AttributionTable(subject(), Lime(60), limit=4)).table
 
 
 def test_a_limit_takes_the_same_examples_for_every_model_in_order(workspace: Workspace) -> None:

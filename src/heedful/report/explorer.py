@@ -542,6 +542,8 @@ def _attribution_rows(attributions: Sequence[tuple[IndexEntry, Columns]]) -> Ite
         note = _SELF_ATTENTION_NOTE if is_self_attention else _NOTES.get(name, _NOTES.get(base, ""))
         if TRUE_CLASS in name:
             note = "; ".join(filter(None, (note, "scores for the true class in place of the predicted one")))
+        if samples := [_number(cell) for cell in table.get("samples", [])]:
+            note = "; ".join(filter(None, (note, f"{np.mean(samples):.0f} samples of a text on average")))
         row = ExplanationRow(name, note, is_visible=base not in _CONTROLS, is_summed=not {name, base} & _WEIGHTS)
         rank = _ORDER.index("random" if base in _CONTROLS else base if base in _ORDER else "")
         yield _WeightSource(row, (rank, 0.0, name), _weights_by_uid(table, "scores"))

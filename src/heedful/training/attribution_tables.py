@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Generator, Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from heedful.attributions._base import CompleteAttribution
+from heedful.attributions._base import CompleteAttribution, SampledAttribution
 from heedful.attributions.head_mix import masked_softmax
 from heedful.data.tokenization import SPECIAL_TOKENS, UNK
 from heedful.measures.rationale_agreement import (
@@ -85,19 +85,21 @@ class AttributionTable(ShardedRecipe):
         """A table with uid, units with scores, words and segments, predicted class, its probability and the label.
 
         For methods whose scores should add up to a known number the column `gap` has what they miss it by, and the
-        notes have `completeness_error`.
+        notes have `completeness_error`. For methods that sample until their scores are accurate enough the columns
+        `samples` and `standard_errors` have what each text needed and what it reached, and the notes `sampling_effort`.
         """
         shards, n, of, facts, table = self.shards(workspace), 0, 0, [], pd.DataFrame()
         for part in self.parts(workspace, shards):
             n, of, table = n + len(part.table), int(str(part.notes["of"])), part.table
-            facts.append(pd.DataFrame({"gap": table["gap"], "total": _score_totals(table)} if "gap" in table else {}))
+            facts.append(_numbers_of_texts(table))
         notes: dict[str, Json] = {
             "about": dict(self.subject.about),
             "method": type(self.method).__name__,
             "n": n,
             "of": of,
         }
-        notes |= completeness_error(pd.concat(facts, ignore_index=True))
+        numbers = pd.concat(facts, ignore_index=True)
+        notes |= completeness_error(numbers) | sampling_effort(numbers)
         return Artefact(table=pd.DataFrame() if shards else table, notes=notes, shards=shards)
 
     def tabulate(self, workspace: Workspace, rows: range) -> Artefact:
@@ -127,7 +129,6 @@ def attribution_rows(
     attribution = method(loaded.model, batch, target)
     texts = _unit_texts(loaded, batch, examples)
     labels = [None] * len(batch) if batch.labels is None else batch.labels.tolist()
-    gaps = attribution.convergence_delta.tolist() if isinstance(attribution, CompleteAttribution) else None
     for row, uid in enumerate(batch.uids):
         mask = batch.mask[row]
         yield {
@@ -140,7 +141,17 @@ def attribution_rows(
             "predicted": int(target[row]),
             "probability": float(probabilities[row, target[row]]),
             "label": labels[row],
-        } | ({} if gaps is None else {"gap": gaps[row]})
+        } | _method_cells(attribution, row, mask)
+
+
+def _method_cells(attribution: Attribution, row: int, mask: Tensor) -> dict[str, object]:
+    """What only some methods tell of a text."""
+    if isinstance(attribution, CompleteAttribution):
+        return {"gap": float(attribution.convergence_delta[row])}
+    if isinstance(attribution, SampledAttribution):
+        errors = attribution.standard_errors[row][mask].double().tolist()
+        return {"samples": int(attribution.samples[row]), "standard_errors": errors}
+    return {}
 
 
 @dataclass(frozen=True)
@@ -208,12 +219,37 @@ def completeness_error(table: pd.DataFrame) -> dict[str, Json]:
     return {COMPLETENESS_NOTE: to_json({"largest": float(shares.max()), "mean": float(shares.mean())})}
 
 
+def sampling_effort(table: pd.DataFrame) -> dict[str, Json]:
+    """The mean number of samples of a text, and the largest standard error of any of its scores.
+
+    Empty for methods that take the same samples of every text.
+
+    >>> sampling_effort(pd.DataFrame({"samples": [40, 60], "standard_errors": [[0.0, 0.02], [0.01, 0.01]]}))
+    {'sampling': {'mean samples': 50.0, 'largest standard error': 0.02}}
+    """
+    if "samples" not in table.columns:
+        return {}
+    largest = max((float(np.max(errors, initial=0.0)) for errors in table["standard_errors"]), default=0.0)
+    samples = float(table["samples"].mean())
+    return {"sampling": to_json({"mean samples": samples, "largest standard error": largest})}
+
+
 def gap_shares(table: pd.DataFrame) -> NDArray[np.float64]:
     """|gap| of each example as a share of the mean |difference| from the baseline's output, as `completeness_error`."""
     gap, total = table["gap"].to_numpy(np.float64), _score_totals(table)
     difference = float(np.abs(total - gap).mean())
     shares: NDArray[np.float64] = (gap != 0).astype(np.float64) if difference == 0 else np.abs(gap) / difference
     return shares
+
+
+def _numbers_of_texts(table: pd.DataFrame) -> pd.DataFrame:
+    """What the notes need of a table: one number of a text in each column."""
+    if "gap" in table:
+        return pd.DataFrame({"gap": table["gap"], "total": _score_totals(table)})
+    if "samples" in table:
+        largest = [float(np.max(errors, initial=0.0)) for errors in table["standard_errors"]]
+        return pd.DataFrame({"samples": table["samples"], "standard_errors": largest})
+    return pd.DataFrame()
 
 
 def _score_totals(table: pd.DataFrame) -> NDArray[np.float64]:
