@@ -108,7 +108,7 @@ def test_a_run_of_a_file_writes_tidy_rows(finished: Path) -> None:
     assert [result["n"] for result in results] == [40, 10]
     assert [result["settings"] for result in results] == [
         {},
-        {"permutations": 100, "seed": 0, "limit": 10, "layer": None, "head": None},
+        {"permutations": 100, "seed": 0, "limit": 10, "layer": None, "head": None, "error": None},
     ]
 
 

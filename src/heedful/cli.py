@@ -74,6 +74,7 @@ ChatOption = Annotated[bool, typer.Option("--chat", help="The prompt is a user's
 EMBEDDINGS_HELP = "Word embeddings: auto, random, packaged, a name in the data folder, or a file."
 START_HELP = "Adversaries start fresh, as in the papers, or from the base, which takes fewer epochs."
 METHOD_HELP = "Method (see `heedful list`), 'lime(error=0.05)' with options; default: what the last audit recommends."
+ERROR_HELP = "Standard error of a text's infidelity or change under permutation, not a number of samples."
 SEEDS_HELP = "How many seeds; default: the paper's."
 BASES_HELP = "Base models, for the noise floor."
 some_papers = functools.partial(typer.Option, rich_help_panel="Options of some papers (lists: repeat the option)")
@@ -81,6 +82,7 @@ OPTION_FLAGS = {
     "corpora": "--only",
     "n_seeds": "--seeds",
     "limit": "--limit",
+    "error": "--error",
     "quick": "--quick",
     "user_data": "--data",
     "encoders": "--encoder",
@@ -432,6 +434,7 @@ def run(
     encoder: Annotated[list[str] | None, some_papers("--encoder", help="This encoder only.")] = None,
     attention: Annotated[list[str] | None, some_papers("--attention", help="This attention only.")] = None,
     embeddings: Annotated[str | None, some_papers("--embeddings", help=EMBEDDINGS_HELP)] = None,
+    error: Annotated[float | None, some_papers("--error", help=ERROR_HELP)] = None,
     lambdas: Annotated[list[float] | None, some_papers("--lambda", help="A lambda of trained adversaries.")] = None,
     select: Annotated[str | None, some_papers("--select", help="Epoch by: dev, paper (test split) or code.")] = None,
     start: Annotated[str | None, some_papers("--start", help=START_HELP)] = None,
@@ -460,6 +463,7 @@ def run(
         "corpora": only,
         "n_seeds": seeds,
         "limit": limit,
+        "error": error,
         "quick": quick,
         "user_data": None
         if data is None

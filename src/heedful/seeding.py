@@ -41,14 +41,17 @@ def _hash_bits(seeds: Tensor, draws: int, units: int, first: int = 0) -> Tensor:
     return _mix_bits(row[:, :, None] + unit * _GAMMA)
 
 
-def sample_uniform(seeds: Tensor, draws: int, units: int) -> Tensor:
+def sample_uniform(seeds: Tensor, draws: int, units: int, first: int = 0) -> Tensor:
     """Numbers uniform on [0, 1), `[batch draw unit]`, each a function of its row's seed, its draw and its unit only.
+
+    Args:
+        first: number of the first draw; the draws before it are left out.
 
     >>> seeds = torch.tensor([7, 8])
     >>> torch.equal(sample_uniform(seeds, 3, 5)[1, :, :2], sample_uniform(seeds[1:], 3, 2)[0])
     True
     """
-    return _shift_right(_hash_bits(seeds, draws, units), 11).double() * 2.0**-53
+    return _shift_right(_hash_bits(seeds, draws, units, first), 11).double() * 2.0**-53
 
 
 def random_permutations(seeds: Tensor, draws: int, support: Tensor, first: int = 0) -> Tensor:

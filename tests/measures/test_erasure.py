@@ -18,7 +18,9 @@ from heedful.measures.erasure import (
     ErasureOutputs,
     bin_counts,
     decision_flip,
+    infidelity_error,
     monotonicity,
+    paired_removals,
     relative_infidelity,
     score_ranks,
     step_counts,
@@ -110,6 +112,88 @@ def test_relative_infidelity_is_the_best_of_all_scales_and_keeps_the_sign() -> N
     assert relative_infidelity(torch.zeros(2, 3), torch.tensor([[1.0, 0, 0], [0, 0, 0]])).tolist() == pytest.approx(
         [1.0, NAN], nan_ok=True
     )
+
+
+def test_removals_come_in_pairs_and_those_of_a_short_text_all_once() -> None:
+    seeds, mask = torch.tensor([5, 6, 7]), torch.arange(14) < torch.tensor([[4], [14], [1]])
+    mask[0, :6] = torch.tensor([True, False, True, True, False, True])
+    found = paired_removals(seeds, mask, 0, 40)
+    assert not (found & ~mask.unsqueeze(1)).any()
+    assert torch.equal(found[1, ::2] ^ found[1, 1::2], mask[1].expand(20, -1))
+    assert len(torch.unique(found[0, :16], dim=0)) == 16
+    assert torch.equal(found[0, :16:2] ^ found[0, 1:16:2], mask[0].expand(8, -1))
+    assert not found[0, 16:].any()
+    assert found[2].sum() == 1
+    parts = [paired_removals(seeds, mask, first, count) for first, count in ((0, 10), (10, 30))]
+    assert torch.equal(torch.cat(parts, 1), found)
+    assert torch.equal(paired_removals(seeds[:1], mask[:1, :6], 0, 40)[0], found[0, :, :6])
+    assert not torch.equal(found[1], paired_removals(seeds + 1, mask, 0, 40)[1])
+
+
+def removals(outputs: Tensor, scores: Tensor, masks: Tensor, count: int) -> ErasureOutputs:
+    """One text whose output without a set of units is at the number of the set."""
+    numbers = (masks.long() << torch.arange(masks.shape[1])).sum(1)
+    return replace(
+        outputs_of([0.0] * (len(scores) + 1), scores.tolist()),
+        full_output=outputs[:1],
+        removal_masks=masks.unsqueeze(0),
+        removal_outputs=outputs[numbers].unsqueeze(0),
+        removal_counts=torch.tensor([count]),
+    )
+
+
+@pytest.mark.parametrize(("units", "count"), [(12, 20), (5, 20), (5, 32), (12, 2)])
+def test_the_standard_error_of_infidelity_is_that_of_values_without_each_pair(units: int, count: int) -> None:
+    generator = Generator().manual_seed(units)
+    outputs = torch.rand(1 << units, generator=generator, dtype=torch.float64)
+    scores = torch.randn(units, generator=generator, dtype=torch.float64)
+    masks = paired_removals(torch.tensor([3]), torch.ones(1, units, dtype=torch.bool), 0, count)[0]
+    padding = torch.zeros(6, units, dtype=torch.bool)
+    found = infidelity_error(removals(outputs, scores, torch.cat((masks, padding)), count)).item()
+
+    def cosine(kept: Tensor) -> float:
+        part = removals(outputs, scores, kept, count)
+        return torch.cosine_similarity(part.removal_sums[0], part.removal_changes[0], dim=0).item()
+
+    rest = [cosine(torch.cat((masks[: 2 * pair], masks[2 * pair + 2 :]))) for pair in range(count // 2)]
+    m, share = count // 2, count / (1 << units) if units <= 10 else 0.0
+    if m == 1:
+        assert math.isinf(found)
+        return
+    variance = (m - 1) / m * sum((each - sum(rest) / m) ** 2 for each in rest) * (1 - share)
+    expected = math.sqrt(4 * max(0.0, cosine(masks)) ** 2 * variance + 2 * variance**2)
+    assert found == pytest.approx(expected, abs=1e-12)
+    assert (found == 0) == (share == 1)
+
+
+def test_infidelity_of_unchanged_outputs_has_no_error_and_single_draws_have_none_either() -> None:
+    masks = paired_removals(torch.tensor([3]), torch.ones(1, 12, dtype=torch.bool), 0, 20)[0]
+    constant = removals(torch.ones(1 << 12).double(), torch.ones(12), masks, 20)
+    assert math.isnan(infidelity_error(constant).item())
+    with pytest.raises(ValueError, match="pairs"):
+        infidelity_error(replace(constant, removal_counts=None))
+
+
+def test_two_standard_errors_cover_the_infidelity_over_all_removals() -> None:
+    """Outputs that add up, that saturate, and in which pairs of units decide; scores right and wrong."""
+    every = (torch.arange(1 << 12).unsqueeze(1) >> torch.arange(12)) & 1
+    inside = []
+    for seed in range(60):
+        generator = Generator().manual_seed(seed)
+        weights = torch.randn(12, generator=generator, dtype=torch.float64)
+        pairs = torch.randn(12, 12, generator=generator, dtype=torch.float64).triu(1)
+        kept = (1 - every).double()
+        logits = kept @ weights
+        logits = (logits, 4 * logits, torch.einsum("si,ij,sj->s", kept, pairs, kept))[seed % 3]
+        outputs = torch.sigmoid(logits)
+        noise = torch.randn(12, generator=generator, dtype=torch.float64)
+        scores = weights + noise * (seed % 2)
+        exact = FAITHFULNESS_MEASURES["infidelity"].compute(removals(outputs, scores, every.bool(), 1 << 12)).item()
+        masks = paired_removals(torch.tensor([seed]), torch.ones(1, 12, dtype=torch.bool), 0, 64)[0]
+        sample = removals(outputs, scores, masks, 64)
+        found = FAITHFULNESS_MEASURES["infidelity"].compute(sample).item()
+        inside.append(abs(found - exact) <= 2 * infidelity_error(sample).item())
+    assert sum(inside) / len(inside) > 0.88
 
 
 def outputs_of(deleted: list[float], scores: list[float]) -> ErasureOutputs:

@@ -18,7 +18,7 @@ from heedful.attributions.attention import RawAttention
 from heedful.attributions.controls import Random
 from heedful.attributions.perturbation import LeaveOneOut, leave_one_out_logits
 from heedful.figures import Bars, Lines
-from heedful.measures.erasure import AOPC_FRACTIONS, FAITHFULNESS_MEASURES, step_counts
+from heedful.measures.erasure import AOPC_FRACTIONS, FAITHFULNESS_MEASURES, infidelity_error, step_counts
 from heedful.models.attentive import Additive, Attentive, LinearBagOfWords, random_texts
 from heedful.models.encoders import BiLSTM
 from heedful.store.workspace import Workspace
@@ -34,6 +34,7 @@ from heedful.trials._trial import (
     value_of,
 )
 from heedful.trials.faithfulness import (
+    MAX_REMOVALS,
     ErasureEvaluator,
     Faithfulness,
     FaithfulnessMetric,
@@ -116,6 +117,50 @@ def test_other_rows_change_no_measure() -> None:
             one = batch.rows(index)
             alone = metric(model, one, target[index], Attribution(scores[index, : one.mask.shape[1]], one.content_mask))
             assert alone.item() == pytest.approx(together[row].item(), abs=1e-9, nan_ok=True)
+
+
+def test_removals_are_drawn_until_infidelity_is_as_accurate_as_asked_for() -> None:
+    model, batch = recurrent(), random_texts((4, 9, 12, 15))
+    target = torch.tensor([0, 1, 0, 1])
+    scores = torch.randn(2, *batch.mask.shape, generator=Generator().manual_seed(3), dtype=torch.float64)
+    found = ErasureEvaluator(error=0.02, samples=10)(model, batch, target, scores)
+    assert found.removal_counts is not None
+    errors, counts = infidelity_error(found).reshape(2, 4), found.removal_counts.reshape(2, 4)
+    assert torch.equal(counts[0], counts[1])
+    assert counts[0, 0] == 16, "all removals of a short text"
+    assert (errors <= 0.02).all()
+    assert (counts[0, 2:] > 10).any()
+    values = FAITHFULNESS_MEASURES["infidelity"].compute(found).reshape(2, 4)
+    for row in range(4):
+        index = torch.tensor([row])
+        one = batch.rows(index)
+        part = scores[:, index, : one.mask.shape[1]]
+        alone = ErasureEvaluator(error=0.02, samples=10)(model, one, target[index], part)
+        assert alone.removal_counts is not None
+        assert alone.removal_counts.tolist() == counts[:, row].tolist()
+        again = FAITHFULNESS_MEASURES["infidelity"].compute(alone)
+        assert again.tolist() == pytest.approx(values[:, row].tolist(), abs=1e-9)
+    # Of a text of nine units all 512 removals are the truth; each is read by itself.
+    units, whole = batch.content_mask[1].nonzero().flatten().tolist(), found.full_output[1].item()
+    sums, changes = [], []
+    for number in range(512):
+        out = [unit for bit, unit in enumerate(units) if number >> bit & 1]
+        sums.append(scores[0, 1, out].sum().item())
+        changes.append(whole - read(model, batch, 1, set(units) - {*out})[1])
+    along = max(0.0, float(np.dot(sums, changes)))
+    exact = 1 - along**2 / float(np.dot(sums, sums)) / float(np.dot(changes, changes))
+    assert values[0, 1].item() == pytest.approx(exact, abs=4 * errors[0, 1].item() + 1e-9)
+
+
+def test_an_error_out_of_reach_ends_at_the_largest_number_of_removals_and_is_exact_for_short_texts() -> None:
+    model, batch = recurrent(), random_texts((5, 12))
+    scores = torch.randn(1, *batch.mask.shape, generator=Generator().manual_seed(3), dtype=torch.float64)
+    found = ErasureEvaluator(error=1e-6)(model, batch, torch.tensor([0, 1]), scores)
+    assert found.removal_counts is not None
+    assert found.removal_counts.tolist() == [32, MAX_REMOVALS]
+    errors = infidelity_error(found)
+    assert errors[0] == 0
+    assert 1e-6 < errors[1] < 0.02
 
 
 @pytest.mark.parametrize("family", ["bert", "vit"])
@@ -315,6 +360,27 @@ def test_a_random_method_is_not_its_own_opponent_and_other_seeds_are(workspace: 
     assert Faithfulness.findings(Faithfulness.summary(alone)) == ()
 
 
+def test_a_trial_with_an_error_tells_what_its_removals_took_and_reached(
+    workspace: Workspace, table: pd.DataFrame
+) -> None:
+    found = workspace.get(replace(TRIAL, error=0.05))
+    assert (found.table["infidelity_error"].fillna(0.0) <= 0.05).all()
+    assert found.table["accurate"].all()
+    others = [name for name in table.columns if name != "infidelity"]
+    pd.testing.assert_frame_equal(found.table[others], table[others])
+    assert not {"removals", "infidelity_error", "accurate"} & {*table.columns}
+    texts = found.table.drop_duplicates("uid")
+    assert value_of(found.summary, "removals") == pytest.approx(texts["removals"].mean())
+    largest = found.table[found.table["method"] == "opposite"]["infidelity_error"].max()
+    assert value_of(found.summary, "infidelity_error", "opposite") == pytest.approx(largest)
+    assert value_of(found.summary, "inaccurate") == 0
+    before = Faithfulness.interpretation(found.summary)
+    late = found.table.assign(accurate=found.table["uid"] != "test-4")
+    summary = Faithfulness.summary(late)
+    assert value_of(summary, "inaccurate") == 1
+    assert "1 of 30 texts" in Faithfulness.interpretation(summary).removeprefix(before)
+
+
 @dataclass(frozen=True)
 class Odd:
     """Attention, but for one word of one text."""
@@ -395,6 +461,9 @@ def test_mistakes_are_refused_with_a_reason(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="one sample"):
         Faithfulness(SUBJECT, METHODS, samples=0)
     assert Faithfulness(SUBJECT, METHODS, steps=1, samples=1).steps == 1
+    for error in (0.0, 1.0, -0.1):
+        with pytest.raises(UserError, match="between 0 and 1"):
+            Faithfulness(SUBJECT, METHODS, error=error)
     with pytest.raises(UserError, match="mask token"):
         Workspace(tmp_path).get(Faithfulness(subject(count=8, epochs=2), (RawAttention(),), baseline="mask"))
 

@@ -22,7 +22,7 @@ from heedful.store.workspace import Workspace
 from heedful.tasks import BinaryClassification
 from heedful.training.attribution_tables import AttributionTable, sample_rows
 from heedful.trials._trial import Statistic, Verdict, summary_frame
-from heedful.trials.permutation import Permutation, output_changes, shuffle_attention
+from heedful.trials.permutation import Permutation, median_error, output_changes, shuffle_attention
 from heedful.types import Batch, Model, UserError
 from tests.networks import TinyTransformer
 from tests.tiny import subject
@@ -288,6 +288,44 @@ def test_chunks_of_a_transformers_permutations_are_all_different(monkeypatch: py
         monkeypatch.setattr("heedful.trials.permutation.MAX_WEIGHTS_AT_ONCE", 1)
         found = output_changes(model, batch, trace, 6)
     assert len(set(found[0].tolist())) == 6
+
+
+def test_the_error_of_a_median_is_its_deviation_over_samples() -> None:
+    """Of uniform and of skewed values."""
+    generator = Generator().manual_seed(0)
+    drawn = torch.rand(2000, 60, generator=generator, dtype=torch.float64)
+    for samples in (drawn, -drawn.log()):
+        deviation = samples.quantile(0.5, dim=1).std().item()
+        mean = torch.stack([median_error(each) for each in samples]).square().mean().sqrt().item()
+        assert mean == pytest.approx(deviation, rel=0.2)
+    assert median_error(torch.tensor([0.3])) == 0
+
+
+@pytest.mark.parametrize("kind", ["attentive", "transformer"])
+def test_a_text_gets_as_many_permutations_as_its_median_needs(kind: str) -> None:
+    model = transformer() if kind == "transformer" else some_model().double()
+    batch, all_changes = some_batch((4, 7, 12)), Permutation(subject(), 300)
+    with torch.no_grad():
+        changes = output_changes(model, batch, model(batch), 300)
+    reached = [float(median_error(each[:20])) for each in changes]
+    error = sorted(reached)[1]
+    found = Permutation(subject(), 300, error=error).rows(model, batch)
+    for row in range(3):
+        count = int(found["permutations"][row])
+        assert (count == 20) == (reached[row] <= error)
+        assert found["median_change"][row] == pytest.approx(float(changes[row, :count].quantile(0.5)), abs=1e-9)
+        assert found["median_error"][row] == pytest.approx(float(median_error(changes[row, :count])), abs=1e-9)
+        assert found["accurate"][row] == (found["median_error"][row] <= error)
+        assert found["accurate"][row] or count == 300
+    alone = Permutation(subject(), 300, error=error).rows(model, batch.rows(torch.tensor([2])))
+    assert alone["permutations"][0] == found["permutations"][2]
+    assert alone["median_change"][0] == pytest.approx(found["median_change"][2], abs=1e-9)
+    summary = Permutation.summary(found.assign(accurate=[True, False, True]))
+    assert values(summary)["inaccurate", "", ""] == 1
+    assert values(summary)["permutations", "", ""] == pytest.approx(found["permutations"].mean())
+    assert "permutations" not in all_changes.rows(model, batch)
+    with pytest.raises(UserError, match="between 0 and 1"):
+        Permutation(subject(), error=1.0)
 
 
 def test_a_transformers_text_has_one_result_in_every_batch(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,12 +15,14 @@ import torch
 from torch import Tensor
 
 from heedful.measures.rank_correlation import spearman
-from heedful.seeding import random_permutations
+from heedful.seeding import random_permutations, sample_uniform
 
 Direction = Literal["higher", "lower"]
 
 AOPC_FRACTIONS = (0.01, 0.05, 0.1, 0.2, 0.5)
 """Shares of the units that ERASER removes or keeps (DeYoung et al. 2020)."""
+MAX_ENUMERATED_UNITS = 10
+"""A text of so many units has 1024 removals, which can all be made."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,8 @@ class ErasureOutputs:
         sufficiency_outputs: output with only the highest-ranked units of each bin `[row bin]`.
         removal_masks: units removed together at random `[row sample unit]`.
         removal_outputs: output without these `[row sample]`.
+        removal_counts: how many were drawn `[row]`, where they are pairs of complements and texts need different
+            numbers of them: the others remove nothing. None where all were drawn one by one.
     """
 
     scores: Tensor
@@ -53,6 +57,17 @@ class ErasureOutputs:
     sufficiency_outputs: Tensor
     removal_masks: Tensor
     removal_outputs: Tensor
+    removal_counts: Tensor | None = None
+
+    @property
+    def removal_sums(self) -> Tensor:
+        """The sum of the scores of the units removed together `[row sample]`."""
+        return torch.einsum("ru,rsu->rs", self.scores.double(), self.removal_masks.double())
+
+    @property
+    def removal_changes(self) -> Tensor:
+        """Output of the unchanged text minus the output without them `[row sample]`."""
+        return self.full_output.unsqueeze(1) - self.removal_outputs
 
 
 @dataclass(frozen=True)
@@ -161,8 +176,71 @@ def relative_infidelity(sums: Tensor, changes: Tensor) -> Tensor:
 
 
 def _infidelity(outputs: ErasureOutputs) -> Tensor:
-    sums = torch.einsum("ru,rsu->rs", outputs.scores.double(), outputs.removal_masks.double())
-    return relative_infidelity(sums, outputs.full_output.unsqueeze(1) - outputs.removal_outputs)
+    return relative_infidelity(outputs.removal_sums, outputs.removal_changes)
+
+
+def removal_pairs(units: Tensor) -> Tensor:
+    """Pairs of complementary removals that a text of so many units has, where all can be made; else infinity.
+
+    >>> removal_pairs(torch.tensor([1, 10, 11])).tolist()
+    [1.0, 512.0, inf]
+    """
+    return torch.where(units > MAX_ENUMERATED_UNITS, math.inf, torch.exp2((units.double() - 1).clamp(0.0)))
+
+
+def paired_removals(seeds: Tensor, mask: Tensor, first: int, count: int) -> Tensor:
+    """Random removals `[row sample unit]`, each unit with probability one half, each followed by its complement.
+
+    A text of few units has all its removals in random order, none of them twice, and nothing is removed after the last.
+
+    Args:
+        seeds: `[row]`.
+        mask: units that may be removed `[row unit]`.
+        first: number of the first removal of the sequence, even like the count.
+    """
+    units, pairs = mask.sum(1), removal_pairs(mask.sum(1))
+    half = sample_uniform(seeds, count // 2, mask.shape[1], first // 2) < 0.5
+    most = 1 << (MAX_ENUMERATED_UNITS - 1)
+    numbers = torch.arange(most, device=mask.device)
+    orders = random_permutations(seeds, 1, numbers < pairs.unsqueeze(1))[:, 0, first // 2 : (first + count) // 2]
+    place = (mask.cumsum(1) - 1).clamp(0, MAX_ENUMERATED_UNITS)
+    listed = torch.zeros_like(half)
+    listed[:, : orders.shape[1]] = ((orders.unsqueeze(2) >> place.unsqueeze(1)) & 1).bool()
+    half = torch.where((units > MAX_ENUMERATED_UNITS)[:, None, None], half, listed)
+    exists = torch.arange(first // 2, (first + count) // 2, device=mask.device) < pairs.unsqueeze(1)
+    possible = mask.unsqueeze(1) & exists.unsqueeze(2)
+    return torch.stack((half & possible, ~half & possible), 2).flatten(1, 2)
+
+
+def infidelity_error(outputs: ErasureOutputs) -> Tensor:
+    """Standard error of infidelity `[row]` from pairs of complementary removals; NaN where infidelity is undefined.
+
+    Infidelity is 1 - max(0, c)², with c the cosine between sums of scores and changes of the output. The variance s² of
+    c is that of the jackknife over pairs: with c_j the cosine without pair j of m, (m - 1) / m times the sum over j of
+    (c_j - mean)², times 1 - m / M where the text has M pairs: 0 when all have been drawn. Infinity for one pair. The
+    square of a normal c has the variance 4 c² s² + 2 s⁴, whose second term counts where c is nearly 0.
+    """
+    if outputs.removal_counts is None:
+        raise ValueError("removals that are no pairs of complements have no standard error")
+    drawn, pairs = outputs.removal_counts.double() / 2, removal_pairs(outputs.mask.sum(1))
+    sums, changes = (each.reshape(len(each), -1, 2) for each in (outputs.removal_sums, outputs.removal_changes))
+    products = torch.stack([(one * other).sum(2) for one, other in ((sums, sums), (sums, changes), (changes, changes))])
+    totals = products.sum(2, keepdim=True)
+    own, along, size = totals - products
+    # What is left of a sum after all of it is taken away is rounding.
+    own, size = (torch.where(left > 1e-12 * whole, left, 0.0) for left, whole in ((own, totals[0]), (size, totals[2])))
+    cosines = along / (own * size).sqrt()
+    cosines = torch.where(totals[0] > 0, cosines, 0.0)
+    is_drawn = torch.arange(cosines.shape[1], device=drawn.device) < drawn.unsqueeze(1)
+    mean = cosines.masked_fill(~is_drawn, 0.0).sum(1) / drawn
+    squares = (cosines - mean.unsqueeze(1)).square().masked_fill(~is_drawn, 0.0).sum(1)
+    variance = (drawn - 1) / drawn * squares * (1 - drawn / pairs).clamp(0.0)
+    cosine = (
+        totals[1, :, 0].clamp(min=0.0) / (totals[0] * totals[2])[:, 0].clamp(min=torch.finfo(own.dtype).tiny).sqrt()
+    )
+    error = (4 * cosine.square() * variance + 2 * variance.square()).sqrt()
+    error = torch.where((drawn > 1) & error.isfinite(), error, math.inf).masked_fill(drawn >= pairs, 0.0)
+    return torch.where(totals[2, :, 0] > 0, error, math.nan)
 
 
 FAITHFULNESS_MEASURES: Mapping[str, FaithfulnessMeasure] = {

@@ -100,6 +100,7 @@ class DisagreementOptions(EmbeddingOptions):
     Args:
         encoders: "bilstm", which is the default unless a checkpoint is named.
         checkpoints: transformers to fine-tune: "minilm" (if its package is installed) or folders.
+        error: standard error of the infidelity of a text, in place of 32 samples.
     """
 
     known_corpora: ClassVar = {
@@ -110,6 +111,7 @@ class DisagreementOptions(EmbeddingOptions):
     encoders: tuple[str, ...] = ()
     checkpoints: tuple[str, ...] = ()
     limit: int | None = None
+    error: float | None = None
 
     def recipes(self) -> list[Recipe]:
         """Every trial on every chosen corpus, with BiLSTMs or fine-tuned checkpoints."""
@@ -146,7 +148,7 @@ class DisagreementOptions(EmbeddingOptions):
             for trial in (
                 Performance(subject),
                 Agreement(subject, methods, limit=limit),
-                Faithfulness(subject, signed_methods(methods), limit=limit),
+                Faithfulness(subject, signed_methods(methods), limit=limit, error=self.error),
             )
         ]
 
@@ -215,7 +217,8 @@ def _ground_truth_trials(corpus: GroundTruthCorpus, options: DisagreementOptions
         additive = TrainedModel(
             corpus, corpus.tokenization, WordWeightSum(), no_training, embeddings=GroundTruthEmbeddings(corpus)
         )
-        return [GroundTruth(additive, ADDITIVE_METHODS, limit), Faithfulness(additive, ADDITIVE_METHODS, limit=limit)]
+        faithfulness = Faithfulness(additive, ADDITIVE_METHODS, limit=limit, error=options.error)
+        return [GroundTruth(additive, ADDITIVE_METHODS, limit), faithfulness]
     learned = TrainedModel(
         corpus,
         corpus.tokenization,
@@ -226,7 +229,7 @@ def _ground_truth_trials(corpus: GroundTruthCorpus, options: DisagreementOptions
     return [
         Performance(learned),
         GroundTruth(learned, ATTENTIVE_METHODS, limit),
-        Faithfulness(learned, signed_methods(ATTENTIVE_METHODS), limit=limit),
+        Faithfulness(learned, signed_methods(ATTENTIVE_METHODS), limit=limit, error=options.error),
     ]
 
 

@@ -58,13 +58,18 @@ QUICK_LIMIT = 200
 
 @dataclass(frozen=True)
 class JainWallaceOptions(EmbeddingOptions):
-    """Corpora, encoders, attentions and seeds of the paper, and the number of test examples."""
+    """Corpora, encoders, attentions and seeds of the paper, and the number of test examples.
+
+    Args:
+        error: standard error of the median change of a text, in place of 100 permutations.
+    """
 
     known_corpora: ClassVar = {name: catalogue.CORPORA[name] for name in TEXT_CORPORA + QUESTION_CORPORA}
 
     encoders: tuple[str, ...] = ()
     attentions: tuple[str, ...] = ()
     limit: int | None = None
+    error: float | None = None
 
     def recipes(self) -> list[Recipe]:
         """Every trial on every chosen corpus, encoder, attention and seed."""
@@ -85,7 +90,9 @@ class JainWallaceOptions(EmbeddingOptions):
             trial
             for model in models
             for seed, other_seed in pairs
-            for trial in jain_wallace_trials(replace(model, seed=seed), replace(model, seed=other_seed), limit)
+            for trial in jain_wallace_trials(
+                replace(model, seed=seed), replace(model, seed=other_seed), limit, self.error
+            )
         ]
 
 
@@ -134,7 +141,9 @@ def single_model_trials(subject: ModelRecipe, limit: int | None = None) -> list[
     ]
 
 
-def jain_wallace_trials(subject: ModelRecipe, other_seed_model: ModelRecipe, limit: int | None = None) -> list[Recipe]:
+def jain_wallace_trials(
+    subject: ModelRecipe, other_seed_model: ModelRecipe, limit: int | None = None, error: float | None = None
+) -> list[Recipe]:
     """All trials of the paper on one model.
 
     Attention of another seed (`other_seed_model`) is a control that the paper lacks.
@@ -142,7 +151,7 @@ def jain_wallace_trials(subject: ModelRecipe, other_seed_model: ModelRecipe, lim
     methods = (RawAttention(), Gradient(), LeaveOneOut("distribution"))
     return [
         Performance(subject),
-        Permutation(subject, limit=limit),
+        Permutation(subject, limit=limit, error=error),
         Agreement(subject, methods, other_seed_model=other_seed_model, limit=limit),
         *(
             AdversarialAttention(subject, epsilon, solver=solver, limit=limit)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
 
@@ -27,6 +27,9 @@ from heedful.measures.erasure import (
     ErasureOutputs,
     FaithfulnessMeasure,
     bin_counts,
+    infidelity_error,
+    paired_removals,
+    removal_pairs,
     score_ranks,
     step_counts,
 )
@@ -52,6 +55,10 @@ from heedful.trials._trial import (
 from heedful.trials.agreement import quantize_scores
 from heedful.types import Attribution, Batch, Method, Model, Split, UserError, check_choice, check_methods, method_name
 
+MAX_REMOVALS = 1024
+"""Random removals of a text for infidelity of a given standard error."""
+_GROWTH = 1.5
+"""Factor from one number of removals to the next, between which the errors are looked at."""
 _MAX_BATCH_SIZE = 32
 _GRID = np.linspace(0.0, 1.0, 21)
 _FIGURE_MEASURES = (("aopc_comprehensiveness", "aopc_sufficiency"), ("deletion_auc", "insertion_auc", "decision_flip"))
@@ -67,7 +74,9 @@ class Faithfulness(Trial):
         seed: of the control, the random removals, and the order of tied units.
         limit: at most this many examples.
         steps: points of the deletion and insertion curves; a shorter text has a point per unit.
-        samples: random removals for infidelity.
+        samples: random removals for infidelity; with `error` the least number.
+        error: draw further removals of a text, up to 1024, until the standard error of the infidelity of every method
+            is at most this. The column `infidelity_error` has what was reached and `removals` what it took.
     """
 
     name: ClassVar[str] = "faithfulness"
@@ -92,6 +101,7 @@ class Faithfulness(Trial):
     steps: int = 20
     samples: int = 32
     split: Split = "test"
+    error: float | None = None
 
     def __post_init__(self) -> None:
         check_choice("baseline", self.baseline, Baseline)
@@ -102,6 +112,8 @@ class Faithfulness(Trial):
             raise UserError("a method is given twice to faithfulness: leave one out, or give it another seed")
         if self.steps < 1 or self.samples < 1:
             raise UserError("give at least one step and one sample")
+        if self.error is not None and not 0 < self.error < 1:
+            raise UserError(f"error={self.error}: give a number between 0 and 1, the scale of infidelity, or None")
 
     @property
     def _attribution_tables(self) -> dict[str, AttributionTable]:
@@ -118,13 +130,17 @@ class Faithfulness(Trial):
         """The rows of `ErasureEvaluator` for all texts."""
         recipes = self._attribution_tables
         tables = {name: workspace.get(recipe).table.set_index("uid") for name, recipe in recipes.items()}
-        evaluate = ErasureEvaluator(self.baseline, self.steps, self.samples, self.seed)
+        evaluate = ErasureEvaluator(self.baseline, self.steps, self.samples, self.seed, self.error)
         size = min(_MAX_BATCH_SIZE, workspace.batch_size)
         return self.tabulate_texts(workspace, partial(evaluate.rows, tables), self.limit, size, self.split)
 
     @classmethod
     def statistics(cls, table: pd.DataFrame) -> Iterable[Statistic]:
-        """Mean of each measure by method, and how much better than random: above 0 whatever the measure's direction."""
+        """Mean of each measure by method, and how much better than random: above 0 whatever the measure's direction.
+
+        Where removals were drawn until infidelity was accurate: their mean number, the largest standard error of each
+        method, and the number of texts in which the largest number of removals did not make it as small as asked for.
+        """
         yield Statistic("texts", value=float(table["uid"].nunique()))
         ordered = table.sort_values(["place", "uid"])
         methods = [(str(part["method"].iloc[0]), part) for _, part in ordered.groupby("place")]
@@ -143,6 +159,14 @@ class Faithfulness(Trial):
         for method, part in methods:
             if method != control and part["unsigned"].all():
                 yield Statistic("unsigned", method, value=1.0)
+        if "infidelity_error" in table:
+            texts = ordered.groupby("uid")
+            yield Statistic("removals", value=float(texts["removals"].first().mean()), n=len(texts))
+            for method, part in methods:
+                largest = float(part["infidelity_error"].max())
+                yield Statistic("infidelity_error", method, value=largest, n=int(part["infidelity_error"].count()))
+            inaccurate = int((~texts["accurate"].all()).sum())
+            yield Statistic("inaccurate", value=float(inaccurate), n=len(texts))
 
     @staticmethod
     def figures(table: pd.DataFrame) -> tuple[Figure, ...]:
@@ -205,6 +229,10 @@ class Faithfulness(Trial):
         if unsigned:
             note = "evidence against the prediction may be removed first"
             words.append(f"The scores of {', '.join(unsigned)} have no signs: {note}.")
+        for each in select_statistics(summary, "inaccurate"):
+            if each.value > 0:
+                note = f"is less accurate than asked for after {MAX_REMOVALS} random removals"
+                words.append(f"In {each.value:.0f} of {each.n:.0f} texts the infidelity of some method {note}.")
         return " ".join(words)
 
 
@@ -217,12 +245,16 @@ class ErasureEvaluator:
         steps: points of a curve after its first.
         samples: random removals, each unit with probability one half, the same ones for every method.
         seed: of the random removals and of the order of ties, together with each text's uid.
+        error: draw removals in pairs of complements, at least `samples` and at most `MAX_REMOVALS` of a text, until the
+            standard error of the infidelity of every method is at most this; a text of up to ten units has no more than
+            1024 removals, after which the value is exact.
     """
 
     baseline: Baseline = "delete"
     steps: int = 20
     samples: int = 32
     seed: int = 0
+    error: float | None = None
 
     def __call__(self, model: Model, batch: Batch, target: Tensor, scores: Tensor) -> ErasureOutputs:
         """Outputs of the classes `target` `[batch]` for scores `[method batch unit]`; rows method after method."""
@@ -231,8 +263,11 @@ class ErasureEvaluator:
         # Ties are broken alike for every method.
         quantized, tie_seeds = quantize_scores(scores.transpose(0, 1), mask), example_seeds("ties", self.seed, batch)
         ranks = torch.stack([score_ranks(each, mask, tie_seeds) for each in quantized.transpose(0, 1)])
-        drawn = sample_uniform(example_seeds("removed", self.seed, batch), self.samples, batch.mask.shape[1])
-        removed = (drawn < 0.5) & mask.unsqueeze(1)
+        removal_seeds = example_seeds("removed", self.seed, batch)
+        if self.error is None:
+            removed = (sample_uniform(removal_seeds, self.samples, mask.shape[1]) < 0.5) & mask.unsqueeze(1)
+        else:
+            removed = paired_removals(removal_seeds, mask, 0, min(MAX_REMOVALS, 2 * -(-self.samples // 2)))
         top = ranks.unsqueeze(2) < torch.cat((steps, bins), dim=1).unsqueeze(-1)
         # All methods in one call, so that equal perturbations are computed once: without and with the top units of
         # each method, random removals, the whole text.
@@ -249,7 +284,7 @@ class ErasureEvaluator:
 
         (deleted, without), (inserted, only) = (each.tensor_split([steps.shape[1]], dim=1) for each in split(values))
         flipped = split(decisions != decisions[:, -1:])[0, :, : steps.shape[1]]
-        return ErasureOutputs(
+        outputs = ErasureOutputs(
             scores=scores.double().masked_fill(~mask, 0.0).flatten(0, 1),
             mask=mask.repeat(methods, 1),
             full_output=values[:, -1].repeat(methods),
@@ -262,6 +297,39 @@ class ErasureEvaluator:
             removal_masks=removed.repeat(methods, 1, 1),
             removal_outputs=values[:, erased.shape[1] : -1].repeat(methods, 1),
         )
+        return outputs if self.error is None else self._draw_until(self.error, outputs, model, batch, target)
+
+    def _draw_until(
+        self, error: float, outputs: ErasureOutputs, model: Model, batch: Batch, target: Tensor
+    ) -> ErasureOutputs:
+        """The outputs with as many random removals of each text as its infidelity needs."""
+        seeds, mask, texts = example_seeds("removed", self.seed, batch), batch.content_mask, len(batch)
+        methods, most = len(outputs.scores) // texts, 2 * removal_pairs(mask.sum(1))
+        masks, values = outputs.removal_masks[:texts], outputs.removal_outputs[:texts]
+        whole, known = outputs.full_output[:texts], masks.shape[1]
+        counts = most.clamp(max=known).long()
+        while True:
+            outputs = replace(
+                outputs,
+                removal_masks=masks.repeat(methods, 1, 1),
+                removal_outputs=values.repeat(methods, 1),
+                removal_counts=counts.repeat(methods),
+            )
+            is_open = (infidelity_error(outputs).reshape(methods, texts) > error).any(0)
+            if known == MAX_REMOVALS or not bool(is_open.any()):
+                return outputs
+            rows, count = is_open.nonzero().flatten(), min(MAX_REMOVALS, 2 * (int(known * _GROWTH) // 2)) - known
+            drawn = paired_removals(seeds[rows], mask[rows], known, count)
+            part = batch.rows(rows)
+            logits = logits_keeping(model, part, ~drawn[:, :, : part.mask.shape[1]], self.baseline).double()
+            own = model.task.probabilities(logits).gather(2, target[rows].reshape(-1, 1, 1).expand(-1, count, 1))
+            # A text that has enough removals has nothing removed, and an output that does not change.
+            further = torch.zeros_like(masks[:, :1]).repeat(1, count, 1)
+            further[rows] = drawn
+            read = whole.unsqueeze(1).repeat(1, count)
+            read[rows] = torch.where(drawn.any(2), own.squeeze(2), whole[rows].unsqueeze(1))
+            masks, values, known = torch.cat((masks, further), 1), torch.cat((values, read), 1), known + count
+            counts = torch.where(is_open, most.clamp(max=known).long(), counts)
 
     def rows(self, tables: Mapping[str, pd.DataFrame], model: Model, batch: Batch) -> pd.DataFrame:
         """A row per method and text: all measures, the output changes by bin, and both curves on a common grid.
@@ -274,6 +342,14 @@ class ErasureEvaluator:
         target, scores = torch.tensor(predicted, device=batch.mask.device), scores_from_tables(tables, batch)
         outputs = self(model, batch, target, scores)
         whole = outputs.full_output.unsqueeze(1)
+        sampled: dict[str, object] = {}
+        if outputs.removal_counts is not None and self.error is not None:
+            errors = infidelity_error(outputs)
+            sampled = {
+                "removals": outputs.removal_counts.tolist(),
+                "infidelity_error": errors.tolist(),
+                "accurate": (~(errors > self.error)).tolist(),
+            }
         return pd.DataFrame(
             {
                 "uid": uids * len(names),
@@ -289,6 +365,7 @@ class ErasureEvaluator:
                 "sufficiency": (whole - outputs.sufficiency_outputs).tolist(),
                 "deletion": _interpolate_on_grid(outputs.fractions, outputs.deletion_outputs),
                 "insertion": _interpolate_on_grid(outputs.fractions, outputs.insertion_outputs),
+                **sampled,
             }
         )
 

@@ -42,6 +42,8 @@ MAX_WEIGHTS_AT_ONCE = 2**24
 """Attention weights in memory during the forward passes of a transformer: 64 MB in float32."""
 SMALL_CHANGE, LARGE_CHANGE = 0.05, 0.25
 """A median change of the output below the first contradicts the claim, from the second on it supports it."""
+FEWEST_PERMUTATIONS = 20
+"""Of a text whose median change shall have a given standard error."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,8 @@ class Permutation(ShardedTrial):
         limit: at most this many test examples.
         layer: permute only this layer of a transformer, counted from 0; None permutes all.
         head: permute only this head of each chosen layer; None permutes all.
+        error: stop with fewer permutations of a text, but at least 20, when the standard error of its median change is
+            at most this. The column `median_error` has what was reached and `permutations` what it took.
     """
 
     revision: ClassVar[int] = 2
@@ -78,6 +82,11 @@ class Permutation(ShardedTrial):
     limit: int | None = None
     layer: int | None = None
     head: int | None = None
+    error: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.error is not None and not 0 < self.error < 1:
+            raise UserError(f"error={self.error}: give a number between 0 and 1, the scale of changes, or None")
 
     def tabulate(self, workspace: Workspace, rows: range) -> Artefact:
         """A row per text: uid, length, predicted class, maximum attention, median change."""
@@ -89,22 +98,50 @@ class Permutation(ShardedTrial):
         check_attention(model)
         with torch.no_grad():
             trace = model(batch)
-        changes = output_changes(model, batch, trace, self.permutations, self.seed, self.layer, self.head)
-        median = changes.double().quantile(0.5, dim=1).tolist()
+        changes = self._changes(model, batch, trace)
+        median = [float(each.double().quantile(0.5)) for each in changes]
+        sampled: dict[str, object] = {}
+        if self.error is not None:
+            errors = [float(median_error(each)) for each in changes]
+            accurate = [each <= self.error for each in errors]
+            sampled = {"permutations": [*map(len, changes)], "median_error": errors, "accurate": accurate}
         shares = first_token_shares(trace.attention, batch)
         sink = {} if bool(shares.isnan().any()) else {"first_token_share": shares.tolist()}
-        return pd.DataFrame({**text_columns(model.task, batch, trace), "median_change": median, **sink})
+        return pd.DataFrame({**text_columns(model.task, batch, trace), "median_change": median, **sink, **sampled})
+
+    def _changes(self, model: Model, batch: Batch, trace: Trace) -> list[Tensor]:
+        """The changes of each text `[permutation]`, with `error` as many as it needs."""
+        known = self.permutations if self.error is None else min(self.permutations, FEWEST_PERMUTATIONS)
+        changes = [*output_changes(model, batch, trace, known, self.seed, self.layer, self.head)]
+        while self.error is not None and known < self.permutations:
+            rows = [row for row, each in enumerate(changes) if float(median_error(each)) > self.error]
+            if not rows:
+                break
+            part = batch.rows(torch.tensor(rows, device=batch.mask.device))
+            count = min(self.permutations, 3 * known // 2)
+            with torch.no_grad():
+                own = model(part)
+            further = output_changes(model, part, own, range(known, count), self.seed, self.layer, self.head)
+            for row, each in zip(rows, further, strict=True):
+                changes[row] = torch.cat((changes[row], each))
+            known = count
+        return changes
 
     @classmethod
     def statistics(cls, table: pd.DataFrame) -> Iterable[Statistic]:
         """Median over texts of the median change: overall, by predicted class, and by class and maximum attention.
 
-        Of a transformer the mean share of attention on the first token, too.
+        Of a transformer the mean share of attention on the first token, too. Where texts have as many permutations as
+        their medians need: the mean number, the largest standard error, and the number of texts that had too few.
         """
         for subset, rows in split_by_class_and_attention(table):
             yield Statistic("median_change", subset=subset, value=float(rows["median_change"].median()), n=len(rows))
         if "first_token_share" in table:
             yield Statistic("first_token_share", value=float(table["first_token_share"].mean()), n=len(table))
+        if "median_error" in table:
+            yield Statistic("permutations", value=float(table["permutations"].mean()), n=len(table))
+            yield Statistic("median_error", value=float(table["median_error"].max()), n=len(table))
+            yield Statistic("inaccurate", value=float((~table["accurate"]).sum()), n=len(table))
 
     @staticmethod
     def figures(table: pd.DataFrame) -> tuple[Figure, ...]:
@@ -134,6 +171,9 @@ class Permutation(ShardedTrial):
         }
         sinks = select_statistics(summary, "first_token_share")
         sink = f" Of all attention, {sinks[0].value:.2f} goes to the first token." if sinks else ""
+        for each in select_statistics(summary, "inaccurate"):
+            if each.value > 0:
+                sink += f" In {each.value:.0f} of {each.n:.0f} texts the change is less accurate than asked for."
         return (
             f"Permuting the attention weights changes the output {words[size.verdict]}: for half of the texts by "
             f"{size.evidence[0].value:.3f} or less, on a scale from 0 to 1. {trend[concentration.verdict]}{sink}"
@@ -158,24 +198,43 @@ def output_changes(
     model: Model,
     batch: Batch,
     trace: Trace,
-    permutations: int,
+    permutations: int | range,
     seed: int = 0,
     layer: int | None = None,
     head: int | None = None,
 ) -> Tensor:
-    """Total variation between the output and the output under each permutation, `[batch permutation]`."""
+    """Total variation between the output and the output under each permutation, `[batch permutation]`.
+
+    Args:
+        permutations: how many, or which ones of the sequence of permutations of a text.
+    """
+    draws = range(permutations) if isinstance(permutations, int) else permutations
     seeds = example_seeds("permutation", seed, batch)
     with torch.no_grad():
         before = model.task.probabilities(trace.logits)[:, None]
         if isinstance(model, AttentiveModel):
             support = model.input_format.support(batch)
-            shuffled = shuffle_attention(trace.attention, support[:, None, None], seeds, range(permutations))
+            shuffled = shuffle_attention(trace.attention, support[:, None, None], seeds, draws)
             shuffled = shuffled[:, :, 0, 0]
             logits = model.readout(batch, trace.hidden)(shuffled)
         else:
             chosen = _layer_head_slice(trace.attention, layer, head)
-            logits = _logits_by_forward_pass(model, batch, trace, chosen, seeds, permutations)
+            logits = _logits_by_forward_pass(model, batch, trace, chosen, seeds, draws)
         return total_variation(model.task.probabilities(logits), before)
+
+
+def median_error(values: Tensor) -> Tensor:
+    """Standard error of the median of n values `[value]`: half the distance of the order statistics n/2 ± sqrt(n)/2.
+
+    Between these two the median of the distribution is with a probability of 68 %, whatever the distribution.
+
+    >>> median_error(torch.arange(100.0))
+    tensor(5.)
+    """
+    count = len(values)
+    low, high = (round(count / 2 + side * count**0.5 / 2) for side in (-1, 1))
+    ordered = values.sort().values
+    return (ordered[min(high, count) - 1] - ordered[max(low, 1) - 1]) / 2
 
 
 def _layer_head_slice(attention: Tensor, layer: int | None, head: int | None) -> tuple[slice, slice, slice]:
@@ -201,14 +260,14 @@ def attention_support(trace: Trace, batch: Batch) -> Tensor:
 
 
 def _logits_by_forward_pass(
-    model: Model, batch: Batch, trace: Trace, chosen: tuple[slice, ...], seeds: Tensor, permutations: int
+    model: Model, batch: Batch, trace: Trace, chosen: tuple[slice, ...], seeds: Tensor, permutations: range
 ) -> Tensor:
     """Logits `[batch permutation output]`; other layers and heads than the chosen ones keep their attention."""
     attention, support = trace.attention, attention_support(trace, batch)
     at_once = max(1, MAX_WEIGHTS_AT_ONCE // attention.numel())
     found = []
-    for first in range(0, permutations, at_once):
-        draws = range(first, min(first + at_once, permutations))
+    for first in range(0, len(permutations), at_once):
+        draws = permutations[first : first + at_once]
         given = attention.unsqueeze(1).repeat(1, len(draws), *([1] * (attention.dim() - 1)))
         given[:, :, *chosen[1:]] = shuffle_attention(attention, support, seeds, draws, chosen)
         logits = model(batch.repeat(len(draws)), attention=given.flatten(0, 1)).logits
