@@ -429,7 +429,8 @@ def correlate_attributions(
 
 def _weighted(table: pd.DataFrame) -> NDArray[np.float64]:
     """The part of each unit with a score other than 0."""
-    return flatten(table["segments"])[flatten(table["scores"]) != 0]
+    parts: NDArray[np.float64] = flatten(table["segments"])[flatten(table["scores"]) != 0]
+    return parts
 
 
 def quantize_scores(scores: Tensor, mask: Tensor, resolution: float = RESOLUTION) -> Tensor:
