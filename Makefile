@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast check sweep storm bench mutants clean
+.PHONY: help demo test test-fast check sweep storm bench mutants dist lock sbom vulnerabilities matrix clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /make \1\t/'
@@ -13,14 +13,20 @@ help: ## show this list
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
+# A build of torch for the CPU, in a folder that pip is given (PIP_FIND_LINKS), saves gigabytes of CUDA.
+$(VENV)/torch.stamp: requirements/torch.lock requirements/cuda.lock | $(BIN)/python
+	@$(PIP) --no-index --no-deps --require-hashes -r requirements/torch.lock 2>/dev/null \
+	|| $(PIP) --no-deps --require-hashes -r requirements/torch.lock -r requirements/cuda.lock
+	@touch $@
+
 # A stamp is newer than the lock file that it stands for: the second call installs nothing.
-$(VENV)/demo.stamp: requirements/demo.lock pyproject.toml | $(BIN)/python
-	$(PIP) -r requirements/demo.lock
+$(VENV)/demo.stamp: requirements/demo.lock pyproject.toml $(VENV)/torch.stamp | $(BIN)/python
+	$(PIP) --require-hashes -r requirements/demo.lock
 	$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
 
-$(VENV)/dev.stamp: requirements/dev.lock pyproject.toml | $(BIN)/python
-	$(PIP) -r requirements/dev.lock
+$(VENV)/dev.stamp: requirements/dev.lock pyproject.toml $(VENV)/torch.stamp | $(BIN)/python
+	$(PIP) --require-hashes -r requirements/dev.lock
 	$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
 
@@ -52,11 +58,34 @@ bench: $(VENV)/dev.stamp ## speed against named peers, into benchmarks/results.j
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks
 
 $(VENV)/mutants.stamp: requirements/mutants.lock $(VENV)/dev.stamp
-	$(PIP) -r requirements/mutants.lock
+	$(PIP) --require-hashes -r requirements/mutants.lock
 	@touch $@
 
 mutants: $(VENV)/mutants.stamp ## which changes of operators and numbers do the tests notice? (two hours; a table at the end)
 	OMP_NUM_THREADS=1 $(BIN)/python tests/mutants.py --minutes 120
 
+# Tools that are never imported by heedful, in an environment of their own.
+TOOLS := .venv-tools
+$(TOOLS)/stamp: requirements/tools.lock
+	$(PYTHON) -m venv $(TOOLS)
+	$(TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/tools.lock
+	@touch $@
+
+lock: $(TOOLS)/stamp ## write the lock files anew, with hashes; UPGRADE=--upgrade takes the newest versions
+	$(TOOLS)/bin/python requirements/locks.py $(UPGRADE)
+
+dist: $(VENV)/dev.stamp ## wheel and source distribution, checked, installed in a new environment and used
+	$(BIN)/python tests/distribution.py dist
+
+sbom: $(TOOLS)/stamp ## the bill of materials of what `pip install heedful` brings (CycloneDX), into dist/sbom.json
+	mkdir -p dist
+	$(TOOLS)/bin/cyclonedx-py requirements requirements/base.lock --pyproject pyproject.toml --mc-type library --output-reproducible --output-file dist/sbom.json
+
+vulnerabilities: $(TOOLS)/stamp ## known vulnerabilities of every locked package (asks a service on the internet)
+	$(TOOLS)/bin/python requirements/vulnerabilities.py
+
+matrix: $(TOOLS)/stamp ## the core tests with Python 3.11 to 3.14 and the lowest and highest dependencies (an hour; gigabytes)
+	$(TOOLS)/bin/python requirements/matrix.py $(ONLY)
+
 clean: ## remove .venv and caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis build src/*.egg-info
+	rm -rf $(VENV) $(TOOLS) .matrix dist .mypy_cache .ruff_cache .hypothesis build src/*.egg-info
