@@ -16,11 +16,12 @@ from heedful.types import Corpus
 SOURCE = Path(__file__).parents[1] / "src" / "heedful"
 FILES = sorted(SOURCE.rglob("*.py"))
 FLOORS = {
-    "types": 0, "tasks": 0, "figures": 0, "seeding": 0, "progress": 0, "measures": 0, "store": 0, "scored_text": 0,
+    "types": 0, "tasks": 0, "figures": 0, "devices": 0, "seeding": 0, "progress": 0, "measures": 0, "store": 0,
+    "scored_text": 0,
     "data": 1, "models": 1, "attributions": 1,
     "training": 2,
     "trials": 3,
-    "papers": 4, "catalogue": 4, "runner": 4, "learn": 4, "outcome": 4, "_process_pool": 4, "_ray_pool": 4,
+    "papers": 4, "catalogue": 4, "runner": 4, "learn": 4,
     "report": 5, "testing": 5, "terminal": 5,
     "explanation": 6, "explainer": 6, "command_line": 6,
     "audits": 7, "study": 7, "model_support": 7,
@@ -37,8 +38,8 @@ FENCES = {
     "jinja2": ("report/", "study/app.py"),
     "krippendorff": ("study/rating.py",),
     "matplotlib": ("report/",),
-    "pebble": ("_process_pool.py",),
-    "ray": ("_ray_pool.py",),
+    "pebble": ("runner.py",),
+    "ray": ("runner.py",),
     "rich": ("command_line.py", "terminal.py"),
     "transformers": ("models/", "data/tokenization.py"),
     "trueskill": ("study/rating.py",),

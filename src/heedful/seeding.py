@@ -1,6 +1,7 @@
 """Random numbers per example: a hash of (seed, draw, unit), so the other examples of a batch change nothing.
 
-SplitMix64 (Steele, Lea & Flood 2014) on int64 tensors, whose products wrap around as the algorithm requires.
+SplitMix64 (Steele, Lea & Flood 2014) on int64 tensors, whose products wrap around as the algorithm requires. Numbers
+are drawn on the CPU and moved to the device of the seeds, so that samples are the same on every device.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ def _mix_bits(values: Tensor) -> Tensor:
 
 
 def _hash_bits(seeds: Tensor, draws: int, units: int, first: int = 0) -> Tensor:
-    """64 random bits for each row, draw and unit, `[batch draw unit]`."""
-    draw = torch.arange(first + 1, first + draws + 1, device=seeds.device)
-    unit = torch.arange(1, units + 1, device=seeds.device)
-    row = _mix_bits(seeds[:, None] + draw * _GAMMA)
+    """64 random bits for each row, draw and unit, `[batch draw unit]`, on the CPU."""
+    draw = torch.arange(first + 1, first + draws + 1)
+    unit = torch.arange(1, units + 1)
+    row = _mix_bits(seeds.cpu()[:, None] + draw * _GAMMA)
     return _mix_bits(row[:, :, None] + unit * _GAMMA)
 
 
@@ -51,14 +52,14 @@ def sample_uniform(seeds: Tensor, draws: int, units: int, first: int = 0) -> Ten
     >>> torch.equal(sample_uniform(seeds, 3, 5)[1, :, :2], sample_uniform(seeds[1:], 3, 2)[0])
     True
     """
-    return _shift_right(_hash_bits(seeds, draws, units, first), 11).double() * 2.0**-53
+    return (_shift_right(_hash_bits(seeds, draws, units, first), 11).double() * 2.0**-53).to(seeds.device)
 
 
 def random_permutations(seeds: Tensor, draws: int, support: Tensor, first: int = 0) -> Tensor:
     """Random orders of each row's supported units `[batch draw unit]`; the other units follow.
 
-    Units are sorted by random keys of 46 bits with the unit's number in the lowest 16 bits; on the CPU NumPy's sort is
-    several times faster than torch's.
+    Units are sorted by random keys of 46 bits with the unit's number in the lowest 16 bits; NumPy's sort is several
+    times faster than torch's.
 
     Args:
         support: `[batch unit]`.
@@ -71,9 +72,8 @@ def random_permutations(seeds: Tensor, draws: int, support: Tensor, first: int =
     if units > _UNIT_MASK:
         raise ValueError(f"cannot permute {units} units: at most {_UNIT_MASK}")
     keys = _hash_bits(seeds, draws, units, first).bitwise_and_(_KEY_MASK)
-    keys |= torch.arange(units, device=seeds.device) + (~support[:, None]).long() * _OFF_SUPPORT
-    ordered = torch.from_numpy(np.sort(keys.numpy(), axis=-1)) if keys.device.type == "cpu" else keys.sort(-1).values
-    return ordered.bitwise_and_(_UNIT_MASK)
+    keys |= torch.arange(units) + (~support[:, None].cpu()).long() * _OFF_SUPPORT
+    return torch.from_numpy(np.sort(keys.numpy(), axis=-1)).bitwise_and_(_UNIT_MASK).to(seeds.device)
 
 
 def permute_within(values: Tensor, support: Tensor, seeds: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ from typing import Literal, TypeVar, cast, get_origin, get_type_hints
 import torch
 from torch import Tensor
 
+from heedful.devices import free_cached_memory, is_out_of_memory
 from heedful.store.recipe import derive_seed
 from heedful.types import Attribution, Batch, Model, Task, UserError, check_choice
 
@@ -30,7 +31,6 @@ Feature = Literal["unit", "word"]
 
 CHUNK_CELLS = 1 << 18
 """Cells of one attention matrix in a chunk: rows x units x units."""
-_OUT_OF_MEMORY_MESSAGES = ("out of memory", "can't allocate memory", "not enough memory")
 ExplainT = TypeVar("ExplainT", bound=Callable[..., Attribution])
 
 
@@ -200,11 +200,9 @@ def _fits(work: Callable[[Tensor], None], chunk: Tensor) -> bool:
     try:
         work(chunk)
     except (RuntimeError, MemoryError) as error:
-        known = isinstance(error, MemoryError | torch.OutOfMemoryError)
-        if not known and not any(words in str(error) for words in _OUT_OF_MEMORY_MESSAGES):
+        if not is_out_of_memory(error):
             raise
-        if chunk.is_cuda:
-            torch.cuda.empty_cache()
+        free_cached_memory(chunk.device)
         return False
     return True
 

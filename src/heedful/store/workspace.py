@@ -32,11 +32,13 @@ import numpy
 import pandas
 import pyarrow
 import pyarrow.parquet
+import torch
 from filelock import FileLock, Timeout
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from heedful.devices import arithmetic_of, check_device, free_cached_memory, is_out_of_memory
 from heedful.progress import Progress, SilentProgress
 from heedful.store.object_store import (
     CHECKPOINT_SECONDS,
@@ -111,6 +113,7 @@ class IndexEntry:
         links: artefact names of its dependencies by field, for instance `{"subject": ["TrainedModel-..."]}`.
         group: the same for artefacts whose recipes differ only in the seeds of their models.
         fetch_tensors: is called before tensors are read: those behind a URL are downloaded only then.
+        device: the kind of device on which it was made; the last digits of numbers depend on it.
     """
 
     name: str
@@ -122,6 +125,7 @@ class IndexEntry:
     group: str
     path: Path
     fetch_tensors: Callable[[], object] = field(default=_nothing, repr=False, compare=False)
+    device: str = "cpu"
 
     def link(self, name: str) -> str | None:
         """The artefact name of the first dependency in a field; None if there is none."""
@@ -258,6 +262,9 @@ class Workspace:
     Args:
         place: its folder, which is made when it is needed, or a URL such as `s3://bucket/experiments`.
         data_dir: the folder of corpora; by default `HEEDFUL_DATA`, else `~/.cache/heedful/data`.
+        device: where models run: `cpu`, `cuda`, `cuda:1`, `mps`; no part of a recipe.
+        batch_size: texts that are read at once; results do not depend on it.
+        automatic_batch_size: halve the batch size whenever memory runs out.
         model_cache: loaded models by artefact name, while `run` is at work; None loads a model at every use.
     """
 
@@ -268,6 +275,7 @@ class Workspace:
     data_dir: Path = field(default_factory=_default_data_dir)
     device: str = "cpu"
     batch_size: int = 256
+    automatic_batch_size: bool = False
     progress: Progress = _SILENT
     model_cache: dict[str, object] | None = field(default=None, repr=False)
     _resumable: set[str] = field(init=False, default_factory=set, repr=False)
@@ -279,6 +287,7 @@ class Workspace:
         else:
             self.root = local_path(self.place)
         self.data_dir = Path(self.data_dir)
+        check_device(self.device)
 
     def __str__(self) -> str:
         return str(self.root) if self.store is None else self.store.url
@@ -320,24 +329,12 @@ class Workspace:
 
     def read_part(self, recipe: Recipe, number: int, columns: Sequence[str] | None = None) -> pandas.DataFrame:
         """The rows of one shard of a recipe's table, some columns or all; a table without shards is the only one."""
-        folder = self._verified_folder(recipe)
-        with _translate_read_errors(folder), _open_table(folder / TABLE) as file:
-            return _arrow_to_pandas(file.read_row_group(number, columns, use_threads=False))
-
-    def read_notes(self, recipe: Recipe) -> Mapping[str, Json]:
-        """The notes of a recipe's artefact; its table is not read."""
-        folder = self._verified_folder(recipe)
-        with _translate_read_errors(folder):
-            notes: dict[str, Json] = json.loads((folder / NOTES).read_bytes())
-        return notes
-
-    def _verified_folder(self, recipe: Recipe) -> Path:
-        """The folder of an artefact, made first if it is missing; CorruptArtefactError if its bytes are damaged."""
         self.ensure(recipe)
         folder = self.root / self.artefact_name(recipe)
         with _translate_read_errors(folder):
             _verify_files(folder, tensors=False)
-        return folder
+            with _open_table(folder / TABLE) as file:
+                return _arrow_to_pandas(file.read_row_group(number, columns, use_threads=False))
 
     def has(self, recipe: Recipe) -> bool:
         """Whether the artefact is complete, judged by its manifest and file sizes; `get` verifies every byte.
@@ -433,7 +430,7 @@ class Workspace:
     def _make(self, recipe: Recipe, description: dict[str, Json]) -> None:
         name, changes = artefact_name(description), count_file_changes()
         self.delete_leftovers(name)
-        artefact = recipe.make(self)
+        artefact = self._make_in_memory(recipe)
         if not isinstance(artefact, Artefact):
             raise TypeError(f"{type(recipe).__name__}.make gave a {type(artefact).__name__}, not an Artefact")
         summary = recipe.summarize(artefact)
@@ -446,6 +443,8 @@ class Workspace:
             "links": linked_artefacts(recipe, self.data_dir),
             "group": seed_group(recipe, self.data_dir),
         }
+        if self.device != "cpu":
+            index["device"] = self.device
         # Last of all that reads the data: links and group hold its hash too.
         if self.artefact_name(recipe) != name or count_file_changes() != changes:
             raise self._changed_data_error(name)
@@ -471,6 +470,25 @@ class Workspace:
         for emptied in (".damaged", ".failures"):
             with suppress(OSError):  # it does not exist or holds something else
                 (self.root / emptied).rmdir()
+
+    def _make_in_memory(self, recipe: Recipe) -> Artefact:
+        """Make a recipe; with an automatic batch size again with half of it, whenever memory runs out."""
+        while True:
+            try:
+                with arithmetic_of(self.device):
+                    return recipe.make(self)
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                if not self.automatic_batch_size or self.batch_size == 1:
+                    raise UserError(
+                        f"the memory of {self.device} is too small for {self.batch_size} texts at once: give a smaller "
+                        "batch size, or auto, or shorter texts"
+                    ) from error
+            # Outside the handler, which keeps the tensors of the failed attempt.
+            self.batch_size //= 2
+            free_cached_memory(torch.device(self.device))
+            warnings.warn(f"memory ran out: going on with {self.batch_size} texts at once", stacklevel=2)
 
     def failure_file(self, name: str) -> Path:
         """Where the traceback of the recipe with this artefact name is written; removed when it succeeds."""

@@ -84,7 +84,7 @@ def class_weights(train: Batch, task: Task) -> Tensor | None:
     assert train.labels is not None
     counts = torch.bincount(train.labels, minlength=task.num_classes).double()
     if isinstance(task, BinaryClassification):
-        return torch.stack([torch.ones(()).double(), counts[0] / counts[1].clamp(min=1)])
+        return torch.stack([torch.ones_like(counts[0]), counts[0] / counts[1].clamp(min=1)])
     return counts.sum() / (task.num_classes * counts.clamp(min=1))
 
 

@@ -1,0 +1,127 @@
+"""Devices: which one a user may name here, what it lacks, and memory that runs out.
+
+The device of a computation is no part of its recipe: numbers of two devices differ in their last digits, as sums are
+taken in another order. All random draws are made on the CPU and moved, so that samples are the same everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from heedful.types import UserError
+
+OUT_OF_MEMORY_MESSAGES = ("can't allocate memory", "not enough memory", "out of memory")
+WITHOUT_FLOAT64 = {"mps"}
+"""Kinds of devices that have no double precision."""
+
+
+def available_devices() -> list[str]:
+    """The devices of this machine, for instance `["cpu", "cuda:0"]`."""
+    found = torch.accelerator.current_accelerator(check_available=True)
+    if found is None:
+        return ["cpu"]
+    count = torch.accelerator.device_count()
+    numbered = [f"{found.type}:{number}" for number in range(count)]
+    return ["cpu", *([found.type] if found.type in WITHOUT_FLOAT64 else numbered)]
+
+
+def check_device(name: str) -> torch.device:
+    """The device of a name such as `cpu`, `cuda`, `cuda:1` or `mps`; UserError for one that is not there.
+
+    >>> check_device("cpu")
+    device(type='cpu')
+    """
+    there = available_devices()
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise UserError(f"{name!r} is no device: choose one of {', '.join(there)}") from None
+    known = {torch.device(each) for each in there}
+    if device not in known and device not in {torch.device(each.type) for each in known}:
+        raise UserError(f"there is no device {name} on this machine: choose one of {', '.join(there)}")
+    return device
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory ran out, on any device."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in OUT_OF_MEMORY_MESSAGES)
+
+
+def free_cached_memory(device: torch.device) -> None:
+    """Give memory back that torch keeps for later on this device."""
+    if device.type != "cpu":
+        torch.accelerator.empty_cache()
+
+
+# Devices without double precision
+
+
+class _SinglePrecision(TorchFunctionMode):
+    """Takes single for double precision on a kind of device that has no other; the CPU keeps both."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def __torch_function__(
+        self,
+        func: Callable[..., object],
+        types: Sequence[type],
+        args: tuple[object, ...] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
+        given = dict(kwargs or {})
+        first = args[0] if args and isinstance(args[0], Tensor) else None
+        if func is Tensor.double and first is not None and first.device.type == self.kind:
+            return first.float()
+        if func is Tensor.to and first is not None:
+            return self._move(first, args[1:], given)
+        device = given.get("device")
+        to_device = self._is_here(device) or (device is None and first is not None and first.device.type == self.kind)
+        if to_device and given.get("dtype") == torch.float64:
+            given["dtype"] = torch.float32
+        return func(*args, **given)
+
+    def _is_here(self, device: object) -> bool:
+        return isinstance(device, str | torch.device) and torch.device(device).type == self.kind
+
+    def _move(self, tensor: Tensor, args: tuple[object, ...], given: dict[str, object]) -> object:
+        """`tensor.to(...)`, whose target is a device, a type or another tensor."""
+        values = [*args, *given.values()]
+        like = next((each for each in values if isinstance(each, Tensor)), None)
+        device = next((each for each in values if isinstance(each, str | torch.device)), None)
+        kind = next((each for each in values if isinstance(each, torch.dtype)), None)
+        target: object = device if device is not None else (like if like is not None else tensor).device
+        wanted = kind if kind is not None else (like if like is not None else tensor).dtype
+        if not self._is_here(target) or wanted != torch.float64:
+            return tensor.to(*args, **given)  # type: ignore[call-overload]
+        return tensor.float().to(target)  # type: ignore[call-overload]
+
+
+@contextmanager
+def arithmetic_of(device: torch.device | str) -> Iterator[None]:
+    """Within this block numbers are computed as exactly and as repeatably as the device can without being slow.
+
+    On CUDA convolutions and recurrent cells do not round to TF32 and take deterministic algorithms; where there is no
+    double precision, single precision stands in for it.
+    """
+    kind = torch.device(device).type
+    if kind in WITHOUT_FLOAT64:
+        with _SinglePrecision(kind):
+            yield
+    elif kind == "cuda":
+        before = torch.backends.cudnn.allow_tf32, torch.backends.cudnn.deterministic
+        torch.backends.cudnn.allow_tf32, torch.backends.cudnn.deterministic = False, True
+        try:
+            yield
+        finally:
+            torch.backends.cudnn.allow_tf32, torch.backends.cudnn.deterministic = before
+    else:
+        yield
