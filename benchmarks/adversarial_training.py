@@ -121,7 +121,12 @@ def _per_step(step: Callable[[int], None]) -> float:
 def _seeds(subject: TrainedModel, workers: int) -> float:
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
-        outcomes = run([replace(subject, seed=seed) for seed in range(SEEDS)], Workspace(Path(folder)), workers=workers)
+        outcomes = run(
+            [replace(subject, seed=seed) for seed in range(SEEDS)],
+            Workspace(Path(folder)),
+            where="pool",
+            workers=workers,
+        )
         seconds = time.perf_counter() - start
     assert all(outcome.error is None for outcome in outcomes)
     return seconds

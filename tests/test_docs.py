@@ -159,6 +159,8 @@ def shell(words: list[str]) -> str:
     elif program == "pip":
         assert rest[:1] == ["install"], rest
         assert extras_of(rest) <= extras(), f"{rest}: pyproject.toml has only the extras {sorted(extras())}"
+    elif program == "ray":
+        assert rest[0] in ("start", "stop", "job"), rest
     elif program == "export":
         known_variable(rest[0].partition("=")[0])
     else:
@@ -172,7 +174,8 @@ def heedful(words: list[str]) -> str:
     with pytest.MonkeyPatch.context() as patch:
         if not own_file:
             if words[:1] != ["audit"]:
-                patch.setattr(runner, "run", lambda recipes, workspace, workers: [])
+                patch.setattr(runner, "run", lambda recipes, workspace, where, workers: [])
+            patch.setattr(runner, "find_spec", lambda name: name)  # Ray is not used
             patch.setattr(papers, "paper_recipes", lambda options: options.recipes())
             patch.setattr(cli, "_print_plan", lambda recipes, root: None)
             patch.setattr(download, "fetch", fetchable)
@@ -307,7 +310,7 @@ def test_every_block_of_a_document_does_what_it_says(
     # Audits are short, and run in this process.
     monkeypatch.setattr(schedule, "DEFAULT_METHODS", ("raw-attention", "leave-one-out"))
     monkeypatch.setattr(schedule._Audit, "_text_limit", lambda audit: 2)
-    monkeypatch.setattr(schedule._Audit, "_workers", lambda audit: 1)
+    monkeypatch.setattr(schedule._Audit, "_place", lambda audit: ("here", None))
     run_document(document.read_text(encoding="utf-8"), new_session(document, monkeypatch))
 
 

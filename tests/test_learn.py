@@ -129,7 +129,7 @@ def test_the_teacher_is_never_changed(learned: Result, folder: Path) -> None:
         (("--text-column", "text"), "said.csv, line 2: no column 'text'; the columns are said, again"),
         (("--size", "43"), "has 42 training texts; choose 1 to 42"),
         (("--label-column", "mood"), "said.csv, line 2: no column 'mood'"),
-        (("--where", "cloud"), "--where is pool or here"),
+        (("--where", "cloud"), "--where is pool, here, ray"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(words: Sequence[str], complaint: str, folder: Path) -> None:

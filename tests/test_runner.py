@@ -13,19 +13,23 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import pandas as pd
 import pytest
 import torch
+from numpy.random import default_rng
 
 from heedful import command_line, progress
+from heedful._process_pool import WORKER_DIED, LocalPool
+from heedful.outcome import Outcome
 from heedful.progress import StepCallback
-from heedful.runner import OUT_OF_TIME, WORKER_DIED, Outcome, _Pool, recipes_from_file, run, topological_order
-from heedful.store.recipe import Artefact, Recipe
+from heedful.runner import OUT_OF_TIME, _Queue, recipes_from_file, run, topological_order
+from heedful.store.recipe import Artefact, Recipe, Resources
 from heedful.store.workspace import Workspace, WriteError, translate_write_errors
 from heedful.training.model_recipe import MAX_CACHED_MODELS, LoadedModel
 from heedful.training.trained_model import TrainedModel
@@ -33,6 +37,9 @@ from heedful.trials.performance import Performance
 from heedful.trials.permutation import Permutation
 from heedful.types import UserError
 from tests.tiny import subject
+
+if TYPE_CHECKING:
+    from heedful._ray_pool import RayPool
 
 
 @dataclass(frozen=True)
@@ -188,7 +195,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     own = recipes_from_file(folder / "own_file.py")
     progress = RecordedProgress()
     workspace = Workspace(folder / "work", progress=progress)
-    outcomes = run([*RECIPES, *own], workspace, workers=2)
+    outcomes = run([*RECIPES, *own], workspace, where="pool", workers=2)
     return Ran(workspace, {outcome.recipe: outcome for outcome in outcomes}, progress, tuple(own))
 
 
@@ -196,6 +203,51 @@ def test_dependencies_come_first_and_once() -> None:
     leaf = Number(1)
     left, right = Number(2, (leaf,)), Number(3, (leaf,))
     assert topological_order([Number(4, (left, right)), right]) == [leaf, left, right, Number(4, (left, right))]
+
+
+@dataclass(frozen=True)
+class Large(Number):
+    """A number that needs two cores."""
+
+    @property
+    def resources(self) -> Resources:
+        return Resources(cpus=2.0)
+
+
+class Places:
+    """A pool that has room for some recipes of each kind and finishes them in the order of a generator."""
+
+    def __init__(self, rooms: Mapping[Resources, int]) -> None:
+        self.rooms, self.running = dict(rooms), list[Recipe]()
+
+    def has_room(self, needed: Resources) -> bool:
+        return sum(each.resources == needed for each in self.running) < self.rooms[needed]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_queue_takes_the_first_recipe_of_the_plan_that_is_ready_and_fits(seed: int) -> None:
+    """As a slow twin that looks through all recipes every time."""
+    random = default_rng(seed)
+    plan: list[Recipe] = []
+    for value in range(30):
+        needs = random.choice(value, min(value, int(random.integers(3))), replace=False)
+        plan.append((Number, Large)[int(random.integers(2))](value, tuple(plan[each] for each in needs)))
+    finished = set(topological_order(plan[:5]))
+    left = [each for each in plan if each not in finished]
+    queue, pool = _Queue(left, finished), Places({Resources(): 3, Resources(cpus=2.0): 1})
+    while left or pool.running:
+        fit = (each for each in left if finished.issuperset(each.dependencies) and pool.has_room(each.resources))
+        expected = next(fit, None)
+        taken = queue.take(cast("RayPool", pool))
+        assert taken == expected
+        if taken is None:
+            done = pool.running.pop(int(random.integers(len(pool.running))))
+            finished.add(done)
+            queue.finish(done)
+        else:
+            left.remove(taken)
+            pool.running.append(taken)
+    assert not queue
 
 
 def test_each_recipe_is_made_once_here(tmp_path: Path) -> None:
@@ -281,7 +333,9 @@ def test_workers_import_the_users_file_and_its_neighbours(ran: Ran) -> None:
 @pytest.mark.slow
 def test_a_worker_that_is_killed_while_it_starts_costs_only_a_restart(tmp_path: Path) -> None:
     (tmp_path / "fragile_file.py").write_text(FRAGILE, encoding="utf-8")
-    outcomes = run(recipes_from_file(tmp_path / "fragile_file.py"), Workspace(tmp_path / "work"), workers=2)
+    outcomes = run(
+        recipes_from_file(tmp_path / "fragile_file.py"), Workspace(tmp_path / "work"), where="pool", workers=2
+    )
     assert (tmp_path / "first").exists()
     assert [outcome.error for outcome in outcomes] == [None, None]
 
@@ -290,7 +344,7 @@ def test_a_worker_that_is_killed_while_it_starts_costs_only_a_restart(tmp_path: 
 def test_a_pool_that_ends_while_its_workers_start_is_silent(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """An interrupt of the whole group, as a terminal sends it, does not reach them either."""
     for tenths in (1, 3, 6, 10, 15):
-        with _Pool(Workspace(tmp_path), 2, ()) as pool:
+        with LocalPool(Workspace(tmp_path), 2, ()) as pool:
             pool.submit(Number(1))
             time.sleep(tenths / 10)
             for process in multiprocessing.active_children():
@@ -363,7 +417,7 @@ class Full(Recipe):
 def test_a_full_disk_ends_the_run_at_once_and_keeps_what_is_finished(workers: int, tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     with pytest.raises(WriteError, match="No space left on device; make room there"):
-        run([Number(1), *(Full(number, (LEAF,)) for number in range(9))], workspace, workers=workers)
+        run([Number(1), *(Full(number, (LEAF,)) for number in range(9))], workspace, where="pool", workers=workers)
     assert workspace.has(LEAF)
     assert len(made(workspace)) <= 1 + workers
 
@@ -397,7 +451,7 @@ def test_a_deadline_ends_a_run_here_after_the_recipe_that_is_being_made(tmp_path
 @pytest.mark.slow
 def test_a_deadline_stops_workers_at_once(tmp_path: Path) -> None:
     start = time.monotonic()
-    outcomes = run([Late(60.0), Late(61.0)], Workspace(tmp_path), workers=2, deadline=start + 0.5)
+    outcomes = run([Late(60.0), Late(61.0)], Workspace(tmp_path), where="pool", workers=2, deadline=start + 0.5)
     assert [outcome.error for outcome in outcomes] == [OUT_OF_TIME, OUT_OF_TIME]
     assert time.monotonic() - start < 20
     assert not [each for each in multiprocessing.active_children() if "Worker" in type(each).__name__]
@@ -455,7 +509,7 @@ class Doubtful(Recipe):
 @pytest.mark.slow
 def test_warnings_of_workers_are_given_by_the_main_process(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="^a doubt é+$") as seen:
-        run([Doubtful(1), Doubtful(2)], Workspace(tmp_path), workers=2)
+        run([Doubtful(1), Doubtful(2)], Workspace(tmp_path), where="pool", workers=2)
     assert all(len(str(each.message)) <= 900 for each in seen)
 
 

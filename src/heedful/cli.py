@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import json
 import math
-import os
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -43,23 +42,23 @@ except KeyboardInterrupt:
     raise SystemExit(130) from None
 
 if TYPE_CHECKING:
+    from heedful.outcome import Outcome
     from heedful.papers._options import PaperOptions
-    from heedful.runner import Outcome
     from heedful.store.recipe import Json, Recipe
     from heedful.store.workspace import Workspace
     from heedful.trials._trial import Trial
     from heedful.types import Corpus
 
 MAX_SEEDS = 100
-MAX_WORKERS = 256
+MAX_WORKERS = 100_000
 OutOption = Annotated[Path, typer.Option("--out", help="Folder of the report.")]
 JsonOption = Annotated[Path | None, typer.Option("--json", help="Write the summaries of all trials to this file.")]
 QuickOption = Annotated[bool, typer.Option("--quick", help="A small version that takes minutes; the report says so.")]
 WhereOption = Annotated[
-    str, typer.Option("--where", help="pool: one process per core, one thread each; here: in this process.")
+    str, typer.Option("--where", help="pool: processes here; here: in this process; ray or ray://HOST:PORT: a cluster.")
 ]
 WorkersOption = Annotated[
-    int | None, typer.Option("--workers", min=1, max=MAX_WORKERS, help="Processes; default: one per core.")
+    int | None, typer.Option("--workers", min=1, max=MAX_WORKERS, help="Recipes at a time; default: one per core.")
 ]
 TextColumnOption = Annotated[str, typer.Option("--text-column", help="Column of the texts.")]
 LabelColumnOption = Annotated[str, typer.Option("--label-column", help="Column of the classes.")]
@@ -234,8 +233,8 @@ def audit(
     requirements = [Requirement.parse(text) for text in require or ()]
     columns = GivenColumns(text_column, second_column, label_column, rationale_column, id_column)
     options = AuditOptions(
-        minutes, tuple(method or ()), attributions, columns, seed, _worker_count(where, workers), texts, train_data,
-        tuple(requirement.method for requirement in requirements),
+        minutes, tuple(method or ()), attributions, columns, seed, workers, texts, train_data,
+        tuple(requirement.method for requirement in requirements), where,
     )  # fmt: skip
     _check_report(out)
     for option, path in (("--json", json_file), ("--card", card)):
@@ -296,10 +295,10 @@ def models(
         rows = [examine_explainer(load(source))]
         lines = list(rows[0].lines())
     else:
-        kinds, count = matching_kinds(only or "*"), _worker_count(where, workers)
+        kinds = matching_kinds(only or "*")
         with TemporaryDirectory() as folder, progress_display(quiet=quiet) as progress:
             store = Workspace(Path(folder), progress=progress)
-            rows = examine_kinds(kinds, store, (os.cpu_count() or 1) if count is None else count)
+            rows = examine_kinds(kinds, store, where=where, workers=workers)
         lines = [f"{row.name} ({row.units}): {row.status}{f', {row.reason}' if row.reason else ''}" for row in rows]
         lines += summary_lines(rows)
     if json_file is not None:
@@ -488,10 +487,12 @@ def run(
         _say_what_is_unread(options.user_data.corpus)
     if options is not None and not quiet and (missing := options.missing_corpora()):
         say(f"Left out, because they are not in {options.data_dir}: {', '.join(missing)}.")
-    workers = _worker_count(where, workers)
+    runner.check_where(where, workers)
     if not quiet:
         _print_plan(recipes, workspace)
-    return 0 if dry_run else _run_recipes(recipes, workspace, quiet=quiet, workers=workers, json_file=json_file)
+    if dry_run:
+        return 0
+    return _run_recipes(recipes, workspace, where, workers, quiet=quiet, json_file=json_file)
 
 
 @app.command()
@@ -522,6 +523,7 @@ def attefa(
     from heedful.papers import paper_recipes
     from heedful.papers._options import UserData
     from heedful.papers.attefa import data_warnings
+    from heedful.runner import check_where
     from heedful.store.workspace import Workspace
     from heedful.trials._trial import value_of
     from heedful.trials.adversarial_training import AtteFa
@@ -533,11 +535,11 @@ def attefa(
     recipes = paper_recipes(options)
     if not quiet:
         _say_what_is_unread(texts.corpus)
-    workers = _worker_count(where, workers)
+    check_where(where, workers)
     _check_report(out)
     if not quiet:
         _print_plan(recipes, workspace)
-    code = _run_recipes(recipes, workspace, quiet=quiet, workers=workers, json_file=json_file)
+    code = _run_recipes(recipes, workspace, where, workers, quiet=quiet, json_file=json_file)
     if code == 0:
         trial = next(each for each in recipes if isinstance(each, AtteFa))
         if not quiet and (store := Workspace(workspace)).has(trial):
@@ -575,6 +577,7 @@ def learn(
     from heedful.audits.schedule import audit as run_audit
     from heedful.data.evaluation_table import NO_COLUMN, GivenColumns
     from heedful.learn import describe_result, explainer_trial, learned_explainer, open_teacher
+    from heedful.runner import check_where
     from heedful.store.workspace import Workspace
     from heedful.trials.performance import Performance
 
@@ -582,12 +585,12 @@ def learn(
     if not quiet:
         _say_what_is_unread(model.corpus)
     trial = explainer_trial(model, _data_folder(), size=size, seeds=range(seed, seed + seeds), quick=quick)
-    workers = _worker_count(where, workers)
+    check_where(where, workers)
     store = Workspace(workspace)
     store.get(model)  # errors in the model or the output folder come before any training
     check_explainer_folder(out)
     recipes = [trial] if label_column is None else [Performance(model), trial]
-    code = _run_recipes(recipes, workspace, quiet=quiet, workers=workers, json_file=json_file)
+    code = _run_recipes(recipes, workspace, where, workers, quiet=quiet, json_file=json_file)
     if code == 0:
         explainer = learned_explainer(trial, store)
         explainer.save(out)
@@ -596,7 +599,9 @@ def learn(
         if audit_minutes:
             columns = GivenColumns(text_column, second_column, label_column or NO_COLUMN)
             methods = (explainer, "raw-attention", "integrated-gradients")
-            options = AuditOptions(audit_minutes, methods, columns=columns, workers=workers, texts=LEARN_AUDIT_TEXTS)
+            options = AuditOptions(
+                audit_minutes, methods, columns=columns, workers=workers, texts=LEARN_AUDIT_TEXTS, where=where
+            )
             if not quiet:
                 say("Is it faithful? An audit of it beside plain attention and integrated gradients.")
             with progress_display(quiet=quiet) as progress:
@@ -675,16 +680,6 @@ def _check_options(what: str, given: Mapping[str, object]) -> PaperOptions | Non
     return build(**given, data_dir=_data_folder())
 
 
-def _worker_count(where: str, workers: int | None) -> int | None:
-    from heedful.types import UserError
-
-    if where not in ("pool", "here"):
-        raise UserError(f"--where is pool or here, not {where!r}")
-    if where == "here" and workers not in (None, 1):
-        raise UserError("--where here is one process: leave --workers out, or choose --where pool")
-    return 1 if where == "here" else workers
-
-
 def _print_plan(recipes: Sequence[Recipe], root: str) -> None:
     """Print how many recipes of each kind there are to make."""
     from collections import Counter
@@ -716,9 +711,10 @@ def _counted(count: int, kind: str) -> str:
 def _run_recipes(
     recipes: Sequence[Recipe],
     root: str,
+    where: str = "pool",
+    workers: int | None = None,
     *,
     quiet: bool,
-    workers: int | None = None,
     json_file: Path | None = None,
 ) -> int:
     """Run the recipes, write the JSON file, print results and failures; the exit code."""
@@ -730,7 +726,7 @@ def _run_recipes(
         write_file(json_file, None)
     with progress_display(quiet=quiet) as progress:
         workspace = Workspace(root, progress=progress)
-        outcomes = runner.run(recipes, workspace, workers=workers or os.cpu_count() or 1)
+        outcomes = runner.run(recipes, workspace, where=where, workers=workers)
     trials = [each.recipe for each in outcomes if each.error is None and isinstance(each.recipe, Trial)]
     if json_file is not None:
         results = {"results": [summary_record(trial, workspace) for trial in trials]}

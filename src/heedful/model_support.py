@@ -25,7 +25,8 @@ from heedful.models._network_anatomy import sample_batch
 from heedful.models.label_words import LabelWords
 from heedful.models.tiny_networks import Units, build_tiny_network, language_model_kinds, network_class, network_kinds
 from heedful.models.transformer import TransformerModel
-from heedful.runner import OUT_OF_TIME, Outcome, run
+from heedful.outcome import Outcome
+from heedful.runner import HERE, OUT_OF_TIME, run
 from heedful.store.recipe import Artefact, Json, Recipe, to_json
 from heedful.store.workspace import Workspace
 from heedful.tasks import Regression
@@ -275,9 +276,12 @@ def matching_kinds(pattern: str = "*") -> tuple[KindSupport, ...]:
     return found
 
 
-def examine_kinds(kinds: Sequence[KindSupport], workspace: Workspace, workers: int = 1) -> list[ModelSupport]:
+def examine_kinds(
+    kinds: Sequence[KindSupport], workspace: Workspace, *, where: str = HERE, workers: int | None = None
+) -> list[ModelSupport]:
     """What can be done with each kind, in their order; one that ends its process is "crashed"."""
-    outcomes: dict[Recipe, Outcome] = {each.recipe: each for each in run(kinds, workspace, workers=workers)}
+    made = run(kinds, workspace, where=where, workers=workers)
+    outcomes: dict[Recipe, Outcome] = {each.recipe: each for each in made}
     rows = []
     for each in kinds:
         error = outcomes[each].error if each in outcomes else OUT_OF_TIME

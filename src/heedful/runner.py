@@ -1,4 +1,4 @@
-"""Run recipes in the order of their dependencies, each once: in this process, or in a pool with one torch thread each.
+"""Run recipes in the order of their dependencies, each once: in this process, in a pool of processes, or on Ray.
 
 A recipe that fails is recorded with its traceback; what depends on it is skipped and all other recipes go on. A recipe
 whose worker process dies is tried once more. An interrupt keeps everything that is finished.
@@ -6,74 +6,34 @@ whose worker process dies is tried once more. An interrupt keeps everything that
 
 from __future__ import annotations
 
+import heapq
 import importlib.util
 import inspect
 import math
-import multiprocessing
 import os
-import pickle
+import re
 import reprlib
-import signal
 import sys
 import time
 import traceback
-import warnings
-from collections import Counter
-from collections.abc import Generator, Iterable, Iterator, Mapping
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
-from functools import partial
-from itertools import count
-from multiprocessing import resource_tracker
-from multiprocessing.connection import Connection
-from multiprocessing.context import SpawnContext, SpawnProcess
+from collections import defaultdict
+from collections.abc import Container, Generator, Iterable, Iterator, Mapping, Sequence, Sized
+from contextlib import AbstractContextManager, closing, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
+from typing import Protocol
 
-import torch
-from pebble import ProcessExpired, ProcessFuture, ProcessPool
-
-from heedful.progress import StepCallback, find_interrupt, raise_lost_interrupt
-from heedful.store.recipe import Recipe, RecipeError, check_recipe
-from heedful.store.workspace import Workspace, WriteError
+from heedful.outcome import Outcome, attempt, describe_exception
+from heedful.progress import StepCallback, raise_lost_interrupt
+from heedful.store.recipe import Recipe, RecipeError, Resources, check_recipe
+from heedful.store.workspace import Workspace
 from heedful.types import UserError
 
-MAX_ATTEMPTS = 2
 OUT_OF_TIME = "not finished when the time was up"
-WORKER_DIED = "its worker process died twice, perhaps out of memory; run again with --workers 1"
-POOL_BROKEN = (
-    "the worker processes could not start; run again with --workers 1 "
-    "(a script that calls run() needs `if __name__ == '__main__':` around the call)"
-)
-MAX_BROKEN_POOLS = 3
-"""A pool whose workers die before they start a recipe is replaced this often in a row."""
-MAX_START_SECONDS = 300.0
-"""Workers that have begun no recipe after this time are replaced."""
-POLL_SECONDS = 0.05
-MAX_MESSAGE_CHARACTERS = 100
-MAX_WARNING_CHARACTERS = 900
-"""In UTF-8 still short enough to be written to a pipe at once."""
-_WARNING = -1
-"""In place of the task number: the title is a warning."""
-_START = -2
-"""In place of the task number: the worker has started."""
-
-_Message = tuple[int, int, str, int, str]
-"""Process id, task number, title (opens the task), parts done or in all (-1 closes the task), note."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """The result of one recipe: `error` is None where its artefact exists.
-
-    `cause` is the failed recipe for which this one was skipped; None if it was tried.
-    """
-
-    recipe: Recipe
-    error: str | None = None
-    traceback_file: Path | None = None
-    cause: Recipe | None = None
+HERE, POOL, RAY = "here", "pool", "ray"
+MAX_PROCESSES = 256
+"""Of a pool on this machine."""
+_RAY_ADDRESS = re.compile(r"ray(://([^\s:/\[\]]+|\[[0-9a-fA-F:]+\]):\d{1,5})?")
 
 
 def topological_order(recipes: Iterable[Recipe] | Recipe) -> list[Recipe]:
@@ -92,48 +52,121 @@ def topological_order(recipes: Iterable[Recipe] | Recipe) -> list[Recipe]:
     return list(order)
 
 
+def check_where(where: str, workers: int | None) -> None:
+    """UserError unless `where` is a place to run recipes and `workers` a number that it can have."""
+    if where not in (HERE, POOL) and not _RAY_ADDRESS.fullmatch(where):
+        raise UserError(f"--where is pool, here, ray or ray://HOST:PORT, not {where!r}")
+    if workers is not None and workers < 1:
+        raise UserError(f"{workers} workers: give at least 1")
+    if where == HERE and workers not in (None, 1):
+        raise UserError("--where here is one process: leave --workers out, or choose --where pool")
+    if where == POOL and workers is not None and workers > MAX_PROCESSES:
+        raise UserError(f"{workers} workers: one machine has at most {MAX_PROCESSES}; --where ray has more")
+    if where.startswith(RAY) and find_spec("ray") is None:
+        raise UserError("--where ray needs Ray: pip install 'heedful[ray]', or choose --where pool")
+
+
+def count_workers(where: str, workers: int | None, device: str = "cpu") -> int:
+    """How many recipes are made at a time; connects to the cluster if the place is one."""
+    check_where(where, workers)
+    if where == HERE:
+        return 1
+    if where == POOL:
+        return workers or os.cpu_count() or 1
+    from heedful import _ray_pool
+
+    slots = _ray_pool.count_slots(where, device)
+    return max(1, slots if workers is None else min(slots, workers))
+
+
 def run(
-    recipes: Iterable[Recipe] | Recipe, workspace: Workspace, *, workers: int = 1, deadline: float | None = None
+    recipes: Iterable[Recipe] | Recipe,
+    workspace: Workspace,
+    *,
+    where: str = HERE,
+    workers: int | None = None,
+    deadline: float | None = None,
 ) -> list[Outcome]:
     """Make the recipes and all their dependencies; one outcome for each, dependencies first.
 
     `WriteError` if the workspace cannot be written, at once or when its disk is full; what is finished is kept.
 
     Args:
+        where: "here" in this process; "pool" in processes of this machine; "ray" on the cluster that `RAY_ADDRESS`
+            names or that runs on this machine, else on a new one of this machine alone; "ray://HOST:PORT" on the
+            cluster with this head.
+        workers: at most so many recipes at a time; by default one per core, of this machine or of the cluster.
         deadline: on the clock of `time.monotonic`; recipes that are not finished by then have the error `OUT_OF_TIME`.
-            Worker processes are stopped at that moment, this process after the recipe that it is making.
+            Workers are stopped at that moment, this process after the recipe that it is making.
     """
     if not isinstance(workspace, Workspace):
         raise UserError(f"give a workspace, for instance run(recipes, Workspace({str(workspace)!r}))")
+    check_where(where, workers)
     plan = topological_order(recipes)
     outcomes = {recipe: Outcome(recipe) for recipe in plan if workspace.has(recipe)}
     waiting = [recipe for recipe in plan if recipe not in outcomes]
     workspace.delete_leftovers()
     if waiting:
         workspace.check_writable()
-    finished: Iterable[Outcome]
     end = math.inf if deadline is None else deadline
-    if workers > 1 and len(waiting) > 1:
-        for recipe in waiting:
-            _check_sendable(recipe)
-        finished = _run_in_pool(list(waiting), outcomes, workspace, min(workers, len(waiting)), end)
-    else:
-        finished = (_failed_dependency(each, outcomes, workspace) or attempt(each, workspace) for each in waiting)
     workspace.model_cache = {}
     try:
         with workspace.progress.task("all recipes", len(waiting)) as step:
-            if time.monotonic() < end:
+            pool = _open_pool(waiting, workspace, where, workers) if time.monotonic() < end else None
+            if pool is None:
+                finished = _run_here(waiting, outcomes, workspace, end)
+            else:
+                finished = _run_in_pool(pool, waiting, outcomes, workspace, step, end)
+            with closing(finished):  # ends the workers
                 for outcome in finished:
                     outcomes[outcome.recipe] = outcome
                     step()
                     raise_lost_interrupt()
-                    if time.monotonic() >= end:
-                        break
     finally:
         workspace.model_cache = None
-        if isinstance(finished, Generator):
-            finished.close()  # ends the worker processes
     return [outcomes.get(recipe, Outcome(recipe, OUT_OF_TIME)) for recipe in plan]
+
+
+class _Pool(AbstractContextManager["_Pool"], Protocol):
+    """Workers, and the recipes that they are making."""
+
+    @property
+    def running(self) -> Sized:
+        """The recipes that were submitted and are not finished."""
+        ...
+
+    def has_room(self, needed: Resources) -> bool:
+        """Whether one more recipe with these needs could be started at once, or nearly so."""
+        ...
+
+    def submit(self, recipe: Recipe) -> None:
+        """Let the next free worker make this recipe."""
+        ...
+
+    def wait(self) -> Sequence[Outcome]:
+        """Wait for a moment, show the progress of the workers, and return the outcomes of recipes that are done."""
+        ...
+
+    @property
+    def status(self) -> str:
+        """What the workers are doing, in a few words; empty if the bars say it."""
+        ...
+
+
+def _open_pool(waiting: Sequence[Recipe], workspace: Workspace, where: str, workers: int | None) -> _Pool | None:
+    """The workers that make the recipes; None if this process does."""
+    if where.startswith(RAY):
+        from heedful import _ray_pool
+
+        return _ray_pool.RayPool(waiting, workspace, where, workers) if waiting else None
+    count = min(count_workers(where, workers), len(waiting))
+    if count < 2:
+        return None
+    from heedful import _process_pool
+
+    for recipe in waiting:
+        _process_pool.check_sendable(recipe)
+    return _process_pool.LocalPool(workspace, count, {type(recipe).__module__ for recipe in waiting})
 
 
 def recipes_from_file(path: Path | str) -> list[Recipe]:
@@ -189,68 +222,82 @@ def _mistakes_of(path: Path) -> Iterator[None]:
         raise UserError(f"{where}: {describe_exception(error)}; correct the file") from error
 
 
-def describe_exception(error: BaseException) -> str:
-    """Type and message of an exception in one line.
-
-    >>> describe_exception(ValueError("not", "good"))
-    "ValueError: ('not', 'good')"
-    """
-    try:
-        message = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
-    except Exception:  # noqa: BLE001 - an exception of the user's own that cannot be printed
-        message = ""
-    return f"{type(error).__name__}: {message}" if message else type(error).__name__
-
-
 _imported_files: set[str] = set()
 """Module names of users' files; another file of the same name may replace them."""
 
 
-def attempt(recipe: Recipe, workspace: Workspace) -> Outcome:
-    """Make one recipe; an exception becomes an outcome, an interrupt and a `WriteError` do not."""
-    try:
-        workspace.get(recipe)
-    except WriteError:
-        raise  # no other recipe could be stored either
-    except Exception as error:  # noqa: BLE001 - other recipes go on, and the traceback is kept
-        if (stop := find_interrupt(error)) is not None:
-            raise stop from None
-        if isinstance(error, UserError):
-            return Outcome(recipe, str(error))
-        path = workspace.write_failure(workspace.artefact_name(recipe), f"{recipe!r}\n\n{traceback.format_exc()}")
-        return Outcome(recipe, describe_exception(error), path)
-    return Outcome(recipe)
+class _Queue:
+    """Recipes that wait for others, and those that are ready, which come in the order of the plan.
+
+    Finding the next recipe costs the same whatever the number of recipes: a cluster takes hundreds in a second.
+    """
+
+    def __init__(self, waiting: Sequence[Recipe], finished: Container[Recipe]) -> None:
+        self.order: dict[Recipe, int] = {}
+        self.missing: dict[Recipe, int] = {}
+        self.dependents: defaultdict[Recipe, list[Recipe]] = defaultdict(list)
+        self.ready: defaultdict[Resources, list[tuple[int, Recipe]]] = defaultdict(list)
+        for place, recipe in enumerate(waiting):
+            missing = {each for each in recipe.dependencies if each not in finished}
+            self.order[recipe], self.missing[recipe] = place, len(missing)
+            for each in missing:
+                self.dependents[each].append(recipe)
+            if not missing:
+                self._make_ready(recipe)
+
+    def __bool__(self) -> bool:
+        return any(self.ready.values())
+
+    def take(self, pool: _Pool) -> Recipe | None:
+        """The first recipe of the plan that is ready and for which there is room; None if there is none."""
+        found = [queue for needed, queue in self.ready.items() if queue and pool.has_room(needed)]
+        return heapq.heappop(min(found, key=lambda queue: queue[0][0]))[1] if found else None
+
+    def finish(self, recipe: Recipe) -> None:
+        """Make those ready that waited for this recipe alone."""
+        for each in self.dependents.pop(recipe, ()):
+            self.missing[each] -= 1
+            if not self.missing[each]:
+                self._make_ready(each)
+
+    def _make_ready(self, recipe: Recipe) -> None:
+        heapq.heappush(self.ready[recipe.resources], (self.order[recipe], recipe))
 
 
-def _check_sendable(recipe: Recipe) -> None:
-    """UserError for a recipe that cannot be sent to a worker process."""
-    try:
-        pickle.dumps(recipe)
-    except Exception as error:
-        code = inspect.unwrap(type(recipe).make).__code__
-        raise UserError(
-            f"{code.co_filename}, line {code.co_firstlineno}: {type(recipe).__name__} cannot be sent to a worker "
-            f"process ({describe_exception(error)}); define it at the top level of the file, or run with --where here"
-        ) from error
+def _run_here(
+    waiting: Sequence[Recipe], outcomes: Mapping[Recipe, Outcome], workspace: Workspace, end: float
+) -> Generator[Outcome, None, None]:
+    for recipe in waiting:
+        if time.monotonic() >= end:
+            return
+        yield _failed_dependency(recipe, outcomes, workspace) or attempt(recipe, workspace)
 
 
 def _run_in_pool(
-    waiting: list[Recipe], outcomes: Mapping[Recipe, Outcome], workspace: Workspace, workers: int, end: float
-) -> Iterator[Outcome]:
-    """Submit no more recipes than there are workers, so that a model's trials come before the next model."""
-    with _Pool(workspace, workers, {type(recipe).__module__ for recipe in waiting}) as pool:
-        while (waiting or pool.running) and time.monotonic() < end:
-            for recipe in list(waiting):
-                if len(pool.running) == workers:
-                    break
-                if all(dependency in outcomes for dependency in recipe.dependencies):
-                    waiting.remove(recipe)
-                    failed = _failed_dependency(recipe, outcomes, workspace)
-                    if failed is None:
-                        pool.submit(recipe)
-                    else:
-                        yield failed
-            yield from pool.wait()
+    pool: _Pool,
+    waiting: Sequence[Recipe],
+    outcomes: Mapping[Recipe, Outcome],
+    workspace: Workspace,
+    step: StepCallback,
+    end: float,
+) -> Generator[Outcome, None, None]:
+    """Submit hardly more recipes than there are workers, so that a model's trials come before the next model."""
+    queue, status = _Queue(waiting, outcomes), ""
+    with pool:
+        while (queue or pool.running) and time.monotonic() < end:
+            while (recipe := queue.take(pool)) is not None:
+                failed = _failed_dependency(recipe, outcomes, workspace)
+                if failed is None:
+                    pool.submit(recipe)
+                else:
+                    yield failed
+                    queue.finish(recipe)
+            for outcome in pool.wait():
+                yield outcome
+                queue.finish(outcome.recipe)
+            if pool.status != status:
+                status = pool.status
+                step(0, status)
 
 
 def _failed_dependency(recipe: Recipe, outcomes: Mapping[Recipe, Outcome], workspace: Workspace) -> Outcome | None:
@@ -259,215 +306,3 @@ def _failed_dependency(recipe: Recipe, outcomes: Mapping[Recipe, Outcome], works
             cause = failed.cause or dependency
             return Outcome(recipe, f"skipped, because {workspace.artefact_name(cause)} failed", cause=cause)
     return None
-
-
-def _start_quiet_resource_tracker() -> None:
-    """Start the process of Python that deletes the pool's semaphores after a kill, without its warning about them."""
-    quiet = "ignore:resource_tracker:UserWarning"
-    sys.warnoptions.append(quiet)  # given to the process when it starts
-    try:
-        resource_tracker.ensure_running()
-    finally:
-        sys.warnoptions.remove(quiet)
-
-
-class _Worker(SpawnProcess):
-    """A process without Ctrl-C from its first instruction on: the main process stops it."""
-
-    def start(self) -> None:
-        if sys.platform == "win32":
-            super().start()
-            return
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # inherited by the new process
-        try:
-            super().start()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-class _Context(SpawnContext):
-    Process = _Worker
-
-
-class _Pool:
-    """Worker processes, what they are making, and their progress bars."""
-
-    def __init__(self, workspace: Workspace, workers: int, modules: Iterable[str]) -> None:
-        _start_quiet_resource_tracker()
-        context = _Context()
-        self.receiver, self.sender = context.Pipe(duplex=False)
-        settings = (workspace.location, workspace.data_dir, workspace.device, workspace.batch_size)
-        self.start = partial(
-            ProcessPool,
-            workers,
-            initializer=_start_worker,
-            initargs=(*settings, self.sender, tuple(modules)),
-            context=context,
-        )
-        self.pool, self.broken, self.last_sign = self.start(), 0, time.monotonic()
-        self.progress = workspace.progress
-        self.started: set[int] = set()
-        self.running: dict[ProcessFuture[Outcome], Recipe] = {}
-        self.deaths: Counter[Recipe] = Counter()
-        self.bars: dict[tuple[int, int], tuple[AbstractContextManager[StepCallback], StepCallback]] = {}
-
-    def __enter__(self) -> _Pool:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._stop()
-        self.receiver.close()
-        self.sender.close()
-
-    def submit(self, recipe: Recipe) -> None:
-        """Let the next free worker make this recipe."""
-        while True:
-            try:
-                self.running[self.pool.schedule(_make_in_worker, args=(recipe,))] = recipe
-            except RuntimeError as error:  # the pool is broken
-                self._restart(error)
-            else:
-                return
-
-    def _stop(self) -> None:
-        for process in multiprocessing.active_children():
-            if isinstance(process, _Worker) and process.pid not in self.started:
-                process.kill()  # it would miss the pool's locks, which are about to go, and say so in a traceback
-        self.pool.stop()  # type: ignore[no-untyped-call]
-        self.pool.join()
-        for key in list(self.bars):
-            self._close_bar(key)
-
-    def _restart(self, error: BaseException) -> None:
-        """Replace a broken pool: pebble gives up when a worker dies and none has begun a recipe."""
-        if not self.pool.active:  # else it was replaced already, for another recipe of the broken pool
-            self._replace(error)
-
-    def _replace(self, error: BaseException | None = None) -> None:
-        self._stop()
-        self.broken += 1
-        if self.broken == MAX_BROKEN_POOLS:
-            raise UserError(POOL_BROKEN) from error
-        self.pool, self.last_sign = self.start(), time.monotonic()
-
-    def wait(self) -> list[Outcome]:
-        """Wait for a moment, show the progress of the workers, and return the outcomes of those that are done."""
-        if self.running:
-            self.receiver.poll(POLL_SECONDS)
-        done = [future for future in self.running if future.done()]
-        if done or any(future.running() for future in self.running):
-            self.last_sign = time.monotonic()
-        elif self.running and time.monotonic() - self.last_sign > MAX_START_SECONDS:
-            # A worker that was killed while it took a recipe keeps that recipe, and pebble's lock.
-            lost = [*self.running.values()]
-            self.running.clear()
-            self._replace()
-            for recipe in lost:
-                self.submit(recipe)
-        while self.receiver.poll():
-            self._show(self.receiver.recv())
-        return [outcome for future in done if (outcome := self._outcome(future)) is not None]
-
-    def _outcome(self, future: ProcessFuture[Outcome]) -> Outcome | None:
-        """The outcome of a finished task; None where the recipe is tried again."""
-        recipe, error = self.running.pop(future), future.exception()
-        if error is None:
-            self.broken = 0
-            return future.result()
-        if isinstance(error, BrokenProcessPool):
-            self._restart(error)
-            self.submit(recipe)
-            return None
-        if isinstance(error, WriteError):
-            raise error
-        if not isinstance(error, ProcessExpired):
-            return Outcome(recipe, describe_exception(error))
-        for key in [key for key in self.bars if key[0] == error.pid]:
-            self._close_bar(key)
-        self.deaths[recipe] += 1
-        if self.deaths[recipe] == MAX_ATTEMPTS:
-            return Outcome(recipe, WORKER_DIED)
-        self.submit(recipe)
-        return None
-
-    def _show(self, message: _Message) -> None:
-        process, task, title, parts, note = message
-        key = (process, task)
-        if task == _WARNING:
-            warnings.warn(title, stacklevel=2)
-        elif task == _START:
-            self.started.add(process)
-        elif title:
-            bar = self.progress.task(title, parts)
-            self.bars[key] = (bar, bar.__enter__())
-        elif parts >= 0:
-            self.bars[key][1](parts, note)
-        else:
-            self._close_bar(key)
-
-    def _close_bar(self, key: tuple[int, int]) -> None:
-        self.bars.pop(key)[0].__exit__(None, None, None)
-
-
-class _SentProgress:
-    """The progress of a worker, sent to the main process.
-
-    All workers write to one pipe without a lock: short messages are written atomically, and a worker that is killed
-    cannot leave a lock behind.
-    """
-
-    def __init__(self, sender: Connection) -> None:
-        self.sender, self.numbers = sender, count()
-
-    @contextmanager
-    def task(self, title: str, total: int) -> Iterator[StepCallback]:
-        """A task whose steps are sent."""
-        number = next(self.numbers)
-        self._send(number, title[:MAX_MESSAGE_CHARACTERS], total)
-
-        def step(advance: int = 1, note: str = "") -> None:
-            self._send(number, "", advance, note[:MAX_MESSAGE_CHARACTERS])
-
-        try:
-            yield step
-        finally:
-            self._send(number, "", -1)
-
-    def warn(self, message: str) -> None:
-        """Let the main process show a warning."""
-        self._send(_WARNING, message[:MAX_WARNING_CHARACTERS], 0)
-
-    def send_start(self) -> None:
-        """Let the main process know that this worker has started."""
-        self._send(_START, "", 0)
-
-    def _send(self, number: int, title: str, parts: int, note: str = "") -> None:
-        message: _Message = (os.getpid(), number, title, parts, note)
-        try:
-            self.sender.send(message)
-        except OSError:
-            os._exit(1)  # the main process has ended; an exception would be printed with its traceback
-
-
-_worker_workspace: list[Workspace] = []
-"""In a worker process, its one workspace."""
-
-
-def _start_worker(
-    location: str, data_dir: Path, device: str, batch_size: int, sender: Connection, modules: tuple[str, ...]
-) -> None:
-    """Prepare a worker process; imports now what its recipes need, because pebble holds a lock while it unpickles."""
-    torch.set_num_threads(1)
-    for module in modules:
-        if module != "__main__":
-            importlib.import_module(module)
-    progress = _SentProgress(sender)
-    progress.send_start()
-    warnings.showwarning = lambda message, *_: progress.warn(str(message))
-    workspace = Workspace(location, data_dir=data_dir, device=device, batch_size=batch_size, progress=progress)
-    workspace.model_cache = {}
-    _worker_workspace.append(workspace)
-
-
-def _make_in_worker(recipe: Recipe) -> Outcome:
-    return attempt(recipe, _worker_workspace[0])

@@ -163,7 +163,7 @@ def test_jain_wallace_runs_on_a_users_table(table: Path, tmp_path: Path, monkeyp
             data_dir=tmp_path,
         )
         workspace = Workspace(tmp_path / f"work-{second}")
-        outcomes = run(papers.paper_recipes(options), workspace, workers=1)
+        outcomes = run(papers.paper_recipes(options), workspace)
         assert {outcome.error for outcome in outcomes} == {None}
 
 

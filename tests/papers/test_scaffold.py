@@ -337,7 +337,7 @@ def test_a_small_run_finishes_and_prints_its_results(
         data_dir=workspace.data_dir,
     )
     recipes = papers.paper_recipes(options)
-    outcomes = runner.run(recipes, workspace, workers=1)
+    outcomes = runner.run(recipes, workspace)
     assert {outcome.error for outcome in outcomes} == {None}
     trial = simulability(recipes)
     summary = workspace.get(trial).summary

@@ -41,8 +41,11 @@ from heedful.trials.agreement import (
 )
 from heedful.types import Attribution, Batch, Example, Model, Splits, UserError, method_name
 from tests.networks import TinyTransformer
+from tests.small_shards import SIZE, small_shards
 from tests.tiny import WORDS, Sentences, subject
 from tests.trials.summaries import values
+
+__all__ = ["small_shards"]
 
 SUBJECT = subject(count=60)
 
@@ -712,3 +715,19 @@ def test_a_method_that_is_silent_on_special_symbols_is_not_ranked_with_them() ->
     )
     with pytest.raises(UserError, match="level 'sentence'"):
         Agreement(subject(), SIGNED, (), level="sentence")  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("small_shards")
+def test_a_part_with_weight_in_another_shard_is_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Zeros of a part count where the part has weight in any text of the corpus, of whatever shard."""
+    trial = Agreement(subject(), (RawAttention(), InputXGradient()))
+    shards = {
+        0: pd.DataFrame({"segments": [[0, 1]], "scores": [[0.5, 0.0]]}),
+        SIZE: pd.DataFrame({"segments": [[0, 0]], "scores": [[0.5, 0.5]]}),
+        2 * SIZE: pd.DataFrame({"segments": [[0, 1]], "scores": [[0.0, 0.5]]}),
+    }
+    monkeypatch.setattr(Agreement, "_read_scores", lambda _, recipe, rows, workspace: shards[rows.start])
+    found = [
+        trial._weighted_parts(own, range(start, start + SIZE), Workspace(tmp_path)) for start, own in shards.items()
+    ]
+    assert [{0, 1} <= found[0], found[1], {0, 1} <= found[2]] == [True, {0}, True]

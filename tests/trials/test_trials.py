@@ -18,6 +18,8 @@ from heedful.models.attentive import Additive, Attentive
 from heedful.models.encoders import Average
 from heedful.papers import PAPERS
 from heedful.report.charts import svg
+from heedful.runner import run
+from heedful.store import shard
 from heedful.store.workspace import Workspace
 from heedful.training.attention_sources import FromModel
 from heedful.training.student import Student
@@ -39,9 +41,11 @@ from heedful.trials.permutation import Permutation
 from heedful.trials.plausibility import Plausibility
 from heedful.trials.seed_variance import SeedVariance
 from heedful.trials.simulability import NO_EXPLANATION, Simulability
+from tests.small_shards import SIZE, ShardedSentences, small_shards, table_digest
 from tests.tiny import Sentences, Shortcut, subject
 from tests.trials.summaries import values
 
+__all__ = ["small_shards"]
 pytestmark = pytest.mark.slow
 
 LEARNER = replace(subject(), architecture=Attentive(Average(4), Additive()))
@@ -139,3 +143,38 @@ def test_a_trial_names_its_claim_its_source_its_paper_and_its_limits(name: str) 
 def test_equal_recipes_give_equal_numbers_at_any_batch_size(name: str, workspace: Workspace, tmp_path: Path) -> None:
     one, other = (place.get(TRIALS[name]).summary for place in (workspace, Workspace(tmp_path, batch_size=7)))
     assert values(one) == pytest.approx(values(other), abs=1e-3, nan_ok=True)
+
+
+SHARDED = replace(subject(), corpus=ShardedSentences())
+SHARDED_TRIALS = (
+    Agreement(SHARDED, (RawAttention(), Gradient(), LeaveOneOut())),
+    Faithfulness(SHARDED, (RawAttention(), Gradient())),
+    Permutation(SHARDED, limit=30),
+)
+"""On 40 texts, or 30 of them."""
+
+
+def test_shards_give_the_rows_and_the_verdict_of_one_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rounding may differ between batches; which texts and numbers there are may not."""
+    whole, parts = Workspace(tmp_path / "whole"), Workspace(tmp_path / "parts")
+    for trial in SHARDED_TRIALS:
+        expected = whole.get(trial)
+        with monkeypatch.context() as patch:
+            patch.setattr(shard, "SHARD_ROWS", SIZE)
+            found = parts.get(trial)
+        assert found.notes == expected.notes
+        keys = [name for name in ("uid", "place") if name in expected.table]
+        one, other = (each.table.sort_values(keys, ignore_index=True) for each in (found, expected))
+        pd.testing.assert_frame_equal(one, other, rtol=1e-3, atol=1e-5)
+        assert trial.findings(found.summary)[0].verdict == trial.findings(expected.summary)[0].verdict
+        assert found.table["uid"].tolist() != expected.table["uid"].tolist()
+
+
+@pytest.mark.usefixtures("small_shards")
+def test_sharded_trials_are_the_same_bits_in_processes(tmp_path: Path) -> None:
+    here, there = Workspace(tmp_path / "here"), Workspace(tmp_path / "there")
+    run(SHARDED_TRIALS, here)
+    assert {outcome.error for outcome in run(SHARDED_TRIALS, there, workers=2)} == {None}
+    for trial in SHARDED_TRIALS:
+        assert table_digest(trial, here) == table_digest(trial, there)
+    assert {entry.kind for entry in there.entries()} == {"model", "attributions", "trial"}

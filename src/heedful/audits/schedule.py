@@ -50,8 +50,9 @@ from heedful.explainer import AUDITS, Explainer, ModelSource, catalogue_name, lo
 from heedful.learn import open_teacher, student_trial
 from heedful.measures.bootstrap import MIN_EXAMPLES
 from heedful.models.transformer import TransformerModel
+from heedful.outcome import attempt
 from heedful.report.html import check_report_folder, write_atomically
-from heedful.runner import OUT_OF_TIME, attempt, run
+from heedful.runner import HERE, OUT_OF_TIME, POOL, check_where, count_workers, run
 from heedful.store.recipe import Recipe, canonical_json, json_digest
 from heedful.store.workspace import Workspace
 from heedful.trials.simulability import Simulability
@@ -100,10 +101,11 @@ class AuditOptions:
         methods: names of the catalogue or methods; empty takes `DEFAULT_METHODS`.
         attributions: a file with scores made elsewhere, audited as further methods.
         columns: columns of the data; those that are not named are found.
-        workers: processes; 1 works in this process.
+        workers: blocks at a time; by default two processes, or one block per core of a cluster.
         texts: stop at this many texts (rounded up to a whole block) even if there is time left.
         train_data: texts for students, which show whether explanations teach; takes half of the time.
         required: names of methods that must be audited, and are not left out to save time.
+        where: a place as `heedful.run` has them; a model in memory stays in this process.
     """
 
     minutes: float = 5.0
@@ -115,8 +117,10 @@ class AuditOptions:
     texts: int | None = None
     train_data: str | None = None
     required: tuple[str, ...] = ()
+    where: str = POOL
 
     def __post_init__(self) -> None:
+        check_where(self.where, self.workers)
         if not 0 < self.minutes <= 60 * 24 * 7 or not math.isfinite(self.minutes):
             raise UserError(f"{self.minutes} minutes: give a number above 0, at most a week")
         if self.texts is not None and self.texts < 1:
@@ -354,7 +358,10 @@ class _Audit:
         """The blocks to work on; methods that do not fit into the time are left out, the slowest first."""
         # A slow method must not take texts away that an earlier call has finished.
         before = max((int(texts) for texts, _ in self.state.looks), default=0)
-        workers, wanted = self._workers(), min(max(TARGET_TEXTS, before), self._text_limit())
+        workers, wanted = (
+            count_workers(*self._place(), self.workspace.device),
+            min(max(TARGET_TEXTS, before), self._text_limit()),
+        )
         blocks, kept = self._blocks_in_time(workers), dict(self.methods)
         costs = {name: self._cost_of(name) for name, each in kept.items() if not isinstance(each, ExternalAttributions)}
         for slowest in () if self.options.methods else sorted(costs, key=lambda name: -costs[name])[:-MIN_METHODS]:
@@ -381,10 +388,12 @@ class _Audit:
             self.say(f"{texts} {self.noun} are too few for intervals, {remedy}.")
         return blocks
 
-    def _workers(self) -> int:
+    def _place(self) -> tuple[str, int | None]:
+        """Where blocks are made, and how many at a time."""
+        where, workers = self.options.where, self.options.workers
         if self.explainer.origin is None:
-            return 1  # a model in memory cannot be sent to another process
-        return self.options.workers or min(2, os.cpu_count() or 1)
+            return HERE, None  # a model in memory cannot be sent to another process
+        return where, workers or min(2, os.cpu_count() or 1) if where == POOL else workers
 
     def _cost_of(self, name: str) -> float:
         """Seconds per text of a method with its controls: scored three times, erased in every way."""
@@ -424,7 +433,8 @@ class _Audit:
         share = 1.0 if isinstance(self.students, str) else 0.5
         deadline = self.start + 60 * share * self.options.minutes - RESERVED_SECONDS
         try:
-            outcomes = run(recipes, self.workspace, workers=self._workers(), deadline=deadline)
+            where, workers = self._place()
+            outcomes = run(recipes, self.workspace, where=where, workers=workers, deadline=deadline)
         except KeyboardInterrupt:
             self.interrupted = True
             return
@@ -452,7 +462,8 @@ class _Audit:
             return
         deadline = self.start + 60 * self.options.minutes - RESERVED_SECONDS
         try:
-            outcomes = run([self.students], self.workspace, workers=self._workers(), deadline=deadline)
+            where, workers = self._place()
+            outcomes = run([self.students], self.workspace, where=where, workers=workers, deadline=deadline)
         except KeyboardInterrupt:
             self.interrupted = True
             return

@@ -66,6 +66,21 @@ class Artefact:
     shards: tuple[Recipe, ...] = ()
 
 
+@dataclass(frozen=True)
+class Resources:
+    """What making one artefact takes on a node of a cluster; Ray starts no more recipes there than fit.
+
+    Args:
+        cpus: cores; torch has one thread whatever the number, because results depend on it.
+        gpus: GPUs, also a part of one; by default 1 if the workspace's device is a GPU, else 0.
+        memory: bytes; None says nothing.
+    """
+
+    cpus: float = 1.0
+    gpus: float | None = None
+    memory: int | None = None
+
+
 class Recipe(ABC):
     """A frozen dataclass that describes how to make one artefact.
 
@@ -80,6 +95,11 @@ class Recipe(ABC):
     def dependencies(self) -> tuple[Recipe, ...]:
         """Recipes in the fields, also in tuples and frozen dataclasses, in order; not their own dependencies."""
         return tuple(recipe for value in _field_values(self) for recipe in _find_recipes(value))
+
+    @property
+    def resources(self) -> Resources:
+        """What making the artefact takes; one core, and one GPU if the workspace's device is a GPU."""
+        return Resources()
 
     @abstractmethod
     def make(self, workspace: Workspace) -> Artefact:
@@ -292,7 +312,7 @@ def code_digest(kind: type) -> str:
                     found.append(f"{name}={value!r}")
                 visit(value)
             for base in thing.__mro__[1:]:
-                if _is_user_module(base.__module__):
+                if is_user_module(base.__module__):
                     visit(base)
         elif isinstance(thing, staticmethod | classmethod):
             visit(thing.__func__)
@@ -311,11 +331,11 @@ def code_digest(kind: type) -> str:
     def follow(name: str, value: object) -> None:
         if _is_constant(value):
             found.append(f"{name}={value!r}")
-        elif isinstance(value, ModuleType) and _is_user_module(value.__name__):
+        elif isinstance(value, ModuleType) and is_user_module(value.__name__):
             for member in vars(value).values():
                 if isinstance(member, FunctionType | type) and member.__module__ == value.__name__:
                     visit(member)
-        elif isinstance(value, FunctionType | type) and _is_user_module(value.__module__):
+        elif isinstance(value, FunctionType | type) and is_user_module(value.__module__):
             visit(value)
 
     visit(kind)
@@ -343,10 +363,12 @@ def _code_text(code: CodeType) -> str:
     return f"{code.co_name} {code.co_code.hex()} {code.co_names} {code.co_varnames} {consts}"
 
 
-def _is_user_module(name: str) -> bool:
+def is_user_module(name: str) -> bool:
     """Whether a module is the user's own: neither heedful nor the standard library nor an installed package."""
     root = name.split(".")[0]
-    if root == _PACKAGE or (root in sys.stdlib_module_names and root != "__main__"):
+    if root == "__main__":
+        return True  # also in a worker, whose own main module is another
+    if root == _PACKAGE or root in sys.stdlib_module_names:
         return False
     file = getattr(sys.modules.get(name), "__file__", None)
     installed = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})

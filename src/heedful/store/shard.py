@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, ClassVar
 from heedful.store.recipe import Artefact, Json, Recipe
 
 if TYPE_CHECKING:
+    import pandas
+
     from heedful.store.workspace import Workspace
 
 SHARD_ROWS = 4096
@@ -50,6 +52,10 @@ class ShardedRecipe(Recipe):
         count = self.count_examples(workspace)
         numbers = range(-(-count // SHARD_ROWS)) if count > SHARD_ROWS else ()
         return tuple(Shard(self, number, len(numbers), SHARD_ROWS) for number in numbers)
+
+    def read_shard(self, workspace: Workspace, rows: range) -> pandas.DataFrame:
+        """The rows of the stored table that come from the examples at these places, a whole shard."""
+        return workspace.read_part(self, rows.start // len(rows))
 
     def parts(self, workspace: Workspace, shards: Sequence[Shard]) -> Iterator[Artefact]:
         """The artefacts of these shards in order, made where they are missing; without shards the one of the whole."""

@@ -329,12 +329,24 @@ class Workspace:
 
     def read_part(self, recipe: Recipe, number: int, columns: Sequence[str] | None = None) -> pandas.DataFrame:
         """The rows of one shard of a recipe's table, some columns or all; a table without shards is the only one."""
+        folder = self._verified_folder(recipe)
+        with _translate_read_errors(folder), _open_table(folder / TABLE) as file:
+            return _arrow_to_pandas(file.read_row_group(number, columns, use_threads=False))
+
+    def read_notes(self, recipe: Recipe) -> Mapping[str, Json]:
+        """The notes of a recipe's artefact; its table is not read."""
+        folder = self._verified_folder(recipe)
+        with _translate_read_errors(folder):
+            notes: dict[str, Json] = json.loads((folder / NOTES).read_bytes())
+        return notes
+
+    def _verified_folder(self, recipe: Recipe) -> Path:
+        """The folder of an artefact, made first if it is missing; CorruptArtefactError if its bytes are damaged."""
         self.ensure(recipe)
         folder = self.root / self.artefact_name(recipe)
         with _translate_read_errors(folder):
             _verify_files(folder, tensors=False)
-            with _open_table(folder / TABLE) as file:
-                return _arrow_to_pandas(file.read_row_group(number, columns, use_threads=False))
+        return folder
 
     def has(self, recipe: Recipe) -> bool:
         """Whether the artefact is complete, judged by its manifest and file sizes; `get` verifies every byte.

@@ -128,29 +128,36 @@ def attribution_rows(
     target = probabilities.argmax(-1)
     attribution = method(loaded.model, batch, target)
     texts = _unit_texts(loaded, batch, examples)
-    labels = [None] * len(batch) if batch.labels is None else batch.labels.tolist()
-    for row, uid in enumerate(batch.uids):
-        mask = batch.mask[row]
-        yield {
-            "uid": uid,
-            "units": texts[row],
-            "scores": attribution.scores[row][mask].double().tolist(),
-            "scored": batch.content_mask[row][mask].tolist(),
-            "words": batch.words[row][mask].tolist(),
-            "segments": batch.segments[row][mask].tolist(),
-            "predicted": int(target[row]),
-            "probability": float(probabilities[row, target[row]]),
-            "label": labels[row],
-        } | _method_cells(attribution, row, mask)
+    columns: dict[str, Sequence[object]] = {
+        "uid": batch.uids,
+        "units": texts,
+        "scores": _split_by_text(attribution.scores.double(), batch.mask),
+        "scored": _split_by_text(batch.content_mask, batch.mask),
+        "words": _split_by_text(batch.words, batch.mask),
+        "segments": _split_by_text(batch.segments, batch.mask),
+        "predicted": target.tolist(),
+        "probability": probabilities.gather(1, target.unsqueeze(1)).squeeze(1).tolist(),
+        "label": [None] * len(batch) if batch.labels is None else batch.labels.tolist(),
+        **_method_columns(attribution, batch.mask),
+    }
+    for cells in zip(*columns.values(), strict=True):
+        yield dict(zip(columns, cells, strict=True))
 
 
-def _method_cells(attribution: Attribution, row: int, mask: Tensor) -> dict[str, object]:
+def _split_by_text(values: Tensor, mask: Tensor) -> list[list[object]]:
+    """The values `[batch unit]` of the real units of each text; one conversion for all texts, which are many."""
+    real = values[mask].tolist()
+    ends = mask.sum(1).cumsum(0).tolist()
+    return [real[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+
+
+def _method_columns(attribution: Attribution, mask: Tensor) -> dict[str, Sequence[object]]:
     """What only some methods tell of a text."""
     if isinstance(attribution, CompleteAttribution):
-        return {"gap": float(attribution.convergence_delta[row])}
+        return {"gap": attribution.convergence_delta.tolist()}
     if isinstance(attribution, SampledAttribution):
-        errors = attribution.standard_errors[row][mask].double().tolist()
-        return {"samples": int(attribution.samples[row]), "standard_errors": errors}
+        errors = _split_by_text(attribution.standard_errors.double(), mask)
+        return {"samples": attribution.samples.long().tolist(), "standard_errors": errors}
     return {}
 
 
@@ -195,11 +202,13 @@ def true_class_name(method: str) -> str:
 def _unit_texts(loaded: LoadedModel, batch: Batch, examples: Mapping[str, Example]) -> list[list[str]]:
     """The text of each unit; a word outside the vocabulary is shown as it is written in the example."""
     texts = loaded.tokenizer.unit_texts(batch)
+    unknown = SPECIAL_TOKENS[UNK]
     for row, uid in enumerate(batch.uids):
-        words = [word for part in examples[uid].parts if isinstance(part, str) for word in part.split()]
-        for unit, text in enumerate(texts[row]):
-            if text == SPECIAL_TOKENS[UNK]:
-                texts[row][unit] = words[int(batch.words[row, unit])]
+        if unknown in texts[row]:
+            words = [word for part in examples[uid].parts if isinstance(part, str) for word in part.split()]
+            for unit, text in enumerate(texts[row]):
+                if text == unknown:
+                    texts[row][unit] = words[int(batch.words[row, unit])]
     return texts
 
 

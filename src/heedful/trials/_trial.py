@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
@@ -360,4 +360,4 @@ class ShardedTrial(Trial, ShardedRecipe):
         parts = list(self.parts(workspace, shards))
         table = parts[0].table if len(parts) == 1 else pd.concat([part.table for part in parts], ignore_index=True)
         n = sum(int(str(part.notes["n"])) for part in parts)
-        return replace(self.artefact(table, n, int(str(parts[0].notes["of"]))), shards=shards)
+        return Artefact(table=table, notes={**parts[0].notes, "n": n}, shards=shards)

@@ -7,7 +7,7 @@ same model gives.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from itertools import chain
 from typing import ClassVar, Literal, cast, get_args
@@ -37,7 +37,15 @@ from heedful.store.recipe import Artefact, Recipe
 from heedful.store.workspace import Workspace
 from heedful.training.attribution_tables import AttributionTable
 from heedful.training.model_recipe import ModelRecipe
-from heedful.trials._trial import Finding, Statistic, Trial, Verdict, find_statistic, mean_of_defined, select_statistics
+from heedful.trials._trial import (
+    Finding,
+    ShardedTrial,
+    Statistic,
+    Verdict,
+    find_statistic,
+    mean_of_defined,
+    select_statistics,
+)
 from heedful.types import Method, Split, UserError, check_choice, check_methods, method_name
 
 CorrelationFunction = Callable[[Tensor, Tensor], Correlation]
@@ -106,7 +114,7 @@ MEASURES_OF_TOP = ("top-k", *get_args(TopKAgreement))
 
 
 @dataclass(frozen=True)
-class Agreement(Trial):
+class Agreement(ShardedTrial):
     """Correlation of every two methods on every text, with controls.
 
     Args:
@@ -177,21 +185,40 @@ class Agreement(Trial):
     def dependencies(self) -> tuple[Recipe, ...]:
         return tuple(self._attribution_tables.values())
 
-    def make(self, workspace: Workspace) -> Artefact:
+    def tabulate(self, workspace: Workspace, rows: range) -> Artefact:
         """A row per text and pair of methods: uid, length, predicted class, both names, value, p-value, ties."""
-        made = {name: workspace.get(recipe) for name, recipe in self._attribution_tables.items()}
-        tables = {
-            name: aggregate_to_level(each.table, self.level, special_tokens=self.special_tokens)
-            for name, each in made.items()
-        }
+        recipes = self._attribution_tables
+        tables = {name: self._read_scores(recipe, rows, workspace) for name, recipe in recipes.items()}
         correlate = _correlation_function(self.measure, self.k)
         absolute = self.absolute and self.measure not in _SIGNED_MEASURES
-        table = correlate_attributions(tables, correlate, absolute=absolute)
+        weighted = self._weighted_parts(next(iter(tables.values())), rows, workspace)
+        table = correlate_attributions(tables, correlate, absolute=absolute, weighted=weighted)
         methods = [method_name(method) for method in self.methods]
         # Controls come after all methods, so a pair has a control if its second one is.
         table["control"] = ~table["second"].isin(methods)
         table["measure"], table["level"], table["special_tokens"] = self.measure, self.level, self.special_tokens
-        return self.artefact(table, table["uid"].nunique(), int(str(made[methods[0]].notes["of"])))
+        notes = workspace.read_notes(recipes[methods[0]])
+        return self.artefact(table, table["uid"].nunique(), int(str(notes["of"])))
+
+    def _read_scores(self, recipe: AttributionTable, rows: range, workspace: Workspace) -> pd.DataFrame:
+        table = recipe.read_shard(workspace, rows)
+        return aggregate_to_level(table, self.level, special_tokens=self.special_tokens)
+
+    def _weighted_parts(self, own: pd.DataFrame, rows: range, workspace: Workspace) -> set[float]:
+        """The parts of these texts that have weight in any text of the corpus; other shards are read if need be.
+
+        Args:
+            own: the scores of the first method.
+        """
+        present, found = (set(np.unique(parts).tolist()) for parts in (flatten(own["segments"]), _weighted(own)))
+        first = next(iter(self._attribution_tables.values()))
+        if not present <= found and first.may_have_shards:
+            for start in range(0, first.count_examples(workspace), len(rows)):
+                other = self._read_scores(first, range(start, start + len(rows)), workspace)
+                found |= set(np.unique(_weighted(other)).tolist())
+                if present <= found:
+                    break
+        return found
 
     @classmethod
     def statistics(cls, table: pd.DataFrame) -> Iterable[Statistic]:
@@ -353,7 +380,11 @@ def flatten(column: Iterable[Iterable[float]]) -> NDArray[np.float64]:
 
 
 def correlate_attributions(
-    tables: Mapping[str, pd.DataFrame], correlate: CorrelationFunction, *, absolute: bool
+    tables: Mapping[str, pd.DataFrame],
+    correlate: CorrelationFunction,
+    *,
+    absolute: bool,
+    weighted: Collection[float] | None = None,
 ) -> pd.DataFrame:
     """A row for each text and each unordered pair of methods, in the order of `tables`, with their correlation.
 
@@ -361,12 +392,14 @@ def correlate_attributions(
 
     Args:
         tables: tables of `AttributionTable` by the method's name; the first one decides which units are compared.
+        weighted: the parts of texts that have weight in any text of the corpus; by default in any of these.
     """
     first = next(iter(tables.values()))
     # Attention over a document never weighs its question: a part without weight in every text is left out. Sparse
     # attention may leave a part without weight in one text, and there the zeros count.
-    scored, parts, weights = (flatten(first[column]) for column in ("scored", "segments", "scores"))
-    aligned = align_scores(tables, (scored != 0) & np.isin(parts, parts[weights != 0]))
+    scored, parts = (flatten(first[column]) for column in ("scored", "segments"))
+    compared = _weighted(first) if weighted is None else [*weighted]
+    aligned = align_scores(tables, (scored != 0) & np.isin(parts, compared))
     one, other = np.triu_indices(len(tables), k=1)
     found: dict[str, list[NDArray[np.generic]]] = {"value": [], "p_value": [], "tied": [], "defined": []}
     chunks = list(aligned.chunks())
@@ -392,6 +425,12 @@ def correlate_attributions(
             **columns,
         }
     )
+
+
+def _weighted(table: pd.DataFrame) -> NDArray[np.float64]:
+    """The part of each unit with a score other than 0."""
+    parts: NDArray[np.float64] = flatten(table["segments"])[flatten(table["scores"]) != 0]
+    return parts
 
 
 def quantize_scores(scores: Tensor, mask: Tensor, resolution: float = RESOLUTION) -> Tensor:

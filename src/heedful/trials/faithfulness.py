@@ -41,8 +41,8 @@ from heedful.training.model_recipe import ModelRecipe
 from heedful.trials._trial import (
     NO_INTERVAL,
     Finding,
+    ShardedTrial,
     Statistic,
-    Trial,
     Verdict,
     excess_metric,
     get_statistic,
@@ -65,7 +65,7 @@ _FIGURE_MEASURES = (("aopc_comprehensiveness", "aopc_sufficiency"), ("deletion_a
 
 
 @dataclass(frozen=True)
-class Faithfulness(Trial):
+class Faithfulness(ShardedTrial):
     """All measures of faithfulness for all methods, one row per text and method; random scores are the control.
 
     Args:
@@ -126,13 +126,13 @@ class Faithfulness(Trial):
     def dependencies(self) -> tuple[Recipe, ...]:
         return tuple(self._attribution_tables.values())
 
-    def make(self, workspace: Workspace) -> Artefact:
-        """The rows of `ErasureEvaluator` for all texts."""
+    def tabulate(self, workspace: Workspace, rows: range) -> Artefact:
+        """The rows of `ErasureEvaluator` for these texts."""
         recipes = self._attribution_tables
-        tables = {name: workspace.get(recipe).table.set_index("uid") for name, recipe in recipes.items()}
+        tables = {name: recipe.read_shard(workspace, rows).set_index("uid") for name, recipe in recipes.items()}
         evaluate = ErasureEvaluator(self.baseline, self.steps, self.samples, self.seed, self.error)
         size = min(_MAX_BATCH_SIZE, workspace.batch_size)
-        return self.tabulate_texts(workspace, partial(evaluate.rows, tables), self.limit, size, self.split)
+        return self.tabulate_texts(workspace, partial(evaluate.rows, tables), self.limit, size, self.split, rows)
 
     @classmethod
     def statistics(cls, table: pd.DataFrame) -> Iterable[Statistic]:

@@ -1,0 +1,194 @@
+"""Would a run scale to 1 000 nodes? A simulation by discrete events, from what was measured on one machine.
+
+    python -m benchmarks.cluster_simulation
+
+A run is a set of models, each with some trials that wait for it. Three things can be the limit: the cores, the driver,
+which handles one recipe at a time (`driver_seconds`), and the workspace, which answers so many operations per second
+(`store_rate`). A recipe goes through driver, core, workspace (reads), computation, workspace (writes) and driver again;
+its dependents follow. The first recipe of a core waits until the worker process has started. Computation times are
+log-normal with the given mean and a standard deviation of half of it, from a fixed seed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+MIN_EFFICIENCY = 0.8
+"""Below this a run is said not to scale."""
+CORES_PER_NODE = 16
+NODES = (1, 10, 100, 1000)
+RECIPE_SECONDS = (1.0, 10.0, 60.0, 600.0)
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What was measured; the commands that measure it are in docs/cluster.md.
+
+    Args:
+        driver_seconds: of the driver for one recipe: name, pickle, submit, take the outcome, find the next.
+        has_seconds: to ask the workspace for one recipe before anything is run.
+        latency: seconds between the driver's submission and the first line of the task, while a worker is free.
+        start_seconds: until a new worker process has imported everything.
+        reads: operations of the workspace before the computation; `writes`: after it.
+        operation_seconds: duration of one operation; `store_rate`: operations per second of all nodes together.
+        sent_bytes: of one recipe with its settings; `stored_bytes`: of one artefact.
+    """
+
+    driver_seconds: float
+    has_seconds: float
+    latency: float
+    start_seconds: float
+    reads: int
+    writes: int
+    operation_seconds: float
+    store_rate: float
+    sent_bytes: int
+    stored_bytes: int
+
+
+SHARED_FOLDER = Costs(
+    driver_seconds=0.0015,
+    has_seconds=0.001,
+    latency=0.005,
+    start_seconds=5.0,
+    reads=8,
+    writes=20,
+    operation_seconds=0.001,
+    store_rate=20_000.0,
+    sent_bytes=2_000,
+    stored_bytes=100_000,
+)
+"""A network file system; rate and duration of operations are assumptions, the rest is measured."""
+OBJECT_STORE = replace(SHARED_FOLDER, operation_seconds=0.03, store_rate=3_500.0)
+"""S3 as its documentation states it: 3 500 writes per second and prefix."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """Models with `trials` recipes each that wait for their model; `seconds` is the mean of a recipe."""
+
+    models: int
+    trials: int
+    seconds: float
+
+    @property
+    def count(self) -> int:
+        """All recipes."""
+        return self.models * (1 + self.trials)
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """The result of a simulation; shares are of the whole duration."""
+
+    seconds: float
+    efficiency: float
+    driver_share: float
+    store_share: float
+
+    @property
+    def limit(self) -> str:
+        """What a larger cluster would wait for."""
+        if self.efficiency >= MIN_EFFICIENCY:
+            return "scales"
+        busiest = max((self.driver_share, "the driver"), (self.store_share, "the workspace"))
+        return f"does not scale: {busiest[1]}" if busiest[0] > 0.9 else "does not scale: too few recipes, or starts"
+
+
+class _Server:
+    """Serves one request after the other."""
+
+    def __init__(self) -> None:
+        self.free, self.busy = 0.0, 0.0
+
+    def serve(self, now: float, seconds: float) -> float:
+        """When a request that arrives now is served."""
+        self.free = max(now, self.free) + seconds
+        self.busy += seconds
+        return self.free
+
+
+def simulate(load: Load, slots: int, costs: Costs, look_ahead: float = 1.25) -> Simulated:
+    """The duration of a run on so many cores."""
+    spread = float(np.sqrt(np.log(1.25)))
+    draws = np.random.default_rng(0).lognormal(np.log(load.seconds) - spread**2 / 2, spread, load.count)
+    driver, store = _Server(), _Server()
+    plan = driver.serve(0.0, costs.has_seconds * load.count)
+    ready: deque[int] = deque(range(load.models))  # recipe numbers: models first, then the trials of each
+    queued: deque[int] = deque()
+    events: list[tuple[float, int, int]] = []
+    idle, new, flying, end = 0, slots, 0, 0.0
+    arrival, stored, freed, done = range(4)
+
+    def start(now: float, recipe: int, begin: float) -> None:
+        read = store.serve(now + begin, costs.reads / costs.store_rate) + costs.reads * costs.operation_seconds
+        heapq.heappush(events, (read + draws[recipe], stored, recipe))
+
+    def submit(now: float) -> None:
+        nonlocal flying
+        while ready and flying < slots * look_ahead:
+            flying += 1
+            sent = driver.serve(now, costs.driver_seconds / 2)
+            heapq.heappush(events, (sent + costs.latency, arrival, ready.popleft()))
+
+    submit(plan)
+    while events:
+        now, kind, recipe = heapq.heappop(events)
+        if kind == arrival:
+            queued.append(recipe)
+        elif kind == stored:
+            served = store.serve(now, costs.writes / costs.store_rate) + costs.writes * costs.operation_seconds
+            heapq.heappush(events, (served, freed, recipe))
+        elif kind == freed:
+            idle += 1
+            heapq.heappush(events, (driver.serve(now, costs.driver_seconds / 2), done, recipe))
+        else:
+            end = now
+            flying -= 1
+            if recipe < load.models:
+                first = load.models + recipe * load.trials
+                ready.extendleft(reversed(range(first, first + load.trials)))
+            submit(now)
+        while queued and idle + new:
+            begin = costs.latency if idle else costs.start_seconds
+            idle, new = (idle - 1, new) if idle else (idle, new - 1)
+            start(now, queued.popleft(), begin)
+    return Simulated(end, float(draws.sum()) / (slots * end), driver.busy / end, store.busy / end)
+
+
+def table(costs: Costs, per_slot: int, trials: int) -> list[str]:
+    """A row for each number of nodes and duration of a recipe."""
+    rows = ["nodes  cores   recipe  recipes     run  efficiency  driver  workspace  verdict"]
+    for nodes in NODES:
+        slots = nodes * CORES_PER_NODE
+        for seconds in RECIPE_SECONDS:
+            load = Load(max(1, per_slot * slots // (1 + trials)), trials, seconds)
+            found = simulate(load, slots, costs)
+            rows.append(
+                f"{nodes:5d} {slots:6d} {seconds:6.0f} s {load.count:8d} {found.seconds / 60:5.1f} min"
+                f" {found.efficiency:10.2f} {found.driver_share:7.2f} {found.store_share:10.2f}  {found.limit}"
+            )
+    return rows
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Print a table for a shared folder and one for an object store."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--per-core", type=int, default=10, help="recipes for each core")
+    parser.add_argument("--trials", type=int, default=9, help="recipes that wait for each model")
+    given = parser.parse_args(words)
+    for name, costs in (("shared folder", SHARED_FOLDER), ("object store", OBJECT_STORE)):
+        print(f"{name}: {costs}")
+        for row in table(costs, given.per_core, given.trials):
+            print(row)
+        print()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""The outcome of one recipe: its artefact exists, or an error says why not."""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+
+from heedful.progress import find_interrupt
+from heedful.store.recipe import Recipe
+from heedful.store.workspace import Workspace, WriteError
+from heedful.types import UserError
+
+MAX_ATTEMPTS = 2
+"""A recipe whose worker process died so often is not tried again: it probably takes too much memory."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of one recipe: `error` is None where its artefact exists.
+
+    `cause` is the failed recipe for which this one was skipped; None if it was tried.
+    """
+
+    recipe: Recipe
+    error: str | None = None
+    traceback_file: Path | None = None
+    cause: Recipe | None = None
+
+
+def attempt(recipe: Recipe, workspace: Workspace) -> Outcome:
+    """Make one recipe; an exception becomes an outcome, an interrupt and a `WriteError` do not."""
+    try:
+        workspace.get(recipe)
+    except WriteError:
+        raise  # no other recipe could be stored either
+    except Exception as error:  # noqa: BLE001 - other recipes go on, and the traceback is kept
+        if (stop := find_interrupt(error)) is not None:
+            raise stop from None
+        if isinstance(error, UserError):
+            return Outcome(recipe, str(error))
+        path = workspace.write_failure(workspace.artefact_name(recipe), f"{recipe!r}\n\n{traceback.format_exc()}")
+        return Outcome(recipe, describe_exception(error), path)
+    return Outcome(recipe)
+
+
+def describe_exception(error: BaseException) -> str:
+    """Type and message of an exception in one line.
+
+    >>> describe_exception(ValueError("not", "good"))
+    "ValueError: ('not', 'good')"
+    """
+    try:
+        message = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
+    except Exception:  # noqa: BLE001 - an exception of the user's own that cannot be printed
+        message = ""
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
