@@ -53,6 +53,7 @@ sweep: $(VENV)/dev.stamp ## try every kind of network that transformers knows, a
 
 storm: $(VENV)/dev.stamp ## disturb the commands at 1000 random moments (signals, full disks, damage): nothing may be lost (half an hour)
 	OMP_NUM_THREADS=1 PYTHONPATH=src:. $(BIN)/python -m tests.storm --moments 1000
+	OMP_NUM_THREADS=1 PYTHONPATH=src:. $(BIN)/python -m tests.object_storm --moments 300
 
 bench: $(VENV)/dev.stamp ## speed against named peers, into benchmarks/results.json
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks
