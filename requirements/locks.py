@@ -24,7 +24,7 @@ PYTHON = "3.11"
 CUDA = re.compile(r"(nvidia-|cuda-|triton)")
 HEADER = "# Written by `make lock`: pip install --require-hashes -r requirements/{name}{cuda}\n"
 BASE = "base"
-IN_DEV = ("adapters", "demo", "postgresql", "s3", "study")
+IN_DEV = ("adapters", "demo", "postgresql", "ray", "s3", "study")
 """Extras whose packages the tests need."""
 ALONE = {"mutants": ("dev",), "tools": ()}
 """Locks of their own, from `NAME.in`, and the locks that they are installed beside."""
