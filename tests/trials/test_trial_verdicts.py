@@ -109,7 +109,9 @@ DEFAULTS = {
         "other_seed_model": "None", "measure": "'kendall'", "absolute": "True", "k": "10", "limit": "None",
         "split": "'test'", "level": "'unit'", "special_tokens": "False",
     },
-    "permutation": {"permutations": "100", "seed": "0", "limit": "None", "layer": "None", "head": "None"},
+    "permutation": {
+        "permutations": "100", "seed": "0", "limit": "None", "layer": "None", "head": "None", "error": "None",
+    },
     "adversarial-attention": {
         "epsilon": "0.05", "solver": "'exact'", "search": SEARCH, "seed": "0", "limit": "None", "layer": "-1",
         "head": "None",
@@ -127,6 +129,7 @@ DEFAULTS = {
     },
     "faithfulness": {
         "baseline": "'delete'", "seed": "0", "limit": "None", "steps": "20", "samples": "32", "split": "'test'",
+        "error": "None",
     },
     "ground-truth": {"limit": "None"},
     "simulability": {"controls": "('random',)", "margin": "0.01"},
