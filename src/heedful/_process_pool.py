@@ -282,4 +282,4 @@ def _start_worker(
 
 
 def _make_in_worker(recipe: Recipe) -> Outcome:
-    return attempt(recipe, _worker_workspace[0])
+    return attempt(recipe, _worker_workspace[0], in_shards=True)

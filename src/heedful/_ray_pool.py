@@ -168,11 +168,12 @@ class _Job:
 
 @dataclass(frozen=True)
 class _Reply:
-    """What a task returns: the error of its recipe, if any, and its warnings."""
+    """What a task returns: the error of its recipe, if any, its warnings, and the shards that must be made first."""
 
     error: str | None = None
     has_traceback: bool = False
     warnings: tuple[str, ...] = ()
+    shards: tuple[Recipe, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -390,7 +391,8 @@ class RayPool:
             reply = future.result()
             for message in reply.warnings:
                 warnings.warn(message, stacklevel=2)
-            return Outcome(recipe, reply.error, self._traceback_file(recipe) if reply.has_traceback else None)
+            file = self._traceback_file(recipe) if reply.has_traceback else None
+            return Outcome(recipe, reply.error, file, shards=reply.shards)
         if isinstance(error, failures.WorkerCrashedError | failures.OutOfMemoryError):
             self.deaths[recipe] += 1
             if self.deaths[recipe] == MAX_ATTEMPTS:
@@ -636,6 +638,6 @@ def make_on_node(job: _Job, recipe: Recipe, name: str, key: int, reports: _Actor
     workspace.progress = _ReportedProgress(key, job.interval, reports.report)
     with warnings.catch_warnings(record=True) as seen:
         _check_name(recipe, name, workspace)
-        outcome = attempt(recipe, workspace)
+        outcome = attempt(recipe, workspace, in_shards=True)
     messages = tuple(dict.fromkeys(str(each.message) for each in seen))[:MAX_WARNINGS]
-    return _Reply(outcome.error, outcome.traceback_file is not None, messages)
+    return _Reply(outcome.error, outcome.traceback_file is not None, messages, outcome.shards)

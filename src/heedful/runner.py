@@ -18,7 +18,8 @@ import time
 import traceback
 from collections import defaultdict
 from collections.abc import Container, Generator, Iterable, Iterator, Mapping, Sequence, Sized
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
@@ -26,6 +27,7 @@ from typing import Protocol
 from heedful.outcome import Outcome, attempt, describe_exception
 from heedful.progress import StepCallback, raise_lost_interrupt
 from heedful.store.recipe import Recipe, RecipeError, Resources, check_recipe
+from heedful.store.shard import ShardedRecipe
 from heedful.store.workspace import Workspace
 from heedful.types import UserError
 
@@ -159,7 +161,9 @@ def _open_pool(waiting: Sequence[Recipe], workspace: Workspace, where: str, work
         from heedful import _ray_pool
 
         return _ray_pool.RayPool(waiting, workspace, where, workers) if waiting else None
-    count = min(count_workers(where, workers), len(waiting))
+    count = count_workers(where, workers)
+    if len(waiting) < count:
+        count = min(count, sum(max(1, _count_shards(recipe, workspace)) for recipe in waiting))
     if count < 2:
         return None
     from heedful import _process_pool
@@ -167,6 +171,13 @@ def _open_pool(waiting: Sequence[Recipe], workspace: Workspace, where: str, work
     for recipe in waiting:
         _process_pool.check_sendable(recipe)
     return _process_pool.LocalPool(workspace, count, {type(recipe).__module__ for recipe in waiting})
+
+
+def _count_shards(recipe: Recipe, workspace: Workspace) -> int:
+    """The number of shards of a recipe, as far as it is known before its dependencies are made."""
+    with suppress(Exception):  # whoever makes the recipe meets the same and reports it
+        return len(recipe.shards(workspace)) if isinstance(recipe, ShardedRecipe) else 0
+    return 0
 
 
 def recipes_from_file(path: Path | str) -> list[Recipe]:
@@ -236,7 +247,8 @@ class _Queue:
         self.order: dict[Recipe, int] = {}
         self.missing: dict[Recipe, int] = {}
         self.dependents: defaultdict[Recipe, list[Recipe]] = defaultdict(list)
-        self.ready: defaultdict[Resources, list[tuple[int, Recipe]]] = defaultdict(list)
+        self.ready: defaultdict[Resources, list[tuple[int, int, Recipe]]] = defaultdict(list)
+        self.wholes: dict[Recipe, Recipe] = {}
         for place, recipe in enumerate(waiting):
             missing = {each for each in recipe.dependencies if each not in finished}
             self.order[recipe], self.missing[recipe] = place, len(missing)
@@ -251,7 +263,15 @@ class _Queue:
     def take(self, pool: _Pool) -> Recipe | None:
         """The first recipe of the plan that is ready and for which there is room; None if there is none."""
         found = [queue for needed, queue in self.ready.items() if queue and pool.has_room(needed)]
-        return heapq.heappop(min(found, key=lambda queue: queue[0][0]))[1] if found else None
+        return heapq.heappop(min(found, key=lambda queue: queue[0][:2]))[2] if found else None
+
+    def split(self, recipe: Recipe, shards: Sequence[Recipe]) -> None:
+        """Let a recipe wait for its shards, which are ready now and come in its place of the plan."""
+        self.missing[recipe] = len(shards)
+        for number, shard in enumerate(shards):
+            self.wholes[shard] = recipe
+            self.dependents[shard].append(recipe)
+            heapq.heappush(self.ready[shard.resources], (self.order[recipe], number, shard))
 
     def finish(self, recipe: Recipe) -> None:
         """Make those ready that waited for this recipe alone."""
@@ -261,7 +281,7 @@ class _Queue:
                 self._make_ready(each)
 
     def _make_ready(self, recipe: Recipe) -> None:
-        heapq.heappush(self.ready[recipe.resources], (self.order[recipe], recipe))
+        heapq.heappush(self.ready[recipe.resources], (self.order[recipe], 0, recipe))
 
 
 def _run_here(
@@ -281,19 +301,33 @@ def _run_in_pool(
     step: StepCallback,
     end: float,
 ) -> Generator[Outcome, None, None]:
-    """Submit hardly more recipes than there are workers, so that a model's trials come before the next model."""
+    """Submit hardly more recipes than there are workers, so that a model's trials come before the next model.
+
+    A worker that finds a recipe to have shards makes none of them: they are submitted like recipes, and then the recipe
+    again, which joins them. If one fails, its error is that of the recipe, and the others are left out.
+    """
     queue, status = _Queue(waiting, outcomes), ""
+    failures: dict[Recipe, Outcome] = {}
     with pool:
         while (queue or pool.running) and time.monotonic() < end:
             while (recipe := queue.take(pool)) is not None:
-                failed = _failed_dependency(recipe, outcomes, workspace)
+                failed = failures.get(queue.wholes.get(recipe, recipe))
+                failed = failed or _failed_dependency(recipe, outcomes, workspace)
                 if failed is None:
                     pool.submit(recipe)
-                else:
+                    continue
+                if recipe not in queue.wholes:
                     yield failed
-                    queue.finish(recipe)
+                queue.finish(recipe)
             for outcome in pool.wait():
-                yield outcome
+                if outcome.shards:
+                    queue.split(outcome.recipe, outcome.shards)
+                    continue
+                whole = queue.wholes.get(outcome.recipe)
+                if whole is None:
+                    yield outcome
+                elif outcome.error is not None:
+                    failures.setdefault(whole, replace(outcome, recipe=whole))
                 queue.finish(outcome.recipe)
             if pool.status != status:
                 status = pool.status

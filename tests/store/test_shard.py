@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from heedful._process_pool import WORKER_DIED
 from heedful.runner import run
-from heedful.store.shard import SHARD_ROWS, Shard
+from heedful.store.shard import BLOCK_ROWS, SHARD_ROWS, Shard
 from heedful.store.workspace import Workspace
-from tests.small_shards import SIZE, Squares, made, small_shards
+from tests.small_shards import SIZE, Squares, made, makers, small_shards
 
 __all__ = ["small_shards"]
 pytestmark = pytest.mark.usefixtures("small_shards")
@@ -21,9 +24,9 @@ FOUR = Squares(3 * SIZE + 5)
 def test_a_recipe_has_shards_where_its_examples_exceed_one(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     assert Squares(SIZE).shards(workspace) == ()
-    assert FOUR.shards(workspace) == tuple(Shard(FOUR, number, 4, SIZE) for number in range(4))
+    assert FOUR.shards(workspace) == tuple(Shard(FOUR, number, FOUR.count, SIZE) for number in range(4))
     assert Squares(100, limit=SIZE).shards(workspace) == ()
-    assert SHARD_ROWS == 4096
+    assert (BLOCK_ROWS, SHARD_ROWS) == (4096, 4096)
 
 
 def test_the_merged_table_has_all_rows_in_order_and_its_shards_are_deleted(tmp_path: Path) -> None:
@@ -33,8 +36,8 @@ def test_the_merged_table_has_all_rows_in_order_and_its_shards_are_deleted(tmp_p
     assert table["square"].tolist() == [[n, n * n] for n in range(FOUR.count)]
     assert table["odd"].isna().sum() == SIZE
     assert [entry.recipe_class for entry in workspace.entries()] == ["Squares"]
-    assert workspace.read_part(FOUR, 3)["number"].tolist() == list(range(3 * SIZE, FOUR.count))
-    assert workspace.read_part(FOUR, 1, ["number"]).columns.tolist() == ["number"]
+    assert workspace.read_block(FOUR, 3)["number"].tolist() == list(range(3 * SIZE, FOUR.count))
+    assert workspace.read_block(FOUR, 1, ["number"]).columns.tolist() == ["number"]
 
 
 @pytest.mark.slow
@@ -43,7 +46,7 @@ def test_a_killed_run_makes_no_shard_twice(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     program = (
         "import sys, tests.small_shards as own; from heedful.store import Workspace, shard; "
-        f"shard.SHARD_ROWS = own.SIZE; Workspace(sys.argv[1]).get(own.{doomed})"
+        f"shard.BLOCK_ROWS = shard.SHARD_ROWS = own.SIZE; Workspace(sys.argv[1]).get(own.{doomed})"
     )
     killed = subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False)
     assert killed.returncode == -9
@@ -57,13 +60,38 @@ def test_a_killed_run_makes_no_shard_twice(tmp_path: Path) -> None:
 def test_shards_that_a_killed_process_left_beside_the_whole_are_deleted(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     workspace.get(FOUR)
-    workspace.ensure(Shard(FOUR, 1, 4, SIZE))
+    workspace.ensure(Shard(FOUR, 1, FOUR.count, SIZE))
     other = Squares(3 * SIZE)
-    workspace.ensure(Shard(other, 0, 3, SIZE))
+    workspace.ensure(Shard(other, 0, other.count, SIZE))
     workspace.delete_leftovers()
     assert sorted(entry.name for entry in workspace.entries()) == sorted(
-        [workspace.artefact_name(FOUR), workspace.artefact_name(Shard(other, 0, 3, SIZE))]
+        [workspace.artefact_name(FOUR), workspace.artefact_name(Shard(other, 0, other.count, SIZE))]
     )
+
+
+@pytest.mark.slow
+def test_workers_make_the_shards_of_one_recipe_at_the_same_time(tmp_path: Path) -> None:
+    workspace, recipe = Workspace(tmp_path), replace(FOUR, together=True)
+    (outcome,) = run(recipe, workspace, where="pool", workers=2)
+    assert outcome.error is None
+    assert sorted(made(workspace)) == [0, SIZE, 2 * SIZE, 3 * SIZE]
+    assert len(makers(workspace)) == 2
+    assert os.getpid() not in makers(workspace)
+    assert workspace.get(recipe).table["number"].tolist() == list(range(FOUR.count))
+    assert [entry.recipe_class for entry in workspace.entries()] == ["Squares"]
+
+
+@pytest.mark.slow
+def test_a_shard_that_fails_or_kills_its_workers_fails_its_recipe_alone(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    wrong, deadly = replace(FOUR, wrong=SIZE), replace(FOUR, deadly=3 * SIZE)
+    found = {each.recipe: each.error for each in run([wrong, deadly, FOUR], workspace, where="pool", workers=2)}
+    assert found == {wrong: "ZeroDivisionError: no square", deadly: WORKER_DIED, FOUR: None}
+    (tmp_path / "survive").touch()
+    (tmp_path / "made.txt").unlink()
+    (outcome,) = run(deadly, workspace, where="pool", workers=2)
+    assert outcome.error is None
+    assert made(workspace) == [3 * SIZE]
 
 
 def test_the_error_of_a_shard_is_that_of_the_recipe(tmp_path: Path) -> None:

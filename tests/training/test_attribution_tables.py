@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pandas as pd
@@ -15,8 +15,6 @@ from heedful.attributions.gradient import Gradient
 from heedful.attributions.integrated_gradients import IntegratedGradients
 from heedful.attributions.lime import Lime
 from heedful.data.tokenization import Words
-from heedful.runner import run
-from heedful.store import shard
 from heedful.store.workspace import Workspace
 from heedful.training.attribution_tables import (
     AttributionTable,
@@ -27,9 +25,9 @@ from heedful.training.attribution_tables import (
     sample_rows,
 )
 from heedful.training.trainer import inference_batches
-from heedful.types import Method, UserError
-from tests.small_shards import SIZE, ShardedSentences, small_shards, table_digest
-from tests.tiny import subject
+from heedful.types import Method, Splits, UserError
+from tests.small_shards import SIZE, ShardedSentences, set_shards, small_shards
+from tests.tiny import Sentences, subject
 
 __all__ = ["small_shards"]
 
@@ -142,7 +140,7 @@ def test_the_table_of_shards_has_the_rows_of_each_shard_alone(workspace: Workspa
 def test_one_batch_and_shards_differ_by_rounding_only(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = sharded(Gradient())
     whole = recipe.tabulate(workspace, range(40)).table.set_index("uid")
-    monkeypatch.setattr(shard, "SHARD_ROWS", SIZE)
+    set_shards(monkeypatch, SIZE)
     parts = workspace.get(recipe).table.set_index("uid").loc[whole.index]
     assert parts["predicted"].tolist() == whole["predicted"].tolist()
     for one, other in zip(parts["scores"], whole["scores"], strict=True):
@@ -159,12 +157,21 @@ def test_a_limit_takes_the_same_examples_from_shards(workspace: Workspace) -> No
     assert len(table) == 20
 
 
-@pytest.mark.slow
+@dataclass(frozen=True)
+class OneTextChanged(Sentences):
+    """The same sentences but for one of the test split."""
+
+    def read(self, data: Path) -> Splits:
+        splits = super().read(data)
+        changed = replace(splits.test[20], parts=("a good word",))
+        return replace(splits, test=(*splits.test[:20], changed, *splits.test[21:]))
+
+
 @pytest.mark.usefixtures("small_shards")
-def test_processes_and_a_loop_give_one_table_bit_for_bit(tmp_path: Path) -> None:
-    recipes = [sharded(RawAttention()), sharded(Gradient())]
-    here, there = Workspace(tmp_path / "here"), Workspace(tmp_path / "there")
-    run(recipes, here)
-    run(recipes, there, workers=2)
-    for recipe in recipes:
-        assert table_digest(recipe, here) == table_digest(recipe, there)
+def test_a_changed_text_changes_the_bits_of_its_own_block_only(workspace: Workspace) -> None:
+    corpora = Sentences(), OneTextChanged()
+    recipes = (AttributionTable(replace(subject(), corpus=corpus), Gradient()) for corpus in corpora)
+    one, other = (workspace.get(recipe).table for recipe in recipes)
+    assert one.iloc[:SIZE].equals(other.iloc[:SIZE])
+    assert one.iloc[2 * SIZE :].equals(other.iloc[2 * SIZE :])
+    assert not one.iloc[SIZE : 2 * SIZE].equals(other.iloc[SIZE : 2 * SIZE])

@@ -12,6 +12,8 @@ import pytest
 from heedful import catalogue
 from heedful.attributions.attention import RawAttention
 from heedful.attributions.gradient import Gradient
+from heedful.attributions.integrated_gradients import IntegratedGradients
+from heedful.attributions.lime import Lime
 from heedful.attributions.perturbation import LeaveOneOut
 from heedful.figures import Heatmap
 from heedful.models.attentive import Additive, Attentive
@@ -19,9 +21,11 @@ from heedful.models.encoders import Average
 from heedful.papers import PAPERS
 from heedful.report.charts import svg
 from heedful.runner import run
-from heedful.store import shard
+from heedful.store.recipe import Recipe
+from heedful.store.shard import ShardedRecipe
 from heedful.store.workspace import Workspace
 from heedful.training.attention_sources import FromModel
+from heedful.training.attribution_tables import AttributionTable
 from heedful.training.student import Student
 from heedful.training.teacher import AttentionExplanation, NoExplanation, StudentData, TeacherExplanation
 from heedful.training.trainer import Adam, EpochSelection, Training
@@ -41,11 +45,10 @@ from heedful.trials.permutation import Permutation
 from heedful.trials.plausibility import Plausibility
 from heedful.trials.seed_variance import SeedVariance
 from heedful.trials.simulability import NO_EXPLANATION, Simulability
-from tests.small_shards import SIZE, ShardedSentences, small_shards, table_digest
+from tests.small_shards import SIZE, ShardedSentences, file_digests, set_shards
 from tests.tiny import Sentences, Shortcut, subject
 from tests.trials.summaries import values
 
-__all__ = ["small_shards"]
 pytestmark = pytest.mark.slow
 
 LEARNER = replace(subject(), architecture=Attentive(Average(4), Additive()))
@@ -160,7 +163,7 @@ def test_shards_give_the_rows_and_the_verdict_of_one_batch(tmp_path: Path, monke
     for trial in SHARDED_TRIALS:
         expected = whole.get(trial)
         with monkeypatch.context() as patch:
-            patch.setattr(shard, "SHARD_ROWS", SIZE)
+            set_shards(patch, SIZE)
             found = parts.get(trial)
         assert found.notes == expected.notes
         keys = [name for name in ("uid", "place") if name in expected.table]
@@ -170,11 +173,51 @@ def test_shards_give_the_rows_and_the_verdict_of_one_batch(tmp_path: Path, monke
         assert found.table["uid"].tolist() != expected.table["uid"].tolist()
 
 
-@pytest.mark.usefixtures("small_shards")
-def test_sharded_trials_are_the_same_bits_in_processes(tmp_path: Path) -> None:
-    here, there = Workspace(tmp_path / "here"), Workspace(tmp_path / "there")
-    run(SHARDED_TRIALS, here)
-    assert {outcome.error for outcome in run(SHARDED_TRIALS, there, workers=2)} == {None}
-    for trial in SHARDED_TRIALS:
-        assert table_digest(trial, here) == table_digest(trial, there)
-    assert {entry.kind for entry in there.entries()} == {"model", "attributions", "trial"}
+SIX_BLOCKS = replace(subject(), corpus=ShardedSentences(90))
+IN_BLOCKS: tuple[ShardedRecipe, ...] = (
+    AttributionTable(SIX_BLOCKS, IntegratedGradients(n_steps=4)),
+    AttributionTable(SIX_BLOCKS, Lime(n_samples=40, error=0.2), limit=50),
+    Agreement(SIX_BLOCKS, (RawAttention(), Gradient())),
+    Faithfulness(SIX_BLOCKS, (RawAttention(), Gradient()), samples=8, error=0.1),
+    Permutation(SIX_BLOCKS, permutations=30, error=0.05),
+    Permutation(SIX_BLOCKS, permutations=30, limit=70),
+)
+"""On 90 texts, or some of them: up to six blocks of 16."""
+
+
+@pytest.fixture(scope="module")
+def unsharded(tmp_path_factory: pytest.TempPathFactory) -> Mapping[Recipe, object]:
+    """The digests of all files of these artefacts, made in one process without shards."""
+    workspace = Workspace(tmp_path_factory.mktemp("unsharded"))
+    with pytest.MonkeyPatch.context() as patch:
+        set_shards(patch, 10 * SIZE)
+        for recipe in IN_BLOCKS:
+            assert recipe.shards(workspace) == ()
+            workspace.get(recipe)
+    return {recipe: file_digests(recipe, workspace) for recipe in IN_BLOCKS}
+
+
+@pytest.mark.parametrize(("size", "where"), [(1, "here"), (2, "here"), (3, "here"), (1, "pool"), (2, "pool")])
+def test_shards_of_any_size_give_the_bits_of_a_run_without_shards(
+    size: int, where: str, unsharded: Mapping[Recipe, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_shards(monkeypatch, size * SIZE)
+    workspace = Workspace(tmp_path)
+    outcomes = run(IN_BLOCKS, workspace, where=where, workers=2 if where == "pool" else None)
+    assert {outcome.error for outcome in outcomes} == {None}
+    assert {recipe: file_digests(recipe, workspace) for recipe in IN_BLOCKS} == unsharded
+    assert {entry.kind for entry in workspace.entries()} == {"model", "attributions", "trial"}
+
+
+def test_shards_in_any_order_give_the_bits_of_a_run_without_shards(
+    unsharded: Mapping[Recipe, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_shards(monkeypatch, SIZE)
+    workspace = Workspace(tmp_path)
+    for recipe in IN_BLOCKS:
+        shards = recipe.shards(workspace)
+        assert len(shards) > 2
+        for shard in (*shards[1::2], *reversed(shards[::2])):
+            Workspace(tmp_path).ensure(shard)
+        Workspace(tmp_path).get(recipe)
+    assert {recipe: file_digests(recipe, workspace) for recipe in IN_BLOCKS} == unsharded

@@ -57,6 +57,7 @@ class Artefact:
         summary: tidy rows computed from the table, filled in by the workspace through `Recipe.summarize`.
         shards: recipes whose artefacts are deleted when this one is stored. Where `table` is left out, their tables one
             below the other are the table, which is stored without ever being in memory as a whole.
+        blocks: the numbers of rows that are stored so that they can be read alone; by default all together.
     """
 
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
@@ -64,6 +65,7 @@ class Artefact:
     notes: Mapping[str, Json] = field(default_factory=dict)
     summary: pandas.DataFrame = field(default_factory=pandas.DataFrame)
     shards: tuple[Recipe, ...] = ()
+    blocks: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

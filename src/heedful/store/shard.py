@@ -1,7 +1,9 @@
-"""Shards: consecutive examples of a large corpus as recipes of their own, merged into the artefact of the whole.
+"""Blocks and shards: consecutive examples of a large corpus, made one after the other or side by side.
 
-A shard is a way of execution and not another result: the batches of a sharded recipe never cross the end of a shard,
-so that its table is the same, bit for bit, whether its shards are made one after the other or side by side.
+A block is part of the definition of a result: batches are formed within blocks of `BLOCK_ROWS` examples, because the
+last bits of a score depend on the other texts of its batch. A shard, one or more blocks, is a way of execution: a
+recipe of its own, whose artefact is kept until that of the whole exists. The table of the whole is the same, bit for
+bit, whatever the size of the shards, whoever makes them in which order, and without shards.
 """
 
 from __future__ import annotations
@@ -11,21 +13,23 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from heedful.store.recipe import Artefact, Json, Recipe
+from heedful.store.recipe import Artefact, Json, Recipe, Resources
 
 if TYPE_CHECKING:
     import pandas
 
     from heedful.store.workspace import Workspace
 
-SHARD_ROWS = 4096
-"""Examples of a shard. Part of the definition of results: batches are formed within shards."""
+BLOCK_ROWS = 4096
+"""Examples among which batches are formed: part of the definition of results."""
+SHARD_ROWS = BLOCK_ROWS
+"""Examples of a shard, a multiple of `BLOCK_ROWS`; results do not depend on it."""
 SHARD_CLASS = "Shard"
 """The class name of the recipes of shards, with which the names of their artefacts begin."""
 
 
 class ShardedRecipe(Recipe):
-    """A recipe whose table is that of its shards, one below the other, each computed from its own examples alone."""
+    """A recipe whose table is that of its blocks, one below the other, each computed from its own examples alone."""
 
     if TYPE_CHECKING:  # a field
 
@@ -34,50 +38,77 @@ class ShardedRecipe(Recipe):
 
     @abstractmethod
     def count_examples(self, workspace: Workspace) -> int:
-        """The number of examples of all shards; the artefacts of the dependencies exist."""
+        """The number of examples of all blocks; the artefacts of the dependencies exist."""
 
     @abstractmethod
-    def tabulate(self, workspace: Workspace, rows: range) -> Artefact:
-        """The table of the examples at these places, as far as there are so many, and notes for `make`."""
+    def tabulate(self, workspace: Workspace, block: range) -> Artefact:
+        """The table of the examples at the places of one block, as far as there are so many, and notes for `make`.
+
+        The note `n` is the number of these examples.
+        """
 
     @property
-    def may_have_shards(self) -> bool:
-        """False where the limit leaves one shard at most: the corpus need not be read to know it."""
-        return self.limit is None or self.limit > SHARD_ROWS
+    def may_have_blocks(self) -> bool:
+        """False where the limit leaves one block at most: the corpus need not be read to know it."""
+        return self.limit is None or self.limit > BLOCK_ROWS
 
     def shards(self, workspace: Workspace) -> tuple[Shard, ...]:
         """The recipes of the shards in order; none where all examples fit into one."""
-        if not self.may_have_shards:
+        assert SHARD_ROWS % BLOCK_ROWS == 0
+        if self.limit is not None and self.limit <= SHARD_ROWS:
             return ()
         count = self.count_examples(workspace)
-        numbers = range(-(-count // SHARD_ROWS)) if count > SHARD_ROWS else ()
-        return tuple(Shard(self, number, len(numbers), SHARD_ROWS) for number in numbers)
+        starts = range(0, count, SHARD_ROWS) if count > SHARD_ROWS else ()
+        return tuple(Shard(self, number, count, SHARD_ROWS) for number in range(len(starts)))
 
-    def read_shard(self, workspace: Workspace, rows: range) -> pandas.DataFrame:
-        """The rows of the stored table that come from the examples at these places, a whole shard."""
-        return workspace.read_part(self, rows.start // len(rows))
+    def find_missing_shards(self, workspace: Workspace) -> tuple[Recipe, ...]:
+        """The recipes of the shards that are not stored yet; none where the whole is stored."""
+        shards = self.shards(workspace)
+        missing = workspace.find_missing((self, *shards)) if shards else []
+        return tuple(each for each in missing if each != self) if self in missing else ()
+
+    def tabulate_blocks(self, workspace: Workspace, rows: range) -> Artefact:
+        """The tables of the blocks of these examples, one below the other."""
+        blocks = (range(start, start + BLOCK_ROWS) for start in rows[::BLOCK_ROWS])
+        return join_tables([self.tabulate(workspace, block) for block in blocks])
+
+    def read_block(self, workspace: Workspace, block: range) -> pandas.DataFrame:
+        """The rows of the stored table that come from the examples of one block."""
+        return workspace.read_block(self, block.start // len(block))
 
     def parts(self, workspace: Workspace, shards: Sequence[Shard]) -> Iterator[Artefact]:
         """The artefacts of these shards in order, made where they are missing; without shards the one of the whole."""
-        if not shards:
-            yield self.tabulate(workspace, range(SHARD_ROWS))
-            return
         cache = workspace.model_cache
-        workspace.model_cache = {} if cache is None else cache  # the model is loaded once for all shards
+        workspace.model_cache = {} if cache is None else cache  # the model is loaded once for all
         try:
+            if not shards:
+                count = self.count_examples(workspace) if self.may_have_blocks else BLOCK_ROWS
+                yield self.tabulate_blocks(workspace, range(count))
             for shard in shards:
                 yield workspace.get(shard)
         finally:
             workspace.model_cache = cache
 
 
-def shard_label(rows: range, count: int) -> str:
-    """Which shard of how many the examples at these places are, for a progress bar; nothing where there is only one.
+def join_tables(artefacts: Sequence[Artefact]) -> Artefact:
+    """Tables one below the other, with the notes of the first, and in `n` the number of all examples."""
+    if len(artefacts) == 1:
+        return artefacts[0]
+    import pandas
 
-    >>> shard_label(range(100, 200), 250), shard_label(range(100), 80)
-    (', shard 2 of 3', '')
+    blocks = tuple(size for each in artefacts for size in each.blocks or (len(each.table),))
+    table = pandas.concat([each.table for each in artefacts], ignore_index=True)
+    n = sum(int(str(each.notes["n"])) for each in artefacts)
+    return Artefact(table=table, notes={**artefacts[0].notes, "n": n}, blocks=blocks)
+
+
+def block_label(block: range, count: int) -> str:
+    """Which block of how many the examples at these places are, for a progress bar; nothing where there is only one.
+
+    >>> block_label(range(100, 200), 250), block_label(range(100), 80)
+    (', part 2 of 3', '')
     """
-    return f", shard {rows.start // len(rows) + 1} of {-(-count // len(rows))}" if count > len(rows) else ""
+    return f", part {block.start // len(block) + 1} of {-(-count // len(block))}" if count > len(block) else ""
 
 
 @dataclass(frozen=True)
@@ -88,7 +119,7 @@ class Shard(Recipe):
 
     Args:
         number: counted from 0.
-        of: number of shards.
+        count: examples of all shards.
         size: examples of every shard but the last.
     """
 
@@ -96,16 +127,21 @@ class Shard(Recipe):
 
     whole: ShardedRecipe
     number: int
-    of: int
+    count: int
     size: int
 
     @property
     def dependencies(self) -> tuple[Recipe, ...]:
         return self.whole.dependencies
 
+    @property
+    def resources(self) -> Resources:
+        return self.whole.resources
+
     def describe(self) -> dict[str, Json]:
-        return {**self.whole.describe(), "shard": self.number, "shards": self.of}
+        return {**self.whole.describe(), "shard": self.number, "shards": -(-self.count // self.size)}
 
     def make(self, workspace: Workspace) -> Artefact:
         """The whole's table of these examples."""
-        return self.whole.tabulate(workspace, range(self.number * self.size, (self.number + 1) * self.size))
+        start = self.number * self.size
+        return self.whole.tabulate_blocks(workspace, range(start, min(start + self.size, self.count)))

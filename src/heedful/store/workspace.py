@@ -327,8 +327,8 @@ class Workspace:
                 return True
         return False
 
-    def read_part(self, recipe: Recipe, number: int, columns: Sequence[str] | None = None) -> pandas.DataFrame:
-        """The rows of one shard of a recipe's table, some columns or all; a table without shards is the only one."""
+    def read_block(self, recipe: Recipe, number: int, columns: Sequence[str] | None = None) -> pandas.DataFrame:
+        """The rows of one block of a recipe's table, some columns or all; a table without blocks is the only one."""
         folder = self._verified_folder(recipe)
         with _translate_read_errors(folder), _open_table(folder / TABLE) as file:
             return _arrow_to_pandas(file.read_row_group(number, columns, use_threads=False))
@@ -356,6 +356,13 @@ class Workspace:
         """
         name = self.artefact_name(recipe)
         return _is_complete(self.root / name) if self.store is None else self.store.has(name)
+
+    def find_missing(self, recipes: Sequence[Recipe]) -> list[Recipe]:
+        """Those recipes whose artefacts are not complete, as things are now; behind a URL by one listing of all."""
+        if self.store is None:
+            return [recipe for recipe in recipes if not self.has(recipe)]
+        stored = {*self.store.artefacts()}
+        return [recipe for recipe in recipes if self.artefact_name(recipe) not in stored]
 
     def artefact_name(self, recipe: Recipe) -> str:
         """The folder name of the recipe's artefact: `<ClassName>-<12 hex of its fingerprint>`."""
@@ -797,12 +804,12 @@ def _write_artefact(
         _merge_tables(folder / TABLE, [part / TABLE for part in parts])
     if artefact.tensors:
         save_file(_storable_tensors(artefact.tensors), folder / TENSORS)
-    for name, table in ((TABLE, artefact.table), (SUMMARY, artefact.summary)):
+    for name, table, blocks in ((TABLE, artefact.table, artefact.blocks), (SUMMARY, artefact.summary, ())):
         if len(table.columns):
             odd = [column for column in table.columns if not isinstance(column, str)]
             if odd:
                 raise ValueError(f"column names of a table must be strings, not {odd[0]!r}")
-            pyarrow.parquet.write_table(pyarrow.Table.from_pandas(table, preserve_index=False), folder / name)
+            _write_table(folder / name, pyarrow.Table.from_pandas(table, preserve_index=False), blocks)
     for name, content in documents.items():
         (folder / name).write_text(dump_compact_json(_note_to_json(content, name.removesuffix(".json"))))
     files = sorted(path.name for path in folder.iterdir())
@@ -812,14 +819,35 @@ def _write_artefact(
     flush_to_disk(folder)
 
 
-def _merge_tables(target: Path, sources: Sequence[Path]) -> None:
-    """Write tables one below the other, each as a row group; one at a time is in memory."""
+def _write_table(target: Path, table: pyarrow.Table, blocks: Sequence[int]) -> None:
+    """Write a table, its blocks as row groups."""
+    if not blocks:
+        pyarrow.parquet.write_table(table, target)
+        return
+    # As files that are merged, because a type that was stored differs in the names of its parts from one that was not.
+    files, start = [], 0
+    for size in blocks:
+        sink = pyarrow.BufferOutputStream()
+        pyarrow.parquet.write_table(table.slice(start, size), sink)
+        files.append(sink.getvalue())
+        start += size
+    _merge_tables(target, files)
+
+
+def _merge_tables(target: Path, files: Sequence[Path | pyarrow.Buffer]) -> None:
+    """Write tables one below the other, each block as a row group; one at a time is in memory."""
     # A column that is empty in one shard has no type there.
-    schema = pyarrow.unify_schemas([pyarrow.parquet.read_schema(source).remove_metadata() for source in sources])
+    sources = [each if isinstance(each, Path) else pyarrow.BufferReader(each) for each in files]
+    schemas = []
+    for source in sources:
+        with _open_table(source) as file:
+            schemas.append(file.schema_arrow.remove_metadata())
+    schema = pyarrow.unify_schemas(schemas)
     with pyarrow.parquet.ParquetWriter(target, schema) as writer:
         for source in sources:
             with _open_table(source) as file:
-                writer.write_table(file.read(use_threads=False).cast(schema))
+                for block in range(file.num_row_groups):
+                    writer.write_table(file.read_row_group(block, use_threads=False).cast(schema))
 
 
 def _file_entry(path: Path) -> Json:

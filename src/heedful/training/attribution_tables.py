@@ -28,7 +28,7 @@ from heedful.measures.rationale_agreement import (
     ranking_key,
 )
 from heedful.store.recipe import Artefact, Json, Recipe, derive_seed, to_json
-from heedful.store.shard import ShardedRecipe, shard_label
+from heedful.store.shard import ShardedRecipe, block_label
 from heedful.store.workspace import Workspace
 from heedful.training.model_recipe import LoadedModel, ModelRecipe
 from heedful.training.trainer import check_positive, device_batches
@@ -88,10 +88,10 @@ class AttributionTable(ShardedRecipe):
         notes have `completeness_error`. For methods that sample until their scores are accurate enough the columns
         `samples` and `standard_errors` have what each text needed and what it reached, and the notes `sampling_effort`.
         """
-        shards, n, of, facts, table = self.shards(workspace), 0, 0, [], pd.DataFrame()
+        shards, n, of, facts, whole = self.shards(workspace), 0, 0, [], Artefact()
         for part in self.parts(workspace, shards):
-            n, of, table = n + len(part.table), int(str(part.notes["of"])), part.table
-            facts.append(_numbers_of_texts(table))
+            n, of, whole = n + len(part.table), int(str(part.notes["of"])), part
+            facts.append(_numbers_of_texts(part.table))
         notes: dict[str, Json] = {
             "about": dict(self.subject.about),
             "method": type(self.method).__name__,
@@ -100,19 +100,20 @@ class AttributionTable(ShardedRecipe):
         }
         numbers = pd.concat(facts, ignore_index=True)
         notes |= completeness_error(numbers) | sampling_effort(numbers)
-        return Artefact(table=pd.DataFrame() if shards else table, notes=notes, shards=shards)
+        return Artefact(notes=notes, shards=shards) if shards else replace(whole, notes=notes)
 
-    def tabulate(self, workspace: Workspace, rows: range) -> Artefact:
-        """The rows of the examples at these places in the sample; the notes have the number of all examples."""
+    def tabulate(self, workspace: Workspace, block: range) -> Artefact:
+        """The rows of the examples at these places in the sample; the note `of` is the number of all examples."""
         loaded = self.subject.restore(workspace)
         whole = loaded.examples(self.split)
         places = sample_places(len(whole), self.limit)
-        examples = {each.uid: each for each in (whole[place] for place in places[rows.start : rows.stop])}
+        examples = {each.uid: each for each in (whole[place] for place in places[block.start : block.stop])}
         method = self.method.prepare(loaded.model) if isinstance(self.method, SupportsPreparation) else self.method
-        title = f"{type(self.method).__name__} {self.subject.title}{shard_label(rows, len(places))}"
+        title = f"{type(self.method).__name__} {self.subject.title}{block_label(block, len(places))}"
         parts = device_batches(loaded.tokenizer(tuple(examples.values())), workspace, title)
         found = (attribution_rows(loaded, part, method, examples) for _, part in parts)
-        return Artefact(table=pd.DataFrame(chain.from_iterable(found)), notes={"of": len(whole)})
+        table = pd.DataFrame(chain.from_iterable(found))
+        return Artefact(table=table, notes={"n": len(table), "of": len(whole)})
 
 
 def attribution_rows(

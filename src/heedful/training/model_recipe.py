@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -77,6 +77,25 @@ def _model_state(model: Model) -> tuple[object, ...]:
     )
 
 
+@dataclass(frozen=True, eq=False)
+class _Same:
+    """Examples that are equal to no others: they are not compared one by one."""
+
+    examples: Sequence[Example]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.examples is other.examples
+
+    def __hash__(self) -> int:
+        return id(self.examples)
+
+
+@lru_cache(maxsize=8)
+def _count_kept(tokenization: Tokenization, same: _Same) -> int:
+    """The number of examples that a tokenization keeps; the million texts of a large corpus are read once for it."""
+    return len(tokenization.select(same.examples).examples)
+
+
 class ModelRecipe(Recipe):
     """A model on a corpus: `TrainedModel`, `Checkpoint` or `OnOtherData`."""
 
@@ -119,7 +138,7 @@ class ModelRecipe(Recipe):
 
     def count_examples(self, workspace: Workspace, split: Split) -> int:
         """The number of examples of a split that the tokenization keeps; no model is loaded."""
-        return len(self.tokenization.select(self.read_splits(workspace.data_dir)[split]).examples)
+        return _count_kept(self.tokenization, _Same(self.read_splits(workspace.data_dir)[split]))
 
     def read_splits(self, data: Path) -> Splits:
         """The corpus as the loaded model has it."""

@@ -15,7 +15,7 @@ from torch import Generator
 
 from heedful.data.embeddings import EmbeddingTable, RandomEmbeddings, WordEmbeddings
 from heedful.store.recipe import Artefact, Json, derive_seed, to_json
-from heedful.store.shard import SHARD_ROWS
+from heedful.store.shard import BLOCK_ROWS
 from heedful.store.workspace import Workspace
 from heedful.training.model_recipe import LoadedModel, ModelRecipe, build_model
 from heedful.training.objectives import Objective, Supervised
@@ -121,13 +121,13 @@ class PreparedCorpus:
         return {split: self.tokenizer(examples) for split, examples in self.examples.items() if examples}
 
     def evaluate(self, model: Model, workspace: Workspace) -> dict[Split, dict[str, float]]:
-        """The scores of a model on the evaluated splits that have labels; a shard at a time becomes a batch."""
+        """The scores of a model on the evaluated splits that have labels; a block at a time becomes a batch."""
         scores: dict[Split, dict[str, float]] = {}
         for split in EVALUATED_SPLITS:
             probabilities, labels = [], []
             examples = self.examples[split]
-            for start in range(0, len(examples), SHARD_ROWS):
-                batch = self.tokenizer(examples[start : start + SHARD_ROWS])
+            for start in range(0, len(examples), BLOCK_ROWS):
+                batch = self.tokenizer(examples[start : start + BLOCK_ROWS])
                 if batch.labels is not None:
                     probabilities.append(predict(model, batch, workspace.batch_size))
                     labels.append(batch.labels)

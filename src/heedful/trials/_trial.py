@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
@@ -20,7 +20,7 @@ from heedful.attributions.attention import largest_weights
 from heedful.figures import Axis, Bars, Figure, Series, Violin
 from heedful.measures.bootstrap import MIN_EXAMPLES, bootstrap_interval
 from heedful.store.recipe import Artefact, Json, Recipe
-from heedful.store.shard import ShardedRecipe, shard_label
+from heedful.store.shard import ShardedRecipe, block_label, join_tables
 from heedful.store.workspace import Workspace
 from heedful.training.attribution_tables import sample_places
 from heedful.training.model_recipe import ModelRecipe
@@ -284,18 +284,18 @@ class Trial(Recipe):
         limit: int | None,
         batch_size: int,
         split: Split = "test",
-        shard: range | None = None,
+        block: range | None = None,
     ) -> Artefact:
         """The rows of at most `limit` texts of a split, computed in batches.
 
         Args:
-            shard: places among these texts; None takes all.
+            block: places among these texts; None takes all.
         """
         trained = self.subject.restore(workspace)
         whole = trained.examples(split)
         places = sample_places(len(whole), limit)
-        own = places if shard is None else places[shard.start : shard.stop]
-        label = "" if shard is None else shard_label(shard, len(places))
+        own = places if block is None else places[block.start : block.stop]
+        label = "" if block is None else block_label(block, len(places))
         batch = trained.tokenizer(tuple(whole[place] for place in own))
         title = f"{self.name} {self.subject.about['corpus']}{label}"
         table = rows_by_batch(batch, batch_size, workspace, title, partial(rows, trained.model))
@@ -344,7 +344,7 @@ class Trial(Recipe):
 
 
 class ShardedTrial(Trial, ShardedRecipe):
-    """A trial whose rows are computed text by text, a shard of a large corpus at a time; verdicts are on all rows."""
+    """A trial whose rows are computed text by text, a block of a large corpus at a time; verdicts are on all rows."""
 
     if TYPE_CHECKING:  # a field in one trial, a constant in another
 
@@ -357,7 +357,4 @@ class ShardedTrial(Trial, ShardedRecipe):
     def make(self, workspace: Workspace) -> Artefact:
         """The rows of all texts."""
         shards = self.shards(workspace)
-        parts = list(self.parts(workspace, shards))
-        table = parts[0].table if len(parts) == 1 else pd.concat([part.table for part in parts], ignore_index=True)
-        n = sum(int(str(part.notes["n"])) for part in parts)
-        return Artefact(table=table, notes={**parts[0].notes, "n": n}, shards=shards)
+        return replace(join_tables(list(self.parts(workspace, shards))), shards=shards, blocks=())

@@ -185,13 +185,13 @@ class Agreement(ShardedTrial):
     def dependencies(self) -> tuple[Recipe, ...]:
         return tuple(self._attribution_tables.values())
 
-    def tabulate(self, workspace: Workspace, rows: range) -> Artefact:
+    def tabulate(self, workspace: Workspace, block: range) -> Artefact:
         """A row per text and pair of methods: uid, length, predicted class, both names, value, p-value, ties."""
         recipes = self._attribution_tables
-        tables = {name: self._read_scores(recipe, rows, workspace) for name, recipe in recipes.items()}
+        tables = {name: self._read_scores(recipe, block, workspace) for name, recipe in recipes.items()}
         correlate = _correlation_function(self.measure, self.k)
         absolute = self.absolute and self.measure not in _SIGNED_MEASURES
-        weighted = self._weighted_parts(next(iter(tables.values())), rows, workspace)
+        weighted = self._weighted_parts(next(iter(tables.values())), block, workspace)
         table = correlate_attributions(tables, correlate, absolute=absolute, weighted=weighted)
         methods = [method_name(method) for method in self.methods]
         # Controls come after all methods, so a pair has a control if its second one is.
@@ -200,21 +200,21 @@ class Agreement(ShardedTrial):
         notes = workspace.read_notes(recipes[methods[0]])
         return self.artefact(table, table["uid"].nunique(), int(str(notes["of"])))
 
-    def _read_scores(self, recipe: AttributionTable, rows: range, workspace: Workspace) -> pd.DataFrame:
-        table = recipe.read_shard(workspace, rows)
+    def _read_scores(self, recipe: AttributionTable, block: range, workspace: Workspace) -> pd.DataFrame:
+        table = recipe.read_block(workspace, block)
         return aggregate_to_level(table, self.level, special_tokens=self.special_tokens)
 
-    def _weighted_parts(self, own: pd.DataFrame, rows: range, workspace: Workspace) -> set[float]:
-        """The parts of these texts that have weight in any text of the corpus; other shards are read if need be.
+    def _weighted_parts(self, own: pd.DataFrame, block: range, workspace: Workspace) -> set[float]:
+        """The parts of these texts that have weight in any text of the corpus; other blocks are read if need be.
 
         Args:
             own: the scores of the first method.
         """
         present, found = (set(np.unique(parts).tolist()) for parts in (flatten(own["segments"]), _weighted(own)))
         first = next(iter(self._attribution_tables.values()))
-        if not present <= found and first.may_have_shards:
-            for start in range(0, first.count_examples(workspace), len(rows)):
-                other = self._read_scores(first, range(start, start + len(rows)), workspace)
+        if not present <= found and first.may_have_blocks:
+            for start in range(0, first.count_examples(workspace), len(block)):
+                other = self._read_scores(first, range(start, start + len(block)), workspace)
                 found |= set(np.unique(_weighted(other)).tolist())
                 if present <= found:
                     break

@@ -126,13 +126,13 @@ class Faithfulness(ShardedTrial):
     def dependencies(self) -> tuple[Recipe, ...]:
         return tuple(self._attribution_tables.values())
 
-    def tabulate(self, workspace: Workspace, rows: range) -> Artefact:
+    def tabulate(self, workspace: Workspace, block: range) -> Artefact:
         """The rows of `ErasureEvaluator` for these texts."""
         recipes = self._attribution_tables
-        tables = {name: recipe.read_shard(workspace, rows).set_index("uid") for name, recipe in recipes.items()}
+        tables = {name: recipe.read_block(workspace, block).set_index("uid") for name, recipe in recipes.items()}
         evaluate = ErasureEvaluator(self.baseline, self.steps, self.samples, self.seed, self.error)
         size = min(_MAX_BATCH_SIZE, workspace.batch_size)
-        return self.tabulate_texts(workspace, partial(evaluate.rows, tables), self.limit, size, self.split, rows)
+        return self.tabulate_texts(workspace, partial(evaluate.rows, tables), self.limit, size, self.split, block)
 
     @classmethod
     def statistics(cls, table: pd.DataFrame) -> Iterable[Statistic]:

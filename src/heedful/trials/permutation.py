@@ -88,10 +88,10 @@ class Permutation(ShardedTrial):
         if self.error is not None and not 0 < self.error < 1:
             raise UserError(f"error={self.error}: give a number between 0 and 1, the scale of changes, or None")
 
-    def tabulate(self, workspace: Workspace, rows: range) -> Artefact:
+    def tabulate(self, workspace: Workspace, block: range) -> Artefact:
         """A row per text: uid, length, predicted class, maximum attention, median change."""
         size = max(1, min(workspace.batch_size, 6400 // max(1, self.permutations)))
-        return self.tabulate_texts(workspace, self.rows, self.limit, size, shard=rows)
+        return self.tabulate_texts(workspace, self.rows, self.limit, size, block=block)
 
     def rows(self, model: Model, batch: Batch) -> pd.DataFrame:
         """The trial's rows for one batch."""
