@@ -34,7 +34,11 @@ from heedful.store.object_store import Lease, ObjectStore, is_url
 from heedful.store.recipe import Artefact, Recipe
 from heedful.store.workspace import CorruptArtefactWarning, Workspace, WriteError
 from heedful.types import UserError
+from tests.small_shards import SIZE, Squares, small_shards
+from tests.small_shards import made as numbers_made
 from tests.stored import film_recipes
+
+__all__ = ["small_shards"]
 
 URL = "memory://experiments"
 made: list[Recipe] = []  # in the order of making; emptied by the fixture
@@ -254,6 +258,75 @@ def test_a_failure_of_any_put_leaves_no_artefact_and_no_work_is_lost(
     assert made == [Draw()]
 
 
+def test_what_could_not_be_stored_gives_way_to_what_another_machine_stored_since(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = machine("one"), machine("two")
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryFileSystem, "put_file", unreachable)
+        with pytest.raises(WriteError):
+            first.get(Chance())
+    assert second.get(Chance()).notes == {"number": 2}
+    assert machine("one").get(Chance()).notes == {"number": 2}
+    assert machine("three").get(Chance()).notes == {"number": 2}
+    assert len(made) == 2
+    assert not [*(first.root / ".unstored").iterdir()]
+
+
+def unreachable(*_: object, **__: object) -> None:
+    raise Fault
+
+
+@pytest.mark.parametrize("failures", [1, 9])
+def test_a_creation_that_a_server_refuses_for_a_moment_is_tried_again(
+    failures: int, monkeypatch: pytest.MonkeyPatch, machine: Machine
+) -> None:
+    """S3 answers 409 to one of two conditional requests at the same time, also when the other one fails."""
+    left, original = [failures], MemoryFileSystem.pipe_file
+    monkeypatch.setattr(object_store, "CONFLICT_DELAYS", (0.0, 0.0))
+
+    def pipe_file(self: MemoryFileSystem, path: str, value: bytes, mode: str = "overwrite") -> None:
+        left[0] -= 1
+        if left[0] >= 0:
+            raise OSError("ConditionalRequestConflict")
+        original(self, path, value, mode=mode)
+
+    monkeypatch.setattr(MemoryFileSystem, "pipe_file", pipe_file)
+    store = ObjectStore(URL)
+    if failures < 3:
+        assert store.create("one", b"1")
+        assert not store.create("one", b"2")
+        assert store.read("one") == b"1"
+    else:
+        with pytest.raises(WriteError, match="ConditionalRequestConflict"):
+            store.create("one", b"1")
+        assert left[0] == failures - 3
+
+
+def test_shards_are_shared_and_those_beside_their_whole_are_deleted(machine: Machine, small_shards: None) -> None:
+    first, second = machine("one"), machine("two")
+    recipe = Squares(3 * SIZE + 5)
+    shards = recipe.shards(first)
+    for workspace in (first, second):
+        workspace.root.mkdir(parents=True)
+    first.ensure(shards[2])
+    second.ensure(shards[0])
+    table = second.get(recipe).table
+    assert table["number"].tolist() == list(range(recipe.count))
+    assert (len(numbers_made(first)), len(numbers_made(second))) == (1, 3)
+    assert [entry.kind for entry in second.entries()] == ["other"]
+    assert not objects("Shard-")
+    second.ensure(shards[1])  # as if it had been killed before it could delete it
+    assert len(objects("/manifests/")) == 2
+    run(recipe, machine("three"))
+    assert not objects("Shard-")
+    assert [entry.kind for entry in first.entries()] == ["other"]
+    unfinished = Squares(2 * SIZE)
+    second.ensure(unfinished.shards(second)[0])
+    run(recipe, machine("three"))
+    assert len(objects("/manifests/Shard-")) == 1
+
+
 def test_of_two_writers_the_second_takes_what_the_first_has_stored(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -413,6 +486,8 @@ def test_a_killed_training_goes_on_at_another_machine(machine: Machine, monkeypa
         ("s3://me:secret@bucket/x", "credentials in the environment"),
         ("s3://bucket/x?token=secret", "credentials in the environment"),
         ("s3://", "s3://bucket/experiments"),
+        ("s3://bucket/a*", "without"),
+        ("s3://bucket/../x", "without"),
         ("nothing://bucket/x", "s3://bucket/folder"),
         ("gs://bucket/x", "pip install 'heedful[gcs]'"),
     ],

@@ -38,6 +38,8 @@ MAX_SINGLE_QUESTIONS = 20
 """More questions for artefacts within `LISTING_SECONDS` are answered by one listing of all."""
 TOGETHER = 200
 """Objects that are asked for in one go; asynchronous filesystems fetch them at the same time."""
+CONFLICT_DELAYS = (0.1, 0.4)
+"""Seconds before a conditional creation is tried again that failed although there is no such object."""
 DIGEST_CHARACTERS = 16
 EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
 """Extra of this package for a protocol."""
@@ -122,15 +124,20 @@ class ObjectStore:
     def create(self, key: str, content: bytes) -> bool:
         """Store an object if there is none of its name; whether that was so."""
         with self._one_line_errors("write in"):
-            try:
-                self._files.pipe_file(self._path(key), content, mode="create")
-            except FileExistsError:
-                return False
-            except OSError:  # some servers have another name for it, or refuse two requests at once
-                if self.read(key) is None:
-                    raise
-                return False
-            return True
+            for delay in (*CONFLICT_DELAYS, None):
+                try:
+                    self._files.pipe_file(self._path(key), content, mode="create")
+                except FileExistsError:
+                    return False
+                except OSError:  # some servers have another name for it, or refuse two requests at once
+                    if self.read(key) is not None:
+                        return False
+                    if delay is None:
+                        raise
+                    time.sleep(delay)
+                else:
+                    return True
+        raise AssertionError  # the last attempt has ended
 
     def delete(self, key: str) -> None:
         """Delete an object, if it exists."""
@@ -276,6 +283,8 @@ def _checked_url(url: str) -> str:
             f"{shown}: a URL of a workspace is written down in several places and must not hold a user name, a "
             "password or a query; give credentials in the environment or in the files of the provider"
         )
+    if {*rest} & {*"*[]{}"} or "//" in rest or any(part in (".", "..") for part in rest.split("/")):
+        raise UserError(f"{shown}: write the URL of a workspace without *, [, ], {{, }}, // and parts such as ..")
     if not rest:
         raise UserError(f"{shown}: the bucket is missing; write for instance {protocol}://bucket/experiments")
     return f"{protocol}://{rest}"

@@ -570,6 +570,7 @@ class Workspace:
         """
         if self.store is not None and not name:
             self._delete_leases(self.store)
+            self._delete_stored_shards(self.store)
         for purpose in ("staging", "partial", "damaged"):
             parent = self.root / f".{purpose}"
             for folder in sorted(parent.iterdir()) if parent.is_dir() else ():
@@ -590,6 +591,20 @@ class Workspace:
 
     # Behind a URL
 
+    def _delete_stored_shards(self, store: ObjectStore) -> None:
+        """Delete the shards of artefacts that are complete: who joined them was killed before it could."""
+        found = store.names("manifests")
+        names = [name.removesuffix(".json") for name in found if name.startswith(f"{SHARD_CLASS}-")]
+        indexes: dict[str, str] = {}
+        for name, written in store.read_manifests(names).items() if names else ():
+            with suppress(CorruptArtefactError):
+                manifest = _parse_manifest(written, f"{store.url}/{name}")
+                indexes[_object_keys(f"{store.url}/{name}", manifest)[INDEX]] = name
+        for key, content in store.read_many([*indexes]).items() if indexes else ():
+            with suppress(*_PARSE_ERRORS):  # damaged: whoever needs it makes it again
+                if f"{json.loads(content)['links']['whole'][0]}.json" in found:
+                    self.delete(indexes[key])
+
     def _delete_leases(self, store: ObjectStore) -> None:
         """Delete the leases of artefacts that are complete: their holders were killed."""
         for name in store.names(".locks"):
@@ -606,7 +621,7 @@ class Workspace:
             if damages:
                 raise damages[0]
             return folder.exists()
-        if not self.store.has(folder.name):
+        if self._unstored(folder).exists() or not self.store.has(folder.name):
             return False  # what is in the cache only is stored under the lock
         if tensors:
             self._download_tensors(self.store, folder)
@@ -689,16 +704,21 @@ class Workspace:
         """
         if folder.exists():
             try:
-                is_there = store.read_manifest(folder.name) is not None
-                if is_there:
+                stored = store.read_manifest(folder.name)
+                if stored == (folder / MANIFEST).read_bytes():
                     self._download_tensors(store, folder)
                 _read_artefact(folder)
-                if is_there or self._upload(store, folder, folder):
+                # Of another machine's result of the same recipe the last bits may differ: all use the stored one.
+                if (stored is None and self._upload(store, folder, folder)) or (
+                    stored == (folder / MANIFEST).read_bytes()
+                ):
+                    self._unstored(folder).unlink(missing_ok=True)
                     return True
             except CorruptArtefactError as damage:
                 warnings.warn(f"{damage} (it is downloaded or made again now)", CorruptArtefactWarning, stacklevel=5)
             with translate_write_errors(self.root):
                 shutil.rmtree(folder)
+                self._unstored(folder).unlink(missing_ok=True)
         with suppress(CorruptArtefactError):  # perhaps only on its way
             return self._fetch(folder)
         try:
@@ -720,12 +740,19 @@ class Workspace:
                 is_ours = self._upload(self.store, staging, folder)
             except WriteError:
                 with suppress(OSError):
-                    staging.rename(folder)  # it is stored by the next run
+                    # It is stored by the next run, unless another machine was quicker by then.
+                    self._unstored(folder).parent.mkdir(exist_ok=True)
+                    self._unstored(folder).touch()
+                    staging.rename(folder)
                 raise
             if not is_ours:  # another machine without our lease was quicker, and others may have used its result
                 self._fetch(folder)
                 return
         self._move_into_place(staging, folder)
+
+    def _unstored(self, folder: Path) -> Path:
+        """The mark of an artefact that is in the cache only, because the store could not be reached."""
+        return self.root / ".unstored" / folder.name
 
     def _move_into_place(self, draft: Path, folder: Path) -> None:
         try:
