@@ -34,6 +34,7 @@ from heedful.store.object_store import Lease, ObjectStore, is_url
 from heedful.store.recipe import Artefact, Recipe
 from heedful.store.workspace import CorruptArtefactWarning, Workspace, WriteError
 from heedful.types import UserError
+from tests.gcs_server import serve_gcs
 from tests.small_shards import SIZE, Squares, small_shards
 from tests.small_shards import made as numbers_made
 from tests.stored import film_recipes
@@ -668,6 +669,46 @@ def test_s3_errors_are_one_line(s3: str, tmp_path: Path, monkeypatch: pytest.Mon
     assert result.exit_code == 2
     assert len(result.stderr.strip().splitlines()) == 1
     assert "s3://bucket/unreachable" in result.stderr
+
+
+@pytest.fixture
+def gcs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, list[str]]]:
+    """The URL of a bucket of Google on a server of this machine, and the uploads that it has seen."""
+    gcsfs = pytest.importorskip("gcsfs", reason="gcsfs is not installed: pip install 'heedful[gcs]'")
+    made.clear()
+    with serve_gcs() as (address, uploads):
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", address)
+        monkeypatch.setenv("HEEDFUL_CACHE", str(tmp_path / "cache"))
+        gcsfs.GCSFileSystem.clear_instance_cache()
+        yield "gs://bucket/experiments", uploads
+        gcsfs.GCSFileSystem.clear_instance_cache()
+
+
+@pytest.mark.slow
+def test_google_creates_on_condition_and_holds_a_workspace(
+    gcs: tuple[str, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, uploads = gcs
+    store = ObjectStore(url)
+    with ThreadPoolExecutor(8) as pool:
+        won = [*pool.map(lambda number: store.create("manifests/one.json", str(number).encode()), range(8))]
+    assert sum(won) == 1
+    assert store.read("manifests/one.json") == str(won.index(True)).encode()
+    assert {*uploads} == {"experiments/manifests/one.json 0"}
+    store.delete("manifests/one.json")
+    store.delete("manifests/one.json")
+    assert (store.read("manifests/one.json"), store.names("manifests")) == (None, [])
+    recipe = Sum((Draw(1), Draw(2)))
+    assert [each.error for each in run([recipe], Workspace(url, data_dir=tmp_path))] == [None] * 3
+    assert len([each for each in uploads if "/manifests/Draw" in each and each.endswith(" 0")]) == 2
+    monkeypatch.setenv("HEEDFUL_CACHE", str(tmp_path / "other"))
+    expected = Workspace(tmp_path / "local", data_dir=tmp_path).get(recipe)
+    made.clear()
+    second = Workspace(url, data_dir=tmp_path)
+    assert torch.equal(second.get(recipe).tensors["sum"], expected.tensors["sum"])
+    assert len(second.entries()) == 3
+    assert made == []
+    assert store.names(".locks") == []
 
 
 # Storms
