@@ -43,7 +43,7 @@ from heedful.report.explorer import (
     write_explorer,
 )
 from heedful.store.recipe import Artefact, Json
-from heedful.store.workspace import IndexEntry, Workspace
+from heedful.store.workspace import CorruptArtefactError, IndexEntry, Workspace
 from heedful.types import method_name
 from tests.papers.results import entry
 from tests.stored import COMMENT, HOSTILE, SCORES, TEXTS, THIRD, FilmAdversary, FilmModel, FilmScores, films, stored
@@ -238,6 +238,46 @@ def test_a_sample_and_a_missing_adversary_are_warned_of(tmp_path: Path) -> None:
     found = texts_in(stored(tmp_path, FilmScores(MODEL, total=50)))
     assert len(found.warnings) == 2
     assert "3 of 50" in found.warnings[0]
+
+
+def test_of_too_many_texts_some_are_shown_the_same_of_every_table_and_those_of_small_tables_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = FilmModel()
+    recipes = (
+        FilmScores(model),
+        FilmScores(model, "gradient"),
+        FilmScores(model, "lime", texts=1),
+        FilmAdversary(model),
+    )
+    workspace = stored(tmp_path, *recipes)
+    everything = texts_in(workspace)
+    monkeypatch.setattr(explorer, "MAX_TEXTS", 2)
+    found = texts_in(workspace)
+    assert "2 of 3 texts; the others are not shown." in found.warnings
+    uids = [text.uid for text in found.texts]
+    assert len(uids) == 2
+    assert "t-10" in uids  # the only one with scores of LIME
+    assert repr(found.texts) == repr(tuple(text for text in everything.texts if text.uid in uids))
+    assert found.rows == everything.rows
+
+
+def test_a_large_table_is_read_from_disk_and_gives_the_same_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace = films(tmp_path)
+    expected = texts_in(workspace)
+    monkeypatch.setattr("heedful.store.workspace.LARGE_FILE", 0)
+    assert repr(texts_in(workspace)) == repr(expected)
+    (entry,) = [each for each in workspace.entries() if each.facts.get("method") == "gradient"]
+    table = entry.path / "table.parquet"
+    content = bytearray(table.read_bytes())
+    content[len(content) // 2] ^= 1
+    table.write_bytes(bytes(content))
+    with pytest.raises(CorruptArtefactError, match=r"table\.parquet differs"):
+        texts_in(workspace)
+    with pytest.raises(CorruptArtefactError):
+        entry.open().verify()
 
 
 def test_the_first_texts_are_there_without_a_script(tmp_path: Path) -> None:

@@ -20,7 +20,15 @@ from heedful import __version__, catalogue
 from heedful.figures import Axis, Figure, Heatmap, IntervalPoint, Intervals, Lines, Series
 from heedful.papers import PAPERS, assign_papers
 from heedful.papers._chapter import Cell, Comparison, CorpusStatistics, Result, SectionExtras, TableView
-from heedful.report.explorer import ATTENTION, ModelTexts, delete_stale_pages, find_model_texts, write_explorer
+from heedful.report.explorer import (
+    ATTENTION,
+    ModelTexts,
+    choose_texts,
+    delete_stale_pages,
+    find_model_texts,
+    read_texts,
+    write_explorer,
+)
 from heedful.report.heatmap import EXAMPLE_COLUMNS, example_heatmaps
 from heedful.report.html import check_report_folder, format_number, write_atomically
 from heedful.report.page import Chapter, Link, Page, Section, page_parts
@@ -146,6 +154,7 @@ class _Builder:
         for entries_of_group in self.groups.values():
             self.rivals.setdefault(_model_key(entries_of_group[0]), []).append(entries_of_group[0])
         self.opened: dict[str, StoredArtefact] = {}
+        self.chosen: dict[str, frozenset[str] | None] = {}
         self.runs = self._read_runs(trials, folder)
         self._leave_out_damaged_runs()
 
@@ -238,7 +247,7 @@ class _Builder:
             name: {column: cells[column] for column in _EXAMPLE_TEXT_COLUMNS if column in cells}
             for name, each in self._attributions(model_name).items()
             if name in _EXAMPLE_METHODS and {*artefact.table.columns} >= EXAMPLE_COLUMNS
-            for cells in [self.open(each).columns]
+            for cells in [read_texts(each, self._chosen_texts(model_name), self.open)]
         }
         return replace(
             run,
@@ -248,6 +257,13 @@ class _Builder:
             heatmaps=example_heatmaps(artefact.table, tables, [str(name) for name in classes]),
             mean_length=float(artefact.table["length"].mean()) if "length" in artefact.table else None,
         )
+
+    def _chosen_texts(self, model: str) -> frozenset[str] | None:
+        """The texts of a model that are shown; None if all are."""
+        if model not in self.chosen:
+            source = self.texts.get(model)
+            self.chosen = {model: None if source is None else choose_texts(source, self.open)}
+        return self.chosen[model]
 
     def _attributions(self, model: str) -> dict[str, IndexEntry]:
         source = self.texts.get(model)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import base64
 import functools
+import hashlib
+import heapq
 import itertools
 import math
 import re
@@ -75,6 +77,8 @@ _WEIGHTS = frozenset({
 _LAYOUT_COLUMNS = ("units", "scored", "segments", "words")
 MARKED = "marked by people"
 ALL_HEADS = "attention, all layers, all heads"
+MAX_TEXTS = 20_000
+"""Texts of a model that a page shows."""
 MAX_MAP_CHARACTERS, MAX_IMAGE_CHARACTERS = 6_000_000, 8_000_000
 """Most that the maps of all heads, and the images, may add to a page; the first texts have theirs."""
 _STEPS, _OCTAVE = 255, 16
@@ -293,12 +297,43 @@ Metrics: TypeAlias = Mapping[TextMetric, Mapping[str, float | None]]
 """Numbers by uid."""
 
 
+def choose_texts(source: ModelTexts, open_artefact: Open) -> frozenset[str] | None:
+    """The uids of the texts of a model that are shown; None shows all of them, where they are at most `MAX_TEXTS`.
+
+    Texts of the smaller tables come first, because they have the most rows; of the others those with the smallest hash.
+    """
+    counts = [open_artefact(each).notes.get("n") for each in source.attributions]
+    if all(isinstance(count, int) and count <= MAX_TEXTS for count in counts):
+        return None  # their tables need not be opened
+    tables = [table for each in source.attributions if "uid" in (table := open_artefact(each).columns)]
+    stored = sorted((each for each in tables if isinstance(each, StoredColumns)), key=lambda each: each.num_rows)
+    if not stored or stored[-1].num_rows <= MAX_TEXTS:
+        return None
+    chosen: dict[str, None] = {}
+    for table in stored:
+        uids = (str(uid) for batch in table.batches(["uid"]) for uid in batch.column(0).to_pylist())
+        new = heapq.nsmallest(MAX_TEXTS - len(chosen), (uid for uid in uids if uid not in chosen), key=_uid_hash)
+        chosen |= dict.fromkeys(new)
+    return frozenset(chosen)
+
+
+def _uid_hash(uid: str) -> bytes:
+    return hashlib.blake2b(uid.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+
+
+def read_texts(entry: IndexEntry, chosen: Collection[str] | None, open_artefact: Open) -> Columns:
+    """The table of an artefact, without other texts than the chosen ones."""
+    table = open_artefact(entry).columns
+    return table.keep(chosen) if chosen is not None and isinstance(table, StoredColumns) and "uid" in table else table
+
+
 def collect_texts(source: ModelTexts, open_artefact: Open) -> ExplorerData:
     """Join all that is stored about the texts of a model by uid."""
     attributions: list[tuple[IndexEntry, Columns]] = []
     texts: dict[str, _TextRecord] = {}
+    chosen = choose_texts(source, open_artefact)
     for entry in source.attributions:
-        table = open_artefact(entry).columns
+        table = read_texts(entry, chosen, open_artefact)
         if not {"uid", "scores"} <= table.keys():
             continue
         if not texts.keys() >= {*table["uid"]}:
@@ -306,7 +341,7 @@ def collect_texts(source: ModelTexts, open_artefact: Open) -> ExplorerData:
                 continue
             texts = _text_records(table) | texts
         attributions.append((entry, table))
-    trials = [(entry, open_artefact(entry).columns) for entry in source.trials]
+    trials = [(entry, read_texts(entry, chosen, open_artefact)) for entry in source.trials]
     rows = sorted(
         [*_attribution_rows(attributions), *_adversarial_rows(trials, attributions)], key=lambda each: each.rank
     )
@@ -319,7 +354,7 @@ def collect_texts(source: ModelTexts, open_artefact: Open) -> ExplorerData:
     examined = [entry for entry, _ in (*attributions, *trials)]
     sizes = [of for entry in examined if isinstance(of := open_artefact(entry).notes.get("of"), int)]
     warnings = [
-        f"{len(texts)} of {total} texts; the others were not examined."
+        f"{len(texts)} of {total} texts; the others {'are not shown' if chosen else 'were not examined'}."
         for total in [max(sizes, default=0)]
         if total > len(texts)
     ]

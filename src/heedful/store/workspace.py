@@ -21,7 +21,7 @@ import secrets
 import shutil
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
@@ -31,6 +31,7 @@ from pathlib import Path
 import numpy
 import pandas
 import pyarrow
+import pyarrow.compute
 import pyarrow.parquet
 import torch
 from filelock import FileLock, Timeout
@@ -69,6 +70,9 @@ from heedful.types import UserError, count_file_changes
 
 TENSORS, TABLE, SUMMARY = "tensors.safetensors", "table.parquet", "summary.parquet"
 NOTES, RECIPE, INDEX, MANIFEST = "notes.json", "recipe.json", "index.json", "manifest.json"
+LARGE_FILE = 2**26
+"""Bytes of a file that readers of some parts of an artefact do not take into memory as a whole."""
+_ROWS_AT_ONCE = 4096
 _CHECKPOINT = re.compile(r"\w.*-[0-9a-f]{64}\.\w+")
 """A file of unfinished work that contains the digest of its content in its name: it is complete wherever it is."""
 _DAMAGE_ERRNOS = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EIO, None)
@@ -146,17 +150,19 @@ class IndexEntry:
 class Columns(Mapping[str, list[object]]):
     """The columns of a table, each read when it is first used; lists of numbers are arrays, missing fractions NaN."""
 
-    def __init__(self, content: bytes) -> None:
-        self._file = _open_table(pyarrow.BufferReader(content))
-        self._cells: dict[str, list[object] | None] = dict.fromkeys(self._file.schema_arrow.names)
+    def __init__(self, source: Path | pyarrow.BufferReader | pyarrow.Table) -> None:
+        self._source = source if isinstance(source, pyarrow.Table) else _open_table(source)
+        is_table = isinstance(source, pyarrow.Table)
+        self._cells: dict[str, list[object] | None] = dict.fromkeys(
+            self._source.schema.names if is_table else self._source.schema_arrow.names
+        )
+        self.num_rows: int = self._source.num_rows if is_table else self._source.metadata.num_rows
         self._read: dict[str, pyarrow.ChunkedArray] = {}
 
     def __getitem__(self, name: str) -> list[object]:
         cells = self._cells[name]
         if cells is None:
-            column = (
-                self._read.pop(name) if name in self._read else self._file.read([name], use_threads=False).column(0)
-            )
+            column = self._read.pop(name) if name in self._read else self._read_arrow([name]).column(0)
             cells = self._cells[name] = _column_cells(column)
         return cells
 
@@ -164,7 +170,7 @@ class Columns(Mapping[str, list[object]]):
         """A digest of the content of these columns, much quicker than their conversion to Python."""
         found = hashlib.blake2b()
         present = [name for name in names if name in self._cells]
-        self._read |= zip(present, self._file.read(present, use_threads=False).columns, strict=True)
+        self._read |= zip(present, self._read_arrow(present).columns, strict=True)
         for name in present:
             found.update(f"{name} {self._read[name].type} {self._read[name].length()}".encode())
             for chunk in self._read[name].chunks:
@@ -183,7 +189,29 @@ class Columns(Mapping[str, list[object]]):
 
     def to_frame(self) -> pandas.DataFrame:
         """The whole table."""
-        return _arrow_to_pandas(self._file.read(use_threads=False))
+        return _arrow_to_pandas(self._read_arrow([*self._cells]))
+
+    def batches(self, names: Sequence[str]) -> Iterator[pyarrow.RecordBatch]:
+        """Some columns, a few thousand rows at a time."""
+        if isinstance(self._source, pyarrow.Table):
+            yield from self._source.select([*names]).to_batches(_ROWS_AT_ONCE)
+        else:
+            yield from self._source.iter_batches(_ROWS_AT_ONCE, columns=[*names], use_threads=False)
+
+    def keep(self, uids: Collection[str]) -> Columns:
+        """The rows of these texts; the others are never in memory together."""
+        wanted = pyarrow.array(sorted(uids), pyarrow.string())
+        names = [*self._cells]
+        found = [
+            part.filter(pyarrow.compute.is_in(part.column("uid").cast(pyarrow.string()), value_set=wanted))
+            for part in self.batches(names)
+        ]
+        return Columns(pyarrow.Table.from_batches(found).combine_chunks())
+
+    def _read_arrow(self, names: Sequence[str]) -> pyarrow.Table:
+        if isinstance(self._source, pyarrow.Table):
+            return self._source.select([*names])
+        return self._source.read([*names], use_threads=False)
 
 
 @dataclass(frozen=True)
@@ -191,7 +219,8 @@ class StoredArtefact:
     """An artefact on disk without its tensors; each part is read when it is first used.
 
     The bytes that are parsed are those that were compared with the manifest: CorruptArtefactError if they differ, even
-    if the file was damaged after the artefact was opened.
+    if the file was damaged after the artefact was opened. A file of more than `LARGE_FILE` bytes is compared, and then
+    read from disk in parts.
     """
 
     path: Path
@@ -207,8 +236,12 @@ class StoredArtefact:
     @cached_property
     def columns(self) -> Mapping[str, list[object]]:
         """The cells of the table by column: quicker than a data frame."""
+        if self._is_large(TABLE):
+            self._verify_large(TABLE)
+            with _translate_read_errors(self.path):
+                return Columns(self.path / TABLE)
         content = self._take(TABLE)
-        return {} if content is None else Columns(content)
+        return {} if content is None else Columns(pyarrow.BufferReader(content))
 
     @cached_property
     def table(self) -> pandas.DataFrame:
@@ -219,14 +252,29 @@ class StoredArtefact:
     def summary(self) -> Mapping[str, list[object]]:
         """The cells of the summary by column."""
         content = self._take(SUMMARY)
-        return {} if content is None else Columns(content)
+        return {} if content is None else Columns(pyarrow.BufferReader(content))
 
     def verify(self) -> None:
         """CorruptArtefactError if any file but that of the tensors differs from the manifest."""
         for name in self.manifest.keys() - {TENSORS} - self._contents.keys():
+            if self._is_large(name):
+                self._verify_large(name)
+                continue
             self._contents[name] = self._read(name)
             if name == RECIPE:
                 _check_name(self.path, self._contents[name])
+
+    def _is_large(self, name: str) -> bool:
+        """Whether a file is read from disk, and not as verified bytes in memory."""
+        match self.manifest.get(name):
+            case [int(size), _]:
+                return size > LARGE_FILE
+        return False
+
+    def _verify_large(self, name: str) -> None:
+        with _translate_read_errors(self.path):
+            if _file_entry(self.path / name) != self.manifest[name]:
+                raise _corrupt_error(self.path, f"the content of {name} differs")
 
     @cached_property
     def _contents(self) -> dict[str, bytes]:
