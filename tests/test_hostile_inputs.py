@@ -734,6 +734,38 @@ def test_titles_of_progress_bars_are_not_markup(monkeypatch: pytest.MonkeyPatch)
     assert "[/i]" in screen.getvalue()
 
 
+def test_the_remaining_time_of_a_bar_is_from_all_its_parts_and_passes_between_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Four of nine recipes are finished together after ten minutes: five are left, 10 / 4 * 5 = 12.5 minutes."""
+    now = 1000.0
+    monkeypatch.setattr(command_line, "errors", Console(file=io.StringIO(), force_terminal=True, width=200))
+    with command_line.progress_display(quiet=False) as progress:
+        assert isinstance(progress, command_line.ScreenProgress)
+        progress.bars.get_time = lambda: now
+        column = command_line.RemainingTime()
+        with progress.task("all recipes", 9) as step, progress.task("epochs", 100) as report:
+            report(40)  # done on a node before the bar was opened here
+            recipes, epochs = progress.bars.tasks
+            recipes._get_time = epochs._get_time = lambda: now
+            assert str(column.render(recipes)) == str(column.render(epochs)) == "-:--:--"
+            now += 20.0
+            report(10)  # 2 seconds each, 50 are left
+            assert command_line.remaining_seconds(epochs) == pytest.approx(100.0)
+            now += 580.0
+            step(0, "3 nodes")
+            assert command_line.remaining_seconds(recipes) is None
+            for _ in range(4):
+                step()
+            assert str(column.render(recipes)) == "0:12:30"
+            now += 30.0
+            step(0, "2 nodes")
+            column = command_line.RemainingTime()
+            assert str(column.render(recipes)) == "0:12:00"
+            now += 10_000.0
+            assert command_line.remaining_seconds(recipes) == 0.0
+
+
 @pytest.mark.parametrize("module", ["torch", "papers"])
 def test_an_interrupt_while_importing_is_130(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
     usual = builtins.__import__

@@ -15,7 +15,7 @@ import sys
 import time
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
@@ -23,7 +23,6 @@ from itertools import count
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnContext, SpawnProcess
-from pathlib import Path
 from types import TracebackType
 
 import torch
@@ -104,12 +103,19 @@ class LocalPool:
         _start_quiet_resource_tracker()
         context = _Context()
         self.receiver, self.sender = context.Pipe(duplex=False)
-        settings = (workspace.location, workspace.data_dir, workspace.device, workspace.batch_size)
+        open_workspace = partial(
+            Workspace,
+            workspace.location,
+            data_dir=workspace.data_dir,
+            device=workspace.device,
+            batch_size=workspace.batch_size,
+            automatic_batch_size=workspace.automatic_batch_size,
+        )
         self.start = partial(
             ProcessPool,
             workers,
             initializer=_start_worker,
-            initargs=(*settings, self.sender, tuple(modules)),
+            initargs=(open_workspace, self.sender, tuple(modules)),
             context=context,
         )
         self.pool, self.broken, self.last_sign = self.start(), 0, time.monotonic()
@@ -117,6 +123,8 @@ class LocalPool:
         self.started: set[int] = set()
         self.running: dict[ProcessFuture[Outcome], Recipe] = {}
         self.deaths: Counter[Recipe] = Counter()
+        self.split: set[Recipe] = set()
+        """Recipes whose shards are known."""
         self.bars: dict[tuple[int, int], tuple[AbstractContextManager[StepCallback], StepCallback]] = {}
 
     def __enter__(self) -> LocalPool:
@@ -135,10 +143,11 @@ class LocalPool:
         """Let the next free worker make this recipe."""
         while True:
             try:
-                self.running[self.pool.schedule(_make_in_worker, args=(recipe,))] = recipe
+                future = self.pool.schedule(_make_in_worker, args=(recipe,), kwargs={"split": recipe not in self.split})
             except RuntimeError as error:  # the pool is broken
                 self._restart(error)
             else:
+                self.running[future] = recipe
                 return
 
     def _stop(self) -> None:
@@ -184,8 +193,10 @@ class LocalPool:
         """The outcome of a finished task; None where the recipe is tried again."""
         recipe, error = self.running.pop(future), future.exception()
         if error is None:
-            self.broken = 0
-            return future.result()
+            self.broken, outcome = 0, future.result()
+            if outcome.shards:
+                self.split.add(recipe)
+            return outcome
         if isinstance(error, BrokenProcessPool):
             self._restart(error)
             self.submit(recipe)
@@ -265,9 +276,7 @@ _worker_workspace: list[Workspace] = []
 """In a worker process, its one workspace."""
 
 
-def _start_worker(
-    location: str, data_dir: Path, device: str, batch_size: int, sender: Connection, modules: tuple[str, ...]
-) -> None:
+def _start_worker(open_workspace: Callable[..., Workspace], sender: Connection, modules: tuple[str, ...]) -> None:
     """Prepare a worker process; imports now what its recipes need, because pebble holds a lock while it unpickles."""
     torch.set_num_threads(1)
     for module in modules:
@@ -276,10 +285,8 @@ def _start_worker(
     progress = _SentProgress(sender)
     progress.send_start()
     warnings.showwarning = lambda message, *_: progress.warn(str(message))
-    workspace = Workspace(location, data_dir=data_dir, device=device, batch_size=batch_size, progress=progress)
-    workspace.model_cache = {}
-    _worker_workspace.append(workspace)
+    _worker_workspace.append(open_workspace(progress=progress, model_cache={}))
 
 
-def _make_in_worker(recipe: Recipe) -> Outcome:
-    return attempt(recipe, _worker_workspace[0], in_shards=True)
+def _make_in_worker(recipe: Recipe, *, split: bool) -> Outcome:
+    return attempt(recipe, _worker_workspace[0], split=split)

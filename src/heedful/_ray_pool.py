@@ -14,14 +14,16 @@ import logging
 import math
 import os
 import secrets
+import signal
 import socket
 import sys
+import threading
 import time
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from functools import lru_cache
 from itertools import count
@@ -34,9 +36,10 @@ import torch
 
 from heedful import __version__
 from heedful.outcome import MAX_ATTEMPTS, Outcome, attempt, describe_exception
-from heedful.progress import StepCallback
+from heedful.progress import Bar, ProgressReports, ReportedProgress, SendReport, StepCallback
 from heedful.store.recipe import Recipe, Resources, is_user_module
-from heedful.store.workspace import Workspace, replace_text
+from heedful.store.shard import Shard, ShardedRecipe
+from heedful.store.workspace import Workspace, default_data_dir, replace_text
 from heedful.types import UserError
 
 if TYPE_CHECKING:
@@ -53,7 +56,6 @@ POLL_SECONDS = 0.2
 PROGRESS_SECONDS = 1.0
 REPORTS_PER_SECOND = 500
 """All workers together send the actor hardly more reports than this."""
-MAX_BARS = 8
 MAX_WARNINGS = 20
 """Different ones of one recipe that are passed on."""
 CONNECT_SECONDS = 5.0
@@ -104,7 +106,19 @@ def connect(where: str) -> None:
 
 
 def _start_ray(address: str | None) -> None:
-    _quiet_ray().init(address, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+    with _own_sigterm_handler():
+        _quiet_ray().init(address, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+
+
+@contextmanager
+def _own_sigterm_handler() -> Iterator[None]:
+    """Put the handler of SIGTERM back, which Ray replaces: a command that is told to end must end as by Ctrl-C."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
 
 
 def _check_reachable(address: str) -> None:
@@ -151,6 +165,7 @@ class _Job:
     """What every task of a run must know.
 
     Args:
+        data_dir: the driver's; a node without this folder has its data in its own `HEEDFUL_DATA`.
         identity: the content of a file in the workspace, which shows that a node sees the same workspace.
         versions: of heedful and torch, which must be the driver's.
         interval: seconds between two reports of one worker.
@@ -160,6 +175,7 @@ class _Job:
     data_dir: str
     device: str
     batch_size: int
+    automatic_batch_size: bool
     folder: str
     identity: str
     versions: str
@@ -168,26 +184,16 @@ class _Job:
 
 @dataclass(frozen=True)
 class _Reply:
-    """What a task returns: the error of its recipe, if any, its warnings, and the shards that must be made first."""
+    """What a task returns: the error of its recipe, if any, and its warnings.
+
+    Args:
+        shards: number, examples of the whole and size of the shards that are to be made first, side by side.
+    """
 
     error: str | None = None
     has_traceback: bool = False
     warnings: tuple[str, ...] = ()
-    shards: tuple[Recipe, ...] = ()
-
-
-@dataclass(frozen=True)
-class _Bar:
-    """The state of one task of a recipe: `done` of `total` parts."""
-
-    title: str
-    total: int
-    done: int = 0
-    note: str = ""
-
-
-class _Report(Protocol):
-    def remote(self, key: int, bars: Mapping[int, _Bar]) -> object: ...
+    shards: tuple[tuple[int, int, int], ...] = ()
 
 
 class _Read(Protocol):
@@ -195,62 +201,13 @@ class _Read(Protocol):
 
 
 class _Actor(Protocol):
-    """The handle of `_Reports`, whose methods are called without waiting."""
+    """The handle of the `ProgressReports` of a run, whose methods are called without waiting."""
 
     @property
-    def report(self) -> _Report: ...
+    def report(self) -> SendReport: ...
 
     @property
     def read(self) -> _Read: ...
-
-
-class _Reports:
-    """The actor: what the recipes at work have reported last. It holds no more than the recipes that are running."""
-
-    def __init__(self) -> None:
-        self.latest: dict[int, Mapping[int, _Bar]] = {}
-
-    def report(self, key: int, bars: Mapping[int, _Bar]) -> None:
-        """Replace what is known of one recipe."""
-        self.latest[key] = bars
-
-    def read(self, finished: Sequence[int]) -> dict[int, Mapping[int, _Bar]]:
-        """The reports of the recipes that were begun first, a few of them; forgets those that are finished."""
-        for key in finished:
-            self.latest.pop(key, None)
-        return {key: self.latest[key] for key in sorted(self.latest)[:MAX_BARS]}
-
-
-class _ReportedProgress:
-    """The progress of one recipe on a node, reported at intervals."""
-
-    def __init__(self, key: int, interval: float, report: _Report) -> None:
-        self.key, self.interval, self.report = key, interval, report
-        self.bars: dict[int, _Bar] = {}
-        self.numbers, self.last = count(), time.monotonic()
-
-    @contextmanager
-    def task(self, title: str, total: int) -> Iterator[StepCallback]:
-        """A task whose steps are counted here."""
-        number = next(self.numbers)
-        self.bars[number] = _Bar(title, total)
-
-        def step(advance: int = 1, note: str = "") -> None:
-            bar = self.bars[number]
-            self.bars[number] = replace(bar, done=bar.done + advance, note=note)
-            self._report()
-
-        try:
-            yield step
-        finally:
-            del self.bars[number]
-            self._report()
-
-    def _report(self) -> None:
-        now = time.monotonic()
-        if now - self.last >= self.interval:
-            self.last = now
-            self.report.remote(self.key, dict(self.bars))
 
 
 @dataclass(eq=False)
@@ -290,6 +247,7 @@ class RayPool:
             str(workspace.data_dir.resolve()),
             workspace.device.partition(":")[0],
             workspace.batch_size,
+            workspace.automatic_batch_size,
             os.getcwd(),
             _workspace_identity(workspace),
             _versions(),
@@ -298,6 +256,8 @@ class RayPool:
         self.make = ray.remote(max_retries=0)(make_on_node)
         self.running: dict[int, _Running] = {}
         self.counts: Counter[Resources] = Counter()
+        self.split: set[Recipe] = set()
+        """Recipes whose shards are known."""
         self.deaths: Counter[Recipe] = Counter()
         self.losses: Counter[Recipe] = Counter()
         self.done: SimpleQueue[tuple[int, Future[_Reply]]] = SimpleQueue()
@@ -338,7 +298,7 @@ class RayPool:
 
         node = self.ray.get_runtime_context().get_node_id()
         here = NodeAffinitySchedulingStrategy(node, soft=True)
-        kind = self.ray.remote(_Reports).options(num_cpus=0, max_restarts=-1, scheduling_strategy=here)
+        kind = self.ray.remote(ProgressReports).options(num_cpus=0, max_restarts=-1, scheduling_strategy=here)
         actor: _Actor = kind.remote()
         return actor
 
@@ -359,7 +319,8 @@ class RayPool:
         needed = recipe.resources
         key = next(self.keys)
         options = self.make.options(num_cpus=needed.cpus, num_gpus=self._gpus(needed), memory=needed.memory)
-        task = options.remote(self.job, recipe, self.workspace.artefact_name(recipe), key, self.reports)
+        name, split = self.workspace.artefact_name(recipe), recipe not in self.split
+        task = options.remote(self.job, recipe, name, key, self.reports, split=split)
         self.running[key] = _Running(recipe, needed, task)
         self.counts[needed] += 1
         task.future().add_done_callback(lambda future: self.done.put((key, future)))
@@ -391,8 +352,11 @@ class RayPool:
             reply = future.result()
             for message in reply.warnings:
                 warnings.warn(message, stacklevel=2)
-            file = self._traceback_file(recipe) if reply.has_traceback else None
-            return Outcome(recipe, reply.error, file, shards=reply.shards)
+            if reply.shards:
+                assert isinstance(recipe, ShardedRecipe)
+                self.split.add(recipe)
+                return Outcome(recipe, shards=tuple(Shard(recipe, *each) for each in reply.shards))
+            return Outcome(recipe, reply.error, self._traceback_file(recipe) if reply.has_traceback else None)
         if isinstance(error, failures.WorkerCrashedError | failures.OutOfMemoryError):
             self.deaths[recipe] += 1
             if self.deaths[recipe] == MAX_ATTEMPTS:
@@ -464,7 +428,7 @@ class RayPool:
             self.reading = self.reports.read.remote(self.finished)
             self.finished = []
 
-    def _show(self, shown: Mapping[int, Mapping[int, _Bar]]) -> None:
+    def _show(self, shown: Mapping[int, Mapping[int, Bar]]) -> None:
         self.finished += [key for key in shown if key not in self.running]
         wanted = {
             (key, number): bar for key, bars in shown.items() if key in self.running for number, bar in bars.items()
@@ -586,7 +550,7 @@ _IDENTITY = ".identity"
 def _workspace_identity(workspace: Workspace) -> str:
     """A random text in a file of the workspace, written once; a folder elsewhere with the same name has another."""
     if not _read_identity(workspace):
-        workspace.write_document(_IDENTITY, secrets.token_hex(16))
+        workspace.create_document(_IDENTITY, secrets.token_hex(16))
     return _read_identity(workspace)
 
 
@@ -611,7 +575,12 @@ def _node_workspace(job: _Job) -> Workspace:
     if Path(job.folder).is_dir():
         os.chdir(job.folder)  # recipes may name files from there
     workspace = Workspace(
-        job.location, data_dir=Path(job.data_dir), device=job.device, batch_size=job.batch_size, model_cache={}
+        job.location,
+        data_dir=Path(job.data_dir) if Path(job.data_dir).is_dir() else default_data_dir(),
+        device=job.device,
+        batch_size=job.batch_size,
+        automatic_batch_size=job.automatic_batch_size,
+        model_cache={},
     )
     if _read_identity(workspace) != job.identity:
         raise UserError(f"{here} {job.location} is not the driver's workspace; give a folder that all nodes share")
@@ -632,12 +601,13 @@ def _check_name(recipe: Recipe, name: str, workspace: Workspace) -> None:
         )
 
 
-def make_on_node(job: _Job, recipe: Recipe, name: str, key: int, reports: _Actor) -> _Reply:
-    """Make one recipe in a worker process of Ray."""
+def make_on_node(job: _Job, recipe: Recipe, name: str, key: int, reports: _Actor, *, split: bool) -> _Reply:
+    """Make one recipe in a worker process of Ray, or name its shards."""
     workspace = _node_workspace(job)
-    workspace.progress = _ReportedProgress(key, job.interval, reports.report)
+    workspace.progress = ReportedProgress(key, job.interval, reports.report)
     with warnings.catch_warnings(record=True) as seen:
         _check_name(recipe, name, workspace)
-        outcome = attempt(recipe, workspace, in_shards=True)
+        outcome = attempt(recipe, workspace, split=split)
     messages = tuple(dict.fromkeys(str(each.message) for each in seen))[:MAX_WARNINGS]
-    return _Reply(outcome.error, outcome.traceback_file is not None, messages, outcome.shards)
+    shards = tuple((each.number, each.count, each.size) for each in outcome.shards)
+    return _Reply(outcome.error, outcome.traceback_file is not None, messages, shards)

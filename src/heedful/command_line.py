@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import functools
+import math
 import signal
 import sys
 import threading
@@ -15,14 +16,17 @@ from typing import Annotated, ParamSpec
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, SpinnerColumn, Task, TextColumn
 from rich.progress import Progress as Bars
+from rich.text import Text
 
 from heedful.progress import Progress, SilentProgress, StepCallback, find_interrupt, note_interrupt
 from heedful.terminal import printable
 
 MAX_SEED = 2**32 - 1
 SECONDS_TO_NEXT_INTERRUPT = 0.01
+OPEN_SECONDS = 0.1
+"""What is done within this time after a bar was opened was done before, or takes no time."""
 DEFAULT_WORKSPACE = "workspace"
 WorkspaceOption = Annotated[
     str,
@@ -131,6 +135,35 @@ def _describe_os_error(error: OSError) -> str:
     return f"{where}{error.strerror or error}; check the path, its permissions and the space on the disk"
 
 
+class RemainingTime(ProgressColumn):
+    """The remaining time of a bar, from all parts that were finished since it was opened.
+
+    A run of long recipes finishes several at once and then none for minutes: a rate over the last seconds, as rich has
+    it, would say nothing or nonsense. What was done when the bar was opened, on a node of a cluster, does not count.
+    """
+
+    max_refresh = 0.5
+
+    def render(self, task: Task) -> Text:
+        """Hours, minutes and seconds, which pass between two steps; dashes until something is known."""
+        seconds = remaining_seconds(task)
+        if seconds is None:
+            return Text("-:--:--", style="progress.remaining")
+        minutes, seconds = divmod(math.ceil(seconds), 60)
+        hours, minutes = divmod(minutes, 60)
+        return Text(f"{hours:d}:{minutes:02d}:{seconds:02d}", style="progress.remaining")
+
+
+def remaining_seconds(task: Task) -> float | None:
+    """The expected time until a bar is full: parts that are left, at the mean speed until its last step."""
+    stepped: float | None = task.fields["stepped"]
+    done: float = task.completed - task.fields["before"]
+    if task.total is None or task.start_time is None or stepped is None or done <= 0:
+        return None
+    expected = (stepped - task.start_time) * (task.total - task.completed) / done
+    return max(0.0, expected - (task.get_time() - stepped))
+
+
 class ScreenProgress:
     """Progress bars with loss, score and remaining time."""
 
@@ -140,10 +173,16 @@ class ScreenProgress:
     @contextmanager
     def task(self, title: str, total: int) -> Iterator[StepCallback]:
         """One bar, removed when its task ends."""
-        key = self.bars.add_task(printable(title), total=total, note="")
+        key = self.bars.add_task(printable(title), total=total, note="", stepped=None, before=0)
+        clock, before = self.bars.get_time, 0
+        opened, stepped = clock(), None
 
         def step(advance: int = 1, note: str = "") -> None:
-            self.bars.update(key, advance=advance, note=printable(note))
+            nonlocal before, stepped
+            if advance:
+                stepped = clock()
+                before += advance if stepped - opened < OPEN_SECONDS else 0
+            self.bars.update(key, advance=advance, note=printable(note), before=before, stepped=stepped)
 
         try:
             yield step
@@ -158,7 +197,7 @@ def progress_display(*, quiet: bool) -> Iterator[Progress]:
         yield SilentProgress()
         return
     title, note = (TextColumn(text, markup=False) for text in ("{task.description}", "{task.fields[note]}"))
-    columns = (SpinnerColumn(), title, BarColumn(), MofNCompleteColumn(), note, TimeRemainingColumn())
+    columns = (SpinnerColumn(), title, BarColumn(), MofNCompleteColumn(), note, RemainingTime())
     with Bars(*columns, console=errors) as bars:
         yield ScreenProgress(bars)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from heedful.progress import find_interrupt
 from heedful.store.recipe import Recipe
-from heedful.store.shard import ShardedRecipe
+from heedful.store.shard import Shard, ShardedRecipe
 from heedful.store.workspace import Workspace, WriteError
 from heedful.types import UserError
 
@@ -20,28 +20,28 @@ MAX_ATTEMPTS = 2
 class Outcome:
     """The result of one recipe: `error` is None where its artefact exists.
 
-    `cause` is the failed recipe for which this one was skipped; None if it was tried. `shards` must be made first: then
-    the recipe was not made, and has no error.
+    Args:
+        cause: the failed recipe for which this one was skipped; None if it was tried.
+        shards: recipes that are to be made before this one, side by side; it was not tried.
     """
 
     recipe: Recipe
     error: str | None = None
     traceback_file: Path | None = None
     cause: Recipe | None = None
-    shards: tuple[Recipe, ...] = ()
+    shards: tuple[Shard, ...] = ()
 
 
-def attempt(recipe: Recipe, workspace: Workspace, *, in_shards: bool = False) -> Outcome:
+def attempt(recipe: Recipe, workspace: Workspace, *, split: bool = False) -> Outcome:
     """Make one recipe; an exception becomes an outcome, an interrupt and a `WriteError` do not.
 
     Args:
-        in_shards: leave the shards of a large corpus to others; where some are missing, the outcome has them.
+        split: if several shards of the recipe are missing, name them and make nothing.
     """
     try:
-        if in_shards and isinstance(recipe, ShardedRecipe):
-            shards = recipe.find_missing_shards(workspace)
-            if len(shards) > 1:
-                return Outcome(recipe, shards=shards)
+        shards = recipe.find_missing_shards(workspace) if split and isinstance(recipe, ShardedRecipe) else ()
+        if len(shards) > 1:
+            return Outcome(recipe, shards=shards)
         workspace.ensure(recipe)
     except WriteError:
         raise  # no other recipe could be stored either

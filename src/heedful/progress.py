@@ -1,10 +1,20 @@
-"""Progress of long work: a recipe opens a task and steps through it; the command line shows a bar."""
+"""Progress of long work: a recipe opens a task and steps through it; the command line shows a bar.
+
+From the nodes of a cluster it is reported at intervals to one object, `ProgressReports`. This module imports nothing
+heavy: the process of that object starts in a moment and stays small.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from itertools import count
 from typing import Protocol
+
+MAX_BARS = 8
+"""Recipes of a cluster whose progress is shown."""
 
 
 class StepCallback(Protocol):
@@ -32,6 +42,71 @@ class SilentProgress:
 
 def _do_nothing(advance: int = 1, note: str = "") -> None:
     """No-op."""
+
+
+@dataclass(frozen=True)
+class Bar:
+    """The state of one task of a recipe: `done` of `total` parts."""
+
+    title: str
+    total: int
+    done: int = 0
+    note: str = ""
+
+
+class ProgressReports:
+    """What the recipes at work have reported last. It holds no more than the recipes that are running."""
+
+    def __init__(self) -> None:
+        self.latest: dict[int, Mapping[int, Bar]] = {}
+
+    def report(self, key: int, bars: Mapping[int, Bar]) -> None:
+        """Replace what is known of one recipe."""
+        self.latest[key] = bars
+
+    def read(self, finished: Sequence[int]) -> dict[int, Mapping[int, Bar]]:
+        """The reports of the recipes that were begun first, a few of them; forgets those that are finished."""
+        for key in finished:
+            self.latest.pop(key, None)
+        return {key: self.latest[key] for key in sorted(self.latest)[:MAX_BARS]}
+
+
+class SendReport(Protocol):
+    """Sends the state of all tasks of one recipe, without waiting."""
+
+    def remote(self, key: int, bars: Mapping[int, Bar]) -> object: ...
+
+
+class ReportedProgress:
+    """The progress of one recipe on a node, reported at intervals."""
+
+    def __init__(self, key: int, interval: float, send: SendReport) -> None:
+        self.key, self.interval, self.send = key, interval, send
+        self.bars: dict[int, Bar] = {}
+        self.numbers, self.last = count(), time.monotonic()
+
+    @contextmanager
+    def task(self, title: str, total: int) -> Iterator[StepCallback]:
+        """A task whose steps are counted here."""
+        number = next(self.numbers)
+        self.bars[number] = Bar(title, total)
+
+        def step(advance: int = 1, note: str = "") -> None:
+            bar = self.bars[number]
+            self.bars[number] = replace(bar, done=bar.done + advance, note=note)
+            self._report()
+
+        try:
+            yield step
+        finally:
+            del self.bars[number]
+            self._report()
+
+    def _report(self) -> None:
+        now = time.monotonic()
+        if now - self.last >= self.interval:
+            self.last = now
+            self.send.remote(self.key, dict(self.bars))
 
 
 _interrupts: list[KeyboardInterrupt] = []

@@ -1,5 +1,6 @@
 """Run recipes in the order of their dependencies, each once: in this process, in a pool of processes, or on Ray.
 
+A recipe of a large corpus is made in shards, side by side where there are several workers.
 A recipe that fails is recorded with its traceback; what depends on it is skipped and all other recipes go on. A recipe
 whose worker process dies is tried once more. An interrupt keeps everything that is finished.
 """
@@ -27,7 +28,7 @@ from typing import Protocol
 from heedful.outcome import Outcome, attempt, describe_exception
 from heedful.progress import StepCallback, raise_lost_interrupt
 from heedful.store.recipe import Recipe, RecipeError, Resources, check_recipe
-from heedful.store.shard import ShardedRecipe
+from heedful.store.shard import Shard, ShardedRecipe
 from heedful.store.workspace import Workspace
 from heedful.types import UserError
 
@@ -163,7 +164,7 @@ def _open_pool(waiting: Sequence[Recipe], workspace: Workspace, where: str, work
         return _ray_pool.RayPool(waiting, workspace, where, workers) if waiting else None
     count = count_workers(where, workers)
     if len(waiting) < count:
-        count = min(count, sum(max(1, _count_shards(recipe, workspace)) for recipe in waiting))
+        count = min(count, sum(_count_parts(recipe, workspace) for recipe in waiting))
     if count < 2:
         return None
     from heedful import _process_pool
@@ -173,11 +174,12 @@ def _open_pool(waiting: Sequence[Recipe], workspace: Workspace, where: str, work
     return _process_pool.LocalPool(workspace, count, {type(recipe).__module__ for recipe in waiting})
 
 
-def _count_shards(recipe: Recipe, workspace: Workspace) -> int:
-    """The number of shards of a recipe, as far as it is known before its dependencies are made."""
-    with suppress(Exception):  # whoever makes the recipe meets the same and reports it
-        return len(recipe.shards(workspace)) if isinstance(recipe, ShardedRecipe) else 0
-    return 0
+def _count_parts(recipe: Recipe, workspace: Workspace) -> int:
+    """How many workers can make a recipe at the same time."""
+    if isinstance(recipe, ShardedRecipe):
+        with suppress(Exception):  # shown when the recipe is made
+            return max(1, len(recipe.shards(workspace)))
+    return 1
 
 
 def recipes_from_file(path: Path | str) -> list[Recipe]:
@@ -244,14 +246,15 @@ class _Queue:
     """
 
     def __init__(self, waiting: Sequence[Recipe], finished: Container[Recipe]) -> None:
-        self.order: dict[Recipe, int] = {}
+        self.order: dict[Recipe, tuple[int, int]] = {}
         self.missing: dict[Recipe, int] = {}
-        self.dependents: defaultdict[Recipe, list[Recipe]] = defaultdict(list)
-        self.ready: defaultdict[Resources, list[tuple[int, int, Recipe]]] = defaultdict(list)
         self.wholes: dict[Recipe, Recipe] = {}
+        """The recipes that were split, by their shards."""
+        self.dependents: defaultdict[Recipe, list[Recipe]] = defaultdict(list)
+        self.ready: defaultdict[Resources, list[tuple[tuple[int, int], Recipe]]] = defaultdict(list)
         for place, recipe in enumerate(waiting):
             missing = {each for each in recipe.dependencies if each not in finished}
-            self.order[recipe], self.missing[recipe] = place, len(missing)
+            self.order[recipe], self.missing[recipe] = (place, -1), len(missing)
             for each in missing:
                 self.dependents[each].append(recipe)
             if not missing:
@@ -263,15 +266,7 @@ class _Queue:
     def take(self, pool: _Pool) -> Recipe | None:
         """The first recipe of the plan that is ready and for which there is room; None if there is none."""
         found = [queue for needed, queue in self.ready.items() if queue and pool.has_room(needed)]
-        return heapq.heappop(min(found, key=lambda queue: queue[0][:2]))[2] if found else None
-
-    def split(self, recipe: Recipe, shards: Sequence[Recipe]) -> None:
-        """Let a recipe wait for its shards, which are ready now and come in its place of the plan."""
-        self.missing[recipe] = len(shards)
-        for number, shard in enumerate(shards):
-            self.wholes[shard] = recipe
-            self.dependents[shard].append(recipe)
-            heapq.heappush(self.ready[shard.resources], (self.order[recipe], number, shard))
+        return heapq.heappop(min(found, key=lambda queue: queue[0][0]))[1] if found else None
 
     def finish(self, recipe: Recipe) -> None:
         """Make those ready that waited for this recipe alone."""
@@ -280,8 +275,16 @@ class _Queue:
             if not self.missing[each]:
                 self._make_ready(each)
 
+    def split(self, recipe: Recipe, shards: Sequence[Shard]) -> None:
+        """Let a recipe that was taken wait for its shards, which are ready and have its place in the plan."""
+        self.missing[recipe] = len(shards)
+        for shard in shards:
+            self.order[shard], self.wholes[shard] = (self.order[recipe][0], shard.number), recipe
+            self.dependents[shard].append(recipe)
+            self._make_ready(shard)
+
     def _make_ready(self, recipe: Recipe) -> None:
-        heapq.heappush(self.ready[recipe.resources], (self.order[recipe], 0, recipe))
+        heapq.heappush(self.ready[recipe.resources], (self.order[recipe], recipe))
 
 
 def _run_here(
@@ -303,20 +306,22 @@ def _run_in_pool(
 ) -> Generator[Outcome, None, None]:
     """Submit hardly more recipes than there are workers, so that a model's trials come before the next model.
 
-    A worker that finds a recipe to have shards makes none of them: they are submitted like recipes, and then the recipe
-    again, which joins them. If one fails, its error is that of the recipe, and the others are left out.
+    A worker that is given a recipe with several shards names them; they are made first, and the recipe has the error of
+    the first one that fails.
     """
     queue, status = _Queue(waiting, outcomes), ""
     failures: dict[Recipe, Outcome] = {}
     with pool:
         while (queue or pool.running) and time.monotonic() < end:
             while (recipe := queue.take(pool)) is not None:
-                failed = failures.get(queue.wholes.get(recipe, recipe))
-                failed = failed or _failed_dependency(recipe, outcomes, workspace)
+                whole = queue.wholes.get(recipe)
+                failed = failures.get(recipe if whole is None else whole) or _failed_dependency(
+                    recipe, outcomes, workspace
+                )
                 if failed is None:
                     pool.submit(recipe)
                     continue
-                if recipe not in queue.wholes:
+                if whole is None:
                     yield failed
                 queue.finish(recipe)
             for outcome in pool.wait():

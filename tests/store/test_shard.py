@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from heedful._process_pool import WORKER_DIED
+from heedful.outcome import Outcome, attempt
 from heedful.runner import run
+from heedful.store.recipe import Resources
 from heedful.store.shard import BLOCK_ROWS, SHARD_ROWS, Shard
 from heedful.store.workspace import Workspace
 from tests.small_shards import SIZE, Squares, made, makers, small_shards
@@ -97,3 +99,28 @@ def test_a_shard_that_fails_or_kills_its_workers_fails_its_recipe_alone(tmp_path
 def test_the_error_of_a_shard_is_that_of_the_recipe(tmp_path: Path) -> None:
     (outcome,) = run(Squares(FOUR.count, wrong=2 * SIZE), Workspace(tmp_path))
     assert outcome.error == "ZeroDivisionError: no square"
+
+
+def test_a_worker_names_the_shards_that_are_missing_and_makes_the_recipe_when_there_is_at_most_one(
+    tmp_path: Path,
+) -> None:
+    workspace = Workspace(tmp_path)
+    assert attempt(FOUR, workspace, split=True).shards == FOUR.shards(workspace)
+    for number in range(3):
+        assert not workspace.has(FOUR)
+        workspace.ensure(FOUR.shards(workspace)[number])
+        assert len(FOUR.find_missing_shards(workspace)) == 3 - number
+    assert attempt(FOUR, workspace, split=True) == Outcome(FOUR)
+    assert workspace.has(FOUR)
+    assert FOUR.find_missing_shards(workspace) == ()
+    assert attempt(Squares(SIZE), workspace, split=True) == Outcome(Squares(SIZE))
+
+
+def test_a_shard_takes_what_its_recipe_takes(tmp_path: Path) -> None:
+    @dataclass(frozen=True)
+    class Wide(Squares):
+        @property
+        def resources(self) -> Resources:
+            return Resources(cpus=3.0)
+
+    assert Wide(100).shards(Workspace(tmp_path))[0].resources == Resources(cpus=3.0)

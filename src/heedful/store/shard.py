@@ -38,7 +38,7 @@ class ShardedRecipe(Recipe):
 
     @abstractmethod
     def count_examples(self, workspace: Workspace) -> int:
-        """The number of examples of all blocks; the artefacts of the dependencies exist."""
+        """The number of examples of all blocks, from the data alone: the dependencies may not be made yet."""
 
     @abstractmethod
     def tabulate(self, workspace: Workspace, block: range) -> Artefact:
@@ -61,11 +61,11 @@ class ShardedRecipe(Recipe):
         starts = range(0, count, SHARD_ROWS) if count > SHARD_ROWS else ()
         return tuple(Shard(self, number, count, SHARD_ROWS) for number in range(len(starts)))
 
-    def find_missing_shards(self, workspace: Workspace) -> tuple[Recipe, ...]:
+    def find_missing_shards(self, workspace: Workspace) -> tuple[Shard, ...]:
         """The recipes of the shards that are not stored yet; none where the whole is stored."""
         shards = self.shards(workspace)
-        missing = workspace.find_missing((self, *shards)) if shards else []
-        return tuple(each for each in missing if each != self) if self in missing else ()
+        missing = set(workspace.find_missing((self, *shards)) if shards else ())
+        return tuple(shard for shard in shards if shard in missing) if self in missing else ()
 
     def tabulate_blocks(self, workspace: Workspace, rows: range) -> Artefact:
         """The tables of the blocks of these examples, one below the other."""

@@ -295,7 +295,8 @@ class StoredArtefact:
         return content
 
 
-def _default_data_dir() -> Path:
+def default_data_dir() -> Path:
+    """The folder of corpora unless another is given: `HEEDFUL_DATA`, else `data` in the cache folder."""
     if given := os.environ.get("HEEDFUL_DATA"):
         return Path(given).expanduser()
     return cache_folder() / "data"
@@ -320,7 +321,7 @@ class Workspace:
     _: KW_ONLY
     root: Path = field(init=False, repr=False)
     store: ObjectStore | None = field(init=False, default=None, repr=False)
-    data_dir: Path = field(default_factory=_default_data_dir)
+    data_dir: Path = field(default_factory=default_data_dir)
     device: str = "cpu"
     batch_size: int = 256
     automatic_batch_size: bool = False
@@ -593,6 +594,24 @@ class Workspace:
             return
         with translate_write_errors(self.root):
             replace_text(self.root / place, text)
+
+    def create_document(self, place: str, text: str) -> None:
+        """Write a small file beside the artefacts unless it exists; of two writers the first one counts."""
+        if self.store is not None:
+            self.store.create(place, text.encode())
+            return
+        draft = self.root / f"{place}.{secrets.token_hex(8)}"
+        with translate_write_errors(self.root):
+            replace_text(draft, text)
+            try:
+                os.link(draft, self.root / place)
+            except FileExistsError:
+                pass
+            except OSError:  # a filesystem without links
+                if not (self.root / place).exists():
+                    draft.rename(self.root / place)
+            finally:
+                draft.unlink(missing_ok=True)
 
     def delete(self, name: str) -> None:
         """Delete an artefact, if there is one."""
