@@ -15,29 +15,38 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+import pandas as pd
 import pytest
 
-from heedful import _ray_pool, cli, runner
+from heedful import _ray_pool, cli, progress, runner
 from heedful._ray_pool import (
     RayPool,
-    _Bar,
     _connection_error,
     _Job,
     _node_workspace,
-    _ReportedProgress,
-    _Reports,
     connect,
 )
 from heedful.attributions.gradient import Gradient
-from heedful.outcome import Outcome
+from heedful.data.embeddings import RandomEmbeddings
+from heedful.data.synthetic import Mock
+from heedful.data.tokenization import Words
+from heedful.models.attentive import Additive, Attentive
+from heedful.models.encoders import BiLSTM
+from heedful.outcome import MAX_ATTEMPTS, Outcome
+from heedful.progress import Bar, ProgressReports, ReportedProgress
 from heedful.runner import OUT_OF_TIME, recipes_from_file, run
-from heedful.store.recipe import Artefact, Recipe, Resources
+from heedful.store.recipe import Artefact, Json, Recipe, Resources
 from heedful.store.workspace import MANIFEST, Workspace, WriteError
 from heedful.training.attribution_tables import AttributionTable
+from heedful.training.trained_model import TrainedModel
 from heedful.training.trainer import Adam, EpochSelection, Training
 from heedful.trials.adversarial_training import AtteFa
 from heedful.types import UserError
+from tests.given import CLASSES, Verdicts, save_model
+from tests.s3_server import PACKAGES, running_server
+from tests.test_hostile_inputs import command as run_command
 from tests.test_runner import (
     ALWAYS,
     LEAF,
@@ -58,37 +67,65 @@ pytest.importorskip("ray", reason="Ray is not installed: pip install 'heedful[ra
 pytestmark = pytest.mark.slow
 
 STEPS_SECONDS = 3.5
+PLACE_GPUS = 4
+"""Only nodes that a test adds have so many."""
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """A head with two places and two nodes with one each; the second one has a GPU by name."""
+    """A head with two places, and a node with one place and a GPU by name; each has a cache folder of its own."""
 
     address: str
+    caches: tuple[Path, Path]
     add_node: Callable[[], object]
     kill_node: Callable[[object], None]
     raylet: Callable[[object], int]
 
 
+def ignore_signal(number: int, frame: object) -> None:
+    """A handler that can be told from others."""
+
+
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
+def s3_environment() -> Iterator[dict[str, str]]:
+    for name in PACKAGES:
+        pytest.importorskip(name, reason=f"{name} is not installed: pip install -e '.[dev]'")
+    with running_server() as environment:
+        yield environment
+
+
+@pytest.fixture(scope="module")
+def cluster(s3_environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Ports are free ones, and Ray's own folder is removed; its path is short, because sockets in it must be."""
     import ray
     from ray.cluster_utils import Cluster as LocalCluster
 
+    caches = (tmp_path_factory.mktemp("head"), tmp_path_factory.mktemp("node"))
     options = {"include_dashboard": False, "object_store_memory": 80_000_000}
-    nodes = LocalCluster(initialize_head=True, head_node_args={"num_cpus": 2, **options})
-    nodes.add_node(num_cpus=1, num_gpus=1, **options)
+    with TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as folder, pytest.MonkeyPatch.context() as patch:
+        for name, value in {**s3_environment, "RAY_TMPDIR": folder}.items():
+            patch.setenv(name, value)
+        patch.setenv("HEEDFUL_CACHE", str(caches[0]))  # a node has the environment in which it was started
+        nodes = LocalCluster(initialize_head=True, head_node_args={"num_cpus": 2, **options})
+        patch.setenv("HEEDFUL_CACHE", str(caches[1]))
+        nodes.add_node(num_cpus=1, num_gpus=1, **options)
 
-    def kill(node: object) -> None:
-        nodes.remove_node(node, allow_graceful=False)
+        def kill(node: object) -> None:
+            nodes.remove_node(node, allow_graceful=False)
 
-    def raylet(node: object) -> int:
-        return int(node.all_processes["raylet"][0].process.pid)  # type: ignore[attr-defined]
+        def raylet(node: object) -> int:
+            return int(node.all_processes["raylet"][0].process.pid)  # type: ignore[attr-defined]
 
-    connect(f"ray://{nodes.address}")
-    yield Cluster(nodes.address, lambda: nodes.add_node(num_cpus=1, **options), kill, raylet)
-    ray.shutdown()
-    nodes.shutdown()
+        def add_node() -> object:
+            return nodes.add_node(num_cpus=1, num_gpus=PLACE_GPUS, **options)
+
+        terminate = signal.signal(signal.SIGTERM, ignore_signal)
+        connect(f"ray://{nodes.address}")
+        handler = signal.signal(signal.SIGTERM, terminate)
+        assert handler is ignore_signal  # Ray has its own, which would end a command in another way than Ctrl-C
+        yield Cluster(nodes.address, caches, add_node, kill, raylet)
+        ray.shutdown()
+        nodes.shutdown()
 
 
 @dataclass(frozen=True)
@@ -107,27 +144,46 @@ class Steps(Recipe):
 
 @dataclass(frozen=True)
 class Place(Recipe):
-    """A recipe that writes down the process of its node, and waits."""
+    """A recipe that only nodes have room for that a test adds; writes down the process of its node, and waits."""
 
-    number: int
-    seconds: float = 0.0
+    @property
+    def resources(self) -> Resources:
+        return Resources(gpus=PLACE_GPUS)
 
     def make(self, workspace: Workspace) -> Artefact:
-        (workspace.root / f"place-{self.number}-{os.getppid()}").touch()
-        time.sleep(self.seconds)
-        return Artefact(notes={"number": self.number})
+        (workspace.root / f"place-{os.getppid()}").touch()
+        while not (workspace.root / "go").exists():
+            time.sleep(0.05)
+        return Artefact()
+
+
+@dataclass(frozen=True)
+class Wide(Recipe):
+    """A recipe that only the head has room for."""
+
+    value: int
+
+    @property
+    def resources(self) -> Resources:
+        return Resources(cpus=2.0)
+
+    def make(self, workspace: Workspace) -> Artefact:
+        return Artefact(table=pd.DataFrame({"value": [self.value]}))
 
 
 @dataclass(frozen=True)
 class OnGpu(Recipe):
-    """A recipe that needs a part of a GPU, and notes which one it may see."""
+    """A recipe that needs a part of a GPU, and notes which one it may see and what it was given."""
+
+    depends_on: tuple[Recipe, ...] = ()
 
     @property
     def resources(self) -> Resources:
         return Resources(gpus=0.5)
 
     def make(self, workspace: Workspace) -> Artefact:
-        return Artefact(notes={"visible": os.environ["CUDA_VISIBLE_DEVICES"]})
+        values: list[Json] = [workspace.get(each).table["value"].tolist() for each in self.depends_on]
+        return Artefact(notes={"visible": os.environ.get("CUDA_VISIBLE_DEVICES", "0"), "values": values})
 
 
 @dataclass(frozen=True)
@@ -140,6 +196,19 @@ class Demanding(Recipe):
 
     def make(self, workspace: Workspace) -> Artefact:
         raise AssertionError
+
+
+@dataclass(frozen=True)
+class Settings(Recipe):
+    """A recipe that notes the settings of its workspace."""
+
+    def make(self, workspace: Workspace) -> Artefact:
+        return Artefact(notes={"settings": settings(workspace)})
+
+
+def settings(workspace: Workspace) -> list[Json]:
+    """What a user chose, wherever recipes are made."""
+    return [workspace.batch_size, workspace.automatic_batch_size, str(workspace.data_dir), workspace.device]
 
 
 @dataclass(frozen=True)
@@ -162,8 +231,11 @@ def ran(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Ran:
     for name in ("neighbour.py", "own_file_of_ray.py"):
         (folder / name).unlink()  # a node does not have them
     progress = RecordedProgress()
-    workspace = Workspace(folder / "work", progress=progress)
-    recipes = [*RECIPES, *own, Steps(STEPS_SECONDS), Doubtful(1), OnGpu()]
+    (folder / "data").mkdir()
+    workspace = Workspace(
+        folder / "work", progress=progress, data_dir=folder / "data", batch_size=7, automatic_batch_size=True
+    )
+    recipes = [*RECIPES, *own, Steps(STEPS_SECONDS), Doubtful(1), OnGpu(), Settings()]
     with pytest.warns(UserWarning, match="a doubt") as seen:
         outcomes = run(recipes, workspace, where=f"ray://{cluster.address}")
     found = {outcome.recipe: outcome for outcome in outcomes}
@@ -212,7 +284,11 @@ def test_progress_is_shown_and_warnings_are_passed_on(ran: Ran) -> None:
 
 
 def test_a_recipe_gets_the_gpu_that_it_asks_for_and_only_a_node_that_has_one(ran: Ran) -> None:
-    assert ran.workspace.get(OnGpu()).notes == {"visible": "0"}
+    assert ran.workspace.get(OnGpu()).notes == {"visible": "0", "values": []}
+
+
+def test_the_settings_of_the_workspace_reach_the_nodes(ran: Ran) -> None:
+    assert ran.workspace.get(Settings()).notes == {"settings": settings(ran.workspace)}
 
 
 def test_a_recipe_that_no_node_has_room_for_is_refused_before_any_work(cluster: Cluster, tmp_path: Path) -> None:
@@ -234,24 +310,83 @@ def test_the_seeds_of_attefa_and_attributions_are_the_same_bytes_as_here(cluster
     assert manifests(tmp_path / "cluster") == manifests(tmp_path / "here")
 
 
-def test_a_lost_node_costs_no_recipe(cluster: Cluster, tmp_path: Path) -> None:
-    node = cluster.add_node()
-    raylet = cluster.raylet(node)
-    recipes = [Place(number, 1.0) for number in range(8)]
+def test_a_corpus_of_several_shards_is_made_side_by_side_into_the_same_bytes(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """9 000 texts are three shards of the real size; what is sent are the shards, and the whole before and after."""
+    corpus = Mock(train=40, dev=10, test=9000, shortest=3, longest=5)
+    encoder, embeddings = Attentive(BiLSTM(2), Additive()), RandomEmbeddings(4)
+    recipe = AttributionTable(TrainedModel(corpus, Words(), encoder, Training(2), embeddings=embeddings), Gradient())
+    run(recipe, Workspace(tmp_path / "here"))
+    sent: list[Recipe] = []
+    submit = RayPool.submit
 
-    def kill_when_at_work() -> None:
-        wait_for(lambda: any(tmp_path.glob(f"place-*-{raylet}")))
-        cluster.kill_node(node)
+    def recorded(pool: RayPool, recipe: Recipe) -> None:
+        sent.append(recipe)
+        submit(pool, recipe)
 
-    killer = threading.Thread(target=kill_when_at_work)
-    killer.start()
-    outcomes = run(recipes, Workspace(tmp_path), where="ray")
-    killer.join()
-    assert [outcome.error for outcome in outcomes] == [None] * 8
-    lost = {path.name.split("-")[1] for path in tmp_path.glob(f"place-*-{raylet}")}
-    again = {path.name.split("-")[1] for path in tmp_path.glob("place-*") if not path.name.endswith(f"-{raylet}")}
-    assert lost & again  # what the lost node was making was made by another
-    assert len(Workspace(tmp_path).entries()) == 8
+    monkeypatch.setattr(RayPool, "submit", recorded)
+    outcomes = run(recipe, Workspace(tmp_path / "cluster"), where="ray")
+    assert outcomes == [Outcome(recipe.subject), Outcome(recipe)]
+    shards = recipe.shards(Workspace(tmp_path))
+    assert [len(shards), *sent] == [3, recipe.subject, recipe, *shards, recipe]
+    assert manifests(tmp_path / "cluster") == manifests(tmp_path / "here")
+    assert len(manifests(tmp_path / "here")) == 2  # nothing is left of the shards
+
+
+def test_nodes_that_share_only_an_object_store_make_the_same_bytes(
+    cluster: Cluster, s3_environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second recipe needs the GPU of a node whose cache does not have the first one: it comes from the store."""
+    import fsspec
+
+    for name, value in {**s3_environment, "HEEDFUL_CACHE": str(tmp_path / "driver")}.items():
+        monkeypatch.setenv(name, value)
+    fsspec.filesystem("s3").clear_instance_cache()
+    fsspec.filesystem("s3").mkdir("bucket-of-nodes")
+    given = tuple(Wide(number) for number in range(3))
+    training = Training(1, 8, Adam(lr=0.02), EpochSelection(metric="deception"))
+    trial = AtteFa(subject(), adversary_seeds=(1, 2), adversary_training=training)
+    recipes = [OnGpu(given), trial]
+    workspace = Workspace("s3://bucket-of-nodes/experiments")
+    outcomes = run(recipes, workspace, where="ray")
+    assert [outcome.error for outcome in outcomes] == [None] * len(outcomes)
+    assert workspace.get(OnGpu(given)).notes["values"] == [[0], [1], [2]]
+    head, node = ({path.parent.name for path in cache.glob(f"workspaces/*/*/{MANIFEST}")} for cache in cluster.caches)
+    name = workspace.artefact_name(OnGpu(given))
+    assert name in node
+    assert name not in head
+    assert {workspace.artefact_name(each) for each in given} <= node
+    run(recipes, Workspace(tmp_path / "here"))
+    assert workspace.store is not None
+    stored = workspace.store.read_manifests(workspace.store.artefacts())
+    assert {name: json.loads(content) for name, content in stored.items()} == manifests(tmp_path / "here")
+    fsspec.filesystem("s3").clear_instance_cache()
+
+
+def test_a_node_that_is_lost_again_and_again_costs_no_recipe(cluster: Cluster, tmp_path: Path) -> None:
+    """A recipe whose worker died twice has failed; one whose node was lost twice has not."""
+    nodes = {cluster.raylet(node): node for node in [cluster.add_node() for _ in range(MAX_ATTEMPTS + 1)]}
+
+    def at_work() -> list[int]:
+        return [raylet for raylet in nodes if (tmp_path / f"place-{raylet}").exists()]
+
+    def disturb() -> None:
+        for _ in range(MAX_ATTEMPTS):
+            wait_for(lambda: bool(at_work()))
+            cluster.kill_node(nodes.pop(at_work()[0]))
+        wait_for(lambda: bool(at_work()))
+        (tmp_path / "go").touch()
+
+    disturber = threading.Thread(target=disturb)
+    disturber.start()
+    workspace = Workspace(tmp_path)
+    outcomes = run([Number(1), Place()], workspace, where="ray")
+    disturber.join()
+    cluster.kill_node(*nodes.values())
+    assert [outcome.error for outcome in outcomes] == [None] * 2
+    assert len(list(tmp_path.glob("place-*"))) == MAX_ATTEMPTS + 1
+    assert len(workspace.entries()) == 2
 
 
 DRIVEN = """
@@ -285,20 +420,37 @@ def is_alive(process: int) -> bool:
     return True
 
 
-def test_a_killed_driver_leaves_no_task_and_the_same_command_goes_on(cluster: Cluster, tmp_path: Path) -> None:
+INTERRUPTED = "heedful: interrupted; finished work is kept, run the same command to continue\n"
+
+
+def test_a_driver_that_ends_leaves_no_task_and_the_same_command_goes_on(cluster: Cluster, tmp_path: Path) -> None:
+    """Ctrl-C goes to the whole group, and a kill warns nobody."""
     (tmp_path / "driven_file.py").write_text(DRIVEN, encoding="utf-8")
     words = ["run", "driven_file.py", "-q", "-w", "work", "--where", f"ray://{cluster.address}"]
-    command = [sys.executable, "-c", "from heedful.cli import main; main()", *words]
-    driver = subprocess.Popen(command, cwd=tmp_path)
+    start = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from heedful.cli import main"
+    command = [sys.executable, "-c", f"{start}; main()", *words]
     work = tmp_path / "work"
-    wait_for(lambda: len(list(work.glob("begun-[234]-*"))) >= 2 and len(list(work.glob("Driven-*"))) == 2)
-    begun = {int(path.name.split("-")[2]) for path in work.glob("begun-[234]-*")}
-    driver.send_signal(signal.SIGKILL)
-    driver.wait()
-    wait_for(lambda: not any(is_alive(process) for process in begun))  # and with them their locks
+    ends: tuple[tuple[signal.Signals, int, str], ...] = (
+        (signal.SIGINT, 130, INTERRUPTED),
+        (signal.SIGKILL, -9, ""),
+    )
+    for sent, code, line in ends:
+        driver = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True)
+        while len(list(work.glob("begun-[234]-*"))) < 2 or len(manifests(work)) < 2:
+            assert driver.poll() is None, driver.communicate()
+            time.sleep(0.05)
+        begun = {int(path.name.split("-")[2]): path for path in work.glob("begun-[234]-*")}
+        os.killpg(driver.pid, sent) if sent == signal.SIGINT else driver.send_signal(sent)
+        _, said = driver.communicate(timeout=60)
+        assert (driver.returncode, said) == (code, line), sent
+        wait_for(lambda begun=begun: not any(map(is_alive, begun)))  # type: ignore[misc]  # and with them their locks
+        for path in work.glob("begun-[234]-*"):
+            path.unlink()
+        assert len(manifests(work)) == 2
     first = manifests(work)
     (work / "go").touch()
-    assert subprocess.run(command, cwd=tmp_path, check=False, capture_output=True).returncode == 0
+    done = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True)
+    assert (done.returncode, done.stderr) == (0, b"")
     assert len(manifests(work)) == 5
     assert first.items() <= manifests(work).items()
     (tmp_path / "here").mkdir()
@@ -307,9 +459,31 @@ def test_a_killed_driver_leaves_no_task_and_the_same_command_goes_on(cluster: Cl
     assert manifests(work) == manifests(tmp_path / "here")
 
 
+def test_an_audit_has_the_same_numbers_as_here(cluster: Cluster, tmp_path: Path) -> None:
+    """For a fixed number of texts; seconds and the date are those of each call."""
+    save_model(tmp_path / "model")
+    rows = [(str(each.parts[0]), CLASSES[int(each.label or 0)]) for each in Verdicts(30).read(Path()).test]
+    (tmp_path / "texts.csv").write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in rows))
+    found = []
+    for where in ("here", "ray"):
+        options = ("--texts", "12", "--method", "leave-one-out", "--method", "raw-attention", "--where", where)
+        places = ("-w", tmp_path / where, "--out", tmp_path / f"{where}-pages", "--json", tmp_path / f"{where}.json")
+        code, _, err = run_command("audit", tmp_path / "model", tmp_path / "texts.csv", *options, *places)
+        assert (code, err) == (0, "")
+        content = json.loads((tmp_path / f"{where}.json").read_bytes())
+        del content["seconds"], content["date"]
+        for each in content["methods"]:
+            del each["seconds"]
+        found.append(content)
+    assert found[0]["data"]["texts"] == 12
+    assert found[0] == found[1]
+    # Artefacts that are not noted: seconds are measured in none of them.
+    assert manifests(tmp_path / "here") == manifests(tmp_path / "ray")
+
+
 def test_a_deadline_stops_tasks_at_once(cluster: Cluster, tmp_path: Path) -> None:
     start = time.monotonic()
-    outcomes = run([Place(1, 60.0), Late(0.01)], Workspace(tmp_path), where="ray", deadline=start + 3)
+    outcomes = run([Late(60.0), Late(0.01)], Workspace(tmp_path), where="ray", deadline=start + 3)
     assert outcomes[0].error == OUT_OF_TIME
     assert time.monotonic() - start < 15
 
@@ -357,7 +531,7 @@ def test_another_version_and_another_machine_are_told_apart() -> None:
 def job(workspace: Workspace) -> _Job:
     identity = _ray_pool._workspace_identity(workspace)
     versions = _ray_pool._versions()
-    return _Job(workspace.location, str(workspace.data_dir), "cpu", 8, os.getcwd(), identity, versions, 1.0)
+    return _Job(workspace.location, str(workspace.data_dir), "cpu", 8, True, os.getcwd(), identity, versions, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -375,29 +549,50 @@ def test_a_node_that_cannot_take_part_says_why(change: Callable[[_Job], _Job], c
         _node_workspace(change(right))
 
 
+def test_a_node_without_the_drivers_data_folder_takes_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEEDFUL_DATA", str(tmp_path / "own"))
+    right = job(Workspace(tmp_path))
+    assert _node_workspace(replace(right, data_dir=str(tmp_path))).data_dir == tmp_path
+    assert _node_workspace(replace(right, data_dir="/no/such/folder")).data_dir == tmp_path / "own"
+
+
+@pytest.mark.parametrize("place", ["{}/folder", "memory://identities/{}"])
+def test_drivers_that_begin_at_the_same_time_agree_on_the_identity_of_a_workspace(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both have seen that there is none."""
+    monkeypatch.setenv("HEEDFUL_CACHE", str(tmp_path / "cache"))
+    workspace = Workspace(place.format(tmp_path))
+    (tmp_path / "folder").mkdir()
+    workspace.create_document(_ray_pool._IDENTITY, "first")
+    workspace.create_document(_ray_pool._IDENTITY, "second")
+    assert _ray_pool._workspace_identity(workspace) == "first"
+    assert [path.name for path in (tmp_path / "folder").iterdir()] in ([], [_ray_pool._IDENTITY])
+
+
 class Sent:
     """What was sent to the actor."""
 
     def __init__(self) -> None:
-        self.reports = _Reports()
+        self.reports = ProgressReports()
 
-    def remote(self, key: int, bars: Mapping[int, _Bar]) -> None:
+    def remote(self, key: int, bars: Mapping[int, Bar]) -> None:
         self.reports.report(key, bars)
 
 
 def test_workers_report_at_intervals_and_the_actor_shows_a_few_and_forgets_the_finished() -> None:
     sent = Sent()
     for key in range(100):
-        with _ReportedProgress(key, 0.0, sent).task("epochs", 5) as step:
+        with ReportedProgress(key, 0.0, sent).task("epochs", 5) as step:
             step(2, "loss 1")
-            assert sent.reports.latest[key] == {0: _Bar("epochs", 5, 2, "loss 1")}
+            assert sent.reports.latest[key] == {0: Bar("epochs", 5, 2, "loss 1")}
         assert sent.reports.latest[key] == {}  # the task has ended
     assert len(sent.reports.latest) == 100
     shown = sent.reports.read(range(50))
-    assert [*shown] == [*range(50, 50 + _ray_pool.MAX_BARS)]
+    assert [*shown] == [*range(50, 50 + progress.MAX_BARS)]
     assert len(sent.reports.latest) == 50
     seldom = Sent()
-    with _ReportedProgress(0, 3600.0, seldom).task("epochs", 5) as step:
+    with ReportedProgress(0, 3600.0, seldom).task("epochs", 5) as step:
         step()
     assert seldom.reports.latest == {}
 

@@ -9,6 +9,7 @@ other.
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import logging
 import math
@@ -558,8 +559,13 @@ def _read_identity(workspace: Workspace) -> str:
     return (workspace.read_document(_IDENTITY) or b"").decode("ascii", "replace")
 
 
+@lru_cache(maxsize=1)
 def _versions() -> str:
-    return f"heedful {__version__} with torch {torch.__version__.partition('+')[0]}"
+    """Of heedful, with a digest of its code, and of torch: other code may give another result under the same name."""
+    code = hashlib.sha256()
+    for file in sorted(Path(__file__).parent.rglob("*.py")):
+        code.update(file.read_bytes())
+    return f"heedful {__version__} (code {code.hexdigest()[:8]}) with torch {torch.__version__.partition('+')[0]}"
 
 
 # On a node

@@ -9,13 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,6 +33,7 @@ from heedful.store.recipe import Artefact, Recipe
 from heedful.store.workspace import CorruptArtefactWarning, Workspace, WriteError
 from heedful.types import UserError
 from tests.gcs_server import serve_gcs
+from tests.s3_server import PACKAGES, running_server
 from tests.small_shards import SIZE, Squares, small_shards
 from tests.small_shards import made as numbers_made
 from tests.stored import film_recipes
@@ -580,27 +579,10 @@ def test_the_report_of_a_url_is_that_of_a_folder(machine: Machine, tmp_path: Pat
 @pytest.fixture(scope="module")
 def s3_server() -> Iterator[dict[str, str]]:
     """The environment in which s3:// means a server on this machine."""
-    for name in ("s3fs", "moto", "flask_cors"):
+    for name in PACKAGES:
         pytest.importorskip(name, reason=f"{name} is not installed: pip install -e '.[dev]'")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    root = Path(__file__).parents[2]
-    server = subprocess.Popen([sys.executable, "-m", "tests.s3_server", str(port)], cwd=root)
-    end = time.monotonic() + 60
-    while time.monotonic() < end:
-        with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
-            break
-        assert server.poll() is None
-        time.sleep(0.05)
-    yield {
-        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
-        "AWS_ACCESS_KEY_ID": "testing",
-        "AWS_SECRET_ACCESS_KEY": "testing",
-        "AWS_DEFAULT_REGION": "us-east-1",
-    }
-    server.kill()
-    server.wait()
+    with running_server() as environment:
+        yield environment
 
 
 @pytest.fixture
