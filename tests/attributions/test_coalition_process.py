@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Generator, Tensor
 
 from heedful.attributions._base import SampledAttribution
-from heedful.attributions._coalition_process import fit_process, prior_covariance
+from heedful.attributions._coalition_process import choose_coalitions, fit_process, prior_covariance
 from heedful.attributions.lime import Lime, centered_moments, predict_coefficients, solve_ridge
 from heedful.attributions.shapley import (
     KernelShap,
@@ -41,6 +43,10 @@ def number(coalitions: Tensor) -> Tensor:
     return (coalitions.long() << torch.arange(coalitions.shape[1])).sum(1)
 
 
+def reader(outputs: Tensor) -> Callable[[Tensor], Tensor]:
+    return lambda some: outputs[number(some)]
+
+
 def test_means_and_errors_are_those_of_the_posterior_written_out() -> None:
     outputs, every = game(6, 1), all_coalitions(6, CPU)
     known = torch.randperm(64, generator=Generator().manual_seed(2))[:17]
@@ -61,6 +67,85 @@ def test_means_and_errors_are_those_of_the_posterior_written_out() -> None:
     assert torch.allclose(sums, mean, atol=1e-7)
     assert torch.allclose(errors.square(), spread.diagonal(), atol=1e-8)
     assert torch.allclose(sums[known], outputs[known], atol=1e-6), "it goes through what is known"
+
+
+def posterior_variance(every: Tensor, known: list[int], relevance: Tensor) -> float:
+    """The sum of the posterior variances of the Shapley values, from the prior covariance of all coalitions."""
+    prior = prior_covariance(every, every, relevance)
+    across = prior[:, known]
+    spread = prior - across @ torch.linalg.solve(prior[known][:, known], across.t())
+    weights = exact_weights(every.shape[1])
+    return float(((weights @ spread) * weights).sum())
+
+
+def test_each_coalition_reduces_the_posterior_variance_most() -> None:
+    # Powers of 2 to a sixteenth, the values that coalitions are chosen by.
+    relevance = torch.tensor([-1.0, -2.25, -3.5, -1.5, -4.0], dtype=torch.float64).exp2()
+    every = all_coalitions(5, CPU)
+    known, others = [0, 31, 1, 30, 2, 29], [*range(3, 29)]
+    chosen = choose_coalitions(every[known], every[others], relevance, 12).tolist()
+    assert len(set(chosen)) == 12
+    for place in chosen:
+        left = {each: posterior_variance(every, [*known, each], relevance) for each in others if each not in known}
+        assert left[others[place]] <= min(left.values()) * (1 + 1e-5)
+        known.append(others[place])
+    rest = choose_coalitions(every[known], every[[each for each in others if each not in known]], relevance, 14)
+    assert sorted(rest.tolist()) == [*range(14)], "all that are left"
+
+
+def test_chosen_coalitions_do_not_depend_on_rounding() -> None:
+    every = all_coalitions(9, CPU)
+    relevance = torch.linspace(0.05, 0.2, 9, dtype=torch.float64)
+    known = torch.tensor([0, 511, 1, 510, 2, 509])
+    others = torch.tensor([each for each in range(512) if each not in known.tolist()])
+    chosen = choose_coalitions(every[known], every[others], relevance, 40)
+    noise = 1 + 1e-6 * torch.randn(9, generator=Generator().manual_seed(0), dtype=torch.float64)
+    assert torch.equal(choose_coalitions(every[known], every[others], relevance * noise, 40), chosen)
+    # Features of equal relevance: many coalitions are equally good, and the first of them is taken.
+    equal = torch.full((9,), 0.1, dtype=torch.float64)
+    chosen = choose_coalitions(every[known], every[others], equal, 40)
+    assert torch.equal(choose_coalitions(every[known], every[others], equal * (1 + 1e-9), 40), chosen)
+
+
+def test_chosen_coalitions_give_smaller_errors_than_random_ones() -> None:
+    chosen, random = [], []
+    for seed in range(12):
+        outputs = game(10, 100 + seed)
+        exact = exact_weights(10) @ outputs
+        values, _, used = sample_shapley_values(reader(outputs), torch.tensor([seed]), 10, 60, 1e-9)
+        assert used == 62
+        chosen.append(float((values - exact).abs().mean()))
+        order = paired_coalitions(torch.tensor([seed]), 10, 60)
+        singles = order[2:22:2].long().argmax(1).argsort()
+        alone, without = (outputs[number(order[start:22:2])] for start in (2, 3))
+        effects = ((alone - outputs[0]).square() + (outputs[-1] - without).square()).div(2).sqrt()[singles]
+        read = outputs[number(order)]
+        values, _ = fit_process(order, read - read[:2].mean(), effects).shapley_values()
+        random.append(float((values - exact).abs().mean()))
+    assert sum(chosen) < 0.85 * sum(random)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 12, 13, 40])
+@pytest.mark.parametrize("samples", [7, 100])
+def test_no_coalition_is_read_twice_and_none_too_many(count: int, samples: int) -> None:
+    direction = torch.randn(count, generator=Generator().manual_seed(count), dtype=torch.float64)
+    seen: list[Tensor] = []
+
+    def read(some: Tensor) -> Tensor:
+        seen.append(some)
+        return torch.sigmoid(some.double() @ direction)
+
+    values, errors, used = sample_shapley_values(read, torch.tensor([5]), count, samples, 1e-9)
+    found = torch.cat(seen)
+    assert used == len(found) == len(torch.unique(found, dim=0)) == min(samples + 2, 2**count)
+    assert torch.allclose(values.sum(), read(found[1:2])[0] - read(found[:1])[0], atol=1e-12)
+    if used == 2**count:
+        assert torch.allclose(values, exact_weights(count) @ read(all_coalitions(count, CPU)))
+        assert (errors == 0).all()
+    seen.clear()
+    again = sample_shapley_values(read, torch.tensor([5]), count, samples, 1e-9)
+    assert torch.equal(torch.cat(seen), found)
+    assert torch.equal(again[0], values)
 
 
 @pytest.mark.parametrize(("count", "samples"), [(1, 10), (2, 10), (3, 10), (8, 100), (8, 1000), (9, 60), (14, 120)])
@@ -84,9 +169,8 @@ def test_two_standard_errors_cover_exact_shapley_values() -> None:
         count = 7 + seed % 4
         outputs = game(count, seed)
         exact = exact_weights(count) @ outputs
-        order = paired_coalitions(torch.tensor([seed]), count, 1000)
         for error in (0.05, 0.02):
-            values, errors, used = sample_shapley_values(lambda some: outputs[number(some)], order, error)  # noqa: B023
+            values, errors, used = sample_shapley_values(reader(outputs), torch.tensor([seed]), count, 1000, error)
             assert torch.allclose(values.sum(), outputs[-1] - outputs[0], atol=1e-12)
             inside.append((values - exact).abs() <= 2 * errors + 1e-7)
             relative.append(float((values - exact).abs().max() / exact.abs().max()) / error)
@@ -151,8 +235,9 @@ def test_an_error_out_of_reach_reads_everything_and_is_exact() -> None:
 
 
 def test_a_constant_output_needs_the_least_samples_and_gets_zeros() -> None:
-    order = paired_coalitions(torch.tensor([3]), 9, 1000)
-    values, errors, used = sample_shapley_values(lambda some: torch.full((len(some),), 0.7).double(), order, 0.05)
+    values, errors, used = sample_shapley_values(
+        lambda some: torch.full((len(some),), 0.7).double(), torch.tensor([3]), 9, 1000, 0.05
+    )
     assert used == 45
     assert values.abs().max() < 1e-9
     assert errors.max() < 1e-7

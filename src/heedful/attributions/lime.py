@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -106,6 +107,8 @@ class Lime(CheckedOptions):
             process predicts from the outputs so far, and the standard errors are those of the prediction: with all
             samples read the scores are the same as without `error`. None reads all samples.
     """
+
+    revision: ClassVar[int] = 2
 
     n_samples: int = 1000
     baselines: Baseline = "pad"

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from math import comb
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -29,7 +30,14 @@ from heedful.attributions._base import (
     feature_index,
     in_evaluation_mode,
 )
-from heedful.attributions._coalition_process import MIN_SAMPLES, fit_process, is_reached, next_count
+from heedful.attributions._coalition_process import (
+    MIN_SAMPLES,
+    CoalitionProcess,
+    choose_coalitions,
+    fit_process,
+    is_reached,
+    next_count,
+)
 from heedful.attributions.lime import solve_sum_constrained
 from heedful.attributions.perturbation import outputs_without, sample_texts, score_features
 from heedful.seeding import random_permutations, sample_uniform
@@ -37,6 +45,8 @@ from heedful.types import Attribution, Batch, Model, UserError
 
 MAX_EXACT_FEATURES = 12
 """Features whose 2^n coalitions `Shapley` enumerates."""
+CANDIDATES = 512
+"""Coalitions that the next ones to be read are chosen from, or twice as many as are chosen."""
 GOLDEN_RATIO = (5**0.5 - 1) / 2
 """Multiples of it, modulo 1, are spread evenly however many there are."""
 
@@ -54,8 +64,11 @@ class KernelShap(CheckedOptions):
         special_tokens: remove and score special tokens too, each as its own feature.
         error: stop when no standard error of a text is larger than this share of its largest absolute score, after at
             least five samples per feature and at most `n_samples`. Scores are then Shapley values of a Gaussian process
-            through all outputs read so far, which needs fewer of them than a regression. None takes all samples.
+            through all outputs read so far, and coalitions are chosen by what they tell about them, which needs fewer
+            than a regression. None takes all samples.
     """
+
+    revision: ClassVar[int] = 2
 
     n_samples: int = 1000
     baselines: Baseline = "pad"
@@ -106,43 +119,66 @@ class KernelShap(CheckedOptions):
                 return outputs_without(model, part, target[at], removed, self.baselines, self.output)[0]
 
             seeds = example_seeds("kernel", self.seed, part)
-            return sample_shapley_values(
-                read, paired_coalitions(seeds, int(feature_counts(own)), self.n_samples), error
-            )
+            return sample_shapley_values(read, seeds, int(feature_counts(own)), self.n_samples, error)
 
         return sample_texts(sample, batch, index)
 
 
 def sample_shapley_values(
-    read: Callable[[Tensor], Tensor], coalitions: Tensor, error: float
+    read: Callable[[Tensor], Tensor], seeds: Tensor, features: int, samples: int, error: float
 ) -> tuple[Tensor, Tensor, int]:
     """Shapley values `[feature]`, their standard errors, and how many outputs were read for them.
 
-    The values are those of a `CoalitionProcess`. They are exact, with error 0, when all coalitions have been read.
+    The values are those of a `CoalitionProcess`. They are exact, with error 0, when all coalitions have been read. The
+    empty and the full coalition, single features and their complements are read first; then those that the process
+    chooses, until it has `MIN_SAMPLES` per feature, and more of them until the errors are small enough.
 
     Args:
         read: the outputs `[sample]` of coalitions `[sample feature]`.
-        coalitions: to be read in this order, the empty and the full one first; at least `MIN_SAMPLES` per feature are.
+        seeds: of the text `[1]`.
+        samples: outputs besides those of the empty and the full coalition, at most.
     """
-    known, outputs = 0, torch.zeros(0, dtype=torch.float64, device=coalitions.device)
-    features, most = coalitions.shape[1], len(coalitions)
-    count = min(most, MIN_SAMPLES * features)
+    exact = features <= MAX_EXACT_FEATURES
+    # Longer than what is read, so that there is something to choose from.
+    others = paired_coalitions(seeds, features, 1 << features if exact else 2 * samples + CANDIDATES)
+    most = min(samples + 2, len(others))
+    least = min(most, MIN_SAMPLES * features)
+    start = min(most, 2 * features + 2)
+    known, others = others[:start], others[start:]
+    outputs = read(known)
     while True:
-        outputs = torch.cat((outputs, read(coalitions[known:count])))
-        known = count
-        if features <= MAX_EXACT_FEATURES and known == 1 << features:
-            every = (coalitions.long() << torch.arange(features, device=coalitions.device)).sum(1)
-            table = torch.empty_like(outputs).scatter(0, every, outputs)
-            numbers = torch.tensor([features], device=coalitions.device)
-            weights = marginal_weights(all_coalitions(features, coalitions.device), numbers)[0]
-            return weights @ table, torch.zeros(features, dtype=torch.float64, device=coalitions.device), known
-        scores, errors = _fit_shapley_values(coalitions[:known], outputs)
-        if known == most or is_reached(scores, errors, error):
-            return scores, errors, known
-        count = next_count(known, most)
+        count = least
+        if exact and len(known) == 1 << features:
+            zeros = torch.zeros(features, dtype=torch.float64, device=known.device)
+            return _exact_shapley_values(known, outputs), zeros, len(known)
+        process = _fit_outputs(known, outputs)
+        if len(known) >= least:
+            scores, errors = process.shapley_values()
+            # Both ends are known up to the jitter: the sum is exact.
+            scores = scores + (outputs[1] - outputs[0] - scores.sum()) / features
+            if len(known) == most or is_reached(scores, errors, error):
+                return scores, errors, len(known)
+            count = next_count(len(known), most)
+        count -= len(known)
+        candidates = others[: max(CANDIDATES, 2 * count)]
+        chosen = choose_coalitions(known, candidates, process.relevance, count)
+        left = torch.ones(len(others), dtype=torch.bool, device=known.device).scatter_(0, chosen, value=False)
+        outputs = torch.cat((outputs, read(candidates[chosen])))
+        known, others = torch.cat((known, candidates[chosen])), others[left]
 
 
-def _fit_shapley_values(coalitions: Tensor, outputs: Tensor) -> tuple[Tensor, Tensor]:
+def _exact_shapley_values(coalitions: Tensor, outputs: Tensor) -> Tensor:
+    """From the outputs of all coalitions, in any order."""
+    features = coalitions.shape[1]
+    every = (coalitions.long() << torch.arange(features, device=coalitions.device)).sum(1)
+    weights = marginal_weights(
+        all_coalitions(features, coalitions.device), torch.tensor([features], device=coalitions.device)
+    )
+    return weights[0] @ torch.empty_like(outputs).scatter(0, every, outputs)
+
+
+def _fit_outputs(coalitions: Tensor, outputs: Tensor) -> CoalitionProcess:
+    """A process through the outputs, of the empty and the full coalition first."""
     sizes, features = coalitions.sum(1), coalitions.shape[1]
     single, without = ((sizes == size) for size in (1, features - 1))
     changes = torch.cat((outputs[single] - outputs[0], outputs[1] - outputs[without]))
@@ -154,9 +190,7 @@ def _fit_shapley_values(coalitions: Tensor, outputs: Tensor) -> tuple[Tensor, Te
     # A feature that was not removed or kept alone is as important as the others on average.
     effects = effects.where(counts > 0, effects[counts > 0].mean() if bool(counts.any()) else 1.0)
     # Deviations from the mean of both ends: the prior is centred at 0.
-    values, errors = fit_process(coalitions, outputs - outputs[:2].mean(), effects).shapley_values()
-    # Both ends are known up to the jitter: the sum is exact.
-    return values + (outputs[1] - outputs[0] - values.sum()) / features, errors
+    return fit_process(coalitions, outputs - outputs[:2].mean(), effects)
 
 
 def paired_coalitions(seeds: Tensor, count: int, samples: int) -> Tensor:
