@@ -1,8 +1,9 @@
 """Passes for Shapley values of the same mean error: `KernelShap(error=...)` against captum's and shap's KernelSHAP.
 
-Sentences of which all coalitions are read first, so that exact values are known and every output is looked up. A peer gets as many samples as it needs for our mean error over sentences and seeds; its other settings are
-its defaults. Passes of all are the texts that they really read, with the empty and the full one. shap is measured where
-it is installed (`pip install --no-deps shap slicer cloudpickle numba llvmlite`), and also without its default of ten
+Sentences of which all coalitions are read first, so that exact values are known and every output is looked up. A peer
+gets as many samples as it needs for our mean error over sentences and seeds; its other settings are its defaults.
+Passes of all are the texts that they really read, with the empty and the full one. shap is measured where it is
+installed (`pip install --no-deps shap slicer cloudpickle numba llvmlite`), and also without its default of at most ten
 features that are not zero, which keeps it from exact values of longer sentences.
 """
 

@@ -365,6 +365,7 @@ def _plan_sampling(count: int, samples: int) -> tuple[Tensor, Tensor, int, Tenso
     return torch.cat(levels), whole if pairs else whole / whole.sum(), pairs, rest
 
 
+@lru_cache(maxsize=64)
 def _coalitions_of_size(count: int, size: int) -> Tensor:
     """All coalitions of this size `[coalition feature]`."""
     small = min(size, count - size)
