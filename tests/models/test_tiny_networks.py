@@ -53,9 +53,13 @@ SPREAD: Mapping[tuple[Units, str], AttentionPath | None] = {
     ("causal", "gpt2"): "interface",
     ("causal", "qwen3_moe"): "interface",
     ("image", "deit"): "interface",  # two special tokens
+    ("image", "donut-swin"): "softmax",  # windows
     ("image", "dinov2_with_registers"): "interface",
     ("image", "resnet"): None,
+    ("image", "segformer"): None,  # keys of fewer units than queries
     ("image", "siglip"): "interface",  # no class token
+    ("image", "swin"): "interface",  # windows
+    ("image", "swinv2"): "softmax",
     ("image", "vit"): "interface",
 }
 """How the attention of each kind is reached."""

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -84,9 +84,19 @@ class AttentionInputs:
 
 
 class AttentionHook(ABC):
-    """Replaces the attention function of every layer during one call, lowest layer first."""
+    """Replaces the attention function of every layer during one call, lowest layer first.
+
+    Attributes:
+        reads_maps: whether it needs attention over all units, where a layer attends within windows of them.
+    """
 
     layers_run: int = 0
+    reads_maps: ClassVar[bool] = True
+
+    @property
+    def gives_weights(self) -> bool:
+        """Whether it replaces attention weights by others."""
+        return False
 
     @abstractmethod
     def attend(self, inputs: AttentionInputs) -> tuple[Tensor, Tensor | None]:
@@ -96,8 +106,9 @@ class AttentionHook(ABC):
     def normalize(self, scores: Tensor, weights: Tensor) -> Tensor:
         """The attention to use `[batch head query unit]` where a network normalises masked scores to weights itself."""
 
-    def keep_values(self, values: Tensor, attended: Tensor) -> None:  # noqa: B027 - most hooks need no values
-        """Take note of the values `[batch head unit dim]` that the last weights multiply, and of their product."""
+    def keep_values(self, values: Tensor, attended: Tensor) -> Tensor:
+        """Take note of the values `[batch head unit dim]` that the last weights multiply; their product, to be used."""
+        return attended
 
 
 @dataclass
@@ -138,8 +149,13 @@ class AttentionRecorder(AttentionHook):
         self.attention.append(weights)
         return weights
 
-    def keep_values(self, values: Tensor, attended: Tensor) -> None:
+    def keep_values(self, values: Tensor, attended: Tensor) -> Tensor:
         self.values.append(values)
+        return attended
+
+    @property
+    def gives_weights(self) -> bool:
+        return self.replacement is not None
 
     def _replace(self, replacement: Tensor) -> Tensor:
         if self.layers_run >= replacement.shape[1]:
@@ -189,6 +205,8 @@ class FusedAttention(AttentionHook):
         seen: the last mask as it was given.
         mask: the same as the kernel gets it.
     """
+
+    reads_maps: ClassVar[bool] = False
 
     seen: Tensor | None = None
     mask: Tensor | None = None
@@ -274,6 +292,8 @@ class AttendedValues(AttentionHook):
 
 class PlainAttention(AttentionHook):
     """Attention as the library computes it."""
+
+    reads_maps: ClassVar[bool] = False
 
     def attend(self, inputs: AttentionInputs) -> tuple[Tensor, Tensor | None]:
         weights = inputs.normalize(inputs.masked_scores())

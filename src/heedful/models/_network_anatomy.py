@@ -9,18 +9,20 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal, cast
 
 import torch
 from torch import Generator, Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from heedful.models._attention_hooks import (
     ATTENTION_IMPLEMENTATION,
     AttentionHook,
     AttentionInputs,
+    AttentionRecorder,
     ForwardPass,
     PlainAttention,
     copy_sharing_weights,
@@ -29,7 +31,8 @@ from heedful.models._attention_hooks import (
     running,
     set_attention_implementation,
 )
-from heedful.models._softmax_hooks import SoftmaxInterception
+from heedful.models._attention_windows import MAX_WEIGHTS, WindowLayout, find_window_units
+from heedful.models._softmax_hooks import SoftmaxInterception, SoftmaxSurvey
 from heedful.types import Batch, UserError
 
 if TYPE_CHECKING:  # imported where it is used: see _attention_hooks
@@ -271,12 +274,14 @@ class AttentionMaps:
         heads: of each map.
         others: maps outside the layers, or of another shape.
         projections: name of the linear map that each attended value goes through next; empty where there is none.
+        windows: where the units stand, if layers attend within windows of them.
     """
 
     count: int
     heads: int
     others: int
     projections: tuple[str, ...]
+    windows: WindowLayout | None = None
 
 
 def open_network(network: Network, path: AttentionPath | None) -> Network:
@@ -298,8 +303,12 @@ def open_network(network: Network, path: AttentionPath | None) -> Network:
     return opened
 
 
-def find_stack(opened: Network) -> Stack:
-    """The first module list whose members read states of the units, from one forward pass of an opened network."""
+def find_stack(opened: Network, within: str = "") -> Stack:
+    """The first module list whose members read states of the units, from one forward pass of an opened network.
+
+    Args:
+        within: name of the module whose lists are looked at; by default of all.
+    """
     batch = sample_batch(opened)
     rows, units = batch.mask.shape
     calls: list[tuple[str, Tensor]] = []
@@ -326,7 +335,8 @@ def find_stack(opened: Network) -> Stack:
             if bool((row.diff() == 1).all()):
                 first = int(row[0])
 
-    parts = ((name, part) for name, part in opened.named_modules() if isinstance(part, nn.ModuleList))
+    inner = opened.get_submodule(within).named_modules(prefix=within)
+    parts = ((name, part) for name, part in inner if isinstance(part, nn.ModuleList))
     # A list without weights holds rotary positions.
     lists = {name: part for name, part in parts if next(part.parameters(), None) is not None}
     with ExitStack() as hooks, torch.no_grad():
@@ -370,14 +380,22 @@ class _MapSurvey(AttentionHook):
         self.attended.append(None)
         return weights
 
-    def keep_values(self, values: Tensor, attended: Tensor) -> None:
+    def keep_values(self, values: Tensor, attended: Tensor) -> Tensor:
         self.attended[-1] = attended
+        return attended
 
 
-def find_attention(opened: Network, path: AttentionPath, stack: Stack) -> AttentionMaps:
-    """The attention maps of a network with hooked layers from one forward pass; `UserError` where there are none."""
+def find_attention(
+    opened: Network, path: AttentionPath, stack: Stack, windows: WindowLayout | None = None
+) -> AttentionMaps:
+    """The attention maps of a network with hooked layers from one forward pass; `UserError` where there are none.
+
+    Args:
+        windows: where the units stand, if layers attend within windows of them.
+    """
     batch = sample_batch(opened, stack.inputs.prefix)
     rows, units = batch.mask.shape
+    height, width = (rows, units) if windows is None else (rows * windows.shape[0], windows.shape[1])
     survey = _MapSurvey()
     projections: dict[int, str] = {}
 
@@ -395,7 +413,7 @@ def find_attention(opened: Network, path: AttentionPath, stack: Stack) -> Attent
             if projection_matrix(module) is not None:
                 hooks.callback(module.register_forward_pre_hook(partial(compare, name=name)).remove)
         if path == "softmax":
-            hooks.enter_context(SoftmaxInterception(rows, units))
+            hooks.enter_context(SoftmaxInterception(height, width))
         opened(**stack.inputs.arguments(opened, batch))
     shapes = set(survey.shapes)
     if not shapes:
@@ -403,10 +421,85 @@ def find_attention(opened: Network, path: AttentionPath, stack: Stack) -> Attent
     if len(shapes) > 1:
         raise UserError(f"its attention maps have several shapes, {', '.join(map(str, sorted(shapes)))}")
     ((first, heads, queries, keys),) = shapes
-    if (first, queries, keys) != (rows, units, units):
+    if (first, queries, keys) != (height, width, width):
         raise UserError(f"it attends to {keys} positions in {first} windows of {queries}, not to {units} units")
     names = tuple(projections.get(number, "") for number in range(len(survey.shapes)))
-    return AttentionMaps(len(survey.shapes), heads, forward_pass.other_maps, names)
+    return AttentionMaps(len(survey.shapes), heads, forward_pass.other_maps, names, windows)
+
+
+@dataclass(frozen=True)
+class _LayerCall:
+    """One call of a layer of a hooked network, which can be repeated with other states.
+
+    Args:
+        states: what the layer reads first `[batch unit width]`.
+    """
+
+    layer: nn.Module
+    inputs: tuple[object, ...]
+    named: Mapping[str, object]
+    states: Tensor
+
+    @torch.no_grad()
+    def repeat(self, hook: AttentionHook, mode: TorchFunctionMode | None, states: Tensor) -> None:
+        """Let a hook, and a mode for layers that normalise attention themselves, see the layer read these states."""
+        with running(ForwardPass(hook, states.shape[1])), mode or nullcontext():
+            self.layer(
+                *(states if value is self.states else value for value in self.inputs),
+                **{name: states if value is self.states else value for name, value in self.named.items()},
+            )
+
+
+def find_windows(opened: Network, path: AttentionPath, stage: Stack) -> AttentionMaps:
+    """The attention maps of hooked layers that attend within windows of an image; `UserError` where they do not.
+
+    Nothing is known of the windows but that the values in them depend on one unit each.
+    """
+    batch, calls = sample_batch(opened, stage.inputs.prefix), list[_LayerCall]()
+    rows, units = batch.mask.shape
+
+    def keep(layer: nn.Module, inputs: tuple[object, ...], named: Mapping[str, object]) -> None:
+        states = layer_input(inputs, named)
+        if states is not None and states.shape[:2] == (rows, units):
+            calls.append(_LayerCall(layer, inputs, dict(named), states))
+
+    with ExitStack() as hooks, torch.no_grad():
+        for layer in cast("nn.ModuleList", opened.get_submodule(stage.name)):
+            hooks.callback(layer.register_forward_pre_hook(keep, with_kwargs=True).remove)
+        opened(**stage.inputs.arguments(opened, batch))
+    layouts = list[Tensor]()
+    for call in calls:
+        survey, softmaxes = _MapSurvey(), SoftmaxSurvey()
+        call.repeat(survey, softmaxes if path == "softmax" else None, call.states)
+        shapes = softmaxes.shapes if path == "softmax" else survey.shapes
+        if len(shapes) != 1 or len(shapes[0]) != 4:
+            raise UserError("its layers compute no attention within windows that can be reached")
+        windows, heads, queries, keys = shapes[0]
+        if windows % rows or queries != keys or windows // rows * keys != units:
+            raise UserError(
+                f"its {windows // rows} windows have {queries} queries and {keys} positions each, which are not its "
+                f"{units} units"
+            )
+        if len(calls) * heads * units**2 > MAX_WEIGHTS:
+            raise UserError(
+                f"the attention of {len(calls)} layers and {heads} heads between {units} units has more than "
+                f"{MAX_WEIGHTS} weights for one image"
+            )
+        interception = SoftmaxInterception(windows, keys) if path == "softmax" else None
+
+        def read_values(
+            states: Tensor, call: _LayerCall = call, mode: SoftmaxInterception | None = interception
+        ) -> Tensor:
+            recorder = AttentionRecorder()
+            call.repeat(recorder, mode, states)
+            if len(recorder.values) != 1:
+                raise UserError("the values that its attention weighs were not found")
+            return recorder.values[0].transpose(1, 2).flatten(2)
+
+        layouts.append(find_window_units(read_values, call.states))
+    if not layouts or len({tuple(each.shape) for each in layouts}) > 1:
+        raise UserError("its layers have windows of several sizes, or none")
+    return find_attention(opened, path, stage, WindowLayout(tuple(layouts)))
 
 
 def projection_matrix(module: nn.Module) -> Tensor | None:

@@ -26,7 +26,8 @@ class SoftmaxInterception(TorchFunctionMode):
     """Passes the attention that layers normalise through the hook of the running pass.
 
     Args:
-        rows: number of texts; a softmax of another shape than `[rows head units units]` is not attention.
+        rows: number of texts, or of windows of all images; a softmax of another shape than `[rows head units units]` is
+            not attention.
     """
 
     def __init__(self, rows: int, units: int) -> None:
@@ -61,8 +62,8 @@ class SoftmaxInterception(TorchFunctionMode):
         elif holds and self._hook is not None and name in PRODUCTS:
             values = cast("Tensor", args[1])
             shape = (self.rows, -1, *values.shape[-2:])
-            self._hook.keep_values(values.reshape(shape), result.reshape(shape))
             self._weights = None
+            return self._hook.keep_values(values.reshape(shape), result.reshape(shape)).reshape(result.shape)
         elif holds:
             self._weights = result
         return result
@@ -73,7 +74,7 @@ class SoftmaxInterception(TorchFunctionMode):
         own = result.reshape(shape)
         weights = hook.normalize(scores.reshape(shape), own)
         hook.layers_run += 1
-        self._is_given, self._weights = weights is not own, weights.reshape(result.shape)
+        self._is_given, self._weights = hook.gives_weights, weights.reshape(result.shape)
         return self._weights
 
     def _is_attention(self, args: Sequence[object], options: Mapping[str, object], result: Tensor) -> bool:
@@ -88,6 +89,26 @@ class SoftmaxInterception(TorchFunctionMode):
         """Whether a tensor is the last weights or another view of them."""
         own = self._weights
         return own is not None and isinstance(value, Tensor) and _base(value) is _base(own)
+
+
+class SoftmaxSurvey(TorchFunctionMode):
+    """Records the shape of every softmax over the last axis."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shapes: list[tuple[int, ...]] = []
+
+    def __torch_function__(
+        self,
+        func: Callable[..., object],
+        types: object,
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
+        result = func(*args, **dict(kwargs or {}))
+        if str(getattr(func, "__name__", "")) == "softmax" and isinstance(result, Tensor):
+            self.shapes.append(tuple(result.shape))
+        return result
 
 
 def _base(tensor: Tensor) -> Tensor:

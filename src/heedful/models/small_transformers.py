@@ -96,6 +96,7 @@ class TruncatedTransformer(Architecture):
             raise UserError(
                 "a scalar mix uses all layers: write ScalarMix(TruncatedTransformer(architecture, n)) instead"
             )
+        model.check_single_stack()
         stack = model.layers
         if self.layers > len(stack):
             raise UserError(f"{name} has {len(stack)} layers: it cannot be truncated to {self.layers}")
@@ -139,6 +140,7 @@ class ScalarMix(Architecture):
         network = model.network
         if "mix" in dict(network.named_children()):
             raise UserError("this architecture already has a scalar mix: use one")
+        model.check_single_stack()
         head = build_scalar_mix_head(model, task.num_outputs, generator).eval()
         for name, part in list(network.named_children()):
             if part is not network.base_model:

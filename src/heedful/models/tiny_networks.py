@@ -77,7 +77,7 @@ SIZES: Mapping[str, Setting] = {
 """The size of every setting of this name, wherever a configuration has it."""
 
 _MLA: Mapping[str, Setting] = {"head_dim": 4, "num_key_value_heads": HEADS}
-_SWIN: Mapping[str, Setting] = {"embed_dim": 16, "depths": [1, 1], "num_heads": [2, 2], "window_size": 2}
+_SWIN: Mapping[str, Setting] = {"embed_dim": 16, "depths": [2, 1], "num_heads": [2, 2], "window_size": 2}
 _STAGES: Mapping[str, Setting] = {"depths": [1, 1, 1, 1], "hidden_sizes": [8, 16, 16, 16], "image_size": 64}
 _DEFAULT_ROPE: Mapping[str, Setting] = {"rope_type": "default", "rope_theta": 10000.0}
 _ROPE: Mapping[str, Setting] = {"sliding_attention": _DEFAULT_ROPE, "full_attention": _DEFAULT_ROPE}

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
@@ -33,6 +34,7 @@ from heedful.models._attention_hooks import (
     running,
     set_attention_implementation,
 )
+from heedful.models._attention_windows import WindowedAttention
 from heedful.models._network_anatomy import (
     ATTENTION_PATHS,
     AttentionMaps,
@@ -41,6 +43,7 @@ from heedful.models._network_anatomy import (
     Stack,
     find_attention,
     find_stack,
+    find_windows,
     open_network,
     projection_matrix,
     reads_both,
@@ -407,6 +410,14 @@ class TransformerModel(Model):
         self._check_layers()
         return cast("nn.ModuleList", self.network.get_submodule(self.stack.name))
 
+    def check_single_stack(self) -> None:
+        """Raise a `UserError` for a network in stages, whose first one is not all of its layers."""
+        if self.maps is not None and self.maps.windows is not None:
+            raise UserError(
+                f"{type(self.network).__name__} has stages of layers: only one stack of equal layers can be truncated "
+                "or mixed; choose another architecture"
+            )
+
     def count_layers(self) -> None:
         """Count layers and their attention again, after some were taken away."""
         with evaluating(self.network):
@@ -462,6 +473,8 @@ class TransformerModel(Model):
         pixels = self._embed(batch) if self.embeddings_at == "pixels" and embeddings is None else embeddings
         if self.embeddings_at == "pixels" and pixels is not None:
             batch, embeddings = replace(batch, inputs=pixels), None
+        windows = None if self.maps is None else self.maps.windows
+        hook = hook if windows is None else WindowedAttention(hook, windows)
         forward_pass = ForwardPass(
             hook,
             units,
@@ -473,7 +486,8 @@ class TransformerModel(Model):
         )
         inputs = self._arguments(batch)
         intercepts = intercepts and self.path == "softmax"
-        with running(forward_pass), SoftmaxInterception(rows, units) if intercepts else nullcontext():
+        height, width = (rows, units) if windows is None else (rows * windows.shape[0], windows.shape[1])
+        with running(forward_pass), SoftmaxInterception(height, width) if intercepts else nullcontext():
             logits = self.readout.logits(self.network, inputs, batch)
         if self.embeddings_at == "pixels":
             forward_pass.embeddings = pixels
@@ -535,6 +549,22 @@ class OpenedNetwork:
     path: AttentionPath | None
 
 
+def open_windows(network: Network, path: AttentionPath) -> OpenedNetwork:
+    """The network with hooked layers that attend within windows of an image, as all or the first stage of Swin does.
+
+    Stages above merge units, and their attention is not that of the units. Raises a `UserError` for other networks.
+    """
+    opened = open_network(network, path)
+    with evaluating(opened):
+        stages = find_stack(opened)
+        layers = find_stack(opened, f"{stages.name}.0") if stages.name else stages
+        if not layers.name or not layers.is_uniform:
+            raise UserError(NO_WINDOWS)
+        hook_layers(opened, layers.name)
+        maps = find_windows(opened, path, layers)
+    return OpenedNetwork(opened, layers, maps, path)
+
+
 def open_layers(network: Network, path: AttentionPath | None) -> OpenedNetwork:
     """The network with hooked layers; raises a `UserError` where its attention is not reached by this path."""
     opened = open_network(network, path)
@@ -575,21 +605,25 @@ def accept_network(network: Network, task: Task, readout: Readout | None = None)
     if not torch.equal(expected, again):
         raise UserError(f"{name} gives other logits for {units} each time: it cannot be explained")
     trial, reasons = AcceptanceTrial(expected), list[str]()
-    for path in (*ATTENTION_PATHS, None):
+    ways = [partial(open_layers, network, path) for path in ATTENTION_PATHS]
+    if reads_images(network):
+        ways += [partial(open_windows, network, path) for path in ATTENTION_PATHS]
+    for way in (*ways, partial(open_layers, network, None)):
         for separates_lengths in (False, True):
             try:
-                model = TransformerModel(open_layers(network, path), task, readout)
+                model = TransformerModel(way(), task, readout)
                 model.separates_lengths = separates_lengths
                 with evaluating(model):
                     trial.examine(model)
             except (UserError, *_NETWORK_ERRORS) as error:
-                reasons.append(first_line(error))
+                if str(error) != NO_WINDOWS:
+                    reasons.append(first_line(error))
                 if str(error) != OTHER_LOGITS or reads_images(network):
                     break
                 continue
             if [type(part) for part in model.network.modules()] != [type(part) for part in network.modules()]:
                 model.notes = (f"{name} computes attention between all units, however long a text is",)
-            if path is None:
+            if model.path is None:
                 unread = reasons[: len(reasons) - separates_lengths]
                 model.attention_refusal = f"the attention of {name} cannot be read: {'; '.join(dict.fromkeys(unread))}"
             return model
@@ -599,6 +633,7 @@ def accept_network(network: Network, task: Task, readout: Readout | None = None)
 CAUSAL_NOTE = (
     "attention is causal: tokens attend to themselves and earlier tokens, and other weights are tried only there"
 )
+NO_WINDOWS = "its layers compute no attention within windows of its units"
 OTHER_LOGITS = "it gives different logits through our attention function"
 _NETWORK_ERRORS = (
     ArithmeticError,
@@ -657,9 +692,13 @@ class AcceptanceTrial:
                 self._examine_attention(model, batch, trace)
             trace = self._find_embeddings(model, batch, trace)
             if model.maps is not None:
+                if model.maps.windows is not None:
+                    self._examine_windows(model, batch, trace)
                 other = self._other_path(model, batch, trace)
                 if other is not None:
                     model.path_refusal = f"attention is not the only path between the units of {name}: {other}"
+                if model.maps.others:
+                    model.notes = (*model.notes, _describe_other_maps(model.maps))
             if model.maps is not None and not bool(trace.attention.triu(1).any()):
                 model.notes = (*model.notes, CAUSAL_NOTE)
         if model.stack.name:
@@ -725,10 +764,16 @@ class AcceptanceTrial:
         assert model.maps is not None
         if model.embedding_refusal is not None:
             return model.embedding_refusal
+        if model.maps.others and model.maps.windows is not None:
+            return f"stages above merge them, with attention of their own (maps: {model.maps.others})"
         if model.maps.others:
             return f"a decoder reads them by {model.maps.others} attention maps of its own"
         if model.maps.count != model.stack.layers:
             return f"it has {model.maps.count} attention maps in {model.stack.layers} layers"
+        return "its layers mix units outside attention too" if self._mixes_units(model, batch, trace) else None
+
+    def _mixes_units(self, model: TransformerModel, batch: Batch, trace: Trace) -> bool:
+        """Whether one unit reaches another in the layers under attention of every unit to itself."""
         changed, states = trace.embeddings.clone(), []
         changed[:, 1] = changed[:, 1].flip(-1)
         for embeddings in (trace.embeddings, changed):
@@ -738,7 +783,20 @@ class AcceptanceTrial:
         # More than rounding, which depends on how many units go to one expert.
         moved = (states[0] - states[1]).abs().amax(-1) > self.tolerance * states[0].abs().max()
         moved[:, 1] = False
-        return "its layers mix units outside attention too" if bool(moved.any()) else None
+        return bool(moved.any())
+
+    def _examine_windows(self, model: TransformerModel, batch: Batch, trace: Trace) -> None:
+        """Raise a `UserError` if units are not where they were found, or gradients by way of the maps are others."""
+        if model.embedding_refusal is not None:
+            raise UserError(model.embedding_refusal)
+        if self._mixes_units(model, batch, trace):
+            raise UserError("what is attended in its windows reaches other units")
+        given = trace.embeddings.detach().requires_grad_()
+        with torch.enable_grad():
+            both = (model(batch, embeddings=given).logits, model.read_logits(batch, embeddings=given))
+            found, expected = (torch.autograd.grad(logits[:, 0].sum(), given)[0] for logits in both)
+        if float((found - expected).abs().max()) > self.tolerance * float(expected.abs().max()):
+            raise UserError("its attention as maps over all units has other gradients")
 
     def _deciding_row(self, model: TransformerModel, batch: Batch, trace: Trace) -> DecidingRow:
         with torch.enable_grad():
@@ -750,6 +808,16 @@ class AcceptanceTrial:
         if slopes is None or slopes.dim() != 3:
             return "all"
         return model.readout.deciding_row(slopes.abs().amax(-1) > 0, batch)
+
+
+def _describe_other_maps(maps: AttentionMaps) -> str:
+    """A note on attention that is not shown."""
+    if maps.windows is None:
+        return f"attention is that of the encoder; that of the decoder (maps: {maps.others}) is not shown"
+    return (
+        f"attention is that of the first stage (layers: {maps.count}), within windows of {maps.windows.shape[1]} units;"
+        f" the stages above merge units, and their attention (maps: {maps.others}) is not shown"
+    )
 
 
 MORE_PADDING = 9
