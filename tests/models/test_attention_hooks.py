@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Generator, Tensor, nn
 from torch.autograd import forward_ad
-from transformers import BertForSequenceClassification, PreTrainedModel
+from transformers import AutoConfig, BertForSequenceClassification, PreTrainedModel
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from heedful.models._attention_hooks import (
@@ -25,7 +25,8 @@ from heedful.models._attention_hooks import (
     running,
     set_attention_implementation,
 )
-from heedful.models.tiny_networks import build_tiny_network
+from heedful.models.label_words import LabelWords
+from heedful.models.tiny_networks import build_tiny_network, network_class
 from heedful.models.transformer import TransformerModel
 from heedful.types import UserError, unfused_attention
 from tests.networks import network, texts, tiny
@@ -239,3 +240,25 @@ def test_attention_from_outside_reaches_logits_that_are_read_alone() -> None:
     handle = model.register_forward_pre_hook(impose, with_kwargs=True)
     assert torch.equal(model.read_logits(batch), expected)
     handle.remove()
+
+
+def test_a_network_that_rewrites_its_weights_keeps_them() -> None:
+    """RWKV halves the weights of its third layer here when it runs in eval mode, once for each copy that asks."""
+    sizes = {"hidden_size": 16, "attention_hidden_size": 16, "num_hidden_layers": 3, "vocab_size": 60}
+    config = AutoConfig.for_model("rwkv", rescale_every=2, context_length=32, pad_token_id=0, **sizes)
+    with torch.random.fork_rng():
+        torch.default_generator.manual_seed(1)
+        plain = nn.Module.train(network_class("causal", "rwkv")(config))
+    before = {name: weight.clone() for name, weight in plain.state_dict().items()}
+    batch = texts().rows(torch.tensor([0]))
+    words = LabelWords(((6,), (7,)))
+    model = TransformerModel.wrap_language_model(plain, words).eval()
+    found = [model(batch).logits for _ in range(2)]
+    assert all(torch.equal(weight, before[name]) for name, weight in plain.state_dict().items())
+    assert any("rewrites its weights" in note for note in model.notes)
+    alone = nn.Module.eval(copy.deepcopy(plain))
+    theirs = alone(input_ids=batch.inputs).logits[:, -1].log_softmax(-1)[:, [6, 7]]
+    halved = "rwkv.blocks.2.attention.output.weight"
+    assert torch.equal(alone.state_dict()[halved], before[halved] / 2)
+    for own in found:
+        torch.testing.assert_close(own, theirs)

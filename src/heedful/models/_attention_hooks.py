@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
 import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
+from torch.overrides import TorchFunctionMode
 
 from heedful.types import LayerInput, UserError, query_weights, requires_unfused_attention
 
@@ -563,6 +564,31 @@ def copy_sharing_weights(network: NetworkT) -> NetworkT:
     """The same network with its own modules and configuration, but shared parameters and buffers."""
     shared: dict[int, object] = {id(tensor): tensor for tensor in (*network.parameters(), *network.buffers())}
     return copy.deepcopy(network, shared)
+
+
+class WeightsRewritten(Exception):
+    """A network is about to change its own weights while it runs."""
+
+
+class WeightGuard(TorchFunctionMode):
+    """Raises `WeightsRewritten` before a network changes one of its weights in place."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.places = {weight.untyped_storage().data_ptr() for weight in network.parameters()} - {0}
+
+    def __torch_function__(
+        self,
+        func: Callable[..., object],
+        types: object,
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
+        name, first = str(getattr(func, "__name__", "")), args[0] if args else None
+        in_place = name.endswith("_") and not name.endswith("__") and name != "requires_grad_"
+        if in_place and isinstance(first, Tensor) and first.untyped_storage().data_ptr() in self.places:
+            raise WeightsRewritten
+        return func(*args, **dict(kwargs or {}))
 
 
 def set_attention_implementation(network: Network, implementation: str | None) -> None:

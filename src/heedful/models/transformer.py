@@ -7,6 +7,7 @@ that does not reproduce its own logits through our attention function is refused
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator
 from contextlib import nullcontext, suppress
@@ -27,6 +28,8 @@ from heedful.models._attention_hooks import (
     FusedAttention,
     HeadScoreRecorder,
     PlainAttention,
+    WeightGuard,
+    WeightsRewritten,
     copy_sharing_weights,
     evaluating,
     hook_layers,
@@ -595,8 +598,14 @@ def accept_network(network: Network, task: Task, readout: Readout | None = None)
     if reads_both(network):
         raise UserError(f"{name} reads an image and a text together: give a model that reads one of them")
     readout = ClassifierHead() if readout is None else readout
+    notes: tuple[str, ...] = ()
     try:
-        expected = _library_logits(network, readout)
+        try:
+            with WeightGuard(network):
+                expected = _library_logits(network, readout)
+        except WeightsRewritten:
+            network, notes = _run_once(network, readout), (f"{name} rewrites its weights: the model has its own copy",)
+            expected = _library_logits(network, readout)
         again = _library_logits(network, readout)
     except _NETWORK_ERRORS as error:
         raise UserError(f"{name} cannot be run on {units} alone: {first_line(error)}") from error
@@ -621,8 +630,12 @@ def accept_network(network: Network, task: Task, readout: Readout | None = None)
                 if str(error) != OTHER_LOGITS or reads_images(network):
                     break
                 continue
+            model.notes = (*notes, *model.notes)
             if [type(part) for part in model.network.modules()] != [type(part) for part in network.modules()]:
-                model.notes = (f"{name} computes attention between all units, however long a text is",)
+                model.notes = (
+                    *model.notes,
+                    f"{name} computes attention between all units, however long a text is",
+                )
             if model.path is None:
                 unread = reasons[: len(reasons) - separates_lengths]
                 model.attention_refusal = f"the attention of {name} cannot be read: {'; '.join(dict.fromkeys(unread))}"
@@ -647,6 +660,15 @@ _NETWORK_ERRORS = (
     ValueError,
 )
 _OTHER_METHODS = "choose a method that reads outputs or gradients, such as LeaveOneOut or IntegratedGradients"
+
+
+def _run_once(network: Network, readout: Readout) -> Network:
+    """A copy of a network with weights of its own, which it has rewritten for inference (RWKV rescales its layers)."""
+    own, batch = copy.deepcopy(network), readout.prepare_sample(sample_batch(network))
+    alone = batch.rows(torch.zeros(1, dtype=torch.long, device=network.device))
+    with torch.no_grad(), evaluating(own):
+        readout.library_logits(own, InputForm().arguments(own, alone), alone)
+    return own
 
 
 def _library_logits(network: Network, readout: Readout) -> Tensor:
