@@ -153,3 +153,17 @@ def library_inputs(family: str, batch: Batch) -> dict[str, Tensor]:
     if "roberta" in family:
         inputs["input_ids"] = batch.inputs.masked_fill(~batch.mask, 1)
     return inputs if family == "distilbert" else {**inputs, "token_type_ids": batch.segments}
+
+
+@dataclass(frozen=True)
+class TinyFNet(Architecture):
+    """A tiny network without attention, trained from scratch: Fourier transforms mix its words."""
+
+    def build(self, task: Task, embeddings: Tensor | None, generator: Generator) -> TransformerModel:
+        """A model with weights drawn from the generator, in eval mode."""
+        sizes = {"hidden_size": 16, "num_hidden_layers": 2, "intermediate_size": 32, "max_position_embeddings": 64}
+        vocabulary = 50 if embeddings is None else len(embeddings)
+        config = AutoConfig.for_model(
+            "fnet", num_labels=task.num_outputs, vocab_size=vocabulary, pad_token_id=0, **sizes
+        )
+        return TransformerModel.wrap(build_network(config, generator), task).eval()

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Generator, Tensor
 
 from heedful.attributions._base import example_seeds, in_evaluation_mode, scored_units
-from heedful.attributions.attention import RawAttention
+from heedful.attributions.attention import (
+    AttentionXGradient,
+    Flow,
+    HeadAttention,
+    KobayashiNorm,
+    RawAttention,
+    Relevance,
+    Rollout,
+    ValueNorm,
+)
+from heedful.attributions.gradient import Gradient
+from heedful.attributions.head_mix import HeadMix, StaticAttention
 from heedful.seeding import permute_within
 from heedful.store.recipe import derive_seed
 from heedful.types import Attribution, Batch, Method, Model
@@ -80,6 +92,24 @@ class RandomizedModel:
         """The same method with the copy drawn once for all batches."""
         other = randomize_weights(model, self.seed)
         return lambda model, batch, target: self.method(other, batch, target)
+
+
+_READ_ATTENTION = (
+    *(RawAttention, HeadAttention, StaticAttention, HeadMix, ValueNorm, KobayashiNorm, Rollout, Flow),
+    *(AttentionXGradient, Relevance, Gradient, PermutedAttention),
+)
+
+
+def reads_attention(method: Method) -> bool:
+    """Whether a method of the library needs a model that shows its attention; False for a method of the user."""
+    if isinstance(method, RandomizedModel):
+        return reads_attention(method.method)
+    return isinstance(method, _READ_ATTENTION)
+
+
+def default_controls(methods: Sequence[Method]) -> tuple[Method, ...]:
+    """Random scores, and permuted attention beside methods that read attention: other models may have none."""
+    return (Random(), PermutedAttention()) if any(map(reads_attention, methods)) else (Random(),)
 
 
 @torch.no_grad()

@@ -407,19 +407,17 @@ def _trial_texts(runs: Sequence[_Run], result: Result) -> _TrialTexts:
     """From the class in the catalogue, else from what the trial stored when it ran: no code is looked for and run."""
     trial = catalogue.TRIALS.get(result.trial)
     if trial is not None:
-        told = (trial.title, trial.claim, trial.source, trial.limits, trial.interpretation(result.summary))
-        return _TrialTexts(*told, findings=trial.findings(result.summary))
+        meaning, findings = trial.interpretation(result.summary), trial.findings(result.summary)
+        return _TrialTexts(**trial.texts(result.summary), interpretation=meaning, findings=findings)
     stored = [_as_dict(run.notes.get(EXPLANATION)) for run in runs]
     first = {name: str(text) for name, text in stored[0].items() if name not in ("findings", "charts")}
     meanings = dict.fromkeys(str(each.get("interpretation", "")) for each in stored)
-    findings = [
+    found = [
         Finding(Verdict[str(verdict)], str(method), reason=str(reason))
         for each in stored
         for verdict, method, reason in map(_as_list, _as_list(each.get("findings")))
     ]
-    return _TrialTexts(
-        **{"title": result.trial, **first, "interpretation": "\n".join(meanings)}, findings=tuple(findings)
-    )
+    return _TrialTexts(**{"title": result.trial, **first, "interpretation": "\n".join(meanings)}, findings=tuple(found))
 
 
 def _stored_charts(artefact: StoredArtefact) -> tuple[Figure, ...]:

@@ -313,9 +313,14 @@ class Trial(Recipe):
         """The texts and verdicts of a class outside the package, which the report cannot import."""
         if type(self).__module__.startswith("heedful."):
             return {}
-        texts: dict[str, Json] = {name: str(getattr(self, name, "")) for name in ("title", "claim", "source", "limits")}
+        texts: dict[str, Json] = {**self.texts(summary)}
         findings: list[Json] = [[each.verdict.name, each.method, each.reason] for each in self.findings(summary)]
         return {EXPLANATION: {**texts, "interpretation": self.interpretation(summary), "findings": findings}}
+
+    @classmethod
+    def texts(cls, summary: pd.DataFrame) -> Mapping[str, str]:
+        """Title, claim, source and limits of what was tested."""
+        return {name: str(getattr(cls, name, "")) for name in ("title", "claim", "source", "limits")}
 
     @classmethod
     def summary(cls, table: pd.DataFrame) -> pd.DataFrame:

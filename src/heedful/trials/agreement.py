@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from heedful.attributions.controls import PermutedAttention, Random, RandomizedModel
+from heedful.attributions.controls import RandomizedModel, default_controls
 from heedful.attributions.perturbation import LeaveOneOut
 from heedful.figures import Axis, Figure, Histogram, Matrix, Series
 from heedful.measures.feature_agreement import TopKAgreement, pairwise_rank_agreement_matrix, top_k_agreement_matrix
@@ -74,6 +74,11 @@ ATTENTION_KINDS = (
     "kobayashi-norm",
 )
 """Methods that are the attention of the model in another form and not a measure of importance beside it."""
+OTHER_LIMITS = (
+    "Agreement is not truth: the methods may agree and all be wrong. A significant correlation is only more than "
+    "chance, and in long texts nearly every correlation is significant."
+)
+"""What agreement does not mean, whatever methods were compared."""
 NO_OTHER_MEASURE = "Attention was compared with no other measure of importance."
 MANY_CLASSES = 4
 """From this many predicted classes on, numbers are not split by class, as in the paper's code."""
@@ -118,9 +123,11 @@ class Agreement(ShardedTrial):
     """Correlation of every two methods on every text, with controls.
 
     Args:
-        methods: attention first; its units are compared.
-        controls: methods that know nothing of the model or of the text.
-        other_seed_model: the same model from another seed, for its attention.
+        methods: the one in question first, as a rule attention; its units are compared. A model that does not show its
+            attention is asked about other methods.
+        controls: methods that know nothing of the model or of the text; None takes random scores and, if a method
+            reads attention, permuted attention.
+        other_seed_model: the same model from another seed, for the scores of the first method.
         measure: correlations from -1 to 1, or shares from 0 to 1 (Krishna et al. 2022), which compare magnitudes.
         absolute: compare magnitudes, as both papers do; "sign" and "signed-rank" always use the signed scores.
         k: for "top-k" and the shares of the top: a whole number of units, a fraction of the units, or "nonzero" for
@@ -138,14 +145,13 @@ class Agreement(ShardedTrial):
     )
     source: ClassVar[str] = "Jain & Wallace 2019, section 4.1, table 2, figures 2 and 6 to 8"
     limits: ClassVar[str] = (
-        "Agreement is not truth: the methods may agree and all be wrong. A significant correlation is only more than "
-        "chance, and in long texts nearly every correlation is significant. Where a model encodes each word by itself, "
-        "the gradient contains the attention weight as a factor, so that part of the agreement is built in."
+        f"{OTHER_LIMITS} Where a model encodes each word by itself, the gradient contains the attention weight as a "
+        "factor, so that part of the agreement is built in."
     )
 
     subject: ModelRecipe
     methods: tuple[Method, ...]
-    controls: tuple[Method, ...] = (Random(), PermutedAttention())
+    controls: tuple[Method, ...] | None = None
     other_seed_model: ModelRecipe | None = None
     measure: AgreementMeasure = "kendall"
     absolute: bool = True
@@ -159,21 +165,27 @@ class Agreement(ShardedTrial):
         check_choice("level", self.level, Level)
         check_choice("measure", self.measure, AgreementMeasure)
         check_methods(self.methods)
-        check_methods(self.controls, "controls")
+        controls = self.compared_controls
+        check_methods(controls, "controls")
         if self.special_tokens:
-            check_special_tokens((*self.methods, *self.controls))
+            check_special_tokens((*self.methods, *controls))
         if len(self.methods) < 2:
-            raise UserError("agreement needs at least two methods: attention first, then others")
-        if len(self._attribution_tables) < len(self.methods) + len(self.controls) + (self.other_seed_model is not None):
+            raise UserError("agreement needs at least two methods: attention, or another one in question, first")
+        if len(self._attribution_tables) < len(self.methods) + len(controls) + (self.other_seed_model is not None):
             raise UserError("a method is given twice to agreement: leave one out, or give it another seed")
         whole = isinstance(self.k, int) and not isinstance(self.k, bool) and self.k >= 1
         if not (whole or (isinstance(self.k, float) and 0 < self.k <= 1) or self.k == "nonzero"):
             raise UserError(f"k is {self.k!r}: give a whole number from 1 on, a fraction up to 1.0, or 'nonzero'")
 
     @property
+    def compared_controls(self) -> tuple[Method, ...]:
+        """The controls as given, or those that fit the methods."""
+        return default_controls(self.methods) if self.controls is None else self.controls
+
+    @property
     def _attribution_tables(self) -> dict[str, AttributionTable]:
-        """The attributions to compare by name: methods, controls, attention of the other seed."""
-        named = [(method_name(each), self.subject, each) for each in (*self.methods, *self.controls)]
+        """The attributions to compare by name: methods, controls, the first method on the other seed."""
+        named = [(method_name(each), self.subject, each) for each in (*self.methods, *self.compared_controls)]
         if self.other_seed_model is not None:
             name = method_name(self.methods[0]) + OTHER_SEED_SUFFIX
             named.append((name, self.other_seed_model, self.methods[0]))
@@ -267,6 +279,19 @@ class Agreement(ShardedTrial):
         return (*histograms, *beside, _matrix(axis, pairs))
 
     @classmethod
+    def texts(cls, summary: pd.DataFrame) -> Mapping[str, str]:
+        """As the paper asks where the first method is attention, else about that method."""
+        first = _first_method(summary)
+        if _is_attention(first):
+            return super().texts(summary)
+        return {
+            **super().texts(summary),
+            "title": f"Does {first} agree with other measures of importance?",
+            "claim": f"If {first} shows which words matter, it should rank the words of a text as other measures do.",
+            "limits": OTHER_LIMITS,
+        }
+
+    @classmethod
     def findings(cls, summary: pd.DataFrame) -> tuple[Finding, ...]:
         """Supported where attention agrees with the methods as much as these agree with each other."""
         groups = _group_means(summary)
@@ -299,7 +324,7 @@ class Agreement(ShardedTrial):
         elif lowest is not None:
             scale = "1: the same top words, 0: no top word in common"
         # The first method may be another kind of attention, such as rollout, and raw attention one of the others.
-        first = select_statistics(summary, "mean")[0].method.partition("~")[0]
+        first = _first_method(summary)
         listed = _format_means(groups["methods"])
         words = [f"On average, {first} agrees with {listed} ({scale})." if groups["methods"] else NO_OTHER_MEASURE]
         if groups["attention"]:
@@ -611,7 +636,7 @@ def _group_means(summary: pd.DataFrame) -> dict[str, dict[str, Statistic]]:
     """
     means = {tuple(each.method.split("~")): each for each in select_statistics(summary, "mean") if not each.subset}
     attention = next(iter(means))[0]
-    kinds = ATTENTION_KINDS if attention.partition("(")[0] in ATTENTION_KINDS else ()
+    kinds = ATTENTION_KINDS if _is_attention(attention) else ()
     controls = {each.method for each in select_statistics(summary, "control")}
     groups: dict[str, dict[str, Statistic]] = {
         name: {} for name in ("methods", "attention", "chance", "other seed", "others")
@@ -625,6 +650,15 @@ def _group_means(summary: pd.DataFrame) -> dict[str, dict[str, Statistic]]:
         elif not controls & {first, second} and bases[0] != bases[1] and not {*bases} & {*kinds}:
             groups["others"][each.method] = each
     return groups
+
+
+def _first_method(summary: pd.DataFrame) -> str:
+    """The name of the method in question."""
+    return select_statistics(summary, "mean")[0].method.partition("~")[0]
+
+
+def _is_attention(name: str) -> bool:
+    return name.partition("(")[0] in ATTENTION_KINDS
 
 
 def _format_means(statistics: Mapping[str, Statistic]) -> str:
