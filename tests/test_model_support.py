@@ -30,6 +30,7 @@ from heedful.models.transformer import TransformerModel
 from heedful.store.workspace import Workspace
 from heedful.types import UserError
 from tests.given import save_untrained
+from tests.language_models import LABELS, PROMPT, gpt2, gpt2_tokenizer, save
 
 NEEDS_ATTENTION = {
     "raw-attention",
@@ -61,6 +62,7 @@ def examined(units: Units, kind: str) -> ModelSupport:
         ("text", "fnet", NEEDS_ATTENTION),
         ("text", "jamba", {*MULTIPLIES_LAYERS}),  # layers without attention, which are recurrent
         ("image", "resnet", {*NEEDS_ATTENTION, "layer-mix"}),
+        ("image", "swin", {*MULTIPLIES_LAYERS}),  # stages that merge units
     ],
 )
 def test_a_method_is_refused_where_it_needs_what_a_network_does_not_show(
@@ -135,3 +137,24 @@ def test_the_command_tells_what_can_be_done_with_a_folder(tmp_path: Path) -> Non
     assert not found.refused
     for wrong in (["models"], ["models", str(folder), "--all"], ["models", str(folder), "--only", "x"]):
         assert CliRunner().invoke(app, wrong).exit_code == 2
+
+
+def test_the_command_reads_a_language_model_by_a_prompt(tmp_path: Path) -> None:
+    folder = save(tmp_path / "gpt2", gpt2(), gpt2_tokenizer())
+    words = [option for name, word in LABELS.items() for option in ("--label", f"{name}={word}")]
+    asked = {"tokens": [], "classes": ["--prompt", PROMPT, *words]}
+    found = {}
+    for name, options in asked.items():
+        shown = CliRunner().invoke(app, ["models", folder, *options, "--json", "-"])
+        assert shown.exit_code == 0, shown.output
+        found[name] = read_record(json.loads(shown.stdout))
+    assert found["classes"].outputs == "2 classes (negative, positive)"
+    assert f"one of {len(gpt2_tokenizer())} tokens" in found["tokens"].outputs
+    assert not found["classes"].refused
+    assert CliRunner().invoke(app, ["models", "--all", "--prompt", PROMPT]).exit_code == 2
+
+
+def test_a_reason_is_told_once() -> None:
+    lines = list(examined("image", "swin").lines())
+    assert len([line for line in lines if "stages above merge them" in line]) == 1
+    assert len([line for line in lines if line.endswith("see the restriction above")]) == len(MULTIPLIES_LAYERS)

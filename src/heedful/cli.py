@@ -271,6 +271,9 @@ def models(
         str | None, typer.Option("--only", help="With --all: kinds like this, for instance '*bert*'.")
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", help="With --all: write the table (Markdown) here.")] = None,
+    prompt: PromptOption = None,
+    label: LabelOption = None,
+    chat: ChatOption = False,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write JSON to this file; - prints it.")] = None,
     where: WhereOption = "pool",
     workers: WorkersOption = None,
@@ -287,12 +290,15 @@ def models(
 
     if (source is None) != every or (not every and (only is not None or out is not None)):
         raise UserError("give a folder or hub id, or --all; --only and --out belong to --all")
+    if every and (prompt is not None or label or chat):
+        raise UserError("--prompt, --label and --chat are for one language model: give its folder in place of --all")
     to_screen = json_file == Path("-")
     for option, path in (("--out", out), ("--json", None if to_screen else json_file)):
         if path is not None:
             write_file(path, None, option)
     if source is not None:
-        rows = [examine_explainer(load(source))]
+        explainer = load(source, prompt=_read_prompt(prompt), labels=_read_labels(label), chat=chat)
+        rows = [examine_explainer(explainer)]
         lines = list(rows[0].lines())
     else:
         kinds = matching_kinds(only or "*")

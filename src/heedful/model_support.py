@@ -22,7 +22,7 @@ from heedful.attributions._base import CompleteAttribution
 from heedful.catalogue import METHODS
 from heedful.explainer import Explainer, method_for_words
 from heedful.models._network_anatomy import sample_batch
-from heedful.models.label_words import LabelWords
+from heedful.models.label_words import LabelWords, Vocabulary
 from heedful.models.tiny_networks import Units, build_tiny_network, language_model_kinds, network_class, network_kinds
 from heedful.models.transformer import TransformerModel
 from heedful.outcome import Outcome
@@ -124,13 +124,15 @@ class ModelSupport:
         yield f"Attention: {f'read and replaced by {self.attention}' if self.attention else 'not reached'}"
         yield f"Embeddings: {self.embeddings or 'not replaceable'}"
         if self.reason:
-            yield f"Because: {self.reason}"
+            yield f"Restriction: {self.reason}"
         yield from (f"Note: {note}" for note in self.notes)
         backward = f", {self.backward_ms:.3g} ms with the backward pass" if self.backward_ms else ""
         threads = torch.get_num_threads()
         yield f"Speed: {self.forward_ms:.3g} ms for one short input{backward} ({threads} thread(s))"
         for method in self.methods:
-            why = f"no: {method.refusal}" if method.refusal else "yes" + (f"; {method.note}" if method.note else "")
+            why = "yes" + (f"; {method.note}" if method.note else "")
+            if method.refusal:
+                why = "no: see the restriction above" if method.refusal in self.reason else f"no: {method.refusal}"
             yield f"  {method.name:22} {why}"
 
 
@@ -168,7 +170,7 @@ def examine_model(model: TransformerModel, batch: Batch, name: str) -> ModelSupp
         units="images" if batch.inputs.dim() > 2 else "texts",
         status=status,
         network=type(model.network).__name__,
-        outputs="a number" if isinstance(model.task, Regression) else f"{model.task.num_classes} classes",
+        outputs=_describe_outputs(model),
         architecture=model.architecture_summary,
         on_interface=bool(getattr(model.network, "_supports_attention_backend", False)),
         attention=PATHS[model.path] if model.path is not None else "",
@@ -180,6 +182,12 @@ def examine_model(model: TransformerModel, batch: Batch, name: str) -> ModelSupp
         forward_ms=_milliseconds(forward),
         backward_ms=_milliseconds(backward) if embeddings else 0.0,
     )
+
+
+def _describe_outputs(model: TransformerModel) -> str:
+    if isinstance(model.readout, Vocabulary):
+        return f"one of {model.task.num_classes} tokens that may follow; with a prompt and label words, classes"
+    return "a number" if isinstance(model.task, Regression) else f"{model.task.num_classes} classes"
 
 
 def try_method(name: str, model: TransformerModel, batch: Batch, target: torch.Tensor) -> MethodSupport:
@@ -355,8 +363,11 @@ network with random weights from its own configuration; `heedful models --all --
 There is no list of families in the code. A network is taken because it passes a trial: it gives its own logits through
 our attention function, its attention put back gives the same logits, the rows of attention are distributions over what
 may be attended, and its embeddings go out and back. Attention is reached by transformers' attention interface, or by
-the softmax that the layers compute themselves. A network whose attention is not reached still gets every method that
-needs none, and audits; only questions about attention "cannot be asked of this model, because ...".
+the softmax that the layers compute themselves; attention within windows of an image (Swin) is shown as maps over all
+units. What is open may be a part: the encoder before a decoder, or the first stage of a network whose later stages
+merge units; `heedful models FOLDER` has a note on what is not shown. A network whose attention is not reached still
+gets every method that needs none, agreement of such methods, and audits; only questions about attention "cannot be
+asked of this model, because ...".
 
 {statuses}
 
@@ -367,7 +378,7 @@ they read, and by whether their class is on transformers' attention interface
 {counts}
 
 "without" names the methods that give no scores, "because" says why. Rollout, flow and relevance multiply layers and are
-refused where units reach each other outside attention, for instance by a convolution or a recurrence.
+refused where units reach each other outside attention, for instance by a convolution, a recurrence or later stages.
 
 {markdown_table(rows)}
 """
