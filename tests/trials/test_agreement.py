@@ -106,7 +106,7 @@ def pair(table: pd.DataFrame, first: str, second: str) -> pd.DataFrame:
 
 
 def test_a_row_for_each_instance_and_unordered_pair(table: pd.DataFrame) -> None:
-    names = [method_name(each) for each in (*METHODS, *TRIAL.controls)] + ["attention-of-another-seed"]
+    names = [method_name(each) for each in (*METHODS, *TRIAL.compared_controls)] + ["attention-of-another-seed"]
     assert names[5:7] == ["random", "permuted-attention"]
     assert len(table) == 60 * math.comb(8, 2)
     met = table.drop_duplicates("place").sort_values("place")
