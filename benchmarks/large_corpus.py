@@ -1,10 +1,17 @@
 """The memory of corpora of 10 000, 100 000 and 1 000 000 short rows, which must not grow with the rows.
 
 Run `python -m benchmarks.large_corpus [--rows 10000 100000 1000000] [--work attributions audit] [--minutes 2]`. Every
-size is a process of its own: (a) the attribution table of `Gradient` over all rows with a tiny BERT, (b) the command
-`heedful audit`. Printed are seconds, the largest resident memory of any process, and the memory of the largest process
-at ten moments of the run; exit code 1 if a size needs more than MAX_GROWTH times the memory of the smallest. What may
-grow, and is within that, are 18 to 34 bytes per row while a file is read.
+size is a process of its own:
+
+- `attributions`: the attribution table of `Gradient` over all rows with a tiny BERT;
+- `audit`: the command `heedful audit`;
+- `read`: a table in each of `--formats` alone, read twice;
+- `report`: the command `heedful report` on invented scores of three methods and permutations of all rows;
+- `trials`: agreement, faithfulness and permutation of all rows.
+
+Printed are seconds, the largest resident memory of any process, and that of the largest process at ten moments of the
+run. Exit code 1 if a size needs more than MAX_GROWTH times the memory of the smallest, except for the tables of trials,
+which are in memory for summaries and charts. Within that are 18 to 34 bytes per row while a file is read. On Linux.
 """
 
 from __future__ import annotations
@@ -20,10 +27,20 @@ import subprocess
 import sys
 import tempfile
 import time
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pandas as pd
+
+from heedful.store.recipe import Artefact, Json, Recipe
+from heedful.store.shard import ShardedRecipe
+from heedful.store.workspace import Workspace
 
 MAX_GROWTH = 1.25
 MOMENTS = 10
@@ -32,8 +49,10 @@ WORDS = tuple(f"word{number}" for number in range(500))
 CLASSES = ("NEGATIVE", "POSITIVE")
 COLUMNS = ("id", "text", "label")
 FORMATS = ("csv", "csv.gz", "jsonl", "jsonl.gz", "parquet")
-WORK = ("attributions", "audit", "read")
+WORK = ("attributions", "audit", "read", "report", "trials")
+MAY_GROW = ("report", "trials")
 MEGABYTE = 2**20
+MODULE = (sys.executable, "-m", "benchmarks.large_corpus")
 
 
 def rows(count: int) -> Iterator[tuple[str, str, str]]:
@@ -73,22 +92,131 @@ def read_table(table: str) -> None:
         assert sum(1 for _ in examples) == len(examples)
 
 
-def tabulate_attributions(model: str, table: str, workspace: str) -> None:
-    """The attributions of all rows, stored in a workspace."""
+def make_recipes(work: str, model: str, table: str, workspace: str) -> None:
+    """The attributions of all rows, or three trials on them, stored in a workspace."""
     import torch
 
+    from heedful.attributions.attention import RawAttention
     from heedful.attributions.gradient import Gradient
     from heedful.data.evaluation_table import EvaluationTable, detect_columns
     from heedful.runner import run
-    from heedful.store.workspace import Workspace
     from heedful.training.attribution_tables import AttributionTable
     from heedful.training.checkpoint import checkpoint
+    from heedful.trials.agreement import Agreement
+    from heedful.trials.faithfulness import Faithfulness
+    from heedful.trials.permutation import Permutation
 
     torch.set_num_threads(1)
-    corpus = EvaluationTable(table, detect_columns(table, outputs=CLASSES), limit=None)
-    (*_, outcome) = run(AttributionTable(checkpoint(model, corpus), Gradient()), Workspace(Path(workspace)))
-    if outcome.error is not None:
-        sys.exit(outcome.error)
+    subject = checkpoint(model, EvaluationTable(table, detect_columns(table, outputs=CLASSES), limit=None))
+    recipes: tuple[Recipe, ...] = (AttributionTable(subject, Gradient()),)
+    if work == "trials":
+        few = Faithfulness(subject, (Gradient(),), steps=2, samples=2)
+        recipes = (Agreement(subject, (RawAttention(), Gradient())), few, Permutation(subject, permutations=5))
+    for outcome in run(recipes, Workspace(Path(workspace))):
+        if outcome.error is not None:
+            sys.exit(outcome.error)
+
+
+@dataclass(frozen=True)
+class InventedModel(Recipe):
+    """A model that nobody trained."""
+
+    kind: ClassVar[str] = "model"
+
+    def make(self, workspace: Workspace) -> Artefact:
+        """Its classes."""
+        return Artefact(notes={"classes": [*CLASSES]})
+
+    def describe(self) -> dict[str, Json]:
+        """As a trained one."""
+        return {"corpus": "rows", "encoder": "bilstm", "attention": "additive", "seed": 0, "quick": False}
+
+
+@dataclass(frozen=True)
+class InventedTable(ShardedRecipe):
+    """Scores of a method, or permutations, drawn at random."""
+
+    subject: InventedModel
+    count: int
+    limit: int | None = None
+
+    def count_examples(self, workspace: Workspace) -> int:
+        """All."""
+        return self.count
+
+    def make(self, workspace: Workspace) -> Artefact:
+        """From its shards."""
+        shards = self.shards(workspace)
+        *_, last = self.parts(workspace, shards)
+        return Artefact(shards=shards, notes={"n": self.count, "of": self.count}) if shards else last
+
+    def tabulate(self, workspace: Workspace, block: range) -> Artefact:
+        """Texts of six words."""
+        places = [*block][: max(0, self.count - block.start)]
+        draw = np.random.default_rng(block.start)
+        columns = {"uid": [f"id-{place}" for place in places], "predicted": [place % 2 for place in places]}
+        table = pd.DataFrame({**columns, **self.columns(draw, len(places))})
+        return Artefact(table=table, notes={"n": len(places), "of": self.count})
+
+    @abstractmethod
+    def columns(self, draw: np.random.Generator, count: int) -> dict[str, list[object]]:
+        """All other columns of so many texts."""
+
+
+@dataclass(frozen=True)
+class InventedScores(InventedTable):
+    """As of an `AttributionTable`."""
+
+    kind: ClassVar[str] = "attributions"
+    method: str = "attention"
+
+    def describe(self) -> dict[str, Json]:
+        """As an `AttributionTable`."""
+        return {**self.subject.describe(), "method": self.method, "split": "test", "limit": None}
+
+    def columns(self, draw: np.random.Generator, count: int) -> dict[str, list[object]]:
+        """Units, scores and what else there is."""
+        lists = {"scored": [True] * 6, "words": [*range(6)], "segments": [0] * 6}
+        return {
+            "units": draw.choice(WORDS, (count, 6)).tolist(),
+            "scores": draw.random((count, 6)).tolist(),
+            "probability": draw.random(count).tolist(),
+            "label": draw.integers(0, 2, count).tolist(),
+            **{name: [value] * count for name, value in lists.items()},
+        }
+
+
+@dataclass(frozen=True)
+class InventedPermutation(InventedTable):
+    """As of `Permutation`, with its summary."""
+
+    kind: ClassVar[str] = "trial"
+
+    def describe(self) -> dict[str, Json]:
+        """As `Permutation`."""
+        return {**self.subject.describe(), "trial": "permutation", "paper": "jain-wallace"}
+
+    def columns(self, draw: np.random.Generator, count: int) -> dict[str, list[object]]:
+        """Changes of the output."""
+        numbers = {name: draw.random(count).tolist() for name in ("maximum_attention", "median_change")}
+        return {"length": [6] * count, **numbers}
+
+    def summarize(self, artefact: Artefact) -> pd.DataFrame:
+        """Of one text in a thousand: the report shows it, and does not compute it."""
+        from heedful.trials.permutation import Permutation
+
+        return Permutation.summary(self.tabulate(Workspace("unused"), range(self.count // 1000)).table)
+
+
+def invent(rows: int, workspace: str) -> None:
+    """A workspace for a report."""
+    from heedful.runner import run
+
+    model = InventedModel()
+    scores = [InventedScores(model, rows, method=name) for name in ("attention", "gradient", "leave-one-out")]
+    for outcome in run([*scores, InventedPermutation(model, rows)], Workspace(workspace)):
+        if outcome.error is not None:
+            sys.exit(outcome.error)
 
 
 def family(process: int) -> list[int]:
@@ -129,7 +257,10 @@ def command_line(work: str, model: Path, table: Path, workspace: Path, minutes: 
     if work == "audit":
         options = ["--minutes", str(minutes), "--workspace", str(workspace), "--out", str(workspace / "pages"), "-q"]
         return [sys.executable, "-c", "from heedful.cli import main; main()", "audit", str(model), str(table), *options]
-    return [sys.executable, "-m", "benchmarks.large_corpus", "--child", work, str(model), str(table), str(workspace)]
+    if work == "report":
+        options = ["--workspace", str(workspace), "--out", str(workspace / "pages")]
+        return [sys.executable, "-c", "from heedful.cli import main; main()", "report", *options]
+    return [*MODULE, "--child", work, str(model), str(table), str(workspace)]
 
 
 def main() -> None:
@@ -140,10 +271,14 @@ def main() -> None:
     parser.add_argument("--formats", nargs="+", default=["csv"], choices=FORMATS)
     parser.add_argument("--minutes", type=float, default=2.0)
     parser.add_argument("--child", nargs=4)
+    parser.add_argument("--invent", nargs=2)
     options = parser.parse_args()
+    if options.invent:
+        invent(int(options.invent[0]), options.invent[1])
+        return
     if options.child:
         work, *places = options.child
-        read_table(places[1]) if work == "read" else tabulate_attributions(*places)
+        read_table(places[1]) if work == "read" else make_recipes(work, *places)
         return
     from tests.given import save_untrained
 
@@ -159,6 +294,8 @@ def main() -> None:
                     if not table.exists():
                         write_rows(table, count)
                     given = command_line(work, model, table, folder / f"{work}-{ending}-{count}", options.minutes)
+                    if work == "report":
+                        watch([*MODULE, "--invent", str(count), str(folder / f"{work}-{ending}-{count}")])
                     seconds, largest, line = watch(given)
                     smallest = smallest or largest
                     over_time = " ".join(f"{each:.0f}" for each in line)
@@ -167,7 +304,8 @@ def main() -> None:
                         f"{largest / smallest:.2f} times the first; over time {over_time}",
                         flush=True,
                     )
-                    grown += [f"{work} of {count} rows ({ending})"] if largest > MAX_GROWTH * smallest else []
+                    is_flat = largest <= MAX_GROWTH * smallest or work in MAY_GROW
+                    grown += [] if is_flat else [f"{work} of {count} rows ({ending})"]
     if grown:
         sys.exit(f"memory grows with the rows: {', '.join(grown)}")
 
