@@ -641,6 +641,19 @@ def test_s3_holds_a_workspace(s3: str, tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.slow
+def test_s3_holds_a_large_file_that_is_sent_in_parts(s3: str, tmp_path: Path) -> None:
+    store, given, back = ObjectStore(s3), tmp_path / "given", tmp_path / "back"
+    parts = [bytes([number]) * 2**20 for number in range(101)]
+    given.write_bytes(b"".join(parts))
+    store.upload({"objects/large": given})
+    store.download({"objects/large": back, "objects/absent": tmp_path / "absent"})
+    assert not (tmp_path / "absent").exists()
+    with given.open("rb") as one, back.open("rb") as other:
+        assert hashlib.file_digest(one, "sha256").digest() == hashlib.file_digest(other, "sha256").digest()
+    assert store._files.info(store._path("objects/large"))["ETag"].strip('"').endswith("-3")  # of three parts
+
+
+@pytest.mark.slow
 def test_s3_errors_are_one_line(s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     absent = Workspace("s3://no-such-bucket/experiments", data_dir=tmp_path)
     with pytest.raises(WriteError, match="no-such-bucket"):

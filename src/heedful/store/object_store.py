@@ -43,6 +43,8 @@ CONFLICT_DELAYS = (0.1, 0.4)
 DIGEST_CHARACTERS = 16
 EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
 """Extra of this package for a protocol."""
+OPTIONS = {"s3": {"max_concurrency": 2}}
+"""Options of the filesystem of an extra. Parts of 50 MB of one file that are in memory at a time: by default 10."""
 _LOCAL = ("file", "local")
 _BROKEN_URL = re.compile(r"[a-z][a-z0-9+.-]+:/[^/]", re.IGNORECASE)
 _URL = re.compile(r"([a-z][a-z0-9+.-]+)://(.*)", re.IGNORECASE | re.DOTALL)
@@ -79,7 +81,8 @@ class ObjectStore:
         self.url = _checked_url(url)
         protocol = self.url.partition("://")[0]
         try:
-            self._files, self._root = fsspec.core.url_to_fs(self.url, use_listings_cache=False)
+            options = OPTIONS.get(EXTRAS.get(protocol, ""), {})
+            self._files, self._root = fsspec.core.url_to_fs(self.url, use_listings_cache=False, **options)
         except ImportError as error:
             extra = EXTRAS.get(protocol)
             remedy = f"pip install 'heedful[{extra}]'" if extra else f"install the package for it ({error})"
