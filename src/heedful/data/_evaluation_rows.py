@@ -181,7 +181,7 @@ _ROW_IDS = np.dtype([("uid", "<u8"), ("line", "<i8")])
 class DiskReader:
     """Examples of rows that come one at a time and are written to disk.
 
-    18 bytes of each row stay in memory until all are read, 34 where they have ids.
+    18 bytes of each row stay in memory until all are read, 34 where they have ids; some 30 more while they are sorted.
     """
 
     def __init__(self, reader: RowReader, limit: int | None) -> None:
@@ -208,47 +208,66 @@ class DiskReader:
     def examples(self) -> Sequence[Example]:
         """The examples in the order of the file, the first of each text; an id that is used again gets its line."""
         facts = np.frombuffer(self._facts, _ROW_FACTS)
-        # Rows by the hash of their text, and of one text by their place.
-        order = np.argsort(facts["key"], kind="stable")
+        # Rows by the hash of their text, and of one text by their place. Of millions of rows a copy of one column is
+        # 8 MB per million: few exist at a time.
+        keys = facts["key"].astype(np.uint64)
+        order = np.argsort(keys, kind="stable")
+        keys = keys[order]
         is_first = np.ones(len(order), np.bool_)
-        is_first[1:] = np.diff(facts["key"][order].astype(np.uint64)) != 0
-        starts = np.flatnonzero(is_first)
-        self.sampled = self.limit is not None and len(starts) > self.limit
-        end = int(starts[self.limit]) if self.sampled and self.limit is not None else len(order)
-        first, order = order[starts[: self.limit]], order[:end]
-        sizes = np.diff(starts[: self.limit], append=end)
-        label, own = np.repeat(facts["label"][first], sizes), facts["label"][order]
+        is_first[1:] = keys[1:] != keys[:-1]
+        del keys
+        texts = int(is_first.sum())
+        self.sampled = self.limit is not None and texts > self.limit
+        if self.sampled and self.limit is not None:
+            end = int(np.flatnonzero(is_first)[self.limit])
+            order, is_first = order[:end], is_first[:end]
+        copies = np.flatnonzero(~is_first)
+        kept = order[is_first]
+        # The first row of the text of each copy: the last first one before it.
+        originals = kept[copies - np.arange(len(copies)) - 1]
+        label, own = facts["label"][originals], facts["label"][order[copies]]
         differs = (label != own) & ~(np.isnan(label) & np.isnan(own))
-        kept = np.sort(first)
+        del order, is_first
+        kept.sort()
         self._counts = _Counts(
             kept=len(kept),
-            copies=len(order) - len(kept),
+            copies=len(copies),
             contradictions=int(differs.sum()),
             unlabelled=int(np.isnan(facts["label"][kept]).sum()),
             marked=int(facts["marked"][kept].sum()),
             lost=int(facts["lost"][kept].sum()),
         )
-        ids = np.frombuffer(self._ids, _ROW_IDS)
+        rows, ids = len(facts), np.frombuffer(self._ids, _ROW_IDS)
+        del facts
         self._facts, self._ids = bytearray(), bytearray()
         examples = self._writer.finish()
-        if len(kept) < len(facts):
+        if len(kept) < rows:
             examples = examples.take(kept)
-        return _rename_repeated(examples, ids["uid"][kept], ids["line"][kept]) if len(ids) else examples
+        return _rename_repeated(examples, ids, kept) if len(ids) else examples
 
     def notes(self) -> Notes:
         """As those of a sample."""
         return _reader_notes(self, self._counts)
 
 
-def _rename_repeated(examples: StoredExamples, hashes: NDArray[np.uint64], lines: NDArray[np.int64]) -> StoredExamples:
-    """The examples with the line behind each id that an earlier one has; only ids with equal hashes are compared."""
-    values, counts = np.unique(hashes, return_counts=True)
+def _rename_repeated(examples: StoredExamples, ids: NDArray[np.void], kept: NDArray[np.int64]) -> StoredExamples:
+    """The examples with the line behind each id that an earlier one has; only ids with equal hashes are compared.
+
+    Args:
+        ids: of all rows.
+        kept: the rows of the examples.
+    """
+    hashes = ids["uid"][kept]
+    hashes.sort()
+    repeated = np.unique(hashes[1:][hashes[1:] == hashes[:-1]])
+    if not len(repeated):
+        return examples
     seen: set[str] = set()
     names: dict[int, str] = {}
-    for place in np.flatnonzero(np.isin(hashes, values[counts > 1])).tolist():
+    for place in np.flatnonzero(np.isin(ids["uid"][kept], repeated)).tolist():
         uid = examples[place].uid
         if uid in seen:
-            names[place] = f"{uid}#{lines[place]}"
+            names[place] = f"{uid}#{ids['line'][kept[place]]}"
         seen.add(names.get(place, uid))
     return examples.rename(names) if names else examples
 
