@@ -136,6 +136,7 @@ class Agreement(ShardedTrial):
         special_tokens: rank special tokens too, as in Neely et al.; every method and control must score them.
     """
 
+    revision: ClassVar[int] = 2
     name: ClassVar[str] = "agreement"
     paper: ClassVar[str] = "jain-wallace"
     title: ClassVar[str] = "Does attention agree with other measures of importance?"

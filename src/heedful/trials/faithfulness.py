@@ -79,6 +79,7 @@ class Faithfulness(ShardedTrial):
             is at most this. The column `infidelity_error` has what was reached and `removals` what it took.
     """
 
+    revision: ClassVar[int] = 2
     name: ClassVar[str] = "faithfulness"
     paper: ClassVar[str] = "disagreement"
     title: ClassVar[str] = "Does the prediction depend on the words that an explanation names?"

@@ -59,7 +59,7 @@ class Permutation(ShardedTrial):
             at most this. The column `median_error` has what was reached and `permutations` what it took.
     """
 
-    revision: ClassVar[int] = 2
+    revision: ClassVar[int] = 3
     name: ClassVar[str] = "permutation"
     paper: ClassVar[str] = "jain-wallace"
     title: ClassVar[str] = "Does it matter which words get the attention?"
