@@ -1,15 +1,18 @@
 """Ray on this machine: the same bytes as in one process, what a lost node or driver costs, the speed, and what is sent.
 
-    python -m benchmarks.ray_cluster
+    python -m benchmarks.ray_cluster [speed|costs|sweeps]
 
-Prints every figure of docs/cluster.md and takes some minutes on two cores. Local nodes (`ray.cluster_utils`) are
-processes of one machine: they show correctness, and with as many places as cores the efficiency.
+Prints every figure of docs/cluster.md and every measured constant of benchmarks/cluster_simulation.py, and takes some
+minutes on two cores, which must have nothing else to do. Local nodes (`ray.cluster_utils`) are processes of one
+machine: they show correctness, and with as many places as cores the efficiency.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from heedful._ray_pool import RayPool
+from heedful.attributions.gradient import Gradient
 from heedful.attributions.integrated_gradients import IntegratedGradients
 from heedful.data.embeddings import RandomEmbeddings
 from heedful.data.synthetic import Mock
@@ -36,10 +40,16 @@ from heedful.training.attribution_tables import AttributionTable
 from heedful.training.trained_model import TrainedModel
 from heedful.training.trainer import Adam, EpochSelection, Training
 from heedful.trials.adversarial_training import PAPER_SEEDS, AtteFa
+from tests.s3_server import running_server
 
+MIN_EFFICIENCY = 0.9
+"""Of as many places as cores, against one process, on trainings of several seconds."""
+EPOCHS = 40
+TEXTS = 9000
+"""Of the sharded attribution: three shards."""
 EMPTY_RECIPES = 500
-OPERATIONS = ("open", "os.mkdir", "os.rename", "os.listdir", "os.scandir", "os.remove", "os.rmdir")
-"""Events of Python's audit hooks; questions for the state of a file have none."""
+OPERATIONS = ("open", "os.mkdir", "os.rename", "os.listdir", "os.scandir", "os.remove", "os.rmdir", "os.link")
+"""Events of Python's audit hooks; `os.stat` has none and is counted besides."""
 
 
 @dataclass(frozen=True)
@@ -53,20 +63,25 @@ class Empty(Recipe):
         return Artefact(notes={"number": self.number})
 
 
-def model(seed: int, epochs: int) -> TrainedModel:
-    """A BiLSTM on a generated corpus."""
-    corpus = Mock(informative=2, strength=3.0, shortest=8, longest=16, train=400, dev=50, test=100)
+def model(seed: int, epochs: int, texts: int = 100) -> TrainedModel:
+    """A BiLSTM on a generated corpus with so many test texts."""
+    corpus = Mock(informative=2, strength=3.0, shortest=8, longest=16, train=400, dev=50, test=texts)
     training = Training(epochs, 16, Adam(lr=0.005))
     encoder = Attentive(BiLSTM(32), Additive())
     return TrainedModel(corpus, Words(), encoder, training, seed, embeddings=RandomEmbeddings(50))
 
 
 def sweep() -> list[Recipe]:
-    """AtteFa of nine seeds, and the attributions of its base model."""
+    """AtteFa of nine seeds, the attributions of its base model, and attributions of a corpus of three shards."""
     adversaries = Training(4, 16, Adam(lr=0.005), EpochSelection(metric="deception"))
     base = model(PAPER_SEEDS[0], 4)
     trial = AtteFa(base, PAPER_SEEDS, PAPER_SEEDS[1:3], adversary_training=adversaries)
-    return [trial, AttributionTable(base, IntegratedGradients())]
+    return [trial, AttributionTable(base, IntegratedGradients()), sharded()]
+
+
+def sharded() -> AttributionTable:
+    """Attributions of more texts than one shard has."""
+    return AttributionTable(model(PAPER_SEEDS[0], 4, TEXTS), Gradient())
 
 
 def manifests(root: Path) -> dict[str, object]:
@@ -80,10 +95,16 @@ class Nodes:
     def __init__(self, count: int, places: int) -> None:
         from ray.cluster_utils import Cluster
 
-        options = {"num_cpus": places, "include_dashboard": False, "object_store_memory": 80_000_000}
-        self.cluster = Cluster(initialize_head=True, head_node_args=options)
-        self.added = [self.cluster.add_node(**options) for _ in range(count - 1)]
+        self.options = {"num_cpus": places, "include_dashboard": False, "object_store_memory": 80_000_000}
+        self.cluster = Cluster(initialize_head=True, head_node_args=self.options)
+        self.added: list[object] = []
+        for _ in range(count - 1):
+            self.add_one()
         self.where = f"ray://{self.cluster.address}"
+
+    def add_one(self) -> None:
+        """Add a node with the environment of this moment."""
+        self.added.append(self.cluster.add_node(**self.options))
 
     def kill_one(self) -> None:
         """Kill all processes of a node that is not the head."""
@@ -95,12 +116,14 @@ def local_nodes(count: int, places: int) -> Iterator[Nodes]:
     """A local cluster, ended afterwards."""
     import ray
 
-    nodes = Nodes(count, places)
-    try:
-        yield nodes
-    finally:
-        ray.shutdown()
-        nodes.cluster.shutdown()
+    with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as folder:
+        os.environ["RAY_TMPDIR"] = folder  # short, because of the sockets in it
+        nodes = Nodes(count, places)
+        try:
+            yield nodes
+        finally:
+            ray.shutdown()
+            nodes.cluster.shutdown()
 
 
 def finished(root: Path) -> int:
@@ -120,7 +143,7 @@ def when(ready: Callable[[], bool], act: Callable[[], None]) -> threading.Thread
     return thread
 
 
-def timed_run(recipes: Sequence[Recipe], root: Path, where: str) -> float:
+def timed_run(recipes: Sequence[Recipe], root: Path | str, where: str) -> float:
     """Seconds of a run without failures."""
     start = time.perf_counter()
     outcomes = run(recipes, Workspace(root), where=where)
@@ -135,11 +158,13 @@ def compare_sweeps(folder: Path) -> None:
     count = len(topological_order(sweep()))
     here = timed_run(sweep(), folder / "here", "here")
     right = manifests(folder / "here")
-    print(f"AtteFa of {len(PAPER_SEEDS)} seeds and attributions, {count} recipes: {here:.1f} s here")
+    shards = len(sharded().shards(Workspace(folder / "here")))
+    print(f"AtteFa of {len(PAPER_SEEDS)} seeds and attributions, {count} recipes, one of {shards} shards: {here:.1f} s")
 
-    def report(name: str, seconds: float, root: Path) -> None:
-        same = "the same bytes" if manifests(root) == right else "OTHER BYTES"
-        print(f"  {name}: {seconds:.1f} s, {len(manifests(root))} artefacts, {same}", flush=True)
+    def report(name: str, seconds: float, root: Path, found: dict[str, object] | None = None) -> None:
+        found = manifests(root) if found is None else found
+        same = "the same bytes" if found == right else "OTHER BYTES"
+        print(f"  {name}: {seconds:.1f} s, {len(found)} artefacts, {same}", flush=True)
 
     for number in (2, 4):
         with local_nodes(number, 1) as nodes:
@@ -161,25 +186,74 @@ def compare_sweeps(folder: Path) -> None:
         kept = finished(root)
         subprocess.run(command, check=True)
         report(f"2 nodes, driver killed when {kept} were finished, and again", time.perf_counter() - start, root)
+    with object_store(folder / "head"), local_nodes(1, 1) as nodes:
+        os.environ["HEEDFUL_CACHE"] = str(folder / "node")  # a node has the environment of its start
+        nodes.add_one()
+        os.environ["HEEDFUL_CACHE"] = str(folder / "driver")
+        workspace = Workspace("s3://experiments/sweep")
+        seconds = timed_run(sweep(), workspace.location, nodes.where)
+        assert workspace.store is not None
+        stored = workspace.store.read_manifests(workspace.store.artefacts())
+        report(
+            "2 nodes that share only s3://", seconds, folder, {name: json.loads(each) for name, each in stored.items()}
+        )
+        for node in ("head", "node", "driver"):
+            made = len(list((folder / node).glob(f"workspaces/*/*/{MANIFEST}")))
+            print(f"    in the cache of the {node}: {made} artefacts")
+
+
+@contextmanager
+def object_store(cache: Path) -> Iterator[None]:
+    """An environment in which s3://experiments is a bucket of a server on this machine."""
+    import fsspec
+
+    before = dict(os.environ)
+    with running_server() as environment:
+        try:
+            os.environ |= {**environment, "HEEDFUL_CACHE": str(cache)}
+            fsspec.filesystem("s3").clear_instance_cache()
+            fsspec.filesystem("s3").mkdir("experiments")
+            yield
+        finally:
+            os.environ.clear()
+            os.environ |= before
 
 
 def measure_speed(folder: Path) -> None:
     """An even load of recipes of some seconds in one process and on a cluster with one place per core."""
     cores = os.cpu_count() or 1
-    seconds_of_one = timed_run([model(99, 8)], folder / "one", "here")
-    recipes = [model(seed, 8) for seed in range(4 * cores)]
+    timed_run([model(99, 2)], folder / "one", "here")  # imports
+    recipes = [model(seed, EPOCHS) for seed in range(4 * cores)]
     here = timed_run(recipes, folder / "here", "here")
     with local_nodes(cores, 1) as nodes:
         cold = timed_run(recipes, folder / "cold", nodes.where)
         warm = timed_run(recipes, folder / "warm", nodes.where)
-    pool = time.perf_counter()
+    start = time.perf_counter()
     run(recipes, Workspace(folder / "pool"), where="pool", workers=cores)
-    pool = time.perf_counter() - pool
-    print(f"{len(recipes)} trainings of {seconds_of_one:.1f} s on {cores} cores: {here:.1f} s in one process")
-    for name, found in (("workers that run", warm), ("new workers", cold), ("local pool, new workers", pool)):
+    pool = time.perf_counter() - start
+    bare = bare_processes(folder, cores)
+    print(f"{len(recipes)} trainings of {here / len(recipes):.1f} s on {cores} cores: {here:.1f} s in one process")
+    for name, found in (
+        ("Ray, workers that run", warm),
+        ("Ray, new workers", cold),
+        ("local pool, new workers", pool),
+        ("bare processes without a pool, imports not counted: what the machine can give", bare),
+    ):
         print(
             f"  {name}: {found:.1f} s, speed-up {here / found:.2f}, efficiency {here / found / cores:.2f}", flush=True
         )
+    verdict = "reached" if here / warm / cores >= MIN_EFFICIENCY else "NOT REACHED"
+    print(f"  efficiency of at least {MIN_EFFICIENCY}: {verdict}; load of the machine {os.getloadavg()[0]:.1f}")
+
+
+def bare_processes(folder: Path, cores: int) -> float:
+    """Seconds of the same trainings in processes that know nothing of each other, of the slowest."""
+    command = [sys.executable, "-m", "benchmarks.ray_cluster", "--train"]
+    started = [
+        subprocess.Popen([*command, str(folder / f"bare-{part}"), str(part), str(cores)], stdout=subprocess.PIPE)
+        for part in range(cores)
+    ]
+    return max(float(process.communicate()[0]) for process in started)
 
 
 def measure_costs(folder: Path) -> None:
@@ -200,43 +274,75 @@ def measure_costs(folder: Path) -> None:
         recipes = topological_order(sweep())
         with RayPool(recipes, Workspace(folder / "cost"), nodes.where, None) as pool:
             sent = [len(ray.cloudpickle.dumps((pool.job, each, "TrainedModel-0123456789ab", 0))) for each in recipes]
+    print(f"load of the machine: {os.getloadavg()[0]:.1f}")
     print(f"{EMPTY_RECIPES} empty recipes on {cores} places: {wall:.2f} s, {EMPTY_RECIPES / wall:.0f} per second")
-    print(f"  driver: {1e3 * driver / EMPTY_RECIPES:.2f} ms of its processor per recipe")
+    print(f"  driver_seconds={driver / EMPTY_RECIPES:.4f} of its processor per recipe")
     print(
-        f"  first recipe (connection, worker start): {start:.1f} s; one recipe when workers run: {1e3 * latency:.0f} ms"
+        f"  start_seconds={start:.1f} (first recipe: connection, worker start); latency={latency:.3f} (one recipe when "
+        "workers run, with what it stores)"
     )
-    print(f"  asking for a finished recipe: {1e3 * has / EMPTY_RECIPES:.2f} ms")
-    print(f"  sent per recipe of the sweep: {min(sent)} to {max(sent)} bytes, mean {sum(sent) / len(sent):.0f}")
+    print(f"  has_seconds={has / EMPTY_RECIPES:.5f} (asking for a finished recipe)")
+    print(f"  sent_bytes={sum(sent) / len(sent):.0f} per recipe of the sweep, {min(sent)} to {max(sent)}")
+
+
+@dataclass(frozen=True)
+class Watched(Recipe):
+    """A recipe with one dependency that tells when it has read and begins to write."""
+
+    base: Empty
+
+    def make(self, workspace: Workspace) -> Artefact:
+        """One number."""
+        workspace.get(self.base)
+        PHASE[0] = "writes"
+        return Artefact(notes={"number": 1})
+
+
+PHASE = ["reads"]
+
+
+def count_operations(workspace: Workspace, counts: Counter[str]) -> dict[str, int]:
+    """Operations that `counts` has seen while one recipe with one stored dependency is made."""
+    Workspace(workspace.place).get(Empty(1))
+    if workspace.store is not None:
+        shutil.rmtree(workspace.root)  # as on another node
+    counts.clear()
+    PHASE[0] = "reads"
+    workspace.get(Watched(Empty(1)))
+    return dict(counts)
 
 
 def measure_workspace(folder: Path) -> None:
-    """Bytes that the sweep stores, and operations of the file system for one recipe."""
-    root = folder / "operations"
-    counts: Counter[str] = Counter()
-    phase = ["reads"]
+    """Bytes that the sweep stores, operations of the file system for one recipe, and requests to an object store."""
+    s3fs = importlib.import_module("s3fs")
+    root, counts = folder / "operations", Counter[str]()
 
     def watch(event: str, args: tuple[object, ...]) -> None:
         if event in OPERATIONS and str(root) in "".join(str(each) for each in args):
-            counts[phase[0]] += 1
+            counts[PHASE[0]] += 1
 
-    @dataclass(frozen=True)
-    class Watched(Recipe):
-        base: Empty
+    stat, request = os.stat, s3fs.S3FileSystem._call_s3
 
-        def make(self, workspace: Workspace) -> Artefact:
-            workspace.get(self.base)
-            phase[0] = "writes"
-            return Artefact(notes={"number": 1})
+    def counted_stat(path: str | int | os.PathLike[str], **options: bool) -> os.stat_result:
+        watch(OPERATIONS[0], (path,))
+        return stat(path, **options)
 
-    workspace = Workspace(root)
-    workspace.get(Empty(1))
+    async def counted_request(files: object, *given: object, **options: object) -> object:
+        counts[PHASE[0]] += 1
+        return await request(files, *given, **options)
+
     sys.addaudithook(watch)
-    counts.clear()
-    workspace.get(Watched(Empty(1)))
-    seen = dict(counts)
+    os.stat = counted_stat  # type: ignore[assignment]
+    seen = count_operations(Workspace(root), counts)
+    os.stat = stat
+    print(f"  shared folder: {seen} operations for one recipe with one dependency")
+    s3fs.S3FileSystem._call_s3 = counted_request
+    with object_store(folder / "requests"):
+        seen = count_operations(Workspace("s3://experiments/requests"), counts)
+    s3fs.S3FileSystem._call_s3 = request
+    print(f"  object store: {seen} requests for one recipe with one dependency that is not in the cache")
     sizes = [sum(entry[0] for entry in each.values()) for each in manifests(folder / "here").values()]  # type: ignore[attr-defined]
-    print(f"  operations of the workspace for one recipe with one dependency: {seen}")
-    print(f"  stored per artefact of the sweep: mean {sum(sizes) / len(sizes):.0f} bytes, largest {max(sizes)}")
+    print(f"  stored_bytes={sum(sizes) / len(sizes):.0f} per artefact of the sweep, largest {max(sizes)}")
 
 
 def main() -> None:
@@ -247,13 +353,22 @@ def main() -> None:
     import torch
 
     torch.set_num_threads(1)
+    if sys.argv[1:2] == ["--train"]:
+        part, cores = int(sys.argv[3]), int(sys.argv[4])
+        timed_run([model(99, 2)], sys.argv[2], "here")
+        print(timed_run([model(seed, EPOCHS) for seed in range(4 * cores)[part::cores]], sys.argv[2], "here"))
+        return
+    wanted = sys.argv[1:] or ["speed", "costs", "sweeps"]
     begin = time.perf_counter()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        measure_speed(folder / "speed")
-        measure_costs(folder / "costs")
-        compare_sweeps(folder / "sweeps")
-        measure_workspace(folder / "sweeps")
+        if "speed" in wanted:
+            measure_speed(folder / "speed")
+        if "costs" in wanted:
+            measure_costs(folder / "costs")
+        if "sweeps" in wanted:
+            compare_sweeps(folder / "sweeps")
+            measure_workspace(folder / "sweeps")
     print(f"all in {time.perf_counter() - begin:.0f} s")
 
 

@@ -85,6 +85,14 @@ class Deadly(Recipe):
         return Artefact(table=pd.DataFrame({"value": [self.times]}))
 
 
+@dataclass(frozen=True)
+class Chosen(Recipe):
+    """A recipe that notes the settings of its workspace."""
+
+    def make(self, workspace: Workspace) -> Artefact:
+        return Artefact(notes={"batch size": workspace.batch_size, "automatic": workspace.automatic_batch_size})
+
+
 def write_down(word: str, workspace: Workspace) -> None:
     with open(workspace.root / "made.txt", "a", encoding="utf-8") as file:
         file.write(f"{word}\n")
@@ -194,8 +202,8 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     (folder / "own_file.py").write_text(OWN, encoding="utf-8")
     own = recipes_from_file(folder / "own_file.py")
     progress = RecordedProgress()
-    workspace = Workspace(folder / "work", progress=progress)
-    outcomes = run([*RECIPES, *own], workspace, where="pool", workers=2)
+    workspace = Workspace(folder / "work", progress=progress, batch_size=7, automatic_batch_size=True)
+    outcomes = run([*RECIPES, *own, Chosen()], workspace, where="pool", workers=2)
     return Ran(workspace, {outcome.recipe: outcome for outcome in outcomes}, progress, tuple(own))
 
 
@@ -436,16 +444,16 @@ class Late(Recipe):
 
 def test_a_deadline_ends_a_run_here_after_the_recipe_that_is_being_made(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
-    recipes = [Number(1), Late(0.2), Number(2), Number(3, (Number(2),))]
-    outcomes = run(recipes, workspace, deadline=time.monotonic() + 0.1)
+    recipes = [Number(1), Late(1.2), Number(2), Number(3, (Number(2),))]
+    outcomes = run(recipes, workspace, deadline=time.monotonic() + 1)
     assert [outcome.error for outcome in outcomes] == [None, None, OUT_OF_TIME, OUT_OF_TIME]
-    assert made(workspace) == ["1", "late-0.2"]
+    assert made(workspace) == ["1", "late-1.2"]
     # Finished recipes are no work, and a deadline in the past allows none.
     outcomes = run(recipes, workspace, deadline=time.monotonic() - 1)
     assert [outcome.error for outcome in outcomes] == [None, None, OUT_OF_TIME, OUT_OF_TIME]
     assert workspace.model_cache is None
     assert all(outcome.error is None for outcome in run(recipes, workspace, deadline=time.monotonic() + 60))
-    assert made(workspace) == ["1", "late-0.2", "2", "3"]
+    assert made(workspace) == ["1", "late-1.2", "2", "3"]
 
 
 @pytest.mark.slow
@@ -473,6 +481,34 @@ def test_a_run_with_nothing_to_make_deletes_what_a_killed_one_left(tmp_path: Pat
     left_over = [path.name for hidden in (".damaged", ".partial", ".staging") for path in (tmp_path / hidden).iterdir()]
     assert left_over == ["Other-012345678901"]
     assert made(workspace) == ["1"]
+
+
+@dataclass(frozen=True)
+class Survivor(Recipe):
+    """A recipe that is at work until another worker has died twice."""
+
+    def make(self, workspace: Workspace) -> Artefact:
+        write_down("survivor", workspace)
+        end = time.monotonic() + 120
+        while made(workspace).count("deadly-9") < 2 and time.monotonic() < end:
+            time.sleep(0.02)
+        return Artefact(notes={"deaths": made(workspace).count("deadly-9")})
+
+
+@pytest.mark.slow
+def test_the_settings_of_the_workspace_reach_the_workers(ran: Ran) -> None:
+    assert ran.workspace.get(Chosen()).notes == {"batch size": 7, "automatic": True}
+
+
+@pytest.mark.slow
+def test_a_worker_that_dies_takes_no_recipe_of_another_worker_along(tmp_path: Path) -> None:
+    """The other worker goes on with the recipe that it is making, which is not begun again; with the pool of Python's
+    standard library it would be lost with the pool."""
+    workspace = Workspace(tmp_path)
+    outcomes = run([Survivor(), Deadly(9)], workspace, where="pool", workers=2)
+    assert [outcome.error for outcome in outcomes] == [None, WORKER_DIED]
+    assert workspace.get(Survivor()).notes["deaths"] == 2
+    assert made(workspace).count("survivor") == 1
 
 
 @dataclass(frozen=True)
