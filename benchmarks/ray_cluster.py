@@ -14,6 +14,7 @@ import json
 import os
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -180,6 +181,7 @@ def compare_sweeps(folder: Path) -> None:
         command = [sys.executable, "-m", "benchmarks.ray_cluster", "--drive", str(root), nodes.where]
         driver = subprocess.Popen(command)
         while finished(root) < count // 3:
+            assert driver.poll() is None, "the driver ended by itself"
             time.sleep(0.02)
         driver.send_signal(signal.SIGKILL)
         driver.wait()
@@ -256,6 +258,19 @@ def bare_processes(folder: Path, cores: int) -> float:
     return max(float(process.communicate()[0]) for process in started)
 
 
+def round_trip(root: Path, where: str) -> float:
+    """Seconds from the submission of an empty recipe to its outcome, the median of 30, one after the other."""
+    recipes, seconds = [Empty(-2 - number) for number in range(30)], []
+    with RayPool(recipes, Workspace(root), where, None) as pool:
+        for recipe in recipes:
+            start = time.perf_counter()
+            pool.submit(recipe)
+            while not pool.wait():
+                pass
+            seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds)
+
+
 def measure_costs(folder: Path) -> None:
     """What one recipe costs the driver, the network and the workspace."""
     import ray
@@ -264,7 +279,7 @@ def measure_costs(folder: Path) -> None:
     empty = [Empty(number) for number in range(EMPTY_RECIPES)]
     with local_nodes(1, cores) as nodes:
         start = timed_run([Empty(-1)], folder / "cost", nodes.where)
-        latency = min(timed_run([Empty(-2 - number)], folder / "cost", nodes.where) for number in range(5))
+        latency = round_trip(folder / "cost", nodes.where)
         before = time.process_time()
         wall = timed_run(empty, folder / "cost", nodes.where)
         driver = time.process_time() - before
@@ -278,8 +293,8 @@ def measure_costs(folder: Path) -> None:
     print(f"{EMPTY_RECIPES} empty recipes on {cores} places: {wall:.2f} s, {EMPTY_RECIPES / wall:.0f} per second")
     print(f"  driver_seconds={driver / EMPTY_RECIPES:.4f} of its processor per recipe")
     print(
-        f"  start_seconds={start:.1f} (first recipe: connection, worker start); latency={latency:.3f} (one recipe when "
-        "workers run, with what it stores)"
+        f"  start_seconds={start:.1f} (first recipe: connection, worker start); latency={latency:.3f} (an empty "
+        "recipe, there and back, when a worker is free)"
     )
     print(f"  has_seconds={has / EMPTY_RECIPES:.5f} (asking for a finished recipe)")
     print(f"  sent_bytes={sum(sent) / len(sent):.0f} per recipe of the sweep, {min(sent)} to {max(sent)}")

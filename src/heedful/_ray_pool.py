@@ -109,6 +109,14 @@ def connect(where: str) -> None:
 def _start_ray(address: str | None) -> None:
     with _own_sigterm_handler():
         _quiet_ray().init(address, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+    # Ray prints the death of a node and the end of its log to the standard output, where results are; `_slots` warns.
+    internal = sys.modules.get("ray._private.worker")
+    if internal is not None and "print_to_stdstream" in vars(internal):
+        vars(internal)["print_to_stdstream"] = _print_nothing
+
+
+def _print_nothing(*_: object, **__: object) -> None:
+    """In place of a function of Ray that prints."""
 
 
 @contextmanager
@@ -390,8 +398,12 @@ class RayPool:
         """How many such recipes fit on the nodes that are alive."""
         now = time.monotonic()
         if now - self.nodes_time > NODES_SECONDS:
-            self.nodes = _living_nodes()
+            before, self.nodes = len(self.nodes), _living_nodes()
             self.nodes_time = now
+            if (lost := before - len(self.nodes)) > 0:
+                warnings.warn(
+                    f"the cluster lost {lost} of {before} nodes; what they were making is made again", stacklevel=2
+                )
         return sum(_fit(node, needed, self._gpus(needed)) for node in self.nodes)
 
     def _gpus(self, needed: Resources) -> float:
