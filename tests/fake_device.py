@@ -284,10 +284,15 @@ _registrations: list[torch.library.Library] = []
 
 @contextmanager
 def fake_device(*, float64: bool = True) -> Iterator[str]:
-    """The name of the device, whose refusals are as asked for until the end of the block."""
+    """The name of the device, whose refusals are as asked for until the end of the block.
+
+    Backward passes run in this thread: torch starts a thread for each device at the first backward pass of a process,
+    which may have been before this device was known.
+    """
     register()
     _Settings.float64 = float64
     try:
-        yield DEVICE
+        with torch.autograd.set_multithreading_enabled(False):  # type: ignore[attr-defined]
+            yield DEVICE
     finally:
         _Settings.float64 = True

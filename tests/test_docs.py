@@ -177,7 +177,7 @@ def heedful(words: list[str]) -> str:
                 patch.setattr(runner, "run", lambda recipes, workspace, where, workers: [])
             patch.setattr(runner, "find_spec", lambda name: name)  # Ray is not used
             patch.setattr(papers, "paper_recipes", lambda options: options.recipes())
-            patch.setattr(cli, "_print_plan", lambda recipes, root: None)
+            patch.setattr(cli, "_print_plan", lambda recipes, workspace: None)
             patch.setattr(download, "fetch", fetchable)
             patch.setattr(study_app, "serve", lambda *_: None)
         result = CliRunner().invoke(cli.app, words)

@@ -21,14 +21,22 @@ try:
 
     from heedful import __version__
     from heedful.command_line import (
+        DEFAULT_BATCH_SIZE,
+        DEFAULT_DEVICE,
+        DEFAULT_PRECISION,
         DEFAULT_WORKSPACE,
         MAX_SEED,
+        BatchSizeOption,
         DebugOption,
+        DeviceOption,
+        PrecisionOption,
         QuietOption,
         WorkspaceOption,
         command,
         complain,
+        open_workspace,
         progress_display,
+        progress_of,
         run_app,
         say,
         screen,
@@ -151,15 +159,20 @@ def explain(
     out: Annotated[Path | None, typer.Option("--out", help="Write a table (CSV) of all scores to this file.")] = None,
     text_column: TextColumnOption = "text",
     second_column: SecondColumnOption = None,
+    device: DeviceOption = DEFAULT_DEVICE,
+    precision: PrecisionOption = DEFAULT_PRECISION,
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     quiet: QuietOption = False,
     debug: DebugOption = False,
 ) -> None:
     """Show which words a model's prediction rests on, according to one or more methods."""
     from heedful.data.io import is_table
+    from heedful.devices import check_device, check_precision
     from heedful.explainer import load, method_for_words
     from heedful.explanation import explanations_frame, explanations_page
 
+    check_device(device)
+    kind = check_precision(precision)
     is_file = is_table(text) and (Path(text).exists() or len(text.split()) < 2)
     texts, seconds, numbers = _read_texts(text, second, is_file, text_column, second_column)
     methods = [method_for_words(name) for name in method] if method else None
@@ -167,7 +180,8 @@ def explain(
     for option, path in (("--html", html), ("--out", out), ("--json", None if to_screen else json_file)):
         if path is not None:
             write_file(path, None, option)
-    explainer, explained = load(model, prompt=_read_prompt(prompt), labels=_read_labels(label), chat=chat), []
+    words, explained = _read_labels(label), []
+    explainer = load(model, prompt=_read_prompt(prompt), labels=words, chat=chat, device=device, precision=kind)
     with progress_display(quiet=quiet or len(texts) < 2) as progress, progress.task("texts", len(texts)) as step:
         for each in explainer.explain_each(
             texts, seconds, methods=methods, target=target, contrast=contrast, workspace=workspace
@@ -217,6 +231,9 @@ def audit(
     seed: Annotated[int, typer.Option("--seed", min=0, max=MAX_SEED, help="Seed of the draw of texts.")] = 0,
     where: WhereOption = "pool",
     workers: WorkersOption = None,
+    device: DeviceOption = DEFAULT_DEVICE,
+    precision: PrecisionOption = DEFAULT_PRECISION,
+    batch_size: BatchSizeOption = DEFAULT_BATCH_SIZE,
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     quiet: QuietOption = False,
     debug: DebugOption = False,
@@ -227,9 +244,10 @@ def audit(
     from heedful.audits.schedule import AuditOptions
     from heedful.audits.schedule import audit as run_audit
     from heedful.data.evaluation_table import GivenColumns
-    from heedful.explainer import ModelSource, load
-    from heedful.store.workspace import Workspace
+    from heedful.devices import check_precision
+    from heedful.explainer import load
 
+    kind, store = check_precision(precision), open_workspace(workspace, device, batch_size)
     requirements = [Requirement.parse(text) for text in require or ()]
     columns = GivenColumns(text_column, second_column, label_column, rationale_column, id_column)
     options = AuditOptions(
@@ -240,11 +258,9 @@ def audit(
     for option, path in (("--json", json_file), ("--card", card)):
         if path is not None:
             write_file(path, None, option)
-    with progress_display(quiet=quiet) as progress:
-        store = Workspace(workspace, progress=progress)
-        subject: ModelSource = model
-        if prompt is not None or label or chat:
-            subject = load(model, prompt=_read_prompt(prompt), labels=_read_labels(label), chat=chat)
+    with progress_of(store, quiet=quiet):
+        words = _read_labels(label)
+        subject = load(model, prompt=_read_prompt(prompt), labels=words, chat=chat, device=device, precision=kind)
         result = run_audit(subject, data, options=options, workspace=store, out=out, say=silent if quiet else say)
     if json_file is not None:
         write_file(json_file, result.to_json() + "\n")
@@ -277,34 +293,48 @@ def models(
     json_file: Annotated[Path | None, typer.Option("--json", help="Write JSON to this file; - prints it.")] = None,
     where: WhereOption = "pool",
     workers: WorkersOption = None,
+    device: DeviceOption = DEFAULT_DEVICE,
+    precision: PrecisionOption = DEFAULT_PRECISION,
     quiet: QuietOption = False,
     debug: DebugOption = False,
 ) -> None:
     """Show what heedful can do with a network: attention, every method with the reason why not, and its speed."""
     from tempfile import TemporaryDirectory
 
+    from heedful.devices import check_device, check_precision
     from heedful.explainer import load
     from heedful.model_support import examine_explainer, examine_kinds, matching_kinds, summary_lines, support_page
-    from heedful.store.workspace import Workspace
     from heedful.types import UserError
 
+    check_device(device)
+    kind = check_precision(precision)
     if (source is None) != every or (not every and (only is not None or out is not None)):
         raise UserError("give a folder or hub id, or --all; --only and --out belong to --all")
     if every and (prompt is not None or label or chat):
         raise UserError("--prompt, --label and --chat are for one language model: give its folder in place of --all")
+    if every and kind != DEFAULT_PRECISION:
+        raise UserError("--precision is for one model; leave it out with --all")
     to_screen = json_file == Path("-")
     for option, path in (("--out", out), ("--json", None if to_screen else json_file)):
         if path is not None:
             write_file(path, None, option)
     if source is not None:
-        explainer = load(source, prompt=_read_prompt(prompt), labels=_read_labels(label), chat=chat)
+        explainer = load(
+            source,
+            prompt=_read_prompt(prompt),
+            labels=_read_labels(label),
+            chat=chat,
+            device=device,
+            precision=kind,
+        )
         rows = [examine_explainer(explainer)]
         lines = list(rows[0].lines())
     else:
         kinds = matching_kinds(only or "*")
-        with TemporaryDirectory() as folder, progress_display(quiet=quiet) as progress:
-            store = Workspace(Path(folder), progress=progress)
-            rows = examine_kinds(kinds, store, where=where, workers=workers)
+        with TemporaryDirectory() as folder:
+            store = open_workspace(folder, device, DEFAULT_BATCH_SIZE)
+            with progress_of(store, quiet=quiet):
+                rows = examine_kinds(kinds, store, where=where, workers=workers)
         lines = [f"{row.name} ({row.units}): {row.status}{f', {row.reason}' if row.reason else ''}" for row in rows]
         lines += summary_lines(rows)
     if json_file is not None:
@@ -376,6 +406,8 @@ def _print_lines(text: str) -> None:
 @command
 def demo(
     planted: Annotated[bool, typer.Option("--planted", help="Use a generated corpus instead of real text.")] = False,
+    device: DeviceOption = DEFAULT_DEVICE,
+    batch_size: BatchSizeOption = DEFAULT_BATCH_SIZE,
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     out: OutOption = DEFAULT_REPORT,
     quiet: QuietOption = False,
@@ -385,21 +417,20 @@ def demo(
     from heedful import papers
     from heedful.audits.schedule import AuditOptions
     from heedful.audits.schedule import audit as run_audit
-    from heedful.store.workspace import Workspace
 
+    store = open_workspace(workspace, device, batch_size)
     _check_report(out)
     _check_report(out / "audit")
     recipes = papers.demo(synthetic=planted)
     if not quiet:
         text = "a generated corpus" if planted else "real film reviews"
         say(f"Training a BiLSTM with attention on {text}, then testing which explanations of it may be shown.")
-    code = _run_recipes(recipes, workspace, quiet=True)
+    code = _run_recipes(recipes, store, quiet=True)
     if code == 0:
         _write_report(workspace, out, quiet=True)
         subject = papers.demo_model(synthetic=planted)
         options = AuditOptions(minutes=DEMO_MINUTES, texts=DEMO_TEXTS)
-        with progress_display(quiet=quiet) as progress:
-            store = Workspace(workspace, progress=progress)
+        with progress_of(store, quiet=quiet):
             result = run_audit(
                 (subject, store), subject.corpus, options=options, workspace=store, out=out / "audit",
                 say=silent if quiet else say,
@@ -451,6 +482,8 @@ def run(
     where: WhereOption = "pool",
     workers: WorkersOption = None,
     json_file: JsonOption = None,
+    device: DeviceOption = DEFAULT_DEVICE,
+    batch_size: BatchSizeOption = DEFAULT_BATCH_SIZE,
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     quiet: QuietOption = False,
     debug: DebugOption = False,
@@ -460,6 +493,7 @@ def run(
     from heedful.data.table import TableColumns
     from heedful.types import UserError
 
+    store = open_workspace(workspace, device, batch_size)
     if data is None and (text_column, label_column, second_column) != ("text", "label", None):
         raise UserError("--text-column, --label-column and --second-column are for --data; give a file")
     if data is not None and only:
@@ -495,10 +529,10 @@ def run(
         say(f"Left out, because they are not in {options.data_dir}: {', '.join(missing)}.")
     runner.check_where(where, workers)
     if not quiet:
-        _print_plan(recipes, workspace)
+        _print_plan(recipes, store)
     if dry_run:
         return 0
-    return _run_recipes(recipes, workspace, where, workers, quiet=quiet, json_file=json_file)
+    return _run_recipes(recipes, store, where, workers, quiet=quiet, json_file=json_file)
 
 
 @app.command()
@@ -519,6 +553,8 @@ def attefa(
     where: WhereOption = "pool",
     workers: WorkersOption = None,
     json_file: JsonOption = None,
+    device: DeviceOption = DEFAULT_DEVICE,
+    batch_size: BatchSizeOption = DEFAULT_BATCH_SIZE,
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     out: OutOption = DEFAULT_REPORT,
     quiet: QuietOption = False,
@@ -530,10 +566,10 @@ def attefa(
     from heedful.papers._options import UserData
     from heedful.papers.attefa import data_warnings
     from heedful.runner import check_where
-    from heedful.store.workspace import Workspace
     from heedful.trials._trial import value_of
     from heedful.trials.adversarial_training import AtteFa
 
+    store = open_workspace(workspace, device, batch_size)
     texts = UserData(data, TableColumns(text_column, label_column, second_column), dev, test)
     given = {"user_data": texts, "encoders": (encoder,), "n_seeds": seeds, "n_bases": bases}
     options = _check_options("attefa", {**given, "embeddings": embeddings, "quick": quick, "start": start})
@@ -544,11 +580,11 @@ def attefa(
     check_where(where, workers)
     _check_report(out)
     if not quiet:
-        _print_plan(recipes, workspace)
-    code = _run_recipes(recipes, workspace, where, workers, quiet=quiet, json_file=json_file)
+        _print_plan(recipes, store)
+    code = _run_recipes(recipes, store, where, workers, quiet=quiet, json_file=json_file)
     if code == 0:
         trial = next(each for each in recipes if isinstance(each, AtteFa))
-        if not quiet and (store := Workspace(workspace)).has(trial):
+        if not quiet and store.has(trial):
             accuracy = value_of(store.get(trial).summary, "base_accuracy")
             for sentence in data_warnings(trial.subject.corpus.read(store.data_dir), accuracy):
                 say(sentence)
@@ -572,6 +608,8 @@ def learn(
     where: WhereOption = "pool",
     workers: WorkersOption = None,
     json_file: JsonOption = None,
+    device: DeviceOption = DEFAULT_DEVICE,
+    batch_size: BatchSizeOption = DEFAULT_BATCH_SIZE,
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     out: Annotated[Path, typer.Option("--out", help="Folder of the explainer.")] = Path("explainer"),
     quiet: QuietOption = False,
@@ -584,19 +622,18 @@ def learn(
     from heedful.data.evaluation_table import NO_COLUMN, GivenColumns
     from heedful.learn import describe_result, explainer_trial, learned_explainer, open_teacher
     from heedful.runner import check_where
-    from heedful.store.workspace import Workspace
     from heedful.trials.performance import Performance
 
+    store = open_workspace(workspace, device, batch_size)
     model = open_teacher(teacher, data, text_column, second_column, label_column)
     if not quiet:
         _say_what_is_unread(model.corpus)
     trial = explainer_trial(model, _data_folder(), size=size, seeds=range(seed, seed + seeds), quick=quick)
     check_where(where, workers)
-    store = Workspace(workspace)
     store.get(model)  # errors in the model or the output folder come before any training
     check_explainer_folder(out)
     recipes = [trial] if label_column is None else [Performance(model), trial]
-    code = _run_recipes(recipes, workspace, where, workers, quiet=quiet, json_file=json_file)
+    code = _run_recipes(recipes, store, where, workers, quiet=quiet, json_file=json_file)
     if code == 0:
         explainer = learned_explainer(trial, store)
         explainer.save(out)
@@ -610,8 +647,7 @@ def learn(
             )
             if not quiet:
                 say("Is it faithful? An audit of it beside plain attention and integrated gradients.")
-            with progress_display(quiet=quiet) as progress:
-                store = Workspace(workspace, progress=progress)
+            with progress_of(store, quiet=quiet):
                 result = run_audit(
                     teacher, data, options=options, workspace=store, out=out / "audit", say=silent if quiet else say
                 )
@@ -686,14 +722,15 @@ def _check_options(what: str, given: Mapping[str, object]) -> PaperOptions | Non
     return build(**given, data_dir=_data_folder())
 
 
-def _print_plan(recipes: Sequence[Recipe], root: str) -> None:
+def _print_plan(recipes: Sequence[Recipe], workspace: Workspace) -> None:
     """Print how many recipes of each kind there are to make."""
     from collections import Counter
 
     from heedful import runner
-    from heedful.store.workspace import Workspace
+    from heedful.devices import arithmetic_notes
 
-    workspace = Workspace(root)
+    for note in arithmetic_notes(workspace.device):
+        say(f"Arithmetic: {note}.")
     plan = runner.topological_order(recipes)
     waiting = Counter(recipe.kind for recipe in plan if not workspace.has(recipe))
     if not waiting:
@@ -716,7 +753,7 @@ def _counted(count: int, kind: str) -> str:
 
 def _run_recipes(
     recipes: Sequence[Recipe],
-    root: str,
+    workspace: Workspace,
     where: str = "pool",
     workers: int | None = None,
     *,
@@ -725,13 +762,11 @@ def _run_recipes(
 ) -> int:
     """Run the recipes, write the JSON file, print results and failures; the exit code."""
     from heedful import runner
-    from heedful.store.workspace import Workspace
     from heedful.trials._trial import Trial
 
     if json_file is not None:
         write_file(json_file, None)
-    with progress_display(quiet=quiet) as progress:
-        workspace = Workspace(root, progress=progress)
+    with progress_of(workspace, quiet=quiet):
         outcomes = runner.run(recipes, workspace, where=where, workers=workers)
     trials = [each.recipe for each in outcomes if each.error is None and isinstance(each.recipe, Trial)]
     if json_file is not None:

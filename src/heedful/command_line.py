@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated, ParamSpec
+from typing import TYPE_CHECKING, Annotated, ParamSpec
 
 import typer
 from rich.console import Console
@@ -22,6 +22,9 @@ from rich.text import Text
 
 from heedful.progress import Progress, SilentProgress, StepCallback, find_interrupt, note_interrupt
 from heedful.terminal import printable
+
+if TYPE_CHECKING:
+    from heedful.store.workspace import Workspace
 
 MAX_SEED = 2**32 - 1
 SECONDS_TO_NEXT_INTERRUPT = 0.01
@@ -37,6 +40,14 @@ WorkspaceOption = Annotated[
         help="Where finished work is kept: folder or s3://bucket/folder.",
     ),
 ]
+DeviceOption = Annotated[str, typer.Option("--device", help="Where networks run: cpu, cuda, cuda:1, mps.")]
+PrecisionOption = Annotated[
+    str, typer.Option("--precision", help="bfloat16 or float16: half the memory, and other numbers.")
+]
+BatchSizeOption = Annotated[
+    str, typer.Option("--batch-size", help="Texts at once; auto: 256, halved when memory runs out.")
+]
+DEFAULT_DEVICE, DEFAULT_PRECISION, DEFAULT_BATCH_SIZE = "cpu", "float32", "256"
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 P = ParamSpec("P")
@@ -200,6 +211,27 @@ def progress_display(*, quiet: bool) -> Iterator[Progress]:
     columns = (SpinnerColumn(), title, BarColumn(), MofNCompleteColumn(), note, RemainingTime())
     with Bars(*columns, console=errors) as bars:
         yield ScreenProgress(bars)
+
+
+def open_workspace(place: str, device: str, batch_size: str) -> Workspace:
+    """The workspace of a command with what it was told about the machine."""
+    from heedful.devices import read_batch_size
+    from heedful.store.workspace import Workspace
+
+    size = read_batch_size(batch_size)
+    if size is None:
+        return Workspace(place, device=device, automatic_batch_size=True)
+    return Workspace(place, device=device, batch_size=size)
+
+
+@contextmanager
+def progress_of(workspace: Workspace, *, quiet: bool) -> Iterator[None]:
+    """Shows the progress of a workspace within this block."""
+    with progress_display(quiet=quiet) as workspace.progress:
+        try:
+            yield
+        finally:
+            workspace.progress = SilentProgress()
 
 
 def write_file(path: Path, text: str | None, option: str = "--json") -> None:

@@ -1,13 +1,15 @@
-"""Devices: which one a user may name here, what it lacks, and memory that runs out.
+"""Devices: which one a user may name here, what it lacks, half precision, and memory that runs out.
 
 The device of a computation is no part of its recipe: numbers of two devices differ in their last digits, as sums are
-taken in another order. All random draws are made on the CPU and moved, so that samples are the same everywhere.
+taken in another order. All random draws are made on the CPU and moved, so that samples are the same everywhere. Half
+precision has three digits or fewer, which is another result: it is part of the recipe of a model.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -18,6 +20,10 @@ from heedful.types import UserError
 OUT_OF_MEMORY_MESSAGES = ("can't allocate memory", "not enough memory", "out of memory")
 WITHOUT_FLOAT64 = {"mps"}
 """Kinds of devices that have no double precision."""
+Precision = Literal["float32", "bfloat16", "float16"]
+"""Of the weights and states of a network; what is made of its outputs is in single or double precision."""
+AUTOMATIC = "auto"
+"""A batch size that is halved whenever memory runs out."""
 
 
 def available_devices() -> list[str]:
@@ -45,6 +51,59 @@ def check_device(name: str) -> torch.device:
     if device not in known and device not in {torch.device(each.type) for each in known}:
         raise UserError(f"there is no device {name} on this machine: choose one of {', '.join(there)}")
     return device
+
+
+def is_same_device(one: torch.device, other: torch.device) -> bool:
+    """Whether two names mean one device: a kind without a number is its first.
+
+    >>> is_same_device(torch.device("cuda"), torch.device("cuda:0"))
+    True
+    """
+    return one.type == other.type and (one.index or 0) == (other.index or 0)
+
+
+def check_precision(name: str) -> Precision:
+    """The precision of a name; UserError for an unknown one.
+
+    >>> check_precision("bfloat16")
+    'bfloat16'
+    """
+    for known in get_args(Precision):
+        if name == known:
+            return known  # type: ignore[no-any-return]
+    raise UserError(f"{name!r} is no precision of a network: choose one of {', '.join(get_args(Precision))}")
+
+
+def torch_dtype(precision: Precision) -> torch.dtype:
+    """The type of torch for a precision."""
+    return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[precision]
+
+
+def read_batch_size(text: str) -> int | None:
+    """A batch size of a command: a number of texts, or None for `auto`; UserError for anything else.
+
+    >>> read_batch_size("64"), read_batch_size("auto")
+    (64, None)
+    """
+    if text == AUTOMATIC:
+        return None
+    if not text.isdecimal() or not 1 <= int(text[:9]) <= 1_000_000:
+        raise UserError(f"{text!r} is no batch size: give a number of texts from 1 on, or {AUTOMATIC}")
+    return int(text)
+
+
+def arithmetic_notes(device: torch.device | str, precision: Precision = "float32") -> tuple[str, ...]:
+    """What a reader must know about the digits of a result; empty where there is nothing unusual.
+
+    >>> arithmetic_notes("mps")
+    ('mps has no double precision: everything is computed in single precision',)
+    """
+    kind, notes = torch.device(device).type, []
+    if precision != "float32":
+        notes.append(f"the network computes in {precision}: numbers differ from those in single precision")
+    if kind in WITHOUT_FLOAT64:
+        notes.append(f"{kind} has no double precision: everything is computed in single precision")
+    return tuple(notes)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -6,6 +6,7 @@ output, and their mean where they are weights without sign, so that long words a
 
 from __future__ import annotations
 
+import copy
 import difflib
 import json
 import math
@@ -56,6 +57,7 @@ from heedful.data.tokenization import (
     read_patches,
     wrap_tokenizer,
 )
+from heedful.devices import Precision, arithmetic_notes, arithmetic_of, check_device, check_precision, is_same_device
 from heedful.explanation import NUMBER, Explanation, MethodScores
 from heedful.models._attention_hooks import copy_sharing_weights
 from heedful.models._network_anatomy import image_layout, reads_images
@@ -333,6 +335,7 @@ class Explainer:
         origin: what recipes refer to: a folder or hub id, a prompted model, a recipe, or None for an object in memory.
         folder_digest: of the folder when it was read; empty if the model does not come from a folder.
         next_words: of a language model without label words, which explains any token that may follow a text.
+        precision: of the weights of a folder or hub id as they were loaded; models in memory are left as they are.
     """
 
     model: Model
@@ -344,10 +347,11 @@ class Explainer:
     origin: str | PromptedModel | ModelRecipe | None = None
     folder_digest: str = ""
     next_words: NextWords | None = None
+    precision: Precision = "float32"
 
     @property
     def digest(self) -> str:
-        """SHA-256 of weights and tokenizer: of the files of a folder, else of what is in memory."""
+        """SHA-256 of weights and tokenizer: of the files of a folder and the precision, else of what is in memory."""
         return self.folder_digest or self.given.digest
 
     @property
@@ -372,7 +376,7 @@ class Explainer:
         if isinstance(self.origin, str):
             own = self.tokenizer
             tokenization = own.tokenization if isinstance(own, PatchTokenizer) else Subwords(self.origin)
-            return Checkpoint(aligned, tokenization, Transformer(self.origin), scored=False)
+            return Checkpoint(aligned, tokenization, Transformer(self.origin, self.precision), scored=False)
         if self.origin is not None:
             return OnOtherData(self.origin, aligned)
         return model_in_memory(self.given, aligned, self.name, scored=False)
@@ -455,7 +459,7 @@ class Explainer:
         prepared: tuple[tuple[Method, Method], ...] = ()
         for example in examples:
             # Somebody who predicts in inference mode can still ask for gradients.
-            with torch.inference_mode(mode=False):
+            with torch.inference_mode(mode=False), arithmetic_of(self.device):
                 prepared = prepared or tuple((method, self._prepare(method, contrast_index)) for method in asked)
                 explained = self._explain_example(example, prepared, target_index, contrast_index)
             yield replace(explained, chosen_because=reason)
@@ -476,7 +480,7 @@ class Explainer:
             raise UserError("a contrast needs a target: give the word that is explained against it")
         for example in examples:
             texts = [part for part in example.parts if isinstance(part, str)]
-            with torch.no_grad():
+            with torch.no_grad(), arithmetic_of(self.device):
                 logits = self.model(self.tokenizer([example]).to(self.device)).logits[0]
             likeliest = int(logits.argmax())
             name = str(self.next_words.tokenizer.decode([likeliest]))
@@ -489,14 +493,14 @@ class Explainer:
                 contrast=contrast,
                 workspace=workspace,
             )
-            with torch.no_grad():
-                own = asked.model(asked.tokenizer([example]).to(self.device)).logits
+            with torch.no_grad(), arithmetic_of(self.device):
+                own = asked.model(asked.tokenizer([example]).to(self.device)).logits.cpu()
             classes, index = asked.model.task.probabilities(own.double())[0], explained.target_index
             share = float(own[0, index].double().exp()) if len(classes) == own.shape[1] else float(classes[index])
             yield replace(
                 explained,
                 predicted=name,
-                predicted_probability=float(logits.max().double().exp()),
+                predicted_probability=float(logits.cpu().max().double().exp()),
                 probability=share,
                 model_digest=self.digest,
             )
@@ -569,6 +573,7 @@ class Explainer:
         rows = tuple(_score(self.model, batch, pair, explained, contrast, len(words)) for pair in methods)
         names, notes = self.class_names or (NUMBER,), _reading_notes(self.tokenizer, batch, words)
         notes += _language_notes(self.model, self.tokenizer, logits[0], rows)
+        notes += arithmetic_notes(self.device, self.precision)
         if not math.isnan(share):
             notes.append(f"{share:.2f} of the attention of all layers, heads and tokens goes to the first token")
         same = [row.method for row in rows if not row.depends_on_target]
@@ -613,9 +618,11 @@ def explain(
     prompt: PromptText | None = None,
     labels: Mapping[str, str] | None = None,
     chat: bool = False,
+    device: str | None = None,
+    precision: Precision = "float32",
 ) -> Explanation:
     """The explanation of one text by a model that is opened for it; see `load` and `Explainer.explain`."""
-    explainer = load(model, prompt=prompt, labels=labels, chat=chat)
+    explainer = load(model, prompt=prompt, labels=labels, chat=chat, device=device, precision=precision)
     return explainer.explain(text, second, methods=methods, target=target, contrast=contrast)
 
 
@@ -755,6 +762,8 @@ def load(
     prompt: PromptText | None = None,
     labels: Mapping[str, str] | None = None,
     chat: bool = False,
+    device: str | None = None,
+    precision: Precision = "float32",
 ) -> Explainer:
     """Open a model to explain and audit it; nothing is unpickled, and objects of the user stay unchanged.
 
@@ -768,26 +777,35 @@ def load(
         prompt: in which a language model reads a text, with `{text}` where it stands; `[MASK]` asks a masked one.
         labels: the label word of each class, as it stands behind the prompt.
         chat: whether the prompt is the turn of a user in the chat template of the tokenizer.
+        device: `cpu`, `cuda`, `cuda:1`, `mps`; by default that of a model in memory, else the CPU. A model in memory
+            that is on another one is copied.
+        precision: of the weights and states of a folder or hub id. Half precision (bfloat16, float16) takes half of the
+            memory and gives other numbers, which the notes of every result say.
     """
-    asked = _LanguageQuestion(prompt, labels, chat)
+    asked = _LanguageQuestion(prompt, labels, chat, check_precision(precision))
+    wanted = None if device is None else check_device(device)
+    if precision != "float32" and not isinstance(source, str | Path):
+        raise UserError("a model in memory has its own precision: leave it out, or give a folder or hub id")
     if asked.is_asked and (task is not None or class_names):
         raise UserError("labels name the classes of a language model: leave task and class_names out")
     if asked.is_asked and not isinstance(source, str | Path | tuple):
         raise UserError("prompt, labels and chat are for a language model: give a folder or (network, tokenizer)")
     if isinstance(source, Explainer):
         explainer = source
+        if wanted is not None and not is_same_device(explainer.device, wanted):
+            raise UserError(f"{explainer.name} was loaded on {explainer.device}: load it again with device={device!r}")
     elif isinstance(source, str | Path):
-        explainer = _load_folder(str(source), task, asked)
+        explainer = _load_folder(str(source), task, asked, wanted or torch.device("cpu"))
     elif isinstance(source, LoadedModel):
-        explainer = _load_objects(source.model, source.tokenizer, task)
+        explainer = _load_objects(source.model, source.tokenizer, task, _LanguageQuestion(), wanted)
         explainer = replace(explainer, class_names=source.splits.class_names)
     elif not isinstance(source, tuple) or len(source) != 2:
         raise UserError(f"{reprlib.repr(source)} is not a model: give {ACCEPTED}")
     elif isinstance(source[0], ModelRecipe) and isinstance(source[1], Workspace):
-        explainer = load(source[0].restore(source[1]))
+        explainer = load(source[0].restore(source[1]), device=device)
         explainer = replace(explainer, name=source[0].title, source=source[0].title, origin=source[0])
     else:
-        explainer = _load_objects(source[0], source[1], task, asked)
+        explainer = _load_objects(source[0], source[1], task, asked, wanted)
     if task is not None and task != explainer.model.task:
         raise UserError(f"{explainer.source} is a model for {explainer.model.task}, not for {task}: leave task out")
     return replace(explainer, class_names=_check_names(explainer, class_names)) if class_names else explainer
@@ -806,11 +824,12 @@ def _check_names(explainer: Explainer, class_names: Sequence[str]) -> tuple[str,
 
 @dataclass(frozen=True)
 class _LanguageQuestion:
-    """What a language model is asked."""
+    """What a language model is asked, and in which precision."""
 
     prompt: PromptText | None = None
     labels: Mapping[str, str] | None = None
     chat: bool = False
+    precision: Precision = "float32"
 
     @property
     def is_asked(self) -> bool:
@@ -893,10 +912,10 @@ def _open_language_model(
     return Explainer(model, reader, names, name, source, given, next_words=next_words)
 
 
-def _load_language_folder(source: str, asked: _LanguageQuestion) -> Explainer:
+def _load_language_folder(source: str, asked: _LanguageQuestion, device: torch.device) -> Explainer:
     """The explainer of a language model in a folder or on the hub."""
     folder, name = Path(source).expanduser(), Transformer(source).describe()["encoder"]
-    own = hash_model_folder(folder, with_weights=True) if folder.is_dir() else source
+    own = _folder_digest(folder, asked.precision) or source
     if asked.labels is None:
         head = read_language_head(source)
         if head != "causal":
@@ -904,32 +923,53 @@ def _load_language_folder(source: str, asked: _LanguageQuestion) -> Explainer:
                 f"{source} is no causal language model: give labels with a label word for each class, and [MASK] in "
                 "the prompt of a masked one"
             )
-        network, notes = load_network(source, None, "causal")
+        network, notes = load_network(source, None, "causal", asked.precision)
         check_language_head(source, notes)
-        opened = _open_language_model(network, load_tokenizer(source), asked, name, source)
-        return replace(opened, folder_digest=json_digest([own, opened.tokenizer.definition()]))
-    found = prompted_model(source, asked.prompt, asked.labels, chat=asked.chat)
-    model = found.architecture.build(found.architecture.words.task, None, Generator().manual_seed(0))
+        nn.Module.to(network, device)
+        with arithmetic_of(device):
+            opened = _open_language_model(network, load_tokenizer(source), asked, name, source)
+        digest = json_digest([own, opened.tokenizer.definition()])
+        return replace(opened, folder_digest=digest, precision=asked.precision)
+    found = prompted_model(source, asked.prompt, asked.labels, chat=asked.chat, precision=asked.precision)
+    model = found.architecture.build(found.architecture.words.task, None, Generator().manual_seed(0)).to(device)
     tokenizer = found.tokenization.restore({"answers": 0})
     digest = json_digest([own, tokenizer.definition(), to_json(found.architecture.words.words)])
-    return Explainer(model, tokenizer, tuple(asked.labels), name, source, GivenModel(model, tokenizer), found, digest)
+    return Explainer(
+        model,
+        tokenizer,
+        tuple(asked.labels),
+        name,
+        source,
+        GivenModel(model, tokenizer),
+        found,
+        digest,
+        precision=asked.precision,
+    )
 
 
-def _load_folder(source: str, task: Task | None, asked: _LanguageQuestion) -> Explainer:
+def _folder_digest(folder: Path, precision: Precision) -> str:
+    """Of the files of a model, and of the precision in which it computes; empty for a hub id."""
+    if not folder.is_dir():
+        return ""
+    own = hash_model_folder(folder, with_weights=True)
+    return own if precision == "float32" else json_digest([own, precision])
+
+
+def _load_folder(source: str, task: Task | None, asked: _LanguageQuestion, device: torch.device) -> Explainer:
     folder = Path(source).expanduser()
     if not folder.is_dir() and (source.startswith((".", "/", "~")) or source.count("/") > 1):
         # Only other names can be ids of the hub, which takes time to answer.
         raise UserError(f"{source}: no such folder; give the folder that save_pretrained has written, or a hub id")
     if asked.is_asked or (task is None and read_language_head(source) != "classifier"):
-        return _load_language_folder(source, asked)
-    labels, architecture = read_output_labels(source), Transformer(source)
+        return _load_language_folder(source, asked, device)
+    labels, architecture = read_output_labels(source), Transformer(source, asked.precision)
     if task is None:
         several = MulticlassClassification(len(labels.names)) if len(labels.names) > 1 else BinaryClassification()
         task = Regression() if labels.is_regression else several
     # What a folder holds is checked before its weights are read.
     config = check_model_source(source)
     tokenizer = _patch_tokenizer(source, config) or Subwords(source).restore({"answers": 0})
-    model = architecture.build(task, None, Generator().manual_seed(0))
+    model = architecture.build(task, None, Generator().manual_seed(0)).to(device)
     check_trained_head(model, source)
     tokenizer = _with_special_tokens(tokenizer, model)
     return Explainer(
@@ -940,7 +980,8 @@ def _load_folder(source: str, task: Task | None, asked: _LanguageQuestion) -> Ex
         source,
         GivenModel(model, tokenizer),
         source,
-        hash_model_folder(folder, with_weights=True) if folder.is_dir() else "",
+        _folder_digest(folder, asked.precision),
+        precision=asked.precision,
     )
 
 
@@ -963,12 +1004,25 @@ def _with_special_tokens(tokenizer: Tokenizer, model: TransformerModel) -> Token
 
 
 def _load_objects(
-    network: object, tokenizer: object, task: Task | None, asked: _LanguageQuestion | None = None
+    network: object, tokenizer: object, task: Task | None, asked: _LanguageQuestion, device: torch.device | None
 ) -> Explainer:
     """The explainer of a model and a tokenizer in memory, each of transformers or of heedful."""
-    pair, asked = f"({type(network).__name__}, {type(tokenizer).__name__})", asked or _LanguageQuestion()
+    pair = f"({type(network).__name__}, {type(tokenizer).__name__})"
     if not isinstance(network, nn.Module):
         raise UserError(f"{pair} is not a model and its tokenizer: give {ACCEPTED}")
+    own_device = next((weight.device for weight in network.parameters()), torch.device("cpu"))
+    if device is not None and not is_same_device(own_device, device):
+        network = copy.deepcopy(network).to(device)  # moving weights would move those of the user
+    with arithmetic_of(device or own_device):
+        return _open_objects(network, tokenizer, task, asked, pair)
+
+
+def _open_objects(
+    network: nn.Module, tokenizer: object, task: Task | None, asked: _LanguageQuestion, pair: str
+) -> Explainer:
+    """Args:
+    pair: the names of their classes.
+    """
     if asked.is_asked or (task is None and language_head(type(network).__name__) != "classifier"):
         if isinstance(network, Model):
             raise UserError(f"{pair}: prompt, labels and chat are for a language model of transformers")

@@ -16,10 +16,11 @@ from importlib import metadata
 from typing import ClassVar, Literal, cast
 
 import torch
-from torch import Generator
+from torch import Generator, nn
 
 from heedful.attributions._base import CompleteAttribution
 from heedful.catalogue import METHODS
+from heedful.devices import arithmetic_notes, arithmetic_of
 from heedful.explainer import Explainer, method_for_words
 from heedful.models._network_anatomy import sample_batch
 from heedful.models.label_words import LabelWords, Vocabulary
@@ -141,9 +142,12 @@ def examine_explainer(explainer: Explainer) -> ModelSupport:
     model = explainer.model
     if not isinstance(model, TransformerModel):
         raise UserError(f"{explainer.source} is no transformer: give a folder that save_pretrained has written")
-    batch = _sample(model) if explainer.reads_images else explainer.tokenizer([Example("text", (TEXT,))])
+    sample = _sample(model) if explainer.reads_images else explainer.tokenizer([Example("text", (TEXT,))])
+    batch = sample.to(explainer.device)
     names = ", ".join(explainer.class_names) if len(explainer.class_names) <= MAX_NAMES else ""
-    found = examine_model(model, batch, explainer.source)
+    with arithmetic_of(explainer.device):
+        found = examine_model(model, batch, explainer.source)
+    found = replace(found, notes=(*found.notes, *arithmetic_notes(explainer.device)))
     return replace(found, outputs=f"{found.outputs} ({names})" if names else found.outputs)
 
 
@@ -159,11 +163,11 @@ def examine_model(model: TransformerModel, batch: Batch, name: str) -> ModelSupp
 
     def forward() -> None:
         with torch.no_grad():
-            model.read_logits(batch)
+            model.read_logits(batch).cpu()  # a GPU works on until its numbers are asked for
 
     def backward() -> None:
         given = model.read_embeddings(batch).detach().requires_grad_()
-        torch.autograd.grad(model.read_logits(batch, embeddings=given).sum(), given)
+        torch.autograd.grad(model.read_logits(batch, embeddings=given).sum(), given)[0].cpu()
 
     return ModelSupport(
         name=name,
@@ -229,9 +233,9 @@ def _sample(model: TransformerModel) -> Batch:
     """A random input of a network; its units are words, of an image a few, behind what stands before the patches."""
     prefix = model.stack.inputs.prefix
     batch = sample_batch(model.network, prefix)
-    units = torch.arange(batch.mask.shape[1]) - prefix
+    units = torch.arange(batch.mask.shape[1], device=batch.mask.device) - prefix
     words = (units // math.ceil((len(units) - prefix) / MAX_WORDS)).clamp(min=-1)
-    batch = batch.rows(torch.tensor([0]))
+    batch = batch.rows(torch.tensor([0], device=batch.mask.device))
     end = getattr(model.network.config, "eos_token_id", None)
     is_end = batch.inputs == end if batch.inputs.dim() == 2 and isinstance(end, int) else torch.zeros_like(batch.mask)
     return replace(batch, words=words.unsqueeze(0).masked_fill(is_end, -1))
@@ -261,6 +265,7 @@ class KindSupport(Recipe):
         found = replace(found, on_interface=bool(getattr(known, "_supports_attention_backend", False)))
         try:
             network = build_tiny_network(self.units, self.family, Generator().manual_seed(0))
+            nn.Module.to(network, workspace.device)
         except UserError as error:
             return Artefact(notes=replace(found, reason=str(error)).to_record())
         words = LabelWords(((6,), (7,)))

@@ -70,12 +70,16 @@ def check_where(where: str, workers: int | None) -> None:
 
 
 def count_workers(where: str, workers: int | None, device: str = "cpu") -> int:
-    """How many recipes are made at a time; connects to the cluster if the place is one."""
+    """How many recipes are made at a time; connects to the cluster if the place is one.
+
+    Processes of one machine would share the memory of its GPU: on a device that is not the CPU there is one, unless
+    more are asked for.
+    """
     check_where(where, workers)
     if where == HERE:
         return 1
     if where == POOL:
-        return workers or os.cpu_count() or 1
+        return workers or (1 if device.partition(":")[0] != "cpu" else os.cpu_count() or 1)
     from heedful import _ray_pool
 
     slots = _ray_pool.count_slots(where, device)
@@ -98,7 +102,8 @@ def run(
         where: "here" in this process; "pool" in processes of this machine; "ray" on the cluster that `RAY_ADDRESS`
             names or that runs on this machine, else on a new one of this machine alone; "ray://HOST:PORT" on the
             cluster with this head.
-        workers: at most so many recipes at a time; by default one per core, of this machine or of the cluster.
+        workers: at most so many recipes at a time; by default one per core, of this machine or of the cluster, and one
+            on a GPU.
         deadline: on the clock of `time.monotonic`; recipes that are not finished by then have the error `OUT_OF_TIME`.
             Workers are stopped at that moment, this process after the recipe that it is making.
     """
@@ -162,7 +167,7 @@ def _open_pool(waiting: Sequence[Recipe], workspace: Workspace, where: str, work
         from heedful import _ray_pool
 
         return _ray_pool.RayPool(waiting, workspace, where, workers) if waiting else None
-    count = count_workers(where, workers)
+    count = count_workers(where, workers, workspace.device)
     if len(waiting) < count:
         count = min(count, sum(_count_parts(recipe, workspace) for recipe in waiting))
     if count < 2:

@@ -47,6 +47,7 @@ from heedful.audits.external_attributions import ExternalAttributions
 from heedful.audits.verdict_rules import BEST, NULL, SIGNS, AuditEvidence, Key, Rules, level_of_look, mean_interval
 from heedful.data.evaluation_table import EvaluationTable
 from heedful.data.tokenization import TRUNCATED
+from heedful.devices import arithmetic_notes
 from heedful.explainer import Explainer, software_versions, word_pooling
 from heedful.measures.rank_correlation import spearman
 from heedful.measures.rationale_agreement import plausibility_metrics
@@ -459,10 +460,11 @@ class AuditAnalysis:
             if isinstance(remarks, dict)
             else 0
         )
+        arithmetic = arithmetic_notes(self.workspace.device, self.explainer.precision)
         return AuditedModel(
             name=self.explainer.name,
             source=self.explainer.source,
-            architecture=str(self.notes["architecture"]),
+            architecture="; ".join((str(self.notes["architecture"]), *arithmetic)),
             outputs=self.explainer.class_names,
             tokenizer=type(self.explainer.tokenizer).__name__,
             unknown_words=float(str(unknown)),

@@ -10,11 +10,12 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import torch
 
 from heedful.attributions._base import Baseline
 from heedful.attributions.controls import Random
@@ -46,6 +47,7 @@ from heedful.audits.external_attributions import ExternalAttributions, external_
 from heedful.audits.verdict_rules import NULL
 from heedful.catalogue import METHODS
 from heedful.data.evaluation_table import EvaluationTable, GivenColumns, detect_columns
+from heedful.devices import Precision, arithmetic_notes, check_device, is_same_device
 from heedful.explainer import AUDITS, Explainer, ModelSource, catalogue_name, load, method_for_words
 from heedful.learn import open_teacher, student_trial
 from heedful.measures.bootstrap import MIN_EXAMPLES
@@ -137,6 +139,8 @@ def audit(
     options: AuditOptions | None = None,
     out: str | Path | None = None,
     say: Say | None = None,
+    device: str | None = None,
+    precision: Precision = "float32",
 ) -> Audit:
     """Which explanations of this model may be shown? Several methods on the same texts, and a decision on each.
 
@@ -148,12 +152,22 @@ def audit(
         options: everything else; `minutes` and `methods` are taken from it if it is given.
         out: folder for the pages: the answer, the evidence of each question, and all texts with their explanations.
         say: is called with each line about what was understood, planned and done.
+        device: as in `load`; a `Workspace` has its own, which is taken.
+        precision: as in `load`.
     """
     if isinstance(methods, str):
         methods = (methods,)
     chosen = options or AuditOptions(minutes, tuple(methods))
-    place = workspace if isinstance(workspace, Workspace) else Workspace(workspace)
-    running = _Audit(load(model), data, chosen, place, say or (lambda _: None))
+    if isinstance(workspace, Workspace):
+        if device is not None and not is_same_device(torch.device(workspace.device), check_device(device)):
+            raise UserError(f"the workspace computes on {workspace.device}: leave device out, or open it on {device}")
+        if isinstance(model, str | Path):
+            device = workspace.device
+    explainer = load(model, device=device, precision=precision)
+    place = workspace
+    if not isinstance(place, Workspace):
+        place = Workspace(place, device=str(explainer.device))
+    running = _Audit(explainer, data, chosen, place, say or (lambda _: None))
     analysis, result = running.run()
     if out is not None:
         folder = Path(out)
@@ -272,6 +286,8 @@ class _Audit:
         remarks = self.notes["remarks"]
         if isinstance(remarks, dict) and remarks:
             yield f"Tokenizer: {'; '.join(f'{name}: {format_note(value)}' for name, value in remarks.items())}."
+        for note in arithmetic_notes(self.workspace.device, self.explainer.precision):
+            yield f"Arithmetic: {note}."
 
     def _deletion_ways(self) -> tuple[Baseline, ...]:
         """Two ways of deletion: close the gap, and the best replacement token that the tokenizer has."""
@@ -393,7 +409,9 @@ class _Audit:
         where, workers = self.options.where, self.options.workers
         if self.explainer.origin is None:
             return HERE, None  # a model in memory cannot be sent to another process
-        return where, workers or min(2, os.cpu_count() or 1) if where == POOL else workers
+        if where != POOL or workers is not None:
+            return where, workers
+        return where, min(2, count_workers(where, None, self.workspace.device))
 
     def _cost_of(self, name: str) -> float:
         """Seconds per text of a method with its controls: scored three times, erased in every way."""
@@ -446,6 +464,8 @@ class _Audit:
     def _student_trial(self, path: str) -> Simulability | str:
         """Students that see the scores of some methods, random scores or nothing; or why there are none."""
         source = self.explainer.origin
+        if self.explainer.precision != "float32":
+            return "students are trained in single precision: leave the precision out"
         if not isinstance(source, str) or not Path(source).expanduser().is_dir():
             return "students start from a model folder: save the model with save_pretrained and give its folder"
         columns = detect_columns(path, outputs=self.explainer.class_names, given=self.options.columns)

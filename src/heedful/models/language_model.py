@@ -9,11 +9,13 @@ from pathlib import Path
 import torch
 from torch import Generator, Tensor
 
+from heedful.devices import Precision, arithmetic_notes
 from heedful.models._network_anatomy import text_config
 from heedful.models.label_words import LabelWords
 from heedful.models.model_files import NetworkHead, OutputLabels, load_network, read_config
 from heedful.models.transformer import Transformer, TransformerModel
 from heedful.seeding import temporary_seed
+from heedful.store.recipe import added_field
 from heedful.types import Architecture, DiskResource, Task, UserError, hash_model_folder
 
 LANGUAGE_MODELS: Mapping[str, NetworkHead] = {
@@ -32,11 +34,13 @@ class LanguageModel(Architecture, DiskResource):
         source: a folder or a hub id.
         names: of the classes.
         words: the tokens of their label words.
+        precision: of weights and states.
     """
 
     source: str
     names: tuple[str, ...]
     words: LabelWords
+    precision: Precision = added_field("float32")
 
     def digest(self, data: Path) -> str:
         """A hash of all files in a folder that may be read; the name itself for a hub id."""
@@ -60,14 +64,15 @@ class LanguageModel(Architecture, DiskResource):
                 f"{self.source} with {len(self.names)} label words is for {self.words.task}, not for {task}"
             )
         with temporary_seed(int(torch.randint(2**62, (), generator=generator))):
-            network, notes = load_network(self.source, None, "causal" if self.words.mask_id is None else "masked")
+            head: NetworkHead = "causal" if self.words.mask_id is None else "masked"
+            network, notes = load_network(self.source, None, head, self.precision)
         check_language_head(self.source, notes)
         model = TransformerModel.wrap_language_model(network, self.words).eval()
         size = getattr(text_config(network), "vocab_size", None)
         highest = max(token for word in self.words.words for token in word)
         if isinstance(size, int) and highest >= size:
             raise UserError(f"label word token {highest} is outside the vocabulary of {size}: use its own tokenizer")
-        model.notes = (*notes, *model.notes)
+        model.notes = (*notes, *model.notes, *arithmetic_notes("cpu", self.precision))
         return model
 
 

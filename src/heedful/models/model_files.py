@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Literal, cast
 import torch
 from safetensors import safe_open
 
+from heedful.devices import Precision, check_precision, torch_dtype
 from heedful.types import (
     UserError,
     check_model_code,
@@ -283,10 +284,12 @@ def _check_adapter(folder: Path, base: str) -> None:
         )
 
 
-def _load_adapted(folder: Path, base: str, outputs: int | None, head: NetworkHead) -> tuple[Network, tuple[str, ...]]:
+def _load_adapted(
+    folder: Path, base: str, outputs: int | None, head: NetworkHead, kind: torch.dtype
+) -> tuple[Network, tuple[str, ...]]:
     """The network of an adapter merged into its model, and a note on randomly initialised weights."""
     _check_adapter(folder, base)
-    network, notes, new = _load_weights(base, outputs, head)
+    network, notes, new = _load_weights(base, outputs, head, kind)
     try:
         with _silence_transformers(), safe_open(folder / ADAPTER_WEIGHTS, "pt") as weights:
             names = tuple(weights.keys())
@@ -301,20 +304,26 @@ def _load_adapted(folder: Path, base: str, outputs: int | None, head: NetworkHea
     return merged, (f"adapter {folder} merged into {base}", f"all weights are those of {base}, head included")
 
 
-def load_network(source: str, outputs: int | None, head: NetworkHead) -> tuple[Network, tuple[str, ...]]:
+def load_network(
+    source: str, outputs: int | None, head: NetworkHead, precision: Precision = "float32"
+) -> tuple[Network, tuple[str, ...]]:
     """The network in a folder or on the hub, and a note on randomly initialised weights; an adapter is merged.
 
     Args:
         outputs: number of classes; None for a language model.
+        precision: of weights and states.
     """
+    kind = torch_dtype(check_precision(precision))
     folder = Path(source).expanduser()
     if (base := read_adapter_base(folder)) is not None:
-        return _load_adapted(folder, base, outputs, head)
-    network, notes, _ = _load_weights(source, outputs, head)
+        return _load_adapted(folder, base, outputs, head, kind)
+    network, notes, _ = _load_weights(source, outputs, head, kind)
     return network, notes
 
 
-def _load_weights(source: str, outputs: int | None, head: NetworkHead) -> tuple[Network, tuple[str, ...], set[str]]:
+def _load_weights(
+    source: str, outputs: int | None, head: NetworkHead, kind: torch.dtype
+) -> tuple[Network, tuple[str, ...], set[str]]:
     """The network, a note, and randomly initialised weights: only those of a head and its pooler may be."""
     config = check_model_source(source, head)
     folder = Path(source).expanduser()
@@ -325,7 +334,7 @@ def _load_weights(source: str, outputs: int | None, head: NetworkHead) -> tuple[
             loaded: object = network_class(config, source, head).from_pretrained(
                 str(folder) if folder.is_dir() else source,
                 config=config,
-                dtype=torch.float32,
+                dtype=kind,
                 use_safetensors=True,
                 ignore_mismatched_sizes=True,
                 output_loading_info=True,

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Literal, cast
 import torch
 from torch import Generator, Tensor, nn
 
+from heedful.devices import Precision, arithmetic_notes
 from heedful.models._attention_hooks import (
     AttendedValues,
     AttentionHook,
@@ -58,6 +59,7 @@ from heedful.models._softmax_hooks import SoftmaxInterception
 from heedful.models.label_words import ClassifierHead, LabelWords, Readout, Vocabulary
 from heedful.models.model_files import OutputLabels, first_line, load_network, network_class, read_output_labels
 from heedful.seeding import keep_random_state, temporary_seed
+from heedful.store.recipe import added_field
 from heedful.tasks import MulticlassClassification, Regression
 from heedful.types import (
     Architecture,
@@ -865,9 +867,14 @@ class Transformer(Architecture, DiskResource):
 
     The head is the checkpoint's own if it has one of the right size, else a new one; the `notes` of the model say
     which. Only safetensors are read.
+
+    Args:
+        source: a folder or a hub id.
+        precision: of weights and states; nothing is trained in half precision.
     """
 
     source: str
+    precision: Precision = added_field("float32")
 
     def digest(self, data: Path) -> str:
         """A hash of all files in a folder that may be read; the name itself for a hub id."""
@@ -889,9 +896,9 @@ class Transformer(Architecture, DiskResource):
         if embeddings is not None and len(embeddings):
             raise UserError("a transformer has its own word vectors: leave the word vectors out (embeddings=None)")
         with temporary_seed(int(torch.randint(2**62, (), generator=generator))):
-            network, notes = load_network(self.source, task.num_outputs, "classifier")
+            network, notes = load_network(self.source, task.num_outputs, "classifier", self.precision)
         model = TransformerModel.wrap(network, task).eval()
-        model.notes = (*notes, *model.notes)
+        model.notes = (*notes, *model.notes, *arithmetic_notes("cpu", self.precision))
         return model
 
 

@@ -21,7 +21,7 @@ from enum import Enum
 from functools import lru_cache
 from pathlib import Path, PurePath
 from types import CodeType, FunctionType, ModuleType
-from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import pandas
 from torch import Tensor
@@ -35,6 +35,8 @@ Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | Non
 
 _FREEZE_HINT = "decorate the class with @dataclass(frozen=True)"
 _PACKAGE = __name__.split(".")[0]
+_ADDED = "added"
+T = TypeVar("T")
 _GENERATED = frozenset(
     f"__{name}__"
     for name in ("init", "repr", "eq", "hash", "setattr", "delattr", "match_args", "doc", "module", "qualname")
@@ -123,6 +125,11 @@ class Recipe(ABC):
         return {}
 
 
+def added_field(default: T) -> T:
+    """A field that was added to a class later; its default is left out, so that older artefacts keep their names."""
+    return field(default=default, metadata={_ADDED: True})
+
+
 def _field_values(value: object) -> list[object]:
     if not is_dataclass(value) or isinstance(value, type):
         return []
@@ -154,7 +161,8 @@ def canonical_json(value: object, data: Path, *, model_seeds: bool = True) -> Js
     A frozen dataclass is `{"type": "module.Class", field: ...}`, with `"revision"` where its class has one, `"code"`
     where its class is defined outside the package, and `"content"` (a digest) for a resource on disk. An enum is
     `{"type", "member"}`, a path its POSIX text, a tuple a list. 1 and 1.0 differ unless the field is declared `float`
-    or `float | None`. Infinity is `{"float": "inf"}`. Seeds of models can be left out.
+    or `float | None`. Infinity is `{"float": "inf"}`. The default of an `added_field` is left out, and seeds of models
+    can be.
     """
     digests: dict[str, str] = {}  # of each resource on disk, computed once
 
@@ -176,6 +184,8 @@ def canonical_json(value: object, data: Path, *, model_seeds: bool = True) -> Js
             if each.name in ("type", "code") or (each.name == "content" and isinstance(value, DiskResource)):
                 raise RecipeError(f"{where}: the name {each.name!r} is reserved in recipe.json; rename the field")
             part = getattr(value, each.name)
+            if _ADDED in each.metadata and part == each.default:
+                continue
             form[each.name] = convert(float(part) if _is_declared_float(part, each.type) else part, where)
         if isinstance(value, DiskResource):
             key = dump_compact_json(form)

@@ -23,6 +23,7 @@ from heedful.data.prompt import Prompted, PromptTokenizer, has_mask_token, read_
 from heedful.data.splitting import DerivedCorpus
 from heedful.data.stored_examples import change_examples
 from heedful.data.tokenization import PatchTokenizer, Subwords, Words, drop_empty
+from heedful.devices import Precision
 from heedful.models.label_words import LabelWords
 from heedful.models.language_model import LanguageModel, read_language_head
 from heedful.models.model_files import NetworkHead, read_output_labels
@@ -142,13 +143,19 @@ class PromptedModel:
 
 
 def prompted_model(
-    source: str, prompt: PromptText | None, labels: Mapping[str, str], *, chat: bool = False
+    source: str,
+    prompt: PromptText | None,
+    labels: Mapping[str, str],
+    *,
+    chat: bool = False,
+    precision: Precision = "float32",
 ) -> PromptedModel:
     """A language model with a prompt and a label word for each class.
 
     Args:
         labels: the label word of each class, as it stands behind the prompt: a space before it belongs to it.
         chat: whether the prompt is the turn of a user in the chat template of the tokenizer.
+        precision: of weights and states.
     """
     check_label_words(labels)
     parsed = read_prompt(prompt, chat=chat)
@@ -158,7 +165,7 @@ def prompted_model(
     words = LabelWords(tokenizer.label_tokens(labels), tokenizer.mask_id)
     longest = max(map(len, words.words))
     tokenization = Prompted(source, parsed, longest if is_masked else 0, 0 if is_masked else longest - 1)
-    return PromptedModel(tokenization, LanguageModel(source, tuple(labels), words))
+    return PromptedModel(tokenization, LanguageModel(source, tuple(labels), words, precision))
 
 
 def check_label_words(labels: object) -> None:

@@ -237,6 +237,8 @@ def train(run: TrainingRun, checkpoint_folder: Path, progress: Progress, batch_s
         batch_size: rows evaluated at once.
     """
     training, model = run.training, run.model
+    if any(weight.dtype in (torch.bfloat16, torch.float16) for weight in model.parameters()):
+        raise UserError(f"{run.name}: nothing is trained in half precision; leave the precision out")
     optimizer = training.optimizer.build(model)
     fingerprint = _fingerprint(run, checkpoint_folder)
     state = _resume_checkpoint(checkpoint_folder, fingerprint, run, optimizer)
