@@ -108,7 +108,6 @@ def try_versions(python: str, resolution: str, wheel: Path, tests: list[str], to
     about = ", ".join(f"{each} {versions[each]}" for each in SHOWN)
     start = time.monotonic()
     options = [
-        "-q",
         "--continue-on-collection-errors",
         "-p",
         "no:cacheprovider",
@@ -118,8 +117,9 @@ def try_versions(python: str, resolution: str, wheel: Path, tests: list[str], to
         "ignore",
     ]
     run([own, "-m", "pytest", *options, *tests], log, OMP_NUM_THREADS="1")
-    last = log.read_text().strip().splitlines()[-1].strip("= ")
-    return f"{name}: {about}: {last} ({time.monotonic() - start:.0f} s)"
+    counts = re.findall(r"^(\d+ (?:failed|passed|error).*) in [\d.]+s", log.read_text(), re.M)
+    found = counts[-1] if counts else "the tests did not end"
+    return f"{name}: {about}: {found} ({time.monotonic() - start:.0f} s)"
 
 
 def main() -> None:

@@ -273,6 +273,26 @@ def register() -> None:
         packet, _, overload = name.partition(".")
         function = getattr(getattr(aten, packet), overload or "default")
         own.impl(name, partial(compute, function), "PrivateUse1")  # type: ignore[no-untyped-call]
+
+    def quantile(function: torch._ops.OpOverload, source: Tensor, *args: object, **kwargs: object) -> Tensor:
+        held = [each.held if isinstance(each, FakeTensor) else each for each in (source, *args)]
+        return FakeTensor(function(*held, **kwargs))
+
+    # Torch's own changes the shape of a tensor in place, which this device does not know; nothing is differentiated.
+    for name in ("quantile", "quantile.scalar", "nanquantile", "nanquantile.scalar"):
+        packet, _, overload = name.partition(".")
+        function = getattr(getattr(aten, packet), overload or "default")
+        for key in ("PrivateUse1", "AutogradPrivateUse1"):
+            own.impl(name, partial(quantile, function), key)  # type: ignore[no-untyped-call]
+
+    def matmul(one: Tensor, other: Tensor) -> Tensor:
+        if one.dim() == 1 and other.dim() == 2:
+            return torch.mm(one.unsqueeze(0), other).squeeze(0)
+        found: Tensor = aten.matmul.default.decompose(one, other)
+        return found
+
+    for key in ("PrivateUse1", "AutogradPrivateUse1"):
+        own.impl("matmul", matmul, key)  # type: ignore[no-untyped-call]
     everything = torch.library.Library("_", "IMPL")  # type: ignore[no-untyped-call]
     everything.fallback(compute, "PrivateUse1")  # type: ignore[no-untyped-call]
     _registrations.extend((own, everything))
@@ -280,6 +300,11 @@ def register() -> None:
 
 _registrations: list[torch.library.Library] = []
 """Kept: a library that is collected takes its operations back."""
+
+
+def count_operations() -> int:
+    """How many operations the device has computed so far."""
+    return _Settings.operations
 
 
 @contextmanager
@@ -292,7 +317,7 @@ def fake_device(*, float64: bool = True) -> Iterator[str]:
     register()
     _Settings.float64 = float64
     try:
-        with torch.autograd.set_multithreading_enabled(False):  # type: ignore[attr-defined]
+        with torch.autograd.set_multithreading_enabled(False):
             yield DEVICE
     finally:
         _Settings.float64 = True

@@ -6,18 +6,56 @@ The device is `tests.fake_device`: apart from the CPU as a GPU is, and computed 
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch import Generator, Tensor
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
+import heedful
+from heedful.attributions.attention import Flow, RawAttention
+from heedful.attributions.deeplift import DeepLift
+from heedful.attributions.integrated_gradients import IntegratedGradients
+from heedful.attributions.lime import Lime
+from heedful.attributions.perturbation import LeaveOneOut
+from heedful.attributions.shapley import KernelShap, Shapley
+from heedful.audits.schedule import AuditOptions
 from heedful.catalogue import METHODS
 from heedful.devices import check_device
+from heedful.model_support import matching_kinds, read_record
+from heedful.models.attentive import Additive, Attentive
+from heedful.models.encoders import BiLSTM
+from heedful.store.recipe import Recipe
+from heedful.store.workspace import Workspace
+from heedful.training import smat
+from heedful.training.attribution_tables import AttributionTable
+from heedful.training.checkpoint import checkpoint
+from heedful.training.hypergradient import hypergradient
+from heedful.training.predictions import Predictions
+from heedful.training.smat import SMaT
+from heedful.training.teacher import LayerMaps, LearnedExplanation
+from heedful.trials._trial import Trial
+from heedful.trials.adversarial_attention import AdversarialAttention
+from heedful.trials.agreement import Agreement
+from heedful.trials.faithfulness import Faithfulness
+from heedful.trials.permutation import Permutation
+from heedful.trials.plausibility import Plausibility
 from heedful.types import UserError
-from tests.fake_device import DEVICE, FakeTensor, fake_device
+from tests.fake_device import DEVICE, FakeTensor, count_operations, fake_device
+from tests.given import CLASSES, Verdicts, save_model
+from tests.language_models import LABELS, PROMPT, bert_tokenizer, gpt2, gpt2_tokenizer, masked_bert, save
 from tests.small_models import subject as model_and_batch
 from tests.small_models import targets
+from tests.students import ARCHITECTURE, DATA, TEACHER, TRAINING
+from tests.tiny import subject as tiny_subject
+from tests.trials.test_trials import TRIALS
 
 MODELS = ("SingleInput", "PairInput", "bert", "vit")
 
@@ -81,3 +119,232 @@ def test_every_method_gives_the_scores_of_the_cpu(name: str, model_name: str, de
     assert there.scores.device == there.mask.device == torch.device(DEVICE)
     torch.testing.assert_close(there.scores.cpu(), here.scores, rtol=1e-6, atol=1e-9)
     assert torch.equal(there.mask.cpu(), here.mask)
+
+
+# Trials, trainings, audits and explanations
+
+
+@dataclass(frozen=True)
+class Places:
+    """A workspace on the CPU and one on the fake device; both make everything themselves."""
+
+    here: Workspace
+    there: Workspace
+
+    def compare(self, recipe: Recipe, *, tolerance: float = 1e-5) -> None:
+        """Both must give the same numbers to rounding: tensors, tables and summaries."""
+        one = self.here.get(recipe)
+        with fake_device():
+            before = count_operations()
+            other = self.there.get(recipe)
+            assert count_operations() > before
+        assert one.tensors.keys() == other.tensors.keys()
+        for name, value in one.tensors.items():
+            assert_same_numbers(other.tensors[name].cpu(), value, tolerance)
+        compare_tables(one.table, other.table, tolerance)
+        compare_tables(one.summary, other.summary, tolerance)
+
+
+def assert_same_numbers(found: Tensor, expected: Tensor, tolerance: float) -> None:
+    torch.testing.assert_close(found.double(), expected.double(), rtol=tolerance, atol=tolerance, equal_nan=True)
+
+
+def compare_tables(one: pd.DataFrame, other: pd.DataFrame, tolerance: float) -> None:
+    """Equal but for rounding, also within lists; seconds may differ."""
+    assert list(one.columns) == list(other.columns)
+    assert len(one) == len(other)
+    for name in one.columns:
+        if "seconds" in name:
+            continue
+        for mine, yours in zip(one[name].tolist(), other[name].tolist(), strict=True):
+            left, right = flatten(mine), flatten(yours)
+            assert len(left) == len(right), name
+            for a, b in zip(left, right, strict=True):
+                if isinstance(a, float) and isinstance(b, float):
+                    assert b == pytest.approx(a, rel=tolerance, abs=tolerance, nan_ok=True), name
+                else:
+                    assert a == b, name
+
+
+def flatten(value: object) -> list[object]:
+    """The single values of nested lists and arrays."""
+    if isinstance(value, list | tuple | np.ndarray):
+        return [each for part in value for each in flatten(part)]
+    return [float(value)] if isinstance(value, np.floating) else [value]
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> Places:
+    folder = tmp_path_factory.mktemp("devices")
+    with fake_device() as name:
+        return Places(Workspace(folder / "here"), Workspace(folder / "there", device=name))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(save_model(tmp_path_factory.mktemp("given") / "model"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TRIALS)
+def test_every_trial_gives_the_numbers_of_the_cpu(name: str, places: Places) -> None:
+    """On a BiLSTM that is trained on both devices, with its students, adversaries, guides and other seeds."""
+    # Rounding moves weights a little at every step, and an adversary is trained for longer.
+    places.compare(TRIALS[name], tolerance=2e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["AdversarialAttention", "Permutation", "Faithfulness", "Agreement", "Plausibility"])
+def test_trials_of_a_transformer_in_a_folder_give_the_numbers_of_the_cpu(
+    name: str, places: Places, folder: str
+) -> None:
+    """Three classes: the exact adversary searches supports of three units, that of a transformer single heads."""
+    subject, methods = (
+        checkpoint(folder, Verdicts(6)),
+        (RawAttention(), IntegratedGradients(), LeaveOneOut()),
+    )
+    trials: dict[str, Trial] = {
+        "AdversarialAttention": AdversarialAttention(subject),
+        "Permutation": Permutation(subject),
+        "Faithfulness": Faithfulness(subject, methods),
+        "Agreement": Agreement(subject, methods),
+        "Plausibility": Plausibility(subject, methods),
+    }
+    places.compare(trials[name])
+
+
+@pytest.mark.slow
+def test_the_exact_adversary_of_three_classes_gives_the_numbers_of_the_cpu(places: Places) -> None:
+    given = replace(tiny_subject(), corpus=Verdicts(12), architecture=Attentive(BiLSTM(3), Additive()))
+    places.compare(AdversarialAttention(given), tolerance=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("maps", ["heads", "layers"])
+def test_smat_and_its_hypergradient_give_the_numbers_of_the_cpu(
+    maps: str, places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By central differences on both devices: torch's forward mode crashes on tensors of other backends in Python."""
+    monkeypatch.setattr(smat, "hypergradient", partial(hypergradient, forward_mode=False))
+    explanation = (
+        LearnedExplanation(lr=0.02) if maps == "heads" else LearnedExplanation(lr=0.02, map_source=LayerMaps())
+    )
+    places.compare(SMaT(TEACHER, ARCHITECTURE, explanation, DATA, training=TRAINING), tolerance=1e-4)
+
+
+@pytest.mark.slow
+def test_tables_and_predictions_of_a_transformer_give_the_numbers_of_the_cpu(places: Places, folder: str) -> None:
+    subject = checkpoint(folder, Verdicts(6))
+    places.compare(Predictions(subject))
+    for method in (Flow(), DeepLift(), KernelShap(n_samples=40), Lime(n_samples=40), Shapley(feature="word")):
+        places.compare(AttributionTable(subject, method))
+
+
+def folders(tmp_path: Path) -> dict[str, tuple[str, dict[str, object]]]:
+    """Language models in folders and how they are asked."""
+    causal = save(tmp_path / "gpt2", gpt2(), gpt2_tokenizer())
+    masked = save(tmp_path / "bert", masked_bert(), bert_tokenizer())
+    return {
+        "next word": (causal, {}),
+        "label words": (causal, {"prompt": PROMPT, "labels": LABELS}),
+        "long label words": (causal, {"prompt": PROMPT, "labels": {"a": " good film", "b": " bad"}}),
+        "mask": (masked, {"prompt": "{text} is [MASK]", "labels": {"a": "good", "b": "bad"}}),
+    }
+
+
+METHOD_NAMES = ("integrated-gradients", "leave-one-out", "lime", "gradient-norm", "raw-attention", "deep-lift")
+
+
+@pytest.mark.parametrize("asked", ["next word", "label words", "long label words", "mask"])
+def test_explanations_of_language_models_are_those_of_the_cpu(asked: str, tmp_path: Path, device: str) -> None:
+    source, question = folders(tmp_path)[asked]
+    one, other = (
+        heedful.load(source, device=each, **question).explain("the film is fine", methods=METHOD_NAMES[:4])  # type: ignore[arg-type]
+        for each in ("cpu", device)
+    )
+    compare_explanations(one, other)
+
+
+def compare_explanations(one: heedful.Explanation, other: heedful.Explanation, tolerance: float = 1e-5) -> None:
+    assert (one.predicted, one.target, one.words, one.tokens) == (
+        other.predicted,
+        other.target,
+        other.words,
+        other.tokens,
+    )
+    assert other.probability == pytest.approx(one.probability, rel=tolerance)
+    for mine, yours in zip(one.rows, other.rows, strict=True):
+        assert mine.method == yours.method
+        assert yours.word_scores == pytest.approx(mine.word_scores, rel=tolerance, abs=tolerance, nan_ok=True), (
+            mine.method
+        )
+
+
+def test_explanations_of_a_folder_are_those_of_the_cpu(folder: str, device: str) -> None:
+    one = heedful.explain(folder, "the plot is wonderful", methods=METHOD_NAMES)
+    other = heedful.explain(folder, "the plot is wonderful", methods=METHOD_NAMES, device=device)
+    compare_explanations(one, other)
+    contrasted = [
+        heedful.load(folder, device=each).explain("the plot is wonderful", target="awful", contrast="splendid")
+        for each in ("cpu", device)
+    ]
+    compare_explanations(contrasted[0], contrasted[1])
+
+
+def test_a_network_in_memory_stays_where_it_is(device: str, folder: str) -> None:
+    own = AutoModelForSequenceClassification.from_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    loaded = heedful.load((own, tokenizer), device=device)
+    assert loaded.device == torch.device(DEVICE)
+    assert {weight.device.type for weight in own.parameters()} == {"cpu"}
+    compare_explanations(heedful.load((own, tokenizer)).explain("a long end"), loaded.explain("a long end"))
+    with pytest.raises(UserError, match="load it again"):
+        heedful.load(loaded, device="cpu")
+
+
+@pytest.mark.parametrize("kind", ["vit", "swin", "swinv2"])
+def test_networks_of_images_support_the_same_methods_as_on_the_cpu(kind: str, places: Places) -> None:
+    """Every method is tried on each: those that fail on a device would be refusals of their own."""
+    recipe = next(each for each in matching_kinds(kind) if each.units == "image")
+    here, there = read_record(places.here.get(recipe).notes), None
+    with fake_device():
+        there = read_record(places.there.get(recipe).notes)
+    assert here.status == there.status
+    assert here.methods == there.methods
+    assert len(there.methods) > 20
+
+
+@pytest.mark.slow
+def test_an_audit_gives_the_numbers_of_the_cpu(folder: str, tmp_path: Path) -> None:
+    texts = tmp_path / "texts.csv"
+    rows = [f"{example.parts[0]},{CLASSES[int(example.label or 0)]}" for example in Verdicts(12).read(Path()).test]
+    texts.write_text("\n".join(["text,label", *rows]) + "\n")
+    methods = ("raw-attention", "leave-one-out")
+    options = AuditOptions(minutes=5.0, methods=methods, texts=2, where="here")
+    one = heedful.audit(folder, texts, workspace=tmp_path / "here", options=options)
+    with fake_device() as name:
+        there = Workspace(tmp_path / "there", device=name)
+        other = heedful.audit(folder, texts, workspace=there, options=options, out=tmp_path / "pages")
+    assert (tmp_path / "pages" / "index.html").exists()
+    left, right = (numbers_of(json.loads(each.to_json())["methods"]) for each in (one, other))
+    assert len(left) > 30
+    assert left.keys() == right.keys()
+    for place, value in left.items():
+        if not any(word in place for word in ("seconds", "cost")):
+            assert right[place] == (pytest.approx(value, rel=1e-4, abs=1e-5) if isinstance(value, float) else value), (
+                place
+            )
+    assert {entry.device for entry in there.entries()} == {DEVICE}
+
+
+def numbers_of(value: object, place: str = "") -> dict[str, object]:
+    """The single values of nested JSON by their place."""
+    if isinstance(value, dict):
+        return {key: each for name, part in value.items() for key, each in numbers_of(part, f"{place}/{name}").items()}
+    if isinstance(value, list):
+        return {
+            key: each
+            for number, part in enumerate(value)
+            for key, each in numbers_of(part, f"{place}/{number}").items()
+        }
+    return {place: value}

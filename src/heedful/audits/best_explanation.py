@@ -123,7 +123,8 @@ def search_best_erasure(
     """
     outputs = _Outputs(model, batch, target, deletion)
     words = feature_counts(outputs.index)
-    whole, decisions = outputs(torch.ones(len(batch), 1, max(1, int(words.max())), dtype=torch.bool))
+    everything = torch.ones(len(batch), 1, max(1, int(words.max())), dtype=torch.bool, device=words.device)
+    whole, decisions = outputs(everything)
     bins, sizes = bin_counts(words).tolist(), words.tolist()
     widths = [
         beam if beam * _greedy_passes(size, own) <= max_passes else 1 for size, own in zip(sizes, bins, strict=True)

@@ -441,6 +441,7 @@ def length_sorted_batches(lengths: Tensor, batch_size: int, jitter: float, gener
     Rows are sorted by length plus integer noise from [floor(-jitter n), ceil(jitter n)) (J&W's released code), so that
     there is little padding and yet batches differ between epochs.
     """
+    lengths = lengths.cpu()  # drawn there, whatever the device
     low, high = torch.floor(-jitter * lengths), torch.ceil(jitter * lengths)
     noise = low + torch.floor(torch.rand(len(lengths), generator=generator) * (high - low).clamp(min=1))
     shuffled = torch.randperm(len(lengths), generator=generator)
@@ -492,7 +493,7 @@ def map_batches(function: Callable[[Batch], Tensor], model: Model, batch: Batch,
     device, order, values = next(model.parameters()).device, [], []
     with evaluation_mode(model):
         for rows, part in inference_batches(batch, batch_size):
-            order.append(rows)
+            order.append(rows.cpu())
             values.append(function(part.to(device)).cpu().float())
     return torch.cat(values)[torch.cat(order).argsort()]
 

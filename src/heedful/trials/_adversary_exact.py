@@ -277,7 +277,7 @@ def search_supports(outputs: EquivalentOutputs) -> Tensor:
     attention, (units, classes) = outputs.attention, outputs.scores.shape
     if classes <= 2:
         return find_exact_adversary(outputs.ratio_slabs)[0]
-    single = torch.eye(units, dtype=attention.dtype)[outputs.contains(outputs.scores)]
+    single = torch.eye(units, dtype=attention.dtype, device=attention.device)[outputs.contains(outputs.scores)]
     candidates = [attention[None], single, _pair_boundaries(outputs)]
     if classes <= min(units, MAX_SUPPORT_CLASSES):
         candidates.append(_refine(outputs, *_best_supports(outputs)))
@@ -287,14 +287,16 @@ def search_supports(outputs: EquivalentOutputs) -> Tensor:
 
 def _pair_boundaries(outputs: EquivalentOutputs) -> Tensor:
     """Mixtures of two units where the output enters or leaves the region `[mixture unit]`."""
-    first, second = torch.triu_indices(len(outputs.scores), len(outputs.scores), 1)
+    device = outputs.scores.device
+    first, second = torch.triu_indices(len(outputs.scores), len(outputs.scores), 1, device=device)
     start, step = outputs.scores[first], outputs.scores[second] - outputs.scores[first]
     # The bounds of the ratios limit the part of a segment where the region can be.
     origin, slope = start - start[:, :1], step - step[:, :1]
     ends = torch.stack([(bounds[0] - origin) / slope for bounds in outputs.ratio_bounds])
     low = torch.where(slope == 0, 0.0, ends.amin(0)).nan_to_num(0.0).amax(1).clamp(min=0.0)
     high = torch.where(slope == 0, 1.0, ends.amax(0)).nan_to_num(1.0).amin(1).clamp(max=1.0)
-    share = low[:, None] + torch.linspace(0, 1, _PAIR_POINTS, dtype=low.dtype) * (high - low)[:, None]
+    steps = torch.linspace(0, 1, _PAIR_POINTS, dtype=low.dtype, device=device)
+    share = low[:, None] + steps * (high - low)[:, None]
     kept = outputs.contains(start[:, None] + share[..., None] * step[:, None]) & (low < high)[:, None]
     pair, point = (kept[:, 1:] != kept[:, :-1]).nonzero(as_tuple=True)
     left, right, is_left = share[pair, point], share[pair, point + 1], kept[pair, point]
@@ -311,7 +313,7 @@ def _pair_boundaries(outputs: EquivalentOutputs) -> Tensor:
 def _best_supports(outputs: EquivalentOutputs) -> tuple[Tensor, Tensor]:
     """Supports `[candidate class]` and directions `[candidate class-1]` of the farthest mixtures on the boundary."""
     units, classes = outputs.scores.shape
-    directions = _spread_directions(classes - 1)
+    directions = _spread_directions(classes - 1).to(outputs.scores.device)
     count, num_units = len(directions), units
     while num_units > classes and math.comb(num_units, classes) * count > _MAX_MIXTURES:
         num_units -= 1
@@ -343,7 +345,7 @@ def _refine(outputs: EquivalentOutputs, supports: Tensor, directions: Tensor) ->
     weights = directions.new_zeros(len(directions), supports.shape[1])
     for _ in range(_REFINEMENT_ROUNDS if len(supports) else 0):
         # All axes and the ways back, longer and shorter; the direction itself comes first and wins ties.
-        axes = torch.eye(directions.shape[1], dtype=directions.dtype)
+        axes = torch.eye(directions.shape[1], dtype=directions.dtype, device=directions.device)
         moves = torch.cat([torch.zeros_like(axes[:1]), axes, -axes, axes / 2, -axes / 2])
         tried = directions[:, None] + step * moves
         tried = torch.nn.functional.normalize(tried, dim=-1)
