@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,10 +16,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+import typer
 from torch import Generator, Tensor
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import heedful
+from heedful import cli, devices
 from heedful.attributions.attention import Flow, RawAttention
 from heedful.attributions.deeplift import DeepLift
 from heedful.attributions.integrated_gradients import IntegratedGradients
@@ -28,11 +30,13 @@ from heedful.attributions.perturbation import LeaveOneOut
 from heedful.attributions.shapley import KernelShap, Shapley
 from heedful.audits.schedule import AuditOptions
 from heedful.catalogue import METHODS
+from heedful.data.tokenization import Subwords
 from heedful.devices import check_device
 from heedful.model_support import matching_kinds, read_record
 from heedful.models.attentive import Additive, Attentive
 from heedful.models.encoders import BiLSTM
-from heedful.store.recipe import Recipe
+from heedful.models.transformer import Transformer
+from heedful.store.recipe import Artefact, Recipe, canonical_json, describe_recipe, dump_compact_json
 from heedful.store.workspace import Workspace
 from heedful.training import smat
 from heedful.training.attribution_tables import AttributionTable
@@ -41,6 +45,8 @@ from heedful.training.hypergradient import hypergradient
 from heedful.training.predictions import Predictions
 from heedful.training.smat import SMaT
 from heedful.training.teacher import LayerMaps, LearnedExplanation
+from heedful.training.trained_model import TrainedModel
+from heedful.training.trainer import Training
 from heedful.trials._trial import Trial
 from heedful.trials.adversarial_attention import AdversarialAttention
 from heedful.trials.agreement import Agreement
@@ -54,6 +60,7 @@ from tests.language_models import LABELS, PROMPT, bert_tokenizer, gpt2, gpt2_tok
 from tests.small_models import subject as model_and_batch
 from tests.small_models import targets
 from tests.students import ARCHITECTURE, DATA, TEACHER, TRAINING
+from tests.test_hostile_inputs import command
 from tests.tiny import subject as tiny_subject
 from tests.trials.test_trials import TRIALS
 
@@ -348,3 +355,178 @@ def numbers_of(value: object, place: str = "") -> dict[str, object]:
             for key, each in numbers_of(part, f"{place}/{number}").items()
         }
     return {place: value}
+
+
+# A device without double precision
+
+
+@pytest.fixture
+def single(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The fake device as mps is: any tensor in float64 on it is an error."""
+    monkeypatch.setattr(devices, "WITHOUT_FLOAT64", {"fake"})
+    with fake_device(float64=False) as name:
+        yield name
+
+
+def test_double_precision_is_refused_by_the_device_and_single_stands_in_for_it(single: str) -> None:
+    with pytest.raises(TypeError, match="no float64"):
+        torch.ones(2, device=single).double()
+    own = torch.ones(2, dtype=torch.float64)
+    with devices.arithmetic_of(single):
+        there = [
+            torch.ones(2, device=single).double(),
+            torch.ones(2, device=single).to(torch.float64),
+            torch.zeros(2, dtype=torch.float64, device=single),
+            torch.ones(2, device=single).sum(dtype=torch.float64),
+            torch.ones(2, device=single).new_zeros(2, dtype=torch.float64),
+            own.to(single),
+            torch.ones(2).to(torch.ones(2, device=single)),
+        ]
+        assert {each.dtype for each in there} == {torch.float32}
+        assert {each.device.type for each in there} == {"fake"}
+        assert (own * 2).dtype == own.cpu().dtype == torch.ones(2).double().dtype == torch.float64  # the CPU keeps both
+    with pytest.raises(TypeError, match="no float64"):
+        torch.ones(2, device=single).double()
+
+
+def test_explanations_in_single_precision_are_close_and_say_so(folder: str, single: str) -> None:
+    one = heedful.explain(folder, "the plot is wonderful", methods=METHOD_NAMES)
+    other = heedful.explain(folder, "the plot is wonderful", methods=METHOD_NAMES, device=single)
+    compare_explanations(one, other, tolerance=2e-3)
+    assert not any("precision" in note for note in one.notes)
+    assert any("no double precision" in note for note in other.notes)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_runs_without_double_precision(name: str, single: str) -> None:
+    model, batch = model_and_batch("bert")
+    method, target = METHODS[name](), targets(batch)
+    here = method(model.float(), batch, target)
+    with devices.arithmetic_of(single):
+        there = method(copy.deepcopy(model).to(single), batch.to(single), target.to(single))
+    torch.testing.assert_close(there.scores.cpu().double(), here.scores.double(), rtol=1e-2, atol=1e-3)
+
+
+# Half precision
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_half_precision_is_asked_for_recorded_and_said(precision: devices.Precision, folder: str) -> None:
+    whole, half = heedful.load(folder), heedful.load(folder, precision=precision)
+    assert {weight.dtype for weight in half.model.parameters()} == {devices.torch_dtype(precision)}
+    assert whole.digest != half.digest
+    recipes = [each.recipe(Verdicts(6)) for each in (whole, half)]
+    texts = [dump_compact_json(describe_recipe(each, Path())) for each in recipes]
+    assert "precision" not in texts[0]
+    assert f'"precision":"{precision}"' in texts[1]
+    one, other = (each.explain("the plot is wonderful", methods=METHOD_NAMES) for each in (whole, half))
+    assert any(precision in note for note in other.notes)
+    assert not any("precision" in note for note in one.notes)
+    assert one.predicted == other.predicted
+    assert other.probability == pytest.approx(one.probability, abs=0.05)
+    assert other.probability != one.probability
+    for mine, yours in zip(one.rows, other.rows, strict=True):
+        assert np.isfinite(yours.word_scores).all(), yours.method
+        assert np.corrcoef(mine.word_scores, yours.word_scores)[0, 1] > 0.9, yours.method
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_gives_finite_scores_in_bfloat16_or_says_why_not(name: str) -> None:
+    model, batch = model_and_batch("bert")
+    method = METHODS[name]()
+    if name in ("deep-lift", "deep-shap"):  # complete only to three digits
+        with pytest.raises(UserError, match="rounding of half precision"):
+            method(model.bfloat16(), batch, targets(batch))
+        return
+    assert bool(method(model.bfloat16(), batch, targets(batch)).scores.isfinite().all())
+
+
+def test_the_name_of_a_model_in_single_precision_is_that_of_older_workspaces() -> None:
+    """A field that was added later may not rename artefacts."""
+    assert canonical_json(Transformer("a"), Path()).keys() == {"type", "source", "content"}  # type: ignore[union-attr]
+
+
+def test_half_precision_is_refused_where_it_would_be_wrong(folder: str, tmp_path: Path) -> None:
+    own, tokenizer = AutoModelForSequenceClassification.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    with pytest.raises(UserError, match="own precision"):
+        heedful.load((own, tokenizer), precision="bfloat16")
+    with pytest.raises(UserError, match="choose one of float32"):
+        heedful.load(folder, precision="float8")  # type: ignore[arg-type]
+    trained = TrainedModel(Verdicts(6), Subwords(folder), Transformer(folder, "bfloat16"), Training(2, 4))
+    with pytest.raises(UserError, match="nothing is trained in half precision"):
+        Workspace(tmp_path).get(trained)
+
+
+# Memory
+
+
+def test_an_automatic_batch_size_is_halved_and_another_one_is_not(tmp_path: Path) -> None:
+    asked = Workspace(tmp_path / "auto", batch_size=8, automatic_batch_size=True)
+    with pytest.warns(UserWarning, match="2 texts at once"):
+        assert asked.get(Greedy()).notes["batch_size"] == 2
+    with pytest.raises(UserError, match="too small for 8 texts"):
+        Workspace(tmp_path / "fixed", batch_size=8).get(Greedy())
+
+
+@dataclass(frozen=True)
+class Greedy(Recipe):
+    """Runs out of memory above two texts."""
+
+    def make(self, workspace: Workspace) -> Artefact:
+        if workspace.batch_size > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return Artefact(notes={"batch_size": workspace.batch_size})
+
+
+# Commands
+
+COMPUTES_NOTHING = {
+    "list", "report", "fetch", "study build", "study serve", "study erase", "study rate",
+}  # fmt: skip
+"""Commands that run no network: they read what is stored, or download it."""
+ARGUMENTS: Mapping[str, tuple[str, ...]] = {
+    "explain": ("folder", "a text"),
+    "audit": ("folder", "texts.csv"),
+    "models": ("folder",),
+    "demo": (),
+    "run": ("jain-wallace",),
+    "attefa": ("--data", "texts.csv"),
+    "learn": ("--teacher", "folder", "--data", "texts.csv"),
+}
+
+
+def commands(group: typer.core.TyperGroup, prefix: str = "") -> dict[str, list[str]]:
+    """The options of every command, by its name."""
+    found: dict[str, list[str]] = {}
+    for name, each in group.commands.items():
+        if isinstance(each, typer.core.TyperGroup):
+            found |= commands(each, f"{prefix}{name} ")
+        else:
+            found[f"{prefix}{name}"] = [option for parameter in each.params for option in parameter.opts]
+    return found
+
+
+def all_commands() -> dict[str, list[str]]:
+    group = typer.main.get_command(cli.app)
+    assert isinstance(group, typer.core.TyperGroup)
+    return commands(group)
+
+
+def test_every_command_that_computes_takes_a_device() -> None:
+    without = {name for name, options in all_commands().items() if "--device" not in options}
+    assert without == COMPUTES_NOTHING
+    assert ARGUMENTS.keys() == all_commands().keys() - COMPUTES_NOTHING
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+@pytest.mark.parametrize("given", ["cuda:77", "nonsense", "mps", "", "--batch-size=0", "--precision=float8"])
+def test_a_device_that_is_not_there_is_one_line_and_exit_code_2(name: str, given: str, tmp_path: Path) -> None:
+    option = given.partition("=")[0] if given.startswith("--") else "--device"
+    if option not in all_commands()[name]:
+        return
+    words = given.split("=") if given.startswith("--") else ["--device", given]
+    where = () if name == "models" else ("-w", str(tmp_path / "work"))
+    code, _, err = command(name, *ARGUMENTS[name], *words, *where)
+    assert (code, err.count("\n")) == (2, 1), err
+    assert "choose one of" in err or "no batch size" in err
+    assert not (tmp_path / "work").exists()

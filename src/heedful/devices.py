@@ -47,8 +47,7 @@ def check_device(name: str) -> torch.device:
         device = torch.device(name)
     except RuntimeError:
         raise UserError(f"{name!r} is no device: choose one of {', '.join(there)}") from None
-    known = {torch.device(each) for each in there}
-    if device not in known and device not in {torch.device(each.type) for each in known}:
+    if not any(is_same_device(device, torch.device(each)) for each in there):
         raise UserError(f"there is no device {name} on this machine: choose one of {', '.join(there)}")
     return device
 

@@ -426,13 +426,19 @@ RULES: Mapping[str, Rule] = {
 """The rule of each operation by function name, without the underscores of operators and in-place forms."""
 
 
-def _check_complete(found: CompleteAttribution) -> None:
-    """Raise a `UserError` for scores of a transformer that miss the difference of the outputs by more than rounding."""
+def _check_complete(found: CompleteAttribution, kind: torch.dtype) -> None:
+    """Raise a `UserError` for scores of a transformer that miss the difference of the outputs by more than rounding.
+
+    Args:
+        kind: of the states; in half precision rounding itself is too large.
+    """
     missed, size = found.convergence_delta.abs(), found.scores.abs().sum(1)
     if bool((missed > (MAX_GAP_SHARE * size).clamp(min=MAX_GAP)).any()):
         worst = int((missed - MAX_GAP_SHARE * size).argmax())
+        is_half = kind in (torch.bfloat16, torch.float16)
+        reason = "that may be the rounding of half precision, which can be left out" if is_half else ROWS_MIX
         raise UserError(
-            f"{REFUSED} its scores miss the difference of the outputs by {float(missed[worst]):.2g}: {ROWS_MIX}; "
+            f"{REFUSED} its scores miss the difference of the outputs by {float(missed[worst]):.2g}: {reason}; "
             f"{OTHER_METHOD}"
         )
 
@@ -499,7 +505,7 @@ class DeepLift(CheckedOptions):
         run_copies(work, batch, n_baselines)
         found = complete_attribution(scores, units, differences)
         if isinstance(model, ExposesLayers):
-            _check_complete(found)
+            _check_complete(found, text.dtype)
         return found
 
 
