@@ -32,11 +32,11 @@ ALONE = {"mutants": ("dev",), "tools": ()}
 
 def compile_lock(sources: Iterable[str], name: str, options: Iterable[str]) -> dict[str, str]:
     """The lines of each package, with the versions of the present lock as far as they fit."""
-    present = FOLDER / f"{name}.lock"
+    # What was taken out of a lock is in that of CUDA: without it uv would choose the newest versions every time.
+    present = [path.read_text() for path in (FOLDER / f"{name}.lock", FOLDER / "cuda.lock") if path.exists()]
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "lock"
-        if present.exists():
-            out.write_text(present.read_text())
+        out.write_text("\n".join(present))
         command = ("pip", "compile", *sources, "--universal", "--generate-hashes", "--python-version", PYTHON)
         plain = ("--no-annotate", "--no-header", "--quiet", "--output-file", str(out))
         subprocess.run((sys.executable, "-m", "uv", *command, *plain, *options), check=True, stdout=subprocess.DEVNULL)

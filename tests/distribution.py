@@ -33,6 +33,36 @@ def recipes():
     return [Permutation(TrainedModel(corpus, Words(), Attentive(BiLSTM(4), Additive()), fit, embeddings=embeddings))]
 """
 
+REFUSE_SOCKETS = """
+import socket, sys
+def refuse(*arguments, **options):
+    sys.stderr.write(f"network: {arguments}\\n")
+    sys.stderr.flush()
+    import os
+    os._exit(97)
+socket.socket.connect = socket.socket.connect_ex = socket.socket.sendto = refuse
+socket.getaddrinfo = socket.gethostbyname = socket.create_connection = refuse
+"""
+"""Ends the process with code 97 when it is about to speak to another machine; no library can pass over that."""
+TINY_MODEL = """
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
+
+words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "the", "film", "is", "fine", "dull", "very", "plot"]
+own = Tokenizer(models.WordPiece({word: number for number, word in enumerate(words)}, unk_token="[UNK]"))
+own.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+own.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"}
+torch.manual_seed(0)
+sizes = {"vocab_size": 13, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+model = BertForSequenceClassification(BertConfig(**sizes, initializer_range=0.5, num_labels=2))
+model.config.id2label = {0: "dull", 1: "fine"}
+model.save_pretrained("tiny")
+PreTrainedTokenizerFast(tokenizer_object=own, **names).save_pretrained("tiny")
+"""
+"""Writes a classifier with random weights into the folder `tiny`."""
+
 
 def check(holds: object, message: str) -> None:
     """End with the message unless the condition holds."""
@@ -107,6 +137,10 @@ def use(programs: Path, folder: Path) -> None:
     check("audit" in run("heedful", "--help"), "--help")
     check("permutation" in run("heedful", "run", "smoke.py", "--where", "here"), "a trial")
     run("heedful", "report")
+    run("python", "-c", TINY_MODEL)
+    explain = ["explain", "tiny", "the film is very fine", "--method", "leave-one-out"]
+    program = f"{REFUSE_SOCKETS}\nsys.argv = {['heedful', *explain]!r}\nfrom heedful.cli import main\nmain()"
+    check("film" in run("python", "-c", program), "an explanation, and no connection to another machine")
     page = (folder / "report" / "index.html").read_text()
     check("Permutation" in page or "permutation" in page, "the report")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -11,6 +12,8 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+from tests.distribution import REFUSE_SOCKETS, TINY_MODEL
 
 ROOT = Path(__file__).parents[1]
 LOCKS = sorted((ROOT / "requirements").glob("*.lock"))
@@ -65,23 +68,58 @@ def test_the_packages_of_cuda_are_apart() -> None:
             assert not apart & pins(lock).keys(), lock.stem
 
 
-WITHOUT_NETWORK = """
-import importlib, pkgutil, socket, sys
-def refuse(*arguments, **options):
-    raise SystemExit(f"network: {arguments}")
-socket.socket.connect = socket.socket.connect_ex = socket.socket.sendto = refuse
-socket.getaddrinfo = socket.gethostbyname = socket.create_connection = refuse
-import heedful
+IMPORT_ALL = """
+import importlib, pkgutil, heedful
 for module in pkgutil.walk_packages(heedful.__path__, "heedful."):
     importlib.import_module(module.name)
-sys.argv = ["heedful", "--help"]
-from heedful.cli import main
-main()
 """
 
 
+def run_without_network(program: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """A program of Python in a process that ends with code 97 at the first connection to another machine."""
+    path = os.pathsep.join([str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "TRANSFORMERS_"))}
+    return subprocess.run(
+        [sys.executable, "-c", f"{REFUSE_SOCKETS}\n{program}"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+        env={**environment, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+    )
+
+
+def command_program(*words: str) -> str:
+    return f"sys.argv = {['heedful', *words]!r}\nfrom heedful.cli import main\nmain()"
+
+
+def test_a_connection_is_noticed(tmp_path: Path) -> None:
+    done = run_without_network("import urllib.request\nurllib.request.urlopen('http://192.0.2.1')", tmp_path)
+    assert done.returncode == 97
+
+
 @pytest.mark.slow
-def test_no_module_opens_a_connection_when_it_is_imported() -> None:
-    done = subprocess.run([sys.executable, "-c", WITHOUT_NETWORK], capture_output=True, text=True, check=False)
+def test_no_module_opens_a_connection_when_it_is_imported(tmp_path: Path) -> None:
+    done = run_without_network(f"{IMPORT_ALL}\n{command_program('--help')}", tmp_path)
     assert done.returncode == 0, done.stderr[-1000:]
     assert "audit" in done.stdout
+
+
+AUDIT = ("--texts", "2", "--method", "leave-one-out", "--where", "here", "--out", "pages")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words",
+    [("explain", "tiny", "the film is very fine"), ("models", "tiny"), ("audit", "tiny", "texts.csv", *AUDIT)],
+    ids=lambda words: words[0],
+)
+def test_no_command_on_a_local_folder_speaks_to_another_machine(words: tuple[str, ...], tmp_path: Path) -> None:
+    """No update checks, no telemetry, no look at the hub."""
+    texts = ("the film is very fine", "a very dull plot", "the plot is fine", "a dull film")
+    (tmp_path / "texts.csv").write_text("\n".join(["text", *texts]) + "\n")
+    made = run_without_network(TINY_MODEL, tmp_path)
+    assert made.returncode == 0, made.stderr[-1000:]
+    done = run_without_network(command_program(*words), tmp_path)
+    assert done.returncode == 0, done.stderr[-1000:]
+    assert done.stdout
