@@ -28,7 +28,7 @@ AUTOMATIC = "auto"
 
 def available_devices() -> list[str]:
     """The devices of this machine, for instance `["cpu", "cuda:0"]`."""
-    found = torch.accelerator.current_accelerator(check_available=True)
+    found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     if found is None:
         return ["cpu"]
     count = torch.accelerator.device_count()
@@ -115,7 +115,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 def free_cached_memory(device: torch.device) -> None:
     """Give memory back that torch keeps for later on this device."""
     if device.type != "cpu":
-        torch.accelerator.empty_cache()
+        torch.get_device_module(device).empty_cache()
 
 
 # Devices without double precision
