@@ -6,9 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.cluster_simulation import SHARED_FOLDER, Costs, Load, simulate
-
-FREE = Costs(0.0, 0.0, 0.0, 0.0, 0, 0, 0.0, 1e9, 0, 0)
+from benchmarks.cluster_simulation import FREE, SHARED_FOLDER, Load, simulate
 
 
 def test_without_costs_a_run_takes_the_work_divided_by_the_cores() -> None:
@@ -34,15 +32,23 @@ def test_the_driver_is_the_limit_where_cores_finish_more_recipes_than_it_can_han
     costs = replace(FREE, driver_seconds=0.001)
     found = simulate(load, 10_000, costs)
     assert found.seconds == pytest.approx(20.0, rel=0.15)
-    assert found.limit == "does not scale: the driver"
-    assert simulate(load, 500, costs).limit == "scales"
+    assert found.limit(simulate(load, 10_000, FREE)) == "driver"
+    assert simulate(load, 500, costs).limit(simulate(load, 500, FREE)) == "none: it scales"
 
 
 def test_the_workspace_is_the_limit_where_it_answers_too_slowly() -> None:
     costs = replace(FREE, reads=5, writes=5, store_rate=1_000.0)
     found = simulate(Load(20_000, 0, 1.0), 10_000, costs)
     assert found.seconds == pytest.approx(200.0, rel=0.1)  # 200 000 operations
-    assert found.limit == "does not scale: the workspace"
+    assert found.limit(simulate(Load(20_000, 0, 1.0), 10_000, FREE)) == "workspace"
+
+
+def test_a_short_run_waits_for_its_workers_to_start() -> None:
+    """Every core starts once: 3 s more for all, and nobody is busy."""
+    load = Load(8, 0, 1.0)
+    found = simulate(load, 4, replace(FREE, start_seconds=3.0))
+    assert found.seconds == pytest.approx(simulate(load, 4, FREE).seconds + 3.0)
+    assert found.limit(simulate(load, 4, FREE)) == "starts, latency"
 
 
 def test_long_recipes_scale_where_short_ones_do_not() -> None:

@@ -390,6 +390,7 @@ def test_a_node_that_is_lost_again_and_again_costs_no_recipe(
     assert capsys.readouterr().out == ""  # Ray would print the log of the node
     disturber.join()
     cluster.kill_node(*nodes.values())
+    wait_for(lambda: len(_ray_pool._living_nodes()) == 2)
     assert [outcome.error for outcome in outcomes] == [None] * 2
     assert len(list(tmp_path.glob("place-*"))) == MAX_ATTEMPTS + 1
     assert len(workspace.entries()) == 2
