@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
+from unittest.mock import patch
 
 import torch
 from torch import Generator, Tensor
@@ -307,6 +308,14 @@ def count_operations() -> int:
     return _Settings.operations
 
 
+def _run_backward_here(*args: object, **kwargs: object) -> object:
+    with torch.autograd.set_multithreading_enabled(False):
+        return _run_backward(*args, **kwargs)
+
+
+_run_backward: Callable[..., object] = torch.autograd.graph._engine_run_backward
+
+
 @contextmanager
 def fake_device(*, float64: bool = True) -> Iterator[str]:
     """The name of the device, whose refusals are as asked for until the end of the block.
@@ -317,7 +326,8 @@ def fake_device(*, float64: bool = True) -> Iterator[str]:
     register()
     _Settings.float64 = float64
     try:
-        with torch.autograd.set_multithreading_enabled(False):
+        # At each call: `torch.inference_mode(mode=False)` allows threads again.
+        with patch.object(torch.autograd, "_engine_run_backward", _run_backward_here):
             yield DEVICE
     finally:
         _Settings.float64 = True

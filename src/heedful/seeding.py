@@ -91,11 +91,23 @@ def permute_within(values: Tensor, support: Tensor, seeds: Tensor) -> Tensor:
 
 
 @contextmanager
+def fork_generators() -> Iterator[None]:
+    """Restores the generators of torch afterwards, on the CPU and on every GPU, whatever its kind."""
+    found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    if found is None:
+        with torch.random.fork_rng(devices=[]):
+            yield
+        return
+    with torch.random.fork_rng(devices=range(torch.accelerator.device_count()), device_type=found.type):
+        yield
+
+
+@contextmanager
 def keep_random_state() -> Iterator[None]:
     """Restores the global generators of Python, NumPy and torch, which a few networks seed or draw from."""
     own, others = random.getstate(), np.random.get_state()  # noqa: NPY002 - read, not drawn from
     try:
-        with torch.random.fork_rng():
+        with fork_generators():
             yield
     finally:
         random.setstate(own)
@@ -105,6 +117,6 @@ def keep_random_state() -> Iterator[None]:
 @contextmanager
 def temporary_seed(seed: int) -> Iterator[None]:
     """Seeds the global generators, which dropout draws from, and restores them afterwards."""
-    with torch.random.fork_rng():
+    with fork_generators():
         torch.manual_seed(seed)
         yield

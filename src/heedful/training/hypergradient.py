@@ -22,6 +22,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from heedful.seeding import fork_generators
 from heedful.types import unfused_attention
 
 Parameters = Mapping[str, Tensor]
@@ -109,7 +110,7 @@ def _pilot_and_outer_gradient(
     with torch.enable_grad():
         teacher = problem.teacher_explanation(phi.detach()).detach()
         before = {name: tensor.detach().requires_grad_() for name, tensor in theta.items()}
-        with _same_random_state(theta):
+        with fork_generators():
             loss, log_student = problem.inner(before)
         step = _gradient(loss + problem.beta * problem.divergence(teacher, log_student), before)
     norm = _global_norm(step)
@@ -119,7 +120,7 @@ def _pilot_and_outer_gradient(
         factor = cast(float, problem.max_grad_norm) / (norm + CLIP_EPSILON)
     with torch.enable_grad():
         after = {name: (theta[name] - problem.lr * factor * step[name]).requires_grad_() for name in theta}
-        with _same_random_state(after):
+        with fork_generators():
             outer_loss = problem.outer(after)
         direction = _gradient(outer_loss, after)
     if clipped:
@@ -135,7 +136,7 @@ def _forward_derivative(
     problem: BilevelProblem, theta: Parameters, direction: Parameters, log_student: Tensor
 ) -> Tensor | None:
     """The derivative of log e_S along the direction by one forward-mode pass; None where an operation has none."""
-    with torch.no_grad(), forward_ad.dual_level(), _same_random_state(theta), unfused_kernels():
+    with torch.no_grad(), forward_ad.dual_level(), fork_generators(), unfused_kernels():
         weights = {
             name: cast(Tensor, forward_ad.make_dual(theta[name], along))  # type: ignore[no-untyped-call]
             for name, along in direction.items()
@@ -158,7 +159,7 @@ def _central_difference(
     step = 2 * math.cbrt(torch.finfo(dtype).eps) / float(_global_norm(direction))
     values = []
     for signed in (step, -step):
-        with torch.no_grad(), _same_random_state(theta):
+        with torch.no_grad(), fork_generators():
             values.append(problem.inner({name: theta[name] + signed * along for name, along in direction.items()})[1])
     return (values[0] - values[1]) / (2 * step)
 
@@ -174,14 +175,6 @@ def _gradient(loss: Tensor, leaves: Parameters, *, create_graph: bool = False) -
         return {name: torch.zeros_like(leaf) for name, leaf in leaves.items()}
     gradients = torch.autograd.grad(loss, list(leaves.values()), create_graph=create_graph, materialize_grads=True)
     return dict(zip(leaves, gradients, strict=True))
-
-
-@contextmanager
-def _same_random_state(weights: Parameters) -> Iterator[None]:
-    """Restores the random state afterwards, on the CPU and on the devices of the weights."""
-    devices = {tensor.device.index for tensor in weights.values() if tensor.is_cuda}
-    with torch.random.fork_rng(devices=sorted(index for index in devices if index is not None)):
-        yield
 
 
 def _on_gpu(weights: Parameters) -> bool:
