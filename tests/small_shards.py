@@ -73,8 +73,8 @@ class Squares(ShardedRecipe):
         end = time.monotonic() + 60
         while self.together and len(makers(workspace)) < 2 and time.monotonic() < end:
             time.sleep(0.01)
-        # A column without values has no type of its own in the first shard.
-        odd = [None if number < SIZE else number for number in numbers]
+        # A column without values has no type of its own in the first shard, and holds fractions in the second.
+        odd = [None if number <= SIZE else number for number in numbers]
         table = pd.DataFrame({"number": numbers, "square": [[n, n * n] for n in numbers], "odd": odd})
         return Artefact(table=table, notes={"n": len(table)})
 

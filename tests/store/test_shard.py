@@ -36,7 +36,8 @@ def test_the_merged_table_has_all_rows_in_order_and_its_shards_are_deleted(tmp_p
     table = workspace.get(FOUR).table
     assert table["number"].tolist() == list(range(FOUR.count))
     assert table["square"].tolist() == [[n, n * n] for n in range(FOUR.count)]
-    assert table["odd"].isna().sum() == SIZE
+    assert table["odd"].isna().sum() == SIZE + 1
+    assert table["odd"].tolist()[SIZE + 1 :] == list(range(SIZE + 1, FOUR.count))
     assert [entry.recipe_class for entry in workspace.entries()] == ["Squares"]
     assert workspace.read_block(FOUR, 3)["number"].tolist() == list(range(3 * SIZE, FOUR.count))
     assert workspace.read_block(FOUR, 1, ["number"]).columns.tolist() == ["number"]

@@ -930,13 +930,13 @@ def _write_table(target: Path, table: pyarrow.Table, blocks: Sequence[int]) -> N
 
 def _merge_tables(target: Path, files: Sequence[Path | pyarrow.Buffer]) -> None:
     """Write tables one below the other, each block as a row group; one at a time is in memory."""
-    # A column that is empty in one shard has no type there.
+    # A column that is empty in one shard has no type there, and one with missing whole numbers holds fractions.
     sources = [each if isinstance(each, Path) else pyarrow.BufferReader(each) for each in files]
     schemas = []
     for source in sources:
         with _open_table(source) as file:
             schemas.append(file.schema_arrow.remove_metadata())
-    schema = pyarrow.unify_schemas(schemas)
+    schema = pyarrow.unify_schemas(schemas, promote_options="permissive")
     with pyarrow.parquet.ParquetWriter(target, schema) as writer:
         for source in sources:
             with _open_table(source) as file:
