@@ -105,9 +105,8 @@ ADVERSARY = (
 DEFAULTS = {
     "performance": {},
     "agreement": {
-        "controls": "(Random(seed=0, special_tokens=False), PermutedAttention(seed=0, special_tokens=False))",
-        "other_seed_model": "None", "measure": "'kendall'", "absolute": "True", "k": "10", "limit": "None",
-        "split": "'test'", "level": "'unit'", "special_tokens": "False",
+        "controls": "None", "other_seed_model": "None", "measure": "'kendall'", "absolute": "True", "k": "10",
+        "limit": "None", "split": "'test'", "level": "'unit'", "special_tokens": "False",
     },
     "permutation": {
         "permutations": "100", "seed": "0", "limit": "None", "layer": "None", "head": "None", "error": "None",

@@ -570,12 +570,18 @@ class WeightsRewritten(Exception):
     """A network is about to change its own weights while it runs."""
 
 
+def _storage_identity(tensor: Tensor) -> int:
+    """The same number for views of the same memory; unlike an address, wrapped and quantized tensors have it too."""
+    identity: int = tensor.untyped_storage()._cdata
+    return identity
+
+
 class WeightGuard(TorchFunctionMode):
     """Raises `WeightsRewritten` before a network changes one of its weights in place."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
-        self.places = {weight.untyped_storage().data_ptr() for weight in network.parameters()} - {0}
+        self.storages = {_storage_identity(weight) for weight in network.parameters()}
 
     def __torch_function__(
         self,
@@ -586,7 +592,7 @@ class WeightGuard(TorchFunctionMode):
     ) -> object:
         name, first = str(getattr(func, "__name__", "")), args[0] if args else None
         in_place = name.endswith("_") and not name.endswith("__") and name != "requires_grad_"
-        if in_place and isinstance(first, Tensor) and first.untyped_storage().data_ptr() in self.places:
+        if in_place and isinstance(first, Tensor) and _storage_identity(first) in self.storages:
             raise WeightsRewritten
         return func(*args, **dict(kwargs or {}))
 
