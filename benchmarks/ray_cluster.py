@@ -45,10 +45,12 @@ from tests.s3_server import running_server
 
 MIN_EFFICIENCY = 0.9
 """Of as many places as cores, against one process, on trainings of several seconds."""
-MAX_LOAD = 0.3
+MAX_BUSY = 0.1
+"""Share of the cores that may be at work before a measurement."""
 MAX_EFFICIENCY = 1.1
 """More than all cores can give: the one process was disturbed."""
-EPOCHS = 40
+EPOCHS = (40, 120)
+"""Of the trainings whose speed is measured: some seconds each, and three times as long."""
 TEXTS = 9000
 """Of the sharded attribution: three shards."""
 EMPTY_RECIPES = 500
@@ -224,11 +226,11 @@ def object_store(cache: Path) -> Iterator[None]:
             os.environ |= before
 
 
-def measure_speed(folder: Path) -> None:
+def measure_speed(folder: Path, epochs: int) -> None:
     """An even load of recipes of some seconds in one process and on a cluster with one place per core."""
-    cores, load = os.cpu_count() or 1, os.getloadavg()[0]
+    cores, busy = os.cpu_count() or 1, busy_share()
     timed_run([model(99, 2)], folder / "one", "here")  # imports
-    recipes = [model(seed, EPOCHS) for seed in range(4 * cores)]
+    recipes = [model(seed, epochs) for seed in range(4 * cores)]
     here = timed_run(recipes, folder / "here", "here")
     with local_nodes(cores, 1) as nodes:
         cold = timed_run(recipes, folder / "cold", nodes.where)
@@ -236,7 +238,7 @@ def measure_speed(folder: Path) -> None:
     start = time.perf_counter()
     run(recipes, Workspace(folder / "pool"), where="pool", workers=cores)
     pool = time.perf_counter() - start
-    bare = bare_processes(folder, cores)
+    bare = bare_processes(folder, cores, epochs)
     print(f"{len(recipes)} trainings of {here / len(recipes):.1f} s on {cores} cores: {here:.1f} s in one process")
     for name, found in (
         ("Ray, workers that run", warm),
@@ -247,21 +249,36 @@ def measure_speed(folder: Path) -> None:
         print(
             f"  {name}: {found:.1f} s, speed-up {here / found:.2f}, efficiency {here / found / cores:.2f}", flush=True
         )
-    print(f"  efficiency of at least {MIN_EFFICIENCY}: {judge(here / warm / cores, load / cores)}")
+    print(f"  efficiency of at least {MIN_EFFICIENCY}: {judge(here / warm / cores, busy)}")
 
 
-def judge(efficiency: float, load: float) -> str:
-    """Whether the efficiency is high enough; nothing is judged on a machine that had other work on each core before."""
-    if load > MAX_LOAD or efficiency > MAX_EFFICIENCY:
-        return f"NOT JUDGED: the machine has other work (load {load:.2f} per core before); run it on a quiet one"
+def busy_share(seconds: float = 3.0) -> float:
+    """The share of all cores' time that other processes take while this one sleeps."""
+
+    def read() -> tuple[int, int]:
+        times = [int(each) for each in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+        return sum(times), times[3] + times[4]  # idle, and idle while a disk works
+
+    before = read()
+    time.sleep(seconds)
+    total, idle = (after - first for after, first in zip(read(), before, strict=True))
+    return 1 - idle / total
+
+
+def judge(efficiency: float, busy: float) -> str:
+    """Whether the efficiency is high enough; nothing is judged on a machine that had other work before."""
+    if busy > MAX_BUSY or efficiency > MAX_EFFICIENCY:
+        return f"NOT JUDGED: the machine has other work ({busy:.0%} of its time before); run it on a quiet one"
     return "reached" if efficiency >= MIN_EFFICIENCY else "NOT REACHED"
 
 
-def bare_processes(folder: Path, cores: int) -> float:
+def bare_processes(folder: Path, cores: int, epochs: int) -> float:
     """Seconds of the same trainings in processes that know nothing of each other, of the slowest."""
     command = [sys.executable, "-m", "benchmarks.ray_cluster", "--train"]
     started = [
-        subprocess.Popen([*command, str(folder / f"bare-{part}"), str(part), str(cores)], stdout=subprocess.PIPE)
+        subprocess.Popen(
+            [*command, str(folder / f"bare-{part}"), str(part), str(cores), str(epochs)], stdout=subprocess.PIPE
+        )
         for part in range(cores)
     ]
     return max(float(process.communicate()[0]) for process in started)
@@ -378,16 +395,17 @@ def main() -> None:
 
     torch.set_num_threads(1)
     if sys.argv[1:2] == ["--train"]:
-        part, cores = int(sys.argv[3]), int(sys.argv[4])
+        part, cores, epochs = (int(each) for each in sys.argv[3:6])
         timed_run([model(99, 2)], sys.argv[2], "here")
-        print(timed_run([model(seed, EPOCHS) for seed in range(4 * cores)[part::cores]], sys.argv[2], "here"))
+        print(timed_run([model(seed, epochs) for seed in range(4 * cores)[part::cores]], sys.argv[2], "here"))
         return
     wanted = sys.argv[1:] or ["speed", "costs", "sweeps"]
     begin = time.perf_counter()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         if "speed" in wanted:
-            measure_speed(folder / "speed")
+            for epochs in EPOCHS:
+                measure_speed(folder / f"speed-{epochs}", epochs)
         if "costs" in wanted:
             measure_costs(folder / "costs")
         if "sweeps" in wanted:
