@@ -363,7 +363,7 @@ def support_page(rows: Sequence[ModelSupport]) -> str:
 
 `heedful models FOLDER` tries every method on a network of yours. This page is the answer for every kind of
 classifier and causal language model that transformers {metadata.version("transformers")} knows, each tried as a tiny
-network with random weights from its own configuration; `heedful models --all --out docs/models.md` writes it.
+network with random weights from its own configuration; `heedful models --all --out FILE` writes it.
 
 There is no list of families in the code. A network is taken because it passes a trial: it gives its own logits through
 our attention function, its attention put back gives the same logits, the rows of attention are distributions over what
