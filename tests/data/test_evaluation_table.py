@@ -450,7 +450,7 @@ BAD_FILES: Mapping[str, tuple[str, str | bytes, str]] = {
     "open quote in a list": ("a.csv", 'text,rationale\na b,"[0, 1"\nc d,"[1, 0]"\n', "mixes"),
     "code in a list": ("b.csv", 'text,rationale\na b,"[open(1), 1]"\nc d,"[1, 0]"\n', "mixes"),
     "endless list": ("c.csv", f"text,rationale\na b,\"{'[' * (1 << 20) + '1'}\"\n", "more than 1048576 characters"),
-    "deep list": ("d.csv", f"text,rationale\na b,\"{'[' * 5000 + ']' * 5000}\"\nc d,\"[1]\"\n", "mixes"),
+    "deep list": ("d.csv", f"text,rationale\na b,\"{'[' * 5000 + ']' * 5000}\"\nc d,\"[1]\"\n", "rationale"),
     "no JSON": ("e.json", '{"text": ', "not JSON"),
     "list of numbers": ("f.json", "[1, 2]", "row 1: not a JSON object"),
     "a word": ("g.json", '"text"', "not a JSON object"),

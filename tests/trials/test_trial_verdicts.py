@@ -74,8 +74,8 @@ def test_seeds_are_combined_with_their_sample_deviation() -> None:
 
 
 def test_statistics_and_findings_are_values() -> None:
-    row = Statistic("auc", "lime", value=0.5)
-    assert len({row, Statistic("auc", "lime", value=0.5)}) == 1
+    row, same = (Statistic("auc", "lime", "", 0.5, 0.4, 0.6, 20) for _ in range(2))
+    assert len({row, same}) == 1
     with pytest.raises(FrozenInstanceError):
         row.value = 1.0  # type: ignore[misc]
     with pytest.raises(FrozenInstanceError):
