@@ -10,6 +10,7 @@ machine: they show correctness, and with as many places as cores the efficiency.
 from __future__ import annotations
 
 import importlib
+import itertools
 import json
 import os
 import shutil
@@ -44,13 +45,15 @@ from heedful.trials.adversarial_training import PAPER_SEEDS, AtteFa
 from tests.s3_server import running_server
 
 MIN_EFFICIENCY = 0.9
-"""Of as many places as cores, against one process, on trainings of several seconds."""
+"""Of as many places as cores, against one process, on trainings of several seconds; the median of all rounds."""
 MAX_BUSY = 0.1
 """Share of the cores that may be at work before a measurement."""
 MAX_EFFICIENCY = 1.1
 """More than all cores can give: the one process was disturbed."""
 EPOCHS = (40, 120)
 """Of the trainings whose speed is measured: some seconds each, and three times as long."""
+ROUNDS = 3
+"""Of every measurement of speed."""
 TEXTS = 9000
 """Of the sharded attribution: three shards."""
 EMPTY_RECIPES = 500
@@ -227,29 +230,45 @@ def object_store(cache: Path) -> Iterator[None]:
 
 
 def measure_speed(folder: Path, epochs: int) -> None:
-    """An even load of recipes of some seconds in one process and on a cluster with one place per core."""
+    """An even load of recipes of some seconds in one process and on a cluster with one place per core, in turn.
+
+    A machine that others share is faster in one minute than in the next, by more than what is measured: each run on the
+    cluster is compared with the mean of the run in one process before it and the one after it.
+    """
     cores, busy = os.cpu_count() or 1, busy_share()
-    timed_run([model(99, 2)], folder / "one", "here")  # imports
     recipes = [model(seed, epochs) for seed in range(4 * cores)]
-    here = timed_run(recipes, folder / "here", "here")
+    warm, pool, bare = [], [], []
+    timed_run([model(99, 2)], folder / "one", "here")  # imports
     with local_nodes(cores, 1) as nodes:
+        here = [timed_run(recipes, folder / "here", "here")]
         cold = timed_run(recipes, folder / "cold", nodes.where)
-        warm = timed_run(recipes, folder / "warm", nodes.where)
-    start = time.perf_counter()
-    run(recipes, Workspace(folder / "pool"), where="pool", workers=cores)
-    pool = time.perf_counter() - start
-    bare = bare_processes(folder, cores, epochs)
-    print(f"{len(recipes)} trainings of {here / len(recipes):.1f} s on {cores} cores: {here:.1f} s in one process")
-    for name, found in (
-        ("Ray, workers that run", warm),
-        ("Ray, new workers", cold),
-        ("local pool, new workers", pool),
-        ("bare processes without a pool, imports not counted: what the machine can give", bare),
+        for part in range(ROUNDS):
+            bare.append(bare_processes(folder / f"bare-{part}", cores, epochs))
+            warm.append(timed_run(recipes, folder / f"warm-{part}", nodes.where))
+            here.append(timed_run(recipes, folder / f"here-{part}", "here"))
+    for part in range(ROUNDS):
+        start = time.perf_counter()
+        run(recipes, Workspace(folder / f"pool-{part}"), where="pool", workers=cores)
+        pool.append(time.perf_counter() - start)
+    around = [(before + after) / 2 for before, after in itertools.pairwise(here)]
+    print(
+        f"{len(recipes)} trainings of {statistics.median(here) / len(recipes):.1f} s on {cores} cores, {ROUNDS} rounds: "
+        f"{statistics.median(here):.1f} s in one process ({min(here):.1f} to {max(here):.1f})"
+    )
+    for name, found, compared in (
+        ("Ray, workers that run", warm, around),
+        ("Ray, new workers", [cold], here[:1]),
+        ("local pool, new workers", pool, here[-1:] * ROUNDS),
+        ("bare processes without a pool, imports not counted: what the machine can give", bare, around),
     ):
+        rates = sorted(one / many / cores for one, many in zip(compared, found, strict=True))
         print(
-            f"  {name}: {found:.1f} s, speed-up {here / found:.2f}, efficiency {here / found / cores:.2f}", flush=True
+            f"  {name}: {statistics.median(found):.1f} s, efficiency {statistics.median(rates):.2f} "
+            f"({rates[0]:.2f} to {rates[-1]:.2f})",
+            flush=True,
         )
-    print(f"  efficiency of at least {MIN_EFFICIENCY}: {judge(here / warm / cores, busy)}")
+    efficiency = statistics.median(one / many / cores for one, many in zip(around, warm, strict=True))
+    print(f"  efficiency of at least {MIN_EFFICIENCY}: {judge(efficiency, busy)}")
 
 
 def busy_share(seconds: float = 3.0) -> float:
@@ -314,7 +333,9 @@ def measure_costs(folder: Path) -> None:
         has = time.perf_counter() - before
         recipes = topological_order(sweep())
         with RayPool(recipes, Workspace(folder / "cost"), nodes.where, None) as pool:
-            sent = [len(ray.cloudpickle.dumps((pool.job, each, "TrainedModel-0123456789ab", 0))) for each in recipes]
+            sent = [
+                len(ray.cloudpickle.dumps((pool.job, each, "TrainedModel-0123456789ab", (0, 0)))) for each in recipes
+            ]
     print(f"load of the machine: {os.getloadavg()[0]:.1f}")
     print(f"{EMPTY_RECIPES} empty recipes on {cores} places: {wall:.2f} s, {EMPTY_RECIPES / wall:.0f} per second")
     print(f"  driver_seconds={driver / EMPTY_RECIPES:.4f} of its processor per recipe")

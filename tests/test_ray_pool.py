@@ -36,7 +36,7 @@ from heedful.data.tokenization import Words
 from heedful.models.attentive import Additive, Attentive
 from heedful.models.encoders import BiLSTM
 from heedful.outcome import MAX_ATTEMPTS, Outcome
-from heedful.progress import Bar, ProgressReports, ReportedProgress
+from heedful.progress import Bar, Key, ProgressReports, ReportedProgress
 from heedful.runner import OUT_OF_TIME, recipes_from_file, run
 from heedful.store.recipe import Artefact, Json, Recipe, Resources
 from heedful.store.workspace import MANIFEST, Workspace, WriteError
@@ -583,25 +583,55 @@ class Sent:
     def __init__(self) -> None:
         self.reports = ProgressReports()
 
-    def remote(self, key: int, bars: Mapping[int, Bar]) -> None:
+    def remote(self, key: Key, bars: Mapping[int, Bar]) -> None:
         self.reports.report(key, bars)
 
 
 def test_workers_report_at_intervals_and_the_actor_shows_a_few_and_forgets_the_finished() -> None:
     sent = Sent()
-    for key in range(100):
+    assert sent.reports.read(7, []) == {}
+    keys = [(7, number) for number in range(100)]
+    for key in keys:
         with ReportedProgress(key, 0.0, sent).task("epochs", 5) as step:
             step(2, "loss 1")
-            assert sent.reports.latest[key] == {0: Bar("epochs", 5, 2, "loss 1")}
-        assert sent.reports.latest[key] == {}  # the task has ended
-    assert len(sent.reports.latest) == 100
-    shown = sent.reports.read(range(50))
-    assert [*shown] == [*range(50, 50 + progress.MAX_BARS)]
-    assert len(sent.reports.latest) == 50
+            assert sent.reports.latest[7][key] == {0: Bar("epochs", 5, 2, "loss 1")}
+        assert sent.reports.latest[7][key] == {}  # the task has ended
+    assert len(sent.reports.latest[7]) == 100
+    shown = sent.reports.read(7, keys[:50])
+    assert [*shown] == keys[50 : 50 + progress.MAX_BARS]
+    assert len(sent.reports.latest[7]) == 50
     seldom = Sent()
-    with ReportedProgress(0, 3600.0, seldom).task("epochs", 5) as step:
+    seldom.reports.read(7, [])
+    with ReportedProgress((7, 0), 3600.0, seldom).task("epochs", 5) as step:
         step()
-    assert seldom.reports.latest == {}
+    assert seldom.reports.latest == {7: {}}
+
+
+def test_reports_of_one_run_are_not_read_by_another_and_end_with_it() -> None:
+    reports, bars = ProgressReports(), {0: Bar("epochs", 5)}
+    for run_number in (1, 2):
+        reports.read(run_number, [])
+        reports.report((run_number, 0), bars)
+    reports.report((3, 0), bars)  # nobody reads it
+    assert reports.read(1, []) == {(1, 0): bars}
+    assert reports.read(2, [(1, 0)]) == {(2, 0): bars}
+    reports.close(1)
+    reports.report((1, 0), bars)  # a worker that was ended with its run may have sent one more
+    assert reports.latest == {2: {(2, 0): bars}}
+
+
+def test_runs_of_one_driver_share_the_actor_and_leave_nothing_in_it(cluster: Cluster, tmp_path: Path) -> None:
+    import ray
+
+    actors = []
+    for number in range(2):
+        with RayPool([Number(number)], Workspace(tmp_path), f"ray://{cluster.address}", None) as pool:
+            actors.append(pool.reports)
+            ray.get(pool.reports.read.remote(pool.run, []))
+            ray.get(pool.reports.report.remote((pool.run, 0), {0: Bar("epochs", 5)}))
+            assert [*ray.get(pool.reports.read.remote(pool.run, []))] == [(pool.run, 0)]
+        assert ray.get(pool.reports.read.remote(pool.run, [])) == {}
+    assert actors[0] is actors[1]
 
 
 def test_room_is_counted_by_the_scarcest_resource_and_a_lost_node_is_named(

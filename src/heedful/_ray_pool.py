@@ -37,7 +37,7 @@ import torch
 
 from heedful import __version__
 from heedful.outcome import MAX_ATTEMPTS, Outcome, attempt, describe_exception
-from heedful.progress import Bar, ProgressReports, ReportedProgress, SendReport, StepCallback
+from heedful.progress import Bar, Key, ProgressReports, ReportedProgress, SendReport, StepCallback
 from heedful.store.recipe import Recipe, Resources, is_user_module
 from heedful.store.shard import Shard, ShardedRecipe
 from heedful.store.workspace import Workspace, default_data_dir, replace_text
@@ -206,17 +206,24 @@ class _Reply:
 
 
 class _Read(Protocol):
-    def remote(self, finished: Sequence[int]) -> object: ...
+    def remote(self, run: int, finished: Sequence[Key]) -> object: ...
+
+
+class _Close(Protocol):
+    def remote(self, run: int) -> object: ...
 
 
 class _Actor(Protocol):
-    """The handle of the `ProgressReports` of a run, whose methods are called without waiting."""
+    """The handle of the `ProgressReports` of a driver, whose methods are called without waiting."""
 
     @property
     def report(self) -> SendReport: ...
 
     @property
     def read(self) -> _Read: ...
+
+    @property
+    def close(self) -> _Close: ...
 
 
 @dataclass(eq=False)
@@ -263,15 +270,15 @@ class RayPool:
             interval,
         )
         self.make = ray.remote(max_retries=0)(make_on_node)
-        self.running: dict[int, _Running] = {}
+        self.running: dict[Key, _Running] = {}
         self.counts: Counter[Resources] = Counter()
         self.split: set[Recipe] = set()
         """Recipes whose shards are known."""
         self.deaths: Counter[Recipe] = Counter()
         self.losses: Counter[Recipe] = Counter()
-        self.done: SimpleQueue[tuple[int, Future[_Reply]]] = SimpleQueue()
-        self.keys, self.finished = count(), list[int]()
-        self.bars: dict[tuple[int, int], _OpenBar] = {}
+        self.done: SimpleQueue[tuple[Key, Future[_Reply]]] = SimpleQueue()
+        self.run, self.numbers, self.finished = next(_runs), count(), list[Key]()
+        self.bars: dict[tuple[Key, int], _OpenBar] = {}
         self.progress_time = time.monotonic()
         self.reading: object = None
         for module in self.by_value:
@@ -279,7 +286,7 @@ class RayPool:
         try:
             for recipe in {type(recipe): recipe for recipe in waiting}.values():
                 _check_sendable(recipe)
-            self.reports = self._start_reports()
+            self.reports = _progress_actor(ray.get_runtime_context().get_worker_id())
         except BaseException:
             self._forget_modules()
             raise
@@ -292,7 +299,7 @@ class RayPool:
             with suppress(Exception):  # it has just ended, or the cluster is gone
                 self.ray.cancel(running.task, force=True)
         with suppress(Exception):
-            self.ray.kill(self.reports)
+            self.reports.close.remote(self.run)
         for key in list(self.bars):
             self._close_bar(key)
         self._forget_modules()
@@ -300,16 +307,6 @@ class RayPool:
     def _forget_modules(self) -> None:
         for module in self.by_value:
             self.ray.cloudpickle.unregister_pickle_by_value(module)
-
-    def _start_reports(self) -> _Actor:
-        """The actor, on the node of the driver, which it must not outlive."""
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-        node = self.ray.get_runtime_context().get_node_id()
-        here = NodeAffinitySchedulingStrategy(node, soft=True)
-        kind = self.ray.remote(ProgressReports).options(num_cpus=0, max_restarts=-1, scheduling_strategy=here)
-        actor: _Actor = kind.remote()
-        return actor
 
     @property
     def status(self) -> str:
@@ -326,7 +323,7 @@ class RayPool:
     def submit(self, recipe: Recipe) -> None:
         """Send a recipe to the cluster."""
         needed = recipe.resources
-        key = next(self.keys)
+        key = (self.run, next(self.numbers))
         options = self.make.options(num_cpus=needed.cpus, num_gpus=self._gpus(needed), memory=needed.memory)
         name, split = self.workspace.artefact_name(recipe), recipe not in self.split
         task = options.remote(self.job, recipe, name, key, self.reports, split=split)
@@ -348,7 +345,7 @@ class RayPool:
         self._show_progress()
         return found
 
-    def _outcome(self, key: int, future: Future[_Reply]) -> Outcome | None:
+    def _outcome(self, key: Key, future: Future[_Reply]) -> Outcome | None:
         """The outcome of a task; None where the recipe is tried again."""
         running = self.running.pop(key)
         recipe, failures = running.recipe, self.ray.exceptions
@@ -438,10 +435,10 @@ class RayPool:
         now = time.monotonic()
         if now - self.progress_time >= PROGRESS_SECONDS:
             self.progress_time = now
-            self.reading = self.reports.read.remote(self.finished)
+            self.reading = self.reports.read.remote(self.run, self.finished)
             self.finished = []
 
-    def _show(self, shown: Mapping[int, Mapping[int, Bar]]) -> None:
+    def _show(self, shown: Mapping[Key, Mapping[int, Bar]]) -> None:
         self.finished += [key for key in shown if key not in self.running]
         wanted = {
             (key, number): bar for key, bars in shown.items() if key in self.running for number, bar in bars.items()
@@ -456,8 +453,27 @@ class RayPool:
             opened.step(bar.done - opened.done, bar.note)
             opened.done = bar.done
 
-    def _close_bar(self, key: tuple[int, int]) -> None:
+    def _close_bar(self, key: tuple[Key, int]) -> None:
         self.bars.pop(key).context.__exit__(None, None, None)
+
+
+_runs = count()
+"""Numbers of the runs of this process."""
+
+
+@lru_cache(maxsize=1)
+def _progress_actor(driver: str) -> _Actor:
+    """The actor of one connection to a cluster, on the node of the driver, with which it ends.
+
+    The runs of a driver share it: its process takes most of a second of a core to start.
+    """
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    ray = _quiet_ray()
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
+    kind = ray.remote(ProgressReports).options(num_cpus=0, max_restarts=-1, scheduling_strategy=here)
+    actor: _Actor = kind.remote()
+    return actor
 
 
 def count_slots(where: str, device: str) -> int:
@@ -521,14 +537,16 @@ def _user_modules(recipes: Sequence[Recipe]) -> list[ModuleType]:
     folders = tuple(
         {f"{file.parent}{os.sep}" for name in names if (file := _module_file(sys.modules[name])) is not None}
     )
+    if not folders:
+        return []
     # Classes of the main module are sent in any case.
     others = [module for name, module in list(sys.modules.items()) if name not in ("__main__", "__mp_main__")]
     return [
         module
         for module in others
-        if (file := _module_file(module)) is not None
+        if is_user_module(module.__name__)
+        and (file := _module_file(module)) is not None
         and str(file).startswith(folders)
-        and is_user_module(module.__name__)
     ]
 
 
@@ -619,7 +637,7 @@ def _check_name(recipe: Recipe, name: str, workspace: Workspace) -> None:
         )
 
 
-def make_on_node(job: _Job, recipe: Recipe, name: str, key: int, reports: _Actor, *, split: bool) -> _Reply:
+def make_on_node(job: _Job, recipe: Recipe, name: str, key: Key, reports: _Actor, *, split: bool) -> _Reply:
     """Make one recipe in a worker process of Ray, or name its shards."""
     workspace = _node_workspace(job)
     workspace.progress = ReportedProgress(key, job.interval, reports.report)

@@ -54,33 +54,43 @@ class Bar:
     note: str = ""
 
 
+Key = tuple[int, int]
+"""A run of a driver, and a recipe that it has submitted, both counted from 0."""
+
+
 class ProgressReports:
-    """What the recipes at work have reported last. It holds no more than the recipes that are running."""
+    """What the recipes at work have reported last, by run. It holds no more than the recipes that are running."""
 
     def __init__(self) -> None:
-        self.latest: dict[int, Mapping[int, Bar]] = {}
+        self.latest: dict[int, dict[Key, Mapping[int, Bar]]] = {}
 
-    def report(self, key: int, bars: Mapping[int, Bar]) -> None:
-        """Replace what is known of one recipe."""
-        self.latest[key] = bars
+    def report(self, key: Key, bars: Mapping[int, Bar]) -> None:
+        """Replace what is known of one recipe; reports of a run that nobody reads are not kept."""
+        if key[0] in self.latest:
+            self.latest[key[0]][key] = bars
 
-    def read(self, finished: Sequence[int]) -> dict[int, Mapping[int, Bar]]:
-        """The reports of the recipes that were begun first, a few of them; forgets those that are finished."""
+    def read(self, run: int, finished: Sequence[Key]) -> dict[Key, Mapping[int, Bar]]:
+        """The reports of the recipes of a run that were begun first, a few of them; forgets those that are finished."""
+        latest = self.latest.setdefault(run, {})
         for key in finished:
-            self.latest.pop(key, None)
-        return {key: self.latest[key] for key in sorted(self.latest)[:MAX_BARS]}
+            latest.pop(key, None)
+        return {key: latest[key] for key in sorted(latest)[:MAX_BARS]}
+
+    def close(self, run: int) -> None:
+        """Forget a run that has ended."""
+        self.latest.pop(run, None)
 
 
 class SendReport(Protocol):
     """Sends the state of all tasks of one recipe, without waiting."""
 
-    def remote(self, key: int, bars: Mapping[int, Bar]) -> object: ...
+    def remote(self, key: Key, bars: Mapping[int, Bar]) -> object: ...
 
 
 class ReportedProgress:
     """The progress of one recipe on a node, reported at intervals."""
 
-    def __init__(self, key: int, interval: float, send: SendReport) -> None:
+    def __init__(self, key: Key, interval: float, send: SendReport) -> None:
         self.key, self.interval, self.send = key, interval, send
         self.bars: dict[int, Bar] = {}
         self.numbers, self.last = count(), time.monotonic()
