@@ -23,11 +23,11 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from heedful._ray_pool import RayPool
+from heedful._ray_pool import RayPool, make_on_node
 from heedful.attributions.gradient import Gradient
 from heedful.attributions.integrated_gradients import IntegratedGradients
 from heedful.data.embeddings import RandomEmbeddings
@@ -233,42 +233,56 @@ def measure_speed(folder: Path, epochs: int) -> None:
     """An even load of recipes of some seconds in one process and on a cluster with one place per core, in turn.
 
     A machine that others share is faster in one minute than in the next, by more than what is measured: each run on the
-    cluster is compared with the mean of the run in one process before it and the one after it.
+    cluster is compared with the mean of the run in one process before it and the one after it. What does not depend on
+    the speed of the machine is the share of all cores' time that went into the processes that make recipes.
     """
     cores, busy = os.cpu_count() or 1, busy_share()
     recipes = [model(seed, epochs) for seed in range(4 * cores)]
-    warm, pool, bare = [], [], []
+    warm, bare, shares = [], [], []
     timed_run([model(99, 2)], folder / "one", "here")  # imports
     with local_nodes(cores, 1) as nodes:
         here = [timed_run(recipes, folder / "here", "here")]
         cold = timed_run(recipes, folder / "cold", nodes.where)
         for part in range(ROUNDS):
             bare.append(bare_processes(folder / f"bare-{part}", cores, epochs))
+            before = worker_seconds()
             warm.append(timed_run(recipes, folder / f"warm-{part}", nodes.where))
+            shares.append((worker_seconds() - before) / warm[-1] / cores)
             here.append(timed_run(recipes, folder / f"here-{part}", "here"))
-    for part in range(ROUNDS):
-        start = time.perf_counter()
-        run(recipes, Workspace(folder / f"pool-{part}"), where="pool", workers=cores)
-        pool.append(time.perf_counter() - start)
+    start = time.perf_counter()
+    run(recipes, Workspace(folder / "pool"), where="pool", workers=cores)
+    pool = time.perf_counter() - start
     around = [(before + after) / 2 for before, after in itertools.pairwise(here)]
+    one = statistics.median(here)
     print(
-        f"{len(recipes)} trainings of {statistics.median(here) / len(recipes):.1f} s on {cores} cores, {ROUNDS} rounds: "
-        f"{statistics.median(here):.1f} s in one process ({min(here):.1f} to {max(here):.1f})"
+        f"{len(recipes)} trainings of {one / len(recipes):.1f} s on {cores} cores, {ROUNDS} rounds: {one:.1f} s in one "
+        f"process ({min(here):.1f} to {max(here):.1f})"
     )
     for name, found, compared in (
         ("Ray, workers that run", warm, around),
         ("Ray, new workers", [cold], here[:1]),
-        ("local pool, new workers", pool, here[-1:] * ROUNDS),
+        ("local pool, new workers", [pool], here[-1:]),
         ("bare processes without a pool, imports not counted: what the machine can give", bare, around),
     ):
-        rates = sorted(one / many / cores for one, many in zip(compared, found, strict=True))
+        rates = sorted(before / after / cores for before, after in zip(compared, found, strict=True))
         print(
             f"  {name}: {statistics.median(found):.1f} s, efficiency {statistics.median(rates):.2f} "
-            f"({rates[0]:.2f} to {rates[-1]:.2f})",
-            flush=True,
+            f"({rates[0]:.2f} to {rates[-1]:.2f})"
         )
-    efficiency = statistics.median(one / many / cores for one, many in zip(around, warm, strict=True))
-    print(f"  efficiency of at least {MIN_EFFICIENCY}: {judge(efficiency, busy)}")
+    print(f"  share of the cores' time in Ray's workers: {min(shares):.2f} to {max(shares):.2f}")
+    efficiency = statistics.median(before / after / cores for before, after in zip(around, warm, strict=True))
+    print(f"  efficiency of at least {MIN_EFFICIENCY}: {judge(efficiency, busy)}", flush=True)
+
+
+def worker_seconds() -> float:
+    """Seconds of processor time of all worker processes of Ray on this machine, without the actor; on Linux."""
+    found = 0
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has just ended
+            title = (process / "cmdline").read_bytes()
+            if title.startswith((b"ray::IDLE", f"ray::{make_on_node.__name__}".encode())):
+                found += sum(map(int, (process / "stat").read_text().rpartition(")")[2].split()[11:13]))
+    return found / os.sysconf("SC_CLK_TCK")
 
 
 def busy_share(seconds: float = 3.0) -> float:

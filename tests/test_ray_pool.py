@@ -634,6 +634,30 @@ def test_runs_of_one_driver_share_the_actor_and_leave_nothing_in_it(cluster: Clu
     assert actors[0] is actors[1]
 
 
+TWO_CLUSTERS = """
+import ray
+from heedful import Workspace, run
+from tests.test_runner import Number
+
+for number in (1, 2):
+    [outcome] = run(Number(number), Workspace("work"), where="ray")
+    print(outcome.error)
+    ray.shutdown()
+"""
+
+
+def test_a_process_that_disconnects_may_connect_to_another_cluster(tmp_path: Path) -> None:
+    """In a process of its own: a handle of the first cluster would end it with a signal."""
+    root = Path(__file__).parents[1]
+    with TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as folder:
+        environment = {**os.environ, "RAY_ADDRESS": "local", "RAY_TMPDIR": folder, "PYTHONPATH": str(root)}
+        done = subprocess.run(
+            [sys.executable, "-c", TWO_CLUSTERS], cwd=tmp_path, env=environment, capture_output=True, text=True
+        )
+    assert (done.returncode, done.stdout) == (0, "None\nNone\n"), done.stderr[-2000:]
+    assert made(Workspace(tmp_path / "work")) == ["1", "2"]
+
+
 def test_room_is_counted_by_the_scarcest_resource_and_a_lost_node_is_named(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

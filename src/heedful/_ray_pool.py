@@ -286,7 +286,8 @@ class RayPool:
         try:
             for recipe in {type(recipe): recipe for recipe in waiting}.values():
                 _check_sendable(recipe)
-            self.reports = _progress_actor(ray.get_runtime_context().get_worker_id())
+            context = ray.get_runtime_context()
+            self.reports = _progress_actor(context.get_node_id(), context.get_job_id())
         except BaseException:
             self._forget_modules()
             raise
@@ -462,16 +463,18 @@ _runs = count()
 
 
 @lru_cache(maxsize=1)
-def _progress_actor(driver: str) -> _Actor:
+def _progress_actor(node: str, job: str) -> _Actor:
     """The actor of one connection to a cluster, on the node of the driver, with which it ends.
 
     The runs of a driver share it: its process takes most of a second of a core to start.
+
+    Args:
+        node: of the driver; a cluster that is started again has other nodes, but the same first job.
     """
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    ray = _quiet_ray()
-    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
-    kind = ray.remote(ProgressReports).options(num_cpus=0, max_restarts=-1, scheduling_strategy=here)
+    here = NodeAffinitySchedulingStrategy(node, soft=True)
+    kind = _quiet_ray().remote(ProgressReports).options(num_cpus=0, max_restarts=-1, scheduling_strategy=here)
     actor: _Actor = kind.remote()
     return actor
 
