@@ -36,8 +36,9 @@ from heedful.data.tokenization import Words
 from heedful.models.attentive import Additive, Attentive
 from heedful.models.encoders import BiLSTM
 from heedful.runner import run, topological_order
+from heedful.store.artefact_files import MANIFEST
 from heedful.store.recipe import Artefact, Recipe
-from heedful.store.workspace import MANIFEST, Workspace
+from heedful.store.workspace import Workspace
 from heedful.training.attribution_tables import AttributionTable
 from heedful.training.trained_model import TrainedModel
 from heedful.training.trainer import Adam, EpochSelection, Training

@@ -27,8 +27,9 @@ import pandas
 import torch
 
 from heedful.progress import StepCallback
+from heedful.store.artefact_files import CorruptArtefactWarning
 from heedful.store.recipe import Artefact, Recipe, canonical_json, derive_seed, json_digest
-from heedful.store.workspace import CorruptArtefactWarning, Workspace
+from heedful.store.workspace import Workspace
 from heedful.tasks import MulticlassClassification
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def dying_at(line: int, work: Callable[[], object]) -> Callable[[], object]:
             "partial_folder",
             "_make",
             "delete_leftovers",
-            "_write_artefact",
+            "write_artefact",
             "_publish",
         }:
             return None

@@ -13,9 +13,10 @@ import pandas as pd
 import pytest
 
 from heedful.store import shard
+from heedful.store.artefact_files import MANIFEST
 from heedful.store.recipe import Artefact, Recipe
 from heedful.store.shard import ShardedRecipe
-from heedful.store.workspace import MANIFEST, Workspace
+from heedful.store.workspace import Workspace
 from tests.tiny import Sentences
 
 SIZE = 16

@@ -43,7 +43,8 @@ from tqdm import tqdm  # type: ignore[import-untyped]
 
 from heedful import cli, learn
 from heedful.papers import _options
-from heedful.store.workspace import CorruptArtefactError, CorruptArtefactWarning, IndexEntry, Workspace
+from heedful.store.artefact_files import CorruptArtefactError, CorruptArtefactWarning, IndexEntry
+from heedful.store.workspace import Workspace
 from tests.tiny import Sentences
 
 RECIPES = """

@@ -38,8 +38,10 @@ from heedful.models.encoders import BiLSTM
 from heedful.outcome import MAX_ATTEMPTS, Outcome
 from heedful.progress import Bar, Key, ProgressReports, ReportedProgress
 from heedful.runner import OUT_OF_TIME, recipes_from_file, run
+from heedful.store.artefact_files import MANIFEST
+from heedful.store.atomic_write import WriteError
 from heedful.store.recipe import Artefact, Json, Recipe, Resources
-from heedful.store.workspace import MANIFEST, Workspace, WriteError
+from heedful.store.workspace import Workspace
 from heedful.training.attribution_tables import AttributionTable
 from heedful.training.trained_model import TrainedModel
 from heedful.training.trainer import Adam, EpochSelection, Training

@@ -29,8 +29,9 @@ from heedful._process_pool import WORKER_DIED, LocalPool
 from heedful.outcome import Outcome
 from heedful.progress import StepCallback
 from heedful.runner import OUT_OF_TIME, _Queue, recipes_from_file, run, topological_order
+from heedful.store.atomic_write import WriteError, translate_write_errors
 from heedful.store.recipe import Artefact, Recipe, Resources
-from heedful.store.workspace import Workspace, WriteError, translate_write_errors
+from heedful.store.workspace import Workspace
 from heedful.training.model_recipe import MAX_CACHED_MODELS, LoadedModel
 from heedful.training.trained_model import TrainedModel
 from heedful.trials.performance import Performance

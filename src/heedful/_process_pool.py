@@ -30,8 +30,9 @@ from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
 from heedful.outcome import MAX_ATTEMPTS, Outcome, attempt, describe_exception
 from heedful.progress import StepCallback
+from heedful.store.atomic_write import WriteError
 from heedful.store.recipe import Recipe, Resources
-from heedful.store.workspace import Workspace, WriteError
+from heedful.store.workspace import Workspace
 from heedful.types import UserError
 
 WORKER_DIED = "its worker process died twice, perhaps out of memory; run again with --workers 1"

@@ -38,9 +38,10 @@ import torch
 from heedful import __version__
 from heedful.outcome import MAX_ATTEMPTS, Outcome, attempt, describe_exception
 from heedful.progress import Bar, Key, ProgressReports, ReportedProgress, SendReport, StepCallback
+from heedful.store.atomic_write import replace_text
 from heedful.store.recipe import Recipe, Resources, is_user_module
 from heedful.store.shard import Shard, ShardedRecipe
-from heedful.store.workspace import Workspace, default_data_dir, replace_text
+from heedful.store.workspace import Workspace, default_data_dir
 from heedful.types import UserError
 
 if TYPE_CHECKING:

@@ -236,7 +236,7 @@ def progress_of(workspace: Workspace, *, quiet: bool) -> Iterator[None]:
 
 def write_file(path: Path, text: str | None, option: str = "--json") -> None:
     """Write the file of an option, or only try whether that is possible; devices and pipes are written directly."""
-    from heedful.store.workspace import replace_text, try_to_write
+    from heedful.store.atomic_write import replace_text, try_to_write
     from heedful.types import UserError
 
     special = path.is_symlink() or (path.exists() and not path.is_file() and not path.is_dir())

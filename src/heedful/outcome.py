@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from heedful.progress import find_interrupt
+from heedful.store.atomic_write import WriteError
 from heedful.store.recipe import Recipe
 from heedful.store.shard import Shard, ShardedRecipe
-from heedful.store.workspace import Workspace, WriteError
+from heedful.store.workspace import Workspace
 from heedful.types import UserError
 
 MAX_ATTEMPTS = 2

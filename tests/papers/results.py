@@ -12,8 +12,9 @@ import pandas as pd
 from heedful import papers
 from heedful.papers._chapter import CorpusStatistics, Result, TableView
 from heedful.papers.published import Key
+from heedful.store.artefact_files import IndexEntry
 from heedful.store.recipe import Artefact, Json
-from heedful.store.workspace import IndexEntry, Workspace
+from heedful.store.workspace import Workspace
 from heedful.trials._trial import Statistic, combine_seeds, summary_frame
 
 Number = float | tuple[float, float, float]

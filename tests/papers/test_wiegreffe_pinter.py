@@ -14,7 +14,8 @@ from heedful.papers._chapter import Cell, Comparison, Result
 from heedful.papers.published import Key, published_tradeoff
 from heedful.papers.wiegreffe_pinter import SelectionRule, WiegreffePinterOptions
 from heedful.runner import topological_order
-from heedful.store.workspace import IndexEntry, Workspace
+from heedful.store.artefact_files import IndexEntry
+from heedful.store.workspace import Workspace
 from heedful.training.attribution_tables import AttributionTable
 from heedful.training.predictions import Predictions
 from heedful.training.trainer import Adam, EpochSelection, Training

@@ -34,9 +34,10 @@ from heedful.report.explorer import collect_texts, find_model_texts
 from heedful.report.heatmap import example_heatmaps
 from heedful.report.page import Section
 from heedful.runner import run
-from heedful.store import workspace as store
+from heedful.store import artefact_files as store
+from heedful.store.artefact_files import CorruptArtefactWarning, IndexEntry
 from heedful.store.recipe import Artefact
-from heedful.store.workspace import CorruptArtefactWarning, IndexEntry, Workspace
+from heedful.store.workspace import Workspace
 from heedful.training.attribution_tables import AttributionTable
 from heedful.training.checkpoint import checkpoint
 from heedful.training.model_recipe import ModelRecipe

@@ -42,8 +42,9 @@ from heedful.report.explorer import (
     tabulate_texts,
     write_explorer,
 )
+from heedful.store.artefact_files import CorruptArtefactError, IndexEntry
 from heedful.store.recipe import Artefact, Json
-from heedful.store.workspace import CorruptArtefactError, IndexEntry, Workspace
+from heedful.store.workspace import Workspace
 from heedful.types import method_name
 from tests.papers.results import entry
 from tests.stored import COMMENT, HOSTILE, SCORES, TEXTS, THIRD, FilmAdversary, FilmModel, FilmScores, films, stored
@@ -267,7 +268,7 @@ def test_a_large_table_is_read_from_disk_and_gives_the_same_page(
 ) -> None:
     workspace = films(tmp_path)
     expected = texts_in(workspace)
-    monkeypatch.setattr("heedful.store.workspace.LARGE_FILE", 0)
+    monkeypatch.setattr("heedful.store.artefact_files.LARGE_FILE", 0)
     assert repr(texts_in(workspace)) == repr(expected)
     (entry,) = [each for each in workspace.entries() if each.facts.get("method") == "gradient"]
     table = entry.path / "table.parquet"

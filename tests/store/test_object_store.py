@@ -28,9 +28,11 @@ from heedful.explainer import find_recommendation
 from heedful.report import write_report
 from heedful.runner import run
 from heedful.store import object_store
+from heedful.store.artefact_files import CorruptArtefactWarning
+from heedful.store.atomic_write import WriteError
 from heedful.store.object_store import Lease, ObjectStore, is_url
 from heedful.store.recipe import Artefact, Recipe
-from heedful.store.workspace import CorruptArtefactWarning, Workspace, WriteError
+from heedful.store.workspace import Workspace
 from heedful.types import UserError
 from tests.gcs_server import serve_gcs
 from tests.s3_server import PACKAGES, running_server

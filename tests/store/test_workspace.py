@@ -22,9 +22,11 @@ from filelock import FileLock
 
 from heedful.data.tokenization import Words
 from heedful.progress import SilentProgress
-from heedful.store import workspace as module
+from heedful.store import artefact_files
+from heedful.store.artefact_files import CorruptArtefactWarning
+from heedful.store.atomic_write import atomic_path, replace_text, try_to_write
 from heedful.store.recipe import Artefact, Recipe, code_digest
-from heedful.store.workspace import CorruptArtefactWarning, Workspace, atomic_path, replace_text, try_to_write
+from heedful.store.workspace import Workspace
 from heedful.types import Corpus, Splits, UserError
 
 FILES = ("tensors.safetensors", "table.parquet", "notes.json", "recipe.json", "index.json", "manifest.json")
@@ -452,13 +454,13 @@ def test_bytes_are_verified_once_per_process_and_again_after_a_change(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hashed: list[str] = []
-    original = module._file_entry
+    original = artefact_files._file_entry
 
     def record(path: Path) -> object:
         hashed.append(path.name)
         return original(path)
 
-    monkeypatch.setattr(module, "_file_entry", record)
+    monkeypatch.setattr(artefact_files, "_file_entry", record)
     workspace.get(Bake())
     hashed.clear()
     workspace.get(Bake())

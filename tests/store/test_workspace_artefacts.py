@@ -13,8 +13,9 @@ import pandas
 import pytest
 import torch
 
+from heedful.store.artefact_files import CorruptArtefactError
 from heedful.store.recipe import Artefact, Json, Recipe
-from heedful.store.workspace import CorruptArtefactError, Workspace
+from heedful.store.workspace import Workspace
 from heedful.types import UserError
 
 FILES = ("tensors.safetensors", "table.parquet", "notes.json", "recipe.json", "index.json", "manifest.json")

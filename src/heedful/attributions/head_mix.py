@@ -22,8 +22,8 @@ from torch import Tensor
 from heedful.attributions._base import CheckedOptions, in_evaluation_mode, scored_units
 from heedful.attributions.attention import index_slice
 from heedful.attributions.lime import centered_moments, solve_ridge
+from heedful.store.atomic_write import replace_text, try_to_write
 from heedful.store.recipe import json_digest, to_json
-from heedful.store.workspace import replace_text, try_to_write
 from heedful.types import Attribution, Batch, Model, UserError, check_choice, name_by_fields, read_heads
 
 MixNormalizer = Literal["sparsemax", "softmax", "entmax15", "none"]

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from heedful.data.io import write_rows
 from heedful.data.table import Repository, class_names, dataset_rows, load_from_hub, load_saved_dataset
-from heedful.store.workspace import atomic_path, delete_drafts, try_to_write
+from heedful.store.atomic_write import atomic_path, delete_drafts, try_to_write
 from heedful.types import UserError
 
 if TYPE_CHECKING:

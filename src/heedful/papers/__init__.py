@@ -23,8 +23,8 @@ from heedful.papers.disagreement import DisagreementOptions
 from heedful.papers.jain_wallace import JainWallaceOptions, single_model_trials
 from heedful.papers.scaffold import ScaffoldOptions
 from heedful.papers.wiegreffe_pinter import WiegreffePinterOptions
+from heedful.store.artefact_files import IndexEntry
 from heedful.store.recipe import Recipe
-from heedful.store.workspace import IndexEntry
 from heedful.training.trained_model import TrainedModel
 from heedful.training.trainer import Adam, Training
 from heedful.types import UserError

@@ -15,8 +15,8 @@ import pandas as pd
 from heedful.figures import Figure, Heatmap, Series
 from heedful.papers import published
 from heedful.papers.published import Key
+from heedful.store.artefact_files import IndexEntry
 from heedful.store.recipe import Json
-from heedful.store.workspace import IndexEntry
 from heedful.trials._trial import SUMMARY_COLUMNS, Statistic
 
 ENCODER_NAMES = {"bilstm": "BiLSTM", "average": "Perceptron", "gru": "GRU", "convolution": "Convolution"}

@@ -42,8 +42,8 @@ from heedful.papers.scaffold import (
     NORMALIZERS,
     SMAT,
 )
+from heedful.store.artefact_files import IndexEntry
 from heedful.store.recipe import Artefact, Json
-from heedful.store.workspace import IndexEntry
 from heedful.training.attribution_tables import true_class_name
 from heedful.trials._trial import Statistic, Verdict, excess_metric, interval_bars
 from heedful.trials.plausibility import POOLING_LABELS, RANK_CLAUSES, RIGHT_AREA, WRONG_AREA

@@ -31,8 +31,8 @@ from heedful.papers._chapter import (
     subtract,
 )
 from heedful.papers._options import EmbeddingOptions, resolve_names
+from heedful.store.artefact_files import IndexEntry
 from heedful.store.recipe import Recipe
-from heedful.store.workspace import IndexEntry
 from heedful.training.attribution_tables import AttributionTable
 from heedful.training.model_recipe import ModelRecipe
 from heedful.training.objectives import Supervised

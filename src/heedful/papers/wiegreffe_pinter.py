@@ -42,8 +42,8 @@ from heedful.papers._chapter import (
     token_heatmap,
 )
 from heedful.papers._options import EmbeddingOptions, extend_seeds, resolve_names
+from heedful.store.artefact_files import IndexEntry
 from heedful.store.recipe import Recipe
-from heedful.store.workspace import IndexEntry
 from heedful.training.attention_sources import FromModel, RandomAttention, ShuffledAttention
 from heedful.training.attribution_tables import AttributionTable
 from heedful.training.objectives import Initialization

@@ -32,8 +32,9 @@ from heedful.report.explorer import (
 from heedful.report.heatmap import EXAMPLE_COLUMNS, example_heatmaps
 from heedful.report.html import check_report_folder, format_number, write_atomically
 from heedful.report.page import Chapter, Link, Page, Section, page_parts
+from heedful.store.artefact_files import CorruptArtefactError, CorruptArtefactWarning, IndexEntry, StoredArtefact
 from heedful.store.recipe import Json
-from heedful.store.workspace import CorruptArtefactError, CorruptArtefactWarning, IndexEntry, StoredArtefact, Workspace
+from heedful.store.workspace import Workspace
 from heedful.training.attribution_tables import COMPLETENESS_NOTE
 from heedful.trials._trial import EXPLANATION, SUMMARY_COLUMNS, Finding, Verdict, combine_seeds
 from heedful.trials.agreement import MEASURES_OF_TOP

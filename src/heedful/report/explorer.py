@@ -34,9 +34,9 @@ from heedful.report.charts import png_base64, png_pixels, svg
 from heedful.report.heatmap import heatmap_view, token_spacing
 from heedful.report.html import HtmlDocument, format_number, write_atomically
 from heedful.report.page import Link
+from heedful.store.artefact_files import Columns as StoredColumns
+from heedful.store.artefact_files import IndexEntry, StoredArtefact
 from heedful.store.recipe import json_digest
-from heedful.store.workspace import Columns as StoredColumns
-from heedful.store.workspace import IndexEntry, StoredArtefact
 from heedful.training.attribution_tables import TRUE_CLASS
 
 FOLDER = "texts"

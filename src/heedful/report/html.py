@@ -23,7 +23,7 @@ from markupsafe import Markup, escape
 
 from heedful.figures import Chart, Heatmap, printable
 from heedful.papers._chapter import Cell, Comparison, TableView
-from heedful.store.workspace import atomic_path, replace_text, try_to_write
+from heedful.store.atomic_write import atomic_path, replace_text, try_to_write
 from heedful.types import UserError
 
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")

@@ -25,6 +25,7 @@ from pathlib import Path
 
 import fsspec
 
+from heedful.store.atomic_write import WriteError
 from heedful.types import UserError
 
 LEASE_SECONDS = 60.0
@@ -50,10 +51,6 @@ _BROKEN_URL = re.compile(r"[a-z][a-z0-9+.-]+:/[^/]", re.IGNORECASE)
 _URL = re.compile(r"([a-z][a-z0-9+.-]+)://(.*)", re.IGNORECASE | re.DOTALL)
 _SECRETS = re.compile(r"(?<=//)[^/@\s]+@|\?[^\s'\"]+")
 """User names and passwords, and queries, in the addresses that an error message may contain."""
-
-
-class WriteError(UserError):
-    """A workspace cannot be written: missing, read-only, full or out of reach. No other work in it can succeed."""
 
 
 def is_url(text: str) -> bool:

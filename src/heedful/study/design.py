@@ -23,7 +23,7 @@ import numpy as np
 from numpy.random import Generator, default_rng
 from pydantic import TypeAdapter, ValidationError
 
-from heedful.store.workspace import atomic_path, flush_to_disk, translate_write_errors, try_to_write
+from heedful.store.atomic_write import atomic_path, flush_to_disk, translate_write_errors, try_to_write
 from heedful.study.answers import Occasion
 from heedful.types import UserError
 

@@ -30,7 +30,8 @@ from heedful.measures.rank_correlation import spearman_matrix
 from heedful.report.charts import png_base64
 from heedful.report.explorer import FOLDER as PAGES
 from heedful.report.explorer import ModelTexts, collect_texts, data_json, find_model_texts, patch_grid
-from heedful.store.workspace import IndexEntry, StoredArtefact, Workspace
+from heedful.store.artefact_files import IndexEntry, StoredArtefact
+from heedful.store.workspace import Workspace
 from heedful.study.design import (
     CONTROL,
     MAX_METHODS,

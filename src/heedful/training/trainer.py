@@ -26,8 +26,9 @@ from torch import Generator, Tensor, nn
 
 from heedful.progress import Progress, StepCallback, raise_lost_interrupt
 from heedful.seeding import temporary_seed
+from heedful.store.atomic_write import flush_to_disk, translate_write_errors
 from heedful.store.recipe import derive_seed
-from heedful.store.workspace import Workspace, flush_to_disk, translate_write_errors
+from heedful.store.workspace import Workspace
 from heedful.types import Batch, Model, UserError, check_choice
 
 SelectionSplit = Literal["dev", "test"]

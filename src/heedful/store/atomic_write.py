@@ -1,0 +1,125 @@
+"""Files that are written completely or not at all, whatever happens meanwhile; disk errors in one line."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from filelock import FileLock
+from safetensors import SafetensorError
+
+from heedful.types import UserError
+
+_DRAFT = ".draft"
+
+
+class WriteError(UserError):
+    """A workspace cannot be written: missing, read-only, full or out of reach. No other work in it can succeed."""
+
+
+def flush_to_disk(path: Path) -> None:
+    """Flush a file or folder to disk, so that a power cut does not leave a name without its content."""
+    if os.name != "posix" and path.is_dir():
+        return
+    descriptor = os.open(path, os.O_RDONLY if os.name == "posix" else os.O_RDWR)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def try_to_write(folder: Path) -> None:
+    """Write one block to a file without a name; OSError if that is impossible. Nothing stays behind.
+
+    A folder that does not exist is not created, because another process may be about to write in it: the file is
+    written where it would be created.
+    """
+    there = next(each for each in (folder, *folder.parents) if each.exists())
+    with tempfile.TemporaryFile(dir=there) as file:
+        file.write(bytes(4096))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextmanager
+def translate_write_errors(folder: Path) -> Iterator[None]:
+    """Turn disk errors into a `WriteError` of one line."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
+        raise WriteError(
+            f"cannot write in the workspace ({folder}): {' '.join(reason.split())}; "
+            "make room there or choose another workspace"
+        ) from error
+
+
+@contextmanager
+def atomic_path(target: Path) -> Iterator[Path]:
+    """A path to write a file or folder to; renamed to `target` on success, removed on failure.
+
+    It lies in a new folder with a random name, under a lock: what a killed process left is removed by the next one that
+    writes to the same target.
+    """
+    with draft_folder(target) as folder:
+        draft = folder / target.name
+        yield draft
+        try:
+            draft.replace(target)
+        except OSError:
+            if not (draft.is_dir() and target.is_dir()):
+                raise  # else another process completed the same folder first
+
+
+def replace_text(target: Path, text: str | Iterable[str]) -> None:
+    """Write a text file completely or not at all."""
+    with atomic_path(target) as draft, draft.open("x", encoding="utf-8", newline="\n") as file:
+        file.writelines([text] if isinstance(text, str) else text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextmanager
+def draft_folder(target: Path) -> Iterator[Path]:
+    """A new folder beside the target, under a lock; earlier ones of killed processes are removed."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    delete_drafts(target)
+    lock = _new_draft(target)
+    folder = Path(lock.lock_file).parent
+    try:
+        yield folder
+    finally:
+        lock.release()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _draft_prefix(target: Path) -> str:
+    return f".{target.name[:50]}."
+
+
+def _new_draft(target: Path) -> FileLock:
+    """The lock, held, of a new folder for a draft."""
+    while True:
+        folder = tempfile.mkdtemp(prefix=_draft_prefix(target), suffix=_DRAFT, dir=target.parent)
+        lock = FileLock(Path(folder) / "lock")
+        try:
+            lock.acquire()
+        except OSError:
+            if Path(folder).exists():
+                shutil.rmtree(folder, ignore_errors=True)
+                raise
+            continue  # another process took it for one that a killed process left
+        return lock
+
+
+def delete_drafts(target: Path) -> None:
+    """Delete drafts of this target that killed processes left: those whose lock is free."""
+    prefix = _draft_prefix(target)
+    for left in [*os.scandir(target.parent)] if target.parent.is_dir() else ():
+        if left.name.startswith(prefix) and left.name.endswith(_DRAFT) and left.is_dir(follow_symlinks=False):
+            with suppress(OSError), FileLock(Path(left) / "lock", timeout=0):
+                shutil.rmtree(left, ignore_errors=True)
