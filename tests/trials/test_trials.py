@@ -31,6 +31,7 @@ from heedful.training.teacher import AttentionExplanation, NoExplanation, Studen
 from heedful.training.trainer import Adam, EpochSelection, Training
 from heedful.trials._trial import (
     SUMMARY_COLUMNS,
+    ShardedTrial,
     Trial,
     combine_seeds,
 )
@@ -207,6 +208,15 @@ def test_shards_of_any_size_give_the_bits_of_a_run_without_shards(
     assert {outcome.error for outcome in outcomes} == {None}
     assert {recipe: file_digests(recipe, workspace) for recipe in IN_BLOCKS} == unsharded
     assert {entry.kind for entry in workspace.entries()} == {"model", "attributions", "trial"}
+
+
+def test_the_summary_of_shards_is_that_of_the_whole_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is computed from some columns: one that is left out would be missed silently where it is optional."""
+    set_shards(monkeypatch, SIZE)
+    workspace = Workspace(tmp_path)
+    for trial in (each for each in IN_BLOCKS if isinstance(each, ShardedTrial)):
+        stored = workspace.get(trial)
+        pd.testing.assert_frame_equal(stored.summary, trial.summary(stored.table), check_exact=True)
 
 
 def test_shards_in_any_order_give_the_bits_of_a_run_without_shards(

@@ -20,7 +20,7 @@ from heedful.attributions.attention import largest_weights
 from heedful.figures import Axis, Bars, Figure, Series, Violin
 from heedful.measures.bootstrap import MIN_EXAMPLES, bootstrap_interval
 from heedful.store.recipe import Artefact, Json, Recipe
-from heedful.store.shard import ShardedRecipe, block_label, join_tables
+from heedful.store.shard import ShardedRecipe, block_label, join_columns
 from heedful.store.workspace import Workspace
 from heedful.training.attribution_tables import sample_places
 from heedful.training.model_recipe import ModelRecipe
@@ -349,7 +349,13 @@ class Trial(Recipe):
 
 
 class ShardedTrial(Trial, ShardedRecipe):
-    """A trial whose rows are computed text by text, a block of a large corpus at a time; verdicts are on all rows."""
+    """A trial whose rows are computed text by text, a block of a large corpus at a time; verdicts are on all rows.
+
+    The rows of several blocks are never in memory together, except for the columns that the summary is computed from.
+    """
+
+    statistics_columns: ClassVar[tuple[str, ...]]
+    """The columns that `statistics` reads, as far as they exist."""
 
     if TYPE_CHECKING:  # a field in one trial, a constant in another
 
@@ -361,5 +367,22 @@ class ShardedTrial(Trial, ShardedRecipe):
 
     def make(self, workspace: Workspace) -> Artefact:
         """The rows of all texts."""
-        shards = self.shards(workspace)
-        return replace(join_tables(list(self.parts(workspace, shards))), shards=shards, blocks=())
+        shards, last, n = self.shards(workspace), Artefact(), 0
+
+        def tables() -> Iterator[pd.DataFrame]:
+            nonlocal last, n
+            for last in self.parts(workspace, shards):
+                n += int(str(last.notes["n"]))
+                yield last.table
+
+        if not shards:
+            [_] = tables()
+            if not last.blocks:
+                return last
+            return replace(last, summary=self.summary(join_columns([last.table], self.statistics_columns)))
+        summary = self.summary(join_columns(tables(), self.statistics_columns))
+        return Artefact(notes={**last.notes, "n": n}, summary=summary, shards=shards)
+
+    def summarize(self, artefact: Artefact) -> pd.DataFrame:
+        """Computed by `make` where there are several blocks."""
+        return artefact.summary if len(artefact.summary.columns) else super().summarize(artefact)

@@ -150,6 +150,11 @@ class Agreement(ShardedTrial):
         "factor, so that part of the agreement is built in."
     )
 
+    statistics_columns: ClassVar[tuple[str, ...]] = (
+        *("uid", "predicted", "place", "first", "second", "control", "value", "p_value", "tied", "defined"),
+        *("measure", "level", "special_tokens"),
+    )
+
     subject: ModelRecipe
     methods: tuple[Method, ...]
     controls: tuple[Method, ...] | None = None

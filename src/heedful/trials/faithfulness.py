@@ -94,6 +94,11 @@ class Faithfulness(ShardedTrial):
         "the least one can require; with many methods and measures, one interval in twenty misses by chance."
     )
 
+    statistics_columns: ClassVar[tuple[str, ...]] = (
+        *("uid", "method", "place", "control", "unsigned", *FAITHFULNESS_MEASURES),
+        *("removals", "infidelity_error", "accurate"),
+    )
+
     subject: ModelRecipe
     methods: tuple[Method, ...]
     baseline: Baseline = "delete"

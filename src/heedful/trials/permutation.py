@@ -75,6 +75,10 @@ class Permutation(ShardedTrial):
     )
 
     split: ClassVar[Split] = "test"
+    statistics_columns: ClassVar[tuple[str, ...]] = (
+        *("predicted", "maximum_attention", "median_change", "first_token_share"),
+        *("permutations", "median_error", "accurate"),
+    )
 
     subject: ModelRecipe
     permutations: int = 100
