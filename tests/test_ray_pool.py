@@ -190,6 +190,20 @@ class OnGpu(Recipe):
 
 
 @dataclass(frozen=True)
+class Unplaced(Recipe):
+    """A recipe for a node that is gone when its dependency is finished; no worker could start it."""
+
+    depends_on: tuple[Recipe, ...]
+
+    @property
+    def resources(self) -> Resources:
+        return Resources(gpus=float(PLACE_GPUS))
+
+    def make(self, workspace: Workspace) -> Artefact:
+        raise AssertionError
+
+
+@dataclass(frozen=True)
 class Demanding(Recipe):
     """A recipe that no node has room for."""
 
@@ -634,6 +648,56 @@ def test_runs_of_one_driver_share_the_actor_and_leave_nothing_in_it(cluster: Clu
             assert [*ray.get(pool.reports.read.remote(pool.run, []))] == [(pool.run, 0)]
         assert ray.get(pool.reports.read.remote(pool.run, [])) == {}
     assert actors[0] is actors[1]
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ("192.0.2.7:6379", True),
+        ("localhost:6379", True),
+        ("127.0.0.1:6379", True),
+        ("localhost:6380", False),
+        ("192.0.2.8:6379", False),
+        ("no-such-host.invalid:6379", False),
+    ],
+)
+def test_a_head_may_be_named_in_several_ways(asked: str, expected: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ray.util.get_node_ip_address", lambda: "192.0.2.7")
+    assert _ray_pool._is_same_head(asked, "192.0.2.7:6379") is expected
+
+
+def test_a_second_run_may_name_the_head_as_the_first_did(cluster: Cluster, tmp_path: Path) -> None:
+    where = f"ray://localhost:{cluster.address.rpartition(':')[2]}"
+    for number in range(2):
+        assert [outcome.error for outcome in run(Number(number), Workspace(tmp_path), where=where)] == [None]
+
+
+def test_a_recipe_whose_last_node_is_gone_before_it_is_submitted_ends_the_run(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nodes() -> list[Mapping[str, float]]:
+        is_gone = (tmp_path / "made.txt").exists()  # the first recipe is finished
+        return [{"CPU": 2.0}, {"CPU": 1.0, "GPU": 0.0 if is_gone else float(PLACE_GPUS)}]
+
+    monkeypatch.setattr(_ray_pool, "_living_nodes", nodes)
+    monkeypatch.setattr(_ray_pool, "NODES_SECONDS", 0.0)
+    monkeypatch.setattr(_ray_pool, "MAX_SECONDS_WITHOUT_NODE", 1.0)
+    recipe = Unplaced((Number(1),))
+    with pytest.raises(UserError, match="the cluster has lost all nodes that could go on"):
+        run(recipe, Workspace(tmp_path), where="ray", deadline=time.monotonic() + 60)
+
+
+def test_the_traceback_of_a_second_failure_replaces_that_of_the_first(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEEDFUL_CACHE", str(tmp_path))
+    workspace = Workspace(f"memory://tracebacks/{tmp_path.name}")
+    name = workspace.artefact_name(Number(1))
+    with RayPool([Number(1)], workspace, "ray", None) as pool:
+        for text in ("first", "second"):
+            assert workspace.store is not None
+            workspace.store.write(f".failures/{name}.txt", text.encode())  # by a node
+            assert pool._traceback_file(Number(1)).read_text() == text
 
 
 TWO_CLUSTERS = """

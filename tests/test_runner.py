@@ -36,7 +36,7 @@ from heedful.training.model_recipe import MAX_CACHED_MODELS, LoadedModel
 from heedful.training.trained_model import TrainedModel
 from heedful.trials.performance import Performance
 from heedful.trials.permutation import Permutation
-from heedful.types import UserError
+from heedful.types import DiskResource, UserError
 from tests.tiny import subject
 
 if TYPE_CHECKING:
@@ -689,3 +689,50 @@ def test_a_termination_while_the_users_file_is_read_or_a_finalizer_runs_ends_the
     assert time.monotonic() < start + 30
     assert process.returncode == 128 + signal.SIGTERM
     assert process.stderr == "heedful: interrupted; finished work is kept, run the same command to continue\n"
+
+
+@dataclass(frozen=True)
+class Source(DiskResource):
+    """A file of the data folder."""
+
+    def digest(self, data: Path) -> str:
+        if not (data / "source.txt").exists():
+            raise UserError("there is no source.txt")
+        return "x"
+
+
+@dataclass(frozen=True)
+class Unprintable(Recipe):
+    """A recipe whose failure is hard to write down.
+
+    Args:
+        way: "message" has a character that no file can hold, "representation" raises, "data" is gone when it fails.
+    """
+
+    way: str
+    source: Source | None = None
+
+    def __repr__(self) -> str:
+        if self.way == "representation":
+            raise ValueError("no representation")
+        return "Unprintable"
+
+    def make(self, workspace: Workspace) -> Artefact:
+        if self.way == "data":
+            (workspace.data_dir / "source.txt").unlink()
+        raise RuntimeError("\ud800")
+
+
+@pytest.mark.parametrize("way", ["message", "representation", "data"])
+def test_a_failure_that_is_hard_to_write_down_ends_no_other_recipe(way: str, tmp_path: Path) -> None:
+    (tmp_path / "source.txt").touch()
+    workspace = Workspace(tmp_path / "work", data_dir=tmp_path)
+    failing = Unprintable(way, Source() if way == "data" else None)
+    outcomes = run([Number(2, (failing,)), Number(1)], workspace)
+    found = {
+        type(each.recipe).__name__ + str(vars(each.recipe).get("value", "")): each.error or "" for each in outcomes
+    }
+    assert found["Unprintable"].startswith("RuntimeError")
+    assert found["Number2"].startswith("skipped, because Unprintable")
+    assert found["Number1"] == ""
+    assert len([*(workspace.root / ".failures").iterdir()]) == 1

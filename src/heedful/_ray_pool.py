@@ -27,6 +27,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from functools import lru_cache
+from ipaddress import ip_address
 from itertools import count
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -88,7 +89,7 @@ def connect(where: str) -> None:
     address = where.removeprefix("ray").removeprefix("://") or os.environ.get("RAY_ADDRESS", "")
     if ray.is_initialized():
         current = ray.get_runtime_context().gcs_address
-        if address not in ("", "auto", "local", current):
+        if address not in ("", "auto", "local") and not _is_same_head(address, current):
             raise UserError(f"this process is connected to the Ray cluster {current}, not {address}; start another one")
         return
     if address.startswith("ray://"):
@@ -140,6 +141,19 @@ def _check_reachable(address: str) -> None:
             f"no Ray cluster answers at {address} ({describe_exception(error)}); give the address that "
             "`ray start --head` printed, such as ray://HOST:6379"
         ) from error
+
+
+def _is_same_head(address: str, current: str) -> bool:
+    """Whether an address with a name, such as localhost, is that of the head whose number Ray tells."""
+    host, _, port = address.rpartition(":")
+    head, _, head_port = current.rpartition(":")
+    try:
+        numbers = {str(each[4][0]) for each in socket.getaddrinfo(host.strip("[]"), None)}
+    except OSError:
+        return False
+    if any(ip_address(number).is_loopback for number in numbers):  # this machine
+        numbers.add(str(_quiet_ray().util.get_node_ip_address()))
+    return port == head_port and head.strip("[]") in numbers
 
 
 def _connection_error(address: str, error: BaseException) -> UserError:
@@ -316,7 +330,12 @@ class RayPool:
         return f"{len(self.running)} submitted, {len(self.nodes)} node{'s' * (len(self.nodes) != 1)}"
 
     def has_room(self, needed: Resources) -> bool:
-        """Whether the cluster has room for one more such recipe, or nearly so."""
+        """Whether the cluster has room for one more such recipe, or nearly so.
+
+        One may always wait for a node: `_check_nodes` ends the run if none comes.
+        """
+        if not self.running:
+            return True
         if self.workers is not None and len(self.running) >= self.workers:
             return False
         slots = self._slots(needed)
@@ -387,7 +406,8 @@ class RayPool:
         """The file with the traceback of a node, on this machine."""
         name = self.workspace.artefact_name(recipe)
         file = self.workspace.failure_file(name)
-        if not file.exists() and (text := self.workspace.read_document(f".failures/{name}.txt")) is not None:
+        is_elsewhere = self.workspace.store is not None or not file.exists()
+        if is_elsewhere and (text := self.workspace.read_document(f".failures/{name}.txt")) is not None:
             replace_text(file, text.decode())
         return file
 

@@ -39,7 +39,9 @@ def attempt(recipe: Recipe, workspace: Workspace, *, split: bool = False) -> Out
     Args:
         split: if several shards of the recipe are missing, name them and make nothing.
     """
+    name = type(recipe).__name__
     try:
+        name = workspace.artefact_name(recipe)
         shards = recipe.find_missing_shards(workspace) if split and isinstance(recipe, ShardedRecipe) else ()
         if len(shards) > 1:
             return Outcome(recipe, shards=shards)
@@ -51,9 +53,16 @@ def attempt(recipe: Recipe, workspace: Workspace, *, split: bool = False) -> Out
             raise stop from None
         if isinstance(error, UserError):
             return Outcome(recipe, str(error))
-        path = workspace.write_failure(workspace.artefact_name(recipe), f"{recipe!r}\n\n{traceback.format_exc()}")
+        path = workspace.write_failure(name, f"{_representation(recipe)}\n\n{traceback.format_exc()}")
         return Outcome(recipe, describe_exception(error), path)
     return Outcome(recipe)
+
+
+def _representation(recipe: Recipe) -> str:
+    try:
+        return repr(recipe)
+    except Exception as error:  # noqa: BLE001 - of a user's own field
+        return f"a {type(recipe).__name__} whose representation fails: {describe_exception(error)}"
 
 
 def describe_exception(error: BaseException) -> str:

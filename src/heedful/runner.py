@@ -348,5 +348,8 @@ def _failed_dependency(recipe: Recipe, outcomes: Mapping[Recipe, Outcome], works
     for dependency in recipe.dependencies:
         if (failed := outcomes[dependency]).error is not None:
             cause = failed.cause or dependency
-            return Outcome(recipe, f"skipped, because {workspace.artefact_name(cause)} failed", cause=cause)
+            name = type(cause).__name__
+            with suppress(UserError):  # its data is gone
+                name = workspace.artefact_name(cause)
+            return Outcome(recipe, f"skipped, because {name} failed", cause=cause)
     return None

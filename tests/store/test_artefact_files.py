@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import resource
@@ -10,11 +11,13 @@ from pathlib import Path
 from typing import ClassVar
 
 import pandas
+import pyarrow.parquet
 import pytest
 import torch
 
+from heedful.store import artefact_files
 from heedful.store.artefact_files import CorruptArtefactError
-from heedful.store.recipe import Artefact, Json, Recipe
+from heedful.store.recipe import Artefact, Json, Recipe, dump_compact_json
 from heedful.store.workspace import Workspace
 from heedful.types import UserError
 
@@ -234,3 +237,56 @@ def test_an_entry_loads_without_weights_and_does_not_read_them(workspace: Worksp
     assert entry.load(tensors=False).notes == {"seed": 4}
     with pytest.raises(CorruptArtefactError):
         entry.load()
+
+
+@pytest.mark.parametrize(
+    ("content", "entries"),
+    [
+        ('{"kind":"other","recipe_class":"Given","facts":{},"settings":{},"links":{},"group":"g","memory":1}', 1),
+        ('{"kind":"other"}', 0),
+        ("[1]", 0),
+        ("no JSON", 0),
+    ],
+)
+def test_an_index_file_may_have_more_than_is_known_and_else_is_damage(
+    content: str, entries: int, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serve(workspace, Artefact(), monkeypatch)
+    [folder] = (path for path in workspace.root.iterdir() if not path.name.startswith("."))
+    (folder / "index.json").write_text(content)
+    manifest = json.loads((folder / "manifest.json").read_bytes())
+    manifest["index.json"] = [len(content), hashlib.sha256(content.encode()).hexdigest()]
+    (folder / "manifest.json").write_text(dump_compact_json(manifest))
+    found, damages = workspace.scan()
+    assert (len(found), len(damages)) == (entries, 1 - entries)
+    assert all("index.json" in str(each) for each in damages)
+
+
+@pytest.mark.parametrize(
+    ("tables", "expected"),
+    [
+        (({"a": ["x"], "b": [1]}, {"a": ["y"]}), {"a": ["x", "y"], "b": [1, None]}),
+        (({"a": [None]}, {"a": ["y"]}), {"a": [None, "y"]}),
+        (({"a": ["x"]}, {"a": [None]}), {"a": ["x", None]}),
+    ],
+)
+def test_tables_that_lack_a_column_or_its_type_are_merged_as_those_in_memory(
+    tables: tuple[dict[str, list[object]], ...], expected: dict[str, list[object]], tmp_path: Path
+) -> None:
+    frames, files = [pandas.DataFrame(each) for each in tables], []
+    for number, frame in enumerate(frames):
+        (tmp_path / str(number)).mkdir()
+        artefact_files.write_artefact(tmp_path / str(number), Artefact(table=frame), {})
+        files.append(tmp_path / str(number))
+    (tmp_path / "empty").mkdir()  # a shard whose table has no columns
+    for name in ("merged", "whole"):
+        (tmp_path / name).mkdir()
+    artefact_files.write_artefact(tmp_path / "merged", Artefact(), {}, [*files, tmp_path / "empty"])
+    whole = Artefact(table=pandas.concat(frames, ignore_index=True), blocks=(1, 1))
+    artefact_files.write_artefact(tmp_path / "whole", whole, {})
+    merged = pyarrow.parquet.read_table(tmp_path / "merged" / "table.parquet")
+    assert merged.to_pydict() == expected
+    if len(tables[0]) == len(tables[1]):
+        assert (tmp_path / "merged" / "table.parquet").read_bytes() == (
+            tmp_path / "whole" / "table.parquet"
+        ).read_bytes()

@@ -28,10 +28,10 @@ from heedful.explainer import find_recommendation
 from heedful.report import write_report
 from heedful.runner import run
 from heedful.store import object_store
-from heedful.store.artefact_files import CorruptArtefactWarning
+from heedful.store.artefact_files import CorruptArtefactError, CorruptArtefactWarning, object_keys
 from heedful.store.atomic_write import WriteError
 from heedful.store.object_store import Lease, ObjectStore, is_url
-from heedful.store.recipe import Artefact, Recipe
+from heedful.store.recipe import Artefact, Json, Recipe
 from heedful.store.workspace import Workspace
 from heedful.types import UserError
 from tests.gcs_server import serve_gcs
@@ -119,6 +119,46 @@ def test_what_one_machine_makes_others_read_with_the_bytes_of_a_local_run(machin
     assert not objects("/.locks/")
     names = {first.artefact_name(each) for each in (recipe, *recipe.parts)}
     assert {path.rpartition("/")[2] for path in objects("/manifests/")} == {f"{name}.json" for name in names}
+
+
+@pytest.mark.parametrize("key", ["...json", ".json", "..json", "Draw-0123456789ab", "..\\..\\x-0123456789ab.json"])
+def test_an_object_with_a_foreign_name_deletes_nothing_and_is_named(key: str, machine: Machine) -> None:
+    """Whoever may write in a bucket must not be able to delete folders of those who read it."""
+    workspace = machine("one")
+    workspace.get(Draw())
+    kept = workspace.root.parent / "another-workspace" / "work"
+    kept.parent.mkdir()
+    kept.touch()
+    spoil(f"/experiments/manifests/{key}", b"{}")
+    entries, damages = Workspace(URL).scan()
+    assert [entry.name for entry in entries] == [workspace.artefact_name(Draw())]
+    assert [str(each) for each in damages] == [f"{URL}/manifests/{key} is no manifest of an artefact; delete it"]
+    assert kept.exists()
+    assert workspace.get(Draw()).notes == {"seed": 1}
+    assert made == [Draw()]
+
+
+@pytest.mark.parametrize("file", ["../x", "C:x.bat", "x\\..\\y", ".hidden", "code.py"])
+def test_a_manifest_with_another_file_than_an_artefact_has_is_damage(file: str) -> None:
+    entry: list[Json] = [1, "ab" * 32]
+    assert object_keys("s3://bucket/Draw-0123456789ab", {"table.parquet": entry}).keys() == {"table.parquet"}
+    with pytest.raises(CorruptArtefactError, match="no valid entry"):
+        object_keys("s3://bucket/Draw-0123456789ab", {file: entry})
+
+
+def test_leftovers_that_may_not_be_deleted_do_not_disturb_finished_work(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with credentials for reading alone."""
+    machine("one").get(Draw())
+
+    def refuse(store: ObjectStore, key: str) -> None:
+        raise WriteError("no permission")
+
+    monkeypatch.setattr(ObjectStore, "delete", refuse)
+    spoil(f"/experiments/.locks/{machine('one').artefact_name(Draw())}/0", b"x")
+    workspace = machine("two")
+    assert [outcome.error for outcome in run(Draw(), workspace)] == [None]
 
 
 def test_objects_are_named_by_their_content_and_nothing_is_stored_twice(machine: Machine) -> None:

@@ -125,3 +125,25 @@ def test_a_shard_takes_what_its_recipe_takes(tmp_path: Path) -> None:
             return Resources(cpus=3.0)
 
     assert Wide(100).shards(Workspace(tmp_path))[0].resources == Resources(cpus=3.0)
+
+
+def test_a_corpus_without_texts_is_one_line(tmp_path: Path) -> None:
+    (outcome,) = run(Squares(0), Workspace(tmp_path))
+    assert outcome.error == "Squares has no texts: its split of the corpus is empty; choose another one"
+    assert outcome.traceback_file is None
+
+
+def test_shards_that_cannot_be_deleted_do_not_disturb_finished_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a read-only disk."""
+    workspace = Workspace(tmp_path)
+    workspace.get(FOUR)
+    workspace.ensure(Shard(FOUR, 1, FOUR.count, SIZE))
+
+    def refuse(source: Path, target: Path) -> Path:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    assert [outcome.error for outcome in run(FOUR, workspace)] == [None]
+    assert len(workspace.entries()) == 2

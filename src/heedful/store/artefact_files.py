@@ -32,12 +32,14 @@ from heedful.types import UserError
 
 TENSORS, TABLE, SUMMARY = "tensors.safetensors", "table.parquet", "summary.parquet"
 NOTES, RECIPE, INDEX, MANIFEST = "notes.json", "recipe.json", "index.json", "manifest.json"
+FILES = (TENSORS, TABLE, SUMMARY, NOTES, RECIPE, INDEX)
+"""All that an artefact may have beside its manifest."""
 LARGE_FILE = 2**26
 """Bytes of a file that readers of some parts of an artefact do not take into memory as a whole."""
 _ROWS_AT_ONCE = 4096
 _DAMAGE_ERRNOS = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EIO, None)
 """Errors of reading that mean damage; pyarrow's own errors have no number."""
-PARSE_ERRORS = (ValueError, KeyError, TypeError, pyarrow.ArrowException, SafetensorError)
+PARSE_ERRORS = (ValueError, LookupError, TypeError, AttributeError, pyarrow.ArrowException, SafetensorError)
 _verified: dict[tuple[Path, bool], tuple[tuple[str, int, int, int], ...]] = {}
 """Artefacts whose bytes this process has verified, with name, inode, size and modification time of their files."""
 
@@ -102,6 +104,10 @@ class IndexEntry:
         """The artefact for readers of some of its parts; CorruptArtefactError if it has no intact manifest."""
         with translate_read_errors(self.path):
             return StoredArtefact(self.path, read_manifest(self.path))
+
+
+INDEX_KEYS = frozenset({"kind", "recipe_class", "facts", "settings", "links", "group", "device"})
+"""What the index file of an artefact holds; the device only where it is not the CPU."""
 
 
 class Columns(Mapping[str, list[object]]):
@@ -231,7 +237,7 @@ class StoredArtefact:
     def _verify_large(self, name: str) -> None:
         with translate_read_errors(self.path):
             if _file_entry(self.path / name) != self.manifest[name]:
-                raise _corrupt_error(self.path, f"the content of {name} differs")
+                raise corrupt_error(self.path, f"the content of {name} differs")
 
     @cached_property
     def _contents(self) -> dict[str, bytes]:
@@ -248,7 +254,7 @@ class StoredArtefact:
         with translate_read_errors(self.path):
             content = (self.path / name).read_bytes()
         if self.manifest[name] != [len(content), hashlib.sha256(content).hexdigest()]:
-            raise _corrupt_error(self.path, f"the content of {name} differs")
+            raise corrupt_error(self.path, f"the content of {name} differs")
         return content
 
 
@@ -261,7 +267,7 @@ def write_artefact(
         parts: the folders of its shards.
     """
     if parts and not len(artefact.table.columns):
-        _merge_tables(folder / TABLE, [part / TABLE for part in parts])
+        _merge_tables(folder / TABLE, [part / TABLE for part in parts if (part / TABLE).exists()])
     if artefact.tensors:
         save_file(_storable_tensors(artefact.tensors), folder / TENSORS)
     for name, table, blocks in ((TABLE, artefact.table, artefact.blocks), (SUMMARY, artefact.summary, ())):
@@ -296,18 +302,27 @@ def _write_table(target: Path, table: pyarrow.Table, blocks: Sequence[int]) -> N
 
 def _merge_tables(target: Path, files: Sequence[Path | pyarrow.Buffer]) -> None:
     """Write tables one below the other, each block as a row group; one at a time is in memory."""
-    # A column that is empty in one shard has no type there, and one with missing whole numbers holds fractions.
+    if not files:
+        return
+    # A column that is empty in one shard has no type there, or is not there, and one with missing whole numbers holds
+    # fractions. Texts may be of two types, which depends on what else was in memory with them.
     sources = [each if isinstance(each, Path) else pyarrow.BufferReader(each) for each in files]
     schemas = []
     for source in sources:
         with open_table(source) as file:
             schemas.append(file.schema_arrow.remove_metadata())
     schema = pyarrow.unify_schemas(schemas, promote_options="permissive")
+    for place, each in enumerate(schema):
+        if pyarrow.types.is_large_string(each.type):
+            schema = schema.set(place, each.with_type(pyarrow.string()))
     with pyarrow.parquet.ParquetWriter(target, schema) as writer:
         for source in sources:
             with open_table(source) as file:
                 for block in range(file.num_row_groups):
-                    writer.write_table(file.read_row_group(block, use_threads=False).cast(schema))
+                    table = file.read_row_group(block, use_threads=False)
+                    if table.schema.names != schema.names:
+                        table = pyarrow.concat_tables((schema.empty_table(), table), promote_options="permissive")
+                    writer.write_table(table.cast(schema))
 
 
 def _file_entry(path: Path) -> Json:
@@ -327,7 +342,7 @@ def read_artefact(folder: Path, *, tensors: bool = True, table: bool = True) -> 
             )
             notes = json.loads((folder / NOTES).read_bytes())
         except PARSE_ERRORS as error:  # it was damaged after it had been verified
-            raise _corrupt_error(folder, "its content differs") from error
+            raise corrupt_error(folder, "its content differs") from error
     return Artefact({name: weights[name] for name in sorted(weights)}, rows, notes, summary)
 
 
@@ -341,7 +356,7 @@ def verify_files(folder: Path, *, tensors: bool) -> dict[str, Json]:
     if _verified.get((folder.resolve(), tensors)) != state:
         for name, entry in manifest.items():
             if _file_entry(folder / name) != entry:
-                raise _corrupt_error(folder, f"the content of {name} differs")
+                raise corrupt_error(folder, f"the content of {name} differs")
         _check_name(folder, (folder / RECIPE).read_bytes())
         _verified[folder.resolve(), tensors] = state
     return manifest
@@ -351,7 +366,7 @@ def _check_name(place: Path | str, recipe: bytes) -> None:
     """CorruptArtefactError if the folder holds the artefact of another recipe."""
     name = artefact_name(json.loads(recipe))
     if name != Path(place).name:
-        raise _corrupt_error(place, f"it holds {name}")
+        raise corrupt_error(place, f"it holds {name}")
 
 
 def read_entry(folder: Path, *, tensors: bool = True) -> IndexEntry:
@@ -362,11 +377,16 @@ def read_entry(folder: Path, *, tensors: bool = True) -> IndexEntry:
             manifest.pop(TENSORS, None)
         for name, entry in manifest.items():
             if not isinstance(entry, list) or (folder / name).stat().st_size != entry[0]:
-                raise _corrupt_error(folder, f"the size of {name} differs")
+                raise corrupt_error(folder, f"the size of {name} differs")
         if INDEX not in manifest or _file_entry(folder / INDEX) != manifest[INDEX]:
-            raise _corrupt_error(folder, f"the content of {INDEX} differs")
-        content = json.loads((folder / INDEX).read_bytes())
-    return IndexEntry(folder.name, path=folder, **content)
+            raise corrupt_error(folder, f"the content of {INDEX} differs")
+        content = (folder / INDEX).read_bytes()
+    try:
+        # What a later version of heedful may add is left out.
+        known = {key: value for key, value in json.loads(content).items() if key in INDEX_KEYS}
+        return IndexEntry(folder.name, path=folder, **known)
+    except PARSE_ERRORS as error:
+        raise corrupt_error(folder, f"{INDEX} has not what it must have") from error
 
 
 def read_manifest(folder: Path) -> dict[str, Json]:
@@ -379,19 +399,19 @@ def parse_manifest(written: bytes, place: Path | str) -> dict[str, Json]:
         if isinstance(content, dict) and dump_compact_json(content).encode("ascii") == written:
             return content
     except ValueError as error:
-        raise _corrupt_error(place, f"{MANIFEST} is not valid JSON") from error
-    raise _corrupt_error(place, f"{MANIFEST} was altered")
+        raise corrupt_error(place, f"{MANIFEST} is not valid JSON") from error
+    raise corrupt_error(place, f"{MANIFEST} was altered")
 
 
 def object_keys(place: Path | str, manifest: Mapping[str, Json]) -> dict[str, str]:
-    """The object of each file of an artefact; CorruptArtefactError for names that are no names of files."""
+    """The object of each file of an artefact; CorruptArtefactError for other files, which might lie elsewhere."""
     keys, name = {}, Path(place).name
     for file, entry in manifest.items():
         match entry:
-            case [int(), str(digest)] if not file.startswith(".") and not {*file} & {*"/\\"} and digest.isalnum():
+            case [int(), str(digest)] if file in FILES and digest.isalnum():
                 keys[file] = object_key(name, file, digest)
             case _:
-                raise _corrupt_error(place, f"{MANIFEST} has no valid entry for {file!r}")
+                raise corrupt_error(place, f"{MANIFEST} has no valid entry for {file!r}")
     return keys
 
 
@@ -399,9 +419,9 @@ def check_download(folder: Path, manifest: Mapping[str, Json], place: str) -> No
     """CorruptArtefactError unless these files are in the folder as the manifest says."""
     for name, entry in manifest.items():
         if not (folder / name).exists():
-            raise _corrupt_error(place, f"{name} is missing")
+            raise corrupt_error(place, f"{name} is missing")
         if _file_entry(folder / name) != entry:
-            raise _corrupt_error(place, f"the content of {name} differs")
+            raise corrupt_error(place, f"the content of {name} differs")
     if RECIPE in manifest:
         _check_name(place, (folder / RECIPE).read_bytes())
 
@@ -422,11 +442,11 @@ def translate_read_errors(folder: Path) -> Iterator[None]:
     except OSError as error:
         reason = f"{Path(error.filename or folder).name}: {os.strerror(error.errno) if error.errno else error}"
         if error.errno in _DAMAGE_ERRNOS:
-            raise _corrupt_error(folder, reason) from error
+            raise corrupt_error(folder, reason) from error
         raise UserError(f"cannot read the artefact {folder} ({reason}); check its permissions") from error
 
 
-def _corrupt_error(place: Path | str, reason: str) -> CorruptArtefactError:
+def corrupt_error(place: Path | str, reason: str) -> CorruptArtefactError:
     return CorruptArtefactError(
         f"the artefact {place} is damaged: {reason}; run its recipe again or delete the folder", Path(place).name
     )

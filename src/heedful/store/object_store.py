@@ -46,6 +46,7 @@ EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
 """Extra of this package for a protocol."""
 OPTIONS = {"s3": {"max_concurrency": 2}}
 """Options of the filesystem of an extra. Parts of 50 MB of one file that are in memory at a time: by default 10."""
+ARTEFACT_NAME = re.compile(r"\w+-[0-9a-f]{12}")
 _LOCAL = ("file", "local")
 _BROKEN_URL = re.compile(r"[a-z][a-z0-9+.-]+:/[^/]", re.IGNORECASE)
 _URL = re.compile(r"([a-z][a-z0-9+.-]+)://(.*)", re.IGNORECASE | re.DOTALL)
@@ -199,9 +200,17 @@ class ObjectStore:
 
     def artefacts(self) -> list[str]:
         """The names of all artefacts, as they are listed now."""
-        names = [key.removesuffix(".json") for key in self.names("manifests") if key.endswith(".json")]
+        return self.list_manifests()[0]
+
+    def list_manifests(self) -> tuple[list[str], list[str]]:
+        """The names of all artefacts, as they are listed now, and objects among the manifests that are none.
+
+        Names become names of folders on this machine: nothing else than the name of an artefact may.
+        """
+        found = {key: key.removesuffix(".json") for key in self.names("manifests")}
+        names = [name for key, name in found.items() if name != key and ARTEFACT_NAME.fullmatch(name)]
         self._known, self._listed = set(names), time.monotonic()
-        return names
+        return names, [key for key, name in found.items() if name not in self._known]
 
     def read_manifest(self, name: str) -> bytes | None:
         """The manifest of an artefact, as it is now; None if there is none."""

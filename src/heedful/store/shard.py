@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from heedful.store.recipe import Artefact, Json, Recipe, Resources
+from heedful.types import UserError
 
 if TYPE_CHECKING:
     import pandas
@@ -68,7 +69,9 @@ class ShardedRecipe(Recipe):
         return tuple(shard for shard in shards if shard in missing) if self in missing else ()
 
     def tabulate_blocks(self, workspace: Workspace, rows: range) -> Artefact:
-        """The tables of the blocks of these examples, one below the other."""
+        """The tables of the blocks of these examples, one below the other; UserError if there are none."""
+        if not rows:
+            raise UserError(f"{type(self).__name__} has no texts: its split of the corpus is empty; choose another one")
         blocks = (range(start, start + BLOCK_ROWS) for start in rows[::BLOCK_ROWS])
         return join_tables([self.tabulate(workspace, block) for block in blocks])
 

@@ -86,7 +86,7 @@ from heedful.store.recipe import (
 from heedful.store.shard import SHARD_CLASS
 from heedful.types import UserError, count_file_changes
 
-_CHECKPOINT = re.compile(r"\w.*-[0-9a-f]{64}\.\w+")
+_CHECKPOINT = re.compile(r"\w[\w.-]*-[0-9a-f]{64}\.\w+")
 """A file of unfinished work that contains the digest of its content in its name: it is complete wherever it is."""
 _SILENT = SilentProgress()
 _in_progress: ContextVar[tuple[tuple[Path, Recipe], ...]] = ContextVar("_in_progress", default=())
@@ -310,7 +310,7 @@ class Workspace:
             "group": seed_group(recipe, self.data_dir),
         }
         if self.device != "cpu":
-            index["device"] = self.device
+            index["device"] = self.device.partition(":")[0]
         # Last of all that reads the data: links and group hold its hash too.
         if self.artefact_name(recipe) != name or count_file_changes() != changes:
             raise self._changed_data_error(name)
@@ -363,6 +363,7 @@ class Workspace:
     def write_failure(self, name: str, text: str) -> Path:
         """Write the traceback of a recipe, behind a URL there too; its file on this machine."""
         file = self.failure_file(name)
+        text = text.encode("utf-8", "backslashreplace").decode()
         with translate_write_errors(self.root):
             replace_text(file, text)
         if self.store is not None:
@@ -428,14 +429,16 @@ class Workspace:
     def delete_leftovers(self, name: str = "") -> None:
         """Delete what killed processes left.
 
-        Staging folders whose lock is free; shards, partial work, damaged copies and leases of complete artefacts.
+        Staging folders whose lock is free; shards, partial work, damaged copies and leases of complete artefacts. What
+        cannot be deleted stays: finished work can be used on a read-only disk.
 
         Args:
             name: the artefact that this process is making, whose lock it holds.
         """
         if self.store is not None and not name:
-            self._delete_leases(self.store)
-            self._delete_stored_shards(self.store)
+            with suppress(WriteError):
+                self._delete_leases(self.store)
+                self._delete_stored_shards(self.store)
         for purpose in ("staging", "partial", "damaged"):
             parent = self.root / f".{purpose}"
             for folder in sorted(parent.iterdir()) if parent.is_dir() else ():
@@ -449,7 +452,7 @@ class Workspace:
                     shutil.rmtree(folder, ignore_errors=True)
 
         for folder in self.root.glob(f"{SHARD_CLASS}-*"):
-            with suppress(CorruptArtefactError):
+            with suppress(CorruptArtefactError, WriteError):
                 whole = read_entry(folder).link("whole")
                 if whole is not None and is_complete(self.root / whole):
                     self.delete(folder.name)
@@ -458,8 +461,8 @@ class Workspace:
 
     def _delete_stored_shards(self, store: ObjectStore) -> None:
         """Delete the shards of artefacts that are complete: who joined them was killed before it could."""
-        found = store.names("manifests")
-        names = [name.removesuffix(".json") for name in found if name.startswith(f"{SHARD_CLASS}-")]
+        found = store.artefacts()
+        names = [name for name in found if name.startswith(f"{SHARD_CLASS}-")]
         indexes: dict[str, str] = {}
         for name, written in store.read_manifests(names).items() if names else ():
             with suppress(CorruptArtefactError):
@@ -467,7 +470,7 @@ class Workspace:
                 indexes[object_keys(f"{store.url}/{name}", manifest)[INDEX]] = name
         for key, content in store.read_many([*indexes]).items() if indexes else ():
             with suppress(*PARSE_ERRORS):  # damaged: whoever needs it makes it again
-                if f"{json.loads(content)['links']['whole'][0]}.json" in found:
+                if json.loads(content)["links"]["whole"][0] in found:
                     self.delete(indexes[key])
 
     def _delete_leases(self, store: ObjectStore) -> None:
@@ -542,7 +545,11 @@ class Workspace:
 
     def _scan_store(self, store: ObjectStore) -> tuple[list[IndexEntry], list[CorruptArtefactError]]:
         """As `scan`; what is not in the cache is downloaded without its tensors, and so is what is damaged there."""
-        names, found, damages = store.artefacts(), {}, []
+        (names, foreign), found = store.list_manifests(), dict[str, IndexEntry]()
+        damages = [
+            CorruptArtefactError(f"{store.url}/manifests/{key} is no manifest of an artefact; delete it", key)
+            for key in foreign
+        ]
 
         def read_cache(names: Iterable[str]) -> None:
             for name in names:
