@@ -127,7 +127,8 @@ def join_columns(tables: Iterable[pandas.DataFrame], columns: Sequence[str]) -> 
                 part = part.set_column(place, field.name, part.column(place).dictionary_encode())
         found.append(part.replace_schema_metadata())
     whole = pyarrow.concat_tables(found, promote_options="permissive").unify_dictionaries()
-    frame: pandas.DataFrame = whole.to_pandas(use_threads=False)
+    del found
+    frame: pandas.DataFrame = whole.to_pandas(use_threads=False, split_blocks=True, self_destruct=True)
     return frame
 
 

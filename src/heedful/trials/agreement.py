@@ -244,16 +244,16 @@ class Agreement(ShardedTrial):
 
         `excess` is the mean over texts of how much more one pair agrees than another.
         """
-        groups = list(_group_by_pair(table))
-        attention = groups[0][0].first
+        pairs = _find_pairs(table)
+        attention = pairs[0].first
         yield Statistic("texts", value=float(table["uid"].nunique()))
         settings = dict.fromkeys(_comparison_settings(table), 1.0)
         for name, value in {**_SHARE_SCALES.get(table["measure"].iloc[0], {}), **settings}.items():
             yield Statistic(name, value=value)
-        for name in dict.fromkeys(pair.second for pair, _ in groups if pair.has_control):
+        for name in dict.fromkeys(pair.second for pair in pairs if pair.has_control):
             yield Statistic("control", name, value=1.0)
         by_class = table["predicted"].nunique() < MANY_CLASSES
-        for pair, part in groups:
+        for pair, part in _group_by_pair(table):
             yield from _pair_statistics(part, pair.name, "")
             if by_class and (pair.first == attention or not pair.has_control):
                 for predicted, of_class in part.groupby("predicted"):
@@ -584,6 +584,13 @@ class _MethodPair:
         return f"{self.first}~{self.second}"
 
 
+def _find_pairs(table: pd.DataFrame) -> list[_MethodPair]:
+    """All pairs in the order of the methods."""
+    firsts = table.drop_duplicates("place").sort_values("place")
+    named = zip(firsts["first"], firsts["second"], firsts["control"], strict=True)
+    return [_MethodPair(str(first), str(second), bool(control)) for first, second, control in named]
+
+
 def _group_by_pair(table: pd.DataFrame) -> Iterator[tuple[_MethodPair, pd.DataFrame]]:
     """All pairs in the order of the methods; the first method of the first pair is attention."""
     for _, rows in table.groupby("place"):
@@ -611,10 +618,9 @@ def _pair_statistics(rows: pd.DataFrame, pair: str, subset: str) -> list[Statist
 
 def _excesses(table: pd.DataFrame) -> Iterator[Statistic]:
     """How much more other methods agree than attention does (figures 6 and 7), and attention than each control."""
-    pairs = [pair for pair, _ in _group_by_pair(table)]
+    pairs = _find_pairs(table)
     attention = pairs[0].first
-    wide = table.pivot(index="uid", columns="place", values="value")
-    values = {pair.name: wide[place] for place, pair in enumerate(pairs)}
+    values = {pair.name: part.set_index("uid")["value"].sort_index() for pair, part in _group_by_pair(table)}
     beside = [pair for pair in pairs if pair.first == attention]
     compared = [
         (pair.name, f"{attention}~{end}")
