@@ -17,7 +17,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from requirements import vulnerabilities
+from requirements import locks, vulnerabilities
 from tests.distribution import REFUSE_SOCKETS, TINY_MODEL
 
 ROOT = Path(__file__).parents[1]
@@ -73,6 +73,44 @@ def test_the_packages_of_cuda_are_apart() -> None:
     for lock in LOCKS:
         if lock.stem != "cuda":
             assert not apart & pins(lock).keys(), lock.stem
+
+
+LOCKED = """\
+numpy==2.3.5 ; python_full_version < '3.12' \\
+    --hash=sha256:aa
+numpy==2.4.1 ; python_full_version >= '3.12' \\
+    --hash=sha256:bb
+nvidia-nccl==1.0 ; python_full_version < '3.12' \\
+    --hash=sha256:cc
+nvidia-nccl==2.0 ; python_full_version >= '3.12' \\
+    --hash=sha256:dd
+torch==2.13.0 \\
+    --hash=sha256:ee
+"""
+
+
+def test_a_package_that_is_listed_twice_keeps_both_lines() -> None:
+    """A version for older Pythons beside one for newer: without the first the lock would not install on the older."""
+    found = locks.split_packages(LOCKED)
+    assert [*found] == ["numpy", "nvidia-nccl", "torch"]
+    assert [line.partition(" \\")[0] for line in found["numpy"]] == [
+        "numpy==2.3.5 ; python_full_version < '3.12'",
+        "numpy==2.4.1 ; python_full_version >= '3.12'",
+    ]
+    assert "\n".join(block for blocks in found.values() for block in blocks) + "\n" == LOCKED
+
+
+def test_a_lock_is_written_with_both_lines_of_a_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locks, "FOLDER", tmp_path)
+    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+    digests = [f"    --hash=sha256:{letter * 64}" for letter in "abcdef"]
+    torch = [f"torch==2.{minor}.0 ; os_name == '{minor}' \\\n{digest}" for minor, digest in enumerate(digests[:2])]
+    numpy = [f"numpy==2.{minor}.0 ; os_name == '{minor}' \\\n{digest}" for minor, digest in enumerate(digests[2:4])]
+    nccl = [f"nvidia-nccl==2.{minor} \\\n{digest}" for minor, digest in enumerate(digests[4:])]
+    cuda: dict[str, list[str]] = {}
+    locks.write_lock("made", locks.split_packages("\n".join([*numpy, *nccl, *torch])), cuda)
+    assert (tmp_path / "made.lock").read_text().splitlines()[1:] == "\n".join([*numpy, *torch]).splitlines()
+    assert cuda == {"nvidia-nccl": nccl}
 
 
 @dataclass
