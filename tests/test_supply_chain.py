@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -17,7 +18,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from requirements import locks, vulnerabilities
+from requirements import locks, matrix, vulnerabilities
 from tests.distribution import REFUSE_SOCKETS, TINY_MODEL
 
 ROOT = Path(__file__).parents[1]
@@ -206,6 +207,80 @@ def test_an_answered_package_is_asked_of_one_service_only(tmp_path: Path, monkey
 def test_no_answer_is_no_clean_bill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code, fake = audit(tmp_path, monkeypatch, {"dev": ["one==1.0"]}, {})
     assert (code, [service for service, _ in fake.asked]) == (2, ["osv", "pypi"])
+
+
+def test_versions_are_compared_by_their_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As text 2.9 comes after 2.13, and Python 3.11.9 after 3.11.10."""
+    for version in ("2.9.1+cpu", "2.13.0+cpu", "2.9.0"):
+        (tmp_path / f"torch-{version}-cp311-cp311-linux_x86_64.whl").touch()
+    (tmp_path / "torch-3.0.0-cp312-cp312-linux_x86_64.whl").touch()
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    assert matrix.local_torch("3.11") == ["torch==2.13.0+cpu"]
+    assert matrix.local_torch("3.13") == []
+    versions = ["3.14.0", "3.14.10", "3.14.1-debug", "3.14.9", "3.14.0rc1"]
+    order = ["3.14.1-debug", "3.14.0rc1", "3.14.0", "3.14.9", "3.14.10"]
+    assert sorted(versions, key=matrix.as_version) == order
+
+
+def test_the_newest_interpreter_of_pyenv_is_taken_before_the_one_on_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    monkeypatch.setattr(shutil, "which", lambda name: f"/path/{name}")
+    assert matrix.find_interpreter("3.11") == "/path/python3.11"
+    for version in ("3.11.9", "3.11.10"):
+        place = tmp_path / ".pyenv" / "versions" / version / "bin"
+        place.mkdir(parents=True)
+        (place / "python3.11").touch()
+    assert matrix.find_interpreter("3.11") == str(tmp_path / ".pyenv/versions/3.11.10/bin/python3.11")
+    assert matrix.find_interpreter("3.12") == "/path/python3.12"
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "code"),
+    [((True, None), 0), ((None, None), 0), ((False, True), 1), ((True, False), 1), ((None, False), 1)],
+)
+def test_the_matrix_fails_if_a_combination_that_was_tried_fails(
+    outcomes: tuple[bool | None, ...], code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = iter(outcomes)
+    monkeypatch.setattr(matrix, "FOLDER", tmp_path)
+    monkeypatch.setattr(matrix, "build_wheel", lambda log: tmp_path / "made.whl")
+    monkeypatch.setattr(matrix, "try_versions", lambda *_: matrix.Outcome("made up", next(left)))
+    assert matrix.main(["--python", "3.11"]) == code
+
+
+@pytest.mark.parametrize(
+    ("missing", "failing", "expected"),
+    [
+        ("find_interpreter", "", None),
+        ("local_torch", "", None),
+        ("", "venv", False),
+        ("", "compile", False),
+        ("", "install", False),
+        ("", "pytest", False),
+        ("", "", True),
+    ],
+)
+def test_a_combination_fails_with_its_installation_or_its_tests_and_is_left_out_without_what_it_needs(
+    missing: str, failing: str, expected: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(command: list[str], log: Path, **_: str) -> bool:
+        log.write_text("1 passed in 1.00s\n")
+        (tmp_path / "3.11-lowest.txt").write_text("numpy==2.0\n")
+        return failing not in command
+
+    def freeze(*_: object, **__: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.CompletedProcess([], 0, "".join(f"{name}==1.0\n" for name in matrix.SHOWN))
+
+    monkeypatch.setattr(matrix, "FOLDER", tmp_path)
+    monkeypatch.setattr(matrix, "find_interpreter", lambda _: "/path/python3.11")
+    monkeypatch.setattr(matrix, "local_torch", lambda _: ["torch==2.13.0"])
+    if missing:
+        monkeypatch.setattr(matrix, missing, lambda _: None if missing == "find_interpreter" else [])
+    monkeypatch.setattr(matrix, "run", run)
+    monkeypatch.setattr(subprocess, "run", freeze)
+    assert matrix.try_versions("3.11", "lowest", tmp_path / "made.whl", ["tests"], "local").passed is expected
 
 
 IMPORT_ALL = """
