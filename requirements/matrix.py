@@ -1,11 +1,13 @@
 """Run the core tests under each Python and with the lowest and highest versions of the dependencies; `make matrix`.
 
 Each combination has an environment of its own in `.matrix/`, in which heedful is installed as a wheel. Interpreters are
-those on the path and those of pyenv; one that is not there is named and left out. Lowest are the lower bounds of
+those of pyenv and those on the path; one that is not there is named and left out. Lowest are the lower bounds of
 `pyproject.toml`; the tools of the tests are always the newest.
 
 A build of torch for the CPU in a folder of `PIP_FIND_LINKS` is taken for both, where it fits the interpreter: builds of
 the registry bring gigabytes of CUDA. `--torch registry` takes those, and with them the lower bound of torch.
+
+Exit code 1: an installation or a test failed. What was left out is no failure.
 """
 
 from __future__ import annotations
@@ -18,7 +20,11 @@ import subprocess
 import sys
 import time
 import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+
+from packaging.version import InvalidVersion, Version
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / ".matrix"
@@ -32,19 +38,36 @@ CORE = (
 SHOWN = ("torch", "transformers", "numpy", "pandas", "scipy", "scikit-learn")
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """One line about a combination, and whether it passed; None: it was left out."""
+
+    line: str
+    passed: bool | None
+
+
+def as_version(text: str) -> Version:
+    """A version that sorts by its numbers; what is none (`3.12.1-debug` of pyenv) comes before all others."""
+    try:
+        return Version(text)
+    except InvalidVersion:
+        return Version("0.dev0")
+
+
 def find_interpreter(version: str) -> str | None:
-    """The interpreter of a version on the path, else of pyenv."""
-    found = shutil.which(f"python{version}")
-    own = sorted((Path.home() / ".pyenv" / "versions").glob(f"{version}.*/bin/python{version}"))
-    return str(own[-1]) if own else found
+    """The newest interpreter of a version in pyenv, else the one on the path."""
+    own = (Path.home() / ".pyenv" / "versions").glob(f"{version}.*/bin/python{version}")
+    newest = max(own, key=lambda path: as_version(path.parents[1].name), default=None)
+    return shutil.which(f"python{version}") if newest is None else str(newest)
 
 
 def local_torch(python: str) -> list[str]:
-    """The version of torch for this Python in a folder of `PIP_FIND_LINKS`, as a constraint; empty if there is none."""
+    """The newest torch for this Python in a folder of `PIP_FIND_LINKS`, as a constraint; empty if there is none."""
     tag = f"cp{python.replace('.', '')}"
     folders = [Path(name) for name in os.environ.get("PIP_FIND_LINKS", "").split()]
-    wheels = sorted(wheel.name for folder in folders for wheel in folder.glob(f"torch-*-{tag}-{tag}-*.whl"))
-    return [f"torch=={wheels[-1].split('-')[1]}"] if wheels else []
+    wheels = [wheel.name for folder in folders for wheel in folder.glob(f"torch-*-{tag}-{tag}-*.whl")]
+    versions = sorted((name.split("-")[1] for name in wheels), key=as_version)
+    return [f"torch=={each}" for each in versions[-1:]]
 
 
 def own_pins(chosen: Path) -> list[str]:
@@ -75,18 +98,19 @@ def build_wheel(log: Path) -> Path:
     return next(FOLDER.glob("*.whl"))
 
 
-def try_versions(python: str, resolution: str, wheel: Path, tests: list[str], torch: str) -> str:
-    """One line about a combination: its versions, and how many tests passed in which time."""
+def try_versions(python: str, resolution: str, wheel: Path, tests: list[str], torch: str) -> Outcome:
+    """How a combination fares: its versions, and how many tests passed in which time."""
     name = f"{python}-{resolution}"
     log, place, chosen = FOLDER / f"{name}.log", FOLDER / name, FOLDER / f"{name}.txt"
     log.unlink(missing_ok=True)
     interpreter = find_interpreter(python)
     if interpreter is None:
-        return f"{name}: there is no Python {python} here"
+        return Outcome(f"{name}: there is no Python {python} here", None)
     fixed = FOLDER / f"{name}.in"
     fixed.write_text("\n".join(local_torch(python) if torch == "local" else []) + "\n")
     if torch == "local" and not fixed.read_text().strip():
-        return f"{name}: no build of torch for the CPU in PIP_FIND_LINKS; --torch registry takes one with CUDA"
+        line = f"{name}: no build of torch for the CPU in PIP_FIND_LINKS; --torch registry takes one with CUDA"
+        return Outcome(line, None)
     uv, links = [sys.executable, "-m", "uv"], os.environ.get("PIP_FIND_LINKS", "").split()
     own = str(place / "bin" / "python")
     sources = [part for folder in links for part in ("--find-links", folder)]
@@ -102,7 +126,7 @@ def try_versions(python: str, resolution: str, wheel: Path, tests: list[str], to
         if number == len(steps) - 1:
             limits.write_text("\n".join(own_pins(chosen)) + "\n")
         if not run(step, log):
-            return f"{name}: the installation fails, see {log}"
+            return Outcome(f"{name}: the installation fails, see {log}", passed=False)
     listed = subprocess.run([*uv, "pip", "freeze", "--python", own], capture_output=True, text=True, check=True).stdout
     versions = dict(line.split("==") for line in listed.splitlines() if "==" in line)
     about = ", ".join(f"{each} {versions[each]}" for each in SHOWN)
@@ -116,27 +140,34 @@ def try_versions(python: str, resolution: str, wheel: Path, tests: list[str], to
         "-W",
         "ignore",
     ]
-    run([own, "-m", "pytest", *options, *tests], log, OMP_NUM_THREADS="1")
+    passed = run([own, "-m", "pytest", *options, *tests], log, OMP_NUM_THREADS="1")
     counts = re.findall(r"^(\d+ (?:failed|passed|error).*) in [\d.]+s", log.read_text(), re.M)
     found = counts[-1] if counts else "the tests did not end"
-    return f"{name}: {about}: {found} ({time.monotonic() - start:.0f} s)"
+    where = "" if passed else f", see {log}"
+    return Outcome(f"{name}: {about}: {found} ({time.monotonic() - start:.0f} s){where}", passed)
 
 
-def main() -> None:
-    """Every combination, or those that are asked for, one after the other."""
+def main(words: Sequence[str]) -> int:
+    """Every combination, or those that are asked for, one after the other; 1 if one of them failed."""
     reader = argparse.ArgumentParser(description=__doc__)
     reader.add_argument("--python", action="append", help="3.11 to 3.14; default: all")
     reader.add_argument("--resolution", action="append", choices=[*RESOLUTIONS], help="default: both")
     reader.add_argument("--test", action="append", help="test files; default: the core")
     reader.add_argument("--torch", choices=("local", "registry"), default="local", help="which builds of torch")
-    asked = reader.parse_args()
+    asked = reader.parse_args(words)
     FOLDER.mkdir(exist_ok=True)
     wheel = build_wheel(FOLDER / "build.log")
+    passed = []
     for python in asked.python or PYTHONS:
         for resolution in asked.resolution or RESOLUTIONS:
-            sys.stdout.write(try_versions(python, resolution, wheel, asked.test or list(CORE), asked.torch) + "\n")
+            outcome = try_versions(python, resolution, wheel, asked.test or list(CORE), asked.torch)
+            passed.append(outcome.passed)
+            sys.stdout.write(f"{outcome.line}\n")
             sys.stdout.flush()
+    counts = f"{passed.count(True)} passed, {passed.count(False)} failed, {passed.count(None)} left out"
+    sys.stdout.write(f"{len(passed)} combinations: {counts}\n")
+    return 1 if False in passed else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))
