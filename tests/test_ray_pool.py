@@ -549,6 +549,9 @@ def test_another_version_and_another_machine_are_told_apart() -> None:
     assert "Ray: 2.1.0 Python: 3.9.1" in str(_connection_error("h:6379", error))
     error.__cause__ = RuntimeError("Can't find a `node_ip_address.json` file; is there a raylet on this machine?")
     assert "ray start --address=h:6379" in str(_connection_error("h:6379", error))
+    token = "Unauthenticated. Ensure that the token is in a local file or in RAY_AUTH_TOKEN; raylet, this node"
+    error.__cause__ = RuntimeError(token)
+    assert "set RAY_AUTH_MODE=token" in str(_connection_error("h:6379", error))
 
 
 def job(workspace: Workspace) -> _Job:
@@ -717,6 +720,7 @@ def test_a_process_that_disconnects_may_connect_to_another_cluster(tmp_path: Pat
     root = Path(__file__).parents[1]
     with TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as folder:
         environment = {**os.environ, "RAY_ADDRESS": "local", "RAY_TMPDIR": folder, "PYTHONPATH": str(root)}
+        environment["HOME"] = str(tmp_path)  # Ray writes a token there
         done = subprocess.run(
             [sys.executable, "-c", TWO_CLUSTERS], cwd=tmp_path, env=environment, capture_output=True, text=True
         )

@@ -163,6 +163,11 @@ def _connection_error(address: str, error: BaseException) -> UserError:
             f"the cluster at {address} has another version of Ray or Python ({_mismatch(reasons)}); install the same "
             "on all nodes and here"
         )
+    if "RAY_AUTH" in reasons or "AuthToken" in reasons:
+        return UserError(
+            f"the Ray cluster at {address} asks for a token: set RAY_AUTH_MODE=token, and give the token of its head "
+            "(`ray get-auth-token` prints it there) in RAY_AUTH_TOKEN or in the file ~/.ray/auth_token"
+        )
     if "aylet" in reasons or "this node" in reasons.lower():
         return UserError(
             f"this machine is no node of the Ray cluster at {address}; run the command on one of its nodes, or join it "
