@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -198,6 +199,18 @@ class Unplaced(Recipe):
     @property
     def resources(self) -> Resources:
         return Resources(gpus=float(PLACE_GPUS))
+
+    def make(self, workspace: Workspace) -> Artefact:
+        raise AssertionError
+
+
+@dataclass(frozen=True)
+class WithoutGpu(Recipe):
+    """A recipe that needs no GPU, whatever the device of the workspace."""
+
+    @property
+    def resources(self) -> Resources:
+        return Resources(gpus=0.0)
 
     def make(self, workspace: Workspace) -> Artefact:
         raise AssertionError
@@ -701,6 +714,34 @@ def test_the_traceback_of_a_second_failure_replaces_that_of_the_first(
             assert workspace.store is not None
             workspace.store.write(f".failures/{name}.txt", text.encode())  # by a node
             assert pool._traceback_file(Number(1)).read_text() == text
+
+
+class SentTasks:
+    """In place of the remote function: keeps the devices that tasks are given."""
+
+    def __init__(self) -> None:
+        self.devices: list[str] = []
+
+    def options(self, **_: object) -> SentTasks:
+        return self
+
+    def remote(self, job: _Job, *_: object, split: bool) -> SentTasks:
+        self.devices.append(job.device)
+        return self
+
+    def future(self) -> Future[None]:
+        return Future()
+
+
+def test_a_recipe_that_asks_for_no_gpu_is_made_on_the_cpu(cluster: Cluster, tmp_path: Path) -> None:
+    pool, sent = RayPool([Number(1)], Workspace(tmp_path), "ray", None), SentTasks()
+    with pool:
+        pool.make, pool.job = sent, replace(pool.job, device="cuda")
+        pool.workspace.device = "cuda"
+        for recipe in (Number(1), OnGpu(), WithoutGpu()):
+            pool.submit(recipe)
+        pool.running.clear()
+    assert sent.devices == ["cuda", "cuda", "cpu"]
 
 
 TWO_CLUSTERS = """

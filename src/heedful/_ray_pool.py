@@ -24,7 +24,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
 from functools import lru_cache
 from ipaddress import ip_address
@@ -350,9 +350,12 @@ class RayPool:
         """Send a recipe to the cluster."""
         needed = recipe.resources
         key = (self.run, next(self.numbers))
-        options = self.make.options(num_cpus=needed.cpus, num_gpus=self._gpus(needed), memory=needed.memory)
+        gpus = self._gpus(needed)
+        options = self.make.options(num_cpus=needed.cpus, num_gpus=gpus, memory=needed.memory)
         name, split = self.workspace.artefact_name(recipe), recipe not in self.split
-        task = options.remote(self.job, recipe, name, key, self.reports, split=split)
+        # A task that asks for no GPU sees none.
+        job = self.job if gpus else replace(self.job, device="cpu")
+        task = options.remote(job, recipe, name, key, self.reports, split=split)
         self.running[key] = _Running(recipe, needed, task)
         self.counts[needed] += 1
         task.future().add_done_callback(lambda future: self.done.put((key, future)))
@@ -519,7 +522,7 @@ def _living_nodes() -> list[Mapping[str, float]]:
 def _gpu_count(needed: Resources, device: str) -> float:
     if needed.gpus is not None:
         return needed.gpus
-    return 0.0 if device.partition(":")[0] in ("cpu", "meta") else 1.0
+    return 0.0 if device.partition(":")[0] == "cpu" else 1.0
 
 
 def _fit(node: Mapping[str, float], needed: Resources, gpus: float) -> int:

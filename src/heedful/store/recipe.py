@@ -76,7 +76,8 @@ class Resources:
 
     Args:
         cpus: cores; torch has one thread whatever the number, because results depend on it.
-        gpus: GPUs, also a part of one; by default 1 if the workspace's device is a GPU, else 0.
+        gpus: GPUs, also a part of one; by default 1 if the workspace's device is a GPU, else 0. With 0 a cluster makes
+            it on the CPU.
         memory: bytes; None says nothing.
     """
 
