@@ -9,12 +9,13 @@ import json
 import math
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -714,6 +715,59 @@ def test_the_traceback_of_a_second_failure_replaces_that_of_the_first(
             assert workspace.store is not None
             workspace.store.write(f".failures/{name}.txt", text.encode())  # by a node
             assert pool._traceback_file(Number(1)).read_text() == text
+
+
+def test_another_program_at_the_address_is_one_line(tmp_path: Path) -> None:
+    """Ray would wait for it, and print, for minutes."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            opened, _ = server.accept()
+            with opened:
+                opened.recv(1024)
+                opened.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(UserError, match=f"no Ray cluster answers at {address} .*another program listens there"):
+            _ray_pool._check_reachable(address)
+        thread.join()
+
+
+def test_the_head_of_a_cluster_is_reachable(cluster: Cluster) -> None:
+    _ray_pool._check_reachable(cluster.address)
+
+
+def test_a_cluster_that_is_stopped_where_the_command_runs_ends_the_run_with_one_line(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = [{"Resources": {"CPU": 1.0}, "Alive": True, "NodeID": "another"}]
+    with RayPool([Number(1)], Workspace(tmp_path), "ray", None) as pool:
+        monkeypatch.setattr("ray.nodes", lambda: nodes)
+        pool.nodes_time = -math.inf
+        with pytest.raises(UserError, match="the cluster was stopped, at least on the machine of this command"):
+            pool._slots(Resources())
+
+
+def test_two_threads_may_run_the_users_recipes_at_the_same_time(cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "neighbour.py").write_text("VALUE = 3\n", encoding="utf-8")
+    (tmp_path / "own_file_of_threads.py").write_text(OWN, encoding="utf-8")
+    recipes = recipes_from_file(tmp_path / "own_file_of_threads.py")
+    both = [RayPool(recipes, Workspace(tmp_path / str(number)), "ray", None) for number in range(2)]
+    assert both[0].by_value
+    with both[0]:
+        with both[1]:
+            pass
+        _ray_pool._quiet_ray().cloudpickle.dumps(recipes)
+        assert all(_ray_pool._registered[module] == 1 for module in both[0].by_value)
+    assert not any(_ray_pool._registered[module] for module in both[0].by_value)
+
+    def make(number: int) -> list[str | None]:
+        return [each.error for each in run(recipes, Workspace(tmp_path / str(number)), where="ray")]
+
+    with ThreadPoolExecutor(2) as threads:
+        assert [*threads.map(make, range(2))] == [[None, None], [None, None]]
 
 
 class SentTasks:

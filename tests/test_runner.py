@@ -736,3 +736,64 @@ def test_a_failure_that_is_hard_to_write_down_ends_no_other_recipe(way: str, tmp
     assert found["Number2"].startswith("skipped, because Unprintable")
     assert found["Number1"] == ""
     assert len([*(workspace.root / ".failures").iterdir()]) == 1
+
+
+@dataclass(frozen=True)
+class Needy(Number):
+    """A recipe whose needs are said wrongly.
+
+    Args:
+        way: "dict" is of another type, "raises" fails, "negative" cannot be.
+    """
+
+    way: str = ""
+
+    @property
+    def resources(self) -> Resources:
+        if self.way == "negative":
+            return Resources(cpus=-1)
+        if self.way == "raises":
+            raise KeyError("cpus")
+        return cast(Resources, {"cpus": 1})
+
+
+@pytest.mark.parametrize(
+    ("way", "complaint"),
+    [
+        ("dict", r"Needy.resources gave a dict; let it return Resources\(...\)"),
+        ("raises", "Needy.resources failed \\(KeyError"),
+        ("negative", r"Resources\(cpus=-1\): give a number above 0"),
+    ],
+)
+def test_needs_that_are_said_wrongly_are_one_line_before_any_work(way: str, complaint: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=complaint):
+        run([Number(1), Needy(2, way=way)], Workspace(tmp_path), where="pool", workers=2)
+    assert not (tmp_path / "made.txt").exists()
+
+
+@pytest.mark.parametrize("options", [{"gpus": -0.5}, {"gpus": float("nan")}, {"memory": 0}, {"cpus": float("inf")}])
+def test_resources_that_no_node_can_have_are_refused(options: dict[str, float]) -> None:
+    with pytest.raises(UserError, match=f"Resources\\({next(iter(options))}="):
+        Resources(**options)  # type: ignore[arg-type]
+
+
+def test_a_workspace_in_memory_is_refused_where_there_are_several_processes() -> None:
+    with pytest.raises(UserError, match="memory://several lives in one process: choose --where here"):
+        run(Number(1), Workspace("memory://several"), where="pool", workers=2)
+
+
+def test_a_mistake_in_a_file_that_is_given_from_here_has_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("own_mistake.py").write_text("x = 1\n\n1 / 0\n", encoding="utf-8")
+    Path("own_syntax.py").write_text("x = = 1\n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"own_mistake\.py, line 3: ZeroDivisionError"):
+        recipes_from_file("own_mistake.py")
+    with pytest.raises(UserError, match=r"own_syntax\.py, line 1: SyntaxError"):
+        recipes_from_file("own_syntax.py")
+
+
+def test_a_port_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(UserError, match="--where is pool, here, ray or ray://HOST:PORT"):
+        run(Number(1), Workspace("unused"), where="ray://localhost:99999")

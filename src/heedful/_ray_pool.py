@@ -85,8 +85,15 @@ def connect(where: str) -> None:
         where: "ray://HOST:PORT" is the cluster with this head; "ray" the one that `RAY_ADDRESS` names, else the one
             that was started on this machine, else a new one of this machine alone that ends with this process.
     """
+    with _connecting:
+        _connect(where.removeprefix("ray").removeprefix("://") or os.environ.get("RAY_ADDRESS", ""))
+
+
+_connecting = threading.Lock()
+
+
+def _connect(address: str) -> None:
     ray = _quiet_ray()
-    address = where.removeprefix("ray").removeprefix("://") or os.environ.get("RAY_ADDRESS", "")
     if ray.is_initialized():
         current = ray.get_runtime_context().gcs_address
         if address not in ("", "auto", "local") and not _is_same_head(address, current):
@@ -133,14 +140,26 @@ def _own_sigterm_handler() -> Iterator[None]:
 
 
 def _check_reachable(address: str) -> None:
+    """UserError unless something that may be the head of a cluster answers: Ray itself would wait for minutes."""
     host, _, port = address.rpartition(":")
+    is_encrypted = os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS).close()
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS) as opened:
+            if not is_encrypted:
+                opened.sendall(_HTTP2_GREETING)
+                with opened.makefile("rb") as answer:
+                    if answer.read(4)[3:] != _HTTP2_SETTINGS:
+                        raise ConnectionError("another program listens there")
     except (OSError, ValueError, OverflowError) as error:
         raise UserError(
             f"no Ray cluster answers at {address} ({describe_exception(error)}); give the address that "
             "`ray start --head` printed, such as ray://HOST:6379"
         ) from error
+
+
+_HTTP2_SETTINGS = b"\x04"
+"""The type of the first frame that either side of HTTP/2, and so of gRPC, sends; after its length in three bytes."""
+_HTTP2_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + _HTTP2_SETTINGS + bytes(5)
 
 
 def _is_same_head(address: str, current: str) -> bool:
@@ -301,8 +320,11 @@ class RayPool:
         self.bars: dict[tuple[Key, int], _OpenBar] = {}
         self.progress_time = time.monotonic()
         self.reading: object = None
-        for module in self.by_value:
-            ray.cloudpickle.register_pickle_by_value(module)
+        with _registering:
+            for module in self.by_value:
+                if not _registered[module]:
+                    ray.cloudpickle.register_pickle_by_value(module)
+                _registered[module] += 1
         try:
             for recipe in {type(recipe): recipe for recipe in waiting}.values():
                 _check_sendable(recipe)
@@ -326,8 +348,11 @@ class RayPool:
         self._forget_modules()
 
     def _forget_modules(self) -> None:
-        for module in self.by_value:
-            self.ray.cloudpickle.unregister_pickle_by_value(module)
+        with _registering:
+            for module in self.by_value:
+                _registered[module] -= 1
+                if not _registered[module]:
+                    self.ray.cloudpickle.unregister_pickle_by_value(module)
 
     @property
     def status(self) -> str:
@@ -428,10 +453,20 @@ class RayPool:
             before, self.nodes = len(self.nodes), _living_nodes()
             self.nodes_time = now
             if (lost := before - len(self.nodes)) > 0:
+                self._check_own_node()
                 warnings.warn(
                     f"the cluster lost {lost} of {before} nodes; what they were making is made again", stacklevel=2
                 )
         return sum(_fit(node, needed, self._gpus(needed)) for node in self.nodes)
+
+    def _check_own_node(self) -> None:
+        """UserError if the node of the driver is gone, as after `ray stop`: Ray would soon end this process."""
+        own = self.ray.get_runtime_context().get_node_id()
+        if all(node["NodeID"] != own for node in self.ray.nodes() if node["Alive"]):
+            raise UserError(
+                "the cluster was stopped, at least on the machine of this command; finished work is kept: start it and "
+                "run the same command"
+            )
 
     def _gpus(self, needed: Resources) -> float:
         return _gpu_count(needed, self.workspace.device)
@@ -489,6 +524,9 @@ class RayPool:
 
 _runs = count()
 """Numbers of the runs of this process."""
+_registering = threading.Lock()
+_registered: Counter[ModuleType] = Counter()
+"""How many runs of this process, perhaps in several threads, send a module of the user."""
 
 
 @lru_cache(maxsize=1)

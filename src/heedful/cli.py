@@ -212,7 +212,9 @@ def audit(
     model: Annotated[str, typer.Argument(help="Folder of a fine-tuned model with its tokenizer, or a hub id.")],
     data: Annotated[str, typer.Argument(help="Texts: CSV, TSV, JSONL, JSON or Parquet; labels are optional.")],
     minutes: Annotated[float, typer.Option("--minutes", help="Time for this call; a later one goes on.")] = 5.0,
-    texts: Annotated[int | None, typer.Option("--texts", min=1, help="Stop at this many texts.")] = None,
+    texts: Annotated[
+        int | None, typer.Option("--texts", min=1, help="Stop at this many texts, rounded up to a whole block.")
+    ] = None,
     method: Annotated[list[str] | None, typer.Option("--method", "-m", help=AUDIT_METHOD_HELP)] = None,
     attributions: Annotated[str | None, typer.Option("--attributions", help="Scores made elsewhere.")] = None,
     train_data: Annotated[str | None, typer.Option("--train-data", help="Texts to train students on.")] = None,

@@ -36,7 +36,8 @@ OUT_OF_TIME = "not finished when the time was up"
 HERE, POOL, RAY = "here", "pool", "ray"
 MAX_PROCESSES = 256
 """Of a pool on this machine."""
-_RAY_ADDRESS = re.compile(r"ray(://([^\s:/\[\]]+|\[[0-9a-fA-F:]+\]):\d{1,5})?")
+MAX_PORT = 65535
+_RAY_ADDRESS = re.compile(r"ray(://([^\s:/\[\]]+|\[[0-9a-fA-F:]+\]):(\d{1,5}))?")
 
 
 def topological_order(recipes: Iterable[Recipe] | Recipe) -> list[Recipe]:
@@ -57,7 +58,8 @@ def topological_order(recipes: Iterable[Recipe] | Recipe) -> list[Recipe]:
 
 def check_where(where: str, workers: int | None) -> None:
     """UserError unless `where` is a place to run recipes and `workers` a number that it can have."""
-    if where not in (HERE, POOL) and not _RAY_ADDRESS.fullmatch(where):
+    address = _RAY_ADDRESS.fullmatch(where)
+    if where not in (HERE, POOL) and (address is None or int(address[3] or 0) > MAX_PORT):
         raise UserError(f"--where is pool, here, ray or ray://HOST:PORT, not {where!r}")
     if workers is not None and workers < 1:
         raise UserError(f"{workers} workers: give at least 1")
@@ -67,6 +69,25 @@ def check_where(where: str, workers: int | None) -> None:
         raise UserError(f"{workers} workers: one machine has at most {MAX_PROCESSES}; --where ray has more")
     if where.startswith(RAY) and find_spec("ray") is None:
         raise UserError("--where ray needs Ray: pip install 'heedful[ray]', or choose --where pool")
+
+
+def check_shared(workspace: Workspace, where: str) -> None:
+    """UserError if the processes of this place cannot see what the others store."""
+    if where != HERE and workspace.store is not None and workspace.store.is_in_memory:
+        raise UserError(f"{workspace} lives in one process: choose --where here, or a folder or s3:// for several")
+
+
+def _check_resources(recipe: Recipe) -> None:
+    """UserError unless the recipe says what it needs: the code may be the user's own."""
+    name = type(recipe).__name__
+    try:
+        found = recipe.resources
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f"{name}.resources failed ({describe_exception(error)}); correct it") from error
+    if not isinstance(found, Resources):
+        raise UserError(f"{name}.resources gave a {type(found).__name__}; let it return Resources(...)")
 
 
 def count_workers(where: str, workers: int | None, device: str = "cpu") -> int:
@@ -110,7 +131,11 @@ def run(
     if not isinstance(workspace, Workspace):
         raise UserError(f"give a workspace, for instance run(recipes, Workspace({str(workspace)!r}))")
     check_where(where, workers)
+    check_shared(workspace, where)
     plan = topological_order(recipes)
+    if where != HERE:
+        for recipe in plan:
+            _check_resources(recipe)
     outcomes = {recipe: Outcome(recipe) for recipe in plan if workspace.has(recipe)}
     waiting = [recipe for recipe in plan if recipe not in outcomes]
     workspace.delete_leftovers()
@@ -234,8 +259,9 @@ def _mistakes_of(path: Path) -> Iterator[None]:
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
-        line = error.lineno if isinstance(error, SyntaxError) and error.filename == str(path) else (lines or [None])[-1]
+        own = os.path.abspath(path)  # as Python names it, also where it was given from here
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == own]
+        line = error.lineno if isinstance(error, SyntaxError) and error.filename == own else (lines or [None])[-1]
         where = f"{path}, line {line}" if line is not None else str(path)
         raise UserError(f"{where}: {describe_exception(error)}; correct the file") from error
 

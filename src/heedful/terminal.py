@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
+from unicodedata import category
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -33,10 +34,13 @@ _MARKS = {"positive": "+", "negative": "-", "weight": "*"}
 def printable(text: str) -> str:
     """The text in one line, with escapes in place of characters that would steer a terminal or cannot be written.
 
-    >>> printable("a\\x1b[2J\\nb")
-    'a\\\\x1b[2J\\\\nb'
+    Spaces of other widths, as in large numbers, are plain ones.
+
+    >>> printable("a\\x1b[2J\\nb, 10\\u202f000")
+    'a\\\\x1b[2J\\\\nb, 10 000'
     """
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+    plain = (" " if category(char) == "Zs" else char for char in text)
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in plain)
 
 
 def print_scored_text(text: ScoredText, console: Console | None = None) -> None:

@@ -161,6 +161,30 @@ def test_leftovers_that_may_not_be_deleted_do_not_disturb_finished_work(
     assert [outcome.error for outcome in run(Draw(), workspace)] == [None]
 
 
+@pytest.mark.parametrize(
+    ("place", "remedy"),
+    [
+        ("s3:/bucket/f", "write s3://bucket/f, or ./s3:/bucket/f"),
+        ("s3//bucket/f", "write s3://bucket/f"),
+        ("gs:/b", "write gs://b"),
+    ],
+)
+def test_a_url_with_a_slip_makes_no_folder(place: str, remedy: str) -> None:
+    with pytest.raises(UserError, match=remedy):
+        Workspace(place)
+
+
+@pytest.mark.parametrize("place", ["exp:1", "./s3:/bucket", "a:b/c"])
+def test_a_folder_from_here_may_have_a_colon(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    made.clear()
+    workspace = Workspace(place)
+    assert workspace.get(Draw()).table["uid"].tolist() == ["a", "b"]
+    assert workspace.read_block(Draw(), 0)["uid"].tolist() == ["a", "b"]
+    assert workspace.entries()[0].open().table["uid"].tolist() == ["a", "b"]
+    assert made == [Draw()]
+
+
 def test_objects_are_named_by_their_content_and_nothing_is_stored_twice(machine: Machine) -> None:
     workspace = machine("one")
     workspace.get(Draw())

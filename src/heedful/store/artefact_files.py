@@ -288,7 +288,7 @@ def write_artefact(
 def _write_table(target: Path, table: pyarrow.Table, blocks: Sequence[int]) -> None:
     """Write a table, its blocks as row groups."""
     if not blocks:
-        pyarrow.parquet.write_table(table, target)
+        pyarrow.parquet.write_table(table, target.absolute())
         return
     # As files that are merged, because a type that was stored differs in the names of its parts from one that was not.
     files, start = [], 0
@@ -315,7 +315,7 @@ def _merge_tables(target: Path, files: Sequence[Path | pyarrow.Buffer]) -> None:
     for place, each in enumerate(schema):
         if pyarrow.types.is_large_string(each.type):
             schema = schema.set(place, each.with_type(pyarrow.string()))
-    with pyarrow.parquet.ParquetWriter(target, schema) as writer:
+    with pyarrow.parquet.ParquetWriter(target.absolute(), schema) as writer:
         for source in sources:
             with open_table(source) as file:
                 for block in range(file.num_row_groups):
@@ -466,7 +466,8 @@ def _storable_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def open_table(source: Path | pyarrow.BufferReader) -> pyarrow.parquet.ParquetFile:
     """A file to read without threads, which slow down small tables and prevent forks."""
-    return pyarrow.parquet.ParquetFile(source, pre_buffer=False)
+    # A relative path with a colon would be a URL.
+    return pyarrow.parquet.ParquetFile(source.absolute() if isinstance(source, Path) else source, pre_buffer=False)
 
 
 def _column_cells(column: pyarrow.ChunkedArray) -> list[object]:

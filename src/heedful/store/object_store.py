@@ -48,7 +48,7 @@ OPTIONS = {"s3": {"max_concurrency": 2}}
 """Options of the filesystem of an extra. Parts of 50 MB of one file that are in memory at a time: by default 10."""
 ARTEFACT_NAME = re.compile(r"\w+-[0-9a-f]{12}")
 _LOCAL = ("file", "local")
-_BROKEN_URL = re.compile(r"[a-z][a-z0-9+.-]+:/[^/]", re.IGNORECASE)
+_BROKEN_URL = re.compile(r"([a-z][a-z0-9+.-]+):/([^/].*)|(s3|gs|gcs|memory)//(.*)", re.IGNORECASE | re.DOTALL)
 _URL = re.compile(r"([a-z][a-z0-9+.-]+)://(.*)", re.IGNORECASE | re.DOTALL)
 _SECRETS = re.compile(r"(?<=//)[^/@\s]+@|\?[^\s'\"]+")
 """User names and passwords, and queries, in the addresses that an error message may contain."""
@@ -65,10 +65,18 @@ def is_url(text: str) -> bool:
 
 
 def local_path(place: Path | str) -> Path:
-    """The folder that a path or a `file://` URL names; UserError for a URL that was made a path and lost a slash."""
-    found = _URL.match(str(place))
-    if isinstance(place, Path) and _BROKEN_URL.match(str(place)):
+    """The folder that a path or a `file://` URL names; UserError for a URL that lost a slash or its colon.
+
+    >>> local_path("file:///experiments").as_posix(), local_path("C:/experiments").as_posix()
+    ('/experiments', 'C:/experiments')
+    """
+    found, broken = _URL.match(str(place)), _BROKEN_URL.fullmatch(str(place))
+    if broken is not None and isinstance(place, Path):
         raise UserError(f"{place} was a URL: give it as text, not as a Path")
+    if broken is not None:
+        raise UserError(
+            f"{place} is no URL: write {broken[1] or broken[3]}://{broken[2] or broken[4]}, or ./{place} for a folder"
+        )
     return Path(place if found is None else found[2])
 
 
@@ -88,6 +96,8 @@ class ObjectStore:
         except ValueError as error:
             known = "s3://bucket/folder, gs://bucket/folder, or a folder"
             raise UserError(f"{self.url}: {protocol}:// is not known; give {known}") from error
+        except OSError as error:
+            raise self._error("open", error) from error
         self._root = self._root.rstrip("/")
         self._known: set[str] = set()
         self._listed, self._questions, self._asked = -LISTING_SECONDS, 0, -LISTING_SECONDS
@@ -252,6 +262,11 @@ class ObjectStore:
 
     def _path(self, key: str) -> str:
         return f"{self._root}/{key}"
+
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether other processes see other objects under the same URL."""
+        return self.url.startswith("memory://")
 
     @contextmanager
     def _one_line_errors(self, verb: str) -> Iterator[None]:

@@ -85,6 +85,14 @@ class Resources:
     gpus: float | None = None
     memory: int | None = None
 
+    def __post_init__(self) -> None:
+        if not 0 < self.cpus < math.inf:
+            raise UserError(f"Resources(cpus={self.cpus!r}): give a number above 0")
+        if self.gpus is not None and not 0 <= self.gpus < math.inf:
+            raise UserError(f"Resources(gpus={self.gpus!r}): give 0 or a number above it, or None")
+        if self.memory is not None and self.memory <= 0:
+            raise UserError(f"Resources(memory={self.memory!r}): give a number of bytes above 0, or None")
+
 
 class Recipe(ABC):
     """A frozen dataclass that describes how to make one artefact.
