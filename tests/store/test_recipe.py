@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import site
 import sys
+import sysconfig
 from dataclasses import dataclass, field, make_dataclass, replace
 from enum import Enum
 from pathlib import Path
@@ -24,6 +26,7 @@ from heedful.store.recipe import (
     code_digest,
     derive_seed,
     describe_recipe,
+    is_user_module,
     json_digest,
     to_json,
 )
@@ -155,6 +158,64 @@ def test_code_outside_the_package_counts_wherever_it_is_used(tmp_path: Path, mon
     }
     assert len(set(digest.values())) == 4
     assert digest["{}"] == digest["{'comment': '# twice'}"] == digest["{'unrelated': 2}"]
+
+
+def write_module(folder: Path, name: str) -> str:
+    """The path of a freshly written module, also of one in a package."""
+    file = folder.joinpath(*name.split(".")).with_suffix(".py")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("")
+    return str(file)
+
+
+@pytest.mark.parametrize(
+    "folder",
+    [
+        Path(site.getsitepackages()[0]),
+        Path(site.getusersitepackages()),
+        Path(sysconfig.get_path("stdlib")),
+        Path("/home/me/other/site-packages"),
+        Path("/usr/lib/python3/dist-packages"),
+    ],
+)
+def test_installed_packages_are_not_the_users_wherever_they_lie(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, file in (("bought", "bought/__init__.py"), ("bought.part", "bought/part.py")):
+        module = ModuleType(name)
+        module.__file__ = str(folder / file)
+        monkeypatch.setitem(sys.modules, name, module)
+        assert not is_user_module(name)
+    monkeypatch.setitem(sys.modules, "bought.compiled", ModuleType("bought.compiled"))
+    assert not is_user_module("bought.compiled")
+
+
+def test_a_folder_of_the_users_that_begins_like_a_library_is_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("own")
+    module.__file__ = site.getusersitepackages() + "-mine/own.py"
+    monkeypatch.setitem(sys.modules, "own", module)
+    assert is_user_module("own")
+
+
+def test_packages_of_a_target_folder_are_told_from_the_users_files_beside_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("bought.part.deep", "single", "own"):
+        module = ModuleType(name)
+        module.__file__ = write_module(tmp_path, name)
+        monkeypatch.setitem(sys.modules, name, module)
+    (tmp_path / "bought-1.0.dist-info").mkdir()
+    (tmp_path / "bought-1.0.dist-info" / "RECORD").write_text("bought/part/deep.py,sha256=x,0\nsingle.py,,\n")
+    verdicts = {name: is_user_module(name) for name in ("bought.part.deep", "single", "own")}
+    assert verdicts == {"bought.part.deep": False, "single": False, "own": True}
+
+
+def test_an_editable_project_is_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("project.part")
+    module.__file__ = write_module(tmp_path / "src", "project.part")
+    (tmp_path / "src" / "project.egg-info").mkdir()
+    (tmp_path / "src" / "project.egg-info" / "top_level.txt").write_text("project\n")
+    monkeypatch.setitem(sys.modules, "project.part", module)
+    assert is_user_module("project.part")
+    assert is_user_module("typed.in.a.notebook")
 
 
 def test_order_in_which_fields_are_declared_does_not_matter() -> None:

@@ -10,7 +10,9 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 import reprlib
+import site
 import sys
 import sysconfig
 from abc import ABC, abstractmethod
@@ -376,15 +378,47 @@ def _code_text(code: CodeType) -> str:
 
 
 def is_user_module(name: str) -> bool:
-    """Whether a module is the user's own: neither heedful nor the standard library nor an installed package."""
+    """Whether a module is the user's own: neither heedful nor the standard library nor an installed package.
+
+    A project installed with `pip install --editable` is the user's.
+    """
     root = name.split(".")[0]
-    if root == "__main__":
+    if root in ("__main__", "__mp_main__"):
         return True  # also in a worker, whose own main module is another
     if root == _PACKAGE or root in sys.stdlib_module_names:
         return False
-    file = getattr(sys.modules.get(name), "__file__", None)
-    installed = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
-    return file is None or not str(file).startswith(installed)
+    for each in (name, root):  # a module made by code has no file, or one in no folder: its package tells
+        file = getattr(sys.modules.get(each), "__file__", None)
+        if isinstance(file, str) and os.path.isabs(file):
+            return not _is_installed(each, file)
+    return True
+
+
+@lru_cache(maxsize=2**16)
+def _is_installed(name: str, file: str) -> bool:
+    """Whether the file of a module lies among the installed packages, or was put beside them by `pip --target`."""
+    path = Path(file)
+    if file.startswith(_library_folders()) or not {"site-packages", "dist-packages"}.isdisjoint(path.parts):
+        return True
+    above = name.count(".") + (path.stem == "__init__")
+    return above < len(path.parents) and name.split(".")[0] in _recorded_names(path.parents[above])
+
+
+@lru_cache(maxsize=1)
+def _library_folders() -> tuple[str, ...]:
+    """The folders of the standard library and of installed packages, each with a separator at its end."""
+    paths = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    return tuple({os.path.join(path, "") for path in (*paths, *site.getsitepackages(), site.getusersitepackages())})
+
+
+@lru_cache(maxsize=1024)
+def _recorded_names(folder: Path) -> frozenset[str]:
+    """The modules that an installer put into a folder, by the records that it left there."""
+    found: set[str] = set()
+    for record in folder.glob("*.dist-info/RECORD"):
+        with suppress(OSError), record.open(encoding="utf-8", errors="replace") as lines:
+            found.update(line.split(",")[0].split("/")[0].split(".")[0] for line in lines)
+    return frozenset(found)
 
 
 def _is_declared_float(part: object, declared: object) -> bool:
