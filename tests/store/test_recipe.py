@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import os
+import site
+import subprocess
 import sys
+import sysconfig
 from dataclasses import dataclass, field, make_dataclass, replace
 from enum import Enum
 from pathlib import Path
@@ -24,6 +28,7 @@ from heedful.store.recipe import (
     code_digest,
     derive_seed,
     describe_recipe,
+    is_user_module,
     json_digest,
     to_json,
 )
@@ -155,6 +160,306 @@ def test_code_outside_the_package_counts_wherever_it_is_used(tmp_path: Path, mon
     }
     assert len(set(digest.values())) == 4
     assert digest["{}"] == digest["{'comment': '# twice'}"] == digest["{'unrelated': 2}"]
+
+
+def write_module(folder: Path, name: str) -> str:
+    """The path of a freshly written module, also of one in a package."""
+    file = folder.joinpath(*name.split(".")).with_suffix(".py")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("")
+    return str(file)
+
+
+@pytest.mark.parametrize(
+    "folder",
+    [
+        Path(site.getsitepackages()[0]),
+        Path(site.getusersitepackages()),
+        Path(sysconfig.get_path("stdlib")),
+        Path("/home/me/other/site-packages"),
+        Path("/usr/lib/python3/dist-packages"),
+    ],
+)
+def test_installed_packages_are_not_the_users_wherever_they_lie(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, file in (("bought", "bought/__init__.py"), ("bought.part", "bought/part.py")):
+        module = ModuleType(name)
+        module.__file__ = str(folder / file)
+        monkeypatch.setitem(sys.modules, name, module)
+        assert not is_user_module(name)
+    monkeypatch.setitem(sys.modules, "bought.compiled", ModuleType("bought.compiled"))
+    assert not is_user_module("bought.compiled")
+
+
+def test_a_folder_of_the_users_that_begins_like_a_library_is_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("own")
+    module.__file__ = site.getusersitepackages() + "-mine/own.py"
+    monkeypatch.setitem(sys.modules, "own", module)
+    assert is_user_module("own")
+
+
+def test_packages_of_a_target_folder_are_told_from_the_users_files_beside_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("bought.part.deep", "single", "own"):
+        module = ModuleType(name)
+        module.__file__ = write_module(tmp_path, name)
+        monkeypatch.setitem(sys.modules, name, module)
+    (tmp_path / "bought-1.0.dist-info").mkdir()
+    (tmp_path / "bought-1.0.dist-info" / "RECORD").write_text("bought/part/deep.py,sha256=x,0\nsingle.py,,\n")
+    verdicts = {name: is_user_module(name) for name in ("bought.part.deep", "single", "own")}
+    assert verdicts == {"bought.part.deep": False, "single": False, "own": True}
+
+
+def test_an_editable_project_is_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("project.part")
+    module.__file__ = write_module(tmp_path / "src", "project.part")
+    (tmp_path / "src" / "project.egg-info").mkdir()
+    (tmp_path / "src" / "project.egg-info" / "top_level.txt").write_text("project\n")
+    monkeypatch.setitem(sys.modules, "project.part", module)
+    assert is_user_module("project.part")
+    assert is_user_module("typed.in.a.notebook")
+
+
+def run_source(source: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """A module of the user's with this source."""
+    module = ModuleType("mine")
+    monkeypatch.setitem(sys.modules, "mine", module)
+    exec(compile(source, "mine.py", "exec"), vars(module))
+    return module
+
+
+PRELUDE = """
+import math, operator, re
+from abc import ABC, abstractmethod
+from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
+from dataclasses import dataclass, field
+from enum import Enum, IntEnum
+from functools import cached_property, lru_cache, partial, partialmethod, singledispatch, singledispatchmethod, wraps
+from pathlib import Path
+from types import MappingProxyType
+import torch
+def one(x, y=0): return x + 1
+def two(x, y=0): return x + 2
+def bare(f):
+    def inner(*words): return f(*words)
+    return inner
+class Stored:
+    def __init__(self, f): self.f = f
+    def __call__(self, x): return self.f(x)
+@dataclass(frozen=True)
+class Setting:
+    value: object = 0
+@dataclass
+class Loose:
+    value: object = 0
+class Plain:
+    def __init__(self, value): self.value = value
+"""
+USE = "\nclass Mine:\n    def __call__(self, x): return {}\n"
+EDITS = {
+    "default": ("def f(x, k=V): return k", "f(x)", "1", "2"),
+    "keyword-only default": ("def f(x, *, k=V): return k", "f(x)", "1", "2"),
+    "default that is a list": ("def f(x, k=[V]): return k", "f(x)", "1", "2"),
+    "kind of argument": ("def f(x, V): return k", "f", "k=1", "*, k=1"),
+    "star argument": ("def f(V): return x", "f", "x", "*x"),
+    "reach of try": ("def f(x):\n  try: x()V", "f", "; one(x)\n  except OSError: pass",
+                     "\n  except OSError: pass\n  else: one(x)"),
+    "cached function": ("@lru_cache\ndef f(x): return V", "f(x)", "1", "2"),
+    "cached function with a size": ("@lru_cache(maxsize=3)\ndef f(x): return V", "f(x)", "1", "2"),
+    "wrapped": ("def deco(g):\n  @wraps(g)\n  def inner(x): return g(x)\n  return inner\n@deco\ndef f(x): return V",
+                "f(x)", "1", "2"),
+    "decorator of a package": ("@torch.no_grad()\ndef f(x): return V", "f(x)", "1", "2"),
+    "decorator that is an object": ("@Stored\ndef f(x): return V", "f(x)", "1", "2"),
+    "dispatch": ("@singledispatch\ndef f(x): pass\n@f.register\ndef _(x: int): return V", "f(x)", "1", "2"),
+    "partial function": ("f = partial(V)", "f(x)", "one", "two"),
+    "partial argument": ("f = partial(one, V)", "f(x)", "1", "2"),
+    "partial keyword": ("f = partial(one, y=V)", "f(x)", "1", "2"),
+    "getter": ("f = operator.itemgetter(V)", "f(x)", "1", "2"),
+    "bound method": ("f = {V: 1}.get", "f(x)", "1", "2"),
+    "method of a class": ("f = V", "f(x)", "str.lower", "str.upper"),
+    "function of a package": ("from math import V as f", "f(x)", "sin", "cos"),
+    "module of a package": ("import V as m", "m.sqrt(x)", "math", "cmath"),
+    "value of an enum": ("class Mode(Enum):\n  FAST = V", "Mode.FAST.value", "1", "2"),
+    "member of an enum": ("class Mode(Enum):\n  A = 1\n  B = 2\nMODE = Mode.V", "MODE", "A", "B"),
+    "method of an enum": ("class Mode(Enum):\n  A = 1\n  def f(self): return V", "Mode.A.f()", "1", "2"),
+    "member of an integer enum": ("class Mode(IntEnum):\n  A = 1\n  B = 2\nMODE = (Mode.V,)", "MODE", "A", "B"),
+    "dict": ("T = {'a': V}", "T", "1", "2"),
+    "key": ("T = {V: 1}", "T", "1", "2"),
+    "order of a dict": ("T = V", "T", "{1: 1, 2: 2}", "{2: 2, 1: 1}"),
+    "functions of a dict": ("T = {'a': one, 'b': V}; U = (one, two)", "(T, U)", "one", "two"),
+    "lambda of a dict": ("T = {'a': lambda x: V}", "T", "x + 1", "x + 2"),
+    "swapped lambdas": ("T = [lambda x: V]", "T", "x + 1, lambda x: x + 2", "x + 2, lambda x: x + 1"),
+    "deep list": ("T = [[{'a': (V,)}]]", "T", "1", "2"),
+    "kind of container": ("T = V", "T", "(1,)", "[1]"),
+    "number or text": ("T = V", "T", "[1]", "['1']"),
+    "set": ("T = {V}", "T", "1", "2"),
+    "counter": ("T = Counter(V)", "T", "'aab'", "'abb'"),
+    "default of a dict": ("T = defaultdict(lambda: V)", "T", "1", "2"),
+    "view": ("T = MappingProxyType({1: V})", "T", "1", "2"),
+    "deque": ("T = deque([V])", "T", "1", "2"),
+    "named tuple": ("T = namedtuple('T', 'a')(V)", "T", "1", "2"),
+    "pattern": ("T = re.compile('a' * 300 + 'V')", "T", "x", "y"),
+    "flags of a pattern": ("T = re.compile('a', V)", "T", "0", "re.I"),
+    "path": ("T = Path('V')", "T", "one", "two"),
+    "range": ("T = range(V)", "T", "1", "2"),
+    "dtype": ("T = torch.V", "T", "float32", "float64"),
+    "large number": ("T = V", "T", "10 ** 5000", "10 ** 5001"),
+    "frozen dataclass": ("T = Setting(V)", "T", "1", "2"),
+    "frozen dataclass deep inside": ("T = [Setting({1: Setting(V)})]", "T", "1", "2"),
+    "dataclass": ("T = Loose(V)", "T", "1", "2"),
+    "class of an object": ("class K:\n  def f(self): return V\nT = K()", "T.f()", "1", "2"),
+    "factory of a field": ("@dataclass\nclass K:\n  a: list = field(default_factory=lambda: [V])", "K()", "1", "2"),
+    "default of a field with slots": ("@dataclass(slots=True)\nclass K:\n  a: int = V", "K()", "1", "2"),
+    "written __init__ of a dataclass": ("@dataclass\nclass K:\n  def __init__(self): self.a = V", "K()", "1", "2"),
+    "attribute of a class": ("class K:\n  a = [V]", "K.a", "1", "2"),
+    "base of a package": ("class K(V): pass", "K()", "dict", "OrderedDict"),
+    "property": ("class K:\n  @property\n  def a(self): return V", "K().a", "1", "2"),
+    "setter": ("class K:\n  a = property()\n  @a.setter\n  def a(self, x): self.b = V", "K()", "1", "2"),
+    "cached property": ("class K:\n  @cached_property\n  def a(self): return V", "K().a", "1", "2"),
+    "static method": ("class K:\n  @staticmethod\n  def a(): return V", "K.a()", "1", "2"),
+    "class method": ("class K:\n  @classmethod\n  def a(cls): return V", "K.a()", "1", "2"),
+    "cached class method": ("class K:\n  @classmethod\n  @lru_cache\n  def a(cls): return V", "K.a()", "1", "2"),
+    "cached call": ("class K:\n  @lru_cache\n  def __call__(self): return V", "K()()", "1", "2"),
+    "decorated call": ("class K:\n  @bare\n  def __call__(self): return V", "K()()", "1", "2"),
+    "partial method": ("class K:\n  def f(self, x): pass\n  a = partialmethod(f, V)", "K().a()", "1", "2"),
+    "dispatched method": ("class K:\n  @singledispatchmethod\n  def a(self, x): return V", "K().a(1)", "1", "2"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_an_edit_is_noticed_in_whatever_the_code_reads(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, use, one, two = EDITS[name]
+    one, two, again = (
+        code_digest(run_source(PRELUDE + before.replace("V", value) + USE.format(use), monkeypatch).Mine)
+        for value in (one, two, one)
+    )
+    assert one != two
+    assert one == again
+
+
+SAME = {
+    "object": "T = object()",
+    "objects in containers": "T = {'a': [object(), {Plain(1)}]}",
+    "object that holds an address": "T = Plain(object())",
+    "cycle": "T = [1]; T.append(T); S = Setting(T); T.append(S)",
+    "functions that call each other": "def f(): return T\ndef g(): return f\ndef h(): return g\nT = {f, g, h}",
+    "generator": "T = (x for x in ())",
+    "function of a package": "T = math.sin",
+    "tensor": "T = torch.ones(2)",
+    "abstract base": "class B(ABC):\n  @abstractmethod\n  def f(self): pass\nT = B",
+}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_addresses_do_not_count(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = PRELUDE + SAME[name] + USE.format("T")
+    kept = [run_source(source, monkeypatch) for _ in range(3)]
+    assert len({code_digest(module.Mine) for module in kept}) == 1
+
+
+def test_two_equal_things_count_like_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    sources = ["T = [[1, one]] * 2", "T = [[1, one], [1, one]]"]
+    digests = {code_digest(run_source(PRELUDE + each + USE.format("T"), monkeypatch).Mine) for each in sources}
+    assert len(digests) == 1
+
+
+def test_an_attribute_with_the_name_of_a_global_does_not_read_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    sources = [PRELUDE + f"table = {value}" + USE.format("x.table") for value in (1, 2)]
+    assert len({code_digest(run_source(each, monkeypatch).Mine) for each in sources}) == 1
+
+
+@pytest.mark.parametrize("part", ["limit", "table", "inner.limit", "cached"])
+def test_what_is_read_from_a_module_of_the_users_counts(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    digests = []
+    for value in (1, 2, 1):
+        tools = ModuleType("tools")
+        inner = ModuleType("tools.inner")
+        for module in (tools, inner):
+            monkeypatch.setitem(sys.modules, module.__name__, module)
+        chosen = {name: value if name == part else 0 for name in ("limit", "table", "inner.limit", "cached")}
+        cached = f"from functools import lru_cache\n@lru_cache\ndef cached(): return {chosen['cached']}"
+        exec(f"limit = {chosen['limit']}; table = {{1: {chosen['table']}}}\n{cached}", vars(tools))
+        exec(f"limit = {chosen['inner.limit']}", vars(inner))
+        vars(tools)["inner"] = inner
+        use = USE.format("(tools.limit, tools.table, tools.inner.limit, tools.cached())")
+        digests.append(code_digest(run_source("import tools" + use, monkeypatch).Mine))
+    assert digests[0] == digests[2] != digests[1]
+
+
+def test_the_first_instance_of_a_protocol_does_not_change_the_digest(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = "from typing import Protocol\nclass P(Protocol):\n  def f(self): ...\nclass K(P):\n  def f(self): pass"
+    before, after = (run_source(source + USE.format("K()"), monkeypatch) for _ in range(2))
+    after.K()
+    assert code_digest(before.Mine) == code_digest(after.Mine)
+
+
+HASHED = """
+import sys
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from heedful.store.recipe import Recipe, code_digest
+WORDS = frozenset({"never", "no", "not", "nothing", "hardly", "nor"})
+PAIRS = (1, (frozenset({"a", "b", "c", "d"}), 2.5))
+LISTED = {"x": [{"e", "f", "g", "h"}], frozenset({"i", "j", "k", "l"}): 1}
+def left(): return 1
+def right(): return 2
+CALLS = {left, right, len}
+class ByGlobal:
+    def __call__(self): return WORDS
+class ByTuple:
+    def __call__(self): return PAIRS
+class ByAttribute:
+    words = frozenset({"never", "no", "not", "nothing", "hardly", "nor"})
+class ByDefault:
+    def __call__(self, words=frozenset({"never", "no", "not", "nothing", "hardly", "nor"})): return words
+class ByContainer:
+    def __call__(self): return LISTED
+class ByFunctions:
+    def __call__(self): return CALLS
+class ByMembership:
+    def __call__(self, x): return x in {"never", "no", "not", "nothing", "hardly", "nor"}
+class Base(Recipe):
+    @abstractmethod
+    def one(self): ...
+    @abstractmethod
+    def two(self): ...
+    @abstractmethod
+    def three(self): ...
+    @abstractmethod
+    def four(self): ...
+class ByBase(Base): pass
+for name, kind in list(globals().items()):
+    if name.startswith("By"):
+        print(name, code_digest(kind))
+"""
+
+
+def test_digests_do_not_depend_on_the_hash_seed_of_the_process() -> None:
+    told = [
+        subprocess.run(
+            [sys.executable, "-c", HASHED],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.splitlines()
+        for seed in ("1", "2", "3")
+    ]
+    assert len(told[0]) == 8
+    assert [one for one, *others in zip(*told, strict=True) if {one} != set(others)] == []
+
+
+def test_what_python_writes_into_a_class_does_not_count() -> None:
+    names = ("__firstlineno__", "__static_attributes__", "__annotations__", "__annotations_cache__", "__orig_bases__")
+    kinds = [type("Mine", (), dict.fromkeys(names, (value,))) for value in (1, 2)]
+    assert len({code_digest(kind) for kind in kinds}) == 1
+
+
+@pytest.mark.parametrize("head", ["", "@dataclass(frozen=True)\n", "@dataclass(frozen=True, slots=True, order=True)\n"])
+def test_comments_above_classes_do_not_count(head: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    sources = [f"{PRELUDE}{comment}{head}class K:\n    a: int = 1\n" for comment in ("", "# said\n# more\n")]
+    digests = {code_digest(run_source(each + USE.format("K()"), monkeypatch).Mine) for each in sources}
+    assert len(digests) == 1
 
 
 def test_order_in_which_fields_are_declared_does_not_matter() -> None:

@@ -10,20 +10,41 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
+import re
 import reprlib
+import site
 import sys
 import sysconfig
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, is_dataclass
+from datetime import date, time, timedelta
+from decimal import Decimal
+from dis import get_instructions
 from enum import Enum
-from functools import lru_cache
+from fractions import Fraction
+from functools import cached_property, lru_cache, partial, partialmethod, singledispatchmethod
+from inspect import getattr_static, unwrap
+from itertools import chain
+from operator import attrgetter, itemgetter, methodcaller
 from pathlib import Path, PurePath
-from types import CodeType, FunctionType, ModuleType
+from types import (
+    BuiltinFunctionType,
+    CodeType,
+    FunctionType,
+    MappingProxyType,
+    MethodDescriptorType,
+    MethodType,
+    ModuleType,
+    WrapperDescriptorType,
+)
 from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import pandas
+import torch
 from torch import Tensor
 
 from heedful.types import DiskResource, UserError
@@ -37,11 +58,11 @@ _FREEZE_HINT = "decorate the class with @dataclass(frozen=True)"
 _PACKAGE = __name__.split(".")[0]
 _ADDED = "added"
 T = TypeVar("T")
-_GENERATED = frozenset(
-    f"__{name}__"
-    for name in ("init", "repr", "eq", "hash", "setattr", "delattr", "match_args", "doc", "module", "qualname")
-)
-"""Members that `@dataclass` writes, or that have no influence on results."""
+_GENERATORS = ("dataclasses", "enum", "typing", "typing_extensions")
+"""Modules whose decorators and base classes put functions of their own into a class."""
+_ANNOTATIONS = ("__annotate__", "__annotate_func__")
+"""Functions that Python 3.14 writes for the annotations of a class."""
+_GLOBAL_READS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")
 
 
 class RecipeError(UserError, TypeError):
@@ -312,55 +333,198 @@ def _type_header(kind: type) -> dict[str, Json]:
 
 @lru_cache(maxsize=1024)
 def code_digest(kind: type) -> str:
-    """A digest of the loaded code of a class: its methods, and the functions, classes and constants they refer to.
+    """A digest of the loaded code of a class: its methods, and the functions, classes and values they refer to.
 
-    References are followed through the user's own modules; heedful itself, the standard library and installed packages
-    are not followed. Comments and formatting do not count.
+    References are followed through the user's own modules and through wrappers, containers and dataclasses; heedful
+    itself, the standard library and installed packages count by their names. Comments, formatting and the order of sets
+    do not count. An object of any other kind counts by its class. Values count as they are at the first call.
     """
-    found: list[str] = []
-    seen: set[int] = set()
+    things: list[object] = [kind]  # all that is reached, each once; kept alive, so that no id is used again
+    places = {id(kind): 0}
+    rows: list[list[str | int]] = []  # what each consists of: texts, and places of other things
+    for thing in things:  # which grows on the way: cycles and depth do no harm
+        row: list[str | int] = []
+        for part in _code_parts(thing, kind.__module__):
+            text = _plain_text(part)
+            if text is None and id(part) not in places:
+                places[id(part)] = len(things)
+                things.append(part)
+            row.append(places[id(part)] if text is None else text)
+        rows.append(row)
+    labels = _row_labels(rows, [isinstance(thing, set | frozenset) for thing in things])
+    return _text_digest([labels[0], *sorted(set(labels))])
 
-    def visit(thing: object) -> None:
-        if id(thing) in seen:
-            return
-        seen.add(id(thing))
-        if isinstance(thing, type):
-            found.append(thing.__qualname__)
-            for name, value in sorted(vars(thing).items()):
-                if name in _GENERATED and (not isinstance(value, FunctionType) or is_dataclass(thing)):
-                    continue
-                if _is_constant(value):
-                    found.append(f"{name}={value!r}")
-                visit(value)
-            for base in thing.__mro__[1:]:
-                if is_user_module(base.__module__):
-                    visit(base)
-        elif isinstance(thing, staticmethod | classmethod):
-            visit(thing.__func__)
-        elif isinstance(thing, property):
-            visit(thing.fget)
-        elif isinstance(thing, FunctionType):
-            found.append(_code_text(thing.__code__))
-            found.append(repr([each for each in thing.__defaults__ or () if _is_constant(each)]))
-            for cell in thing.__closure__ or ():
-                with suppress(ValueError):  # an empty cell: a name that is not bound yet
-                    follow("closure", cell.cell_contents)
-            for name in sorted(_global_names(thing.__code__)):
-                if name in thing.__globals__:
-                    follow(name, thing.__globals__[name])
 
-    def follow(name: str, value: object) -> None:
-        if _is_constant(value):
-            found.append(f"{name}={value!r}")
-        elif isinstance(value, ModuleType) and is_user_module(value.__name__):
-            for member in vars(value).values():
-                if isinstance(member, FunctionType | type) and member.__module__ == value.__name__:
-                    visit(member)
-        elif isinstance(value, FunctionType | type) and is_user_module(value.__module__):
-            visit(value)
+def _row_labels(rows: list[list[str | int]], unordered: list[bool]) -> list[str]:
+    """A digest of each row, with the digests of the rows that it refers to in place of their numbers.
 
-    visit(kind)
-    return hashlib.sha256("\n".join(found).encode("utf-8", "surrogatepass")).hexdigest()
+    Refined until no more rows are told apart (Weisfeiler and Leman 1968), so that neither cycles nor the numbers count,
+    nor whether two equal things are one object, which differs between processes.
+    """
+    labels = ["" for _ in rows]
+    kinds = 0
+    while len(set(labels)) > kinds:
+        kinds = len(set(labels))
+        texts = ([part if isinstance(part, str) else labels[part] for part in row] for row in rows)
+        labels = [_text_digest(sorted(text) if free else text) for text, free in zip(texts, unordered, strict=True)]
+    return labels
+
+
+def _text_digest(texts: list[str]) -> str:
+    return hashlib.sha256("\n".join(texts).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _plain_text(value: object) -> str | None:
+    """The canonical text of a value without parts, the same in every process; None of any other value."""
+    if value is None or value is Ellipsis or isinstance(value, torch.dtype):
+        return repr(value)
+    if isinstance(value, Enum):
+        return None
+    for kind in (bool, int, float, complex, str, bytes):
+        if isinstance(value, kind):
+            text = hex(value) if isinstance(value, int) else kind.__repr__(value)
+            return f"{type(value).__qualname__} {text}"
+    return None
+
+
+def _code_parts(thing: object, home: str) -> Iterable[object]:
+    """What the digest of a thing is made of; things of the module `home` and of the user's modules are followed."""
+
+    def is_own(module: object) -> bool:
+        return isinstance(module, str) and (module == home or is_user_module(module))
+
+    if isinstance(thing, type):
+        return _class_parts(thing) if is_own(thing.__module__) else ("class", _full_name(thing))
+    if isinstance(thing, FunctionType):
+        return _function_parts(thing, is_own)
+    if isinstance(thing, CodeType):
+        return _code_object_parts(thing)
+    if isinstance(thing, ModuleType):
+        return ("module", thing.__name__)
+    if isinstance(thing, Enum):
+        return ("member", type(thing), thing._name_, thing._value_)
+    if isinstance(thing, dict | MappingProxyType):
+        factory = thing.default_factory if isinstance(thing, defaultdict) else None
+        return ("dict", type(thing), factory, *chain.from_iterable(tuple(thing.items())))
+    if isinstance(thing, list | tuple | deque | set | frozenset):
+        return (type(thing), *thing)
+    if isinstance(thing, _REDUCED):
+        return thing.__reduce__()
+    if isinstance(thing, re.Pattern):
+        return ("pattern", thing.pattern, thing.flags)
+    if isinstance(thing, staticmethod | classmethod | MethodType):
+        return (type(thing), thing.__func__, thing.__self__ if isinstance(thing, MethodType) else None)
+    if isinstance(thing, property):
+        return ("property", thing.fget, thing.fset, thing.fdel)
+    if isinstance(thing, cached_property):
+        return ("cached property", thing.func)
+    if isinstance(thing, partialmethod):
+        return ("partial method", thing.func, thing.args, thing.keywords)
+    if isinstance(thing, singledispatchmethod):
+        return ("dispatch", thing.dispatcher)
+    if isinstance(thing, BuiltinFunctionType):
+        holder = thing.__self__
+        return ("built in", _full_name(thing), None if isinstance(holder, ModuleType) else holder)
+    if isinstance(thing, MethodDescriptorType | WrapperDescriptorType):
+        return ("built in", thing.__qualname__)
+    return _object_parts(thing, own=is_own(type(thing).__module__))
+
+
+_REDUCED = (
+    *(PurePath, range, slice, Decimal, Fraction, date, time, timedelta),
+    *(partial, attrgetter, itemgetter, methodcaller),
+)
+"""Immutable objects whose parts `__reduce__` tells, as classes, functions, tuples and plain values."""
+
+
+def _full_name(thing: type | FunctionType | BuiltinFunctionType) -> str:
+    return f"{thing.__module__}.{thing.__qualname__}"
+
+
+def _object_parts(thing: object, *, own: bool) -> Iterator[object]:
+    """The class, the fields of a dataclass, and functions: the state of other objects may differ between processes."""
+    kind = type(thing)
+    yield from ("object", kind)
+    if is_dataclass(thing) and (own or kind.__dataclass_params__.frozen):  # type: ignore[attr-defined]
+        for each in fields(thing):
+            yield from (each.name, getattr(thing, each.name, None))
+        return
+    yield getattr_static(thing, "__wrapped__", None)
+    if own:
+        for name, value in sorted(getattr(thing, "__dict__", {}).items()):
+            if isinstance(value, FunctionType | type):
+                yield from (name, value)
+
+
+def _class_parts(kind: type) -> Iterator[object]:
+    yield from ("class", kind.__qualname__, type(kind), *kind.__bases__)
+    for name, value in sorted(vars(kind).items()):
+        if _is_written(kind, name, value):
+            yield from (name, value)
+    if issubclass(kind, Enum):
+        for name, member in kind.__members__.items():
+            yield from (name, member._value_)
+    if is_dataclass(kind):
+        for each in sorted(fields(kind), key=lambda part: part.name):
+            yield from (each.name, each.default, each.default_factory)
+
+
+def _is_written(kind: type, name: str, value: object) -> bool:
+    """Whether a member of a class is the user's, not one that Python, `@dataclass`, `Enum` or `Protocol` wrote."""
+    special = name.startswith("__") and name.endswith("__")
+    if issubclass(kind, Enum):
+        special = name.startswith("_") and name.endswith("_")
+    if not special:
+        return True
+    if name in _ANNOTATIONS or any(vars(base).get(name) is value for base in kind.__mro__[1:]):
+        return False
+    if isinstance(value, FunctionType):
+        inner = unwrap(value)
+        generated = isinstance(inner, FunctionType) and inner.__code__.co_filename == "<string>"
+        return value.__module__ not in _GENERATORS and not (generated and is_dataclass(kind))
+    if isinstance(value, classmethod | property | cached_property | partialmethod):
+        return True
+    return callable(value) and not isinstance(value, type)
+
+
+def _function_parts(function: FunctionType, is_own: Callable[[object], bool]) -> Iterator[object]:
+    """Code, defaults, closure and globals; a wrapper of a package counts by its name and what it holds of the user."""
+    cells: list[tuple[str, object]] = []
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with suppress(ValueError):  # an empty cell: a name that is not bound yet
+            cells.append((name, cell.cell_contents))
+    if not is_own(function.__module__):
+        held = [value for _, value in cells if isinstance(value, FunctionType | type)]
+        yield from ("function", _full_name(function), *held)
+        return
+    yield from ("function", function.__qualname__, function.__defaults__, function.__kwdefaults__)
+    yield from (vars(function).get("__wrapped__"), vars(function).get("registry"))  # the latter of @singledispatch
+    for name, value in cells:
+        yield from (name, value)
+    if not is_own(function.__globals__.get("__name__", function.__module__)):
+        return  # the code of a package's decorator, which has taken the name of the user's function
+    yield function.__code__
+    names = _global_names(function.__code__) & function.__globals__.keys()
+    left = [(name, function.__globals__[name]) for name in sorted(names)]
+    attributes = _attribute_names(function.__code__)
+    opened = set()
+    for name, value in left:  # which grows by what is read from the user's modules
+        yield from (name, value)
+        if isinstance(value, ModuleType) and is_own(value.__name__) and value.__name__ not in opened:
+            opened.add(value.__name__)
+            left.extend(
+                (member, part)
+                for member, part in sorted(vars(value).items())
+                if member in attributes or (isinstance(part, FunctionType | type) and part.__module__ == value.__name__)
+            )
+
+
+def _code_object_parts(code: CodeType) -> Iterator[object]:
+    yield from ("code", code.co_name, code.co_code, code.co_exceptiontable, code.co_flags)
+    yield from (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount)
+    for names in (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars):
+        yield repr(names)
+    yield from code.co_consts
 
 
 def _is_constant(value: object) -> bool:
@@ -369,31 +533,63 @@ def _is_constant(value: object) -> bool:
     return value is None or isinstance(value, bool | int | float | complex | str | bytes)
 
 
-def _global_names(code: CodeType) -> set[str]:
-    inner = (each for each in code.co_consts if isinstance(each, CodeType))
-    return set(code.co_names).union(*map(_global_names, inner))
+@lru_cache(maxsize=4096)
+def _global_names(code: CodeType) -> frozenset[str]:
+    """Names that code reads as globals, also in inner functions; attributes of the same name are left out."""
+    read = {each.argval for each in get_instructions(code) if each.opname in _GLOBAL_READS}
+    return frozenset(read).union(*map(_global_names, _inner_code(code)))
 
 
-def _code_text(code: CodeType) -> str:
-    consts = [
-        _code_text(each)
-        if isinstance(each, CodeType)
-        else repr(sorted(map(repr, each)) if isinstance(each, frozenset) else each)
-        for each in code.co_consts
-    ]
-    return f"{code.co_name} {code.co_code.hex()} {code.co_names} {code.co_varnames} {consts}"
+def _attribute_names(code: CodeType) -> set[str]:
+    return set(code.co_names).union(*map(_attribute_names, _inner_code(code)))
+
+
+def _inner_code(code: CodeType) -> list[CodeType]:
+    return [each for each in code.co_consts if isinstance(each, CodeType)]
 
 
 def is_user_module(name: str) -> bool:
-    """Whether a module is the user's own: neither heedful nor the standard library nor an installed package."""
+    """Whether a module is the user's own: neither heedful nor the standard library nor an installed package.
+
+    A project installed with `pip install --editable` is the user's.
+    """
     root = name.split(".")[0]
-    if root == "__main__":
+    if root in ("__main__", "__mp_main__"):
         return True  # also in a worker, whose own main module is another
     if root == _PACKAGE or root in sys.stdlib_module_names:
         return False
-    file = getattr(sys.modules.get(name), "__file__", None)
-    installed = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
-    return file is None or not str(file).startswith(installed)
+    for each in (name, root):  # a module made by code has no file, or one in no folder: its package tells
+        file = getattr(sys.modules.get(each), "__file__", None)
+        if isinstance(file, str) and os.path.isabs(file):
+            return not _is_installed(each, file)
+    return True
+
+
+@lru_cache(maxsize=2**16)
+def _is_installed(name: str, file: str) -> bool:
+    """Whether the file of a module lies among the installed packages, or was put beside them by `pip --target`."""
+    path = Path(file)
+    if file.startswith(_library_folders()) or not {"site-packages", "dist-packages"}.isdisjoint(path.parts):
+        return True
+    above = name.count(".") + (path.stem == "__init__")
+    return above < len(path.parents) and name.split(".")[0] in _recorded_names(path.parents[above])
+
+
+@lru_cache(maxsize=1)
+def _library_folders() -> tuple[str, ...]:
+    """The folders of the standard library and of installed packages, each with a separator at its end."""
+    paths = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    return tuple({os.path.join(path, "") for path in (*paths, *site.getsitepackages(), site.getusersitepackages())})
+
+
+@lru_cache(maxsize=1024)
+def _recorded_names(folder: Path) -> frozenset[str]:
+    """The modules that an installer put into a folder, by the records that it left there."""
+    found: set[str] = set()
+    for record in folder.glob("*.dist-info/RECORD"):
+        with suppress(OSError), record.open(encoding="utf-8", errors="replace") as lines:
+            found.update(line.split(",")[0].split("/")[0].split(".")[0] for line in lines)
+    return frozenset(found)
 
 
 def _is_declared_float(part: object, declared: object) -> bool:
