@@ -600,3 +600,31 @@ def test_values_become_json_with_undefined_numbers_as_null_and_others_are_refuse
     for alien in (b"x", {1}, object()):
         with pytest.raises(TypeError, match="cannot be written as JSON"):
             to_json([alien])
+
+
+CHANGED = """
+from dataclasses import dataclass
+from heedful.store.recipe import Recipe
+
+SEEN = []
+
+@dataclass(frozen=True)
+class First(Recipe):
+    def make(self, workspace):
+        SEEN.append(1)
+
+@dataclass(frozen=True)
+class Second(Recipe):
+    def make(self, workspace):
+        return SEEN
+"""
+
+
+def test_what_one_recipe_changes_while_it_is_made_does_not_rename_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker is asked about the second class when the first recipe is made; the driver about both before."""
+    driver, worker = (run_source(CHANGED, monkeypatch) for _ in range(2))
+    expected = code_digest(driver.Second)
+    monkeypatch.setitem(sys.modules, worker.__name__, worker)
+    code_digest(worker.First)
+    worker.SEEN.append(1)
+    assert code_digest(worker.Second) == expected

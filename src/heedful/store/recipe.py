@@ -42,6 +42,7 @@ from types import (
     WrapperDescriptorType,
 )
 from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias, TypeVar, runtime_checkable
+from weakref import WeakKeyDictionary
 
 import pandas
 import torch
@@ -331,14 +332,28 @@ def _type_header(kind: type) -> dict[str, Json]:
     return header
 
 
-@lru_cache(maxsize=1024)
 def code_digest(kind: type) -> str:
     """A digest of the loaded code of a class: its methods, and the functions, classes and values they refer to.
 
     References are followed through the user's own modules and through wrappers, containers and dataclasses; heedful
     itself, the standard library and installed packages count by their names. Comments, formatting and the order of sets
-    do not count. An object of any other kind counts by its class. Values count as they are at the first call.
+    do not count. An object of any other kind counts by its class. Values count as they are when a class of the module
+    is first asked about: what one recipe changes while it is made must not change the names of the others.
     """
+    if kind not in _digests:
+        _digests[kind] = _compute_digest(kind)
+        module = sys.modules.get(kind.__module__)
+        for each in [*vars(module).values()] if module is not None else ():
+            if isinstance(each, type) and each.__module__ == kind.__module__ and each not in _digests:
+                with suppress(Exception):  # raised where it is asked for
+                    _digests[each] = _compute_digest(each)
+    return _digests[kind]
+
+
+_digests: WeakKeyDictionary[type, str] = WeakKeyDictionary()
+
+
+def _compute_digest(kind: type) -> str:
     things: list[object] = [kind]  # all that is reached, each once; kept alive, so that no id is used again
     places = {id(kind): 0}
     rows: list[list[str | int]] = []  # what each consists of: texts, and places of other things
