@@ -609,12 +609,13 @@ def _user_modules(recipes: Sequence[Recipe]) -> list[ModuleType]:
     )
     if not folders:
         return []
-    # Classes of the main module are sent in any case.
-    others = [module for name, module in list(sys.modules.items()) if name not in ("__main__", "__mp_main__")]
+    # Classes of the main module are sent in any case; what is no module is a package's own.
     return [
         module
-        for module in others
-        if is_user_module(module.__name__)
+        for name, module in list(sys.modules.items())
+        if name not in ("__main__", "__mp_main__")
+        and isinstance(module, ModuleType)
+        and is_user_module(name)
         and (file := _module_file(module)) is not None
         and str(file).startswith(folders)
     ]
