@@ -10,8 +10,9 @@ size is a process of its own:
 - `trials`: agreement, faithfulness and permutation of all rows.
 
 Printed are seconds, the largest resident memory of any process, and that of the largest process at ten moments of the
-run. Exit code 1 if a size needs more than MAX_GROWTH times the memory of the smallest, except for reports and trials: some
-columns of the tables of trials are in memory for summaries, and all for charts. Within that are 18 to 34 bytes per row while a file is read. On Linux.
+run. Exit code 1 if a size needs more than MAX_GROWTH times the memory of the smallest, except for reports and trials:
+some columns of the tables of trials are in memory for summaries, and all of them for charts. Within that are 18 to 34
+bytes per row while a file is read. On Linux.
 """
 
 from __future__ import annotations
