@@ -367,21 +367,23 @@ class ShardedTrial(Trial, ShardedRecipe):
 
     def make(self, workspace: Workspace) -> Artefact:
         """The rows of all texts."""
-        shards, last, n = self.shards(workspace), Artefact(), 0
+        shards = self.shards(workspace)
+        if not shards:
+            [whole] = self.parts(workspace, shards)
+            if not whole.blocks:
+                return whole
+            return replace(whole, summary=self.summary(join_columns([whole.table], self.statistics_columns)))
+        notes, n = dict[str, Json](), 0
 
         def tables() -> Iterator[pd.DataFrame]:
-            nonlocal last, n
-            for last in self.parts(workspace, shards):
-                n += int(str(last.notes["n"]))
-                yield last.table
+            nonlocal n
+            for part in self.parts(workspace, shards):
+                notes.update(part.notes)
+                n += int(str(part.notes["n"]))
+                yield part.table
 
-        if not shards:
-            [_] = tables()
-            if not last.blocks:
-                return last
-            return replace(last, summary=self.summary(join_columns([last.table], self.statistics_columns)))
         summary = self.summary(join_columns(tables(), self.statistics_columns))
-        return Artefact(notes={**last.notes, "n": n}, summary=summary, shards=shards)
+        return Artefact(notes={**notes, "n": n}, summary=summary, shards=shards)
 
     def summarize(self, artefact: Artefact) -> pd.DataFrame:
         """Computed by `make` where there are several blocks."""
