@@ -82,6 +82,10 @@ EMBEDDINGS_HELP = "Word embeddings: auto, random, packaged, a name in the data f
 START_HELP = "Adversaries start fresh, as in the papers, or from the base, which takes fewer epochs."
 METHOD_HELP = "Method (see `heedful list`), 'lime(error=0.05)' with options; default: what the last audit recommends."
 ERROR_HELP = "Standard error of a text's infidelity or change under permutation, not a number of samples."
+SELECT_HELP = (
+    "How epochs are chosen: code (base: test score; adversaries: training loss; default of wiegreffe-pinter), paper "
+    "(test split; default of attefa) or dev."
+)
 SEEDS_HELP = "How many seeds; default: the paper's."
 BASES_HELP = "Base models, for the noise floor."
 some_papers = functools.partial(typer.Option, rich_help_panel="Options of some papers (lists: repeat the option)")
@@ -474,7 +478,7 @@ def run(
     embeddings: Annotated[str | None, some_papers("--embeddings", help=EMBEDDINGS_HELP)] = None,
     error: Annotated[float | None, some_papers("--error", help=ERROR_HELP)] = None,
     lambdas: Annotated[list[float] | None, some_papers("--lambda", help="A lambda of trained adversaries.")] = None,
-    select: Annotated[str | None, some_papers("--select", help="Epoch by: dev, paper (test split) or code.")] = None,
+    select: Annotated[str | None, some_papers("--select", help=SELECT_HELP)] = None,
     start: Annotated[str | None, some_papers("--start", help=START_HELP)] = None,
     bases: Annotated[int | None, some_papers("--bases", min=1, max=MAX_ATTEFA_SEEDS, help=BASES_HELP)] = None,
     sizes: Annotated[list[int] | None, some_papers("--size", min=1, help="Training examples of a student.")] = None,
@@ -562,7 +566,7 @@ def attefa(
     quiet: QuietOption = False,
     debug: DebugOption = False,
 ) -> int:
-    """Measure in one number how faithful attention is on your own texts."""
+    """Measure in one number how faithful attention is on your own texts; epochs are chosen on the dev split."""
     from heedful.data.table import TableColumns
     from heedful.papers import paper_recipes
     from heedful.papers._options import UserData
@@ -573,8 +577,10 @@ def attefa(
 
     store = open_workspace(workspace, device, batch_size)
     texts = UserData(data, TableColumns(text_column, label_column, second_column), dev, test)
-    given = {"user_data": texts, "encoders": (encoder,), "n_seeds": seeds, "n_bases": bases}
-    options = _check_options("attefa", {**given, "embeddings": embeddings, "quick": quick, "start": start})
+    given: dict[str, object] = {"user_data": texts, "encoders": (encoder,), "n_seeds": seeds, "n_bases": bases}
+    # A user's own texts are measured and not a paper reproduced: the test split chooses nothing.
+    given |= {"select": "dev", "embeddings": embeddings, "quick": quick, "start": start}
+    options = _check_options("attefa", given)
     assert options is not None
     recipes = paper_recipes(options)
     if not quiet:

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from heedful import papers
+from heedful import catalogue, papers
 from heedful.data.embeddings import FileEmbeddings, PackagedGloveEmbeddings, RandomEmbeddings
 from heedful.data.table import TableColumns
 from heedful.models.attentive import Attentive
 from heedful.models.input_forms import PairInput, QuestionAnswering
 from heedful.papers import _options
-from heedful.papers._chapter import Band
+from heedful.papers._chapter import Band, flatten
 from heedful.papers._options import PaperOptions, UserData
 from heedful.papers.attefa import AttefaOptions
 from heedful.papers.disagreement import DisagreementOptions
@@ -177,7 +177,7 @@ def trial(name: str, paper: str, model: str) -> StoredEntry:
     return entry(f"{name}-{model}", facts={"trial": name, "paper": paper}, links={"subject": [model]})
 
 
-def test_shared_trials_are_shown_with_the_last_paper_that_examines_the_same_model() -> None:
+def test_shared_trials_are_shown_with_the_paper_that_has_most_trials_on_the_same_model() -> None:
     trials = [
         trial("agreement", "jain-wallace", "one"),
         trial("permutation", "jain-wallace", "one"),
@@ -200,10 +200,46 @@ def test_shared_trials_are_shown_with_the_last_paper_that_examines_the_same_mode
         "wiegreffe-pinter",
         "wiegreffe-pinter",
         "disagreement",
-        "scaffold",
+        "disagreement",
         "disagreement",
         "scaffold",
     ]
+
+
+MODEL_TRIALS = {
+    "jain-wallace": ("performance", "agreement", "permutation", "adversarial-attention"),
+    "wiegreffe-pinter": (
+        *("performance", "uniform-baseline", "seed-variance", "adversarial-tradeoff"),
+        "adversarial-attention",  # the trade-off needs it
+    ),
+    "attefa": ("performance", "attefa"),
+    "disagreement": ("performance", "agreement", "faithfulness", "uniform-baseline"),
+    "scaffold": ("performance", "simulability", "plausibility"),
+}
+"""The trials that the command of each paper makes on one of its models."""
+
+
+@pytest.mark.parametrize("further", ["permutation", "seed-variance", "attefa", "faithfulness", "plausibility"])
+@pytest.mark.parametrize("paper", list(MODEL_TRIALS))
+def test_a_trial_of_another_paper_moves_nothing_into_its_chapter(paper: str, further: str) -> None:
+    own = [trial(name, catalogue.TRIALS[name].paper, "model") for name in MODEL_TRIALS[paper]]
+    before = papers.assign_papers(own)
+    shared = [name for name in before if name.startswith(("performance", "agreement"))]
+    assert {before[name] for name in shared} == {paper}
+    other = trial(further, catalogue.TRIALS[further].paper, "model")
+    after = papers.assign_papers([*own, replace(other, name="further")])
+    assert {name: after[name] for name in before} == before
+
+
+def test_the_training_of_a_model_decides_where_its_trials_do_not() -> None:
+    """One seed of Neely et al. has no uniform baseline, and with a permutation as many trials of either paper."""
+    names = ("performance", "agreement", "faithfulness", "permutation")
+    trials = [trial(name, catalogue.TRIALS[name].paper, "model") for name in names]
+    for paper, first_epoch, reduction in (("disagreement", 1, "mean"), ("jain-wallace", 2, "sum")):
+        selection = {"split": "dev", "first_epoch": first_epoch}
+        recipe = flatten({"subject": {"training": {"selection": selection, "reduction": reduction}}})
+        found = papers.assign_papers(trials, {each.group: recipe for each in trials})
+        assert [found[each.name] for each in trials] == [paper, paper, "disagreement", "jain-wallace"]
 
 
 def test_a_band_holds_its_ends_despite_binary_rounding() -> None:

@@ -19,7 +19,16 @@ from typing import TypeVar
 from heedful import __version__, catalogue
 from heedful.figures import Axis, Figure, Heatmap, IntervalPoint, Intervals, Lines, Series
 from heedful.papers import PAPERS, assign_papers
-from heedful.papers._chapter import Cell, Comparison, CorpusStatistics, Result, SectionExtras, TableView
+from heedful.papers._chapter import (
+    Cell,
+    Comparison,
+    CorpusStatistics,
+    Result,
+    SectionExtras,
+    TableView,
+    flatten,
+    training_rules,
+)
 from heedful.report.explorer import (
     ATTENTION,
     ModelTexts,
@@ -115,12 +124,14 @@ class _Run:
     """One finished trial: what the page needs of its artefact, but for the summary, which is read where it is used.
 
     Args:
+        recipe: its settings by dotted paths, of the first seed only.
         model_notes: those of its model that the page shows, of the first seed only, as figures and examples.
         incomplete: the largest completeness error of each attribution of its model that exceeds its tolerance.
     """
 
     entry: IndexEntry
     notes: Mapping[str, Json]
+    recipe: Mapping[str, Json] = field(default_factory=dict)
     model_notes: Mapping[str, Json] = field(default_factory=dict)
     model_warnings: tuple[str, ...] = ()
     figures: tuple[Figure, ...] = ()
@@ -147,7 +158,6 @@ class _Builder:
         self.sources = find_model_texts(entries)
         self.texts = {source.model: source for source in self.sources if source.split == "test"}
         trials = sorted((entry for entry in entries if entry.kind == "trial"), key=_sort_key)
-        self.papers = assign_papers(trials)
         self.groups: dict[str, list[IndexEntry]] = {}
         for entry in trials:
             self.groups.setdefault(entry.group, []).append(entry)
@@ -158,6 +168,8 @@ class _Builder:
         self.chosen: dict[str, frozenset[str] | None] = {}
         self.runs = self._read_runs(trials, folder)
         self._leave_out_damaged_runs()
+        recipes = {group: self.runs[runs[0].name].recipe for group, runs in self.groups.items()}
+        self.papers = assign_papers(trials, recipes)
 
     def open(self, entry: IndexEntry) -> StoredArtefact:
         """The artefact, empty if it is known to be damaged; kept while its model is read."""
@@ -252,6 +264,7 @@ class _Builder:
         }
         return replace(
             run,
+            recipe=flatten(dict(artefact.recipe)),
             # Among the other notes is the whole vocabulary.
             model_notes={} if model is None else {name: model.notes.get(name) for name in _SHOWN_NOTES},
             figures=figures,
@@ -333,6 +346,7 @@ class _Builder:
             n_seeds=len(summaries),
             entries=tuple(run.entry for run in runs),
             settings=first.entry.settings,
+            recipe=first.recipe,
             embeddings=str(facts.get("embeddings") or ""),
             quick=bool(facts.get("quick")),
             corpus_statistics=statistics,
@@ -367,6 +381,7 @@ class _Builder:
             about={
                 **{name: value for name, value in names.items() if value},
                 **_settings(runs),
+                **{f"epoch of {name}": rule for name, (rule, _, _) in training_rules(result).items()},
                 **_classes(first.model_notes),
             },
             findings=texts.findings,
