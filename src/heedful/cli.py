@@ -86,6 +86,8 @@ SELECT_HELP = (
     "How epochs are chosen: code (base: test score; adversaries: training loss; default of wiegreffe-pinter), paper "
     "(test split; default of attefa) or dev."
 )
+SAMPLING_HELP = "Examples of students: fixed for all seeds, as in the paper (default), or redrawn for each."
+DIVIDE_DEV_HELP = "Train explainers on one half of dev and stop students on the other; the paper uses all for both."
 SEEDS_HELP = "How many seeds; default: the paper's."
 BASES_HELP = "Base models, for the noise floor."
 some_papers = functools.partial(typer.Option, rich_help_panel="Options of some papers (lists: repeat the option)")
@@ -106,6 +108,8 @@ OPTION_FLAGS = {
     "student_sizes": "--size",
     "checkpoints": "--checkpoint",
     "normalizers": "--normalizer",
+    "sampling": "--sampling",
+    "divide_dev": "--divide-dev",
 }
 """The flag of each field that the options of a paper may have."""
 MAX_ATTEFA_SEEDS = 9
@@ -484,6 +488,8 @@ def run(
     sizes: Annotated[list[int] | None, some_papers("--size", min=1, help="Training examples of a student.")] = None,
     checkpoint: Annotated[list[str] | None, some_papers("--checkpoint", help="minilm, or a model folder.")] = None,
     normalizer: Annotated[list[str] | None, some_papers("--normalizer", help="Normalizer of SMaT's heads.")] = None,
+    sampling: Annotated[str | None, some_papers("--sampling", help=SAMPLING_HELP)] = None,
+    divide_dev: Annotated[bool, some_papers("--divide-dev", help=DIVIDE_DEV_HELP)] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count what is to make; make nothing.")] = False,
     where: WhereOption = "pool",
     workers: WorkersOption = None,
@@ -523,6 +529,8 @@ def run(
         "student_sizes": sizes,
         "checkpoints": checkpoint,
         "normalizers": normalizer,
+        "sampling": sampling,
+        "divide_dev": divide_dev,
     }
     present = {name: value for name, value in given.items() if value is not None and value is not False}
     options = _check_options(

@@ -14,7 +14,7 @@ from heedful.data.table import TableColumns
 from heedful.models.attentive import Attentive
 from heedful.models.input_forms import PairInput, QuestionAnswering
 from heedful.papers import _options
-from heedful.papers._chapter import Band, flatten
+from heedful.papers._chapter import Band, flatten, training_rules
 from heedful.papers._options import PaperOptions, UserData
 from heedful.papers.attefa import AttefaOptions
 from heedful.papers.disagreement import DisagreementOptions
@@ -22,6 +22,7 @@ from heedful.papers.jain_wallace import JainWallaceOptions
 from heedful.papers.scaffold import ScaffoldOptions
 from heedful.papers.wiegreffe_pinter import WiegreffePinterOptions
 from heedful.runner import run, topological_order
+from heedful.store.recipe import Json
 from heedful.store.workspace import Workspace
 from heedful.training.model_recipe import ModelRecipe
 from heedful.training.trained_model import TrainedModel
@@ -30,7 +31,7 @@ from heedful.trials.adversarial_training import AtteFa
 from heedful.trials.imposed_attention import UniformBaseline
 from heedful.trials.simulability import Simulability
 from heedful.types import UserError
-from tests.papers.results import StoredEntry, entry
+from tests.papers.results import StoredEntry, entry, result, to_stored
 from tests.training.test_checkpoint import fine_tuned
 
 THINGS = ("bed", "room", "view", "staff", "food", "pool", "bar", "lift", "desk", "key")
@@ -236,7 +237,7 @@ def test_the_training_of_a_model_decides_where_its_trials_do_not() -> None:
     names = ("performance", "agreement", "faithfulness", "permutation")
     trials = [trial(name, catalogue.TRIALS[name].paper, "model") for name in names]
     for paper, first_epoch, reduction in (("disagreement", 1, "mean"), ("jain-wallace", 2, "sum")):
-        selection = {"split": "dev", "first_epoch": first_epoch}
+        selection: dict[str, Json] = {"split": "dev", "first_epoch": first_epoch}
         recipe = flatten({"subject": {"training": {"selection": selection, "reduction": reduction}}})
         found = papers.assign_papers(trials, {each.group: recipe for each in trials})
         assert [found[each.name] for each in trials] == [paper, paper, "disagreement", "jain-wallace"]
@@ -258,3 +259,24 @@ def test_every_model_of_a_quick_version_is_known_as_quick(name: str) -> None:
         }
         assert models
         assert {each.describe()["quick"] for each in models} == {quick}
+
+
+DOCUMENTED_CORPORA = {
+    "jain-wallace": ("sst", "snli", "babi-1"),
+    "wiegreffe-pinter": ("sst", "imdb"),
+    "attefa": ("sst", "mock-1"),
+    "disagreement": ("sst", "snli"),
+    "scaffold": ("digits",),
+}
+
+
+@pytest.mark.parametrize("name", list(papers.PAPERS))
+def test_the_documented_selection_of_epochs_is_what_the_command_does_by_default(name: str) -> None:
+    options = papers.PAPERS[name].options(corpora=DOCUMENTED_CORPORA[name])
+    trials = [recipe for recipe in options.recipes() if isinstance(recipe, Trial)]
+    runs = [replace(result(name, each.name, {}), recipe=flatten(to_stored(each))) for each in trials]
+    done = {rule for each in runs for rule in training_rules(each).values()}
+    text = (Path(__file__).parents[2] / "docs" / "papers.md").read_text(encoding="utf-8")
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if f"| `{name}` |" in line]
+    assert done
+    assert {tuple(row[2:5]) for row in rows if len(row) == 7} == done

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import math
-from dataclasses import fields, is_dataclass
 from importlib.resources import files
 from itertools import combinations
 from pathlib import Path
@@ -38,7 +37,7 @@ from tests.papers.derive_published import (
     published_table,
     recomputed_figure,
 )
-from tests.papers.results import named, plain
+from tests.papers.results import named, plain, to_stored
 
 
 def raw(name: str) -> dict:
@@ -178,15 +177,6 @@ def test_the_default_of_every_paper_is_the_published_protocol(tmp_path: Path) ->
         }
         variants = {"adversarial-attention"} if name == "jain-wallace" else set()
         assert refused.keys() == variants, name
-
-
-def to_stored(value: object) -> Json:
-    """The fields of a recipe as they are stored, without digests of data."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return {each.name: to_stored(getattr(value, each.name)) for each in fields(value)}
-    if isinstance(value, list | tuple):
-        return [to_stored(each) for each in value]
-    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 
 def test_the_sentence_about_published_numbers_is_that_of_their_paper() -> None:

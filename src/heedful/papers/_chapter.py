@@ -339,12 +339,13 @@ def training_rules(each: Result) -> dict[str, tuple[str, str, str]]:
 def _selection_rule(recipe: Mapping[str, Json], path: str, *, is_student: bool) -> str:
     """The epoch that was kept, in words."""
     split, metric, first = (recipe.get(f"{path}.{name}") for name in ("split", "metric", "first_epoch"))
-    score = "agreement with the teacher" if is_student else "ROC-AUC (accuracy for more than two classes)"
+    score = "agreement with the teacher" if is_student else "score (ROC-AUC of two classes)"
     rule = {
-        TRAINING_LOSS: "lowest training loss",
-        "deception": f"lowest adversarial loss on {split}",
         None: f"best {score} on {split}",
-    }.get(metric if metric is None else str(metric), f"best {str(metric).replace('_', ' ')} on {split}")
+        "roc_auc": f"best ROC-AUC on {split}",
+        "deception": f"lowest adversarial loss on {split}",
+        TRAINING_LOSS: "lowest training loss",
+    }.get(metric if metric is None else str(metric), f"best {metric} on {split}")
     return f"{rule}, from epoch {first} on" if isinstance(first, int) and first > 1 else rule
 
 
