@@ -41,7 +41,7 @@ from heedful.store.workspace import Workspace
 from heedful.training.attribution_tables import AttributionTable
 from heedful.training.checkpoint import checkpoint
 from heedful.training.model_recipe import ModelRecipe
-from heedful.training.trainer import Adam, EpochSelection, Training
+from heedful.training.trainer import Adam, EpochSelection, SelectionSplit, Training
 from heedful.trials._trial import Finding, Statistic, Trial, Verdict, combine_seeds, summary_frame
 from heedful.trials.agreement import Agreement
 from heedful.trials.faithfulness import Faithfulness
@@ -171,6 +171,17 @@ def test_the_page_says_which_epoch_was_kept_from_the_settings_of_the_training(
     assert "test" in by_test
     (row,) = replicated.papers[0].tables[-1].rows
     assert row[2:5] == (by_dev, "3", "none")
+
+
+def test_models_that_differ_in_their_selection_alone_have_different_titles(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    splits: tuple[SelectionSplit, ...] = ("dev", "test")
+    for split in splits:
+        training = Training(2, 8, Adam(lr=0.02), EpochSelection(split=split))
+        workspace.get(Performance(replace(subject(), training=training)))
+    titles = [section.title for chapter in build_page(workspace).papers for section in chapter.sections]
+    assert len(set(titles)) == 2
+    assert sorted(title.rpartition(" ")[2] for title in titles) == ["dev", "test"]
 
 
 def test_selection_on_the_test_split_and_samples_are_warned_of(sections: dict[str, Section]) -> None:

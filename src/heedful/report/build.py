@@ -29,6 +29,7 @@ from heedful.papers._chapter import (
     flatten,
     training_rules,
 )
+from heedful.papers.published import setting_label
 from heedful.report.explorer import (
     ATTENTION,
     ModelTexts,
@@ -397,13 +398,19 @@ class _Builder:
         )
 
     def _variant(self, group: str) -> list[str]:
-        """The settings by which this group differs from others of the same trial on the same model."""
+        """The settings by which this group differs from others of the same trial on models of the same kind."""
         first = self.groups[group][0]
         rivals = self.rivals[_model_key(first)]
-        return [
+        settings = [
             f"{name.replace('_', ' ')} {_format_setting(value)}"
             for name, value in first.settings.items()
             if len({str(each.settings.get(name)) for each in rivals}) > 1
+        ]
+        recipes = [self.runs[each.name].recipe for each in rivals]
+        return settings + [
+            setting_label(path, value)
+            for path, value in self.runs[first.name].recipe.items()
+            if path.endswith("selection.split") and len({str(each.get(path)) for each in recipes}) > 1
         ]
 
 
@@ -580,7 +587,7 @@ def _format_setting(value: Json) -> str:
 def _model_warnings(notes: Mapping[str, Json]) -> tuple[str, ...]:
     """What limits all numbers of a model."""
     is_test = notes.get("selected_on") == "test"
-    chosen = ["The epoch was selected on the test split, as in the paper: the scores are too high."] if is_test else []
+    chosen = ["The epoch was selected on the test split: the scores are too high."] if is_test else []
     return (*chosen, *map(str, _as_list(notes.get("model"))))
 
 
