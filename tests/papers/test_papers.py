@@ -241,6 +241,9 @@ def test_the_training_of_a_model_decides_where_its_trials_do_not() -> None:
         recipe = flatten({"subject": {"training": {"selection": selection, "reduction": reduction}}})
         found = papers.assign_papers(trials, {each.group: recipe for each in trials})
         assert [found[each.name] for each in trials] == [paper, paper, "disagreement", "jain-wallace"]
+    # No transformer is a model of Jain & Wallace.
+    transformers = [replace(each, facts={**each.facts, "attention": "self"}) for each in trials]
+    assert papers.assign_papers(transformers)["agreement-model"] == "disagreement"
 
 
 def test_a_band_holds_its_ends_despite_binary_rounding() -> None:

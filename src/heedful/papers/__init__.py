@@ -47,6 +47,7 @@ class Paper:
         sources: where this paper has trials of earlier papers, by the name of the trial.
         shown_trials: trials of other papers that are shown here if they examine a model of this paper.
         has_own_models: whether its models differ from those of all other papers.
+        has_transformers: whether transformers are among its models.
         labels_embeddings: whether labels always name the word embeddings.
     """
 
@@ -60,6 +61,7 @@ class Paper:
     sources: Mapping[str, str] = field(default_factory=dict)
     shown_trials: frozenset[str] = _SHARED_TRIALS
     has_own_models: bool = False
+    has_transformers: bool = False
     labels_embeddings: bool = False
 
     def tables(self, results: Sequence[Result]) -> tuple[TableView, ...]:
@@ -126,6 +128,7 @@ PAPERS: Mapping[str, Paper] = {
             sources=disagreement.SOURCES,
             shown_trials=_SHARED_TRIALS | {"uniform-baseline"},
             has_own_models=True,
+            has_transformers=True,
         ),
         Paper(
             "scaffold",
@@ -138,6 +141,7 @@ PAPERS: Mapping[str, Paper] = {
             _scaffold_chapter.section,
             shown_trials=frozenset({"performance"}),
             has_own_models=True,
+            has_transformers=True,
         ),
     )
 }
@@ -172,13 +176,19 @@ def assign_papers(
         own, trial = str(each.facts["paper"]), str(each.facts["trial"])
         candidates = [name for name in PAPERS if name in homes and (name == own or trial in PAPERS[name].shown_trials)]
         if candidates:
-            papers[each.name] = max(candidates, key=lambda name: _model_likeness(PAPERS[name], kinds.keys(), recipe))
+            attention = str(each.facts.get("attention") or "")
+            papers[each.name] = max(
+                candidates, key=lambda name: _model_likeness(PAPERS[name], attention, kinds.keys(), recipe)
+            )
     return papers
 
 
-def _model_likeness(paper: Paper, trials: Collection[str], recipe: Mapping[str, Json]) -> tuple[float, ...]:
+def _model_likeness(
+    paper: Paper, attention: str, trials: Collection[str], recipe: Mapping[str, Json]
+) -> tuple[float, ...]:
     """How well a model fits a paper: whether it was trained by its rules, and how many of its trials it has."""
-    has_rules = not published.protocol_differences("", paper.name, recipe)
+    is_possible = paper.has_transformers or attention != "self"
+    has_rules = is_possible and not published.protocol_differences("", paper.name, recipe)
     known = {name for name, trial in catalogue.TRIALS.items() if trial.paper == paper.name} | paper.shown_trials
     count = len(known & set(trials))
     return has_rules, count, count / len(known)
