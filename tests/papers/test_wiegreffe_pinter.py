@@ -226,13 +226,13 @@ def test_figure_5_has_our_curve_and_the_published_one_in_the_order_of_lambda() -
     assert figure.connected == {"ours", "published"}
 
 
-def test_quick_versions_have_no_tolerance_and_no_band() -> None:
+def test_quick_versions_have_no_published_number_no_tolerance_and_no_band() -> None:
     found = PAPERS[PAPER].tables(
         [replace(each, quick=True) for each in (tradeoff({0.0: 0.5}), uniform_baseline(0.5, 0.5))]
     )
     assert len(found) == 4
     cells = [cell for each in found for row in each.rows for cell in row if isinstance(cell, Comparison)]
-    assert {cell.tolerance for cell in cells} == {None}
+    assert {(cell.published, cell.tolerance) for cell in cells} == {(None, None)}
     assert {row[0] for each in found for row in each.rows} == {"sst (quick)"}
 
 

@@ -203,9 +203,15 @@ class Result:
         return self.find_published(self.trial)[0]
 
     def find_published(self, trial: str) -> tuple[str, Mapping[Key, float]]:
-        """How the numbers of a trial were made, and what is published about this corpus and model."""
+        """How the numbers of a trial were made, and what is published about this corpus, model and protocol."""
+        if self.quick:
+            return "", {}
         about = {"corpus": self.corpus, "encoder": self.encoder, "attention": self.attention, "measure": self.measure}
         return published.find_published(trial, about, self.paper, {**self.settings, **self.recipe})
+
+    def published_sizes(self, paper: str) -> Mapping[Key, float]:
+        """What a paper published about the corpus; nothing for a quick version, which has a part of it."""
+        return {} if self.quick else published.published_sizes(paper, self.corpus)
 
     @property
     def protocol_differences(self) -> list[str]:
@@ -257,7 +263,7 @@ class Result:
         return list(dict.fromkeys(self.summary.loc[rows, "subset"]))
 
     def compare(self, metric: str, method: str = "", subset: str = "", tolerance: float | None = None) -> Comparison:
-        """Our number beside the published one; quick versions have no tolerance."""
+        """Our number beside the published one; quick versions have neither that nor a tolerance."""
         number = self.published.get((metric, method, subset))
         return Comparison(self.value(metric, method, subset), number, self.tolerance(tolerance))
 
@@ -356,7 +362,7 @@ def selection_table(results: Sequence[Result]) -> TableView:
         rules = {path: value for path, value in each.recipe.items() if "training" in path}
         differing = ", ".join(published.protocol_differences(each.trial, each.paper, rules))
         for name, rule in training_rules(each).items():
-            known = "as published" if published.has_protocol(each.paper) else "–"
+            known = "quick version" if each.quick else "as published" if published.has_protocol(each.paper) else "–"
             key = (name, *rule, f"published: {differing}" if differing else known)
             rows.setdefault(key, {}).setdefault(each.label)
     columns = ("trained", "corpora", "epoch that was kept", "epochs at most", "patience", "protocol")
@@ -439,7 +445,7 @@ def corpus_size_table(results: Sequence[Result], chosen: Sequence[Result], paper
     lengths = {(each.corpus, each.quick): each.corpus_statistics.mean_length for each in known}
     rows: dict[tuple[str, str], tuple[Cell, ...]] = {}
     for each in chosen:
-        theirs, statistics = published.published_sizes(paper, each.corpus), each.corpus_statistics
+        theirs, statistics = each.published_sizes(paper), each.corpus_statistics
         length = statistics.mean_length or lengths.get((each.corpus, each.quick))
         numbers: dict[Key, float | None] = {
             (split, "", f"class {place}"): count

@@ -334,7 +334,8 @@ def _plausibility_table(each: Result) -> TableView:
         for part in parts:
             auc = each.statistic("auc", method, part) or Statistic("auc")
             excess = each.statistic(excess_metric("auc"), method, part) or Statistic("auc")
-            theirs = published.published_plausibility(each.corpus, part).get(row) if number else None
+            is_comparable = number and not each.quick
+            theirs = published.published_plausibility(each.corpus, part).get(row) if is_comparable else None
             interval = "no interval" if math.isnan(auc.low) else f"{auc.low:.3f} to {auc.high:.3f}"
             doubt = "" if theirs is None else find_doubt(number, row)
             comparison = Comparison(each.value("auc", method, part), theirs, doubt=doubt)

@@ -280,7 +280,8 @@ def _divergence_scatter(each: Result, results: Sequence[Result]) -> Scatter:
         same = (other.corpus, other.encoder, other.quick) == (each.corpus, each.encoder, each.quick)
         if other.trial == "adversarial-tradeoff" and same:
             curves["lambdas, ours"] = tradeoff_points(other, tradeoff_lambdas(other))
-    curves["lambdas, published"] = [(jsd, tvd) for _, _, tvd, jsd in published.published_tradeoff(each.corpus)]
+    if each.published:
+        curves["lambdas, published"] = [(jsd, tvd) for _, _, tvd, jsd in published.published_tradeoff(each.corpus)]
     rows = _adversary_rows(each)
     curves["AtteFa, ours"] = [(_defined(jsd), _defined(tvd)) for jsd, tvd in zip(rows["jsd"], rows["tvd"], strict=True)]
     curves["AtteFa, published"] = [(row["jsd"], row["tvd"]) for row in _published_seed_rows(each)]

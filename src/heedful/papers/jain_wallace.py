@@ -19,7 +19,6 @@ from heedful.figures import Axis, Bars, Figure
 from heedful.models.attentive import Attentive
 from heedful.models.encoders import Average, BiLSTM, Convolution
 from heedful.models.input_forms import QuestionAnswering, SingleInput
-from heedful.papers import published
 from heedful.papers._chapter import (
     Cell,
     Comparison,
@@ -185,7 +184,7 @@ def _select(results: Sequence[Result], trial: str, encoder: str) -> list[Result]
 def _table_1(results: Sequence[Result]) -> TableView:
     rows: list[tuple[Cell, ...]] = []
     for each in _select(results, "performance", "bilstm"):
-        theirs, statistics = published.published_sizes("jain-wallace", each.corpus), each.corpus_statistics
+        theirs, statistics = each.published_sizes("jain-wallace"), each.corpus_statistics
         metric = "accuracy" if each.value("f1") is None else "f1"
         ours = {
             "vocabulary": statistics.vocabulary,

@@ -218,7 +218,7 @@ def _table_2(results: Sequence[Result]) -> TableView:
     rows: list[tuple[Cell, ...]] = []
     for each in _select(results, "uniform-baseline"):
         learned, uniform = (each.compare("f1", arm, tolerance=F1_TOLERANCE) for arm in ("learned", "uniform"))
-        reported = published.published_sizes("jain-wallace", each.corpus) if each.encoder == "bilstm" else {}
+        reported = each.published_sizes("jain-wallace") if each.encoder == "bilstm" else {}
         before = reported.get(("score", "", ""), "")
         rows.append((each.short_label, "learned", learned, before, *_interval(each, "difference", "learned")))
         rows.append((each.short_label, "uniform", uniform, "", "", "", ""))
