@@ -17,9 +17,10 @@ from heedful.data import download
 from heedful.data.synthetic import Mock
 from heedful.papers import _options
 from heedful.papers.jain_wallace import single_model_trials
+from heedful.store.recipe import Recipe
 from heedful.training.trained_model import TrainedModel
 from heedful.training.trainer import Training
-from heedful.trials.adversarial_training import PAPER_SEEDS
+from heedful.trials.adversarial_training import PAPER_SEEDS, AdversarialTradeoff, AtteFa
 from heedful.trials.performance import Performance
 from heedful.types import UserError
 from tests.given import save_model
@@ -372,6 +373,35 @@ def table(tmp_path: Path) -> Path:
     lines = [f"{text},{mood},{place / 7:.3f},guest,{text}" for place, (text, mood) in enumerate(rows)]
     path.write_text("\n".join(["remark,mood,stars,who,again", *lines]) + "\n", encoding="utf-8")
     return path
+
+
+@pytest.mark.parametrize(
+    ("words", "split", "metric"),
+    [
+        (("attefa", "--encoder", "bilstm"), "dev", "deception"),
+        (("run", "attefa", "--encoder", "bilstm"), "test", "deception"),
+        (("run", "attefa", "--encoder", "bilstm", "--select", "dev"), "dev", "deception"),
+        (("run", "wiegreffe-pinter"), "test", "training_loss"),
+        (("run", "wiegreffe-pinter", "--select", "dev"), "dev", "deception"),
+    ],
+)
+def test_papers_select_epochs_by_their_own_rule_and_the_number_for_own_texts_by_dev(
+    words: tuple[str, ...], split: str, metric: str, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEEDFUL_DATA", str(tmp_path / "empty"))
+    planned: list[Recipe] = []
+
+    def plan(recipes: list[Recipe], *_: object, **__: object) -> int:
+        planned.extend(recipes)
+        return 1
+
+    monkeypatch.setattr(cli, "_run_recipes", plan)
+    columns = ("--text-column", "remark", "--label-column", "mood")
+    result = heedful(*words, "--data", table, *columns, "--seeds", "1", "-w", tmp_path / "work")
+    assert result.exit_code == 1, result.output
+    (trial,) = (recipe for recipe in planned if isinstance(recipe, AtteFa | AdversarialTradeoff))
+    assert trial.subject.training.selection.split == split
+    assert trial.adversary_training.selection.metric == metric
 
 
 @pytest.mark.slow

@@ -82,6 +82,12 @@ EMBEDDINGS_HELP = "Word embeddings: auto, random, packaged, a name in the data f
 START_HELP = "Adversaries start fresh, as in the papers, or from the base, which takes fewer epochs."
 METHOD_HELP = "Method (see `heedful list`), 'lime(error=0.05)' with options; default: what the last audit recommends."
 ERROR_HELP = "Standard error of a text's infidelity or change under permutation, not a number of samples."
+SELECT_HELP = (
+    "How epochs are chosen: code (base: test score; adversaries: training loss; default of wiegreffe-pinter), paper "
+    "(test split; default of attefa) or dev."
+)
+SAMPLING_HELP = "Examples of students: fixed for all seeds, as in the paper (default), or redrawn for each."
+DIVIDE_DEV_HELP = "Train explainers on one half of dev and stop students on the other; the paper uses all for both."
 SEEDS_HELP = "How many seeds; default: the paper's."
 BASES_HELP = "Base models, for the noise floor."
 some_papers = functools.partial(typer.Option, rich_help_panel="Options of some papers (lists: repeat the option)")
@@ -102,6 +108,8 @@ OPTION_FLAGS = {
     "student_sizes": "--size",
     "checkpoints": "--checkpoint",
     "normalizers": "--normalizer",
+    "sampling": "--sampling",
+    "divide_dev": "--divide-dev",
 }
 """The flag of each field that the options of a paper may have."""
 MAX_ATTEFA_SEEDS = 9
@@ -474,12 +482,14 @@ def run(
     embeddings: Annotated[str | None, some_papers("--embeddings", help=EMBEDDINGS_HELP)] = None,
     error: Annotated[float | None, some_papers("--error", help=ERROR_HELP)] = None,
     lambdas: Annotated[list[float] | None, some_papers("--lambda", help="A lambda of trained adversaries.")] = None,
-    select: Annotated[str | None, some_papers("--select", help="Epoch by: dev, paper (test split) or code.")] = None,
+    select: Annotated[str | None, some_papers("--select", help=SELECT_HELP)] = None,
     start: Annotated[str | None, some_papers("--start", help=START_HELP)] = None,
     bases: Annotated[int | None, some_papers("--bases", min=1, max=MAX_ATTEFA_SEEDS, help=BASES_HELP)] = None,
     sizes: Annotated[list[int] | None, some_papers("--size", min=1, help="Training examples of a student.")] = None,
     checkpoint: Annotated[list[str] | None, some_papers("--checkpoint", help="minilm, or a model folder.")] = None,
     normalizer: Annotated[list[str] | None, some_papers("--normalizer", help="Normalizer of SMaT's heads.")] = None,
+    sampling: Annotated[str | None, some_papers("--sampling", help=SAMPLING_HELP)] = None,
+    divide_dev: Annotated[bool, some_papers("--divide-dev", help=DIVIDE_DEV_HELP)] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count what is to make; make nothing.")] = False,
     where: WhereOption = "pool",
     workers: WorkersOption = None,
@@ -519,6 +529,8 @@ def run(
         "student_sizes": sizes,
         "checkpoints": checkpoint,
         "normalizers": normalizer,
+        "sampling": sampling,
+        "divide_dev": divide_dev,
     }
     present = {name: value for name, value in given.items() if value is not None and value is not False}
     options = _check_options(
@@ -562,7 +574,7 @@ def attefa(
     quiet: QuietOption = False,
     debug: DebugOption = False,
 ) -> int:
-    """Measure in one number how faithful attention is on your own texts."""
+    """Measure in one number how faithful attention is on your own texts; epochs are chosen on the dev split."""
     from heedful.data.table import TableColumns
     from heedful.papers import paper_recipes
     from heedful.papers._options import UserData
@@ -573,8 +585,10 @@ def attefa(
 
     store = open_workspace(workspace, device, batch_size)
     texts = UserData(data, TableColumns(text_column, label_column, second_column), dev, test)
-    given = {"user_data": texts, "encoders": (encoder,), "n_seeds": seeds, "n_bases": bases}
-    options = _check_options("attefa", {**given, "embeddings": embeddings, "quick": quick, "start": start})
+    given: dict[str, object] = {"user_data": texts, "encoders": (encoder,), "n_seeds": seeds, "n_bases": bases}
+    # A user's own texts are measured and not a paper reproduced: the test split chooses nothing.
+    given |= {"select": "dev", "embeddings": embeddings, "quick": quick, "start": start}
+    options = _check_options("attefa", given)
     assert options is not None
     recipes = paper_recipes(options)
     if not quiet:

@@ -57,6 +57,8 @@ def published_numbers(trial: str, about: Mapping[str, str], paper: str = "") -> 
         return {}
     if paper == DISAGREEMENT_PAPER:
         return _disagreement_numbers(trial, about)
+    if paper:
+        return _base_f1(about, paper)
     if trial in _ADVERSARY_TRIALS:
         return _ADVERSARY_TRIALS[trial](about) if about["attention"] == "additive" else {}
     corpus = _JAIN_CORPORA.get(about["corpus"], about["corpus"])
@@ -64,8 +66,7 @@ def published_numbers(trial: str, about: Mapping[str, str], paper: str = "") -> 
     model = f"{corpus}+{encoder}+{_JAIN_ATTENTIONS.get(about['attention'], about['attention'])}"
     tables, figures = _load_json("jw_online_tables").get(model, {}), _load_json("jw_online_figures").get(model, {})
     if trial == "performance":
-        # Jain & Wallace have no synthetic corpora; those are AtteFa's.
-        return _keyed(_select(tables.get("evaluate", {}), _SCORES)) or _keyed(_attefa_base_f1(about))
+        return _keyed(_select(tables.get("evaluate", {}), _SCORES))
     if trial == "permutation":
         return _violin_medians(figures.get("fig3_permutation_violin", {}), "median_change")
     if trial == "adversarial-attention":
@@ -225,6 +226,14 @@ def _attefa_base_f1(about: Mapping[str, str]) -> dict[str, float]:
     return _select(row, {"f1": f"{encoder}_reproduced"})
 
 
+def _base_f1(about: Mapping[str, str], paper: str) -> dict[Key, float]:
+    """The F1 of the base models of Wiegreffe & Pinter and of AtteFa, from table 2 of each."""
+    if paper == "attefa":
+        return _keyed(_attefa_base_f1(about))
+    learned = _uniform_baseline(about).get(("f1", "learned", "")) if about["attention"] == "additive" else None
+    return {} if learned is None else _keyed({"f1": learned})
+
+
 _ADVERSARY_TRIALS: Mapping[str, Callable[[Mapping[str, str]], dict[Key, float]]] = {
     "uniform-baseline": _uniform_baseline,
     "guided-model": _guided_model,
@@ -325,6 +334,8 @@ def rows() -> Iterator[Row]:
                         f"seed {row['seed']}",
                         row[metric],
                     )
+    for paper in ("wiegreffe-pinter", "attefa"):
+        yield from _trial_rows("performance", paper, (("bilstm", "additive"), ("average", "additive")))
     for trial in ("performance", "agreement", "uniform-baseline"):
         yield from _trial_rows(trial, DISAGREEMENT_PAPER, (("bilstm", "additive"), ("transformer", "self")))
 
@@ -337,7 +348,7 @@ def _trial_rows(trial: str, paper: str, models: tuple[tuple[str, str], ...]) -> 
     for corpus in catalogue.CORPORA:
         for encoder, attention in models:
             found = published_numbers(trial, {"corpus": corpus, "encoder": encoder, "attention": attention}, paper)
-            named = paper or first.get(trial, "attefa" if corpus in _MOCK_CORPORA else "jain-wallace")
+            named = paper or first.get(trial, "jain-wallace")
             for key, value in found.items():
                 yield named, trial, corpus, encoder, attention, *key, value
 

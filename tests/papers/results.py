@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 
 import pandas as pd
@@ -110,3 +110,12 @@ def table(paper: str, start: str, *results: Result) -> TableView:
     """The table of a chapter whose caption starts like this."""
     (found,) = [each for each in papers.PAPERS[paper].tables(results) if each.caption.startswith(start)]
     return found
+
+
+def to_stored(value: object) -> Json:
+    """The fields of a recipe as they are stored, without digests of data."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {each.name: to_stored(getattr(value, each.name)) for each in fields(value)}
+    if isinstance(value, list | tuple):
+        return [to_stored(each) for each in value]
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)

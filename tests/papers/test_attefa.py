@@ -25,6 +25,7 @@ from heedful.store.recipe import Artefact
 from heedful.tasks import BinaryClassification
 from heedful.training.objectives import Initialization
 from heedful.training.trained_model import TrainedModel
+from heedful.training.trainer import EpochSelection
 from heedful.trials.adversarial_training import AdversarialTradeoff, AtteFa
 from heedful.types import Example, Splits
 from tests.papers.results import SST_SIZES, entry, plain, result, table
@@ -36,6 +37,11 @@ def test_attefa_has_fourteen_corpora_two_encoders_and_nine_adversaries() -> None
     assert len({(r.subject.about["corpus"], r.subject.about["encoder"]) for r in found}) == len(found) == 28
     assert all(len(recipe.adversary_seeds) == 9 and len(recipe.base_models) == 3 for recipe in found)
     assert all(recipe.adversary_training.reduction == "mean" for recipe in found)
+    # The paper stops and selects on the test split.
+    training = found[0].adversary_training
+    assert (training.epochs, training.patience) == (80, 10)
+    assert training.selection == EpochSelection(split="test", metric="deception")
+    assert {recipe.subject.training.selection for recipe in found} == {EpochSelection(split="test")}
     sst = next(recipe.subject for recipe in found if recipe.subject.about["corpus"] == "sst")
     assert isinstance(sst.tokenization, Words)
     assert (sst.tokenization.longer_than, sst.tokenization.shorter_than) == (None, None)
@@ -170,6 +176,17 @@ def test_figures_1_and_2_hold_our_adversaries_and_the_nine_published_ones() -> N
     assert isinstance(plane, Scatter)
     sizes = {x.name: len(x.values) for x, _ in plane.points}
     assert sizes == {"lambdas, ours": 2, "lambdas, published": 16, "AtteFa, ours": 2, "AtteFa, published": 9}
+
+
+def test_the_published_adversaries_are_not_beside_those_of_another_selection() -> None:
+    recipe = {"adversary_training.selection.metric": "deception", "adversary_training.selection.split": "dev"}
+    other = replace(ours("sst", "bilstm", [0.08, 0.09]), recipe=recipe)
+    assert [row[3] for row in table("attefa", "Table 5", other).rows] == ["", ""]
+    violin, plane = PAPERS["attefa"].figures([other])
+    assert isinstance(violin, Violin)
+    assert {series.name: len(series.values) for series in violin.groups[0]}["BiLSTM, published"] == 0
+    assert isinstance(plane, Scatter)
+    assert "AtteFa, published" not in {x.name for x, _ in plane.points}
 
 
 def test_embeddings_are_named_once_below_or_in_every_label_where_they_differ() -> None:

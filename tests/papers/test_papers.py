@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from heedful import papers
+from heedful import catalogue, papers
 from heedful.data.embeddings import FileEmbeddings, PackagedGloveEmbeddings, RandomEmbeddings
 from heedful.data.table import TableColumns
 from heedful.models.attentive import Attentive
 from heedful.models.input_forms import PairInput, QuestionAnswering
 from heedful.papers import _options
-from heedful.papers._chapter import Band
+from heedful.papers._chapter import Band, flatten, training_rules
 from heedful.papers._options import PaperOptions, UserData
 from heedful.papers.attefa import AttefaOptions
 from heedful.papers.disagreement import DisagreementOptions
@@ -22,6 +22,7 @@ from heedful.papers.jain_wallace import JainWallaceOptions
 from heedful.papers.scaffold import ScaffoldOptions
 from heedful.papers.wiegreffe_pinter import WiegreffePinterOptions
 from heedful.runner import run, topological_order
+from heedful.store.recipe import Json
 from heedful.store.workspace import Workspace
 from heedful.training.model_recipe import ModelRecipe
 from heedful.training.trained_model import TrainedModel
@@ -30,7 +31,7 @@ from heedful.trials.adversarial_training import AtteFa
 from heedful.trials.imposed_attention import UniformBaseline
 from heedful.trials.simulability import Simulability
 from heedful.types import UserError
-from tests.papers.results import StoredEntry, entry
+from tests.papers.results import StoredEntry, entry, result, to_stored
 from tests.training.test_checkpoint import fine_tuned
 
 THINGS = ("bed", "room", "view", "staff", "food", "pool", "bar", "lift", "desk", "key")
@@ -177,7 +178,7 @@ def trial(name: str, paper: str, model: str) -> StoredEntry:
     return entry(f"{name}-{model}", facts={"trial": name, "paper": paper}, links={"subject": [model]})
 
 
-def test_shared_trials_are_shown_with_the_last_paper_that_examines_the_same_model() -> None:
+def test_shared_trials_are_shown_with_the_paper_that_has_most_trials_on_the_same_model() -> None:
     trials = [
         trial("agreement", "jain-wallace", "one"),
         trial("permutation", "jain-wallace", "one"),
@@ -200,10 +201,49 @@ def test_shared_trials_are_shown_with_the_last_paper_that_examines_the_same_mode
         "wiegreffe-pinter",
         "wiegreffe-pinter",
         "disagreement",
-        "scaffold",
+        "disagreement",
         "disagreement",
         "scaffold",
     ]
+
+
+MODEL_TRIALS = {
+    "jain-wallace": ("performance", "agreement", "permutation", "adversarial-attention"),
+    "wiegreffe-pinter": (
+        *("performance", "uniform-baseline", "seed-variance", "adversarial-tradeoff"),
+        "adversarial-attention",  # the trade-off needs it
+    ),
+    "attefa": ("performance", "attefa"),
+    "disagreement": ("performance", "agreement", "faithfulness", "uniform-baseline"),
+    "scaffold": ("performance", "simulability", "plausibility"),
+}
+"""The trials that the command of each paper makes on one of its models."""
+
+
+@pytest.mark.parametrize("further", ["permutation", "seed-variance", "attefa", "faithfulness", "plausibility"])
+@pytest.mark.parametrize("paper", list(MODEL_TRIALS))
+def test_a_trial_of_another_paper_moves_nothing_into_its_chapter(paper: str, further: str) -> None:
+    own = [trial(name, catalogue.TRIALS[name].paper, "model") for name in MODEL_TRIALS[paper]]
+    before = papers.assign_papers(own)
+    shared = [name for name in before if name.startswith(("performance", "agreement"))]
+    assert {before[name] for name in shared} == {paper}
+    other = trial(further, catalogue.TRIALS[further].paper, "model")
+    after = papers.assign_papers([*own, replace(other, name="further")])
+    assert {name: after[name] for name in before} == before
+
+
+def test_the_training_of_a_model_decides_where_its_trials_do_not() -> None:
+    """One seed of Neely et al. has no uniform baseline, and with a permutation as many trials of either paper."""
+    names = ("performance", "agreement", "faithfulness", "permutation")
+    trials = [trial(name, catalogue.TRIALS[name].paper, "model") for name in names]
+    for paper, first_epoch, reduction in (("disagreement", 1, "mean"), ("jain-wallace", 2, "sum")):
+        selection: dict[str, Json] = {"split": "dev", "first_epoch": first_epoch}
+        recipe = flatten({"subject": {"training": {"selection": selection, "reduction": reduction}}})
+        found = papers.assign_papers(trials, {each.group: recipe for each in trials})
+        assert [found[each.name] for each in trials] == [paper, paper, "disagreement", "jain-wallace"]
+    # No transformer is a model of Jain & Wallace.
+    transformers = [replace(each, facts={**each.facts, "attention": "self"}) for each in trials]
+    assert papers.assign_papers(transformers)["agreement-model"] == "disagreement"
 
 
 def test_a_band_holds_its_ends_despite_binary_rounding() -> None:
@@ -222,3 +262,24 @@ def test_every_model_of_a_quick_version_is_known_as_quick(name: str) -> None:
         }
         assert models
         assert {each.describe()["quick"] for each in models} == {quick}
+
+
+DOCUMENTED_CORPORA = {
+    "jain-wallace": ("sst", "snli", "babi-1"),
+    "wiegreffe-pinter": ("sst", "imdb"),
+    "attefa": ("sst", "mock-1"),
+    "disagreement": ("sst", "snli"),
+    "scaffold": ("digits",),
+}
+
+
+@pytest.mark.parametrize("name", list(papers.PAPERS))
+def test_the_documented_selection_of_epochs_is_what_the_command_does_by_default(name: str) -> None:
+    options = papers.PAPERS[name].options(corpora=DOCUMENTED_CORPORA[name])
+    trials = [recipe for recipe in options.recipes() if isinstance(recipe, Trial)]
+    runs = [replace(result(name, each.name, {}), recipe=flatten(to_stored(each))) for each in trials]
+    done = {rule for each in runs for rule in training_rules(each).values()}
+    text = (Path(__file__).parents[2] / "docs" / "papers.md").read_text(encoding="utf-8")
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if f"| `{name}` |" in line]
+    assert done
+    assert {tuple(row[2:5]) for row in rows if len(row) == 7} == done

@@ -96,7 +96,7 @@ def test_a_teacher_is_fine_tuned_once_under_a_scalar_mix_and_its_students_are_tr
     assert found.teacher.architecture == ScalarMix(Transformer(encoder))
     assert (found.teacher.training.epochs, found.teacher.training.batch_size, found.teacher.training.max_grad_norm) == (
         1,
-        32,
+        16,
         1.0,
     )
     assert (
@@ -129,6 +129,17 @@ def test_students_of_a_deep_checkpoint_have_three_layers_and_those_of_a_flat_one
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match=r"no config\.json"):
         count_layers(str(tmp_path / "empty"))
+
+
+def test_seeds_share_examples_and_explainers_the_dev_split_as_in_the_paper_unless_asked_otherwise(encoder: str) -> None:
+    for options, expected in (
+        (ScaffoldOptions(), ("fixed", True)),
+        (ScaffoldOptions(sampling="redrawn", divide_dev=True), ("redrawn", False)),
+    ):
+        data = scaffold_setting(CORPORA["sst"], encoder, options).student_data
+        assert (data.sampling, data.share_dev) == expected
+    with pytest.raises(UserError, match="'again'"):
+        ScaffoldOptions(sampling="again")  # type: ignore[arg-type]
 
 
 def test_only_students_of_the_raw_reviews_learn_from_texts_that_their_teacher_has_not_seen(encoder: str) -> None:

@@ -165,7 +165,7 @@ def test_the_published_row_is_found_by_the_explanation_and_not_by_the_name_of_th
 def test_table_1_has_medians_with_quartiles_and_the_nearest_published_size() -> None:
     both = simulability(pd.concat([student_rows(RIGHT), student_rows(RIGHT, 1500)]))
     first = table(PAPER, "Table 1", both)
-    published_columns = ("published, 500 examples", "published, 2000 examples")
+    published_columns = tuple(f"published for IMDB with ELECTRA-small, {size} examples" for size in (500, 2000))
     assert first.columns == ("explanation", "500 examples", "1500 examples", *published_columns)
     ours = "55.00 [52.50, 57.50]"
     assert first.rows[0] == ("no explanation", ours, ours, "81.72 [81.24, 81.75]", "84.84 [84.80, 84.88] †")

@@ -28,11 +28,11 @@ from heedful.data.tokenization import Words
 from heedful.figures import Figure
 from heedful.papers import PAPERS
 from heedful.papers._chapter import Comparison, Result, SectionExtras, TableView
-from heedful.papers.jain_wallace import single_model_trials
+from heedful.papers.jain_wallace import jain_wallace_trials, single_model_trials
 from heedful.report.build import build_page, summary_tables, write_report
 from heedful.report.explorer import collect_texts, find_model_texts
 from heedful.report.heatmap import example_heatmaps
-from heedful.report.page import Section
+from heedful.report.page import Page, Section
 from heedful.runner import run
 from heedful.store import artefact_files as store
 from heedful.store.artefact_files import CorruptArtefactWarning, IndexEntry
@@ -41,7 +41,7 @@ from heedful.store.workspace import Workspace
 from heedful.training.attribution_tables import AttributionTable
 from heedful.training.checkpoint import checkpoint
 from heedful.training.model_recipe import ModelRecipe
-from heedful.training.trainer import Adam, EpochSelection, Training
+from heedful.training.trainer import Adam, EpochSelection, SelectionSplit, Training
 from heedful.trials._trial import Finding, Statistic, Trial, Verdict, combine_seeds, summary_frame
 from heedful.trials.agreement import Agreement
 from heedful.trials.faithfulness import Faithfulness
@@ -116,15 +116,72 @@ def test_seeds_of_one_model_share_a_section_with_mean_and_deviation(
     assert deviation == pytest.approx(abs(values[0] - values[1]) / 2**0.5)
 
 
-def test_published_numbers_are_beside_ours_where_they_exist(sections: dict[str, Section]) -> None:
-    def published(anchor: str) -> set[float | None]:
-        tables = sections[anchor].tables
-        return {
-            cell.published for table in tables for row in table.rows for cell in row if isinstance(cell, Comparison)
-        }
+def published_numbers(section: Section) -> set[float | None]:
+    """The published numbers in the tables of a section."""
+    cells = (cell for table in section.tables for row in table.rows for cell in row)
+    return {cell.published for cell in cells if isinstance(cell, Comparison)}
 
-    assert {0.0472, 0.0348} & published("permutation-sst-bilstm-additive")
-    assert published("permutation-sentences-bilstm-additive") == {None}
+
+@pytest.fixture(scope="module")
+def replicated(tmp_path_factory: pytest.TempPathFactory) -> Page:
+    """A model by the rules of Jain & Wallace, all of their trials on it, and one trial of Neely et al."""
+    workspace = Workspace(tmp_path_factory.mktemp("replicated"))
+    model = replace(subject(), corpus=Reviews(), training=Training(3, 8, Adam(lr=0.02)))
+    trials = jain_wallace_trials(model, replace(model, seed=1))
+    run([*trials, Faithfulness(model, (RawAttention(), Gradient()))], workspace)
+    return build_page(workspace)
+
+
+def test_published_numbers_are_beside_results_of_their_corpus_and_protocol(
+    sections: dict[str, Section], replicated: Page
+) -> None:
+    found = {
+        (section.experiment, section.about.get("solver"), section.about.get("epsilon")): published_numbers(section)
+        for section in replicated.papers[0].sections
+    }
+    assert {0.0472, 0.0348} & found["permutation", None, None]
+    assert found["performance", None, None] >= {0.78352}
+    assert found["adversarial-attention", "search", "0.05"] > {None}
+    for solver, epsilon in (("search", "0.01"), ("exact", "0.05"), ("exact", "0.01")):
+        assert found["adversarial-attention", solver, epsilon] == {None}
+    # The same corpus, but its epoch was selected on the test split; and another corpus.
+    assert published_numbers(sections["permutation-sst-bilstm-additive"]) == {None}
+    assert published_numbers(sections["permutation-sentences-bilstm-additive"]) == {None}
+
+
+def test_one_trial_of_another_paper_takes_nothing_out_of_a_chapter(replicated: Page) -> None:
+    first, other = replicated.papers
+    assert (first.name, other.name) == ("jain-wallace", "disagreement")
+    assert [section.experiment for section in other.sections] == ["faithfulness"]
+    captions = [table.caption.partition(":")[0] for table in first.tables]
+    assert captions == ["Table 1", "Table 2", "How epochs were selected"]
+    assert [figure.title.partition(":")[0] for figure in first.figures] == ["Figure 6", "Figure 7"]
+    (row,) = first.tables[0].rows
+    assert row[0] == "sst (random vectors)"
+
+
+def test_the_page_says_which_epoch_was_kept_from_the_settings_of_the_training(
+    sections: dict[str, Section], replicated: Page
+) -> None:
+    by_dev, by_test = (
+        str(section.about["epoch of models"])
+        for section in (replicated.papers[0].sections[0], sections["permutation-sst-bilstm-additive"])
+    )
+    assert "dev" in by_dev
+    assert "test" in by_test
+    (row,) = replicated.papers[0].tables[-1].rows
+    assert row[2:5] == (by_dev, "3", "none")
+
+
+def test_models_that_differ_in_their_selection_alone_have_different_titles(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    splits: tuple[SelectionSplit, ...] = ("dev", "test")
+    for split in splits:
+        training = Training(2, 8, Adam(lr=0.02), EpochSelection(split=split))
+        workspace.get(Performance(replace(subject(), training=training)))
+    titles = [section.title for chapter in build_page(workspace).papers for section in chapter.sections]
+    assert len(set(titles)) == 2
+    assert sorted(title.rpartition(" ")[2] for title in titles) == ["dev", "test"]
 
 
 def test_selection_on_the_test_split_and_samples_are_warned_of(sections: dict[str, Section]) -> None:
@@ -490,7 +547,7 @@ def test_sentences_name_the_attention_that_was_compared_and_the_classes(given: W
 @pytest.mark.slow
 def test_no_claim_of_neely_et_al_denies_the_transformer(given: Workspace) -> None:
     [chapter] = [each for each in build_page(given).papers if each.name == "disagreement"]
-    assert {section.experiment for section in chapter.sections} == {"agreement", "faithfulness"}
+    assert {section.experiment for section in chapter.sections} == {"performance", "agreement", "faithfulness"}
     tables = {table.caption: table for table in chapter.tables}
     assert not any("BiLSTM" in caption for caption in tables)
 

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from heedful.figures import SERIES_COLORS, Axis, Bars, Heatmap, Lines, Series, Violin
-from heedful.papers._chapter import Comparison, TableView
+from heedful.papers._chapter import Band, Comparison, TableView
 from heedful.report.explorer import ExplanationRow, ExplorerData, ExplorerText, TextMetric, TokenWeights, explorer_html
-from heedful.report.html import write_atomically
+from heedful.report.html import display_table, write_atomically
 from heedful.report.page import (
     Chapter,
     Facet,
@@ -406,3 +406,20 @@ def test_long_names_neither_widen_the_page_nor_a_column(tmp_path: Path) -> None:
                 )
                 assert widest <= max(450, width / 2), (path.name, width)
                 assert faults == []
+
+
+def test_only_numbers_that_could_miss_are_counted_as_inside_and_every_miss_is_marked() -> None:
+    cells = (
+        Comparison(0.34, 0.32, 0.1),  # inside
+        Comparison(0.02, 0.05, 0.1),  # inside, but so would be 0
+        Comparison(0.20, 0.05, 0.1),  # a miss all the same
+        Comparison(0.34, 0.32),  # no tolerance
+        Comparison(0.60, 0.59, band=Band(high=0.7)),
+        Comparison(0.82, 0.59, band=Band(high=0.7)),
+        Comparison(None, 0.59, 0.1),
+        Comparison(0.34, None, 0.1),
+    )
+    shown = display_table(TableView("", ("row", "number"), tuple((str(row), cell) for row, cell in enumerate(cells))))
+    kinds = [row[-1].kind for row in shown.rows]
+    assert kinds == ["inside", "judged", "outside", "judged", "inside", "outside", "published", "published"]
+    assert re.findall(r"\d+", shown.tally) == ["2", "4", "2"]

@@ -138,12 +138,13 @@ def test_a_curve_is_straight_with_a_convexity_from_09_to_11() -> None:
     assert len({below, straight, above}) == 3
 
 
-def test_the_words_on_a_curve_have_its_numbers_on_the_scale_from_0_to_1() -> None:
+def test_the_words_on_a_curve_have_its_numbers_on_the_scale_of_the_summary() -> None:
     rows = [Statistic(name, value=value) for name, value in (("seed_jsd", 0.25), ("seed_tvd", 0.05))]
     summary = pd.concat([curve_summary(0.6, 0.2), summary_frame(rows)], ignore_index=True)
     summary.loc[summary["metric"] == "least_tvd", "value"] = 0.03
     words = AdversarialTradeoff.interpretation(summary)
-    assert re.findall(r"\d\.\d+", words) == ["0.60", "0.69", "0.400", "0.060", "0.25", "0.100"]
+    # With the largest JSD and TVD beside the first of each.
+    assert re.findall(r"\d\.\d+", words) == ["0.60", "0.69", "0.200", "0.5", "0.030", "0.25", "0.050"]
 
 
 def test_a_lambda_is_chosen_among_those_that_diverge_by_more_than_04() -> None:
@@ -226,6 +227,10 @@ def test_means_and_both_deviations_and_the_floor_by_hand() -> None:
     assert value_of(summary, "epoch") == 4
     assert summary.set_index("metric")["n"][["attefa", "floor"]].tolist() == [2, 1]
     assert AtteFa.findings(summary)[0].verdict is Verdict.UNDECIDED
+    one = AtteFa.summary(table.drop(index=1))
+    assert value_of(one, "attefa") == pytest.approx(0.2)
+    assert math.isnan(value_of(one, "population_std_attefa"))
+    assert math.isnan(value_of(one, "sample_std_attefa"))
     costly = AtteFa.summary(table.assign(attefa=0.8, collapse=1.0))
     assert AtteFa.findings(costly)[0].verdict is Verdict.SUPPORTED
     still = AtteFa.summary(table.assign(attefa=math.nan, collapse=math.nan, jsd=0.0))
@@ -324,9 +329,9 @@ def test_up_to_one_and_a_half_times_the_change_of_a_retraining_is_no_more_than_i
         assert (", no more in predictions" in words) == no_more
 
 
-def test_the_words_on_attefa_have_its_numbers_on_the_scale_from_0_to_1() -> None:
+def test_the_words_on_attefa_have_its_numbers_on_the_scale_of_the_summary() -> None:
     summary = attefa_summary(0.3, tvd=0.12)
-    numbers = ["0.300", "1.000", "0.240", "0.500", "0.200", "0.200", "0.100"]
+    numbers = ["0.300", "1.000", "0.120", "0.500", "0.100", "0.200", "0.100"]
     assert re.findall(r"\d\.\d{3}", AtteFa.interpretation(summary)) == numbers
     alone = summary[~summary["metric"].str.startswith("floor")]
     spread = summary_frame([Statistic("sample_std_attefa", value=0.025)])

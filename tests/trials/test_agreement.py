@@ -471,6 +471,10 @@ def test_the_summary_of_known_rows() -> None:
     assert {name: found[name] for name in expected} == pytest.approx(expected)
     assert ("mean", "gradient~random", "") in found
     assert ("mean", "gradient~random", "class 0") not in found
+    # A single value has no spread, which is not a spread of 0.
+    for key in (("std", "attention~gradient", "class 1"), ("std", "attention~random", "")):
+        assert math.isnan(found[key])
+    assert math.isnan(found["excess_std", "attention~gradient over attention~random", ""])
 
 
 def test_a_share_of_the_top_with_itself_is_not_drawn_as_1() -> None:

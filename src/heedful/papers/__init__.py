@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from heedful import catalogue
 from heedful.data.embeddings import PackagedGloveEmbeddings, RandomEmbeddings
 from heedful.data.synthetic import Mock
 from heedful.data.text_corpora import RottenTomatoes
@@ -15,8 +16,8 @@ from heedful.data.tokenization import Words
 from heedful.figures import Figure
 from heedful.models.attentive import Additive, Attentive
 from heedful.models.encoders import BiLSTM
-from heedful.papers import _scaffold_chapter, attefa, disagreement, jain_wallace, wiegreffe_pinter
-from heedful.papers._chapter import Result, SectionExtras, TableView
+from heedful.papers import _scaffold_chapter, attefa, disagreement, jain_wallace, published, wiegreffe_pinter
+from heedful.papers._chapter import Result, SectionExtras, TableView, selection_table
 from heedful.papers._options import PaperOptions, UserData
 from heedful.papers.attefa import AttefaOptions
 from heedful.papers.disagreement import DisagreementOptions
@@ -24,7 +25,7 @@ from heedful.papers.jain_wallace import JainWallaceOptions, single_model_trials
 from heedful.papers.scaffold import ScaffoldOptions
 from heedful.papers.wiegreffe_pinter import WiegreffePinterOptions
 from heedful.store.artefact_files import IndexEntry
-from heedful.store.recipe import Recipe
+from heedful.store.recipe import Json, Recipe
 from heedful.training.trained_model import TrainedModel
 from heedful.training.trainer import Adam, Training
 from heedful.types import UserError
@@ -32,7 +33,7 @@ from heedful.types import UserError
 __all__ = ["PAPERS", "Paper", "PaperOptions", "UserData", "assign_papers", "demo", "find_paper", "paper_recipes"]
 
 _SHARED_TRIALS = frozenset({"performance", "agreement"})
-"""Trials that several papers have; they are shown with whatever else examines the same model."""
+"""Trials that several papers have; they are shown with the paper whose model they examine."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ class Paper:
         sources: where this paper has trials of earlier papers, by the name of the trial.
         shown_trials: trials of other papers that are shown here if they examine a model of this paper.
         has_own_models: whether its models differ from those of all other papers.
+        has_transformers: whether transformers are among its models.
         labels_embeddings: whether labels always name the word embeddings.
     """
 
@@ -59,12 +61,14 @@ class Paper:
     sources: Mapping[str, str] = field(default_factory=dict)
     shown_trials: frozenset[str] = _SHARED_TRIALS
     has_own_models: bool = False
+    has_transformers: bool = False
     labels_embeddings: bool = False
 
     def tables(self, results: Sequence[Result]) -> tuple[TableView, ...]:
         """Tables of the chapter, from the results of the whole workspace."""
         selected, embeddings = self._select(results)
-        tables = [table for table in self.build_tables(selected) if table.rows]
+        rules = selection_table([each for each in selected if each.paper == self.name])
+        tables = [table for table in (*self.build_tables(selected), rules) if table.rows]
         note = f" Word embeddings: {embeddings}." if embeddings else ""
         return tuple(replace(table, note=table.note + note) for table in tables)
 
@@ -124,6 +128,7 @@ PAPERS: Mapping[str, Paper] = {
             sources=disagreement.SOURCES,
             shown_trials=_SHARED_TRIALS | {"uniform-baseline"},
             has_own_models=True,
+            has_transformers=True,
         ),
         Paper(
             "scaffold",
@@ -136,6 +141,7 @@ PAPERS: Mapping[str, Paper] = {
             _scaffold_chapter.section,
             shown_trials=frozenset({"performance"}),
             has_own_models=True,
+            has_transformers=True,
         ),
     )
 }
@@ -148,24 +154,44 @@ def find_paper(name: str) -> Paper:
     return PAPERS[name]
 
 
-def assign_papers(trials: Sequence[IndexEntry]) -> dict[str, str]:
+def assign_papers(
+    trials: Sequence[IndexEntry], recipes: Mapping[str, Mapping[str, Json]] | None = None
+) -> dict[str, str]:
     """The paper whose chapter shows each trial, by artefact name.
 
-    Trials that several papers have are shown with the last of them that examines the same model.
+    Trials that several papers have are shown with the paper whose model was examined: one with the training of that
+    paper, else with most of its trials, so that a single trial of another paper takes nothing along.
+
+    Args:
+        recipes: the flat recipes of trials by group, as far as they are known.
     """
-    order = list(PAPERS)
     papers = {each.name: str(each.facts["paper"]) for each in trials if each.facts["paper"] in PAPERS}
-    homes: dict[str | None, set[str]] = {}
+    examined: dict[str | None, dict[str, str]] = {}
     for each in trials:
-        if each.name in papers and each.facts["trial"] not in _SHARED_TRIALS:
-            homes.setdefault(each.link("subject"), set()).add(papers[each.name])
+        if each.name in papers:
+            examined.setdefault(each.link("subject"), {})[str(each.facts["trial"])] = papers[each.name]
     for each in trials:
-        shown = [
-            name for name in homes.get(each.link("subject"), ()) if each.facts["trial"] in PAPERS[name].shown_trials
-        ]
-        if shown:
-            papers[each.name] = max(shown, key=order.index)
+        kinds, recipe = examined.get(each.link("subject"), {}), (recipes or {}).get(each.group, {})
+        homes = {paper for trial, paper in kinds.items() if trial not in _SHARED_TRIALS}
+        own, trial = str(each.facts["paper"]), str(each.facts["trial"])
+        candidates = [name for name in PAPERS if name in homes and (name == own or trial in PAPERS[name].shown_trials)]
+        if candidates:
+            attention = str(each.facts.get("attention") or "")
+            papers[each.name] = max(
+                candidates, key=lambda name: _model_likeness(PAPERS[name], attention, kinds.keys(), recipe)
+            )
     return papers
+
+
+def _model_likeness(
+    paper: Paper, attention: str, trials: Collection[str], recipe: Mapping[str, Json]
+) -> tuple[float, ...]:
+    """How well a model fits a paper: whether it was trained by its rules, and how many of its trials it has."""
+    is_possible = paper.has_transformers or attention != "self"
+    has_rules = is_possible and not published.protocol_differences("", paper.name, recipe)
+    known = {name for name, trial in catalogue.TRIALS.items() if trial.paper == paper.name} | paper.shown_trials
+    count = len(known & set(trials))
+    return has_rules, count, count / len(known)
 
 
 def paper_recipes(options: PaperOptions) -> list[Recipe]:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Literal
 
 import pandas as pd
 
@@ -17,6 +18,7 @@ from heedful.papers import published
 from heedful.papers.published import Key
 from heedful.store.artefact_files import IndexEntry
 from heedful.store.recipe import Json
+from heedful.training.trainer import TRAINING_LOSS
 from heedful.trials._trial import SUMMARY_COLUMNS, Statistic
 
 ENCODER_NAMES = {"bilstm": "BiLSTM", "average": "Perceptron", "gru": "GRU", "convolution": "Convolution"}
@@ -26,18 +28,78 @@ MIN_EXAMPLE_TOKENS, MAX_EXAMPLE_TOKENS = 6, 60
 
 
 @dataclass(frozen=True)
+class Band:
+    """The interval in which a number was expected before it was measured; open on a side that is not given.
+
+    >>> print(Band(0.8, 0.85), Band(high=0.2), Band(0.5), sep="; ")
+    0.8 to 0.85; at most 0.2; at least 0.5
+    """
+
+    low: float = -math.inf
+    high: float = math.inf
+
+    def __str__(self) -> str:
+        low, high = (f"{bound:.4g}".replace("-", "\N{MINUS SIGN}") for bound in (self.low, self.high))
+        if math.isinf(self.low):
+            return f"at most {high}"
+        return f"at least {low}" if math.isinf(self.high) else f"{low} to {high}"
+
+    def verdict(self, value: float | None) -> str:
+        """Whether the number is inside.
+
+        >>> Band(0.8, 0.85).verdict(0.85), Band(high=0.2).verdict(0.21), Band(0.5).verdict(None)
+        ('inside', 'outside', 'undefined')
+        """
+        if value is None or math.isnan(value):
+            return "undefined"
+        # Bands are decimal numbers: .82 - .80 must be inside .02 despite its binary rounding error.
+        return "inside" if self.low - 1e-9 <= value <= self.high + 1e-9 else "outside"
+
+
+Judgement = Literal["inside", "outside", "powerless"]
+
+
+@dataclass(frozen=True)
 class Comparison:
     """Our number (None: undefined) beside the published one (None: not published) and their difference.
 
     Args:
         tolerance: the largest acceptable difference; if given, the page shows "inside" or "outside".
         doubt: why the published number is not reliable; empty if it is.
+        band: where our number was expected, in place of a tolerance.
     """
 
     ours: float | None
     published: float | None
     tolerance: float | None = None
     doubt: str = ""
+    band: Band | None = None
+
+    @property
+    def limits(self) -> Band | None:
+        """Where our number is acceptable; None where it is not judged."""
+        if self.published is None or self.band is not None or self.tolerance is None:
+            return self.band if self.published is not None else None
+        return Band(self.published - self.tolerance, self.published + self.tolerance)
+
+    @property
+    def judgement(self) -> Judgement | None:
+        """Whether our number is acceptable; None where it is undefined or not judged.
+
+        A tolerance as large as the published number accepts 0, so that being inside it says nothing ("powerless");
+        being outside is a miss all the same.
+
+        >>> [Comparison(0.34, other, 0.02).judgement for other in (0.32, 0.31, None)]
+        ['inside', 'outside', None]
+        >>> Comparison(0.01, 0.05, 0.1).judgement, Comparison(0.3, 0.05, 0.1).judgement
+        ('powerless', 'outside')
+        """
+        if self.limits is None or self.ours is None or not math.isfinite(self.ours):
+            return None
+        if self.limits.verdict(self.ours) == "outside":
+            return "outside"
+        is_powerless = self.band is None and self.published is not None and self.limits.low * self.limits.high <= 0
+        return "powerless" if is_powerless else "inside"
 
 
 Cell = str | float | Comparison | None
@@ -94,8 +156,10 @@ class Result:
         n_seeds: the number of summaries that were combined.
         entries: index entries of the trial's artefacts, one per seed.
         settings: plain settings of the trial, the same for all seeds.
+        recipe: every setting of the trial and its models, from `flatten`; empty where it is not stored.
         embeddings: name of the word embeddings; empty for models without any, and where the name is not shown.
         quick: trained on a sample with short trainings; not comparable with published numbers.
+        remark: what distinguishes this run from another one with the same label, see `distinguish`.
     """
 
     trial: str
@@ -107,14 +171,17 @@ class Result:
     n_seeds: int = 1
     entries: tuple[IndexEntry, ...] = ()
     settings: Mapping[str, Json] = field(default_factory=dict)
+    recipe: Mapping[str, Json] = field(default_factory=dict)
     embeddings: str = ""
     quick: bool = False
+    remark: str = ""
     corpus_statistics: CorpusStatistics = CorpusStatistics()
 
     @property
     def label(self) -> str:
-        """The corpus, and what distinguishes two runs on it: quick versions and word embeddings."""
-        remarks = [*(["quick"] if self.quick else []), *([f"{self.embeddings} vectors"] if self.embeddings else [])]
+        """The corpus, and what distinguishes two runs on it: quick versions, word embeddings, other settings."""
+        vectors = f"{self.embeddings} vectors" if self.embeddings else ""
+        remarks = [*filter(None, ("quick" if self.quick else "", vectors, self.remark))]
         return f"{self.corpus} ({', '.join(remarks)})" if remarks else self.corpus
 
     @property
@@ -136,9 +203,20 @@ class Result:
         return self.find_published(self.trial)[0]
 
     def find_published(self, trial: str) -> tuple[str, Mapping[Key, float]]:
-        """How the numbers of a trial were made, and what is published about this corpus and model."""
+        """How the numbers of a trial were made, and what is published about this corpus, model and protocol."""
+        if self.quick:
+            return "", {}
         about = {"corpus": self.corpus, "encoder": self.encoder, "attention": self.attention, "measure": self.measure}
-        return published.find_published(trial, about, self.paper)
+        return published.find_published(trial, about, self.paper, {**self.settings, **self.recipe})
+
+    def published_sizes(self, paper: str) -> Mapping[Key, float]:
+        """What a paper published about the corpus; nothing for a quick version, which has a part of it."""
+        return {} if self.quick else published.published_sizes(paper, self.corpus)
+
+    @property
+    def protocol_differences(self) -> list[str]:
+        """The settings of the published protocol that this result does not have; empty if it has all."""
+        return published.protocol_differences(self.trial, self.paper, {**self.settings, **self.recipe})
 
     @property
     def is_transformer(self) -> bool:
@@ -185,7 +263,7 @@ class Result:
         return list(dict.fromkeys(self.summary.loc[rows, "subset"]))
 
     def compare(self, metric: str, method: str = "", subset: str = "", tolerance: float | None = None) -> Comparison:
-        """Our number beside the published one; quick versions have no tolerance."""
+        """Our number beside the published one; quick versions have neither that nor a tolerance."""
         number = self.published.get((metric, method, subset))
         return Comparison(self.value(metric, method, subset), number, self.tolerance(tolerance))
 
@@ -196,6 +274,101 @@ class Result:
     def table(self) -> pd.DataFrame:
         """The rows of the trial over all seeds, read from disk."""
         return pd.concat([each.load().table for each in self.entries], ignore_index=True)
+
+
+def flatten(recipe: Json, path: str = "") -> dict[str, Json]:
+    """The settings of a stored recipe by their dotted paths.
+
+    >>> flatten({"seeds": [1, 2], "subject": {"training": {"epochs": 8}}})
+    {'seeds': [1, 2], 'subject.training.epochs': 8}
+    """
+    parts: Iterable[tuple[object, Json]] = ()
+    if isinstance(recipe, dict):
+        parts = recipe.items()
+    elif isinstance(recipe, list) and any(isinstance(part, dict | list) for part in recipe):
+        parts = enumerate(recipe)
+    else:
+        return {path: recipe}
+    found: dict[str, Json] = {}
+    for name, part in parts:
+        found |= flatten(part, f"{path}.{name}".removeprefix("."))
+    return found
+
+
+def distinguish(results: Sequence[Result]) -> list[Result]:
+    """The results, with a remark wherever two runs of a trial would have the same label.
+
+    The remark is the first setting that all of them have differently, or all differing ones.
+    """
+    runs: dict[tuple[str, ...], list[Result]] = {}
+    for each in results:
+        runs.setdefault((each.trial, each.model_label, each.attention), []).append(each)
+    remarks: dict[int, str] = {}
+    for rivals in runs.values():
+        if len(rivals) > 1:
+            remarks |= {id(each): remark for each, remark in zip(rivals, _remarks(rivals), strict=True)}
+    return [replace(each, remark=remarks[id(each)]) if id(each) in remarks else each for each in results]
+
+
+def _remarks(rivals: Sequence[Result]) -> list[str]:
+    """A remark for each of several runs, all different."""
+    settings = [{**each.settings, **each.recipe} for each in rivals]
+    paths = [path for path in dict.fromkeys(path for each in settings for path in each) if not path.endswith("type")]
+    # How epochs are selected says most; the parts of other recipes that follow from it come later.
+    paths.sort(key=lambda path: (not path.startswith("subject.training.selection"), "selection" not in path))
+    columns = {path: [published.setting_label(path, each.get(path)) for each in settings] for path in paths}
+    differing = [labels for labels in columns.values() if len(set(labels)) > 1]
+    for labels in differing:
+        if len(set(labels)) == len(rivals):
+            return labels
+    joined = [", ".join(labels) for labels in zip(*differing, strict=True)]
+    if len(set(joined)) == len(rivals):
+        return joined
+    return [f"run {number}" for number, _ in enumerate(rivals, start=1)]
+
+
+TRAINED_PARTS = {"subject.training": "models", "adversary_training": "adversaries", "arms.0.1.0.training": "students"}
+"""Where a trial's recipe has the settings of a training, and what is trained by them."""
+
+
+def training_rules(each: Result) -> dict[str, tuple[str, str, str]]:
+    """For what a trial trained: which epoch was kept, of how many at most, and with what patience."""
+    found: dict[str, tuple[str, str, str]] = {}
+    for path, name in TRAINED_PARTS.items():
+        if f"{path}.selection.split" in each.recipe:
+            rule = _selection_rule(each.recipe, f"{path}.selection", is_student=name == "students")
+            epochs, patience = (each.recipe.get(f"{path}.{key}") for key in ("epochs", "patience"))
+            found[name] = (rule, str(epochs), "none" if patience is None else str(patience))
+    return found
+
+
+def _selection_rule(recipe: Mapping[str, Json], path: str, *, is_student: bool) -> str:
+    """The epoch that was kept, in words."""
+    split, metric, first = (recipe.get(f"{path}.{name}") for name in ("split", "metric", "first_epoch"))
+    score = "agreement with the teacher" if is_student else "score (ROC-AUC of two classes)"
+    rule = {
+        None: f"best {score} on {split}",
+        "roc_auc": f"best ROC-AUC on {split}",
+        "deception": f"lowest adversarial loss on {split}",
+        TRAINING_LOSS: "lowest training loss",
+    }.get(metric if metric is None else str(metric), f"best {metric} on {split}")
+    return f"{rule}, from epoch {first} on" if isinstance(first, int) and first > 1 else rule
+
+
+def selection_table(results: Sequence[Result]) -> TableView:
+    """How the epochs of a chapter's models were chosen, and whether as in the published protocol."""
+    rows: dict[tuple[str, ...], dict[str, None]] = {}
+    for each in results:
+        rules = {path: value for path, value in each.recipe.items() if "training" in path}
+        differing = ", ".join(published.protocol_differences(each.trial, each.paper, rules))
+        for name, rule in training_rules(each).items():
+            known = "quick version" if each.quick else "as published" if published.has_protocol(each.paper) else "–"
+            key = (name, *rule, f"published: {differing}" if differing else known)
+            rows.setdefault(key, {}).setdefault(each.label)
+    columns = ("trained", "corpora", "epoch that was kept", "epochs at most", "patience", "protocol")
+    cells = tuple((name, ", ".join(labels), *rest) for (name, *rest), labels in rows.items())
+    note = "From the stored settings of each training. Published numbers stand only beside numbers of their protocol."
+    return TableView("How epochs were selected", columns, cells, note)
 
 
 @dataclass(frozen=True)
@@ -272,7 +445,7 @@ def corpus_size_table(results: Sequence[Result], chosen: Sequence[Result], paper
     lengths = {(each.corpus, each.quick): each.corpus_statistics.mean_length for each in known}
     rows: dict[tuple[str, str], tuple[Cell, ...]] = {}
     for each in chosen:
-        theirs, statistics = published.published_sizes(paper, each.corpus), each.corpus_statistics
+        theirs, statistics = each.published_sizes(paper), each.corpus_statistics
         length = statistics.mean_length or lengths.get((each.corpus, each.quick))
         numbers: dict[Key, float | None] = {
             (split, "", f"class {place}"): count
@@ -310,46 +483,20 @@ def subtract(one: float | None, other: float | None) -> float | None:
     return None if one is None or other is None else one - other
 
 
-@dataclass(frozen=True)
-class Band:
-    """The interval in which a number was expected before it was measured; open on a side that is not given.
-
-    >>> print(Band(0.8, 0.85), Band(high=0.2), Band(0.5), sep="; ")
-    0.8 to 0.85; at most 0.2; at least 0.5
-    """
-
-    low: float = -math.inf
-    high: float = math.inf
-
-    def __str__(self) -> str:
-        low, high = (f"{bound:.4g}".replace("-", "\N{MINUS SIGN}") for bound in (self.low, self.high))
-        if math.isinf(self.low):
-            return f"at most {high}"
-        return f"at least {low}" if math.isinf(self.high) else f"{low} to {high}"
-
-    def verdict(self, value: float | None) -> str:
-        """Whether the number is inside.
-
-        >>> Band(0.8, 0.85).verdict(0.85), Band(high=0.2).verdict(0.21), Band(0.5).verdict(None)
-        ('inside', 'outside', 'undefined')
-        """
-        if value is None or math.isnan(value):
-            return "undefined"
-        # Bands are decimal numbers: .82 - .80 must be inside .02 despite its binary rounding error.
-        return "inside" if self.low - 1e-9 <= value <= self.high + 1e-9 else "outside"
-
-
 Check = tuple[str, float | None, Band]
 """What was expected, our number, and its band."""
 
 
 def additive_results(results: Iterable[Result]) -> dict[tuple[str, str, str], Result]:
-    """The first result of each corpus, trial and encoder with additive attention, without quick versions."""
-    return {
-        (each.corpus, each.trial, each.encoder): each
-        for each in reversed(list(results))
-        if each.attention == "additive" and not each.quick
-    }
+    """A result of each corpus, trial and encoder with additive attention, without quick versions.
+
+    Of several, the first that was made by the published protocol, else the first.
+    """
+    found: dict[tuple[str, str, str], Result] = {}
+    for each in sorted(results, key=lambda each: len(each.protocol_differences)):
+        if each.attention == "additive" and not each.quick:
+            found.setdefault((each.corpus, each.trial, each.encoder), each)
+    return found
 
 
 def check_table(

@@ -27,6 +27,7 @@ from heedful.papers._chapter import (
     SectionExtras,
     TableView,
     class_names,
+    distinguish,
     find_attributions,
     prediction_text,
     readable_texts,
@@ -137,7 +138,7 @@ def find_doubt(number: int, row: str, column: str = "") -> str:
 def tables(results: Sequence[Result]) -> tuple[TableView, ...]:
     """All tables of the paper, and what is doubtful in the published ones."""
     taught = _simulability_results(results)
-    rated = [each for each in results if each.trial == "plausibility"]
+    rated = distinguish([each for each in results if each.trial == "plausibility"])
     studies = [each for each in results if each.trial == STUDY]
     return (
         *chain.from_iterable((_size_table(each), _verdict_table(each)) for each in taught),
@@ -150,7 +151,7 @@ def tables(results: Sequence[Result]) -> tuple[TableView, ...]:
 
 def _simulability_results(results: Sequence[Result]) -> list[Result]:
     """Simulability trials in the order of the paper's tables."""
-    found = [each for each in results if each.trial == "simulability"]
+    found = distinguish([each for each in results if each.trial == "simulability"])
     return sorted(found, key=lambda each: simulability_table_number(each.corpus) or math.inf)
 
 
@@ -183,7 +184,8 @@ def _size_table(each: Result) -> TableView:
     seeds = each.value("seeds") or 0
     over = f"median [quartiles] over {seeds:.0f} seeds" if seeds > 1 else "one seed"
     title = "Students by explanation" if number is None else f"Table {number}: students by explanation"
-    header = ("explanation", *sizes, *(f"published, {column} examples" for column in columns))
+    source = "" if number is None else PUBLISHED_MODELS[number]
+    header = ("explanation", *sizes, *(f"published for {source}, {column} examples" for column in columns))
     note = f"{_metric_label(each)}, {over}. {_comparison_note(each, number)}"
     return TableView(f"{title}, {each.model_label}", header, tuple(rows), note)
 
@@ -332,7 +334,8 @@ def _plausibility_table(each: Result) -> TableView:
         for part in parts:
             auc = each.statistic("auc", method, part) or Statistic("auc")
             excess = each.statistic(excess_metric("auc"), method, part) or Statistic("auc")
-            theirs = published.published_plausibility(each.corpus, part).get(row) if number else None
+            is_comparable = number and not each.quick
+            theirs = published.published_plausibility(each.corpus, part).get(row) if is_comparable else None
             interval = "no interval" if math.isnan(auc.low) else f"{auc.low:.3f} to {auc.high:.3f}"
             doubt = "" if theirs is None else find_doubt(number, row)
             comparison = Comparison(each.value("auc", method, part), theirs, doubt=doubt)

@@ -32,6 +32,7 @@ from heedful.papers._chapter import (
     beside_published,
     check_table,
     corpus_size_table,
+    distinguish,
     scatter_series,
     sort_by_corpus,
 )
@@ -43,6 +44,7 @@ from heedful.papers.wiegreffe_pinter import (
     JSD_AXIS,
     TVD_AXIS,
     AdversaryOptions,
+    SelectionRule,
     base_model,
     tradeoff_lambdas,
     tradeoff_points,
@@ -64,12 +66,16 @@ SMALL_TEST_SET = 200
 class AttefaOptions(AdversaryOptions):
     """The options of adversaries; models are BiLSTM and Perceptron unless others are named.
 
+    The paper chooses every epoch on the test split, and so does its command; `heedful attefa`, which measures a user's
+    own texts, chooses on the dev split.
+
     Args:
         n_bases: base models, the attacked one among them; with two or more there is a noise floor.
     """
 
     known_corpora: ClassVar = {name: catalogue.CORPORA[name] for name in (*MOCK_CORPORA, *CORPORA)}
 
+    select: SelectionRule = "paper"
     n_bases: int | None = None
 
     def recipes(self) -> list[Recipe]:
@@ -180,7 +186,7 @@ def tables(results: Sequence[Result]) -> tuple[TableView, ...]:
 def _select(results: Sequence[Result]) -> list[Result]:
     """Our AtteFa results in the paper's order of corpora, BiLSTM first."""
     order = list(ENCODER_NAMES)
-    chosen = [each for each in results if (each.trial, each.attention) == ("attefa", "additive")]
+    chosen = distinguish([each for each in results if (each.trial, each.attention) == ("attefa", "additive")])
     chosen.sort(key=lambda each: order.index(each.encoder) if each.encoder in order else len(order))
     return sort_by_corpus(chosen, tuple(AttefaOptions.known_corpora))
 
@@ -216,11 +222,16 @@ def _adversary_rows(each: Result) -> pd.DataFrame:
     return table[table["kind"] == "adversary"]
 
 
+def _published_seed_rows(each: Result) -> list[dict[str, float]]:
+    """The published adversaries of a result; none if it was made by another protocol."""
+    return published.attefa_seed_rows(each.corpus, each.encoder) if each.published else []
+
+
 def _seed_table(caption: str, chosen: Sequence[Result]) -> TableView:
     """A row per adversary."""
     rows: list[tuple[Cell, ...]] = []
     for each in chosen:
-        theirs = {int(row["seed"]): row for row in published.attefa_seed_rows(each.corpus, each.encoder)}
+        theirs = {int(row["seed"]): row for row in _published_seed_rows(each)}
         for _, row in _adversary_rows(each).iterrows():
             cells: list[Cell] = []
             for metric in _METRICS:
@@ -252,7 +263,7 @@ def _attefa_violin(title: str, chosen: Sequence[Result]) -> Violin:
     groups: dict[str, dict[str, Series]] = {}
     for each in chosen:
         if each.encoder in ATTEFA_TOLERANCES:
-            theirs = [row["attefa"] for row in published.attefa_seed_rows(each.corpus, each.encoder)]
+            theirs = [row["attefa"] for row in _published_seed_rows(each)]
             ours = _adversary_rows(each)["attefa"].astype(float)
             for series in beside_published(ours, theirs, f"{ENCODER_NAMES[each.encoder]}, "):
                 groups.setdefault(each.label, {}).setdefault(series.name, series)
@@ -269,11 +280,11 @@ def _divergence_scatter(each: Result, results: Sequence[Result]) -> Scatter:
         same = (other.corpus, other.encoder, other.quick) == (each.corpus, each.encoder, each.quick)
         if other.trial == "adversarial-tradeoff" and same:
             curves["lambdas, ours"] = tradeoff_points(other, tradeoff_lambdas(other))
-    curves["lambdas, published"] = [(jsd, tvd) for _, _, tvd, jsd in published.published_tradeoff(each.corpus)]
+    if each.published:
+        curves["lambdas, published"] = [(jsd, tvd) for _, _, tvd, jsd in published.published_tradeoff(each.corpus)]
     rows = _adversary_rows(each)
     curves["AtteFa, ours"] = [(_defined(jsd), _defined(tvd)) for jsd, tvd in zip(rows["jsd"], rows["tvd"], strict=True)]
-    seed_rows = published.attefa_seed_rows(each.corpus, each.encoder)
-    curves["AtteFa, published"] = [(row["jsd"], row["tvd"]) for row in seed_rows]
+    curves["AtteFa, published"] = [(row["jsd"], row["tvd"]) for row in _published_seed_rows(each)]
     title = f"Figure 2, {each.model_label}: adversaries in the plane of attention and output"
     joined = frozenset({"lambdas, ours", "lambdas, published"})
     return Scatter(title, JSD_AXIS, TVD_AXIS, scatter_series(curves), joined)

@@ -15,16 +15,41 @@ from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
 
+from heedful.store.recipe import Json
+from heedful.training.trainer import TRAINING_LOSS
+
 Key = tuple[str, str, str]
 """Metric, method and subset of a number, as in a summary."""
 _PROVENANCE = {
     "jain-wallace": "Published numbers are one run of the authors' code, which set no seed.",
-    "wiegreffe-pinter": "Published numbers are one training each, whose epoch was chosen on the test split.",
+    "wiegreffe-pinter": "Published numbers are one training each. Epochs of base models were chosen on the test split, "
+    "those of adversaries by the training loss (released code) or on the test split (text).",
     "attefa": "Published numbers are those of one base model, and means over nine adversaries with population standard "
     "deviations; epochs were chosen on the test split.",
     "disagreement": "Published numbers are means over three seeds, for agreement over 500 texts each, with special "
     "tokens; where our model is a transformer, theirs is DistilBERT.",
 }
+_ADVERSARY_METRIC, _ADVERSARY_SPLIT = "adversary_training.selection.metric", "adversary_training.selection.split"
+_PROTOCOLS: Mapping[tuple[str, str], tuple[Mapping[str, Json], ...]] = {
+    ("jain-wallace", ""): ({"subject.training.selection.split": "dev", "subject.training.selection.first_epoch": 2},),
+    ("jain-wallace", "adversarial-attention"): ({"epsilon": 0.05, "solver": "search"},),
+    ("jain-wallace", "permutation"): ({"permutations": 100, "error": None},),
+    ("wiegreffe-pinter", ""): ({"subject.training.selection.split": "test"},),
+    ("wiegreffe-pinter", "adversarial-tradeoff"): (
+        {_ADVERSARY_METRIC: TRAINING_LOSS},  # the released code
+        {_ADVERSARY_METRIC: "deception", _ADVERSARY_SPLIT: "test"},  # the text
+    ),
+    ("attefa", ""): ({"subject.training.selection.split": "test"},),
+    ("attefa", "attefa"): ({_ADVERSARY_METRIC: "deception", _ADVERSARY_SPLIT: "test"},),
+    ("disagreement", ""): (
+        {
+            "subject.training.selection.split": "dev",
+            "subject.training.selection.first_epoch": 1,
+            "subject.training.reduction": "mean",
+        },
+    ),
+}
+"""The settings with which numbers were published, by paper and trial (empty: all of its trials), as alternatives."""
 
 
 def _read(name: str) -> str:
@@ -40,19 +65,60 @@ def _numbers() -> Mapping[tuple[str, ...], Mapping[Key, float]]:
     return found
 
 
-def find_published(trial: str, about: Mapping[str, str], paper: str = "") -> tuple[str, Mapping[Key, float]]:
-    """The published numbers of a trial, and how they were made in a sentence; empty where there are none.
+def find_published(
+    trial: str, about: Mapping[str, str], paper: str, recipe: Mapping[str, Json] | None = None
+) -> tuple[str, Mapping[Key, float]]:
+    """What a paper published about a trial, and how it was made in a sentence; empty where there is nothing.
 
     Args:
         about: corpus, encoder, attention, and `measure` of an agreement trial: only Kendall's tau is published.
-        paper: the paper whose chapter shows the trial; Neely et al. repeat trials of earlier papers.
+        paper: the paper whose chapter shows the trial; a number of another paper is from another protocol.
+        recipe: the flat recipe of our trial. Where it differs from the published protocol, the sentence says how, and
+            there are no numbers. Settings that it does not have are not compared.
     """
     encoder = "transformer" if about["attention"] == "self" else about["encoder"]
-    for source in (paper,) if paper == "disagreement" else ("jain-wallace", "wiegreffe-pinter", "attefa"):
-        numbers = _numbers().get((source, trial, about["corpus"], encoder, about["attention"]))
-        if numbers and about.get("measure", "kendall") == "kendall":
-            return _PROVENANCE[source], numbers
-    return "", {}
+    numbers = _numbers().get((paper, trial, about["corpus"], encoder, about["attention"]))
+    if not numbers or about.get("measure", "kendall") != "kendall":
+        return "", {}
+    differing = protocol_differences(trial, paper, recipe or {})
+    if differing:
+        return f"The published numbers are not shown: they were made with {', '.join(differing)}.", {}
+    return _PROVENANCE[paper], numbers
+
+
+def protocol_differences(trial: str, paper: str, recipe: Mapping[str, Json]) -> list[str]:
+    """The published settings that a flat recipe does not have, for instance "epsilon 0.05"; empty if it has all."""
+    found: list[str] = []
+    for name in dict.fromkeys(("", trial)):
+        alternatives = _PROTOCOLS.get((paper, name), ())
+        differing = [
+            {path: value for path, value in settings.items() if recipe.get(path, value) != value}
+            for settings in alternatives
+        ]
+        if differing and all(differing):
+            found += [setting_label(path, value) for path, value in differing[0].items()]
+    return found
+
+
+def has_protocol(paper: str) -> bool:
+    """Whether the training rules behind a paper's numbers are known here."""
+    return (paper, "") in _PROTOCOLS
+
+
+def setting_label(path: str, value: Json) -> str:
+    """A setting of a flat recipe in a few words.
+
+    >>> setting_label("subject.training.selection.split", "dev"), setting_label("epsilon", 0.05)
+    ('epochs selected on dev', 'epsilon 0.05')
+    """
+    owner, _, name = path.rpartition(".")
+    shown = "none" if value is None else str(value).replace("_", " ")
+    if owner.endswith("selection"):
+        whose = "adversaries' epochs" if owner.startswith("adversary") else "epochs"
+        if name == "first_epoch":
+            return f"{whose} from {shown} on"
+        return f"{whose} selected {'on' if name == 'split' else 'by'} {shown}"
+    return f"{name.replace('_', ' ')} {shown}"
 
 
 def published_sizes(paper: str, corpus: str) -> Mapping[Key, float]:
@@ -62,9 +128,8 @@ def published_sizes(paper: str, corpus: str) -> Mapping[Key, float]:
 
 def published_tradeoff(corpus: str) -> list[tuple[float, float, float, float]]:
     """Lambda, F1, TVD and JSD of Wiegreffe & Pinter's table 5 for a corpus, by lambda; empty where they have none."""
-    _, numbers = find_published(
-        "adversarial-tradeoff", {"corpus": corpus, "encoder": "bilstm", "attention": "additive"}
-    )
+    about = {"corpus": corpus, "encoder": "bilstm", "attention": "additive"}
+    _, numbers = find_published("adversarial-tradeoff", about, "wiegreffe-pinter")
     methods = [method for metric, method, _ in numbers if metric == "jsd"]
     return [
         (float(each.split()[-1]), numbers["f1", each, ""], numbers["tvd", each, ""], numbers["jsd", each, ""])
@@ -75,7 +140,8 @@ def published_tradeoff(corpus: str) -> list[tuple[float, float, float, float]]:
 def attefa_seed_rows(corpus: str, encoder: str) -> list[dict[str, float]]:
     """Tables 4 and 5 of AtteFa: seed, epoch, F1, TVD, JSD and AtteFa of each adversary; empty where there is none."""
     rows: dict[str, dict[str, float]] = {}
-    _, numbers = find_published("attefa-seeds", {"corpus": corpus, "encoder": encoder, "attention": "additive"})
+    about = {"corpus": corpus, "encoder": encoder, "attention": "additive"}
+    _, numbers = find_published("attefa-seeds", about, "attefa")
     for (metric, _, seed), value in numbers.items():
         rows.setdefault(seed, {"seed": int(seed.split()[-1])})[metric] = value
     return list(rows.values())

@@ -47,6 +47,7 @@ from heedful.training.teacher import (
     MethodExplanation,
     NoExplanation,
     RidgeExplanation,
+    Sampling,
     StudentData,
     TeacherExplanation,
 )
@@ -134,7 +135,7 @@ def scaffold_setting(corpus: Corpus, source: str | None, options: ScaffoldOption
     _, teacher_epochs = _SIZES_AND_EPOCHS.get(corpus.name, (TEXT_SIZES, 1))
     teacher_training = Training(
         epochs=(QUICK_VISION_EPOCHS if is_image else 1) if options.quick else teacher_epochs,
-        batch_size=16 if is_quality else 32,
+        batch_size=32 if is_image else 16,
         optimizer=AdamW(lr=1e-3 if is_image else 5e-5),
         selection=EpochSelection(),
         max_grad_norm=5.0 if is_image else 1.0,
@@ -154,7 +155,12 @@ def scaffold_setting(corpus: Corpus, source: str | None, options: ScaffoldOption
         epochs = QUICK_VISION_EPOCHS if is_image else QUICK_EPOCHS
         training = replace(training, epochs=epochs, patience=epochs // 3)
     # In the paper students learn from the half of IMDB's test split that the teacher has not seen.
-    data = StudentData(source_split="test" if corpus.name == "imdb-raw" else "train", eval_limit=options.limit)
+    data = StudentData(
+        sampling=options.sampling,
+        source_split="test" if corpus.name == "imdb-raw" else "train",
+        share_dev=not options.divide_dev,
+        eval_limit=options.limit,
+    )
     return ScaffoldSetting(teacher, student, data, options.sizes_for(corpus), training, 1e-3 if is_quality else 2e-3)
 
 
@@ -243,6 +249,9 @@ class ScaffoldOptions(PaperOptions):
         checkpoints: pretrained teachers for texts: "minilm" (if its package is installed) or folders.
         normalizers: normalizers of SMaT's head coefficients, each an arm of its own (table 7).
         student_sizes: numbers of examples that students learn from.
+        sampling: whether all seeds learn from the same "fixed" examples, as in the paper, or from "redrawn" ones.
+        divide_dev: train explainers on one half of the dev split and stop students on the other, not both on all of it
+            as in the paper.
     """
 
     known_corpora: ClassVar = {
@@ -257,8 +266,11 @@ class ScaffoldOptions(PaperOptions):
     checkpoints: tuple[str, ...] = ()
     normalizers: tuple[MixNormalizer, ...] = ()
     student_sizes: tuple[int, ...] = ()
+    sampling: Sampling = "fixed"
+    divide_dev: bool = False
 
     def __post_init__(self) -> None:
+        check_choice("sampling", self.sampling, Sampling)
         for name in self.normalizers:
             check_choice("normalizer", name, MixNormalizer)
 

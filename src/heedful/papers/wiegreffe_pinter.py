@@ -1,7 +1,8 @@
 """Attention is not not Explanation (Wiegreffe & Pinter 2019): uniform baseline, guided models, trained adversaries.
 
-Models and trainings are those of Jain & Wallace, except that every epoch may be kept. The paper chose epochs on the
-test split; here the dev split chooses, unless the option `select` says otherwise.
+Models and trainings are those of Jain & Wallace, except that every epoch may be kept, and that epochs are chosen as in
+the released code: those of base models by the score on the test split, those of adversaries by the training loss. The
+option `select` chooses otherwise.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from heedful.papers._chapter import (
     check_table,
     class_names,
     corpus_size_table,
+    distinguish,
     find_attributions,
     prediction_text,
     readable_texts,
@@ -71,8 +73,9 @@ class AdversaryOptions(EmbeddingOptions):
     """Options of both papers with trained adversaries.
 
     Args:
-        select: which split chooses the epoch that is kept: "dev"; "paper" follows the paper, which chose on the test
-            split; "code" follows its released code, which kept an adversary's epoch of lowest training loss.
+        select: how the epoch that is kept is chosen. "paper": by the test split, as the text of both papers says.
+            "code": that of base models by the test split, that of adversaries by the lowest training loss of at most 80
+            epochs, as in Wiegreffe & Pinter's released code. "dev": by the dev split. Each paper has its own default.
         start: initialization of the adversaries: "fresh", as in the papers, or from the "base".
     """
 
@@ -112,10 +115,15 @@ class AdversaryOptions(EmbeddingOptions):
 
 @dataclass(frozen=True)
 class WiegreffePinterOptions(AdversaryOptions):
-    """The options of adversaries, and their lambdas; base models are BiLSTMs unless other encoders are named."""
+    """The options of adversaries, and their lambdas; base models are BiLSTMs unless other encoders are named.
+
+    On SST, selection by the dev split stops adversaries before they attend elsewhere: at lambda .001 they reach a JSD
+    of .13, and of .60 by the code's rule, where .62 is published.
+    """
 
     known_corpora: ClassVar = {name: catalogue.CORPORA[name] for name in CORPORA}
 
+    select: SelectionRule = "code"
     lambdas: tuple[float, ...] = ()
 
     def recipes(self) -> list[Recipe]:
@@ -127,7 +135,8 @@ class WiegreffePinterOptions(AdversaryOptions):
 
     def _model_trials(self, corpus: Corpus, encoder: str) -> list[Recipe]:
         # The released code trains 80 epochs throughout, the text says 40 on all corpora but SST.
-        training = self.adversary_training(corpus, 80 if corpus.name == "sst" else 40)
+        is_long = self.select == "code" or corpus.name == "sst"
+        training = self.adversary_training(corpus, 80 if is_long else 40)
         base, seeds = base_model(corpus, encoder, self, corpus.tokenization), self.seeds()
         # The lambdas of table 5 and that of table 3.
         grid = {*([row[0] for row in published.published_tradeoff(corpus.name)] or LAMBDAS), GUIDING_LAMBDA}
@@ -175,7 +184,7 @@ ours; other corpora only borrow them."""
 SAME_OUTPUT_TOLERANCE = 0.05
 """The change of probability up to which an output counts as the same: Jain & Wallace's epsilon."""
 JSD_AXIS = Axis("mean divergence of attention (JSD)", (0.0, math.log(2)))
-TVD_AXIS = Axis("mean change of output (TVD)")
+TVD_AXIS = Axis("mean change of output (TVD, 0 to 0.5)")
 _TOLERANCE_NOTE = (
     "A tolerance is half the width of the band that was expected on SST, centered on the published number; quick "
     "versions have none."
@@ -196,8 +205,8 @@ def tables(results: Sequence[Result]) -> tuple[TableView, ...]:
 
 
 def _select(results: Sequence[Result], trial: str) -> list[Result]:
-    chosen = (each for each in results if (each.trial, each.attention) == (trial, "additive"))
-    return sort_by_corpus(chosen, CORPORA)
+    chosen = [each for each in results if (each.trial, each.attention) == (trial, "additive")]
+    return sort_by_corpus(distinguish(chosen), CORPORA)
 
 
 def _interval(each: Result, metric: str, method: str) -> tuple[Cell, Cell, Cell]:
@@ -209,11 +218,11 @@ def _table_2(results: Sequence[Result]) -> TableView:
     rows: list[tuple[Cell, ...]] = []
     for each in _select(results, "uniform-baseline"):
         learned, uniform = (each.compare("f1", arm, tolerance=F1_TOLERANCE) for arm in ("learned", "uniform"))
-        reported = published.published_sizes("jain-wallace", each.corpus) if each.encoder == "bilstm" else {}
+        reported = each.published_sizes("jain-wallace") if each.encoder == "bilstm" else {}
         before = reported.get(("score", "", ""), "")
         rows.append((each.short_label, "learned", learned, before, *_interval(each, "difference", "learned")))
         rows.append((each.short_label, "uniform", uniform, "", "", "", ""))
-    columns = ("corpus", "attention", "F1", "in Jain & Wallace", "gain", "from", "to")
+    columns = ("corpus", "attention", "F1", "printed by Jain & Wallace", "gain", "from", "to")
     note = "F1 of class 1, mean over seeds. The gain over uniform weights is paired by seed, with its 95 % interval."
     return TableView("Table 2: is attention needed?", columns, tuple(rows), f"{note} {_TOLERANCE_NOTE}")
 
@@ -222,12 +231,31 @@ def _table_3(results: Sequence[Result]) -> TableView:
     rows: list[tuple[Cell, ...]] = []
     for each in _select(results, "guided-model"):
         for guide in sorted(each.methods("f1"), key=lambda name: (*_GUIDES, name).index(name)):
-            # The adversary's guide depends on where its training ended: published are .59 on SST and .93 on Anemia.
-            score = each.compare("f1", guide, tolerance=None if guide == "adversary" else F1_TOLERANCE)
+            score = each.compare("f1", guide, tolerance=F1_TOLERANCE)
+            if guide == "adversary":
+                score = replace(score, tolerance=None, band=_adversary_band(each))
             rows.append((each.label, guide, score, *_interval(each, "difference", guide)))
     columns = ("corpus", "guide", "F1", "gain over uniform", "from", "to")
-    note = "F1 of class 1 of a token-wise model under imposed weights, mean over seeds; 95 % interval paired by seed."
+    note = (
+        "F1 of class 1 of a token-wise model under imposed weights, mean over seeds; 95 % interval paired by seed. The "
+        "adversary's guide is judged where the published one is far below uniform weights, and ours must be as well."
+    )
     return TableView("Table 3: guides", columns, tuple(rows), f"{note} {_TOLERANCE_NOTE}")
+
+
+def _adversary_band(each: Result) -> Band | None:
+    """Where F1 under the adversary's guide was expected; None where the published one is not there either.
+
+    Our specification has a band for its distance from uniform weights, which holds in print on SST and IMDb only.
+    """
+    (row,) = (
+        row for row in published.published_json("expected")["wiegreffe-pinter"] if row.get("method") == "adversary"
+    )
+    theirs = subtract(*(each.published.get(("f1", guide, "")) for guide in ("adversary", "uniform")))
+    uniform = each.value("f1", "uniform")
+    if each.quick or uniform is None or Band(high=row["high"]).verdict(theirs) != "inside":
+        return None
+    return Band(high=uniform + row["high"])
 
 
 def _table_4(results: Sequence[Result]) -> TableView:
@@ -310,7 +338,7 @@ def tradeoff_points(each: Result, methods: Iterable[str]) -> list[tuple[float | 
 
 def _tradeoff_scatter(each: Result) -> Scatter:
     curves = {"ours": tradeoff_points(each, tradeoff_lambdas(each))}
-    if each.encoder == "bilstm":
+    if each.published:
         curves["published"] = [(jsd, tvd) for _, _, tvd, jsd in published.published_tradeoff(each.corpus)]
     seeds = [method for method in each.methods("jsd") if method.startswith("seed ")]
     curves["our other seeds"] = tradeoff_points(each, seeds)
@@ -352,9 +380,11 @@ def section(result: Result, entries: Sequence[IndexEntry]) -> SectionExtras:
             free = searches[0].loc[row["uid"]]
             weights = dict(zip(free["units"], free["adversary"], strict=True))
             scores["free weights (Jain & Wallace)"] = [weights.get(place, 0.0) for place in range(len(text["units"]))]
-            captions.append(f"free weights: divergence {free['epsilon_max']:.3f}, change {free['change']:.3f}")
+            captions.append(
+                f"free weights: divergence {free['epsilon_max']:.3f}, change of probability {free['change']:.3f}"
+            )
         scores[f"trained adversary, {method}"] = adversary_attention[row["uid"]]
-        captions.append(f"trained adversary: divergence {row['jsd']:.3f}, change {row['stvd']:.3f}")
+        captions.append(f"trained adversary: divergence {row['jsd']:.3f}, change of probability {row['stvd']:.3f}")
         found.append(token_heatmap(title, text, scores, "; ".join(captions)))
     return SectionExtras(heatmaps=tuple(found))
 

@@ -19,7 +19,17 @@ from typing import TypeVar
 from heedful import __version__, catalogue
 from heedful.figures import Axis, Figure, Heatmap, IntervalPoint, Intervals, Lines, Series
 from heedful.papers import PAPERS, assign_papers
-from heedful.papers._chapter import Cell, Comparison, CorpusStatistics, Result, SectionExtras, TableView
+from heedful.papers._chapter import (
+    Cell,
+    Comparison,
+    CorpusStatistics,
+    Result,
+    SectionExtras,
+    TableView,
+    flatten,
+    training_rules,
+)
+from heedful.papers.published import setting_label
 from heedful.report.explorer import (
     ATTENTION,
     ModelTexts,
@@ -115,12 +125,14 @@ class _Run:
     """One finished trial: what the page needs of its artefact, but for the summary, which is read where it is used.
 
     Args:
+        recipe: its settings by dotted paths, of the first seed only.
         model_notes: those of its model that the page shows, of the first seed only, as figures and examples.
         incomplete: the largest completeness error of each attribution of its model that exceeds its tolerance.
     """
 
     entry: IndexEntry
     notes: Mapping[str, Json]
+    recipe: Mapping[str, Json] = field(default_factory=dict)
     model_notes: Mapping[str, Json] = field(default_factory=dict)
     model_warnings: tuple[str, ...] = ()
     figures: tuple[Figure, ...] = ()
@@ -147,7 +159,6 @@ class _Builder:
         self.sources = find_model_texts(entries)
         self.texts = {source.model: source for source in self.sources if source.split == "test"}
         trials = sorted((entry for entry in entries if entry.kind == "trial"), key=_sort_key)
-        self.papers = assign_papers(trials)
         self.groups: dict[str, list[IndexEntry]] = {}
         for entry in trials:
             self.groups.setdefault(entry.group, []).append(entry)
@@ -158,6 +169,8 @@ class _Builder:
         self.chosen: dict[str, frozenset[str] | None] = {}
         self.runs = self._read_runs(trials, folder)
         self._leave_out_damaged_runs()
+        recipes = {group: self.runs[runs[0].name].recipe for group, runs in self.groups.items()}
+        self.papers = assign_papers(trials, recipes)
 
     def open(self, entry: IndexEntry) -> StoredArtefact:
         """The artefact, empty if it is known to be damaged; kept while its model is read."""
@@ -252,6 +265,7 @@ class _Builder:
         }
         return replace(
             run,
+            recipe=flatten(dict(artefact.recipe)),
             # Among the other notes is the whole vocabulary.
             model_notes={} if model is None else {name: model.notes.get(name) for name in _SHOWN_NOTES},
             figures=figures,
@@ -333,6 +347,7 @@ class _Builder:
             n_seeds=len(summaries),
             entries=tuple(run.entry for run in runs),
             settings=first.entry.settings,
+            recipe=first.recipe,
             embeddings=str(facts.get("embeddings") or ""),
             quick=bool(facts.get("quick")),
             corpus_statistics=statistics,
@@ -367,6 +382,7 @@ class _Builder:
             about={
                 **{name: value for name, value in names.items() if value},
                 **_settings(runs),
+                **{f"epoch of {name}": rule for name, (rule, _, _) in training_rules(result).items()},
                 **_classes(first.model_notes),
             },
             findings=texts.findings,
@@ -382,13 +398,19 @@ class _Builder:
         )
 
     def _variant(self, group: str) -> list[str]:
-        """The settings by which this group differs from others of the same trial on the same model."""
+        """The settings by which this group differs from others of the same trial on models of the same kind."""
         first = self.groups[group][0]
         rivals = self.rivals[_model_key(first)]
-        return [
+        settings = [
             f"{name.replace('_', ' ')} {_format_setting(value)}"
             for name, value in first.settings.items()
             if len({str(each.settings.get(name)) for each in rivals}) > 1
+        ]
+        recipes = [self.runs[each.name].recipe for each in rivals]
+        return settings + [
+            setting_label(path, value)
+            for path, value in self.runs[first.name].recipe.items()
+            if path.endswith("selection.split") and len({str(each.get(path)) for each in recipes}) > 1
         ]
 
 
@@ -565,7 +587,7 @@ def _format_setting(value: Json) -> str:
 def _model_warnings(notes: Mapping[str, Json]) -> tuple[str, ...]:
     """What limits all numbers of a model."""
     is_test = notes.get("selected_on") == "test"
-    chosen = ["The epoch was selected on the test split, as in the paper: the scores are too high."] if is_test else []
+    chosen = ["The epoch was selected on the test split: the scores are too high."] if is_test else []
     return (*chosen, *map(str, _as_list(notes.get("model"))))
 
 

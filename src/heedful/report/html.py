@@ -26,6 +26,8 @@ from heedful.papers._chapter import Cell, Comparison, TableView
 from heedful.store.atomic_write import atomic_path, replace_text, try_to_write
 from heedful.types import UserError
 
+MIXED_TOLERANCES = "within tolerance"
+"""The heading of judgements whose tolerances differ from row to row."""
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -116,10 +118,12 @@ class DisplayTable:
 
     @property
     def tally(self) -> str:
-        """How many numbers are inside their tolerance; empty if there is none."""
+        """How many numbers are inside their tolerance, and how many are not judged; empty if there is no tolerance."""
         kinds = [cell.kind for row in self.rows for cell in row]
-        inside, outside = kinds.count("inside"), kinds.count("outside")
-        return f"Inside the tolerance: {inside} of {inside + outside}." if inside + outside else ""
+        inside, outside, unjudged = (kinds.count(kind) for kind in ("inside", "outside", "judged"))
+        if not inside + outside + unjudged:
+            return ""
+        return f"Inside the tolerance: {inside} of {inside + outside}." + (f" Not judged: {unjudged}." * bool(unjudged))
 
 
 def _row_heading(cell: DisplayCell) -> str:
@@ -145,24 +149,15 @@ def display_table(table: TableView) -> DisplayTable:
     return DisplayTable(headings, rows, " ".join(filter(None, notes)))
 
 
-def is_within_tolerance(pair: Comparison) -> bool | None:
-    """Whether the difference is at most the tolerance; None if a number is missing.
-
-    >>> [is_within_tolerance(Comparison(0.34, other, 0.02)) for other in (0.32, 0.31, None)]
-    [True, False, None]
-    """
-    if pair.ours is None or pair.published is None or pair.tolerance is None or not math.isfinite(pair.ours):
-        return None
-    return abs(pair.ours - pair.published) <= pair.tolerance + 1e-9  # 0.34 - 0.32 is inside 0.02 despite rounding
-
-
 def _heading(name: str, cells: Sequence[Cell]) -> Heading:
     compared = [cell for cell in cells if isinstance(cell, Comparison) and cell.published is not None]
     if not compared:
         return Heading(name, "text" if any(isinstance(cell, str) and cell for cell in cells) else "number")
-    tolerances = {cell.tolerance for cell in compared} - {None}
-    judged = [f"within ±{tolerances.pop():g}" if len(tolerances) == 1 else "within tolerance"] if tolerances else []
-    return Heading(name, "number", ("ours", "published", "difference", *judged))
+    judged = [cell for cell in compared if cell.limits is not None]
+    tolerances = {None if cell.band is not None else cell.tolerance for cell in judged}
+    (only,) = tolerances if len(tolerances) == 1 else (None,)
+    parts = [MIXED_TOLERANCES if only is None else f"within ±{only:g}"] if judged else []
+    return Heading(name, "number", ("ours", "published", "difference", *parts))
 
 
 def _display_cells(cell: Cell, heading: Heading) -> list[DisplayCell]:
@@ -188,11 +183,17 @@ def _number_cell(value: float | None, kind: str) -> DisplayCell:
 
 
 def _tolerance_cell(cell: Comparison, heading: Heading) -> DisplayCell:
-    judged = is_within_tolerance(cell)
-    if judged is None:
+    if cell.published is None or cell.ours is None or not math.isfinite(cell.ours):
         return DisplayCell("–", "published")
-    limit = f" ±{cell.tolerance:g}" if heading.parts[-1:] == ("within tolerance",) else ""
-    return DisplayCell(("inside" if judged else "outside") + limit, "inside" if judged else "outside")
+    judgement = cell.judgement
+    if judgement is None:
+        return DisplayCell("not judged", "judged")
+    if judgement == "powerless":
+        return DisplayCell(f"not judged: ±{cell.tolerance:g} includes 0", "judged")
+    if cell.band is not None:
+        return DisplayCell(f"{judgement}: {cell.band}", judgement)
+    limit = f" ±{cell.tolerance:g}" if heading.parts[-1:] == (MIXED_TOLERANCES,) else ""
+    return DisplayCell(judgement + limit, judgement)
 
 
 def figure_table(figure: Chart | Heatmap) -> TableView:

@@ -197,6 +197,13 @@ class StoredArtefact:
         return found
 
     @cached_property
+    def recipe(self) -> Mapping[str, Json]:
+        """The canonical form of its recipe."""
+        content = self._take(RECIPE)
+        found: dict[str, Json] = {} if content is None else json.loads(content)
+        return found
+
+    @cached_property
     def columns(self) -> Mapping[str, list[object]]:
         """The cells of the table by column: quicker than a data frame."""
         if self._is_large(TABLE):

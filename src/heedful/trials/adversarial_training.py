@@ -67,7 +67,7 @@ COLLAPSE_MARGIN = 0.05
 """Relative distance from the value of a constant prediction below which an adversary has given up predicting."""
 
 _JSD_AXIS = Axis("mean divergence of attention (JSD)", (0.0, math.log(2)))
-_TVD_AXIS = Axis("mean change of output (TVD)")
+_TVD_AXIS = Axis("mean change of output (TVD, 0 to 0.5)")
 
 
 @dataclass(frozen=True)
@@ -208,10 +208,10 @@ class AdversarialTradeoff(Trial):
             Verdict.UNDECIDED: f"Undecided: {finding.reason}.",
         }[finding.verdict]
         seed_jsd, seed_tvd = value_of(summary, "seed_jsd"), value_of(summary, "seed_tvd")
-        seeds = f" Other seeds of the base diverge by {seed_jsd:.2f} and change predictions by {2 * seed_tvd:.3f}."
+        seeds = f" Other seeds of the base diverge by {seed_jsd:.2f} and change predictions by {seed_tvd:.3f}."
         return (
-            f"The most distant adversary diverges by {jsd:.2f} in attention (at most 0.69) and changes predictions by "
-            f"{2 * tvd:.3f}; the closest copy of the base changes them by {2 * least:.3f}. "
+            f"The most distant adversary diverges by {jsd:.2f} in attention (JSD, at most 0.69) and changes "
+            f"predictions by {tvd:.3f} (TVD, at most 0.5); the closest copy of the base changes them by {least:.3f}. "
             f"{verdict}{'' if math.isnan(seed_jsd) else seeds}"
         )
 
@@ -227,6 +227,7 @@ class AtteFa(Trial):
         adversary_training: hyper-parameters of the adversaries.
     """
 
+    revision: ClassVar[int] = 2
     name: ClassVar[str] = "attefa"
     paper: ClassVar[str] = "attefa"
     title: ClassVar[str] = "What does it cost to attend elsewhere?"
@@ -301,7 +302,9 @@ class AtteFa(Trial):
         n = len(fought)
         for name in ("attefa", "tvd", "jsd", "f1", "accuracy", "epoch"):
             yield Statistic(name, value=float(fought[name].mean()), n=n)
-            yield Statistic(f"population_std_{name}", value=float(fought[name].std(ddof=0)), n=n)
+            # One adversary has no spread, which is not a spread of 0.
+            spread = float(fought[name].std(ddof=0)) if n > 1 else math.nan
+            yield Statistic(f"population_std_{name}", value=spread, n=n)
             yield Statistic(f"sample_std_{name}", value=float(fought[name].std()), n=n)
         for name in ("constant", "collapse", "attefa_of_bound", "base_f1", "base_accuracy"):
             yield Statistic(name, value=float(fought[name].mean()), n=n)
@@ -362,9 +365,9 @@ class AtteFa(Trial):
             return f"{first} With one base there is no noise floor: give more bases."
         more = "no more" if tvd <= RETRAINING_FACTOR * floor_tvd else "more"
         return (
-            f"{first} The adversaries change predictions by {2 * tvd:.3f} and attention by {jsd:.3f}, {more} in "
-            f"predictions than another training of the base ({2 * floor_tvd:.3f} and {floor_jsd:.3f}, AtteFa "
-            f"{floor:.3f})."
+            f"{first} The adversaries change predictions by {tvd:.3f} (TVD, at most 0.5) and attention by {jsd:.3f} "
+            f"(JSD, at most 0.69), {more} in predictions than another training of the base ({floor_tvd:.3f} and "
+            f"{floor_jsd:.3f}, AtteFa {floor:.3f})."
         )
 
 

@@ -136,7 +136,7 @@ class Agreement(ShardedTrial):
         special_tokens: rank special tokens too, as in Neely et al.; every method and control must score them.
     """
 
-    revision: ClassVar[int] = 2
+    revision: ClassVar[int] = 3
     name: ClassVar[str] = "agreement"
     paper: ClassVar[str] = "jain-wallace"
     title: ClassVar[str] = "Does attention agree with other measures of importance?"
@@ -606,7 +606,7 @@ def _pair_statistics(rows: pd.DataFrame, pair: str, subset: str) -> list[Statist
     significant = p_value <= SIGNIFICANCE_LEVEL
     numbers = {
         "mean": (value.mean(), len(defined)),
-        "std": (value.std(ddof=0), len(defined)),
+        "std": (_spread(value), len(defined)),
         "significant": (significant.mean(), len(defined)),
         "significant_positive": ((significant & (sign > 0)).mean(), len(defined)),
         "significant_negative": ((significant & (sign < 0)).mean(), len(defined)),
@@ -637,7 +637,12 @@ def _excesses(table: pd.DataFrame) -> Iterator[Statistic]:
     for one, other in compared:
         gap, name = values[one] - values[other], f"{one} over {other}"
         yield Statistic("excess", name, value=float(gap.mean()), n=int(gap.count()))
-        yield Statistic("excess_std", name, value=float(gap.std(ddof=0)), n=int(gap.count()))
+        yield Statistic("excess_std", name, value=_spread(gap), n=int(gap.count()))
+
+
+def _spread(values: pd.Series[float]) -> float:
+    """The population standard deviation; NaN for a single value, which has no spread."""
+    return float(values.std(ddof=0)) if values.count() > 1 else math.nan
 
 
 def _group_means(summary: pd.DataFrame) -> dict[str, dict[str, Statistic]]:
