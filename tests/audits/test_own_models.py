@@ -15,7 +15,6 @@ from torch import nn
 from heedful.audits.audit_result import Audit, Question
 from heedful.audits.schedule import AuditOptions, audit
 from heedful.explainer import Explainer, load
-from heedful.store.workspace import Workspace
 from heedful.training.checkpoint import ModelInMemory
 from heedful.training.trainer import predict
 from heedful.types import Model, UserError
@@ -36,10 +35,7 @@ class Weighted(TextModel):
         self.inverted = inverted
 
     def score(self, texts: list[str]) -> list[float]:
-        if callable(self.scorer):
-            values = [self.scorer(text) for text in texts]
-        else:
-            values = super().score(texts)
+        values = [self.scorer(text) for text in texts] if callable(self.scorer) else super().score(texts)
         return [1 - value if self.inverted else value for value in values]
 
 
@@ -150,8 +146,9 @@ def test_a_model_that_remembers_its_answers_can_be_audited(tmp_path: Path) -> No
 
 
 SCRIPT = """
-from tests.audits.test_own_models import Opinions, Workspace, opened, recipe, subject
 import warnings
+from heedful.store.workspace import Workspace
+from tests.audits.test_own_models import opened, recipe, subject
 warnings.simplefilter("ignore")
 found = [opened(subject(kind, inverted=False), version) for kind, version in
          (("closure", None), ("attribute", None), ("pipeline", "1"), ("pipeline", None))]

@@ -91,7 +91,7 @@ def with_hook(sign: int) -> nn.Module:
 
 def with_patch(sign: int) -> nn.Module:
     identity = nn.Identity()
-    identity.forward = lambda input: input * sign  # type: ignore[method-assign]  # noqa: A006
+    identity.forward = lambda input: input * sign  # type: ignore[method-assign]
     return identity
 
 
@@ -142,9 +142,9 @@ UNKNOWN: dict[str, Callable[[], object]] = {
     "in a list": lambda: {"a": [LogisticRegression()]},
     "captured": lambda: closure(LogisticRegression()),
     "bound": lambda: LogisticRegression().fit,
-    "in a partial": lambda: functools.partial(closure(1), LogisticRegression()),
-    "in an own object": lambda: Lexicon(LogisticRegression()),  # type: ignore[arg-type]
-    "in a dataclass": lambda: Settings(0.5, LogisticRegression()),  # type: ignore[arg-type]
+    "in a partial": lambda: functools.partial(print, LogisticRegression()),
+    "in an own object": lambda: Lexicon(LogisticRegression()),
+    "in a dataclass": lambda: Settings(0.5, LogisticRegression()),
     "in a module": lambda: Scaled(LogisticRegression()),
     "in an array": lambda: np.array([LogisticRegression()], dtype=object),
 }
@@ -159,7 +159,7 @@ def test_an_object_that_cannot_be_known_is_named(name: str) -> None:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_drawn_numbers_and_compiled_code_cannot_be_known() -> None:
     assert digest_state(torch.Generator()).unknown
-    traced = torch.jit.trace(nn.Linear(2, 1), torch.zeros(1, 2))
+    traced = torch.jit.trace(nn.Linear(2, 1), torch.zeros(1, 2))  # type: ignore[no-untyped-call]
     assert digest_state(module_state(nn.ModuleList([traced]))).unknown
 
 
