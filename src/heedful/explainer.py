@@ -403,6 +403,13 @@ class Explainer:
         """SHA-256 of weights and tokenizer: of the files of a folder and the precision, else of what is in memory."""
         return self.folder_digest or self.given.digest
 
+    def check_folder(self) -> None:
+        """UserError if the folder of a classifier has other files than when it was loaded: recipes read it again."""
+        if not self.folder_digest or not isinstance(self.origin, str):
+            return
+        if _folder_digest(Path(self.origin).expanduser(), self.precision) != self.folder_digest:
+            raise UserError(f"the model ({self.source}) changed after it was loaded: load it again")
+
     @property
     def reads_images(self) -> bool:
         """Whether the model reads patches of images, not texts."""

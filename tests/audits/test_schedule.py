@@ -447,6 +447,20 @@ def test_a_model_folder_that_changes_during_an_audit_is_the_reason_that_is_given
         audit(own, tmp_path / "texts.csv", options=options(2, METHODS[:1], 1.0), workspace=tmp_path / "w")
 
 
+def test_a_folder_that_changed_after_it_was_loaded_is_not_audited_as_another_model(
+    folder: Path, tmp_path: Path
+) -> None:
+    own = tmp_path / "model"
+    shutil.copytree(folder, own)
+    opened = load(own)
+    audit(opened, Verdicts(30), options=options(2, METHODS[:1]), workspace=tmp_path / "w")
+    config = json.loads((own / "config.json").read_text())
+    (own / "config.json").write_text(json.dumps({**config, "layer_norm_eps": 1e-5}))
+    with pytest.raises(UserError, match=re.escape(str(own))):
+        audit(opened, Verdicts(30), options=options(2, METHODS[:1]), workspace=tmp_path / "w")
+    assert audit(own, Verdicts(30), options=options(2, METHODS[:1]), workspace=tmp_path / "w").look == 1
+
+
 # Deadlines and interrupts
 
 

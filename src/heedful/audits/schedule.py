@@ -254,6 +254,7 @@ class _Audit:
         say: Say,
     ) -> None:
         self.start = time.monotonic()
+        explainer.check_folder()
         self.explainer, self.options, self.workspace, self.say = explainer, options, workspace, say
         self.corpus: Corpus
         if isinstance(data, pd.DataFrame):
