@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from numbers import Real
+from numbers import Integral, Real
 from pathlib import Path
 from types import UnionType
 
@@ -133,8 +133,9 @@ class AuditOptions:
 
     def __post_init__(self) -> None:
         _check_type("where", self.where, str, "a place such as 'pool'")
-        for name, count in (("workers", self.workers), ("texts", self.texts), ("seed", self.seed)):
-            _check_type(name, count, int | None, "a whole number")
+        for name, count in (("workers", self.workers), ("texts", self.texts)):
+            _check_type(name, count, Integral | None, "a whole number")
+        _check_type("seed", self.seed, Integral, "a whole number")
         check_where(self.where, self.workers)
         _check_type("minutes", self.minutes, Real, "a number")
         if not 0 < self.minutes <= 60 * 24 * 7 or not math.isfinite(self.minutes):
