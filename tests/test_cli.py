@@ -18,6 +18,7 @@ from heedful.data.synthetic import Mock
 from heedful.papers import _options
 from heedful.papers.jain_wallace import single_model_trials
 from heedful.store.recipe import Recipe
+from heedful.store.workspace import Workspace
 from heedful.training.trained_model import TrainedModel
 from heedful.training.trainer import Training
 from heedful.trials.adversarial_training import PAPER_SEEDS, AdversarialTradeoff, AtteFa
@@ -155,6 +156,34 @@ def test_a_failed_recipe_is_listed_at_the_end_and_the_others_are_done(tmp_path: 
     assert "failed: Broken-" in result.output
     assert "ZeroDivisionError: by zero (traceback: " in result.output
     assert [each["trial"] for each in json.loads(out.read_text(encoding="utf-8"))["results"]] == ["performance"]
+
+
+EXITS = """
+import sys
+from dataclasses import dataclass
+from heedful.store import Artefact, Recipe
+
+@dataclass(frozen=True)
+class Exits(Recipe):
+    status: int
+
+    def make(self, workspace):
+        if self.status < 0:
+            return Artefact()
+        sys.exit(self.status)
+
+def recipes():
+    return [Exits(0), Exits(3), Exits(-1)]
+"""
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_recipe_that_calls_exit_is_a_failed_recipe(workers: str, tmp_path: Path) -> None:
+    (tmp_path / "exits.py").write_text(EXITS, encoding="utf-8")
+    result = heedful("run", tmp_path / "exits.py", "-w", tmp_path / "work", "--workers", workers)
+    assert result.exit_code == 1
+    assert result.output.count("failed: Exits-") == 2
+    assert len(Workspace(tmp_path / "work").entries()) == 1
 
 
 MANY = """

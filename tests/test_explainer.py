@@ -6,7 +6,9 @@ import inspect
 import io
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import ClassVar
@@ -16,7 +18,7 @@ import pytest
 import torch
 from rich.console import Console
 from torch import Tensor, nn
-from transformers import PreTrainedModel, PreTrainedTokenizerFast
+from transformers import BertForSequenceClassification, PreTrainedModel, PreTrainedTokenizerFast
 from typer.testing import CliRunner, Result
 
 import heedful
@@ -334,6 +336,38 @@ def test_the_digest_of_a_model_in_memory_tells_models_apart(explainer: Explainer
     assert len(digests) == 4
 
 
+class Tempered(BertForSequenceClassification):  # type: ignore[no-untyped-call]
+    """A network of the user's own, with a number that is neither weight nor configuration."""
+
+    temperature = 1.0
+
+    def forward(  # type: ignore[no-untyped-def]
+        self, input_ids=None, attention_mask=None, token_type_ids=None, inputs_embeds=None, **options
+    ):
+        found = super().forward(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            token_type_ids=token_type_ids,
+            inputs_embeds=inputs_embeds,
+            **options,
+        )
+        found.logits = found.logits / self.temperature
+        return found
+
+
+def test_the_digest_of_a_users_own_network_includes_what_it_holds() -> None:
+    digests, probabilities = [], []
+    for temperature in (1.0, 1.0, 9.0):
+        own = Tempered(classifier().config)  # type: ignore[no-untyped-call]
+        own.load_state_dict(classifier().state_dict())
+        own.temperature = temperature
+        opened = load((own, tokenizer()))
+        digests.append(opened.digest)
+        probabilities.append(opened.explain(TEXT, methods="random").probability)
+    assert probabilities[0] == probabilities[1] > probabilities[2]
+    assert digests[0] == digests[1] != digests[2]
+
+
 def test_the_outputs_of_one_logit_and_of_a_number() -> None:
     own = classifier(1)
     own.config.id2label = {0: "toxic"}
@@ -444,20 +478,88 @@ def test_a_model_in_memory_is_not_found_elsewhere_or_after_a_change(tmp_path: Pa
 # Choices
 
 
-def test_the_last_audit_chooses_the_method(explainer: Explainer, tmp_path: Path) -> None:
+def stored_audit(
+    folder: Path,
+    digest: str,
+    name: str,
+    methods: Mapping[str, str],
+    *,
+    texts: int = 30,
+    date: str,
+    finished: bool = True,
+) -> None:
+    """The part of a stored audit that chooses a method: by name the verdict on it, "shown" or the reason against it."""
+    content = {
+        "methods": [
+            {"name": each, "control": False, "reason": why, "answers": [{"verdict": "undecided"}]}
+            for each, why in {**methods, "random": "a control"}.items()
+        ],
+        "recommended": [each for each, why in methods.items() if why == "shown"],
+        "data": {"texts": texts},
+        "date": date,
+        "finished": finished,
+    }
+    content["methods"][-1]["control"] = True  # type: ignore[index]
+    (folder / ".audits").mkdir(exist_ok=True)
+    (folder / ".audits" / f"{digest[:16]}-{name}.json").write_text(json.dumps(content))
+
+
+def test_the_best_audit_chooses_the_method(explainer: Explainer, tmp_path: Path) -> None:
+    digest, store = explainer.digest, partial(stored_audit, tmp_path, explainer.digest)
     shown = explainer.explain(TEXT, workspace=tmp_path)
     assert shown.rows[0].method == "integrated-gradients"
-    assert "default" in shown.chosen_because
-    path = tmp_path / ".audits" / f"{explainer.digest[:16]}.json"
-    path.parent.mkdir()
-    for content in ("{", "[]", '{"recommended": 3}', '{"recommended": ["of another library"]}'):
-        path.write_text(content)
-        assert explainer.explain(TEXT, workspace=tmp_path).rows[0].method == "integrated-gradients"
-    path.write_text(json.dumps({"recommended": ["theirs", "lime"], "date": "2026-11-16"}))
-    assert find_recommendation(explainer.digest, tmp_path) is not None
+    assert str(tmp_path) in shown.chosen_because
+    (tmp_path / ".audits").mkdir()
+    for number, content in enumerate(("{", "[]", '{"recommended": 3}', '{"recommended": ["lime"]}')):
+        (tmp_path / ".audits" / f"{digest[:16]}-{number}.json").write_text(content)
+    store("interrupted", {"lime": "shown"}, texts=200, date="2026-12-01", finished=False)
+    stored_audit(tmp_path, "0" * 64, "other", {"lime": "shown"}, texts=200, date="2026-12-01")
+    assert find_recommendation(digest, tmp_path) is None
+    store("first", {"lime": "shown", "leave-one-out": "slow"}, date="2026-11-16")
+    assert explainer.explain(TEXT, workspace=tmp_path).rows[0].method == "lime"
+    # Fewer texts, fewer methods, or methods of other libraries only, later.
+    store("short", {"leave-one-out": "shown", "lime": "no"}, texts=2, date="2026-11-17")
+    store("one", {"leave-one-out": "shown"}, texts=59, date="2026-11-17")
+    store("theirs", {"theirs": "shown", "other": "no", "third": "no"}, texts=99, date="2026-11-17")
     shown = explainer.explain(TEXT, workspace=tmp_path)
     assert shown.rows[0].method == "lime"
     assert "2026-11-16" in shown.chosen_because
+    # As much, later.
+    store("later", {"leave-one-out": "shown", "lime": "unstable"}, date="2026-11-18")
+    shown = explainer.explain(TEXT, workspace=tmp_path)
+    assert shown.rows[0].method == "leave-one-out"
+    assert "2026-11-18" in shown.chosen_because
+    assert not any("unstable" in note for note in shown.notes)
+
+
+def test_an_audit_that_recommends_nothing_is_told_and_its_verdict_is_a_warning(
+    explainer: Explainer, tmp_path: Path
+) -> None:
+    store = partial(stored_audit, tmp_path, explainer.digest)
+    store("theirs", {"theirs": "shown"}, date="2026-11-15")
+    shown = explainer.explain(TEXT, workspace=tmp_path)
+    assert (shown.rows[0].method, shown.notes) == ("integrated-gradients", explainer.explain(TEXT).notes)
+    assert "2026-11-15" in shown.chosen_because
+    store("own", {"integrated-gradients": "not faithful", "lime": "unstable"}, date="2026-11-16")
+    shown = explainer.explain(TEXT, workspace=tmp_path)
+    assert shown.rows[0].method == "integrated-gradients"
+    assert "2026-11-16" in shown.chosen_because
+    assert str(tmp_path) not in shown.chosen_because  # where no audit would be
+    (warning,) = (note for note in shown.notes if "not faithful" in note)
+    assert "integrated-gradients" in warning
+
+
+def test_a_method_that_is_asked_for_and_did_not_pass_is_shown_with_a_warning(
+    explainer: Explainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored_audit(tmp_path, explainer.digest, "a", {"lime": "shown", "raw-attention": "like random"}, date="2026-11-16")
+    shown = explainer.explain(TEXT, methods=("lime", "raw-attention", "rollout", "random"), workspace=tmp_path)
+    (warning,) = (note for note in shown.notes if "2026-11-16" in note)
+    assert "raw-attention" in warning
+    assert "like random" in warning
+    # A workspace that cannot be reached is no reason not to explain.
+    monkeypatch.setenv("HEEDFUL_WORKSPACE", "nowhere://x")
+    assert explainer.explain(TEXT, methods="lime").rows[0].method == "lime"
 
 
 @pytest.mark.parametrize("asked", ["Splendid", "splendid", 2, "2"])

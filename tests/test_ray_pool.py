@@ -63,6 +63,7 @@ from tests.test_runner import (
     Late,
     Number,
     RecordedProgress,
+    exits_are_failures,
     failures_are_recorded,
     made,
 )
@@ -295,6 +296,10 @@ def test_dependencies_failures_and_lost_workers_are_as_in_a_pool(ran: Ran) -> No
     assert ran.outcomes[ALWAYS].error == _ray_pool.WORKER_DIED
     assert made(ran.workspace).count("deadly-9") == 2
     assert "skipped, because Deadly-" in (ran.outcomes[Number(7, (ALWAYS,))].error or "")
+
+
+def test_a_recipe_that_ends_its_process_fails_alone(cluster: Cluster, tmp_path: Path) -> None:
+    exits_are_failures(Workspace(tmp_path), where=f"ray://{cluster.address}", workers=2)
 
 
 def test_the_users_file_and_its_neighbours_reach_nodes_that_do_not_have_them(ran: Ran) -> None:

@@ -71,6 +71,16 @@ class Broken(Recipe):
 
 
 @dataclass(frozen=True)
+class Exits(Recipe):
+    """A recipe that ends the process, as a script may do."""
+
+    status: object
+
+    def make(self, workspace: Workspace) -> Artefact:
+        sys.exit(self.status)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
 class Deadly(Recipe):
     """A recipe whose process is killed this many times, as by the system when memory is short."""
 
@@ -362,6 +372,28 @@ def test_a_pool_that_ends_while_its_workers_start_is_silent(tmp_path: Path, capf
             time.sleep(tenths / 10)
     assert multiprocessing.active_children() == []
     assert capfd.readouterr().err == ""
+
+
+EXITS = (0, 3, None, "gone")
+
+
+def exits_are_failures(workspace: Workspace, *, where: str, workers: int | None) -> None:
+    """Recipes that call `sys.exit` fail by themselves, with a traceback; all others are made."""
+    recipes = [*map(Exits, EXITS), Number(1), Number(2, (Exits(0),))]
+    outcomes = run(recipes, workspace, where=where, workers=workers)
+    errors = {outcome.recipe: outcome.error for outcome in outcomes}
+    assert errors[Number(1)] is None
+    for code in EXITS:
+        assert str(errors[Exits(code)]).startswith("SystemExit")
+    assert str(3) in str(errors[Exits(3)])
+    assert next(outcome for outcome in outcomes if outcome.recipe == Number(2, (Exits(0),))).cause == Exits(0)
+    files = [outcome.traceback_file for outcome in outcomes if isinstance(outcome.recipe, Exits)]
+    assert all(file is not None and "sys.exit" in file.read_text() for file in files)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_recipe_that_ends_the_process_fails_alone(workers: int, tmp_path: Path) -> None:
+    exits_are_failures(Workspace(tmp_path), where="pool", workers=workers)
 
 
 @dataclass(frozen=True)

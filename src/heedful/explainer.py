@@ -84,6 +84,7 @@ from heedful.training.checkpoint import (
 )
 from heedful.training.model_recipe import LoadedModel, ModelRecipe
 from heedful.training.trained_model import OnOtherData
+from heedful.trials._trial import Verdict
 from heedful.types import (
     Attribution,
     Batch,
@@ -284,26 +285,74 @@ DEFAULT_METHOD = "integrated-gradients"
 
 @dataclass(frozen=True)
 class Recommendation:
-    """What the last audit of a model recommends: names of methods, best first, and the date of the audit."""
+    """What the best finished audit of a model says of its methods.
+
+    Args:
+        methods: names of those of the catalogue that may be shown, best first.
+        date: of the audit; empty if unknown.
+        not_passed: each method that was audited and may not be shown alone, and why.
+    """
 
     methods: tuple[str, ...]
     date: str
+    not_passed: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def audit(self) -> str:
+        """The audit in words."""
+        return f"the audit of {self.date}" if self.date else "the audit"
 
 
 AUDITS = ".audits"
-"""Folder of a workspace with the last result of the audit of each model."""
+"""Folder of a workspace with the results of audits, each as `<digest of the model>-....json`."""
 
 
 def find_recommendation(digest: str, workspace: Path | str) -> Recommendation | None:
-    """The recommendation in `<workspace>/.audits/<digest[:16]>.json`; None where there is no file that can be read."""
+    """The recommendation of the best finished audit of a model in `<workspace>/.audits`; None if there is none.
+
+    The best audit has examined most: the number of texts times the number of methods of the catalogue. Of equal ones
+    that with most decided answers counts, then the latest. Its results do not decide before that, because an audit that
+    is chosen by its results errs more often than it says.
+    """
+    place = Workspace(workspace)
+    names = [name for name in place.list_documents(AUDITS) if name.startswith(digest[:16]) and name.endswith(".json")]
+    found = [_read_audit(place.read_document(f"{AUDITS}/{name}") or b"") for name in names]
+    audits = [each for each in found if each is not None]
+    return max(audits, key=lambda each: each[0])[1] if audits else None
+
+
+_AuditRank = tuple[int, int, str]
+"""Texts times methods, decided answers, date."""
+
+
+def _read_audit(written: bytes) -> tuple[_AuditRank, Recommendation] | None:
+    """The rank of a stored audit and what it recommends; None if it is not finished, or damaged."""
     try:
-        audit = json.loads(Workspace(workspace).read_document(f"{AUDITS}/{digest[:16]}.json") or b"")
-    except (ValueError, RecursionError):
+        audit = json.loads(written)
+        if not audit["finished"]:
+            return None
+        methods = [entry for entry in audit["methods"] if not entry["control"]]
+        listed = [entry for entry in methods if _is_in_catalogue(entry["name"])]
+        decided = sum(answer["verdict"] in DECIDED for entry in listed for answer in entry["answers"])
+        not_passed = {
+            entry["name"]: str(entry["reason"]) for entry in methods if entry["name"] not in audit["recommended"]
+        }
+        recommended = tuple(name for name in audit["recommended"] if _is_in_catalogue(name))
+        rank = (len(listed) * int(audit["data"]["texts"]), decided, str(audit["date"]))
+        return rank, Recommendation(recommended, str(audit["date"]), not_passed)
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
-    names, date = (audit.get("recommended"), audit.get("date")) if isinstance(audit, dict) else (None, None)
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        return None
-    return Recommendation(tuple(names), date if isinstance(date, str) else "")
+
+
+DECIDED = (Verdict.SUPPORTED.value, Verdict.NOT_SUPPORTED.value)
+
+
+def _is_in_catalogue(name: str) -> bool:
+    """Whether a name is that of a method of the catalogue: audits also have scores made elsewhere."""
+    with suppress(UserError):
+        find_method(name)
+        return True
+    return False
 
 
 @cache
@@ -353,6 +402,13 @@ class Explainer:
     def digest(self) -> str:
         """SHA-256 of weights and tokenizer: of the files of a folder and the precision, else of what is in memory."""
         return self.folder_digest or self.given.digest
+
+    def check_folder(self) -> None:
+        """UserError if the folder of a classifier has other files than when it was loaded: recipes read it again."""
+        if not self.folder_digest or not isinstance(self.origin, str):
+            return
+        if _folder_digest(Path(self.origin).expanduser(), self.precision) != self.folder_digest:
+            raise UserError(f"the model ({self.source}) changed after it was loaded: load it again")
 
     @property
     def reads_images(self) -> bool:
@@ -422,7 +478,7 @@ class Explainer:
 
         Args:
             second: the second text of a pair, or of each pair.
-            methods: names of the catalogue or methods; by default the one that the last audit of this model
+            methods: names of the catalogue or methods; by default the one that the best finished audit of this model
                 recommends, else integrated gradients.
             target: name or number of the class to explain; by default the predicted class. Of a language model
                 without label words, the word that follows the text.
@@ -453,7 +509,7 @@ class Explainer:
         if self.next_words is not None:
             yield from self._explain_next_words(examples, methods, target, contrast, workspace)
             return
-        asked, reason = self._choose_methods(methods, workspace)
+        asked, reason, cautions = self._choose_methods(methods, workspace)
         target_index = None if target is None else self._class_index(target, "target")
         contrast_index = None if contrast is None else self._class_index(contrast, "contrast")
         prepared: tuple[tuple[Method, Method], ...] = ()
@@ -462,7 +518,7 @@ class Explainer:
             with torch.inference_mode(mode=False), arithmetic_of(self.device):
                 prepared = prepared or tuple((method, self._prepare(method, contrast_index)) for method in asked)
                 explained = self._explain_example(example, prepared, target_index, contrast_index)
-            yield replace(explained, chosen_because=reason)
+            yield replace(explained, chosen_because=reason, notes=(*cautions, *explained.notes))
 
     def _explain_next_words(
         self,
@@ -508,26 +564,34 @@ class Explainer:
     @property
     def device(self) -> torch.device:
         """That of the weights."""
-        return next((weight.device for weight in self.model.parameters()), torch.device("cpu"))
+        return self.given.device
 
     def _prepare(self, method: Method, contrast: int | None) -> Method:
         """The method prepared for all texts; a contrast is another model for each target."""
         return method.prepare(self.model) if isinstance(method, SupportsPreparation) and contrast is None else method
 
-    def _choose_methods(self, methods: Methods | None, workspace: Path | str | None) -> tuple[tuple[Method, ...], str]:
-        """The methods, for words, and why they were chosen."""
+    def _choose_methods(
+        self, methods: Methods | None, workspace: Path | str | None
+    ) -> tuple[tuple[Method, ...], str, list[str]]:
+        """The methods, for words, why they were chosen, and a warning for each that did not pass an audit."""
+        root = workspace if workspace is not None else os.environ.get("HEEDFUL_WORKSPACE", "workspace")
         if methods is not None:
             several = (methods,) if isinstance(methods, str) or callable(methods) else tuple(methods)
             if not several:
                 raise UserError("no method is given: name one, or leave methods out")
-            return tuple(method_for_words(method) for method in several), "asked for"
-        root = workspace if workspace is not None else os.environ.get("HEEDFUL_WORKSPACE", "workspace")
+            found = None
+            with suppress(UserError):  # a workspace out of reach must not stop what does not need it
+                found = find_recommendation(self.digest, root)
+            asked = tuple(method_for_words(method) for method in several)
+            return asked, "asked for", _audit_warnings(asked, found)
         found = find_recommendation(self.digest, root)
-        for name in found.methods if found is not None else ():
-            with suppress(UserError):  # scores made elsewhere, or a method with options: the next best
-                date = f" of {found.date}" if found is not None and found.date else ""
-                return (method_for_words(name),), f"the last audit{date} of this model recommends it"
-        return (method_for_words(DEFAULT_METHOD),), f"the default, as no audit of this model is in {root}"
+        default = (method_for_words(DEFAULT_METHOD),)
+        if found is None:
+            return default, f"the default, as no finished audit of this model is in {root}", []
+        if found.methods:
+            return (method_for_words(found.methods[0]),), f"{found.audit} of this model recommends it", []
+        reason = f"the default, as {found.audit} of this model recommends no method of the catalogue"
+        return default, reason, _audit_warnings(default, found)
 
     def _class_index(self, asked: str | int, role: str) -> int:
         """The number of a class that is given by its name, whatever the case, or by its number."""
@@ -600,6 +664,16 @@ class Explainer:
             versions=software_versions(),
             first_token_share=None if math.isnan(share) else share,
         )
+
+
+def _audit_warnings(methods: Sequence[Method], found: Recommendation | None) -> list[str]:
+    """A line for each method that was audited and may not be shown alone."""
+    names = [catalogue_name(method) for method in methods]
+    return [
+        f"warning: {name} did not pass {found.audit} of this model: {found.not_passed[name]}"
+        for name in names
+        if found is not None and name in found.not_passed
+    ]
 
 
 Texts: TypeAlias = list[str] | tuple[str, ...]
@@ -764,6 +838,7 @@ def load(
     chat: bool = False,
     device: str | None = None,
     precision: Precision = "float32",
+    version: str | None = None,
 ) -> Explainer:
     """Open a model to explain and audit it; nothing is unpickled, and objects of the user stay unchanged.
 
@@ -781,8 +856,12 @@ def load(
             that is on another one is copied.
         precision: of the weights and states of a folder or hub id. Half precision (bfloat16, float16) takes half of the
             memory and gives other numbers, which the notes of every result say.
+        version: a name for what a model in memory does, such as a date; change it whenever that changes. Stored results
+            of the same weights and version are reused, whatever else the model holds. Without it, results of a model
+            that holds objects heedful cannot compare, such as a pipeline of scikit-learn, are not reused.
     """
-    asked = _LanguageQuestion(prompt, labels, chat, check_precision(precision))
+    _check_version(version, source)
+    asked = _LanguageQuestion(prompt, labels, chat, check_precision(precision), version or "")
     wanted = None if device is None else check_device(device)
     if precision != "float32" and not isinstance(source, str | Path):
         raise UserError("a model in memory has its own precision: leave it out, or give a folder or hub id")
@@ -797,7 +876,9 @@ def load(
     elif isinstance(source, str | Path):
         explainer = _load_folder(str(source), task, asked, wanted or torch.device("cpu"))
     elif isinstance(source, LoadedModel):
-        explainer = _load_objects(source.model, source.tokenizer, task, _LanguageQuestion(), wanted)
+        explainer = _load_objects(
+            source.model, source.tokenizer, task, _LanguageQuestion(version=version or ""), wanted
+        )
         explainer = replace(explainer, class_names=source.splits.class_names)
     elif not isinstance(source, tuple) or len(source) != 2:
         raise UserError(f"{reprlib.repr(source)} is not a model: give {ACCEPTED}")
@@ -809,6 +890,17 @@ def load(
     if task is not None and task != explainer.model.task:
         raise UserError(f"{explainer.source} is a model for {explainer.model.task}, not for {task}: leave task out")
     return replace(explainer, class_names=_check_names(explainer, class_names)) if class_names else explainer
+
+
+def _check_version(version: object, source: ModelSource) -> None:
+    """UserError unless the version is a text, and of a model in memory."""
+    if version is None:
+        return
+    if not isinstance(version, str) or not version.strip():
+        raise UserError(f"version={reprlib.repr(version)}: give a text, for instance version='2026-11-18'")
+    is_recipe = isinstance(source, tuple) and len(source) == 2 and isinstance(source[0], ModelRecipe)
+    if is_recipe or not isinstance(source, tuple | LoadedModel):
+        raise UserError("a version is for a model in memory, (model, tokenizer): files and recipes have their content")
 
 
 def _check_names(explainer: Explainer, class_names: Sequence[str]) -> tuple[str, ...]:
@@ -824,12 +916,13 @@ def _check_names(explainer: Explainer, class_names: Sequence[str]) -> tuple[str,
 
 @dataclass(frozen=True)
 class _LanguageQuestion:
-    """What a language model is asked, and in which precision."""
+    """What a language model is asked, in which precision, and the version of a model in memory."""
 
     prompt: PromptText | None = None
     labels: Mapping[str, str] | None = None
     chat: bool = False
     precision: Precision = "float32"
+    version: str = ""
 
     @property
     def is_asked(self) -> bool:
@@ -907,7 +1000,7 @@ def _open_language_model(
         model = TransformerModel.wrap_language_model(network, words)
     model = copy_sharing_weights(model).eval()
     reader = _prompt_tokenizer(tokenizer, prompt, words, model)
-    given = GivenModel(model, reader)
+    given = GivenModel(model, reader, asked.version)
     next_words = None if words is not None else NextWords(network, tokenizer, prompt)
     return Explainer(model, reader, names, name, source, given, next_words=next_words)
 
@@ -1044,7 +1137,7 @@ def _open_objects(
             tokenizer = wrap_tokenizer(tokenizer, model.max_tokens)
     if not isinstance(tokenizer, Tokenizer):
         raise UserError(f"{pair}: a model of heedful needs the tokenizer of heedful that it was trained with")
-    given = GivenModel(model, tokenizer)
+    given = GivenModel(model, tokenizer, asked.version)
     return Explainer(model, tokenizer, _class_names(model.task, outputs), name, type(network).__name__, given)
 
 

@@ -48,7 +48,8 @@ def attempt(recipe: Recipe, workspace: Workspace, *, split: bool = False) -> Out
         workspace.ensure(recipe)
     except WriteError:
         raise  # no other recipe could be stored either
-    except Exception as error:  # noqa: BLE001 - other recipes go on, and the traceback is kept
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - other recipes go on, and the traceback is kept
+        # Code of a recipe that calls sys.exit would end this process, or its worker, with an exit code of its own.
         if (stop := find_interrupt(error)) is not None:
             raise stop from None
         if isinstance(error, UserError):

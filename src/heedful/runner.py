@@ -84,7 +84,7 @@ def _check_resources(recipe: Recipe) -> None:
         found = recipe.resources
     except UserError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UserError(f"{name}.resources failed ({describe_exception(error)}); correct it") from error
     if not isinstance(found, Resources):
         raise UserError(f"{name}.resources gave a {type(found).__name__}; let it return Resources(...)")
@@ -207,7 +207,7 @@ def _open_pool(waiting: Sequence[Recipe], workspace: Workspace, where: str, work
 def _count_parts(recipe: Recipe, workspace: Workspace) -> int:
     """How many workers can make a recipe at the same time."""
     if isinstance(recipe, ShardedRecipe):
-        with suppress(Exception):  # shown when the recipe is made
+        with suppress(Exception, SystemExit):  # shown when the recipe is made
             return max(1, len(recipe.shards(workspace)))
     return 1
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
+import re
+import shutil
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
+from filelock import FileLock
 from torch import Generator, Tensor
 
 from heedful.attributions.controls import PermutedAttention
@@ -24,6 +30,8 @@ from heedful.data.tokenization import Words
 from heedful.explainer import Explainer, Recommendation, find_recommendation, load
 from heedful.measures.bootstrap import MIN_EXAMPLES
 from heedful.models.attentive import LinearBagOfWords
+from heedful.store import workspace as workspace_module
+from heedful.store.atomic_write import WriteError
 from heedful.store.workspace import Workspace
 from heedful.tasks import BinaryClassification, Regression
 from heedful.trials._trial import Verdict
@@ -233,17 +241,224 @@ def test_other_methods_are_another_look_and_only_they_are_computed(done: Done, e
 
 
 def test_the_result_is_where_explanations_look_for_it(done: Done) -> None:
-    assert done.recommendation == Recommendation(done.second.recommended, done.second.date)
+    found = done.recommendation
+    assert found is not None
+    assert (found.methods, found.date) == (done.second.recommended, done.second.date)
+    audited = {each.name for each in done.second.methods if not each.control}
+    assert found.not_passed.keys() == audited - {*done.second.recommended}
+    assert found.not_passed["raw-attention"] == done.second.method("raw-attention").reason
 
 
-def test_a_damaged_memory_of_earlier_calls_is_started_anew(done: Done) -> None:
-    state = next((done.workspace.root / ".audits").glob("state-*.json"))
-    known = schedule._read_state(state.read_bytes())
-    assert len(known.looks) >= 2
-    assert known.seconds > 0
+def test_the_best_finished_audit_of_a_model_counts_whatever_ran_last(
+    explainer: Explainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two texts, other data, one method, an interrupt: none of them replaces the audit that has examined most."""
+    best = audit(explainer, Sums(), options=options(), workspace=tmp_path)
+    expected = find_recommendation(explainer.digest, tmp_path)
+    assert expected is not None
+    assert expected.methods == best.recommended
+    for corpus, chosen in (
+        (Sums(), options(2)),
+        (Sums(31), options(2, ("raw-attention",))),
+        (Sums(), options(28, ("raw-attention",))),
+    ):
+        other = audit(explainer, corpus, options=chosen, workspace=tmp_path)
+        assert other.recommended == ()
+        assert find_recommendation(explainer.digest, tmp_path) == expected
+    with monkeypatch.context() as patch:
+        interrupt(patch, 3)
+        assert not audit(explainer, Sums(), options=options(44), workspace=tmp_path).finished
+    assert find_recommendation(explainer.digest, tmp_path) == expected
+
+
+# Looks
+
+
+def prepared(explainer: Explainer, folder: Path, texts: int, methods: tuple[str, ...] = METHODS) -> schedule._Audit:
+    """A call that has read what earlier ones remember, and has not looked yet."""
+    return schedule._Audit(explainer, Sums(), options(texts, methods), Workspace(folder), lambda _: None)
+
+
+def records(folder: Path) -> list[Path]:
+    """The documents of the looks, in order."""
+    found = (folder / ".audits").glob("state-*.json")
+    return sorted(found, key=lambda path: int(path.stem.rpartition("-")[2]))
+
+
+def test_calls_side_by_side_lose_no_look(explainer: Explainer, tmp_path: Path) -> None:
+    """Three calls begin before any of them has looked; their looks are at different evidence."""
+    running = [prepared(explainer, tmp_path, 60) for _ in range(3)]
+    with ThreadPoolExecutor(3) as pool:
+        looks = list(pool.map(lambda pair: pair[1]._count_look(28 + pair[0], 28), enumerate(running)))
+    assert sorted(looks) == [1, 2, 3]
+    known = prepared(explainer, tmp_path, 60).state.looks
+    assert sorted(look.texts for look in known if look is not None) == [28, 29, 30]
+    assert running[0]._count_look(28, 28) == looks[0]
+
+
+def test_the_same_evidence_side_by_side_is_one_look(explainer: Explainer, tmp_path: Path) -> None:
+    running = [prepared(explainer, tmp_path, 60) for _ in range(3)]
+    assert [each._count_look(28, 28) for each in running] == [1, 1, 1]
+
+
+def test_no_damage_of_a_record_gives_a_look_back(explainer: Explainer, tmp_path: Path) -> None:
+    """Every flipped bit, every cut: the look still counts, and it is said which record is damaged."""
+    first = prepared(explainer, tmp_path, 60)
+    first.costs = {"erasure": 0.125}
+    assert (first._count_look(28, 28), first._count_look(44, 28)) == (1, 2)
+    path = records(tmp_path)[0]
+    written = path.read_bytes()
+    damages = [written[:length] for length in range(len(written))]
+    for place in range(len(written)):
+        damages.append(written[:place] + bytes([written[place] ^ (1 << place % 8)]) + written[place + 1 :])
+    journal = first.journal
+    for damaged in damages:
+        path.write_bytes(damaged)
+        state = schedule._read_state(journal)
+        assert (state.damaged, state.looks[0], len(state.looks)) == ([f".audits/{path.name}"], None, 2)
+    with pytest.warns(UserWarning, match=re.escape(path.name)):
+        again = prepared(explainer, tmp_path, 60)
+    # What was looked at is not known any more, so that the same evidence is another look.
+    assert again._count_look(28, 28) == 3
+    path.unlink()
+    with pytest.warns(UserWarning, match=re.escape(path.name)):
+        assert prepared(explainer, tmp_path, 60)._count_look(30, 28) == 4
+
+
+def test_a_damaged_record_makes_the_tests_of_an_audit_stricter(explainer: Explainer, tmp_path: Path) -> None:
+    first = audit(explainer, Sums(), options=options(2, METHODS[:1]), workspace=tmp_path)
+    (path,) = records(tmp_path)
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.warns(UserWarning, match=re.escape(path.name)):
+        second = audit(explainer, Sums(), options=options(2, METHODS[:1]), workspace=tmp_path)
+    assert (first.look, second.look) == (1, 2)
+    assert [first.level, second.level] == pytest.approx([0.95, 0.975])
+
+
+def test_the_looks_of_an_earlier_version_count(explainer: Explainer, tmp_path: Path) -> None:
+    running = prepared(explainer, tmp_path, 60)
+    former = tmp_path / ".audits" / f"{running.journal.name}.json"
+    former.parent.mkdir()
+    former.write_text(json.dumps({"costs": {"erasure": 0.5}, "looks": [[28, "a"], [44, "b"]], "seconds": 3.0}))
+    state = prepared(explainer, tmp_path, 60).state
+    assert (state.costs, len(state.looks), state.seconds) == ({"erasure": 0.5}, 2, 3.0)
+    assert prepared(explainer, tmp_path, 60)._count_look(28, 28) == 3
     for content in ("", "[]", "{", '{"costs": 3}', '{"costs": {"a": null}, "looks": [], "seconds": 1}', "\xff"):
-        assert schedule._read_state(content.encode("latin-1")) == schedule._State()
-    assert schedule._read_state(None) == schedule._State()
+        former.write_bytes(content.encode("latin-1"))
+        with pytest.warns(UserWarning, match=re.escape(former.name)):
+            assert len(prepared(explainer, tmp_path, 60).state.looks) == 2
+
+
+# Workspaces that cannot be written
+
+
+@pytest.fixture
+def read_only(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Makes every workspace one on a read-only disk; the user of the tests may write everywhere."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    def apply() -> None:
+        for name in ("try_to_write", "replace_text"):
+            monkeypatch.setattr(workspace_module, name, refuse)
+        monkeypatch.setattr(schedule, "replace_text", refuse)
+        monkeypatch.setattr(FileLock, "acquire", refuse)
+
+    return apply
+
+
+def test_a_finished_audit_is_shown_from_a_read_only_workspace(
+    explainer: Explainer, tmp_path: Path, read_only: Callable[[], None]
+) -> None:
+    first = audit(explainer, Sums(), options=options(12, METHODS[:2]), workspace=tmp_path / "w")
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "w").rglob("*")}
+    read_only()
+    # Further methods and texts are not finished.
+    result = audit(explainer, Sums(), options=options(60), workspace=tmp_path / "w", out=None)
+    assert numbers(replace(result, untested={})) == numbers(replace(first, untested={}))
+    assert result.look == first.look
+    assert result.untested.keys() - first.untested.keys() == {"raw-attention"}
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "w").rglob("*")} == before
+    with pytest.warns(UserWarning, match="look 2"):
+        assert audit(explainer, Sums(), options=options(2, METHODS[:1]), workspace=tmp_path / "w").look == 2
+
+
+def test_an_audit_that_is_not_begun_needs_a_workspace_that_can_be_written(
+    explainer: Explainer, tmp_path: Path, read_only: Callable[[], None]
+) -> None:
+    audit(explainer, Sums(), options=options(2, METHODS[:1]), workspace=tmp_path)
+    read_only()
+    with pytest.raises(WriteError):
+        audit(explainer, Sums(), options=options(2, METHODS[1:2]), workspace=tmp_path)
+    with pytest.raises(WriteError):
+        audit(explainer, Sums(33), options=options(2, METHODS[:1]), workspace=tmp_path)
+
+
+# What changes meanwhile
+
+
+@pytest.mark.parametrize("moment", [BlockErasure, BlockSearch])
+def test_data_that_change_during_an_audit_are_the_reason_that_is_given(
+    moment: type, explainer: Explainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, original = table(tmp_path, Sums(), "text"), moment.make  # type: ignore[attr-defined]
+
+    def make(self: object, workspace: Workspace) -> object:
+        path.write_text(path.read_text() + '{"text": "word01 word02 word03 word05"}\n')
+        return original(self, workspace)
+
+    monkeypatch.setattr(moment, "make", make)
+    with pytest.raises(UserError, match=re.escape(f"the data ({path}) changed")):
+        audit(explainer, path, options=options(2, METHODS[:1], 1.0), workspace=tmp_path / "w")
+
+
+def test_a_model_that_changes_during_an_audit_is_the_reason_that_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, original = additive(), BlockErasure.make
+
+    def make(self: BlockErasure, workspace: Workspace) -> object:
+        with torch.no_grad():
+            next(own.model.parameters()).add_(1)
+        return original(self, workspace)
+
+    monkeypatch.setattr(BlockErasure, "make", make)
+    with pytest.raises(UserError, match=re.escape(f"the model ({own.source}) changed")):
+        audit(own, Sums(), options=options(2, METHODS[:1], 1.0), workspace=tmp_path)
+
+
+def test_a_model_folder_that_changes_during_an_audit_is_the_reason_that_is_given(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, original = tmp_path / "model", BlockErasure.make
+    shutil.copytree(folder, own)
+    (tmp_path / "texts.csv").write_text(
+        "text\n" + "".join(f"{each.parts[0]}\n" for each in Verdicts(30).read(own).test)
+    )
+
+    def make(self: BlockErasure, workspace: Workspace) -> object:
+        config = json.loads((own / "config.json").read_text())
+        (own / "config.json").write_text(json.dumps({**config, "layer_norm_eps": 1e-5}))
+        return original(self, workspace)
+
+    monkeypatch.setattr(BlockErasure, "make", make)
+    with pytest.raises(UserError, match=re.escape(f"the model ({own}) changed")):
+        audit(own, tmp_path / "texts.csv", options=options(2, METHODS[:1], 1.0), workspace=tmp_path / "w")
+
+
+def test_a_folder_that_changed_after_it_was_loaded_is_not_audited_as_another_model(
+    folder: Path, tmp_path: Path
+) -> None:
+    own = tmp_path / "model"
+    shutil.copytree(folder, own)
+    opened = load(own)
+    audit(opened, Verdicts(30), options=options(2, METHODS[:1]), workspace=tmp_path / "w")
+    config = json.loads((own / "config.json").read_text())
+    (own / "config.json").write_text(json.dumps({**config, "layer_norm_eps": 1e-5}))
+    with pytest.raises(UserError, match=re.escape(str(own))):
+        audit(opened, Verdicts(30), options=options(2, METHODS[:1]), workspace=tmp_path / "w")
+    assert audit(own, Verdicts(30), options=options(2, METHODS[:1]), workspace=tmp_path / "w").look == 1
 
 
 # Deadlines and interrupts
@@ -360,6 +575,31 @@ def test_options_that_are_no_numbers_of_minutes_or_texts_are_refused() -> None:
         AuditOptions(texts=0)
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"minutes": "5"}, {"minutes": None}, {"minutes": True}, {"minutes": 1j}, {"methods": 3}, {"methods": None},
+        {"methods": [3]}, {"workspace": 3}, {"workspace": None}, {"options": 3}, {"options": {"minutes": 3}},
+        {"out": 3}, {"data": 3}, {"data": None}, {"data": ["a"]}, {"data": Sums},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_values_of_another_type_are_one_line(given: dict[str, object], explainer: Explainer, tmp_path: Path) -> None:
+    settings: dict[str, object] = {"data": Sums(), "workspace": tmp_path / "w", "minutes": 0.001, **given}
+    with pytest.raises(UserError, match=next(iter(given)).removesuffix("s")) as error:
+        audit(explainer, settings.pop("data"), **settings)  # type: ignore[arg-type]
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "w").exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["texts", "workers", "seed", "where", "columns", "attributions", "train_data", "methods"]
+)
+def test_options_of_another_type_are_one_line(name: str) -> None:
+    with pytest.raises(UserError, match=name):
+        AuditOptions(**{name: 1.5})  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("name", ["random", "permuted-attention"])
 def test_a_control_is_no_method_to_audit(name: str, explainer: Explainer, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=f"{name} is a control"):
@@ -376,8 +616,8 @@ def planned(
     chosen = AuditOptions(texts=limit)
     running = schedule._Audit(explainer, Sums(400), chosen, Workspace(folder), lambda _: None)
     running.table, running.ways = pd.DataFrame({"uid": range(400)}), ("delete", "unk")
-    running.state.costs = {f"{name} scores": cost(name) for name in DEFAULT_METHODS}
-    running.state.looks = [[looks, "earlier"]] if looks else []
+    running.costs = {f"{name} scores": cost(name) for name in DEFAULT_METHODS}
+    running.state.looks = [schedule.Look(looks, "earlier")] if looks else []
     return running, running._plan()
 
 
@@ -436,6 +676,61 @@ def test_texts_without_labels_and_marks_are_audited(explainer: Explainer, tmp_pa
     assert found.answer(Question.PLAUSIBLE).verdict is None
     assert "rationale" in found.answer(Question.PLAUSIBLE).reason
     assert result.data.columns == {"text": "text"}
+
+
+def frame(count: int = 60) -> pd.DataFrame:
+    """Texts with a comma, their labels and marks in several forms."""
+    examples = Sums(count).read(Path()).test
+    return pd.DataFrame(
+        {
+            "text": [f"{example.parts[0]}, \u00e9t\u00e9" for example in examples],
+            "label": [NAMES[int(example.label or 0)] for example in examples],
+            "rationale": [np.array([*map(int, example.rationale or ()), 0]) for example in examples],
+            "empty": [None] * count,
+        },
+        index=range(count, 2 * count),
+    )
+
+
+def test_a_frame_is_audited_as_the_same_rows_in_a_file(explainer: Explainer, tmp_path: Path) -> None:
+    rows, chosen = frame(), options(12, METHODS[1:2])
+    lists = rows.assign(rationale=[str(marks.tolist()) for marks in rows["rationale"]])
+    lists.to_csv(tmp_path / "texts.csv", index=False)
+    expected = audit(explainer, tmp_path / "texts.csv", options=chosen, workspace=tmp_path / "a")
+    found = audit(explainer, rows, options=chosen, workspace=tmp_path / "b")
+    assert values(found) == values(expected)
+    assert found.data.columns == expected.data.columns == {"text": "text", "label": "label", "rationale": "rationale"}
+    (written,) = (tmp_path / "b").rglob("*.csv")
+    assert written.read_bytes() == (tmp_path / "texts.csv").read_bytes()
+    assert found.data.source == "DataFrame"
+    assert found.data.accuracy == expected.data.accuracy > 0.5
+    assert found.data.rationales == 12
+    before = made(Workspace(tmp_path / "b"))
+    again = audit(explainer, rows.copy(), options=chosen, workspace=tmp_path / "b")
+    assert (again.look, made(Workspace(tmp_path / "b"))) == (1, before)  # known by its content
+    other = audit(
+        explainer, rows.assign(label=rows["label"].iloc[::-1].tolist()), options=chosen, workspace=tmp_path / "b"
+    )
+    assert other.data.accuracy < found.data.accuracy
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        pd.DataFrame(),
+        pd.DataFrame({"text": []}),
+        pd.DataFrame([["a b c", "d e f"]], columns=["text", "text"]),
+        pd.DataFrame({("a", "b"): ["x y z"]}),
+        pd.DataFrame({"text": ["a b \ud800"]}, dtype=object),
+        pd.DataFrame({"text": ["a b c"], "label": [[object()]]}),
+        pd.DataFrame({"number": [1.0, 2.0]}),
+    ],
+    ids=["nothing", "no rows", "one name twice", "two levels", "half a character", "objects", "no text"],
+)
+def test_a_frame_without_texts_is_one_line(rows: pd.DataFrame, explainer: Explainer, tmp_path: Path) -> None:
+    with pytest.raises(UserError) as error:
+        audit(explainer, rows, options=options(2, METHODS[:1]), workspace=tmp_path)
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.slow

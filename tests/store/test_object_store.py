@@ -620,7 +620,8 @@ def test_commands_take_a_url(machine: Machine, tmp_path: Path) -> None:
 
 
 def test_audits_are_kept_behind_the_url(machine: Machine) -> None:
-    machine("one").write_document(".audits/0123456789abcdef.json", '{"recommended": ["lime"], "date": "today"}')
+    content = {"methods": [], "recommended": ["lime"], "date": "today", "finished": True, "data": {"texts": 30}}
+    machine("one").write_document(".audits/0123456789abcdef-one-1.json", json.dumps(content))
     machine("two")
     found = find_recommendation("0123456789abcdef0", URL)
     assert found is not None

@@ -64,7 +64,7 @@ from heedful.store.recipe import Json
 from heedful.store.workspace import Workspace
 from heedful.training.attribution_tables import gap_shares
 from heedful.trials.simulability import Simulability
-from heedful.types import REFUSED, Corpus, Example, Method
+from heedful.types import REFUSED, Corpus, Example, Method, Model
 
 CONTROL_METHODS: Mapping[str, Method] = {"random": Random(seed=1_000_003), "permuted-attention": PermutedAttention()}
 NULL_METHODS = tuple(Random(seed=seed) for seed in range(3))
@@ -219,7 +219,7 @@ class AuditAnalysis:
         side = {name: method for name, method in everything.items() if not isinstance(method, ExternalAttributions)}
         randomised = {
             name: 1 - _correlations(tables[name], self._scores(method, full, randomised=RANDOMISED_SEED))
-            for name, method in side.items()
+            for name, method in (side.items() if has_weights(self.explainer.model) else ())
         }
         repeated = {
             name: [
@@ -324,6 +324,8 @@ class AuditAnalysis:
         }
         if self.explainer.reads_images:
             found[Question.STABLE, ""] = "there are no tiny edits of images, and it draws no random numbers"
+        if not has_weights(self.explainer.model):
+            found[Question.MODEL, ""] = "the model has no weights that could be randomized"
         found[Question.PLAUSIBLE, ""] = "no words are marked: give a column of rationales (--rationale-column)"
         taught = "students were not trained with it, only with some methods"
         found[Question.TEACHES, ""] = self.students if isinstance(self.students, str) else taught
@@ -601,6 +603,11 @@ def _removed(erasure: pd.DataFrame, row: int, count: int) -> list[int]:
 
 def format_note(value: object) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def has_weights(model: Model) -> bool:
+    """Whether there are weights to randomize: a model may wrap something else, such as a scikit-learn pipeline."""
+    return next(model.parameters(), None) is not None
 
 
 def with_other_seed(method: Method) -> Method:

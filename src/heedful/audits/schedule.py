@@ -10,11 +10,18 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import reprlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from numbers import Integral, Real
 from pathlib import Path
+from types import UnionType
 
+import numpy as np
+import pandas as pd
 import torch
 
 from heedful.attributions._base import Baseline
@@ -27,11 +34,10 @@ from heedful.audits.analysis import (
     AuditAnalysis,
     class_counts,
     format_note,
+    has_weights,
     repeated_scores,
 )
-from heedful.audits.audit_result import (
-    Audit,
-)
+from heedful.audits.audit_result import Audit
 from heedful.audits.evidence import (
     BLOCK_TEXTS,
     POOL_SIZE,
@@ -55,7 +61,9 @@ from heedful.models.transformer import TransformerModel
 from heedful.outcome import attempt
 from heedful.report.html import check_report_folder, write_atomically
 from heedful.runner import HERE, OUT_OF_TIME, POOL, check_where, count_workers, run
-from heedful.store.recipe import Recipe, canonical_json, json_digest
+from heedful.store.atomic_write import WriteError, replace_text, translate_write_errors
+from heedful.store.journal import Journal
+from heedful.store.recipe import Json, Recipe, canonical_json, json_digest
 from heedful.store.workspace import Workspace
 from heedful.trials.simulability import Simulability
 from heedful.types import REFUSED, Corpus, Method, UserError, describe_refusal
@@ -86,6 +94,8 @@ FULL_BLOCKS = 3
 MIN_METHODS = 3
 """Fewer methods are not left to fit into the time."""
 MIN_SECONDS = 0.001
+MAX_ATTEMPTS_TO_RECORD = 100
+"""As often other calls may record a look at the same moment."""
 TEXTS_FOLDER, TEXTS_PAGE = "texts", "texts.html"
 TAUGHT_METHODS = ("raw-attention", "integrated-gradients", "leave-one-out")
 """Methods that students are trained with if there are many; each takes several trainings."""
@@ -122,16 +132,31 @@ class AuditOptions:
     where: str = POOL
 
     def __post_init__(self) -> None:
+        _check_type("where", self.where, str, "a place such as 'pool'")
+        for name, count in (("workers", self.workers), ("texts", self.texts)):
+            _check_type(name, count, Integral | None, "a whole number")
+        _check_type("seed", self.seed, Integral, "a whole number")
         check_where(self.where, self.workers)
+        _check_type("minutes", self.minutes, Real, "a number")
         if not 0 < self.minutes <= 60 * 24 * 7 or not math.isfinite(self.minutes):
             raise UserError(f"{self.minutes} minutes: give a number above 0, at most a week")
         if self.texts is not None and self.texts < 1:
             raise UserError(f"{self.texts} texts: give at least 1")
+        _check_type("methods", self.methods, tuple | list, "names of the catalogue or methods")
+        _check_type("columns", self.columns, GivenColumns, "GivenColumns(text=...)")
+        for name, path in (("attributions", self.attributions), ("train_data", self.train_data)):
+            _check_type(name, path, str | Path | None, "a file")
+
+
+def _check_type(name: str, value: object, kind: type | UnionType, wanted: str) -> None:
+    """UserError unless a value has this type; a truth value is no number."""
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise UserError(f"{name} is {reprlib.repr(value)}: give {wanted}")
 
 
 def audit(
     model: ModelSource,
-    data: str | Path | Corpus,
+    data: str | Path | Corpus | pd.DataFrame,
     *,
     minutes: float = 5.0,
     methods: Sequence[str | Method] = (),
@@ -146,7 +171,7 @@ def audit(
 
     Args:
         model: a folder, a hub id, `(network, tokenizer)`, or an `Explainer`.
-        data: a CSV, TSV, JSONL, JSON or Parquet file, or a corpus whose test split is used.
+        data: a CSV, TSV, JSONL, JSON or Parquet file; a DataFrame; or a corpus, whose test split is used.
         minutes: time for this call; another call goes on from here and repeats nothing.
         methods: names of the catalogue, or methods.
         options: everything else; `minutes` and `methods` are taken from it if it is given.
@@ -155,9 +180,12 @@ def audit(
         device: as in `load`; a `Workspace` has its own, which is taken.
         precision: as in `load`.
     """
-    if isinstance(methods, str):
-        methods = (methods,)
-    chosen = options or AuditOptions(minutes, tuple(methods))
+    _check_type("data", data, str | Path | Corpus | pd.DataFrame, "a file, a DataFrame, or a corpus")
+    _check_type("workspace", workspace, Workspace | str | Path, "a Workspace, a folder or a URL")
+    _check_type("options", options, AuditOptions | None, "AuditOptions(...)")
+    _check_type("out", out, str | Path | None, "a folder")
+    several = methods if isinstance(methods, list | tuple) else (methods,)
+    chosen = options or AuditOptions(minutes, tuple(several))
     if isinstance(workspace, Workspace):
         if device is not None and not is_same_device(torch.device(workspace.device), check_device(device)):
             raise UserError(f"the workspace computes on {workspace.device}: leave device out, or open it on {device}")
@@ -187,25 +215,55 @@ class _Work:
     main: bool
 
 
+@dataclass(frozen=True)
+class Look:
+    """One look at the results of an audit: the number of texts, and a digest of what was looked at."""
+
+    texts: int
+    evidence: str
+
+
 @dataclass
 class _State:
-    """What an audit remembers between calls: seconds per text of each kind of work, looks, seconds spent."""
+    """What is known of the earlier calls of an audit.
+
+    Args:
+        costs: seconds per text of each kind of work.
+        looks: in their order; None for one whose record is damaged or lost, which counts all the same: a look that is
+            forgotten would let the next one err more often than it says.
+        seconds: spent by the calls that added a look.
+        records: how many records there are.
+        damaged: documents of records that are damaged or lost.
+    """
 
     costs: dict[str, float] = field(default_factory=dict)
-    looks: list[list[str | int]] = field(default_factory=list)
+    looks: list[Look | None] = field(default_factory=list)
     seconds: float = 0.0
+    records: int = 0
+    damaged: list[str] = field(default_factory=list)
 
 
 class _Audit:
     """One call of `audit`."""
 
     def __init__(
-        self, explainer: Explainer, data: str | Path | Corpus, options: AuditOptions, workspace: Workspace, say: Say
+        self,
+        explainer: Explainer,
+        data: str | Path | Corpus | pd.DataFrame,
+        options: AuditOptions,
+        workspace: Workspace,
+        say: Say,
     ) -> None:
         self.start = time.monotonic()
+        explainer.check_folder()
         self.explainer, self.options, self.workspace, self.say = explainer, options, workspace, say
-        self.corpus = data if isinstance(data, Corpus) else self._table(str(data))
-        self.source = self.corpus.name if isinstance(data, Corpus) else str(data)
+        self.corpus: Corpus
+        if isinstance(data, pd.DataFrame):
+            self.corpus, self.source = self._table(_store_frame(data, workspace)), type(data).__name__
+        elif isinstance(data, Corpus):
+            self.corpus, self.source = data, data.name
+        else:
+            self.corpus, self.source = self._table(str(data)), str(data)
         self.methods = self._methods()
         external = tuple(each for each in self.methods.values() if isinstance(each, ExternalAttributions))
         self.sample = TextSample(explainer.recipe(self.corpus), options.seed, scores=external)
@@ -215,9 +273,32 @@ class _Audit:
         self.interrupted = False
         if options.train_data is not None:
             self.students = self._student_trial(options.train_data)
-        identity = json_digest(canonical_json(self.sample, workspace.data_dir))[:16]
-        self.state_file = f"{AUDITS}/state-{identity}.json"
-        self.state = _read_state(workspace.read_document(self.state_file))
+        self.model_digest, self.data_digest = explainer.digest, self.corpus.digest(workspace.data_dir)
+        self.identity = self._identity()
+        self.journal = Journal(workspace, AUDITS, f"state-{self.identity}")
+        self.state = _read_state(self.journal)
+        if self.state.damaged:
+            warnings.warn(
+                f"records of earlier looks at this audit are damaged or lost in {workspace}: "
+                f"{', '.join(self.state.damaged)}. Each counts as a look, so that the tests err no more often than "
+                "they say; another seed draws other texts and begins anew",
+                stacklevel=2,
+            )
+        self.costs = dict(self.state.costs)
+        self.write_error: WriteError | None = None
+
+    def _identity(self) -> str:
+        """A digest of model, data, seed and scores made elsewhere, as they are now."""
+        return json_digest(canonical_json(self.sample, self.workspace.data_dir))[:16]
+
+    def _check_unchanged(self) -> None:
+        """UserError if data or model are not those that the audit began with: nothing that is finished fits then."""
+        remedy = "the audit examined the former one and is of no use; run it again"
+        if self.corpus.digest(self.workspace.data_dir) != self.data_digest:
+            raise UserError(f"the data ({self.source}) changed during the audit: {remedy}")
+        in_memory = self.explainer.origin is None
+        if (in_memory and self.explainer.given.is_changed(self.model_digest)) or self._identity() != self.identity:
+            raise UserError(f"the model ({self.explainer.source}) changed during the audit: {remedy}")
 
     def _table(self, path: str) -> EvaluationTable:
         columns = detect_columns(path, outputs=self.explainer.class_names, given=self.options.columns)
@@ -250,8 +331,14 @@ class _Audit:
     # Running
 
     def run(self) -> tuple[AuditAnalysis, Audit]:
-        """Understand, probe, plan, work, and put the result together."""
-        self.workspace.check_writable()
+        """Understand, probe, plan, work, and put the result together.
+
+        In a workspace that cannot be written, the result is that of the finished work.
+        """
+        try:
+            self.workspace.check_writable()
+        except WriteError as error:
+            self.write_error = error
         self.workspace.model_cache = {}
         try:
             self.table = self.workspace.get(self.sample).table
@@ -259,15 +346,50 @@ class _Audit:
             self.ways = self._deletion_ways()
             for line in self.understood():
                 self.say(line)
-            self._probe()
-            blocks = self._plan()
+            blocks = self._prepare() if self.write_error is None else ()
         finally:
             self.workspace.model_cache = None
-        self._work(blocks)
-        self._teach()
+        if self.write_error is not None:
+            self._keep_finished(self.write_error)
+        else:
+            self._work(blocks)
+            self._teach()
         analysis, result = self._result()
-        self._store(result)
+        if result.finished and self.write_error is None:
+            # One document for each look: another audit of the model, with fewer texts or other data, replaces none.
+            name = f"{self.model_digest[:16]}-{self.identity}-{result.look}"
+            self.workspace.write_document(f"{AUDITS}/{name}.json", result.to_json())
         return analysis, result
+
+    def _prepare(self) -> Sequence[int]:
+        self._probe()
+        return self._plan()
+
+    def _keep_finished(self, error: WriteError) -> None:
+        """Leave out what is not finished, as nothing can be added: methods that have fewer texts than the others."""
+        refused = f"it is not finished, and the workspace {self.workspace} cannot be written"
+        everything = {**self.methods, **CONTROL_METHODS}
+        counts = dict.fromkeys(everything, 0)
+        for block in range(MAX_BLOCKS if len(everything) else 0):
+            if block_range(block).start >= self._text_limit():
+                break
+            missing = {work.method for work in self._block_work(block) if work.main and not self._has(work)}
+            for name in [name for name in counts if counts[name] == block and name not in missing]:
+                counts[name] += 1
+        most = max((counts[name] for name in self.methods), default=0)
+        for name in [name for name in counts if counts[name] < most or not most]:
+            self.left_out[name] = refused
+            self.methods.pop(name, None)
+        if not self.methods:
+            raise error
+        if not all(self._has(work) for work in self._block_work(0) if work.label == ATTENTION):
+            self.left_out[ATTENTION] = refused
+        if isinstance(self.students, Simulability) and not self.workspace.has(self.students):
+            self.students = refused
+        self.say(f"The workspace {self.workspace} cannot be written: this is what is finished in it.")
+
+    def _has(self, work: _Work) -> bool:
+        return self.workspace.has(work.recipe)
 
     def understood(self) -> Iterator[str]:
         """What the audit understood of the model and the data, in lines."""
@@ -322,8 +444,9 @@ class _Audit:
         for name, method in everything.items():
             if isinstance(method, external):
                 continue
-            randomised = BlockAttributions(sample, method, block, randomised=RANDOMISED_SEED)
-            yield _Work(randomised, f"{name} scores", name, main=False)
+            if has_weights(self.explainer.model):
+                randomised = BlockAttributions(sample, method, block, randomised=RANDOMISED_SEED)
+                yield _Work(randomised, f"{name} scores", name, main=False)
             repeated = repeated_scores(sample, method, block, images=self.explainer.reads_images)
             if repeated is not None:
                 yield _Work(repeated, f"{name} scores", name, main=False)
@@ -353,12 +476,13 @@ class _Audit:
         # Random scores cost next to nothing: what they take is reading and writing, once per block.
         overhead = min((took for label, took in seconds.items() if label.endswith(" scores")), default=0.0)
         for label, took in seconds.items():
-            self.state.costs[label] = max(took - overhead, MIN_SECONDS) / texts
-        if SEARCH in self.state.costs:
-            self.state.costs[ATTENTION] = self.state.costs[SEARCH] / 8
+            self.costs[label] = max(took - overhead, MIN_SECONDS) / texts
+        if SEARCH in self.costs:
+            self.costs[ATTENTION] = self.costs[SEARCH] / 8
 
     def _leave_out(self, name: str, reason: str) -> None:
         """Go on without a method or a piece of work that fails; UserError if nothing can be compared without it."""
+        self._check_unchanged()
         if name == SEARCH or name.startswith(NULL):
             raise UserError(f"texts without some of their words cannot be read by this model: {reason}")
         self.left_out.setdefault(name, describe_refusal(self.explainer.model, reason))
@@ -368,12 +492,12 @@ class _Audit:
             raise UserError(f"no method works on this model: {reasons}")
 
     def _late(self) -> bool:
-        return time.monotonic() - self.start > 60 * self.options.minutes - RESERVED_SECONDS
+        return self._elapsed() > 60 * self.options.minutes - RESERVED_SECONDS
 
     def _plan(self) -> list[int]:
         """The blocks to work on; methods that do not fit into the time are left out, the slowest first."""
         # A slow method must not take texts away that an earlier call has finished.
-        before = max((int(texts) for texts, _ in self.state.looks), default=0)
+        before = max((look.texts for look in self.state.looks if look is not None), default=0)
         workers, wanted = (
             count_workers(*self._place(), self.workspace.device),
             min(max(TARGET_TEXTS, before), self._text_limit()),
@@ -415,12 +539,12 @@ class _Audit:
 
     def _cost_of(self, name: str) -> float:
         """Seconds per text of a method with its controls: scored three times, erased in every way."""
-        costs = self.state.costs
+        costs = self.costs
         return 3 * costs.get(f"{name} scores", 0.0) + costs.get("erasure", 0.0)
 
     def _blocks_in_time(self, workers: int) -> list[int]:
         """The blocks whose unfinished work fits into the rest of the time; at least the first."""
-        left = 60 * self.options.minutes - RESERVED_SECONDS - (time.monotonic() - self.start)
+        left = 60 * self.options.minutes - RESERVED_SECONDS - self._elapsed()
         left = (left - START_SECONDS) * workers * POOL_EFFICIENCY if workers > 1 else left
         blocks = [0]
         for block in range(1, MAX_BLOCKS):
@@ -428,7 +552,7 @@ class _Audit:
             if places.start >= self._text_limit():
                 break
             cost = sum(
-                self.state.costs.get(work.label, 0.0) * len(places)
+                self.costs.get(work.label, 0.0) * len(places)
                 for work in self._block_work(block)
                 if not self.workspace.has(work.recipe)
             )
@@ -510,53 +634,123 @@ class _Audit:
         return main, full
 
     def _result(self) -> tuple[AuditAnalysis, Audit]:
+        self._check_unchanged()
         main, full = self._finished_blocks()
         if not main and self.interrupted:
             raise KeyboardInterrupt
         if not main:
             raise UserError(
-                f"{self.options.minutes:g} minutes were too short for the first {len(block_range(0))} texts: give more "
+                f"minutes={self.options.minutes:g} is too short for the first {len(block_range(0))} texts: give more "
                 "minutes, or fewer methods; what is finished is kept"
             )
         texts = min(len(self.table), block_range(main[-1]).stop)
         look = self._count_look(texts, sum(len(block_range(block)) for block in full))
         analysis = AuditAnalysis(
             self.explainer, self.corpus, self.source, self.sample, self.methods, self.ways, self.left_out, main, full,
-            self.state.costs, self.students, look, self.workspace,
+            self.costs, self.students, look, self.workspace,
         )  # fmt: skip
-        self.state.seconds += time.monotonic() - self.start
         return analysis, analysis.result(
             minutes=self.options.minutes,
-            seconds=self.state.seconds,
+            seconds=self.state.seconds + self._elapsed(),
             finished=not self.interrupted,
         )
 
     def _count_look(self, texts: int, asked: int) -> int:
-        """The number of this look; the same evidence is looked at once.
+        """The number of this look, which is recorded before anybody sees its result; the same evidence is one look.
 
         Args:
             asked: texts of which all questions are asked.
         """
         evidence = hashlib.sha256(json.dumps([texts, asked, sorted(self.methods)]).encode()).hexdigest()[:12]
-        if [texts, evidence] not in self.state.looks:
-            self.state.looks.append([texts, evidence])
-        return 1 + self.state.looks.index([texts, evidence])
+        look = Look(texts, evidence)
+        known = self.state
+        for _ in range(0 if self.write_error is not None else MAX_ATTEMPTS_TO_RECORD):
+            if look in known.looks:
+                break
+            looks: Json = [[texts, evidence]]
+            record: dict[str, Json] = {"costs": {**self.costs}, "looks": looks, "seconds": self._elapsed()}
+            # Of two calls at the same moment the first one has the number, and the other looks again.
+            self.journal.append(record, known.records + 1)
+            known = _read_state(self.journal)
+        self.costs = {**known.costs, **self.costs}  # calls side by side measure some of them
+        if look not in known.looks and self.write_error is None:
+            raise WriteError(f"what is written in {self.workspace}/{AUDITS} cannot be read: check its permissions")
+        if look not in known.looks:
+            warnings.warn(
+                f"this is look {len(known.looks) + 1} of the audit, and the workspace {self.workspace} cannot be "
+                "written to remember it: copy the workspace before you go on with the audit",
+                stacklevel=2,
+            )
+            return len(known.looks) + 1
+        return known.looks.index(look) + 1
 
-    def _store(self, result: Audit) -> None:
-        """Remember costs and looks, and the result, which `heedful explain` reads."""
-        state = {"costs": self.state.costs, "looks": self.state.looks, "seconds": self.state.seconds}
-        self.workspace.write_document(self.state_file, json.dumps(state, indent=1))
-        self.workspace.write_document(f"{AUDITS}/{self.explainer.digest[:16]}.json", result.to_json())
+    def _elapsed(self) -> float:
+        return time.monotonic() - self.start
 
 
-def _read_state(written: bytes | None) -> _State:
-    """The state of an audit; a new one if there is none or it cannot be read."""
+def _read_state(journal: Journal) -> _State:
+    """What the records of an audit say."""
+    state, records = _State(), journal.read()
+    former = f"{journal.folder}/{journal.name}.json"
+    if (written := journal.workspace.read_document(former)) is not None:
+        _add_record(state, _read_former(written), former)
+    for number, record in enumerate(records, start=1):
+        _add_record(state, record, journal.place(number))
+    state.records = len(records)
+    return state
+
+
+def _read_former(written: bytes) -> Mapping[str, Json] | None:
+    """The one record that an audit of an earlier version of heedful has; None if it is damaged."""
+    with suppress(ValueError, RecursionError):
+        content = json.loads(written)
+        return content if isinstance(content, dict) else None
+    return None
+
+
+def _read_look(entry: Json) -> Look:
+    if not isinstance(entry, list) or len(entry) != 2:
+        raise ValueError("no look")
+    return Look(int(str(entry[0])), str(entry[1]))
+
+
+def _add_record(state: _State, record: Mapping[str, Json] | None, place: str) -> None:
     try:
-        content = json.loads(written or b"")
-        return _State(
-            {str(name): float(value) for name, value in content["costs"].items()},
-            [[int(texts), str(evidence)] for texts, evidence in content["looks"]],
-            float(content["seconds"]),
-        )
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return _State()
+        if record is None or not isinstance(costs := record["costs"], dict) or not isinstance(record["looks"], list):
+            raise ValueError("damaged")
+        seconds, known = float(str(record["seconds"])), {label: float(str(cost)) for label, cost in costs.items()}
+        looks = [_read_look(entry) for entry in record["looks"]]
+    except (ValueError, KeyError, TypeError):
+        state.damaged.append(place)
+        state.looks.append(None)
+        return
+    state.costs |= known
+    state.seconds += seconds
+    state.looks += [look for look in looks if look not in state.looks]
+
+
+def _store_frame(frame: pd.DataFrame, workspace: Workspace) -> str:
+    """The path of a CSV file in the workspace with the rows of a DataFrame; its folder is named by the content."""
+    if frame.empty:
+        raise UserError("the DataFrame has no rows or no columns: give one row per text")
+    if frame.columns.nlevels > 1 or not frame.columns.is_unique:
+        raise UserError("the DataFrame has several columns of one name: give each column one name of its own")
+    try:
+        text = frame.map(_cell_text).to_csv(index=False, lineterminator="\n")
+        digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    except (TypeError, ValueError) as error:
+        raise UserError(
+            f"the DataFrame cannot be written as a table ({error}): give texts, numbers or lists"
+        ) from error
+    place = f"{AUDITS}/frame-{digest}/frame.csv"
+    path = workspace.root / place
+    if not path.is_file():
+        with translate_write_errors(workspace.root):
+            replace_text(path, text)
+    return str(path)
+
+
+def _cell_text(value: object) -> object:
+    """A cell of a table as CSV files have it: lists as JSON."""
+    plain = value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+    return json.dumps(plain) if isinstance(plain, list | tuple | dict) else plain

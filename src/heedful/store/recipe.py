@@ -354,12 +354,17 @@ _digests: WeakKeyDictionary[type, str] = WeakKeyDictionary()
 
 
 def _compute_digest(kind: type) -> str:
-    things: list[object] = [kind]  # all that is reached, each once; kept alive, so that no id is used again
-    places = {id(kind): 0}
+    return graph_digest(kind, lambda thing: code_parts(thing, kind.__module__))
+
+
+def graph_digest(root: object, parts_of: Callable[[object], Iterable[object]]) -> str:
+    """A digest of a thing and all that is reached from it through its parts; cycles and depth do no harm."""
+    things: list[object] = [root]  # all that is reached, each once; kept alive, so that no id is used again
+    places = {id(root): 0}
     rows: list[list[str | int]] = []  # what each consists of: texts, and places of other things
-    for thing in things:  # which grows on the way: cycles and depth do no harm
+    for thing in things:  # which grows on the way
         row: list[str | int] = []
-        for part in _code_parts(thing, kind.__module__):
+        for part in parts_of(thing):
             text = _plain_text(part)
             if text is None and id(part) not in places:
                 places[id(part)] = len(things)
@@ -402,7 +407,7 @@ def _plain_text(value: object) -> str | None:
     return None
 
 
-def _code_parts(thing: object, home: str) -> Iterable[object]:
+def code_parts(thing: object, home: str) -> Iterable[object]:
     """What the digest of a thing is made of; things of the module `home` and of the user's modules are followed."""
 
     def is_own(module: object) -> bool:
@@ -450,6 +455,14 @@ _REDUCED = (
     *(partial, attrgetter, itemgetter, methodcaller),
 )
 """Immutable objects whose parts `__reduce__` tells, as classes, functions, tuples and plain values."""
+
+
+CODE_KINDS = (
+    *(dict, MappingProxyType, list, tuple, deque, set, frozenset, re.Pattern, MethodType, staticmethod, classmethod),
+    *(property, cached_property, partialmethod, singledispatchmethod, MethodDescriptorType, WrapperDescriptorType),
+    *_REDUCED,
+)
+"""Containers and wrappers of which `code_parts` tells all that they hold, as far as their own class goes."""
 
 
 def _full_name(thing: type | FunctionType | BuiltinFunctionType) -> str:

@@ -386,6 +386,15 @@ class Workspace:
         except OSError:
             return None
 
+    def list_documents(self, folder: str) -> list[str]:
+        """The names of the small files in a folder beside the artefacts, sorted; none if there is no such folder."""
+        if self.store is not None:
+            return self.store.names(folder)
+        try:
+            return sorted(path.name for path in (self.root / folder).iterdir() if path.is_file())
+        except OSError:
+            return []
+
     def write_document(self, place: str, text: str) -> None:
         """Write a small file beside the artefacts, completely or not at all."""
         if self.store is not None:

@@ -6,9 +6,12 @@ attention) need a `TrainedModel`.
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import json
 import re
+import secrets
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -28,7 +31,8 @@ from heedful.models.label_words import LabelWords
 from heedful.models.language_model import LanguageModel, read_language_head
 from heedful.models.model_files import NetworkHead, read_output_labels
 from heedful.models.transformer import Transformer, TransformerModel
-from heedful.store.recipe import Artefact, Json
+from heedful.store.recipe import Artefact, Json, code_digest
+from heedful.store.state_digest import digest_state, is_library, module_state, tensor_bytes, without_noise
 from heedful.store.workspace import Workspace
 from heedful.tasks import BinaryClassification, MulticlassClassification, Regression
 from heedful.training.model_recipe import LoadedModel, ModelRecipe, build_model
@@ -330,15 +334,48 @@ def _reorder_classes(example: Example, output_index: tuple[int, ...]) -> Example
 
 
 class GivenModel:
-    """A model in memory and its tokenizer; recipes of the same process find them by their digest."""
+    """A model in memory and its tokenizer; recipes of the same process find them by their digest.
 
-    def __init__(self, model: Model, tokenizer: Tokenizer) -> None:
+    Args:
+        version: a name that the user gave to what the model does. It stands for everything but weights, structure, code
+            and tokenizer.
+    """
+
+    def __init__(self, model: Model, tokenizer: Tokenizer, version: str = "") -> None:
         self.model = model
         self.tokenizer = tokenizer
+        self.version = version
+        self.recorded: dict[str, str] = {}
+        """By each digest that a recipe has, that of the weights alone."""
         self._hashed: tuple[tuple[tuple[int, int], ...], str] | None = None
+        self._session = secrets.token_hex(16)
+        self._is_announced = False
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Look again at what decides outputs beside the weights: a user may have changed an attribute."""
+        state: dict[str, object] = {**module_state(self.model)}
+        if not is_library(type(self.tokenizer)):
+            state["tokenizer"] = self.tokenizer
+        if self.version:
+            kinds = [type(module) for module in self.model.modules() if not is_library(type(module))]
+            state = {"version": self.version, "code": [code_digest(kind) for kind in dict.fromkeys(kinds)]}
+        self._state = digest_state(state) if state else None
 
     @property
     def digest(self) -> str:
+        """SHA-256 of weights, structure and tokenizer, and of the code and attributes of classes of the user.
+
+        Weights count as they are now, everything else as it was when it was last looked at. Where an attribute cannot
+        be told and no version is named, no other object has this digest.
+        """
+        if self._state is None:
+            return self.weights_digest
+        session = self._session if self._state.unknown else ""
+        return hashlib.sha256(f"{self.weights_digest} {self._state.digest} {session}".encode()).hexdigest()
+
+    @property
+    def weights_digest(self) -> str:
         """SHA-256 of weights, structure and tokenizer; computed anew when a weight has changed."""
         tensors = (*self.model.parameters(), *self.model.buffers())
         state = tuple((id(tensor), tensor._version) for tensor in tensors)
@@ -346,10 +383,31 @@ class GivenModel:
             self._hashed = state, hash_model(self.model, self.tokenizer)
         return self._hashed[1]
 
+    def is_changed(self, digest: str) -> bool:
+        """Whether the weights are others than when a recipe got this digest."""
+        return self.weights_digest != self.recorded.get(digest)
 
+    @property
+    def device(self) -> torch.device:
+        """That of the weights; the CPU if there are none."""
+        return next((weight.device for weight in self.model.parameters()), torch.device("cpu"))
+
+    def announce_unknown(self, name: str) -> None:
+        """Warn once if results cannot be reused, because nobody can tell whether two such models are the same."""
+        if self._state is not None and self._state.unknown and not self._is_announced:
+            self._is_announced = True
+            classes = ", ".join(self._state.unknown[:MAX_LISTED_CLASSES])
+            warnings.warn(
+                f"{name} holds objects that cannot be compared with those of another session ({classes}): its results "
+                "are used as long as this object exists, and not again; to reuse them later, name what it does: "
+                f'heedful.load(..., version="{datetime.datetime.now(datetime.UTC).date().isoformat()}")',
+                stacklevel=4,
+            )
+
+
+MAX_LISTED_CLASSES = 3
 _models_in_memory: WeakValueDictionary[str, GivenModel] = WeakValueDictionary()
 """Models by their digest. They are not kept alive: a notebook may load many."""
-_CONFIG_NOISE = ("_name_or_path", "transformers_version", "architectures", "dtype")
 
 
 def hash_model(model: Model, tokenizer: Tokenizer) -> str:
@@ -357,27 +415,23 @@ def hash_model(model: Model, tokenizer: Tokenizer) -> str:
     structure = f"{type(model).__qualname__} {model.architecture_summary} {model.task} {model}"
     if isinstance(model, TransformerModel):
         # The number of heads and the like are in no weight.
-        config = json.loads(model.network.config.to_json_string())
-        config = {name: value for name, value in config.items() if name not in _CONFIG_NOISE}
-        structure += json.dumps(config, sort_keys=True)
+        structure += json.dumps(without_noise(json.loads(model.network.config.to_json_string())), sort_keys=True)
         if isinstance(model.readout, LabelWords):
             structure += repr(model.readout)
     digest = hashlib.sha256(f"{structure}\n{tokenizer.definition()}\n".encode("utf-8", "surrogatepass"))
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        digest.update(_tensor_bytes(tensor))
+        digest.update(tensor_bytes(tensor))
     return digest.hexdigest()
-
-
-def _tensor_bytes(tensor: Tensor) -> bytes:
-    # As bytes: NumPy has no bfloat16.
-    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
 def model_in_memory(given: GivenModel, corpus: Corpus, name: str, *, scored: bool = True) -> ModelInMemory:
     """A recipe of a model in memory on a corpus whose classes are in the order of the model's."""
+    given.refresh()
+    given.announce_unknown(name)
     digest = given.digest
     _models_in_memory[digest] = given
+    given.recorded[digest] = given.weights_digest
     return ModelInMemory(corpus, name, digest, scored)
 
 
@@ -424,7 +478,7 @@ class ModelInMemory(ModelRecipe):
                 f"{self.corpus.name} is for {splits.task}, but {self.name} is for {given.model.task}: choose a corpus "
                 "with the same task"
             )
-        device = next(given.model.parameters()).device
+        device = given.device
         if device.type != torch.device(workspace.device).type:
             raise UserError(
                 f"{self.name} is on {device}: give Workspace(..., device={str(device)!r}) or move the model"
@@ -439,7 +493,7 @@ def _find_in_memory(name: str, digest: str) -> GivenModel:
             f"{name} is a model in the memory of another process, or its explainer is no longer there: save it to a "
             "folder with save_pretrained and give the folder"
         )
-    if given.digest != digest:
+    if given.is_changed(digest):
         raise UserError(f"the weights of {name} have changed since it was loaded: load it again")
     return given
 

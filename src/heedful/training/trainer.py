@@ -491,7 +491,7 @@ def predict(model: Model, batch: Batch, batch_size: int) -> Tensor:
 @torch.no_grad()
 def map_batches(function: Callable[[Batch], Tensor], model: Model, batch: Batch, batch_size: int) -> Tensor:
     """The values `[batch ...]` of a function of the model in evaluation mode, on the CPU in single precision."""
-    device, order, values = next(model.parameters()).device, [], []
+    device, order, values = next((weight.device for weight in model.parameters()), torch.device("cpu")), [], []
     with evaluation_mode(model):
         for rows, part in inference_batches(batch, batch_size):
             order.append(rows.cpu())
