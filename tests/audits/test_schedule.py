@@ -438,6 +438,38 @@ def test_texts_without_labels_and_marks_are_audited(explainer: Explainer, tmp_pa
     assert result.data.columns == {"text": "text"}
 
 
+@pytest.mark.parametrize("missing", [None, "", " ", -1, "-1", "-"])
+def test_rows_without_labels_are_left_out_of_the_accuracy_alone(
+    missing: object, explainer: Explainer, tmp_path: Path
+) -> None:
+    rows = [json.loads(line) for line in table(tmp_path, Sums(), "text", "label").read_text().splitlines()]
+    unlabelled = {row["text"] for row in rows[::3]}
+    (tmp_path / "some.jsonl").write_text(
+        "".join(json.dumps(row | ({"label": missing} if row["text"] in unlabelled else {})) + "\n" for row in rows)
+    )
+    lines: list[str] = []
+    path, workspace = tmp_path / "some.jsonl", Workspace(tmp_path / "w")
+    result = audit(explainer, path, options=options(2, METHODS[1:2]), workspace=workspace, say=lines.append)
+    assert result.data.accuracy == 1.0, "the model is right on every text that has a label"
+    assert result.data.texts == 2
+    assert any(f": {len(unlabelled)}" in note for note in result.data.notes)
+    assert any(f": {len(unlabelled)}" in line for line in lines)
+
+
+def test_posts_of_hatexplain_without_a_majority_are_audited(folder: Path, tmp_path: Path) -> None:
+    path = hatexplain(tmp_path / "dataset.json", 30)
+    posts = json.loads(path.read_text())
+    for post in list(posts.values())[:10]:
+        for annotator, label in zip(post["annotators"], ("hatespeech", "normal", "offensive"), strict=True):
+            annotator["label"] = label
+    path.write_text(json.dumps(posts))
+    given = load(str(folder))
+    explainer = load((given.model, given.tokenizer), class_names=("hatespeech", "normal", "offensive"))
+    result = audit(explainer, path, options=options(12, ("leave-one-out",)), workspace=tmp_path / "w")
+    assert result.data.texts == 12
+    assert result.data.accuracy > 0.9
+
+
 @pytest.mark.slow
 def test_scores_made_elsewhere_are_audited_as_they_are(
     explainer: Explainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -283,6 +283,9 @@ class _Audit:
             f"{self.noun.capitalize()}: {self.notes['read']} of {self.notes['rows']} were read, "
             f"{self.notes['too short']} of them are too short to explain; predicted: {counts}."
         )
+        rows = self.notes["corpus"]
+        if isinstance(rows, dict) and isinstance(corpus, EvaluationTable):
+            yield f"Rows: {'; '.join(f'{name}: {format_note(value)}' for name, value in rows.items())}."
         remarks = self.notes["remarks"]
         if isinstance(remarks, dict) and remarks:
             yield f"Tokenizer: {'; '.join(f'{name}: {format_note(value)}' for name, value in remarks.items())}."
