@@ -233,6 +233,8 @@ BAD: dict[str, tuple[Bad, str]] = {
     "no such label column": (option("--label-column", "grade"), "no column 'grade'"),
     "no such second column": (option("--second-column", "other"), "no column 'other'"),
     "no such rationale column": (option("--rationale-column", "marks"), "no column 'marks'"),
+    "an unknown form of rationales": (option("--rationale-form", "stars"), "indices"),
+    "a form without rationales": (option("--rationale-form", "flags"), "--rationale-column"),
     "no such id column": (option("--id-column", "number"), "no column 'number'"),
     "a column twice": (data("a.csv", "text,text\na long film,the plot\n"), "two columns"),
     "short texts": (data("a.csv", "text\na film\nthe end\nplot\n"), "3 words"),

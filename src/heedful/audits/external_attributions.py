@@ -31,7 +31,7 @@ from torch import Tensor
 from heedful.catalogue import METHODS
 from heedful.data.evaluation_table import EvaluationTable
 from heedful.data.io import file_type, find_path, iterate_rows, read_json, shorten
-from heedful.data.label_match import match_labels
+from heedful.data.label_match import CERTAIN_MATCHES, match_labels
 from heedful.data.rationales import parse_list
 from heedful.types import (
     Attribution,
@@ -736,7 +736,7 @@ def _target_index(path: Path, records: Sequence[ScoreRecord], outputs: Sequence[
         return found | dict.fromkeys(places)
     names = [target for target in places if isinstance(target, str)]
     matched = match_labels(names, outputs)
-    index = dict(matched[1]) if matched is not None and matched[0] != "order" else {}
+    index = dict(matched[1]) if matched is not None and matched[0] in CERTAIN_MATCHES else {}
     for target, place in places.items():
         number = target if isinstance(target, int) else index.get(str(target), place)
         if number is None or not 0 <= number < len(outputs):

@@ -25,6 +25,7 @@ from heedful.audits.analysis import (
     RANDOMISED_SEED,
     TEACHES_UNTESTED,
     AuditAnalysis,
+    assumptions,
     class_counts,
     format_note,
     repeated_scores,
@@ -276,6 +277,7 @@ class _Audit:
         corpus = self.corpus
         if isinstance(corpus, EvaluationTable):
             yield f"Data: {self.source}; {'; '.join(corpus.columns.notes)}."
+        yield from (f"Assumption: {line}." for line in assumptions(corpus, self.table, self.explainer.class_names))
         counts = ", ".join(
             f"{name} {count}" for name, count in class_counts(self.table, self.explainer.class_names).items()
         )
