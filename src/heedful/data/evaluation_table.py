@@ -8,17 +8,22 @@ annotations with their folder of documents.
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import NoneType
 from typing import ClassVar, Literal
 
 from heedful.data._evaluation_rows import NO_LABEL, DiskReader, RowReader, SampleReader, finite_number, text_of_row
 from heedful.data.io import (
+    OPTIONAL_TEXT,
+    TEXT_OR_PATH,
     FileCorpus,
     Row,
+    check_types,
     declared_classes,
     file_type,
     find_path,
@@ -112,6 +117,7 @@ class GivenColumns:
     rationale_form: str | None = None
 
     def __post_init__(self) -> None:
+        check_types("GivenColumns", {name: (value, OPTIONAL_TEXT) for name, value in vars(self).items()})
         if self.rationale_form is not None:
             check_choice("rationale form", self.rationale_form, RationaleForm)
 
@@ -217,7 +223,10 @@ def detect_columns(
 
     A `UserError` names the candidates and the option where the names and contents leave a choice.
     """
-    path, given = Path(path).expanduser(), given or GivenColumns()
+    types = {"path": (path, TEXT_OR_PATH), "given": (given, (GivenColumns, NoneType)), "outputs": (outputs, tuple)}
+    check_types("detect_columns", types)
+    check_types("detect_columns", {f"output {number}": (name, str) for number, name in enumerate(outputs)})
+    path, given = Path(os.path.expanduser(path)), given or GivenColumns()
     outputs = outputs if len(outputs) > 1 else ()
     finder = _ColumnFinder(path, outputs, given)
     text, second_text = finder.find_texts()
@@ -666,6 +675,13 @@ class EvaluationTable(FileCorpus):
     limit: int | None = MAX_TEXTS
     seed: int = 0
     tokenization: ClassVar[Words] = DEFAULT_WORDS
+
+    def __post_init__(self) -> None:
+        numbers = {"limit": (self.limit, (int, NoneType)), "seed": (self.seed, int)}
+        columns = {"path": (self.path, TEXT_OR_PATH), "columns": (self.columns, EvaluationColumns)}
+        check_types("EvaluationTable", {**columns, **numbers})
+        if self.limit is not None and self.limit < 1:
+            raise UserError(f"EvaluationTable: limit is {self.limit}; give a number from 1, or None for all texts")
 
     @property
     def name(self) -> str:

@@ -24,6 +24,7 @@ from functools import lru_cache, partial
 from importlib import metadata
 from itertools import chain, islice
 from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, Literal
 
 from heedful.types import Corpus, FileState, Split, Splits, UserError, file_state, hash_files
@@ -147,6 +148,24 @@ def shorten(value: object) -> str:
     "'aaaaaaaaaaaa...aaaaaaaaaaaaa'"
     """
     return reprlib.repr(value)
+
+
+TEXT_OR_PATH = (str, Path)
+OPTIONAL_TEXT = (str, NoneType)
+
+
+def check_types(name: str, fields: Mapping[str, tuple[object, type | tuple[type, ...]]]) -> None:
+    """UserError unless each field has one of its types; True and False are not numbers here.
+
+    >>> check_types("Table", {"path": (None, (str, Path))})
+    Traceback (most recent call last):
+    heedful.types.UserError: Table: path is None; give str or Path
+    """
+    for field, (value, kinds) in fields.items():
+        kinds = kinds if isinstance(kinds, tuple) else (kinds,)
+        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+            names = " or ".join("None" if kind is NoneType else kind.__name__ for kind in kinds)
+            raise UserError(f"{name}: {field} is {shorten(value)}; give {names}")
 
 
 _SURROGATE = re.compile("[\ud800-\udfff]")

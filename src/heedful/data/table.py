@@ -16,9 +16,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from heedful.data.io import FileCorpus, Row, SplitRows, find_path, is_present, is_table, read_rows, shorten
+from heedful.data.io import (
+    OPTIONAL_TEXT,
+    TEXT_OR_PATH,
+    FileCorpus,
+    Row,
+    SplitRows,
+    check_types,
+    find_path,
+    is_present,
+    is_table,
+    read_rows,
+    shorten,
+)
 from heedful.data.splitting import DEV_SHARE, Notes, finalize_splits, hold_out, normalized_content
 from heedful.data.tokenization import Words
 from heedful.tasks import BinaryClassification, MulticlassClassification, Regression
@@ -61,7 +74,23 @@ class TableColumns:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        check_types(
+            "TableColumns",
+            {
+                "text": (self.text, str),
+                "label": (self.label, OPTIONAL_TEXT),
+                "second_text": (self.second_text, OPTIONAL_TEXT),
+                "uid": (self.uid, OPTIONAL_TEXT),
+                "task": (self.task, str),
+                "classes": (self.classes, tuple),
+                "seed": (self.seed, int),
+            },
+        )
+        check_types("TableColumns", {f"class {number}": (name, str) for number, name in enumerate(self.classes)})
         check_choice("task", self.task, TaskName)
+        repeated = next((name for name, count in Counter(self.classes).items() if count > 1), None)
+        if repeated is not None:
+            raise UserError(f"TableColumns: the class {shorten(repeated)} is given twice; name each class once")
 
 
 def splits_from_rows(name: str, columns: TableColumns, rows: SplitRows) -> Splits:
@@ -255,6 +284,10 @@ class Table(FileCorpus):
     test: str | None = None
     tokenization: ClassVar[Words] = DEFAULT_WORDS
 
+    def __post_init__(self) -> None:
+        files = {"dev": (self.dev, (*TEXT_OR_PATH, NoneType)), "test": (self.test, (*TEXT_OR_PATH, NoneType))}
+        check_types("Table", {"path": (self.path, TEXT_OR_PATH), "columns": (self.columns, TableColumns), **files})
+
     @property
     def name(self) -> str:
         return Path(self.path).stem.split(".")[0] or "table"
@@ -275,6 +308,9 @@ class SavedDataset(FileCorpus):
     folder: str
     columns: TableColumns = field(default_factory=TableColumns)
     tokenization: ClassVar[Words] = DEFAULT_WORDS
+
+    def __post_init__(self) -> None:
+        check_types("SavedDataset", {"folder": (self.folder, TEXT_OR_PATH), "columns": (self.columns, TableColumns)})
 
     @property
     def name(self) -> str:
@@ -306,6 +342,11 @@ class HubDataset(Corpus):
     columns: TableColumns = field(default_factory=TableColumns)
     tokenization: ClassVar[Words] = DEFAULT_WORDS
 
+    def __post_init__(self) -> None:
+        names = {"config": (self.config, OPTIONAL_TEXT), "revision": (self.revision, OPTIONAL_TEXT)}
+        columns = {"columns": (self.columns, TableColumns)}
+        check_types("HubDataset", {"repository": (self.repository, str), **names, **columns})
+
     @property
     def name(self) -> str:
         return self.repository.split("/")[-1] + (f"-{self.config}" if self.config else "")
@@ -320,8 +361,9 @@ class HubDataset(Corpus):
 
 def corpus_from_source(source: str | Path, columns: TableColumns | None = None) -> Table | SavedDataset | HubDataset:
     """The corpus of a command-line argument: a table, a saved dataset folder, or a hub id."""
-    source = str(source)
-    columns = columns or TableColumns()
+    given = {"source": (source, TEXT_OR_PATH), "columns": (columns, (TableColumns, NoneType))}
+    check_types("corpus_from_source", given)
+    source, columns = str(source), columns or TableColumns()
     is_folder = is_present(Path(source), "folder")
     if is_table(source) and not is_folder:
         return Table(source, columns)
