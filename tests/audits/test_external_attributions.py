@@ -357,7 +357,7 @@ def numbered(folder: Path, header: str) -> EvaluationTable:
 def test_a_line_number_alone_does_not_prove_which_text_has_the_scores(first: int, tmp_path: Path) -> None:
     table = numbered(tmp_path, "number")
     assert table.columns.uid is None
-    rows = [{"uid": number + first, "scores": [1, 2, number]} for number in range(40)]
+    rows: list[Mapping[str, object]] = [{"uid": number + first, "scores": [1, 2, number]} for number in range(40)]
     path = write(tmp_path, "s.jsonl", lines(rows))
     with pytest.raises(UserError, match="40 rows"):
         external_methods(path, table, tmp_path)
@@ -381,14 +381,16 @@ def test_with_a_line_number_the_text_or_the_tokens_decide(proof: str, first: int
 
 def test_unknown_tokens_alone_do_not_prove_a_line_number(tmp_path: Path) -> None:
     table = numbered(tmp_path, "number")
-    rows = [{"uid": number + 2, "tokens": ["[UNK]"] * 3, "scores": [1, 2, 3]} for number in range(40)]
+    rows: list[Mapping[str, object]] = [
+        {"uid": number + 2, "tokens": ["[UNK]"] * 3, "scores": [1, 2, 3]} for number in range(40)
+    ]
     with pytest.raises(UserError, match="40 rows"):
         external_methods(write(tmp_path, "s.jsonl", lines(rows)), table, tmp_path)
 
 
 def test_an_id_column_of_the_data_names_the_texts(tmp_path: Path) -> None:
     table = numbered(tmp_path, "id")
-    rows = [{"uid": number + 100, "scores": [1, 2, number]} for number in range(40)]
+    rows: list[Mapping[str, object]] = [{"uid": number + 100, "scores": [1, 2, number]} for number in range(40)]
     found = external_methods(write(tmp_path, "s.jsonl", lines(rows)), table, tmp_path)["s"].read()
     assert {uid: scores[None][2] for uid, scores in found.scores.items()} == {f"{n + 100}": n for n in range(40)}
 

@@ -359,7 +359,7 @@ def test_a_form_beside_another_that_fits_is_called_an_assumption(
     ],
 )
 def test_a_named_form_reads_the_rows_or_refuses_one(form: str, cell: object, tmp_path: Path) -> None:
-    rows = [{"text": "a fine film", "rationale": cell}, {"text": "a dull film", "rationale": None}]
+    rows: Rows = [{"text": "a fine film", "rationale": cell}, {"text": "a dull film", "rationale": None}]
     with suppress(UserError):
         read(write(tmp_path, "a.jsonl", rows), given=GivenColumns(rationale="rationale", rationale_form=form))
 

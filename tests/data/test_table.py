@@ -366,3 +366,16 @@ def test_a_path_is_as_good_as_its_text(tmp_path: Path) -> None:
     corpus = Table(path)  # type: ignore[arg-type]
     assert corpus.name == "t"
     assert corpus.read(tmp_path).test == Table(str(path)).read(tmp_path).test
+
+
+@pytest.mark.parametrize("column", ["label", "id", "absent"])
+def test_a_huge_cell_or_name_is_not_repeated_in_the_message(column: str, tmp_path: Path) -> None:
+    huge = "x" * 10_000
+    header = huge if column == "absent" else column
+    path = tmp_path / "t.csv"
+    path.write_text(f"text,{header}\n" + "".join(f"some words {number},{huge}\n" for number in range(60)))
+    uid = "id" if column == "id" else None
+    label = None if column == "id" else "label"
+    with pytest.raises(UserError) as error:
+        Table(str(path), TableColumns(label=label, uid=uid)).read(tmp_path)
+    assert len(str(error.value)) < len(str(path)) + 300

@@ -191,7 +191,7 @@ class EvaluationColumns:
             "rationale": f"column {columns['rationale']} holds {form}, although another form fits; choose with "
             "--rationale-form",
         }
-        matched = ()
+        matched: tuple[str, ...] = ()
         if self.matching in MATCH_NAMES and self.matching not in CERTAIN_MATCHES:
             matched = (
                 f"the labels are matched with the outputs {MATCH_NAMES[self.matching]} ({self._label_pairs()}); rename "
@@ -223,8 +223,10 @@ def detect_columns(
 
     A `UserError` names the candidates and the option where the names and contents leave a choice.
     """
-    types = {"path": (path, TEXT_OR_PATH), "given": (given, (GivenColumns, NoneType)), "outputs": (outputs, tuple)}
-    check_types("detect_columns", types)
+    check_types(
+        "detect_columns",
+        {"path": (path, TEXT_OR_PATH), "outputs": (outputs, tuple), "given": (given, (GivenColumns, NoneType))},
+    )
     check_types("detect_columns", {f"output {number}": (name, str) for number, name in enumerate(outputs)})
     path, given = Path(os.path.expanduser(path)), given or GivenColumns()
     outputs = outputs if len(outputs) > 1 else ()
@@ -677,9 +679,15 @@ class EvaluationTable(FileCorpus):
     tokenization: ClassVar[Words] = DEFAULT_WORDS
 
     def __post_init__(self) -> None:
-        numbers = {"limit": (self.limit, (int, NoneType)), "seed": (self.seed, int)}
-        columns = {"path": (self.path, TEXT_OR_PATH), "columns": (self.columns, EvaluationColumns)}
-        check_types("EvaluationTable", {**columns, **numbers})
+        check_types(
+            "EvaluationTable",
+            {
+                "path": (self.path, TEXT_OR_PATH),
+                "columns": (self.columns, EvaluationColumns),
+                "limit": (self.limit, (int, NoneType)),
+                "seed": (self.seed, int),
+            },
+        )
         if self.limit is not None and self.limit < 1:
             raise UserError(f"EvaluationTable: limit is {self.limit}; give a number from 1, or None for all texts")
 

@@ -66,8 +66,9 @@ class Row:
     def value(self, column: str) -> object:
         """The value in a column; UserError lists the existing columns."""
         if column not in self.values:
-            present = ", ".join(str(name) for name in self.values)
-            raise UserError(f"{self.location}: no column '{column}'; the columns are {present}")
+            present = ", ".join(shorten_name(name) for name in islice(self.values, 20))
+            more = f" and {len(self.values) - 20} more" if len(self.values) > 20 else ""
+            raise UserError(f"{self.location}: no column {shorten(column)}; the columns are {present}{more}")
         value = self.values[column]
         if isinstance(value, str) and (broken := _SURROGATE.search(value)):
             raise UserError(
@@ -148,6 +149,11 @@ def shorten(value: object) -> str:
     "'aaaaaaaaaaaa...aaaaaaaaaaaaa'"
     """
     return reprlib.repr(value)
+
+
+def shorten_name(name: object) -> str:
+    """The name of a class or a column for a list in a message: as it is, if it is short."""
+    return str(name) if len(str(name)) < 40 else shorten(name)
 
 
 TEXT_OR_PATH = (str, Path)

@@ -31,6 +31,7 @@ from heedful.data.io import (
     is_table,
     read_rows,
     shorten,
+    shorten_name,
 )
 from heedful.data.splitting import DEV_SHARE, Notes, finalize_splits, hold_out, normalized_content
 from heedful.data.tokenization import Words
@@ -123,7 +124,7 @@ def splits_from_rows(name: str, columns: TableColumns, rows: SplitRows) -> Split
             example = _example(columns, split, row, label)
             if example.uid in locations:
                 raise UserError(
-                    f"{row.location}: the id {example.uid!r} is already used at {locations[example.uid]}; "
+                    f"{row.location}: the id {shorten(example.uid)} is already used at {locations[example.uid]}; "
                     "make ids unique or choose no id column"
                 )
             locations[example.uid] = row.location
@@ -189,7 +190,9 @@ def _numbers(rows: Sequence[Row], words: Sequence[str]) -> list[float]:
 def _is_regression(columns: TableColumns, train: Sequence[Row], words: Sequence[str]) -> bool:
     if columns.task == "regression":
         if len(set(_numbers(train, words))) == 1:
-            raise UserError(f"{train[0].source}: all labels are {words[0]}; regression needs different ones")
+            raise UserError(
+                f"{train[0].source}: all labels are {shorten_name(words[0])}; regression needs different ones"
+            )
         return True
     numbers = [_parse_number(word) for word in words]
     if columns.classes or None in numbers:
@@ -203,7 +206,8 @@ def _class_names(columns: TableColumns, rows: SplitRows, words: Mapping[Split, S
     present = set(words["train"])
     if len(present) == 1:
         raise UserError(
-            f"{rows['train'][0].source}: only one class ({words['train'][0]!r}) in column '{columns.label}'; "
+            f"{rows['train'][0].source}: only one class ({shorten(words['train'][0])}) in column "
+            f"{shorten(columns.label)}; "
             "at least two are needed"
         )
     numeric = all(_WHOLE_NUMBER.fullmatch(word) for word in present)
@@ -214,7 +218,7 @@ def _class_names(columns: TableColumns, rows: SplitRows, words: Mapping[Split, S
             if word not in classes:
                 raise UserError(
                     f"{row.location}: the label {shorten(word)} of split {split} is unseen in train "
-                    f"({', '.join(classes)}); correct it or add it to train"
+                    f"({', '.join(map(shorten_name, classes[:12]))}); correct it or add it to train"
                 )
     return classes
 
@@ -244,7 +248,7 @@ def _check_enough_texts(
     needed = 1 + sum(split not in rows for split in SPLITS) if columns.label is not None else MIN_UNLABELLED_TEXTS
     for label, texts in groups.items():
         if len(texts) < needed:
-            whose = f"class {classes[int(label)]!r}" if label is not None else "the table"
+            whose = f"class {shorten(classes[int(label)])}" if label is not None else "the table"
             raise UserError(
                 f"{rows['train'][0].source}: {whose} has {len(texts)} different texts, "
                 f"but at least {needed} are needed; add rows, or give files for dev and test"
@@ -361,8 +365,10 @@ class HubDataset(Corpus):
 
 def corpus_from_source(source: str | Path, columns: TableColumns | None = None) -> Table | SavedDataset | HubDataset:
     """The corpus of a command-line argument: a table, a saved dataset folder, or a hub id."""
-    given = {"source": (source, TEXT_OR_PATH), "columns": (columns, (TableColumns, NoneType))}
-    check_types("corpus_from_source", given)
+    check_types(
+        "corpus_from_source",
+        {"source": (source, TEXT_OR_PATH), "columns": (columns, (TableColumns, NoneType))},
+    )
     source, columns = str(source), columns or TableColumns()
     is_folder = is_present(Path(source), "folder")
     if is_table(source) and not is_folder:
