@@ -5,8 +5,10 @@ A bad input is one line and exit code 2, and leaves the finished audit beside it
 
 from __future__ import annotations
 
+import io
 import json
 import pickle
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -205,6 +207,16 @@ def scores(count: int, **changes: object) -> str:
     return "\n".join(json.dumps({**line, **changes}) for line in lines)
 
 
+def claim_of_8_tib() -> bytes:
+    """An .npz file of a few bytes whose header claims 2 ** 40 numbers."""
+    header, content = io.BytesIO(), io.BytesIO()
+    shape = {"descr": "<f8", "fortran_order": False, "shape": (1 << 40,)}
+    np.lib.format.write_array_header_1_0(header, shape)
+    with zipfile.ZipFile(content, "w") as archive:
+        archive.writestr("scores.npy", header.getvalue() + bytes(8))
+    return content.getvalue()
+
+
 SENTENCES = "".join(f"{text},{label}\n" for text, label in rows())
 BAD: dict[str, tuple[Bad, str]] = {
     # The model
@@ -267,6 +279,9 @@ BAD: dict[str, tuple[Bad, str]] = {
     "scores that are words": (file("s.jsonl", scores(20, scores=["high"] * 5), "--attributions"), "s.jsonl"),
     "scores that are no numbers": (file("s.jsonl", scores(20, scores=[float("nan")] * 5), "--attributions"), "s.jsonl"),
     "an unknown target": (file("s.jsonl", scores(20, target="superb"), "--attributions"), "superb"),
+    "scores of 1e308": (file("s.jsonl", scores(20, scores=[1e308] * 5), "--attributions"), "1e+308"),
+    "line numbers alone": (file("s.jsonl", scores(20, text=None, uid=3), "--attributions"), "20 rows"),
+    "an array of 8 TiB": (file("s.npz", claim_of_8_tib(), "--attributions"), str(1 << 40)),
     "pickled scores": (file("s.pkl", pickle.dumps({"scores": [1.0]}), "--attributions"), "unknown file type"),
     "an array that is none": (file("s.npz", b"PK\3\4 nothing", "--attributions"), "s.npz"),
     # What it writes
