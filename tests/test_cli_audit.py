@@ -5,10 +5,8 @@ A bad input is one line and exit code 2, and leaves the finished audit beside it
 
 from __future__ import annotations
 
-import io
 import json
 import pickle
-import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +20,7 @@ from heedful.audits.audit_result import Audit, Question
 from heedful.audits.evidence import BlockSearch
 from heedful.store.recipe import Artefact
 from heedful.store.workspace import Workspace
+from tests.claimed_arrays import claiming
 from tests.given import CLASSES, Verdicts, save_model
 from tests.networks import network
 from tests.test_hostile_inputs import command
@@ -207,16 +206,6 @@ def scores(count: int, **changes: object) -> str:
     return "\n".join(json.dumps({**line, **changes}) for line in lines)
 
 
-def claim_of_8_tib() -> bytes:
-    """An .npz file of a few bytes whose header claims 2 ** 40 numbers."""
-    header, content = io.BytesIO(), io.BytesIO()
-    shape = {"descr": "<f8", "fortran_order": False, "shape": (1 << 40,)}
-    np.lib.format.write_array_header_1_0(header, shape)
-    with zipfile.ZipFile(content, "w") as archive:
-        archive.writestr("scores.npy", header.getvalue() + bytes(8))
-    return content.getvalue()
-
-
 SENTENCES = "".join(f"{text},{label}\n" for text, label in rows())
 BAD: dict[str, tuple[Bad, str]] = {
     # The model
@@ -281,7 +270,7 @@ BAD: dict[str, tuple[Bad, str]] = {
     "an unknown target": (file("s.jsonl", scores(20, target="superb"), "--attributions"), "superb"),
     "scores of 1e308": (file("s.jsonl", scores(20, scores=[1e308] * 5), "--attributions"), "1e+308"),
     "line numbers alone": (file("s.jsonl", scores(20, text=None, uid=3), "--attributions"), "20 rows"),
-    "an array of 8 TiB": (file("s.npz", claim_of_8_tib(), "--attributions"), str(1 << 40)),
+    "an array of 8 TiB": (file("s.npz", claiming((1 << 40,), "scores"), "--attributions"), str(1 << 40)),
     "pickled scores": (file("s.pkl", pickle.dumps({"scores": [1.0]}), "--attributions"), "unknown file type"),
     "an array that is none": (file("s.npz", b"PK\3\4 nothing", "--attributions"), "s.npz"),
     # What it writes

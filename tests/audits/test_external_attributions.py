@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import base64
 import gzip
-import io
 import json
 import tracemalloc
-import zipfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -33,6 +31,7 @@ from heedful.audits.external_attributions import (
 from heedful.data.evaluation_table import EvaluationTable, detect_columns
 from heedful.store.recipe import canonical_json
 from heedful.types import Batch, Example, UserError, method_name
+from tests.claimed_arrays import claiming
 
 OUTPUTS = ("negative", "positive")
 FIRST = Example("t0", ("a fine film",))
@@ -570,16 +569,11 @@ def test_bad_files_end_in_one_line(name: str, tmp_path: Path) -> None:
     assert "\n" not in str(error.value)
 
 
-def claiming(shape: tuple[int, ...], descr: str = "<f8", body: int = 8) -> Callable[[Path], Path]:
-    """An .npz file whose array has a header that claims this shape."""
-
+def claimed(shape: tuple[int, ...], descr: str = "<f8", body: int = 8) -> Callable[[Path], Path]:
     def make(folder: Path) -> Path:
-        header = io.BytesIO()
-        np.lib.format.write_array_header_1_0(header, {"descr": descr, "fortran_order": False, "shape": shape})
-        with zipfile.ZipFile(folder / "a.npz", "w", zipfile.ZIP_DEFLATED) as archive:
-            archive.writestr("scores.npy", header.getvalue() + bytes(body))
-            archive.writestr("uid.npy", header.getvalue() + bytes(body))
-        return folder / "a.npz"
+        path = folder / "a.npz"
+        path.write_bytes(claiming(shape, "scores", "uid", descr=descr, body=body))
+        return path
 
     return make
 
@@ -592,12 +586,12 @@ def zeros(rows: int) -> Callable[[Path], Path]:
 
 
 LARGE: Mapping[str, tuple[Callable[[Path], Path], str]] = {
-    "8 TiB": (claiming((1 << 40,)), str(1 << 40)),
-    "negative": (claiming((-1,)), "-1"),
-    "a text of 8 GB": (claiming((1,), "<U500000000"), "8 bytes"),
-    "256 MB of zeros": (claiming((4, 1 << 23), body=1 << 28), str(1 << 25)),
-    "256 MB of blanks": (claiming((1, 1), f"<U{1 << 26}", body=1 << 28), str(1 << 21)),
-    "256 MB in four dimensions": (claiming((2, 2, 2, 1 << 22), body=1 << 28), str(1 << 25)),
+    "8 TiB": (claimed((1 << 40,)), str(1 << 40)),
+    "negative": (claimed((-1,)), "-1"),
+    "a text of 8 GB": (claimed((1,), "<U500000000"), "8 bytes"),
+    "256 MB of zeros": (claimed((4, 1 << 23), body=1 << 28), str(1 << 25)),
+    "256 MB of blanks": (claimed((1, 1), f"<U{1 << 26}", body=1 << 28), str(1 << 21)),
+    "256 MB in four dimensions": (claimed((2, 2, 2, 1 << 22), body=1 << 28), str(1 << 25)),
     "many arrays in base64": (zeros(5), str(5 * 10**6)),
 }
 

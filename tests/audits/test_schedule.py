@@ -21,6 +21,7 @@ from heedful.audits import evidence, schedule
 from heedful.audits.analysis import assumptions
 from heedful.audits.audit_result import Audit, Decision, Question
 from heedful.audits.evidence import BlockAttention, BlockErasure, BlockSearch, block_range
+from heedful.audits.model_card import escape_markdown, model_card
 from heedful.audits.schedule import DEFAULT_METHODS, AuditOptions, audit
 from heedful.data.evaluation_table import GivenColumns
 from heedful.data.tokenization import Words
@@ -480,7 +481,9 @@ def test_assumptions_are_in_the_terminal_and_on_the_page(
     assert not flipped or "0 of 60" in listed[1]
     assert Audit.from_json(result.to_json()).data.assumptions == listed
     page = html.unescape((out / "index.html").read_text())
+    card = model_card(result)
     for each in listed:
+        assert escape_markdown(each) in card
         assert any(each in line for line in lines)
         assert each[1:] in page
 

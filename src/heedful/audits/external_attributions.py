@@ -30,7 +30,7 @@ from torch import Tensor
 
 from heedful.catalogue import METHODS
 from heedful.data.evaluation_table import EvaluationTable
-from heedful.data.io import file_type, find_path, iterate_rows, read_json, shorten
+from heedful.data.io import ArrayHeader, array_headers, file_type, find_path, iterate_rows, read_json, shorten
 from heedful.data.label_match import CERTAIN_MATCHES, match_labels
 from heedful.data.rationales import parse_list
 from heedful.types import (
@@ -196,11 +196,10 @@ def _decode_array(value: Mapping[str, object], location: str) -> object:
 def _read_arrays(path: Path, max_cells: int) -> dict[str, object]:
     """The arrays of an .npz file as lists; arrays of Python objects are refused, because they would be unpickled."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            if sum(each.file_size for each in archive.infolist()) > MAX_ARRAY_SIZE:
-                raise UserError(f"{path}: holds more than {MAX_ARRAY_SIZE} bytes; give the sums over the embeddings")
-            cells = [_array_cells(archive, member) for member in archive.infolist()]
-        _check_cells(str(path), max(cells, default=0), max_cells)
+        headers = array_headers(path)
+        if sum(header.size for header in headers) > MAX_ARRAY_SIZE:
+            raise UserError(f"{path}: holds more than {MAX_ARRAY_SIZE} bytes; give the sums over the embeddings")
+        _check_cells(str(path), max(map(_array_cells, headers), default=0), max_cells)
         with np.load(path, allow_pickle=False) as arrays:
             return {name: _sum_of_vectors(arrays[name]).tolist() for name in arrays.files}
     except FileNotFoundError as error:
@@ -216,22 +215,12 @@ def _read_arrays(path: Path, max_cells: int) -> dict[str, object]:
         ) from error
 
 
-def _array_cells(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> int:
-    """The values of an array, from its header alone; vectors count as one, and long texts as several."""
-    with archive.open(member) as stream:
-        version = np.lib.format.read_magic(stream)
-        headers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-        if version not in headers:
-            raise ValueError(f"{member.filename} has version {version}")
-        shape, _, dtype = headers[version](stream)
-        size = member.file_size - stream.tell()
-    if dtype.hasobject or dtype.kind not in "biufUS":
-        raise ValueError(f"{member.filename} holds {dtype}")
-    if min(shape, default=1) < 0 or math.prod(shape) * dtype.itemsize != size:
-        raise ValueError(f"{member.filename} has the shape {shorten(shape)}, but {size} bytes")
-    if dtype.kind in "US":
-        return max(math.prod(shape), size // (np.dtype("U1").itemsize * MAX_TEXT_WIDTH))
-    return math.prod(shape[:2] if len(shape) == 3 else shape)
+def _array_cells(header: ArrayHeader) -> int:
+    """The values of an array; vectors count as one, and long texts as several."""
+    cells = math.prod(header.shape)
+    if header.kind in "US":
+        return max(cells, header.size // (np.dtype("U1").itemsize * MAX_TEXT_WIDTH))
+    return math.prod(header.shape[:2]) if len(header.shape) == 3 else cells
 
 
 def _sum_of_vectors(array: NDArray[np.generic]) -> NDArray[np.generic]:
@@ -664,8 +653,8 @@ def _check_matches(
     notes = (f"{name}: {path.name} has scores of {len(kept)} of {total} texts", *reasons)
     if len(kept) < min(MIN_TEXTS, total):
         raise UserError(
-            f"{'; '.join(notes)}; at least {min(MIN_TEXTS, total)} texts are needed: give the uid of each text, or the "
-            "text as it is in the data"
+            f"{'; '.join(notes)}; at least {min(MIN_TEXTS, total)} texts are needed: give the text of each row as in "
+            "the data, or its id in the id column of the data"
         )
     return kept, notes
 

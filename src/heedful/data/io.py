@@ -10,10 +10,12 @@ import csv
 import gzip
 import io
 import json
+import math
 import os
 import re
 import reprlib
 import stat
+import zipfile
 import zlib
 from abc import abstractmethod
 from collections import Counter
@@ -253,7 +255,7 @@ def _allowed_size(path: Path) -> int:
 
 def _too_large(path: Path) -> UserError:
     return UserError(
-        f"{path}: holds more than {MAX_EXPANSION} times its size, which no table of texts does; "
+        f"{path}: holds more than {MAX_EXPANSION} times its size, which no table of texts or numbers does; "
         "if it is one, give it uncompressed"
     )
 
@@ -395,6 +397,52 @@ def _read_parquet(path: Path) -> Iterator[Row]:
     except Exception as error:  # pyarrow has no common error for damaged files: names that are not UTF-8 are one
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise UserError(f"{path}: not a Parquet file ({reason}); check the file") from error
+
+
+@dataclass(frozen=True)
+class ArrayHeader:
+    """What an .npz file says about one of its arrays.
+
+    Args:
+        kind: numpy's letter for the type of the values.
+        size: bytes of the values.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    kind: str
+    size: int
+
+
+def array_headers(path: Path) -> tuple[ArrayHeader, ...]:
+    """The headers of the arrays in an .npz file, nothing else of which is read.
+
+    ValueError for arrays of objects, and for a header that claims more or fewer bytes than the file holds.
+    """
+    import numpy as np
+
+    readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    headers = []
+    with zipfile.ZipFile(path) as archive:
+        for member in archive.infolist():
+            with archive.open(member) as stream:
+                version = np.lib.format.read_magic(stream)
+                if version not in readers:
+                    raise ValueError(f"{member.filename} has version {version}")
+                shape, _, dtype = readers[version](stream)
+                size = member.file_size - stream.tell()
+            if dtype.hasobject or dtype.kind not in "biufUS":
+                raise ValueError(f"{member.filename} holds {dtype}")
+            if min(shape, default=1) < 0 or math.prod(shape) * dtype.itemsize != size:
+                raise ValueError(f"{member.filename} has the shape {shorten(shape)}, but {size} bytes")
+            headers.append(ArrayHeader(member.filename, shape, dtype.kind, size))
+    return tuple(headers)
+
+
+def check_arrays(path: Path) -> None:
+    """UserError for an .npz file that holds far more than its size, ValueError for headers that are wrong."""
+    if sum(header.size for header in array_headers(path)) > _allowed_size(path):
+        raise _too_large(path)
 
 
 def declared_classes(path: Path) -> dict[str, tuple[str, ...]]:
