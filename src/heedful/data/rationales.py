@@ -192,8 +192,8 @@ class _NumberFacts:
         if self.repeated_per_word or self.one_per_word:
             raise UserError(
                 f"{self.not_binary}, and column {shorten(column)} has one number per word, which may be grades or word "
-                "numbers; give one 0 or 1 per word, or name the form with --rationale-form (grades: a word is marked "
-                "if its grade is above 0; indices: word numbers from 0)"
+                "numbers; give one 0 or 1 per word, name the form with --rationale-form (grades: a word is marked if "
+                "its grade is above 0; indices: word numbers from 0), or do without with --rationale-column none"
             )
         # Pairs are spans of characters if they go beyond the words, or all begin where a word begins.
         if self.pairs and (not self.word_numbers or (self.starts and nested)):
