@@ -20,6 +20,7 @@ from heedful.audits.audit_result import Audit, Question
 from heedful.audits.evidence import BlockSearch
 from heedful.store.recipe import Artefact
 from heedful.store.workspace import Workspace
+from tests.claimed_arrays import claiming
 from tests.given import CLASSES, Verdicts, save_model
 from tests.networks import network
 from tests.test_hostile_inputs import command
@@ -233,6 +234,8 @@ BAD: dict[str, tuple[Bad, str]] = {
     "no such label column": (option("--label-column", "grade"), "no column 'grade'"),
     "no such second column": (option("--second-column", "other"), "no column 'other'"),
     "no such rationale column": (option("--rationale-column", "marks"), "no column 'marks'"),
+    "an unknown form of rationales": (option("--rationale-form", "stars"), "indices"),
+    "a form without rationales": (option("--rationale-form", "flags"), "--rationale-column"),
     "no such id column": (option("--id-column", "number"), "no column 'number'"),
     "a column twice": (data("a.csv", "text,text\na long film,the plot\n"), "two columns"),
     "short texts": (data("a.csv", "text\na film\nthe end\nplot\n"), "3 words"),
@@ -265,6 +268,9 @@ BAD: dict[str, tuple[Bad, str]] = {
     "scores that are words": (file("s.jsonl", scores(20, scores=["high"] * 5), "--attributions"), "s.jsonl"),
     "scores that are no numbers": (file("s.jsonl", scores(20, scores=[float("nan")] * 5), "--attributions"), "s.jsonl"),
     "an unknown target": (file("s.jsonl", scores(20, target="superb"), "--attributions"), "superb"),
+    "scores of 1e308": (file("s.jsonl", scores(20, scores=[1e308] * 5), "--attributions"), "1e+308"),
+    "line numbers alone": (file("s.jsonl", scores(20, text=None, uid=3), "--attributions"), "20 rows"),
+    "an array of 8 TiB": (file("s.npz", claiming((1 << 40,), "scores"), "--attributions"), str(1 << 40)),
     "pickled scores": (file("s.pkl", pickle.dumps({"scores": [1.0]}), "--attributions"), "unknown file type"),
     "an array that is none": (file("s.npz", b"PK\3\4 nothing", "--attributions"), "s.npz"),
     # What it writes

@@ -120,6 +120,7 @@ AUDIT_METHOD_HELP = "A method to audit (see `heedful list`); default: nine commo
 LEARN_AUDIT_TEXTS = 60
 AUDIT_MINUTES_HELP = "Time for an audit of the learned explainer; 0 leaves it out."
 REQUIRE_HELP = "'METHOD: faithful, stable' ends with exit code 3 if the audit does not support it."
+RATIONALE_FORM_HELP = "How rationales mark words: flags, grades, indices ... (default: detected)."
 MODEL_FACTS = ("corpus", "encoder", "attention", "seed", "training")
 """What a printed result says of its model; a model that was trained elsewhere has no seed."""
 
@@ -230,6 +231,7 @@ def audit(
     second_column: Annotated[str | None, typer.Option("--second-column", help="Second text of pairs.")] = None,
     label_column: Annotated[str | None, typer.Option("--label-column", help="Classes; 'none' for none.")] = None,
     rationale_column: Annotated[str | None, typer.Option("--rationale-column", help="Words people marked.")] = None,
+    rationale_form: Annotated[str | None, typer.Option("--rationale-form", help=RATIONALE_FORM_HELP)] = None,
     id_column: Annotated[str | None, typer.Option("--id-column", help="Ids of the texts.")] = None,
     require: Annotated[list[str] | None, typer.Option("--require", help=REQUIRE_HELP)] = None,
     out: Annotated[Path, typer.Option("--out", help="Folder of the pages.")] = Path("audit"),
@@ -259,7 +261,7 @@ def audit(
 
     kind, store = check_precision(precision), open_workspace(workspace, device, batch_size)
     requirements = [Requirement.parse(text) for text in require or ()]
-    columns = GivenColumns(text_column, second_column, label_column, rationale_column, id_column)
+    columns = GivenColumns(text_column, second_column, label_column, rationale_column, id_column, rationale_form)
     options = AuditOptions(
         minutes, tuple(method or ()), attributions, columns, seed, workers, texts, train_data,
         tuple(requirement.method for requirement in requirements), where,

@@ -90,7 +90,15 @@ def hostile_audit(name: str) -> Audit:
     return replace(
         AUDIT,
         model=replace(AUDIT.model, name=name, source=name, outputs=(name, name), architecture=name),
-        data=replace(AUDIT.data, name=name, source=name, columns={name: name}, classes={name: 3}, notes=(name,)),
+        data=replace(
+            AUDIT.data,
+            name=name,
+            source=name,
+            columns={name: name},
+            classes={name: 3},
+            notes=(name,),
+            assumptions=(name,),
+        ),
         methods=(method, *AUDIT.methods),
         attention=tuple(replace(row, measure=name, method=name) for row in AUDIT.attention),
         pairs=tuple(replace(row, subset=name) for row in AUDIT.pairs[:2]),

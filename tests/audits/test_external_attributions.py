@@ -5,20 +5,23 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import tracemalloc
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from torch import Tensor
 
 from heedful.audits.external_attributions import (
+    Exclusion,
     ExternalAttributions,
     align_scores,
     external_methods,
@@ -28,6 +31,7 @@ from heedful.audits.external_attributions import (
 from heedful.data.evaluation_table import EvaluationTable, detect_columns
 from heedful.store.recipe import canonical_json
 from heedful.types import Batch, Example, UserError, method_name
+from tests.claimed_arrays import claiming
 
 OUTPUTS = ("negative", "positive")
 FIRST = Example("t0", ("a fine film",))
@@ -63,20 +67,80 @@ def scores_of(path: Path, method: str, uid: str, target: int = 0) -> tuple[float
         (["", "a ", "fine ", "film", ""], [9, 1, 2, 4, 9], ["a", "fine", "film"], (1, 2, 4)),
         (["un@@", "kind</w>"], [1, 2], ["unkind"], (3,)),
         (["a", "[UNK]", "film"], [1, 2, 4], ["a", "\u4e2d\u6587", "film"], (1, 2, 4)),
-        (["a", "[UNK]", "[UNK]"], [1, 2, 4], ["a", "\u4e2d", "\u6587"], (1, 6, 0)),
-        (["[UNK]", "film"], [2, 4], ["film"], (6,)),
+        (["a", "[UNK]", "[UNK]"], [1, 2, 4], ["a", "\u4e2d", "\u6587"], (1, 2, 4)),
+        (["[UNK]", "a"], [5, 1], ["banana", "a"], (5, 1)),
+        (["[UNK]", "a", "[SEP]"], [5, 1, 9], ["banana", "a", "day"], (5, 1, 0)),
+        (["<unk>", "\u2581a"], [5, 1], ["banana", "a"], (5, 1)),
+        (["[UNK]"] * 3, [1, 2, 4], ["one", "two", "three"], (1, 2, 4)),
+        (["[UNK]"] * 2, [1, 2], ["one", "two", "three"], (1, 2, 0)),
+        (["[UNK]"] * 4, [1, 2, 4, 8], ["\u4e2d\u6587", "\u65e5\u672c"], (3, 12)),
+        (["[UNK]", "!", "so"], [1, 2, 4], ["oh!", "so"], (3, 4)),
+        (["[UNK]", "so"], [1, 4], ["oh!", "so"], (1, 4)),
+        (["T", "<unk>", "r", "\u2581a"], [1, 2, 4, 8], ["Tzr", "a"], (7, 8)),
+        (["a", "<0xE4>", "<0xB8>", "<0xAD>", "b"], [1, 2, 4, 8, 16], ["a", "\u4e2d", "b"], (1, 14, 16)),
+        (["[UNK]"] * 3, [1, 2, 4], ["one", "two"], Exclusion.AMBIGUOUS),
+        (["[UNK]", "a", "[UNK]"], [1, 2, 4], ["ba", "aa"], Exclusion.AMBIGUOUS),
+        (["[UNK]"] * 3000, [1] * 3000, ["ab" * 3000, "c"], Exclusion.AMBIGUOUS),
+        (["[UNK]", "film"], [2, 4], ["film"], Exclusion.OTHER_TOKENS),
+        (["[UNK]", "a"], [2, 4], ["banana", "split"], Exclusion.OTHER_TOKENS),
         (["cafe", "..."], [1, 2], ["Café…"], (3,)),
         (["a", "fine"], [1, 2], ["a", "fine", "film"], (1, 2, 0)),
-        (["a", "bad"], [1, 2], ["a", "fine"], None),
-        (["[CLS]", "[SEP]"], [1, 2], ["a"], None),
-        (["a", "film"], [1, 2], ["a", "fine", "film"], None),
+        (["a", "bad"], [1, 2], ["a", "fine"], Exclusion.OTHER_TOKENS),
+        (["[CLS]", "[SEP]"], [1, 2], ["a"], Exclusion.OTHER_TOKENS),
+        (["a", "film"], [1, 2], ["a", "fine", "film"], Exclusion.OTHER_TOKENS),
     ],
 )
 def test_scores_of_tokens_are_added_up_by_word(
-    tokens: list[str], scores: list[float], words: list[str], expected: tuple[float, ...] | None
+    tokens: list[str], scores: list[float], words: list[str], expected: tuple[float, ...] | Exclusion
 ) -> None:
     found = align_scores(tokens, scores, words)
-    assert found == (None if expected is None else pytest.approx(expected))
+    assert found == (expected if isinstance(expected, Exclusion) else pytest.approx(expected))
+
+
+def tilings(tokens: list[str], words: list[str], place: tuple[int, int] = (0, 0)) -> list[tuple[list[int], bool, bool]]:
+    """Every way to lay tokens of one word along words of letters, literally.
+
+    The word of each token, whether every unknown token stands for a whole word, and whether the text is used up.
+    """
+    number, start = place
+    if number < len(words) and start == len(words[number]):
+        return tilings(tokens, words, (number + 1, 0))
+    if not tokens:
+        return [([], True, number == len(words))]
+    if number == len(words):
+        return []
+    first, found = tokens[0], []
+    for end in range(start + 1, len(words[number]) + 1):
+        if first == "[UNK]" or first == words[number][start:end]:
+            whole = first != "[UNK]" or (start == 0 and end == len(words[number]))
+            for rest, others, full in tilings(tokens[1:], words, (number, end)):
+                found.append(([number, *rest], whole and others, full))
+    return found
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    words=st.lists(st.text("ab", min_size=1, max_size=3), min_size=1, max_size=4),
+    tokens=st.lists(st.sampled_from(["[UNK]", "[UNK]", "b", "aa"]), min_size=1, max_size=5),
+)
+def test_alignment_is_the_only_tiling_of_the_text_or_none(words: list[str], tokens: list[str]) -> None:
+    # "aa" over two words is divided: the twin has no such tokens.
+    assume(not any("aa" in tokens and left[-1] == right[0] == "a" for left, right in pairwise(words)))
+    every = tilings(tokens, words)
+    ranked = [
+        [owners for owners, whole, full in every if whole and full],
+        [owners for owners, _, full in every if full],
+        [owners for owners, whole, _ in every if whole],
+    ]
+    fitting = next((owners for owners in ranked if owners), [])
+    expected: object = Exclusion.OTHER_TOKENS if not fitting else Exclusion.AMBIGUOUS
+    scores = [float(2**place) for place in range(len(tokens))]
+    if fitting and all(owners == fitting[0] for owners in fitting):
+        expected = tuple(
+            sum(score for score, owner in zip(scores, fitting[0], strict=True) if owner == word)
+            for word in range(len(words))
+        )
+    assert align_scores(tokens, scores, words) == expected
 
 
 @settings(deadline=None, max_examples=50)
@@ -281,6 +345,67 @@ def test_what_is_not_matched_is_counted_and_too_few_matches_are_an_error(tmp_pat
         read_external(write(tmp_path, "few.jsonl", lines(rows[:9])), examples)
 
 
+def numbered(folder: Path, header: str) -> EvaluationTable:
+    """Forty texts of three words in a CSV file, with their numbers in a column of this name."""
+    rows = "".join(f"{number + 100},text number n{number},{number % 2}\n" for number in range(40))
+    path = write(folder, "texts.csv", f"{header},text,label\n{rows}")
+    return EvaluationTable(str(path), detect_columns(path, outputs=OUTPUTS))
+
+
+@pytest.mark.parametrize("first", [0, 1, 2])
+def test_a_line_number_alone_does_not_prove_which_text_has_the_scores(first: int, tmp_path: Path) -> None:
+    table = numbered(tmp_path, "number")
+    assert table.columns.uid is None
+    rows: list[Mapping[str, object]] = [{"uid": number + first, "scores": [1, 2, number]} for number in range(40)]
+    path = write(tmp_path, "s.jsonl", lines(rows))
+    with pytest.raises(UserError, match="40 rows"):
+        external_methods(path, table, tmp_path)
+
+
+@pytest.mark.parametrize("first", [0, 1, 2])
+@pytest.mark.parametrize("proof", ["text", "tokens"])
+def test_with_a_line_number_the_text_or_the_tokens_decide(proof: str, first: int, tmp_path: Path) -> None:
+    table = numbered(tmp_path, "number")
+    rows: list[Mapping[str, object]] = []
+    for number in range(40):
+        text = f"text number n{number}"
+        rows.append({"uid": number + first, "scores": [1, 2, number], proof: text if proof == "text" else text.split()})
+    path = write(tmp_path, "s.jsonl", lines(rows))
+    scores = external_methods(path, table, tmp_path)["s"].read().scores
+    examples = table.read(tmp_path).test
+    assert {example.uid: scores[example.uid][None][2] for example in examples} == {
+        example.uid: float(str(example.parts[0]).split("n")[-1]) for example in examples
+    }
+
+
+def test_unknown_tokens_alone_do_not_prove_a_line_number(tmp_path: Path) -> None:
+    table = numbered(tmp_path, "number")
+    rows: list[Mapping[str, object]] = [
+        {"uid": number + 2, "tokens": ["[UNK]"] * 3, "scores": [1, 2, 3]} for number in range(40)
+    ]
+    with pytest.raises(UserError, match="40 rows"):
+        external_methods(write(tmp_path, "s.jsonl", lines(rows)), table, tmp_path)
+
+
+def test_an_id_column_of_the_data_names_the_texts(tmp_path: Path) -> None:
+    table = numbered(tmp_path, "id")
+    rows: list[Mapping[str, object]] = [{"uid": number + 100, "scores": [1, 2, number]} for number in range(40)]
+    found = external_methods(write(tmp_path, "s.jsonl", lines(rows)), table, tmp_path)["s"].read()
+    assert {uid: scores[None][2] for uid, scores in found.scores.items()} == {f"{n + 100}": n for n in range(40)}
+
+
+def test_tokens_that_spell_two_texts_are_left_out(tmp_path: Path) -> None:
+    examples = (*many(12), Example("x", ("now here",)), Example("y", ("nowhere",)))
+    rows: list[Mapping[str, object]] = [
+        {"tokens": ["text", "number", str(number)], "scores": [1, 2, 3]} for number in range(12)
+    ]
+    rows += [{"tokens": ["now", "##here"], "scores": [1, 2]}]
+    found = read_external(write(tmp_path, "s.jsonl", lines(rows)), examples)["s"]
+    assert set(found.scores) == {example.uid for example in many(12)}
+    rows[-1] = {**rows[-1], "text": "nowhere"}
+    assert read_external(write(tmp_path, "s.jsonl", lines(rows)), examples)["s"].find("y", 0) == (3,)
+
+
 # The method
 
 
@@ -409,7 +534,18 @@ BAD: Mapping[str, tuple[Callable[[Path], Path], str]] = {
     "inseq of numbers": (content("a.json", {"sequence_attributions": [5]}), "no attribution of a sequence"),
     "inseq without scores": (content("a.json", {"sequence_attributions": [{}]}), "neither source_attributions"),
     "inseq array of objects": (content("a.json", inseq_array(dtype="object")), "has the type 'object'"),
-    "inseq array, other shape": (content("a.json", inseq_array(shape=[10**6, 10**6])), "bytes instead of"),
+    "inseq array, other shape": (content("a.json", inseq_array(shape=[10**3, 10**3])), "bytes instead of"),
+    "inseq array, huge shape": (content("a.json", inseq_array(shape=[10**6, 10**6])), str(10**12)),
+    "inseq array, huge shape in line 2": (
+        content("a.jsonl", lines([inseq_array(), inseq_array(shape=[10**6, 10**6])])),
+        str(10**12 + 1),
+    ),
+    "score of 1e308": (content("a.json", '[{"uid": "t0", "scores": [1e308, 1e308, -1e308]}]'), "1e+308"),
+    "vector of 1e308": (content("a.json", '[{"uid": "t0", "scores": [1, [1e308, 1e308], 2]}]'), "token 2"),
+    "inseq score of 1e308": (
+        content("a.json", {"sequence_attributions": [{"source": ["a"], "source_attributions": [[[1e308, 1e308]]]}]}),
+        "1e+308",
+    ),
     "inseq array, no base64": (content("a.json", inseq_array(__ndarray__="b64.gz:***")), "cannot be decoded"),
     "inseq array, a bomb": (
         content("a.json", inseq_array(__ndarray__="b64.gz:" + base64.b64encode(gzip.compress(bytes(10**7))).decode())),
@@ -431,6 +567,60 @@ def test_bad_files_end_in_one_line(name: str, tmp_path: Path) -> None:
         read_external(make(tmp_path), [FIRST], OUTPUTS)
     assert word in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def claimed(shape: tuple[int, ...], descr: str = "<f8", body: int = 8) -> Callable[[Path], Path]:
+    def make(folder: Path) -> Path:
+        path = folder / "a.npz"
+        path.write_bytes(claiming(shape, "scores", "uid", descr=descr, body=body))
+        return path
+
+    return make
+
+
+def zeros(rows: int) -> Callable[[Path], Path]:
+    """Arrays of a million zeros each in base64, compressed to a kilobyte."""
+    array = as_array(np.zeros((1000, 1000)), compressed=True)
+    sequence = {"source": [{"token": "a"}] * 1000, "source_attributions": array}
+    return content("a.json", [{"sequence_attributions": [sequence], "info": {}}] * rows)
+
+
+LARGE: Mapping[str, tuple[Callable[[Path], Path], str]] = {
+    "8 TiB": (claimed((1 << 40,)), str(1 << 40)),
+    "negative": (claimed((-1,)), "-1"),
+    "a text of 8 GB": (claimed((1,), "<U500000000"), "8 bytes"),
+    "256 MB of zeros": (claimed((4, 1 << 23), body=1 << 28), str(1 << 25)),
+    "256 MB of blanks": (claimed((1, 1), f"<U{1 << 26}", body=1 << 28), str(1 << 21)),
+    "256 MB in four dimensions": (claimed((2, 2, 2, 1 << 22), body=1 << 28), str(1 << 25)),
+    "many arrays in base64": (zeros(5), str(5 * 10**6)),
+}
+
+
+@pytest.mark.parametrize("name", list(LARGE))
+def test_arrays_that_are_too_large_are_refused_before_they_are_read(name: str, tmp_path: Path) -> None:
+    make, word = LARGE[name]
+    path = make(tmp_path)
+    examples = [*many(3), Example("x", ("a " * 1000,))]
+    tracemalloc.start()
+    try:
+        with pytest.raises(UserError) as error:
+            read_external(path, examples, OUTPUTS)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert word in str(error.value)
+    assert "\n" not in str(error.value)
+    assert peak < 1 << 28, peak
+
+
+def test_arrays_as_large_as_the_texts_are_read(tmp_path: Path) -> None:
+    """Padded to the longest text, with a vector for each token."""
+    examples = tuple(Example(f"u{number}", ("a " * (10 + number),)) for number in range(12))
+    tokens = np.array([["a"] * (10 + number) + ["[PAD]"] * (490 - number) for number in range(12)])
+    scores = np.ones((12, 500, 32), np.float32)
+    np.savez_compressed(tmp_path / "s.npz", tokens=tokens, scores=scores, uid=np.array([e.uid for e in examples]))
+    found = read_external(tmp_path / "s.npz", examples)["s"]
+    assert found.find("u3", 0) == (32.0,) * 13
 
 
 KEYS = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import html
 import json
 import math
 import re
@@ -23,9 +24,12 @@ from torch import Generator, Tensor
 from heedful.attributions.controls import PermutedAttention
 from heedful.attributions.perturbation import LeaveOneOut
 from heedful.audits import evidence, schedule
+from heedful.audits.analysis import assumptions
 from heedful.audits.audit_result import Audit, Decision, Question
 from heedful.audits.evidence import BlockAttention, BlockErasure, BlockSearch, block_range
+from heedful.audits.model_card import escape_markdown, model_card
 from heedful.audits.schedule import DEFAULT_METHODS, AuditOptions, audit
+from heedful.data.evaluation_table import GivenColumns
 from heedful.data.tokenization import Words
 from heedful.explainer import Explainer, Recommendation, find_recommendation, load
 from heedful.measures.bootstrap import MIN_EXAMPLES
@@ -731,6 +735,77 @@ def test_a_frame_without_texts_is_one_line(rows: pd.DataFrame, explainer: Explai
     with pytest.raises(UserError) as error:
         audit(explainer, rows, options=options(2, METHODS[:1]), workspace=tmp_path)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("missing", [None, "", " ", -1, "-1", "-"])
+def test_rows_without_labels_are_left_out_of_the_accuracy_alone(
+    missing: object, explainer: Explainer, tmp_path: Path
+) -> None:
+    rows = [json.loads(line) for line in table(tmp_path, Sums(), "text", "label").read_text().splitlines()]
+    unlabelled = {row["text"] for row in rows[::3]}
+    (tmp_path / "some.jsonl").write_text(
+        "".join(json.dumps(row | ({"label": missing} if row["text"] in unlabelled else {})) + "\n" for row in rows)
+    )
+    lines: list[str] = []
+    path, workspace = tmp_path / "some.jsonl", Workspace(tmp_path / "w")
+    result = audit(explainer, path, options=options(2, METHODS[1:2]), workspace=workspace, say=lines.append)
+    assert result.data.accuracy == 1.0, "the model is right on every text that has a label"
+    assert result.data.texts == 2
+    assert any(f": {len(unlabelled)}" in note for note in result.data.notes)
+    assert any(f": {len(unlabelled)}" in line for line in lines)
+
+
+@pytest.mark.parametrize("flipped", [False, True])
+def test_assumptions_are_in_the_terminal_and_on_the_page(
+    explainer: Explainer, tmp_path: Path, *, flipped: bool
+) -> None:
+    """Labels 1 and 2 in a column without a usual name; in the wrong order the model is never right."""
+    rows = [json.loads(line) for line in table(tmp_path, Sums(), "text", "label").read_text().splitlines()]
+    first = 2 if flipped else 1
+    content = "".join(f"{row['text']},{first + (-1 if flipped else 1) * row['label']}\n" for row in rows)
+    path = tmp_path / "texts.csv"
+    path.write_text(f"text,is_train\n{content}")
+    lines: list[str] = []
+    given = replace(options(2, METHODS[1:2]), columns=GivenColumns(label="is_train"))
+    out = tmp_path / "pages"
+    result = audit(explainer, path, options=given, workspace=tmp_path / "w", out=out, say=lines.append)
+    assert result.data.accuracy == (0.0 if flipped else 1.0)
+    listed = result.data.assumptions
+    assert len(listed) == (2 if flipped else 1)
+    assert "'1' is" in listed[0]
+    assert not flipped or "0 of 60" in listed[1]
+    assert Audit.from_json(result.to_json()).data.assumptions == listed
+    page = html.unescape((out / "index.html").read_text())
+    card = model_card(result)
+    for each in listed:
+        assert escape_markdown(each) in card
+        assert any(each in line for line in lines)
+        assert each[1:] in page
+
+
+def test_a_model_that_is_sometimes_wrong_is_not_suspected() -> None:
+    def suspected(right: int, count: int) -> bool:
+        frame = pd.DataFrame({"label": [0] * count, "predicted": [0] * right + [1] * (count - right)})
+        return bool(assumptions(Sums(), frame, NAMES))
+
+    # The binomial probability of so few: 2 ** -9 and 2 ** -10, and (1 + 20 + 190 + 1140) / 2 ** 20.
+    assert [suspected(0, 9), suspected(0, 10), suspected(3, 20), suspected(2, 20)] == [False, True, False, True]
+    assert not suspected(50, 100)
+    assert not suspected(1, 2)
+
+
+def test_posts_of_hatexplain_without_a_majority_are_audited(folder: Path, tmp_path: Path) -> None:
+    path = hatexplain(tmp_path / "dataset.json", 30)
+    posts = json.loads(path.read_text())
+    for post in list(posts.values())[:10]:
+        for annotator, label in zip(post["annotators"], ("hatespeech", "normal", "offensive"), strict=True):
+            annotator["label"] = label
+    path.write_text(json.dumps(posts))
+    given = load(str(folder))
+    explainer = load((given.model, given.tokenizer), class_names=("hatespeech", "normal", "offensive"))
+    result = audit(explainer, path, options=options(12, ("leave-one-out",)), workspace=tmp_path / "w")
+    assert result.data.texts == 12
+    assert result.data.accuracy > 0.9
 
 
 @pytest.mark.slow

@@ -20,6 +20,7 @@ from heedful.data.embeddings import (
 )
 from heedful.data.tokenization import SPECIAL_TOKENS
 from heedful.types import UserError
+from tests.claimed_arrays import claiming
 
 VOCABULARY = (*SPECIAL_TOKENS, "apple", "pear", "élan", "zebra")
 KNOWN = {
@@ -158,6 +159,16 @@ def test_damaged_archives_are_named_and_objects_are_refused(tmp_path: Path) -> N
     np.savez(objects, words=np.array(["pear", None], dtype=object), vectors=np.zeros((2, 2)))
     with pytest.raises(UserError, match=r"objects\.npz is not a readable \.npz"):
         looked_up(objects)
+
+
+def test_archives_that_claim_or_hold_far_too_much_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "huge.npz"
+    file.write_bytes(claiming((1 << 40,), "words", "vectors"))
+    with pytest.raises(UserError, match=str(1 << 40)):
+        looked_up(file)
+    file.write_bytes(claiming((1 << 22,), "words", "vectors", body=1 << 25))
+    with pytest.raises(UserError, match="100 times"):
+        looked_up(file)
 
 
 def test_archives_whose_arrays_disagree_are_refused(tmp_path: Path) -> None:

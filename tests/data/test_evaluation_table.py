@@ -72,7 +72,7 @@ def refusal(path: Path, outputs: tuple[str, ...] = SENTIMENT, given: GivenColumn
         ("words", ["a fine film", "bad film"], ("words", None, None, None)),
         ("id,text,label", ["7,a b,1", "7,c d,0"], ("text", None, "label", None)),
         ("source,target", ["a b,1", "c d,0"], ("source", None, "target", None)),
-        ("text,label,label_text", ["a b,1,pos", "c d,0,neg"], ("text", None, "label_text", None)),
+        ("text,label,label_text", ["a b,1,pos", "c d,0,neg"], ("text", None, "label", None)),
     ],
 )
 def test_columns_are_found_by_name_and_content(
@@ -130,8 +130,14 @@ def test_given_columns_come_first_and_none_is_a_choice(tmp_path: Path) -> None:
         (["no", "yes"], ("LABEL_0", "LABEL_1"), ("order", (("no", 0), ("yes", 1)))),
         (["2", "4"], ("1 star", "2 stars", "3 stars", "4 stars"), ("name", (("2", 1), ("4", 3)))),
         (["hatespeech"], ("hate speech", "normal", "offensive"), ("name", (("hatespeech", 0),))),
-        (["offensive", "normal"], ("NORMAL", "ABUSIVE"), ("name", (("offensive", 1), ("normal", 0)))),
-        (["entail", "neutral"], ("neutral", "entailment"), ("name", (("entail", 1), ("neutral", 0)))),
+        (["offensive", "normal"], ("NORMAL", "ABUSIVE"), ("united", (("offensive", 1), ("normal", 0)))),
+        (["entail", "neutral"], ("neutral", "entailment"), ("beginning", (("entail", 1), ("neutral", 0)))),
+        (["negotiation", "posting"], ("neg", "pos"), ("beginning", (("negotiation", 0), ("posting", 1)))),
+        (["negotiation", "neg", "pos"], ("neg", "pos"), None),
+        (["1", "2"], ("a", "b", "c"), ("counted", (("1", 1), ("2", 2)))),
+        (["1"], SENTIMENT, ("counted", (("1", 1),))),
+        (["0", "2"], ("a", "b", "c"), ("index", (("0", 0), ("2", 2)))),
+        (["1", "2", "3"], ("a", "b", "c"), ("order", (("1", 0), ("2", 1), ("3", 2)))),
         (["2", "0"], SENTIMENT, None),
         (["cat", "dog"], SENTIMENT, None),
         (["no", "yes", "maybe"], ("LABEL_0", "LABEL_1"), None),
@@ -221,6 +227,7 @@ T, F = True, False
         ([[T, F, F], [F, F, F, T], [F, F, F], [F, T]], "flags", [(T, F, F), (F, F, F, T), (F, F, F), (F, T)]),
         ([[1], [0, 3], [], [1]], "indices", [(F, T, F), (T, F, F, T), None, (F, T)]),
         ([[[1, 2]], [[0], [3]], [[]], [[1]]], "indices", [(F, T, T), (T, F, F, T), None, (F, T)]),
+        ([[2, 2], [1, 1, 3], None, [0]], "indices", [(F, F, T), (F, T, F, T), None, (T, F)]),
         (
             [[[0, 1, 0], [0, 1, 1]], [[1, 0, 0, 0], [0, 0, 0, 0], [1, 1, 0, 0]], [], [[0, 1]]],
             "annotators",
@@ -263,6 +270,132 @@ def test_rationales_in_every_form(
     columns, splits = read(write(tmp_path, "a.jsonl", rows))
     assert (columns.rationale, columns.rationale_form) == ("rationale", form)
     assert [example.rationale for example in splits.test] == expected
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        ([[0, 2, 0], [0, 0, 0, 2], None, [1, 1]], [(F, T, F), (F, F, F, T), None, (T, T)]),
+        (["[0, 2, 0]", "[0, 0, -1, 3]", "", "0 2"], [(F, T, F), (F, F, F, T), None, (F, T)]),
+        (
+            [[[0, 3, 0], [0, 0, 1]], [[0, 0, 0, 2]], None, [[1, 1], [0, 0], [0, 2]]],
+            [(F, T, T), (F, F, F, T), None, (F, T)],
+        ),
+        ([[3, 1, 2], [4, 3, 2, 1], None, [2, 1]], [(T, T, T), (T, T, T, T), None, (T, T)]),
+    ],
+)
+def test_grades_of_words_are_not_taken_for_word_numbers(
+    cells: list[object], expected: list[tuple[bool, ...] | None], tmp_path: Path
+) -> None:
+    rows = [{"text": text, "rationale": cell} for text, cell in zip(TEXTS, cells, strict=True)]
+    path = write(tmp_path, "a.jsonl", rows)
+    for column in (None, "rationale"):
+        message = refusal(path, given=GivenColumns(rationale=column))
+        assert "--rationale-form" in message
+        assert "line 1" in message
+    columns, splits = read(path, given=GivenColumns(rationale_form="grades"))
+    assert columns.rationale_form == "grades"
+    assert [example.rationale for example in splits.test] == expected
+    assert columns.assumptions == (), "the user said so"
+
+
+@pytest.mark.parametrize(
+    "cells", [["0", "1", "1", "0"], [0, 1, 1, 0], [T, F, F, T], ["2", "1", "0", "1"], [1.0, 0.0, 1, 0]]
+)
+@pytest.mark.parametrize("kind", ["jsonl", "csv"])
+def test_one_number_per_row_marks_no_words_unless_its_form_is_named(
+    cells: list[object], kind: str, tmp_path: Path
+) -> None:
+    rows = [{"text": text, "rationale": cell} for text, cell in zip(TEXTS, cells, strict=True)]
+    numbers = [int(float(str(cell).replace("True", "1").replace("False", "0"))) for cell in cells]
+    table = "".join(f'"{text}",{number}\n' for text, number in zip(TEXTS, numbers, strict=True))
+    path = write(tmp_path, f"a.{kind}", rows if kind == "jsonl" else f"text,rationale\n{table}")
+    columns, splits = read(path)
+    assert (columns.rationale, columns.unused) == (None, ("rationale",))
+    assert [example.rationale for example in splits.test] == [None] * 4
+    assert "--rationale-form" in refusal(path, given=GivenColumns(rationale="rationale"))
+    _, splits = read(path, given=GivenColumns(rationale_form="indices"))
+    assert [example.rationale for example in splits.test] == [
+        tuple(word == number for word in range(len(text.split()))) for text, number in zip(TEXTS, numbers, strict=True)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("texts", "cells", "form"),
+    [
+        (["a b", "c d"], [[0, 1], [0, 1]], "flags"),
+        (["a fine film", "a dull long film"], [[[0, 2]], [[2, 3]]], "spans"),
+        (["a fine film", "a dull long film"], [[0, 2], [2, 3]], "indices"),
+    ],
+)
+def test_a_form_beside_another_that_fits_is_called_an_assumption(
+    texts: list[str], cells: list[object], form: str, tmp_path: Path
+) -> None:
+    rows = [{"text": text, "rationale": cell} for text, cell in zip(texts, cells, strict=True)]
+    columns, _ = read(write(tmp_path, "a.jsonl", rows))
+    assert columns.rationale_form == form
+    (assumption,) = columns.assumptions
+    assert "'rationale'" in assumption
+    assert "--rationale-form" in assumption
+    columns, _ = read(write(tmp_path, "a.jsonl", rows), given=GivenColumns(rationale_form=form))
+    assert (columns.rationale_form, columns.assumptions) == (form, ())
+
+
+@pytest.mark.parametrize("form", ["flags", "annotators", "grades", "indices", "spans", "tokens", "phrases", "marks"])
+@pytest.mark.parametrize(
+    "cell",
+    [
+        [],
+        [[]],
+        [5],
+        [[1, 2, 3]],
+        [-1],
+        "x",
+        ["x"],
+        {"start": 0, "end": 1},
+        [{"start_token": 0, "end_token": 1}],
+        7,
+        True,
+    ],
+)
+def test_a_named_form_reads_the_rows_or_refuses_one(form: str, cell: object, tmp_path: Path) -> None:
+    rows: Rows = [{"text": "a fine film", "rationale": cell}, {"text": "a dull film", "rationale": None}]
+    with suppress(UserError):
+        read(write(tmp_path, "a.jsonl", rows), given=GivenColumns(rationale="rationale", rationale_form=form))
+
+
+def test_an_unknown_form_of_rationales_is_refused() -> None:
+    with pytest.raises(UserError, match="indices"):
+        GivenColumns(rationale_form="numbers")
+
+
+HEADLESS = ["'a fine film', '1'", "--text-column", "--label-column"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "outputs", "expected"),
+    [
+        ("a.csv", "text,is_train\na b,1\nc d,0\n", SENTIMENT, ["--label-column"]),
+        ("a.csv", "text,label\na b,1\nc d,2\n", ("x", "y", "z"), ["'1' is y"]),
+        ("a.csv", "text,label\na b,negotiation\nc d,posting\n", ("neg", "pos"), ["'negotiation' is neg"]),
+        ("a.csv", "text,label\na b,1\nc d,2\n", SENTIMENT, ["'1' is NEGATIVE"]),
+        ("a.csv", "a fine film,1\nbad film,0\ngood film,1\n", SENTIMENT, HEADLESS),
+        ("a.csv", "text,label\na b,1\nc d,0\n", SENTIMENT, []),
+        ("a.csv", "text,label\na b,POSITIVE\nc d,negative\n", SENTIMENT, []),
+        ("a.jsonl", '{"x": "a b c"}\n{"x": "d e f"}\n', SENTIMENT, ["--text-column"]),
+        ("a.csv", "src,mt,da\na b,c d,0.5\ne f,g h,-2\n", (), ["--label-column"]),
+    ],
+)  # fmt: skip
+def test_what_is_assumed_about_columns_and_labels_is_listed(
+    name: str, content: str, outputs: tuple[str, ...], expected: list[str], tmp_path: Path
+) -> None:
+    columns, _ = read(write(tmp_path, name, content), outputs)
+    assert len(columns.assumptions) == len(expected)
+    assert all(word in line for word, line in zip(expected, columns.assumptions, strict=True))
+    given = GivenColumns(text=columns.text, second_text=columns.second_text, label=columns.label)
+    named, _ = read(write(tmp_path, name, content), outputs, given)
+    certain = columns.matching in ("name", "index", "number", "none")
+    assert len(named.assumptions) == (0 if certain else 1), "columns that the user names are not assumed"
 
 
 def test_rationales_of_pairs_cover_both_parts(tmp_path: Path) -> None:
@@ -409,7 +542,7 @@ FLAGS = [{"text": text, "label": 1, "rationale": [0] * len(text.split())} for te
 BAD_ROWS: Mapping[str, tuple[Rows, str]] = {
     "flags too short": ([*FLAGS, {"text": "a b c", "rationale": [0, 1]}], "has 2 entries, but the text has 3 words"),
     "flags too long": ([*FLAGS, {"text": "a b", "rationale": [0, 0, 1]}], "line 5: the rationale has 3 entries"),
-    "a flag of 7": ([*FLAGS, {"text": "a b", "rationale": [[0, 1], [7, 1]]}], "word 7, but the text has 2 words"),
+    "a flag of 7": ([*FLAGS, {"text": "a b", "rationale": [[0, 1], [7, 1]]}], "line 5: the rationale has the entry 7"),
     "index beyond the text": ([{"text": "a b", "rationale": [5]}], "word 5, but the text has 2 words"),
     "negative index": ([{"text": "a b", "rationale": [-1]}], "word -1, but the text has 2 words"),
     "span beyond the text": ([{"text": "a b", "rationale": [{"start": 0, "end": 9}]}], "the text has 3 characters"),

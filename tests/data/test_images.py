@@ -10,6 +10,7 @@ import torch
 
 from heedful.data.images import CIFAR10, Digits, FashionMNIST
 from heedful.types import UserError
+from tests.claimed_arrays import claiming
 from tests.invented_corpora import prepared
 
 
@@ -31,6 +32,14 @@ def test_a_colour_stays_at_its_place(tmp_path: Path) -> None:
     image = CIFAR10().read(tmp_path).test[3].parts[0]
     assert isinstance(image, torch.Tensor)
     assert float(image[2, 5, 7]) == pytest.approx(int(raw[5, 7, 2]) / 255)
+
+
+def test_an_image_archive_that_claims_far_too_much_is_refused(tmp_path: Path) -> None:
+    prepared(CIFAR10(), tmp_path)
+    path = tmp_path / "images" / "cifar10_tiny.npz"
+    path.write_bytes(claiming((1 << 40,), "x_train", "y_train", "x_test", "y_test", "class_names"))
+    with pytest.raises(UserError, match=str(1 << 40)):
+        CIFAR10().read(tmp_path)
 
 
 def test_pickles_inside_an_image_archive_are_refused(tmp_path: Path) -> None:

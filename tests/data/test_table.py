@@ -5,13 +5,14 @@ from __future__ import annotations
 import gzip
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import datasets
 import pandas as pd
 import pytest
 
+from heedful.data.evaluation_table import EvaluationColumns, EvaluationTable, GivenColumns, detect_columns
 from heedful.data.splitting import normalized_content
 from heedful.data.table import HubDataset, SavedDataset, Table, TableColumns, corpus_from_source
 from heedful.tasks import BinaryClassification, MulticlassClassification, Regression
@@ -313,3 +314,68 @@ def test_an_unreachable_hub_gives_a_remedy(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(UserError, match=r"no-owner/no-dataset: could not be loaded from the hub .* save_to_disk"):
         HubDataset("no-owner/no-dataset").read(tmp_path)
+
+
+WRONG: Mapping[str, tuple[Callable[[], object], str]] = {
+    "a table of nothing": (lambda: Table(None), "path"),  # type: ignore[arg-type]
+    "a table of a number": (lambda: Table(3), "path"),  # type: ignore[arg-type]
+    "a table of bytes": (lambda: Table(b"a.csv"), "path"),  # type: ignore[arg-type]
+    "columns of a name": (lambda: Table("a.csv", "text"), "columns"),  # type: ignore[arg-type]
+    "a list as dev": (lambda: Table("a.csv", dev=["b.csv"]), "dev"),  # type: ignore[arg-type]
+    "no text column": (lambda: TableColumns(None), "text"),  # type: ignore[arg-type]
+    "a number as label": (lambda: TableColumns(label=1), "label"),  # type: ignore[arg-type]
+    "a list of classes": (lambda: TableColumns(classes=["a", "b"]), "classes"),  # type: ignore[arg-type]
+    "a number of classes": (lambda: TableColumns(classes=2), "classes"),  # type: ignore[arg-type]
+    "a text of classes": (lambda: TableColumns(classes="ab"), "classes"),  # type: ignore[arg-type]
+    "classes of numbers": (lambda: TableColumns(classes=(0, 1)), "class 0"),  # type: ignore[arg-type]
+    "a class twice": (lambda: TableColumns(classes=("a", "a")), "'a'"),
+    "a seed of text": (lambda: TableColumns(seed="1"), "seed"),  # type: ignore[arg-type]
+    "a seed of True": (lambda: TableColumns(seed=True), "seed"),
+    "an unknown task": (lambda: TableColumns(task="ranking"), "ranking"),  # type: ignore[arg-type]
+    "a task of a list": (lambda: TableColumns(task=["auto"]), "task"),  # type: ignore[arg-type]
+    "no source": (lambda: corpus_from_source(None), "source"),  # type: ignore[arg-type]
+    "a source of columns": (lambda: corpus_from_source("a.csv", "text"), "columns"),  # type: ignore[arg-type]
+    "no folder": (lambda: SavedDataset(None), "folder"),  # type: ignore[arg-type]
+    "no repository": (lambda: HubDataset(None), "repository"),  # type: ignore[arg-type]
+    "a number as revision": (lambda: HubDataset("a/b", revision=1), "revision"),  # type: ignore[arg-type]
+    "no evaluation table": (lambda: EvaluationTable(None, EvaluationColumns("text")), "path"),  # type: ignore[arg-type]
+    "no evaluation columns": (lambda: EvaluationTable("a.csv", None), "columns"),  # type: ignore[arg-type]
+    "no texts": (lambda: EvaluationTable("a.csv", EvaluationColumns("text"), limit=0), "limit"),
+    "a limit of text": (lambda: EvaluationTable("a.csv", EvaluationColumns("text"), limit="9"), "limit"),  # type: ignore[arg-type]
+    "no given column": (lambda: GivenColumns(text=5), "text"),  # type: ignore[arg-type]
+    "columns of nothing": (lambda: detect_columns(None), "path"),  # type: ignore[arg-type]
+    "columns of nobody": (lambda: detect_columns("~nosuch/x.csv"), "~nosuch/x.csv"),
+    "a name as outputs": (lambda: detect_columns("a.csv", outputs="ab"), "outputs"),  # type: ignore[arg-type]
+    "outputs of numbers": (lambda: detect_columns("a.csv", outputs=(0, 1)), "output 0"),  # type: ignore[arg-type]
+    "a table of nobody": (lambda: Table("~nosuch/x.csv").read(Path()), "~nosuch/x.csv"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", list(WRONG))
+def test_wrong_arguments_are_one_line_that_names_them(name: str) -> None:
+    make, word = WRONG[name]
+    with pytest.raises(UserError) as error:
+        make()
+    assert word in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_path_is_as_good_as_its_text(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("text,label\n" + "".join(f"some words {number},{number % 2}\n" for number in range(60)))
+    corpus = Table(path)  # type: ignore[arg-type]
+    assert corpus.name == "t"
+    assert corpus.read(tmp_path).test == Table(str(path)).read(tmp_path).test
+
+
+@pytest.mark.parametrize("column", ["label", "id", "absent"])
+def test_a_huge_cell_or_name_is_not_repeated_in_the_message(column: str, tmp_path: Path) -> None:
+    huge = "x" * 10_000
+    header = huge if column == "absent" else column
+    path = tmp_path / "t.csv"
+    path.write_text(f"text,{header}\n" + "".join(f"some words {number},{huge}\n" for number in range(60)))
+    uid = "id" if column == "id" else None
+    label = None if column == "id" else "label"
+    with pytest.raises(UserError) as error:
+        Table(str(path), TableColumns(label=label, uid=uid)).read(tmp_path)
+    assert len(str(error.value)) < len(str(path)) + 300

@@ -27,6 +27,7 @@ from heedful.data.tokenization import (
     SubwordTokenizer,
     Words,
     WordTokenizer,
+    check_labels,
     count_answers,
     split_english,
     unfold,
@@ -165,15 +166,19 @@ def test_a_word_that_looks_like_a_special_symbol_is_an_ordinary_word() -> None:
     assert batch.content_mask.tolist() == [[False, True, True, False]]
 
 
-def test_real_labels_are_floats_unknown_ones_none_and_a_mixture_is_refused() -> None:
+def test_real_labels_are_floats_and_a_batch_with_an_unknown_one_has_none() -> None:
     batcher = Words().fit([text("1", "a")])
     labels = batcher([text("1", "a", label=0.5), text("2", "a", label=1)]).labels
     assert labels is not None
     assert labels.dtype == torch.float32
     assert labels.tolist() == [0.5, 1.0]
     assert batcher([text("1", "a")]).labels is None
+    some = [text("1", "a", label=1), text("2", "a")]
+    assert batcher(some).labels is None
     with pytest.raises(UserError, match="example 2 has no label"):
-        batcher([text("1", "a", label=1), text("2", "a")])
+        check_labels(some)
+    check_labels([text("1", "a"), text("2", "a")])
+    check_labels([text("1", "a", label=1)])
 
 
 def test_candidates_become_a_mask_as_wide_as_the_answers_of_the_training_split() -> None:

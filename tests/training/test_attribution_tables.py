@@ -46,6 +46,14 @@ def test_a_table_has_units_and_scores_of_every_example(workspace: Workspace) -> 
     assert row["scores"][0] == 0.0
 
 
+def test_rows_have_the_labels_of_the_examples_that_have_one(workspace: Workspace) -> None:
+    loaded = subject().restore(workspace)
+    some = loaded.examples("test")[:4]
+    mixed = {example.uid: replace(example, label=example.label if n % 2 else None) for n, example in enumerate(some)}
+    rows = list(attribution_rows(loaded, loaded.tokenizer(tuple(mixed.values())), RawAttention(), mixed))
+    assert [row["label"] for row in rows] == [None, some[1].label, None, some[3].label]
+
+
 def test_words_outside_the_vocabulary_are_shown_as_written(workspace: Workspace) -> None:
     rare = replace(subject(), tokenization=Words(min_documents=30))
     table = workspace.get(AttributionTable(rare, RawAttention())).table

@@ -22,7 +22,7 @@ from heedful.tasks import Regression
 from heedful.training import trained_model
 from heedful.training.attention_sources import FromModel, UniformAttention
 from heedful.training.objectives import ImposedAttention
-from heedful.training.trained_model import OnOtherData
+from heedful.training.trained_model import OnOtherData, PreparedCorpus
 from heedful.training.trainer import evaluate, predict
 from heedful.trials import performance
 from heedful.trials.performance import Performance
@@ -51,6 +51,27 @@ def test_a_restored_model_has_the_stored_scores(workspace: Workspace) -> None:
     assert isinstance(scores, dict)
     assert evaluate(trained.model, trained.batch("test"), 64) == scores["test"]
     assert not trained.model.training
+
+
+@dataclass(frozen=True)
+class HalfLabelled(Sentences):
+    """Every second test sentence has no label."""
+
+    def read(self, data: Path) -> Splits:
+        whole = super().read(data)
+        test = tuple(replace(example, label=None) if n % 2 else example for n, example in enumerate(whole.test))
+        return replace(whole, test=test)
+
+
+def test_examples_without_labels_are_left_out_of_scores_and_refused_in_training(workspace: Workspace) -> None:
+    trained, recipe = subject().restore(workspace), replace(subject(), corpus=HalfLabelled())
+    corpus = PreparedCorpus(recipe, workspace)
+    labelled = [example for example in corpus.examples["test"] if example.label is not None]
+    assert 0 < len(labelled) < len(corpus.examples["test"])
+    scores = corpus.evaluate(trained.model, workspace)["test"]
+    assert scores == evaluate(trained.model, corpus.tokenizer(labelled), 64)
+    with pytest.raises(UserError, match="has no label"):
+        workspace.get(recipe)
 
 
 def test_the_inference_batch_size_changes_no_weight(workspace: Workspace, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
+from scipy.stats import binomtest
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
@@ -501,11 +502,14 @@ class AuditAnalysis:
             notes=(*(corpus.columns.notes if table and isinstance(corpus, EvaluationTable) else ()), *remarks),
             digest=corpus.digest(self.workspace.data_dir),
             noun=self.noun,
+            assumptions=assumptions(corpus, self.workspace.get(self.sample).table, self.explainer.class_names),
         )
 
 
 UNITS: Mapping[str, tuple[str, str]] = {"texts": ("word", "words"), "images": ("patch", "patches")}
 """What has a score in a text or an image."""
+BELOW_CHANCE = 0.001
+"""Probability of so few right predictions by chance, below which the order of the labels is doubtful."""
 MAX_IMAGE_SIDE = 96
 """Pixels of an image that is shown."""
 TEACHES_UNTESTED = "that needs students that are trained: give texts for them (--train-data FILE)"
@@ -550,6 +554,27 @@ def class_counts(table: pd.DataFrame, names: Sequence[str]) -> dict[str, int]:
         return {"numbers": len(table)}
     counts = table["predicted"].value_counts()
     return {name: int(counts.get(index, 0)) for index, name in enumerate(names)}
+
+
+def assumptions(corpus: Corpus, table: pd.DataFrame, outputs: Sequence[str]) -> tuple[str, ...]:
+    """What was assumed about the columns and labels of the data, and whether the labels contradict the model.
+
+    Args:
+        table: label and predicted class of the texts that were read.
+    """
+    stated = corpus.columns.assumptions if isinstance(corpus, EvaluationTable) else ()
+    labelled = table[table["label"].notna()]
+    if not outputs or labelled.empty:
+        return stated
+    right = int((labelled["predicted"] == labelled["label"].astype(float)).sum())
+    # A model that is right less often than by chance usually has its outputs in another order.
+    if binomtest(right, len(labelled), 1 / len(outputs), "less").pvalue >= BELOW_CHANCE:
+        return stated
+    return (
+        *stated,
+        f"the labels are those of the outputs, although only {right} of {len(labelled)} are predicted, less "
+        "than by chance: labels and outputs may be in another order",
+    )
 
 
 def answer_sentence(methods: Sequence[MethodAudit], texts: int, noun: str = "texts") -> str:

@@ -204,6 +204,7 @@ class AuditedData:
         classes: number of audited texts by predicted class.
         notes: remarks, for instance how label names were matched.
         noun: what is audited: texts or images.
+        assumptions: what was decided about columns and labels although another reading is possible.
     """
 
     name: str
@@ -217,6 +218,7 @@ class AuditedData:
     notes: tuple[str, ...]
     digest: str
     noun: str = "texts"
+    assumptions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

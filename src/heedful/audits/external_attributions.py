@@ -17,9 +17,11 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from functools import lru_cache
+from itertools import accumulate
 from pathlib import Path
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 import torch
@@ -27,8 +29,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from heedful.catalogue import METHODS
-from heedful.data.io import file_type, find_path, iterate_rows, read_json, shorten
-from heedful.data.label_match import match_labels
+from heedful.data.evaluation_table import EvaluationTable
+from heedful.data.io import ArrayHeader, array_headers, file_type, find_path, iterate_rows, read_json, shorten
+from heedful.data.label_match import CERTAIN_MATCHES, match_labels
 from heedful.data.rationales import parse_list
 from heedful.types import (
     Attribution,
@@ -48,11 +51,20 @@ MIN_TEXTS = 10
 MAX_METHODS, MAX_NAME_LENGTH = 50, 80
 MAX_ARRAY_SIZE = 1 << 30
 """Bytes of all arrays of a file."""
+MIN_CELLS = 1 << 20
+"""Scores or tokens that a file may hold however few texts there are."""
+MAX_TEXT_WIDTH = 32
+"""Characters per token of an array of texts, on average."""
+MAX_SCORE = 1e30
+"""Size of a score: sums and squares of larger ones are not finite numbers."""
+MAX_ALIGNMENT_STEPS = 1 << 20
 MAX_NESTING = 4
 UID_NAMES = ("uid", "id", "annotation_id", "idx", "docid")
 SCORE_NAMES = ("scores", "attributions", "attribution", "values")
 _SPECIAL = re.compile(r"\[(?:CLS|SEP|PAD|MASK|BOS|EOS)\]|</?(?:s|pad|mask|cls|sep|bos|eos)>|<\|[^|]*\|>", re.IGNORECASE)
-_UNKNOWN = re.compile(r"\[UNK\]|<unk>|<0x[0-9A-F]{2}>", re.IGNORECASE)
+_UNKNOWN = re.compile(r"\[UNK\]|<unk>", re.IGNORECASE)
+_BYTE = re.compile(r"<0x([0-9A-F]{2})>", re.IGNORECASE)
+_IDEOGRAPH = re.compile(r".?[\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
 _DTYPES = ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "bool")
 Target: TypeAlias = str | int | None
 
@@ -85,16 +97,48 @@ class ScoreRecord:
 # Readers
 
 
-def read_score_records(path: Path) -> Iterator[ScoreRecord]:
-    """The scores in a file of any known form."""
+def read_score_records(path: Path, max_cells: int = MIN_CELLS) -> Iterator[ScoreRecord]:
+    """The scores in a file of any known form.
+
+    Args:
+        max_cells: numbers and texts that the arrays of the file may hold; their headers say how many they are.
+    """
     kind = file_type(path)
     if kind == ".npz":
-        yield from _batch_records(_read_arrays(path), str(path))
+        yield from _batch_records(_read_arrays(path, max_cells), str(path))
     elif kind == ".json":
-        yield from _records(read_json(path), str(path))
+        value = read_json(path)
+        _check_cells(str(path), _count_cells(value), max_cells)
+        yield from _records(value, str(path))
     else:
+        cells = 0
         for row in iterate_rows(path):
+            cells += _count_cells(dict(row.values))
+            _check_cells(row.location, cells, max_cells)
             yield from _records(dict(row.values), row.location)
+
+
+def _count_cells(value: object) -> int:
+    """The numbers in the encoded arrays of a JSON value, as their shapes say."""
+    cells, waiting = 0, [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, dict):
+            shape = item.get("shape")
+            if "__ndarray__" in item and isinstance(shape, list) and all(isinstance(size, int) for size in shape):
+                cells += abs(math.prod(shape))
+            waiting += item.values()
+        elif isinstance(item, list):
+            waiting += [part for part in item if isinstance(part, dict | list)]
+    return cells
+
+
+def _check_cells(location: str, cells: int, max_cells: int) -> None:
+    if cells > max_cells:
+        raise UserError(
+            f"{location}: the arrays hold {cells} values, but these texts need at most {max_cells}; keep the texts of "
+            "the data, and add scores up over the embeddings"
+        )
 
 
 def _records(value: object, location: str, depth: int = 0) -> Iterator[ScoreRecord]:
@@ -149,22 +193,34 @@ def _decode_array(value: Mapping[str, object], location: str) -> object:
     return decoded
 
 
-def _read_arrays(path: Path) -> dict[str, object]:
+def _read_arrays(path: Path, max_cells: int) -> dict[str, object]:
     """The arrays of an .npz file as lists; arrays of Python objects are refused, because they would be unpickled."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            if sum(each.file_size for each in archive.infolist()) > MAX_ARRAY_SIZE:
-                raise UserError(f"{path}: holds more than {MAX_ARRAY_SIZE} bytes; give the sums over the embeddings")
+        headers = array_headers(path)
+        if sum(header.size for header in headers) > MAX_ARRAY_SIZE:
+            raise UserError(f"{path}: holds more than {MAX_ARRAY_SIZE} bytes; give the sums over the embeddings")
+        _check_cells(str(path), max(map(_array_cells, headers), default=0), max_cells)
         with np.load(path, allow_pickle=False) as arrays:
             return {name: _sum_of_vectors(arrays[name]).tolist() for name in arrays.files}
     except FileNotFoundError as error:
         raise UserError(f"{path}: no such file; check the path") from error
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
+    except (
+        *(OSError, ValueError, TypeError, EOFError, MemoryError, RuntimeError, NotImplementedError),
+        *(zipfile.BadZipFile, zlib.error),
+    ) as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise UserError(
             f"{path}: not an .npz file of numbers and texts ({reason}); save tokens as an array of texts, not of "
             "objects"
         ) from error
+
+
+def _array_cells(header: ArrayHeader) -> int:
+    """The values of an array; vectors count as one, and long texts as several."""
+    cells = math.prod(header.shape)
+    if header.kind in "US":
+        return max(cells, header.size // (np.dtype("U1").itemsize * MAX_TEXT_WIDTH))
+    return math.prod(header.shape[:2]) if len(header.shape) == 3 else cells
 
 
 def _sum_of_vectors(array: NDArray[np.generic]) -> NDArray[np.generic]:
@@ -253,10 +309,18 @@ def _numbers(value: object, location: str, *, undefined: float | None = None) ->
             total = math.fsum(numbers)
         except (OverflowError, ValueError):  # inf - inf
             total = math.nan
-        if not math.isfinite(total):
-            raise UserError(f"{location}: the score of token {len(found) + 1} is not a finite number")
-        found.append(total)
+        found.append(_checked_score(total, location, len(found) + 1))
     return tuple(found)
+
+
+def _checked_score(score: float, location: str, token: int) -> float:
+    if not math.isfinite(score):
+        raise UserError(f"{location}: the score of token {token} is not a finite number")
+    if abs(score) > MAX_SCORE:
+        raise UserError(
+            f"{location}: the score of token {token} is {score:g}; divide all scores: at most {MAX_SCORE:g}"
+        )
+    return score
 
 
 def _shap_records(value: Mapping[str, object], location: str) -> Iterator[ScoreRecord]:
@@ -312,7 +376,9 @@ def _inseq_records(value: Mapping[str, object], location: str) -> Iterator[Score
             method=name[:MAX_NAME_LENGTH] if isinstance(name, str) else "inseq",
             texts=(texts[number],) if known and isinstance(texts, list) else (),
             tokens=_texts([each.get("token") if isinstance(each, dict) else each for each in plain], place),
-            scores=tuple(_step_sum(row, place) for row in scores),
+            scores=tuple(
+                _checked_score(_step_sum(row, place), place, token) for token, row in enumerate(scores, start=1)
+            ),
         )
 
 
@@ -364,42 +430,123 @@ def spell(text: str) -> str:
     return "".join(char for char in decomposed if unicodedata.category(char)[0] not in "CMZ" and char != "\ufffd")
 
 
-def align_scores(tokens: Sequence[str], scores: Sequence[float], words: Sequence[str]) -> tuple[float, ...] | None:
-    """The sum of the scores of each word's tokens; None if the tokens do not spell the text.
+class Exclusion(Enum):
+    """Why a row of a file of scores is not used, as the end of a sentence."""
+
+    NO_TEXT = "belong to no text of the data"
+    SEVERAL_TEXTS = "fit several texts of the data: add the text as it is in the data"
+    LINE_NUMBERS = "have a uid alone, but the data have no id column to compare it with: add the text or the tokens"
+    OTHER_TOKENS = "have tokens that do not spell the text"
+    AMBIGUOUS = "have unknown tokens that fit more than one word of the text: give one score per word"
+    SECOND_ROW = "are second rows of a text"
+
+
+def align_scores(tokens: Sequence[str], scores: Sequence[float], words: Sequence[str]) -> tuple[float, ...] | Exclusion:
+    """The sum of the scores of each word's tokens, or why there is none.
 
     A token over several words is divided by characters. Special tokens do not count, and what follows the last token
-    (a text that was cut off) has score 0. An unknown token stands for the characters up to the next known one.
+    (a text that was cut off) has score 0. An unknown token stands for at least one whole word, or what signs separate
+    inside a word; if the text cannot be spelled in this way, for some characters of one word. If these rules leave a
+    choice between words, there are no scores.
 
     >>> align_scores(["[CLS]", "un", "##kind", "words", "[SEP]"], [9.0, 1.0, 2.0, 4.0, 9.0], ["Unkind", "words"])
     (3.0, 4.0)
+    >>> align_scores(["[UNK]", "a"], [5.0, 1.0], ["banana", "a"])
+    (5.0, 1.0)
     """
     if list(tokens) == list(words):
         return tuple(scores)
+    pieces = _spelled_pieces(tokens, scores)
     spelled = [spell(word) for word in words]
-    text = "".join(spelled)
-    owner = [word for word, letters in enumerate(spelled) for _ in letters]
-    sums = [0.0] * len(words)
-    place, unknown, carried = 0, 0.0, 0.0
-    searching = False
+    if len(pieces) == len(words) and all(
+        piece in (None, word) for (piece, _), word in zip(pieces, spelled, strict=True)
+    ):
+        return tuple(score for _, score in pieces)
+    letters = [piece for piece, _ in pieces]
+    # A text that is spelled to its end comes before one that was cut off.
+    for whole_words, to_end in ((True, True), (False, True), (True, False)):
+        places = _place_pieces(letters, spelled, whole_words=whole_words, to_end=to_end) if pieces else None
+        if isinstance(places, Exclusion):
+            return places
+        if places is not None:
+            sums = [0.0] * len(words)
+            for counts, (_, score) in zip(places, pieces, strict=True):
+                for word, count in counts.items():
+                    sums[word] += score * (count / counts.total())
+            return tuple(sums)
+    return Exclusion.OTHER_TOKENS
+
+
+def _spelled_pieces(tokens: Sequence[str], scores: Sequence[float]) -> list[tuple[str | None, float]]:
+    """What each token spells (None: unknown) and its score; the score of a blank goes to the next token."""
+    pieces: list[tuple[str | None, float]] = []
+    carried = 0.0
     for token, score in zip(_token_texts(tokens), scores, strict=True):
-        if token is None:  # an unknown token
-            unknown, carried, searching = unknown + carried + score, 0.0, True
-            continue
-        letters = spell(token)
-        if not letters:  # a special token, or the space before the next token
+        letters = None if token is None else spell(token)
+        if letters == "":  # a special token, or the space before the next token
             carried += score if token else 0.0
             continue
-        found = text.find(letters, place) if searching else place if text.startswith(letters, place) else -1
-        if found < 0:
-            return None
-        covered = owner[found : found + len(letters)]
-        for total, owners in ((unknown, owner[place:found] or covered), (score + carried, covered)):
-            for word, count in Counter(owners).items():
-                sums[word] += total * (count / len(owners))
-        place, unknown, carried, searching = found + len(letters), 0.0, 0.0, False
-    for word in owner[place : place + 1] or owner[-1:]:
-        sums[word] += unknown + carried
-    return tuple(sums) if place or searching else None
+        pieces.append((letters, score + carried))
+        carried = 0.0
+    if pieces and carried:
+        pieces[-1] = (pieces[-1][0], pieces[-1][1] + carried)
+    return pieces
+
+
+def _place_pieces(
+    pieces: Sequence[str | None], words: Sequence[str], *, whole_words: bool, to_end: bool
+) -> list[Counter[int]] | Exclusion | None:
+    """The number of characters that each piece has in each word; None if the pieces do not spell the words.
+
+    Args:
+        whole_words: an unknown piece begins and ends where a word, a sign, or a run of letters does.
+        to_end: the pieces spell all words.
+    """
+    text = "".join(words)
+    owner = [word for word, letters in enumerate(words) for _ in letters]
+    ends = list(accumulate(map(len, words)))
+    edges = {0, *ends, *(place for place in range(1, len(text)) if _is_edge(text[place - 1], text[place]))}
+
+    def next_places(piece: str | None, start: int) -> Iterator[int]:
+        if piece is not None:
+            if text.startswith(piece, start):
+                yield start + len(piece)
+        elif start < len(text) and (not whole_words or start in edges):
+            for end in range(start + 1, ends[owner[start]] + 1):
+                if not whole_words or end in edges:
+                    yield end
+
+    reached: list[set[int]] = [{0}]
+    steps = 0
+    for piece in pieces:
+        following: set[int] = set()
+        for start in reached[-1]:
+            for end in next_places(piece, start):
+                following.add(end)
+                steps += 1
+            if steps > MAX_ALIGNMENT_STEPS:
+                return Exclusion.AMBIGUOUS
+        reached.append(following)
+    alive = reached.pop() & {len(text)} if to_end else reached.pop()
+    if not alive:
+        return None
+    placed: list[Counter[int]] = []
+    for piece, starts in zip(reversed(pieces), reversed(reached), strict=True):
+        spans = [(start, end) for start in starts for end in next_places(piece, start) if end in alive]
+        counts = Counter(owner[slice(*spans[0])])
+        for start, end in spans:
+            # An unknown piece belongs to its word, however many of the characters it stands for.
+            same = owner[start] == owner[spans[0][0]] if piece is None else Counter(owner[start:end]) == counts
+            if not same:
+                return Exclusion.AMBIGUOUS
+        placed.append(counts)
+        alive = {start for start, _ in spans}
+    return placed[::-1]
+
+
+def _is_edge(left: str, right: str) -> bool:
+    """Whether tokenizers that know whole words separate two characters: signs, and Chinese characters."""
+    return not (left.isalnum() and right.isalnum()) or _IDEOGRAPH.match(left + right) is not None
 
 
 def _token_texts(tokens: Sequence[str]) -> Iterator[str | None]:
@@ -412,6 +559,8 @@ def _token_texts(tokens: Sequence[str]) -> Iterator[str | None]:
             yield ""
         elif _UNKNOWN.fullmatch(stripped):
             yield None
+        elif byte := _BYTE.fullmatch(stripped):
+            yield decoder.decode(bytes.fromhex(byte[1])) or " "
         elif byte_level and all(char in _BYTES for char in token):
             # The first bytes of a character have no text of their own: their score goes with the last one.
             yield decoder.decode(bytes(_BYTES[char] for char in token)) or " "
@@ -452,37 +601,38 @@ class ExternalScores:
         return found.get(target, found.get(None))
 
 
-def read_external(path: Path, examples: Sequence[Example], outputs: Sequence[str] = ()) -> dict[str, ExternalScores]:
+def read_external(
+    path: Path, examples: Sequence[Example], outputs: Sequence[str] = (), *, line_numbers: bool = False
+) -> dict[str, ExternalScores]:
     """The scores of each method in a file for these examples, by name.
 
     Rows that belong to no example or whose tokens do not spell its text are counted; too few matches are an error.
 
     Args:
         outputs: names of the model's outputs, for the targets.
+        line_numbers: the uids only count lines, which other tools count in other ways: a uid alone proves nothing.
     """
-    index = _ExampleIndex(examples)
-    records = list(read_score_records(path))
+    index = _ExampleIndex(examples, line_numbers=line_numbers)
+    records = list(read_score_records(path, _max_cells(examples)))
     targets = _target_index(path, records, outputs)
     found: dict[str, dict[str, dict[int | None, tuple[float, ...]]]] = {}
-    lost: dict[str, Counter[str]] = {}
+    lost: dict[str, Counter[Exclusion]] = {}
     for record in records:
         name = record.method or path.stem.split(".")[0] or "given"
         name = f"{name} (given)" if name in METHODS else name
         scores, counts = found.setdefault(name, {}), lost.setdefault(name, Counter())
         if len(found) > MAX_METHODS:
             raise UserError(f"{path}: more than {MAX_METHODS} methods; is the column of methods right?")
-        matched = index.find(record)
-        if not matched:
-            counts["belong to no text of the data"] += 1
-        for example in matched:
-            words = _word_scores(record, example)
-            own = scores.setdefault(example.uid, {})
-            if words is None:
-                counts["have tokens that do not spell the text"] += 1
-            elif targets[record.target] in own:
-                counts["are second rows of a text"] += 1
-            else:
-                own[targets[record.target]] = words
+        matched = _match_record(record, index)
+        if isinstance(matched, Exclusion):
+            counts[matched] += 1
+            continue
+        uid, words = matched
+        own = scores.setdefault(uid, {})
+        if targets[record.target] in own:
+            counts[Exclusion.SECOND_ROW] += 1
+        else:
+            own[targets[record.target]] = words
     if not records:
         raise UserError(f"{path}: the file has no scores; give one row per text")
     return {
@@ -495,16 +645,16 @@ def _check_matches(
     path: Path,
     name: str,
     scores: Mapping[str, Mapping[int | None, tuple[float, ...]]],
-    lost: Counter[str],
+    lost: Counter[Exclusion],
     total: int,
 ) -> tuple[Mapping[str, Mapping[int | None, tuple[float, ...]]], tuple[str, ...]]:
     kept = {uid: own for uid, own in scores.items() if own}
-    reasons = [f"{count} rows {reason}" for reason, count in lost.items()]
+    reasons = [f"{count} rows {reason.value}" for reason, count in lost.items()]
     notes = (f"{name}: {path.name} has scores of {len(kept)} of {total} texts", *reasons)
     if len(kept) < min(MIN_TEXTS, total):
         raise UserError(
-            f"{'; '.join(notes)}; at least {min(MIN_TEXTS, total)} texts are needed: give the uid of each text, or the "
-            "text as it is in the data"
+            f"{'; '.join(notes)}; at least {min(MIN_TEXTS, total)} texts are needed: give the text of each row as in "
+            "the data, or its id in the id column of the data"
         )
     return kept, notes
 
@@ -512,7 +662,8 @@ def _check_matches(
 class _ExampleIndex:
     """Examples by uid, by text, and by what their words spell."""
 
-    def __init__(self, examples: Sequence[Example]) -> None:
+    def __init__(self, examples: Sequence[Example], *, line_numbers: bool) -> None:
+        self._line_numbers = line_numbers
         self._by_uid = {example.uid: example for example in examples}
         self._by_text: dict[tuple[str, ...], Example] = {}
         self._by_letters: dict[str, list[Example]] = {}
@@ -527,21 +678,43 @@ class _ExampleIndex:
     def _letters(example: Example) -> str:
         return spell("".join(part for part in example.parts if isinstance(part, str)))
 
-    def find(self, record: ScoreRecord) -> Sequence[Example]:
-        """The examples that a record belongs to: by uid if it has one, else by text, else by its tokens."""
+    def find(self, record: ScoreRecord) -> Example | Exclusion:
+        """The example that a record belongs to: the text decides, then the tokens, then the uid."""
         named = self._by_uid.get(record.uid) if record.uid is not None else None
-        # A uid may count rows in another way than the data do: the text decides.
-        if named is not None and (not record.texts or self._letters(named).startswith(spell("".join(record.texts)))):
-            return [named]
+        matches = self._spelled(record)
+        # A uid may count rows in another way than the data do, so that it only chooses between texts that fit.
         if record.texts:
             exact = self._by_text.get(tuple(text.strip() for text in record.texts))
-            return [exact] if exact else self._by_letters.get(spell("".join(record.texts)), [])
-        # With an id of its own a row without a text may only belong to a text that is not in the data.
-        if record.uid is not None or record.tokens is None:
-            return []
-        return self._by_letters.get(
-            spell("".join("?" if token is None else token for token in _token_texts(record.tokens))), []
-        )
+            if named is not None and self._letters(named).startswith(spell("".join(record.texts))):
+                return named
+            matches = [exact] if exact else matches
+        elif record.tokens is None:
+            if self._line_numbers:
+                return Exclusion.LINE_NUMBERS
+            matches = [named] if named else []
+        elif named is not None and (named in matches or not matches):
+            # The tokens of a text that was cut off, or that has unknown words, are compared when they are aligned.
+            is_known = not self._line_numbers or any(_token_texts(record.tokens))
+            return named if is_known else Exclusion.LINE_NUMBERS
+        elif record.uid is not None and named is None and not self._line_numbers:
+            matches = []  # an id of a text that is not in the data
+        if len(matches) > 1:
+            return Exclusion.SEVERAL_TEXTS
+        return matches[0] if matches else Exclusion.NO_TEXT
+
+    def _spelled(self, record: ScoreRecord) -> list[Example]:
+        """The examples that the text of a record spells, or all its tokens together."""
+        texts: Sequence[str | None] = record.texts or list(_token_texts(record.tokens or ()))
+        letters = "".join(text for text in texts if text is not None)
+        return self._by_letters.get(spell(letters), []) if None not in texts else []
+
+
+def _max_cells(examples: Sequence[Example]) -> int:
+    """Scores that a file needs at most: one per character of each text, padded to the longest, and special tokens."""
+    longest = max(
+        (sum(len(part) for part in example.parts if isinstance(part, str)) for example in examples), default=0
+    )
+    return max(MIN_CELLS, len(examples) * (longest + 64))
 
 
 def _target_index(path: Path, records: Sequence[ScoreRecord], outputs: Sequence[str]) -> dict[Target, int | None]:
@@ -552,7 +725,7 @@ def _target_index(path: Path, records: Sequence[ScoreRecord], outputs: Sequence[
         return found | dict.fromkeys(places)
     names = [target for target in places if isinstance(target, str)]
     matched = match_labels(names, outputs)
-    index = dict(matched[1]) if matched is not None and matched[0] != "order" else {}
+    index = dict(matched[1]) if matched is not None and matched[0] in CERTAIN_MATCHES else {}
     for target, place in places.items():
         number = target if isinstance(target, int) else index.get(str(target), place)
         if number is None or not 0 <= number < len(outputs):
@@ -564,8 +737,17 @@ def _target_index(path: Path, records: Sequence[ScoreRecord], outputs: Sequence[
     return found
 
 
-def _word_scores(record: ScoreRecord, example: Example) -> tuple[float, ...] | None:
-    """One score per word of all parts; None if the tokens do not spell the text."""
+def _match_record(record: ScoreRecord, index: _ExampleIndex) -> tuple[str, tuple[float, ...]] | Exclusion:
+    """The uid of the text of a record and the scores of its words, or why there are none."""
+    example = index.find(record)
+    if isinstance(example, Exclusion):
+        return example
+    words = _word_scores(record, example)
+    return words if isinstance(words, Exclusion) else (example.uid, words)
+
+
+def _word_scores(record: ScoreRecord, example: Example) -> tuple[float, ...] | Exclusion:
+    """One score per word of all parts, or why the tokens have none."""
     parts = [part.split() for part in example.parts if isinstance(part, str)]
     words = [word for part in parts for word in part]
     if record.spans is not None:
@@ -606,6 +788,8 @@ class ExternalAttributions(DiskResource):
         corpus: the texts, whose test split is explained.
         folder: the data folder of file and corpus; both may also be given by their own paths.
     """
+
+    revision: ClassVar[int] = 2
 
     path: str
     name: str
@@ -673,4 +857,5 @@ def _read_cached(
     path: Path, state: FileState, corpus: Corpus, digest: str, folder: str
 ) -> Mapping[str, ExternalScores]:
     splits = corpus.read(Path(folder))
-    return read_external(path, splits.test, splits.class_names)
+    line_numbers = isinstance(corpus, EvaluationTable) and corpus.columns.uid is None
+    return read_external(path, splits.test, splits.class_names, line_numbers=line_numbers)

@@ -38,6 +38,8 @@ def model_card(audit: Audit) -> str:
     if audit.caption:
         parts += ["Caption for a heat-map:", f"> {escape_markdown(audit.caption)}"]
     parts.append(f"How sure: {escape_markdown(certainty(audit))}")
+    if audit.data.assumptions:
+        parts.append("Assumed about the data: " + "; ".join(map(escape_markdown, audit.data.assumptions)) + ".")
     struck = [f"{measure} ({why})" for measure, why in audit.struck.items()]
     if struck:
         parts.append("Measures that do not count on this data: " + "; ".join(map(escape_markdown, struck)) + ".")

@@ -32,6 +32,7 @@ from heedful.audits.analysis import (
     RANDOMISED_SEED,
     TEACHES_UNTESTED,
     AuditAnalysis,
+    assumptions,
     class_counts,
     format_note,
     has_weights,
@@ -398,6 +399,7 @@ class _Audit:
         corpus = self.corpus
         if isinstance(corpus, EvaluationTable):
             yield f"Data: {self.source}; {'; '.join(corpus.columns.notes)}."
+        yield from (f"Assumption: {line}." for line in assumptions(corpus, self.table, self.explainer.class_names))
         counts = ", ".join(
             f"{name} {count}" for name, count in class_counts(self.table, self.explainer.class_names).items()
         )
@@ -405,6 +407,9 @@ class _Audit:
             f"{self.noun.capitalize()}: {self.notes['read']} of {self.notes['rows']} were read, "
             f"{self.notes['too short']} of them are too short to explain; predicted: {counts}."
         )
+        rows = self.notes["corpus"]
+        if isinstance(rows, dict) and isinstance(corpus, EvaluationTable):
+            yield f"Rows: {'; '.join(f'{name}: {format_note(value)}' for name, value in rows.items())}."
         remarks = self.notes["remarks"]
         if isinstance(remarks, dict) and remarks:
             yield f"Tokenizer: {'; '.join(f'{name}: {format_note(value)}' for name, value in remarks.items())}."

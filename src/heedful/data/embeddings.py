@@ -7,6 +7,7 @@ the rows that are needed are parsed, and nothing is unpickled.
 from __future__ import annotations
 
 import gzip
+import os
 import zipfile
 import zlib
 from abc import abstractmethod
@@ -20,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Generator, Tensor
 
-from heedful.data.io import packaged_file
+from heedful.data.io import check_arrays, packaged_file
 from heedful.data.tokenization import PAD, SPECIAL_TOKENS
 from heedful.types import DiskResource, UserError, file_sha256, hash_files
 
@@ -99,7 +100,7 @@ class FileEmbeddings(WordEmbeddings):
 
     def _file(self, data: Path) -> Path:
         folder = data / "vectors"
-        for path in (Path(self.source).expanduser(), folder / f"{self.source}.npz", folder / self.source):
+        for path in (Path(os.path.expanduser(self.source)), folder / f"{self.source}.npz", folder / self.source):
             if path.is_file():
                 return path
         known = ", ".join(sorted(path.stem for path in folder.glob("*.npz"))) or "none"
@@ -166,9 +167,10 @@ def _read_npz(file: Path, words: Sequence[str]) -> EmbeddingTable:
     if not zipfile.is_zipfile(file):
         raise UserError(f"{file} is not an .npz archive")
     try:
+        check_arrays(file)
         with np.load(file) as archive:
             arrays = {name: archive[name] for name in ("words", "vectors", "row") if name in archive.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except (OSError, ValueError, EOFError, RuntimeError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
         raise UserError(f"{file} is not a readable .npz of plain numbers and text ({error})") from error
     if "words" not in arrays or "vectors" not in arrays:
         raise UserError(f"{file} needs the arrays words and vectors; it has {', '.join(sorted(arrays)) or 'neither'}")

@@ -8,17 +8,22 @@ annotations with their folder of documents.
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import NoneType
 from typing import ClassVar, Literal
 
 from heedful.data._evaluation_rows import NO_LABEL, DiskReader, RowReader, SampleReader, finite_number, text_of_row
 from heedful.data.io import (
+    OPTIONAL_TEXT,
+    TEXT_OR_PATH,
     FileCorpus,
     Row,
+    check_types,
     declared_classes,
     file_type,
     find_path,
@@ -26,19 +31,21 @@ from heedful.data.io import (
     iterate_rows,
     shorten,
 )
-from heedful.data.label_match import HATEXPLAIN_CLASSES, LabelMatch, LabelOrder, match_labels
+from heedful.data.label_match import CERTAIN_MATCHES, HATEXPLAIN_CLASSES, LabelMatch, LabelOrder, match_labels
 from heedful.data.rationales import (
     CHECKED_CELLS,
     FORM_NAMES,
     RationaleCell,
     RationaleForm,
+    RationaleReading,
     find_rationale_form,
     read_rationale_cell,
 )
 from heedful.data.table import DEFAULT_WORDS, label_text
 from heedful.data.tokenization import Words
+from heedful.store.recipe import added_field
 from heedful.tasks import MulticlassClassification, Regression
-from heedful.types import Splits, UserError
+from heedful.types import Splits, UserError, check_choice
 
 MAX_TEXTS = 20_000
 """Texts that are kept for an audit."""
@@ -77,6 +84,15 @@ RATIONALE_NAMES = (
 ID_NAMES = ("uid", "id", "idx", "post_id", "annotation_id", "example_id", "uuid", "guid", "review_id", "comment_id")
 
 LabelMatching = LabelOrder | Literal["number", "none"]
+MATCH_NAMES: Mapping[LabelMatching, str] = {
+    "name": "by name",
+    "index": "by number",
+    "beginning": "by the beginning of their names",
+    "united": "by uniting hate speech and offensive",
+    "counted": "by number, counted from 0",
+    "order": "by order",
+}
+Assumed = Literal["header", "text", "label", "rationale"]
 Layout = Literal["table", "hatexplain", "eraser"]
 LAYOUT_NOTES: Mapping[Layout, str] = {
     "hatexplain": "the file has HateXplain's own form: a label is that of most annotators, none if no label has most; "
@@ -87,13 +103,23 @@ LAYOUT_NOTES: Mapping[Layout, str] = {
 
 @dataclass(frozen=True)
 class GivenColumns:
-    """The columns that the user named; None finds a column, "none" does without one."""
+    """The columns that the user named; None finds a column, "none" does without one.
+
+    Args:
+        rationale_form: how the column of rationales marks words; None finds it.
+    """
 
     text: str | None = None
     second_text: str | None = None
     label: str | None = None
     rationale: str | None = None
     uid: str | None = None
+    rationale_form: str | None = None
+
+    def __post_init__(self) -> None:
+        check_types("GivenColumns", {name: (value, OPTIONAL_TEXT) for name, value in vars(self).items()})
+        if self.rationale_form is not None:
+            check_choice("rationale form", self.rationale_form, RationaleForm)
 
 
 @dataclass(frozen=True)
@@ -103,8 +129,9 @@ class EvaluationColumns:
     Args:
         outputs: names of the model's outputs in order; none for a number.
         label_index: each value of the label column and the index of its output.
-        matching: how labels were matched; "order" is an assumption.
+        matching: how labels were matched; all but "name" and "index" are assumptions.
         unused: columns whose names fit but whose content does not.
+        assumed: what was decided about columns and rationales although another reading fits.
     """
 
     text: str
@@ -118,6 +145,7 @@ class EvaluationColumns:
     rationale_form: RationaleForm | None = None
     layout: Layout = "table"
     unused: tuple[str, ...] = ()
+    assumed: tuple[Assumed, ...] = added_field(())
 
     @property
     def roles(self) -> dict[str, str]:
@@ -149,22 +177,43 @@ class EvaluationColumns:
             *(f"column {shorten(name)} is not used: its content does not fit its name" for name in self.unused),
         )
 
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What was assumed, in sentences with the option that decides it."""
+        names = {"text": self.text, "label": self.label, "rationale": self.rationale}
+        columns = {role: shorten(name) for role, name in names.items()}
+        form = "" if self.rationale_form is None else FORM_NAMES[self.rationale_form]
+        sentences: Mapping[Assumed, str] = {
+            "header": "the first line of the file holds the names of the columns "
+            f"({_list(list(self.roles.values()))}); if it is a row, put a line of names before it",
+            "text": f"column {columns['text']} is the text, because of its content; choose with --text-column",
+            "label": f"column {columns['label']} is the label, because of its content; choose with --label-column",
+            "rationale": f"column {columns['rationale']} holds {form}, although another form fits; choose with "
+            "--rationale-form",
+        }
+        matched: tuple[str, ...] = ()
+        if self.matching in MATCH_NAMES and self.matching not in CERTAIN_MATCHES:
+            matched = (
+                f"the labels are matched with the outputs {MATCH_NAMES[self.matching]} ({self._label_pairs()}); rename "
+                "them like the outputs to be sure",
+            )
+        return (*(sentences[each] for each in self.assumed), *matched)
+
+    def _label_pairs(self) -> str:
+        ordered = sorted(self.label_index, key=lambda pair: pair[1])
+        pairs = ", ".join(f"{shorten(value)} is {self.outputs[index]}" for value, index in ordered[:8])
+        return pairs + (", ..." if len(ordered) > 8 else "")
+
     def _label_note(self) -> str:
         if self.label is None:
             return "label: no column, so accuracy is not known"
         column = f"label: column {shorten(self.label)}"
         if self.matching == "number":
             return f"{column}, numbers"
-        ordered = sorted(self.label_index, key=lambda pair: pair[1])
-        pairs = ", ".join(f"{shorten(value)} is {self.outputs[index]}" for value, index in ordered[:8])
-        pairs += ", ..." if len(ordered) > 8 else ""
-        count = f"{len(ordered)} value{'s' if len(ordered) > 1 else ''}"
-        how = {
-            "name": "matched with the outputs by name",
-            "index": "matched with the outputs by number",
-            "order": "matched with the outputs by order, which is an assumption",
-        }
-        return f"{column}, {count} {how.get(self.matching, '')} ({pairs})"
+        count = f"{len(self.label_index)} value{'s' if len(self.label_index) > 1 else ''}"
+        how = f"matched with the outputs {MATCH_NAMES[self.matching]}"
+        how += "" if self.matching in CERTAIN_MATCHES else ", which is an assumption"
+        return f"{column}, {count} {how} ({self._label_pairs()})"
 
 
 def detect_columns(
@@ -174,7 +223,12 @@ def detect_columns(
 
     A `UserError` names the candidates and the option where the names and contents leave a choice.
     """
-    path, given = Path(path).expanduser(), given or GivenColumns()
+    check_types(
+        "detect_columns",
+        {"path": (path, TEXT_OR_PATH), "outputs": (outputs, tuple), "given": (given, (GivenColumns, NoneType))},
+    )
+    check_types("detect_columns", {f"output {number}": (name, str) for number, name in enumerate(outputs)})
+    path, given = Path(os.path.expanduser(path)), given or GivenColumns()
     outputs = outputs if len(outputs) > 1 else ()
     finder = _ColumnFinder(path, outputs, given)
     text, second_text = finder.find_texts()
@@ -184,7 +238,8 @@ def detect_columns(
     columns = finder.find_label(columns, taken | {uid})
     columns = finder.find_rationale(columns, taken | {uid, columns.label})
     ids = finder.named(ID_NAMES) if uid is None and finder.given.uid is None else []
-    return replace(columns, unused=(*columns.unused, *(name for name in ids if name not in columns.roles.values())))
+    unused = (*columns.unused, *(name for name in ids if name not in columns.roles.values()))
+    return replace(columns, unused=unused, assumed=(*finder.assumed(columns), *columns.assumed))
 
 
 class _ColumnFacts:
@@ -285,6 +340,18 @@ class _ColumnFinder:
             )
         return column
 
+    def assumed(self, columns: EvaluationColumns) -> Iterator[Assumed]:
+        """What was decided about the names of the columns, the text and the label by content alone."""
+        texts = (*TEXT_NAMES, *OTHER_TEXT_NAMES, *(name for pair in PAIR_NAMES for name in pair))
+        labels = (*LABEL_NAMES, *NUMBER_NAMES)
+        known = self.named((*texts, *labels, *RATIONALE_NAMES, *ID_NAMES))
+        if self.given.text is None and not known and file_type(self.path) in (".csv", ".tsv"):
+            yield "header"
+        if self.given.text is None and columns.text not in self.named(texts):
+            yield "text"
+        if columns.label is not None and self.given.label is None and columns.label not in self.named(labels):
+            yield "label"
+
     def find_texts(self) -> tuple[str, str | None]:
         """The column of the text, and of the second text of pairs."""
         second = self.given.second_text
@@ -333,7 +400,7 @@ class _ColumnFinder:
     def _may_be_label(self, column: str) -> bool:
         """Whether the values are names or numbers of outputs; one value in all rows may be anything."""
         matched = self._match(column) if len(self.facts[column].labels) > 1 else None
-        return matched is not None and matched[0] != "order"
+        return matched is not None and matched[0] in CERTAIN_MATCHES
 
     def _match(self, column: str) -> LabelMatch | None:
         """The outputs of a column's values; numbers stand for the names that a dataset of the hub declares."""
@@ -341,9 +408,9 @@ class _ColumnFinder:
         names = {str(number): name for number, name in enumerate(self.declared.get(column, ()))}
         if facts.labels and set(facts.labels) <= set(names):
             matched = match_labels([names[value] for value in facts.labels], self.outputs)
-            if matched is not None and matched[0] == "name":
+            if matched is not None and matched[0] in ("name", "beginning", "united"):
                 outputs = dict(matched[1])
-                return "name", tuple((value, outputs[names[value]]) for value in facts.labels)
+                return matched[0], tuple((value, outputs[names[value]]) for value in facts.labels)
         return None if facts.many_values else match_labels(facts.labels, self.outputs)
 
     def find_id(self, taken: set[str | None]) -> str | None:
@@ -372,10 +439,12 @@ class _ColumnFinder:
             names = [column for column in self.named(LABEL_NAMES) if column in free]
             names = names or [column for column in self.named(NUMBER_NAMES) if column in free]
             names = [column for column in names if self.facts[column].present and not self.facts[column].lists]
+            others = self.named((*RATIONALE_NAMES, *ID_NAMES))
+            unnamed = [column for column in free if column not in others]
             if not names and self.outputs:
-                names = [column for column in free if self._may_be_label(column)]
+                names = [column for column in unnamed if self._may_be_label(column)]
             elif not names:
-                numeric = [name for name in free if 0 < self.facts[name].numbers == self.facts[name].present]
+                numeric = [name for name in unnamed if 0 < self.facts[name].numbers == self.facts[name].present]
                 names = numeric if len(numeric) == 1 else []
         if not names:
             return columns
@@ -422,7 +491,7 @@ class _ColumnFinder:
             found = {index[place].get(text) for place, text in enumerate(texts) if text is not None}
             if len(found) > 1:
                 raise UserError(self._ambiguous("label", names, "--label-column"))
-        return min(names, key=lambda name: ("name", "index", "order").index(matches[name][0]))
+        return min(names, key=lambda name: list(MATCH_NAMES).index(matches[name][0]))
 
     def find_rationale(self, columns: EvaluationColumns, taken: set[str | None]) -> EvaluationColumns:
         """The columns with that of the rationales, and their form."""
@@ -433,22 +502,32 @@ class _ColumnFinder:
             names = [self.check_given(given, "--rationale-column")]
         else:
             names = [name for name in self.named(RATIONALE_NAMES) if name not in taken and self.facts[name].present]
-        forms: dict[str, RationaleForm] = {}
+        forms: dict[str, RationaleReading] = {}
         for name in names:
-            form = find_rationale_form(self._cells(columns, name), name)
-            if form is not None:
-                forms[name] = form
+            reading = self._reading(columns, name)
+            if reading is not None:
+                forms[name] = reading
         unused = tuple(name for name in names if name not in forms)
         if given is not None and not forms:
             raise UserError(
                 f"{self.path}: column {shorten(given)} marks no words of the texts; see 'Rationales' in docs/audit.md, "
-                "or choose another with --rationale-column"
+                "name its form with --rationale-form, or choose another with --rationale-column"
             )
         if len(forms) > 1:
             raise UserError(self._ambiguous("rationale", list(forms), "--rationale-column"))
-        for name, form in forms.items():
-            columns = replace(columns, rationale=name, rationale_form=form)
+        if self.given.rationale_form is not None and not forms:
+            raise UserError(f"{self.path}: no column of rationales is found; name it with --rationale-column")
+        for name, reading in forms.items():
+            assumed: tuple[Assumed, ...] = ("rationale",) if reading.is_assumed else ()
+            columns = replace(columns, rationale=name, rationale_form=reading.form, assumed=assumed)
         return replace(columns, unused=unused)
+
+    def _reading(self, columns: EvaluationColumns, name: str) -> RationaleReading | None:
+        """The form of a column of rationales, as it is given or found; None if it has none."""
+        for form in FORM_NAMES:
+            if form == self.given.rationale_form:
+                return RationaleReading(form)
+        return find_rationale_form(self._cells(columns, name), name)
 
     def _cells(self, columns: EvaluationColumns, name: str) -> Iterator[RationaleCell]:
         for number, standard in enumerate(_standard_rows(self.path)):
@@ -518,8 +597,9 @@ def _hatexplain_row(row: Row) -> _StandardRow:
     if marks and label not in (None, "normal"):
         votes = zip(tokens, (sum(column) for column in zip(*marks, strict=True)), strict=True)
         rationale = [int(2 * vote >= len(marks)) for token, vote in votes for _ in token.split()]
+    uid = row.values.get("post_id", row.values.get("id"))
     values = {
-        "id": row.values.get("post_id", row.values.get("id", str(row.line))),
+        **({} if uid is None else {"id": uid}),
         "text": " ".join(tokens),
         "label": label,
         "rationale": rationale,
@@ -597,6 +677,19 @@ class EvaluationTable(FileCorpus):
     limit: int | None = MAX_TEXTS
     seed: int = 0
     tokenization: ClassVar[Words] = DEFAULT_WORDS
+
+    def __post_init__(self) -> None:
+        check_types(
+            "EvaluationTable",
+            {
+                "path": (self.path, TEXT_OR_PATH),
+                "columns": (self.columns, EvaluationColumns),
+                "limit": (self.limit, (int, NoneType)),
+                "seed": (self.seed, int),
+            },
+        )
+        if self.limit is not None and self.limit < 1:
+            raise UserError(f"EvaluationTable: limit is {self.limit}; give a number from 1, or None for all texts")
 
     @property
     def name(self) -> str:

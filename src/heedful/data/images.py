@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from heedful.data.io import FileCorpus
+from heedful.data.io import FileCorpus, check_arrays
 from heedful.data.splitting import DEV_SHARE, finalize_splits, hold_out
 from heedful.data.tokenization import Patches
 from heedful.tasks import MulticlassClassification
@@ -44,9 +44,10 @@ class ImageCorpus(FileCorpus):
         (path,) = self.files(data)
         remedy = "delete the file and fetch it again"
         try:
+            check_arrays(path)
             with np.load(path) as archive:
                 arrays = {name: archive[name] for name in ARRAY_NAMES}
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        except (OSError, ValueError, KeyError, EOFError, RuntimeError, MemoryError, zipfile.BadZipFile) as error:
             raise UserError(f"{path}: not the arrays {', '.join(ARRAY_NAMES)} ({error}); {remedy}") from error
         for split in ("train", "test"):
             if len(arrays[f"x_{split}"]) != len(arrays[f"y_{split}"]):

@@ -10,10 +10,12 @@ import csv
 import gzip
 import io
 import json
+import math
 import os
 import re
 import reprlib
 import stat
+import zipfile
 import zlib
 from abc import abstractmethod
 from collections import Counter
@@ -24,6 +26,7 @@ from functools import lru_cache, partial
 from importlib import metadata
 from itertools import chain, islice
 from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, Literal
 
 from heedful.types import Corpus, FileState, Split, Splits, UserError, file_state, hash_files
@@ -65,8 +68,9 @@ class Row:
     def value(self, column: str) -> object:
         """The value in a column; UserError lists the existing columns."""
         if column not in self.values:
-            present = ", ".join(str(name) for name in self.values)
-            raise UserError(f"{self.location}: no column '{column}'; the columns are {present}")
+            present = ", ".join(shorten_name(name) for name in islice(self.values, 20))
+            more = f" and {len(self.values) - 20} more" if len(self.values) > 20 else ""
+            raise UserError(f"{self.location}: no column {shorten(column)}; the columns are {present}{more}")
         value = self.values[column]
         if isinstance(value, str) and (broken := _SURROGATE.search(value)):
             raise UserError(
@@ -149,6 +153,29 @@ def shorten(value: object) -> str:
     return reprlib.repr(value)
 
 
+def shorten_name(name: object) -> str:
+    """The name of a class or a column for a list in a message: as it is, if it is short."""
+    return str(name) if len(str(name)) < 40 else shorten(name)
+
+
+TEXT_OR_PATH = (str, Path)
+OPTIONAL_TEXT = (str, NoneType)
+
+
+def check_types(name: str, fields: Mapping[str, tuple[object, type | tuple[type, ...]]]) -> None:
+    """UserError unless each field has one of its types; True and False are not numbers here.
+
+    >>> check_types("Table", {"path": (None, (str, Path))})
+    Traceback (most recent call last):
+    heedful.types.UserError: Table: path is None; give str or Path
+    """
+    for field, (value, kinds) in fields.items():
+        kinds = kinds if isinstance(kinds, tuple) else (kinds,)
+        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+            names = " or ".join("None" if kind is NoneType else kind.__name__ for kind in kinds)
+            raise UserError(f"{name}: {field} is {shorten(value)}; give {names}")
+
+
 _SURROGATE = re.compile("[\ud800-\udfff]")
 """Half of a character: JSON can write it, UTF-8 cannot."""
 
@@ -228,7 +255,7 @@ def _allowed_size(path: Path) -> int:
 
 def _too_large(path: Path) -> UserError:
     return UserError(
-        f"{path}: holds more than {MAX_EXPANSION} times its size, which no table of texts does; "
+        f"{path}: holds more than {MAX_EXPANSION} times its size, which no table of texts or numbers does; "
         "if it is one, give it uncompressed"
     )
 
@@ -370,6 +397,52 @@ def _read_parquet(path: Path) -> Iterator[Row]:
     except Exception as error:  # pyarrow has no common error for damaged files: names that are not UTF-8 are one
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise UserError(f"{path}: not a Parquet file ({reason}); check the file") from error
+
+
+@dataclass(frozen=True)
+class ArrayHeader:
+    """What an .npz file says about one of its arrays.
+
+    Args:
+        kind: numpy's letter for the type of the values.
+        size: bytes of the values.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    kind: str
+    size: int
+
+
+def array_headers(path: Path) -> tuple[ArrayHeader, ...]:
+    """The headers of the arrays in an .npz file, nothing else of which is read.
+
+    ValueError for arrays of objects, and for a header that claims more or fewer bytes than the file holds.
+    """
+    import numpy as np
+
+    readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    headers = []
+    with zipfile.ZipFile(path) as archive:
+        for member in archive.infolist():
+            with archive.open(member) as stream:
+                version = np.lib.format.read_magic(stream)
+                if version not in readers:
+                    raise ValueError(f"{member.filename} has version {version}")
+                shape, _, dtype = readers[version](stream)
+                size = member.file_size - stream.tell()
+            if dtype.hasobject or dtype.kind not in "biufUS":
+                raise ValueError(f"{member.filename} holds {dtype}")
+            if min(shape, default=1) < 0 or math.prod(shape) * dtype.itemsize != size:
+                raise ValueError(f"{member.filename} has the shape {shorten(shape)}, but {size} bytes")
+            headers.append(ArrayHeader(member.filename, shape, dtype.kind, size))
+    return tuple(headers)
+
+
+def check_arrays(path: Path) -> None:
+    """UserError for an .npz file that holds far more than its size, ValueError for headers that are wrong."""
+    if sum(header.size for header in array_headers(path)) > _allowed_size(path):
+        raise _too_large(path)
 
 
 def declared_classes(path: Path) -> dict[str, tuple[str, ...]]:

@@ -6,7 +6,10 @@ import re
 from collections.abc import Sequence
 from typing import Literal
 
-LabelOrder = Literal["name", "index", "order"]
+LabelOrder = Literal["name", "index", "beginning", "united", "counted", "order"]
+"""From the surest to the least sure."""
+CERTAIN_MATCHES: tuple[LabelOrder, ...] = ("name", "index")
+"""All others are assumptions."""
 HATEXPLAIN_CLASSES = ("hatespeech", "normal", "offensive")
 """In the order of their numbers in the version of the hub."""
 _PLACEHOLDER = re.compile(r"(?:label)?_?(\d{1,6})", re.IGNORECASE)
@@ -18,20 +21,25 @@ LabelMatch = tuple[LabelOrder, tuple[tuple[str, int], ...]]
 def match_labels(values: Sequence[str], outputs: Sequence[str]) -> LabelMatch | None:
     """How labels and outputs correspond, and the output of each label; None if some label has no output.
 
-    In this order: by name without case and punctuation, also by the beginning of a name; by number from 0; by order,
-    for numbers from 1 and for outputs that are only counted (LABEL_0, LABEL_1).
+    In this order: by name without case and punctuation; by the beginning of a name, if no two labels have one output;
+    by number from 0, which is only counted where no label is 0; by order, for numbers from 1 and for outputs that are
+    only counted (LABEL_0, LABEL_1).
 
     >>> match_labels(["neg", "pos"], ["POSITIVE", "NEGATIVE"])
-    ('name', (('neg', 1), ('pos', 0)))
+    ('beginning', (('neg', 1), ('pos', 0)))
     """
     if not values:
         return None
-    names = [_name_key(output) for output in outputs]
-    by_name = [_match_name(_name_key(value), names) for value in values]
-    if None in by_name and len(outputs) == 2 and set(values) <= set(HATEXPLAIN_CLASSES):
-        by_name = _match_toxicity(values, names)
-    if None not in by_name:
-        return "name", tuple((value, index) for value, index in zip(values, by_name, strict=True) if index is not None)
+    names, keys = [_name_key(output) for output in outputs], [_name_key(value) for value in values]
+    exact = [names.index(key) if names.count(key) == 1 else None for key in keys]
+    by_name = _label_match("name", values, exact)
+    if by_name is not None:
+        return by_name
+    begun = [_match_beginning(key, names) if index is None else index for key, index in zip(keys, exact, strict=True)]
+    if len(set(begun)) == len(begun) and (by_beginning := _label_match("beginning", values, begun)) is not None:
+        return by_beginning
+    if len(outputs) == 2 and set(values) <= set(HATEXPLAIN_CLASSES):
+        return _label_match("united", values, _match_toxicity(values, names))
     numbers = [number for value in values if (number := _match_number(value)) is not None]
     if len(numbers) == len(values):
         return _match_numbers(values, numbers, outputs)
@@ -39,6 +47,11 @@ def match_labels(values: Sequence[str], outputs: Sequence[str]) -> LabelMatch | 
         order = sorted(values, key=str.casefold)
         return "order", tuple((value, order.index(value)) for value in values)
     return None
+
+
+def _label_match(how: LabelOrder, values: Sequence[str], indices: Sequence[int | None]) -> LabelMatch | None:
+    pairs = tuple((value, index) for value, index in zip(values, indices, strict=True) if index is not None)
+    return (how, pairs) if len(pairs) == len(values) else None
 
 
 def _match_numbers(values: Sequence[str], numbers: Sequence[int], outputs: Sequence[str]) -> LabelMatch | None:
@@ -49,7 +62,9 @@ def _match_numbers(values: Sequence[str], numbers: Sequence[int], outputs: Seque
     if len(set(own)) == len(outputs) and own != counted and set(numbers) <= set(own):
         return "name", tuple((value, own.index(number)) for value, number in zip(values, numbers, strict=True))
     if set(numbers) <= set(counted):
-        return "index", tuple(zip(values, numbers, strict=True))
+        # Without a 0, and without a number that only counting from 1 has, both ways of counting are possible.
+        is_certain = 0 in numbers or not all(_WHOLE.fullmatch(value) for value in values)
+        return "index" if is_certain else "counted", tuple(zip(values, numbers, strict=True))
     order = sorted(set(numbers))
     if len(order) == len(outputs) and order in ([number + 1 for number in counted], [-1, 1]):
         return "order", tuple((value, order.index(number)) for value, number in zip(values, numbers, strict=True))
@@ -60,10 +75,8 @@ def _name_key(name: str) -> str:
     return re.sub(r"[\W_]+", "", name.casefold())
 
 
-def _match_name(value: str, names: Sequence[str]) -> int | None:
-    """The output with this name, or the only one that begins like it (at least three letters)."""
-    if names.count(value) == 1:
-        return names.index(value)
+def _match_beginning(value: str, names: Sequence[str]) -> int | None:
+    """The only output whose name begins like this one, or the other way round (at least three letters)."""
     alike = [
         index
         for index, name in enumerate(names)

@@ -18,10 +18,11 @@ from typing import Literal
 from heedful.data.io import shorten
 from heedful.types import UserError
 
-RationaleForm = Literal["flags", "annotators", "indices", "spans", "tokens", "phrases", "marks"]
+RationaleForm = Literal["flags", "annotators", "grades", "indices", "spans", "tokens", "phrases", "marks"]
 FORM_NAMES: Mapping[RationaleForm, str] = {
     "flags": "one 0 or 1 per word",
     "annotators": "one list of 0 and 1 per annotator, a word is marked if at least half of the lists mark it",
+    "grades": "one grade per word, a word is marked if its grade is above 0 for at least half of the annotators",
     "indices": "word numbers from 0",
     "spans": "spans of characters [start, end)",
     "tokens": "spans of words with start_token and end_token",
@@ -35,6 +36,7 @@ CHECKED_CELLS = 20_000
 """Cells from which the form of a column is found."""
 _NUMBERS = re.compile(r"\d{1,9}(?:[\s,]+\d{1,9})*|\[\s*\d{1,9}(?:[\s,]+\d{1,9})*\s*\]")
 """Also without brackets, and with spaces alone between numbers, as numpy prints them."""
+_NUMBER = re.compile(r"\d{1,9}")
 _MARKS = (("**", "**"), ("<mark>", "</mark>"), ("[", "]"), ("<b>", "</b>"), ("<em>", "</em>"), ("*", "*"))
 _WORD = re.compile(r"\S+")
 _EDGE = re.compile(r"^\W+|\W+$")
@@ -52,6 +54,7 @@ class RationaleCell:
         numbers: lists of whole numbers: one, one per annotator, or one per span.
         strings: marked phrases, or one text.
         parts: the texts of the row.
+        bare: a number alone, which may be a property of the whole row.
     """
 
     location: str
@@ -59,6 +62,7 @@ class RationaleCell:
     parts: tuple[str, ...]
     numbers: tuple[tuple[int, ...], ...] = ()
     strings: tuple[str, ...] = ()
+    bare: bool = False
 
     @property
     def num_words(self) -> int:
@@ -67,8 +71,12 @@ class RationaleCell:
 
 def read_rationale_cell(value: object, parts: tuple[str, ...], location: str) -> RationaleCell:
     """The shape of a value: a list, or a text that may be a list in JSON or as a Python literal."""
+    bare = _whole(value) is not None
     if isinstance(value, str):
+        bare = _NUMBER.fullmatch(value.strip()) is not None
         value = parse_list(value.strip(), location)
+    elif bare:
+        value = [value]
     if isinstance(value, tuple | set | frozenset):
         value = list(value)
     if isinstance(value, Mapping):
@@ -82,7 +90,8 @@ def read_rationale_cell(value: object, parts: tuple[str, ...], location: str) ->
             return RationaleCell(location, "strings", parts, strings=tuple(each for each in value if each.strip()))
         numbers = [_whole(each) for each in value]
         if None not in numbers:
-            return RationaleCell(location, "numbers", parts, (tuple(each for each in numbers if each is not None),))
+            whole = tuple(each for each in numbers if each is not None)
+            return RationaleCell(location, "numbers", parts, (whole,), bare=bare)
         lists = [list(each) if isinstance(each, list | tuple) else [each] for each in value]
         flat = [each for some in lists for each in some]
         if not flat:
@@ -145,46 +154,86 @@ def _whole(value: object) -> int | None:
     return int(value) if isinstance(value, float) and math.isfinite(value) and value.is_integer() else None
 
 
-def find_rationale_form(cells: Iterable[RationaleCell], column: str) -> RationaleForm | None:
+@dataclass(frozen=True)
+class RationaleReading:
+    """The form of a column, and whether it is assumed, because another form fits all of its cells."""
+
+    form: RationaleForm
+    is_assumed: bool = False
+
+
+class _NumberFacts:
+    """What holds for all lists of numbers of a column."""
+
+    def __init__(self) -> None:
+        self.binary = self.one_per_word = self.pairs = self.word_numbers = self.in_text = self.starts = True
+        self.repeated = self.repeated_per_word = False
+        self.not_binary = ""
+
+    def add(self, cell: RationaleCell) -> None:
+        words, starts = cell.num_words, {match.start() for match in _WORD.finditer(cell.parts[0])}
+        for numbers in cell.numbers:
+            repeated, per_word = len(set(numbers)) < len(numbers), len(numbers) == words
+            other = next((number for number in numbers if number not in (0, 1)), None)
+            if self.binary and other is not None:
+                self.binary, self.not_binary = False, f"{cell.location}: the rationale has the entry {other}"
+            self.one_per_word &= per_word
+            self.repeated |= repeated
+            self.repeated_per_word |= repeated and per_word
+            self.pairs &= len(numbers) == 2 and numbers[0] < numbers[1]
+            self.word_numbers &= all(number < words for number in numbers)
+            self.in_text &= all(number <= len(cell.parts[0]) for number in numbers)
+            self.starts &= not numbers or numbers[0] in starts
+
+    def reading(self, column: str, *, nested: bool) -> RationaleReading:
+        """The form that fits all lists; UserError if it cannot be decided."""
+        if self.binary and (self.repeated or self.one_per_word):
+            return RationaleReading("annotators" if nested else "flags", not self.repeated)
+        if self.repeated_per_word or self.one_per_word:
+            raise UserError(
+                f"{self.not_binary}, and column {shorten(column)} has one number per word, which may be grades or word "
+                "numbers; give one 0 or 1 per word, name the form with --rationale-form (grades: a word is marked if "
+                "its grade is above 0; indices: word numbers from 0), or do without with --rationale-column none"
+            )
+        # Pairs are spans of characters if they go beyond the words, or all begin where a word begins.
+        if self.pairs and (not self.word_numbers or (self.starts and nested)):
+            return RationaleReading("spans", self.word_numbers)
+        return RationaleReading("indices", self.pairs and self.in_text)
+
+
+def find_rationale_form(cells: Iterable[RationaleCell], column: str) -> RationaleReading | None:
     """The form of a column from its cells; None if it holds no rationales."""
     seen: Counter[CellKind] = Counter()
-    binary = equal = pairs = within = starts = True
-    repeated, marked, found, examined = False, 0, 0, 0
+    facts = _NumberFacts()
+    marked, found, examined, bare = 0, 0, 0, True
     for cell in cells:
         if cell.kind == "empty":
             continue
         seen[cell.kind] += 1
         examined += 1
+        bare &= cell.bare
         if len(seen) > 1 and not set(seen) <= {"numbers", "nested"}:
             kinds = " and ".join(sorted(seen))
             raise UserError(
                 f"{cell.location}: column {shorten(column)} mixes {kinds}; give all rationales in one form, or do "
                 "without with --rationale-column none"
             )
-        words = cell.num_words
         if cell.kind in ("numbers", "nested"):
-            binary &= all(number in (0, 1) for some in cell.numbers for number in some)
-            equal &= all(len(some) == words for some in cell.numbers)
-            repeated |= any(len(set(some)) < len(some) for some in cell.numbers)
-            pairs &= all(len(some) == 2 and some[0] < some[1] for some in cell.numbers)
-            within &= all(number < words for some in cell.numbers for number in some)
-            first = {match.start() for match in _WORD.finditer(cell.parts[0])}
-            starts &= all(some[0] in first for some in cell.numbers if some)
+            facts.add(cell)
         elif cell.kind in ("string", "strings"):
             marked += cell.kind == "string" and _find_marks(cell) is not None
             found += _find_phrases(cell) is not None
         if examined == CHECKED_CELLS:
             break
-    if not seen:
+    # One number per row, such as a flag or a count, says something about the row, not about words.
+    if not seen or bare:
         return None
     if "spans" in seen or "tokens" in seen:
-        return "spans" if "spans" in seen else "tokens"
+        return RationaleReading("spans" if "spans" in seen else "tokens")
     if "string" in seen or "strings" in seen:
-        return "marks" if 2 * marked >= examined else "phrases" if 2 * found >= examined else None
-    if binary and (repeated or equal):
-        return "annotators" if "nested" in seen else "flags"
-    # Pairs are spans of characters if they go beyond the words, or all begin where a word begins.
-    return "spans" if pairs and (not within or (starts and "nested" in seen)) else "indices"
+        form: RationaleForm | None = "marks" if 2 * marked >= examined else "phrases" if 2 * found >= examined else None
+        return None if form is None else RationaleReading(form)
+    return facts.reading(column, nested="nested" in seen)
 
 
 def read_rationale(cell: RationaleCell, form: RationaleForm) -> tuple[bool, ...] | None:
@@ -200,8 +249,10 @@ def read_rationale(cell: RationaleCell, form: RationaleForm) -> tuple[bool, ...]
             f"{cell.location}: the rationale {shorten(cell.strings)} is no list of numbers, but those of other rows "
             "are; use one form"
         )
-    if form in ("flags", "annotators"):
-        lists = [_flags(cell, some) for some in cell.numbers]
+    if cell.kind in ("spans", "tokens") and form != cell.kind:
+        raise UserError(f"{cell.location}: the rationale has spans, but the form of the column is {form}; use one form")
+    if form in ("flags", "annotators", "grades"):
+        lists = [_flags(cell, some, graded=form == "grades") for some in cell.numbers]
         return tuple(2 * sum(marks) >= len(lists) for marks in zip(*lists, strict=True))
     if form == "spans":
         return _words_of_spans(cell)
@@ -209,10 +260,11 @@ def read_rationale(cell: RationaleCell, form: RationaleForm) -> tuple[bool, ...]
     if form == "indices":
         marks = {number for some in cell.numbers for number in some}
     else:
-        wrong = next((span for span in cell.numbers if not 0 <= span[0] < span[1] <= num_words), None)
+        wrong = next((span for span in cell.numbers if len(span) != 2 or not 0 <= span[0] < span[1] <= num_words), None)
         if wrong is not None:
             raise UserError(
-                f"{cell.location}: the rationale has words {wrong[0]} to {wrong[1]}, but the text has {num_words} words"
+                f"{cell.location}: the rationale has the span of words {shorten(list(wrong))}, but the text has "
+                f"{num_words} words"
             )
         marks = {number for start, end in cell.numbers for number in range(start, end)}
     outside = next((number for number in marks if not 0 <= number < num_words), None)
@@ -221,18 +273,18 @@ def read_rationale(cell: RationaleCell, form: RationaleForm) -> tuple[bool, ...]
     return tuple(word in marks for word in range(num_words))
 
 
-def _flags(cell: RationaleCell, numbers: Sequence[int]) -> tuple[bool, ...]:
+def _flags(cell: RationaleCell, numbers: Sequence[int], *, graded: bool) -> tuple[bool, ...]:
     """Flags of all words; flags of the first part alone leave the second one unmarked."""
     num_words, first = cell.num_words, len(cell.parts[0].split())
     if len(numbers) not in (first, num_words):
         raise UserError(
             f"{cell.location}: the rationale has {len(numbers)} entries, but the text has {num_words} words; "
-            "give one 0 or 1 per whitespace word"
+            f"give one {'grade' if graded else '0 or 1'} per whitespace word, or name the form with --rationale-form"
         )
     wrong = next((number for number in numbers if number not in (0, 1)), None)
-    if wrong is not None:
+    if wrong is not None and not graded:
         raise UserError(f"{cell.location}: the rationale has the entry {wrong}; give one 0 or 1 per whitespace word")
-    return tuple(number == 1 for number in numbers) + (False,) * (num_words - len(numbers))
+    return tuple(number > 0 for number in numbers) + (False,) * (num_words - len(numbers))
 
 
 def _words_of_spans(cell: RationaleCell) -> tuple[bool, ...]:

@@ -16,9 +16,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from heedful.data.io import FileCorpus, Row, SplitRows, find_path, is_present, is_table, read_rows, shorten
+from heedful.data.io import (
+    OPTIONAL_TEXT,
+    TEXT_OR_PATH,
+    FileCorpus,
+    Row,
+    SplitRows,
+    check_types,
+    find_path,
+    is_present,
+    is_table,
+    read_rows,
+    shorten,
+    shorten_name,
+)
 from heedful.data.splitting import DEV_SHARE, Notes, finalize_splits, hold_out, normalized_content
 from heedful.data.tokenization import Words
 from heedful.tasks import BinaryClassification, MulticlassClassification, Regression
@@ -61,7 +75,23 @@ class TableColumns:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        check_types(
+            "TableColumns",
+            {
+                "text": (self.text, str),
+                "label": (self.label, OPTIONAL_TEXT),
+                "second_text": (self.second_text, OPTIONAL_TEXT),
+                "uid": (self.uid, OPTIONAL_TEXT),
+                "task": (self.task, str),
+                "classes": (self.classes, tuple),
+                "seed": (self.seed, int),
+            },
+        )
+        check_types("TableColumns", {f"class {number}": (name, str) for number, name in enumerate(self.classes)})
         check_choice("task", self.task, TaskName)
+        repeated = next((name for name, count in Counter(self.classes).items() if count > 1), None)
+        if repeated is not None:
+            raise UserError(f"TableColumns: the class {shorten(repeated)} is given twice; name each class once")
 
 
 def splits_from_rows(name: str, columns: TableColumns, rows: SplitRows) -> Splits:
@@ -94,7 +124,7 @@ def splits_from_rows(name: str, columns: TableColumns, rows: SplitRows) -> Split
             example = _example(columns, split, row, label)
             if example.uid in locations:
                 raise UserError(
-                    f"{row.location}: the id {example.uid!r} is already used at {locations[example.uid]}; "
+                    f"{row.location}: the id {shorten(example.uid)} is already used at {locations[example.uid]}; "
                     "make ids unique or choose no id column"
                 )
             locations[example.uid] = row.location
@@ -160,7 +190,9 @@ def _numbers(rows: Sequence[Row], words: Sequence[str]) -> list[float]:
 def _is_regression(columns: TableColumns, train: Sequence[Row], words: Sequence[str]) -> bool:
     if columns.task == "regression":
         if len(set(_numbers(train, words))) == 1:
-            raise UserError(f"{train[0].source}: all labels are {words[0]}; regression needs different ones")
+            raise UserError(
+                f"{train[0].source}: all labels are {shorten_name(words[0])}; regression needs different ones"
+            )
         return True
     numbers = [_parse_number(word) for word in words]
     if columns.classes or None in numbers:
@@ -174,7 +206,8 @@ def _class_names(columns: TableColumns, rows: SplitRows, words: Mapping[Split, S
     present = set(words["train"])
     if len(present) == 1:
         raise UserError(
-            f"{rows['train'][0].source}: only one class ({words['train'][0]!r}) in column '{columns.label}'; "
+            f"{rows['train'][0].source}: only one class ({shorten(words['train'][0])}) in column "
+            f"{shorten(columns.label)}; "
             "at least two are needed"
         )
     numeric = all(_WHOLE_NUMBER.fullmatch(word) for word in present)
@@ -185,7 +218,7 @@ def _class_names(columns: TableColumns, rows: SplitRows, words: Mapping[Split, S
             if word not in classes:
                 raise UserError(
                     f"{row.location}: the label {shorten(word)} of split {split} is unseen in train "
-                    f"({', '.join(classes)}); correct it or add it to train"
+                    f"({', '.join(map(shorten_name, classes[:12]))}); correct it or add it to train"
                 )
     return classes
 
@@ -215,7 +248,7 @@ def _check_enough_texts(
     needed = 1 + sum(split not in rows for split in SPLITS) if columns.label is not None else MIN_UNLABELLED_TEXTS
     for label, texts in groups.items():
         if len(texts) < needed:
-            whose = f"class {classes[int(label)]!r}" if label is not None else "the table"
+            whose = f"class {shorten(classes[int(label)])}" if label is not None else "the table"
             raise UserError(
                 f"{rows['train'][0].source}: {whose} has {len(texts)} different texts, "
                 f"but at least {needed} are needed; add rows, or give files for dev and test"
@@ -255,6 +288,10 @@ class Table(FileCorpus):
     test: str | None = None
     tokenization: ClassVar[Words] = DEFAULT_WORDS
 
+    def __post_init__(self) -> None:
+        files = {"dev": (self.dev, (*TEXT_OR_PATH, NoneType)), "test": (self.test, (*TEXT_OR_PATH, NoneType))}
+        check_types("Table", {"path": (self.path, TEXT_OR_PATH), "columns": (self.columns, TableColumns), **files})
+
     @property
     def name(self) -> str:
         return Path(self.path).stem.split(".")[0] or "table"
@@ -275,6 +312,9 @@ class SavedDataset(FileCorpus):
     folder: str
     columns: TableColumns = field(default_factory=TableColumns)
     tokenization: ClassVar[Words] = DEFAULT_WORDS
+
+    def __post_init__(self) -> None:
+        check_types("SavedDataset", {"folder": (self.folder, TEXT_OR_PATH), "columns": (self.columns, TableColumns)})
 
     @property
     def name(self) -> str:
@@ -306,6 +346,11 @@ class HubDataset(Corpus):
     columns: TableColumns = field(default_factory=TableColumns)
     tokenization: ClassVar[Words] = DEFAULT_WORDS
 
+    def __post_init__(self) -> None:
+        names = {"config": (self.config, OPTIONAL_TEXT), "revision": (self.revision, OPTIONAL_TEXT)}
+        columns = {"columns": (self.columns, TableColumns)}
+        check_types("HubDataset", {"repository": (self.repository, str), **names, **columns})
+
     @property
     def name(self) -> str:
         return self.repository.split("/")[-1] + (f"-{self.config}" if self.config else "")
@@ -320,8 +365,11 @@ class HubDataset(Corpus):
 
 def corpus_from_source(source: str | Path, columns: TableColumns | None = None) -> Table | SavedDataset | HubDataset:
     """The corpus of a command-line argument: a table, a saved dataset folder, or a hub id."""
-    source = str(source)
-    columns = columns or TableColumns()
+    check_types(
+        "corpus_from_source",
+        {"source": (source, TEXT_OR_PATH), "columns": (columns, (TableColumns, NoneType))},
+    )
+    source, columns = str(source), columns or TableColumns()
     is_folder = is_present(Path(source), "folder")
     if is_table(source) and not is_folder:
         return Table(source, columns)

@@ -206,15 +206,19 @@ def _drop_by_length(texts: Selection, lengths: Iterable[int], lower: int | None,
 
 
 def label_tensor(examples: Sequence[Example]) -> Tensor | None:
-    """Labels `[batch]`, int64 if all are integers, else float32; None for unlabelled examples."""
+    """Labels `[batch]`, int64 if all are integers, else float32; None if an example has none."""
     labels = [example.label for example in examples if example.label is not None]
-    if not labels:
+    if not labels or len(labels) < len(examples):
         return None
-    if len(labels) < len(examples):
-        uid = next(example.uid for example in examples if example.label is None)
-        raise UserError(f"example {uid} has no label, but others have one: label it or leave it out")
     whole = all(isinstance(label, int) for label in labels)
     return torch.tensor(labels, dtype=torch.int64 if whole else torch.float32)
+
+
+def check_labels(examples: Sequence[Example]) -> None:
+    """UserError if some examples have labels and others do not: training and trials need all of them, or none."""
+    unlabelled = next((example.uid for example in examples if example.label is None), None)
+    if unlabelled is not None and any(example.label is not None for example in examples):
+        raise UserError(f"example {unlabelled} has no label, but others have one: label it or leave it out")
 
 
 def count_answers(examples: Iterable[Example]) -> int:

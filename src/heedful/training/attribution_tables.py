@@ -122,7 +122,7 @@ def attribution_rows(
     """A row per text of the batch with the scores of a method for the class that the model predicts.
 
     Args:
-        examples: by uid, for the words that are not in the vocabulary.
+        examples: by uid, for the words that are not in the vocabulary, and for labels that only some of them have.
     """
     with torch.no_grad():
         probabilities = loaded.model.task.probabilities(loaded.model.read_logits(batch))
@@ -138,7 +138,7 @@ def attribution_rows(
         "segments": _split_by_text(batch.segments, batch.mask),
         "predicted": target.tolist(),
         "probability": probabilities.gather(1, target.unsqueeze(1)).squeeze(1).tolist(),
-        "label": [None] * len(batch) if batch.labels is None else batch.labels.tolist(),
+        "label": [examples[uid].label for uid in batch.uids] if batch.labels is None else batch.labels.tolist(),
         **_method_columns(attribution, batch.mask),
     }
     for cells in zip(*columns.values(), strict=True):

@@ -13,7 +13,7 @@ from torch import Generator
 
 from heedful.data.embeddings import EmbeddingTable, WordEmbeddings
 from heedful.data.splitting import SubsampledCorpus
-from heedful.data.tokenization import Words
+from heedful.data.tokenization import Words, check_labels
 from heedful.store.recipe import Json, Recipe
 from heedful.store.workspace import Workspace
 from heedful.types import (
@@ -47,8 +47,10 @@ class LoadedModel:
         return self._selected[split]
 
     def batch(self, split: Split) -> Batch:
-        """A whole split as one batch."""
-        return self.tokenizer(self.examples(split))
+        """A whole split as one batch; either all of its examples have labels, or none."""
+        examples = self.examples(split)
+        check_labels(examples)
+        return self.tokenizer(examples)
 
     @cached_property
     def _selected(self) -> dict[Split, Sequence[Example]]:

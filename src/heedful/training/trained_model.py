@@ -14,6 +14,7 @@ import torch
 from torch import Generator
 
 from heedful.data.embeddings import EmbeddingTable, RandomEmbeddings, WordEmbeddings
+from heedful.data.tokenization import check_labels
 from heedful.store.recipe import Artefact, Json, derive_seed, to_json
 from heedful.store.shard import BLOCK_ROWS
 from heedful.store.workspace import Workspace
@@ -118,16 +119,22 @@ class PreparedCorpus:
     @cached_property
     def batches(self) -> dict[Split, Batch]:
         """Each split as one batch, for training."""
+        for examples in self.examples.values():
+            check_labels(examples)
         return {split: self.tokenizer(examples) for split, examples in self.examples.items() if examples}
 
     def evaluate(self, model: Model, workspace: Workspace) -> dict[Split, dict[str, float]]:
-        """The scores of a model on the evaluated splits that have labels; a block at a time becomes a batch."""
+        """The scores of a model on the labelled examples of the evaluated splits; a block at a time becomes a batch."""
         scores: dict[Split, dict[str, float]] = {}
         for split in EVALUATED_SPLITS:
             probabilities, labels = [], []
             examples = self.examples[split]
             for start in range(0, len(examples), BLOCK_ROWS):
-                batch = self.tokenizer(examples[start : start + BLOCK_ROWS])
+                block = examples[start : start + BLOCK_ROWS]
+                labelled = [example for example in block if example.label is not None]
+                if not labelled:
+                    continue
+                batch = self.tokenizer(labelled)
                 if batch.labels is not None:
                     probabilities.append(predict(model, batch, workspace.batch_size))
                     labels.append(batch.labels)
