@@ -13,7 +13,7 @@ import os
 import secrets
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from importlib import resources
 from pathlib import Path
@@ -293,7 +293,58 @@ def make_plans(
             taken |= {slot.item for slot in block}
             slots += [planner.slot(task, item, Occasion.PRACTICE, {}, {}) for item in practice_items] + block
         plans[f"p{number:0{width}}"] = tuple(slots)
-    return plans
+    return _even_out(plans, [item.uid for item in items]) if len(options.tasks) > 1 else plans
+
+
+def _even_out(plans: Mapping[str, tuple[Slot, ...]], items: Sequence[str]) -> dict[str, tuple[Slot, ...]]:
+    """Plans of both tasks in which every item is ranked equally often, within one.
+
+    Nobody ranks what they guessed, so that an item may have been ranked twice less than another: somebody who has not
+    seen it then ranks it in place of one that was ranked most.
+    """
+    found = dict(plans)
+    ranked = Counter(
+        slot.item
+        for plan in plans.values()
+        for slot in plan
+        if slot.task is StudyTask.RANK and slot.occasion is Occasion.MAIN
+    )
+    while (chain := _exchanges(found, items, ranked)) is not None:
+        for person, before, after in chain:
+            found[person] = tuple(
+                replace(slot, item=after) if slot.item == before and slot.task is StudyTask.RANK else slot
+                for slot in found[person]
+            )
+        ranked[chain[0][1]] -= 1
+        ranked[chain[-1][2]] += 1
+    return found
+
+
+def _exchanges(
+    plans: Mapping[str, tuple[Slot, ...]], items: Sequence[str], ranked: Mapping[str, int]
+) -> list[tuple[str, str, str]] | None:
+    """The shortest chain of exchanges (person, item, new item) from an item that is ranked most to one ranked least.
+
+    In each of them a person ranks an item that they have not seen, in place of the one that the chain has reached.
+    None if the items are ranked equally often, within one, or if there is no chain.
+    """
+    most, least = (pick(ranked[item] for item in items) for pick in (max, min))
+    if most - least < 2:
+        return None
+    ranks = {person: {slot.item for slot in plan if slot.task is StudyTask.RANK} for person, plan in plans.items()}
+    seen = {person: {slot.item for slot in plan} for person, plan in plans.items()}
+    chains: dict[str, list[tuple[str, str, str]]] = {item: [] for item in items if ranked[item] == most}
+    reached = [*chains]
+    for before in reached:  # grows while it is read: a breadth-first search
+        for person in plans:
+            if before in ranks[person]:
+                for after in items:
+                    if after not in chains and after not in seen[person]:
+                        chains[after] = [*chains[before], (person, before, after)]
+                        reached.append(after)
+                        if ranked[after] == least:
+                            return chains[after]
+    return None
 
 
 class _Planner:
