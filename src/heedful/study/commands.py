@@ -80,6 +80,15 @@ def study_serve(
     study: Annotated[Path, typer.Argument(help="Folder of the study.")] = DEFAULT_STUDY,
     host: Annotated[str, typer.Option("--host", help="Address to listen at.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: a free one.")] = 8000,
+    per_address: Annotated[
+        int | None,
+        typer.Option(
+            "--connections-per-address",
+            min=0,
+            help="Connections of one address at a time; 0: any number, for a proxy on another machine.",
+            show_default="256, any number from this machine",
+        ),
+    ] = None,
     database: DatabaseOption = "",
     quiet: QuietOption = False,
     debug: DebugOption = False,
@@ -88,7 +97,7 @@ def study_serve(
     _check_study_extra()
     from heedful.study.app import serve
 
-    serve(study, host, port, database, None if quiet else say)
+    serve(study, host, port, database, None if quiet else say, per_address=per_address)
 
 
 @study_app.command("erase")

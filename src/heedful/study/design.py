@@ -10,10 +10,11 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
+import re
 import secrets
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from importlib import resources
 from pathlib import Path
@@ -25,10 +26,13 @@ from pydantic import TypeAdapter, ValidationError
 
 from heedful.store.atomic_write import atomic_path, flush_to_disk, translate_write_errors, try_to_write
 from heedful.study.answers import Occasion
+from heedful.study.checksum import CHECKSUM, add_checksum, find_damage
+from heedful.study.database_url import without_password
 from heedful.types import UserError
 
 STUDY_FILE, LINKS_FILE, KEYS_FILE = "study.json", "links.txt", "keys.json"
 CONSENT_FILE, INSTRUCTIONS_FILE, THANKS_FILE = "consent.md", "instructions.md", "thanks.md"
+_HEXADECIMAL = re.compile("[0-9a-f]{64}")
 _T = TypeVar("_T")
 CONTROL = "control"
 """The name of the map to which an attention check asks to give the last place."""
@@ -215,6 +219,10 @@ class StudyKeys:
     people: Mapping[str, str]
     admin: str
     form_key: str
+
+    def __post_init__(self) -> None:
+        if not all(_HEXADECIMAL.fullmatch(key) for key in (*self.people, self.admin, self.form_key)):
+            raise ValueError("a key is not 64 hexadecimal digits")
 
 
 def token_digest(token: str) -> str:
@@ -476,6 +484,8 @@ def _span(counts: Iterable[int]) -> str:
 # Files
 
 _STUDY, _KEYS = TypeAdapter(Study), TypeAdapter(StudyKeys)
+_File = TypeVar("_File", Study, StudyKeys)
+_RESTORE = "restore it from a backup, or build the study again"
 
 
 def check_study_folder(folder: Path) -> None:
@@ -488,9 +498,11 @@ def check_study_folder(folder: Path) -> None:
 def write_study(study: Study, folder: Path, address: str) -> StudyKeys:
     """Write a new study; UserError if there is one, whose answers would be lost.
 
-    Links with new tokens are in `links.txt`, which only the owner of the folder may read.
+    The URL of a database is stored without its password. Links with new tokens are in `links.txt`, which only the owner
+    of the folder may read.
     """
     check_study_folder(folder)
+    stored = replace(study, database=without_password(study.database)) if study.database else study
     tokens = {secrets.token_urlsafe(TOKEN_BYTES): person for person in study.plans}
     admin = secrets.token_urlsafe(TOKEN_BYTES)
     keys = StudyKeys(
@@ -507,9 +519,10 @@ def write_study(study: Study, folder: Path, address: str) -> StudyKeys:
         CONSENT_FILE: template_text(CONSENT_FILE),
         INSTRUCTIONS_FILE: instructions_text(study),
         THANKS_FILE: template_text(THANKS_FILE),
-        KEYS_FILE: _KEYS.dump_json(keys, indent=1).decode() + "\n",
+        KEYS_FILE: add_checksum(_KEYS.dump_json(keys, indent=1).decode()) + "\n",
         LINKS_FILE: "\n".join(links) + "\n",
-        STUDY_FILE: _STUDY.dump_json(study).decode() + "\n",  # last: a folder without it is no study
+        # Last: a folder without it is no study.
+        STUDY_FILE: add_checksum(_STUDY.dump_json(stored).decode()) + "\n",
     }
     with translate_write_errors(folder):
         if not folder.exists():
@@ -535,15 +548,20 @@ def read_keys(folder: Path) -> StudyKeys:
     return _read(folder / KEYS_FILE, _KEYS)
 
 
-def _read(path: Path, adapter: TypeAdapter[_T]) -> _T:
+def _read(path: Path, adapter: TypeAdapter[_File]) -> _File:
     try:
-        return adapter.validate_json(path.read_bytes())
+        text = path.read_bytes()
+        found = adapter.validate_json(text)
     except FileNotFoundError:
         raise UserError(f"{path.parent} has no {path.name}: make a study with heedful study build") from None
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"][:3]))
-        raise UserError(f"{path} is damaged ({place or 'JSON'}: {first['msg']}): build the study again") from error
+        raise UserError(f"{path} is damaged ({place or 'JSON'}: {first['msg']}): {_RESTORE}") from error
+    if damage := find_damage(text, [field.name for field in fields(type(found))]):
+        hint = f"; if you edited it, delete its entry {CHECKSUM!r}"
+        raise UserError(f"{path} is damaged ({damage}): {_RESTORE}{hint}")
+    return found
 
 
 def instructions_text(study: Study) -> str:

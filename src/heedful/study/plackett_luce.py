@@ -136,7 +136,7 @@ class TiedRankings:
         return total
 
     def preference_log_odds(self, parameters: Array) -> Array:
-        """log P(i above j) - log P(j above i) in a ranking of all methods, `[row i j]` for parameters `[row parameter]`.
+        """log P(i above j) - log P(j above i) in a ranking of all methods, `[row i j]`, for rows of parameters.
 
         The sum over all ways in which sets of methods come next; 0 on the diagonal.
         """

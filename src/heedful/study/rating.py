@@ -36,6 +36,7 @@ from heedful.trials._trial import (
     Finding,
     Statistic,
     Verdict,
+    find_statistic,
     get_statistic,
     interval_verdict,
     select_statistics,
@@ -136,6 +137,7 @@ def participation_statistics(answers: StudyAnswers, kept: StudyAnswers) -> Itera
         "checks": len(checks),
         "checks_failed": failed.total(),
         "failed_checks_allowed": answers.max_failed_checks,
+        "answers_damaged": answers.damaged,
     }
     yield from (Statistic(name, value=float(number)) for name, number in numbers.items())
     given: dict[str, Sequence[Ranking | Simulation]] = {"rankings": kept.rankings, "guesses": kept.simulations}
@@ -724,6 +726,12 @@ def _participation_sentences(summary: pd.DataFrame) -> Iterator[str]:
         yield f"{start}; {left_out or 'nobody'} {rule}."
     else:
         yield f"{start}. Nobody has answered an attention check."
+    damaged = find_statistic(summary, "answers_damaged")
+    if damaged is not None and damaged.value:
+        yield (
+            f"{damaged.value:.0f} stored answers are damaged and are not counted: restore a backup of the database, or "
+            "ask people to open their links again, which shows them these pages once more."
+        )
     if counted == 1:
         yield "One person says nothing about other people: there are no intervals and no verdicts."
 
