@@ -170,6 +170,7 @@ def explain(
     from heedful.devices import check_device, check_precision
     from heedful.explainer import load, method_for_words
     from heedful.explanation import explanations_frame, explanations_page
+    from heedful.store.csv_text import csv_text
 
     check_device(device)
     kind = check_precision(precision)
@@ -195,7 +196,7 @@ def explain(
     if html is not None:
         write_file(html, explanations_page(explained, pieces=pieces), "--html")
     if out is not None or (is_file and html is json_file is None):
-        table = explanations_frame(explained, numbers, pieces=pieces).to_csv(index=False, lineterminator="\n")
+        table = csv_text(explanations_frame(explained, numbers, pieces=pieces))
         write_file(out, table, "--out") if out is not None else _print_lines(table)
     elif not is_file and not to_screen and not quiet:
         if not method:

@@ -235,8 +235,8 @@ def change_rows(store: AnswerStore, assignment: str, where: str) -> None:
 
 @pytest.mark.parametrize(
     "assignment",
-    ["content = '{\"ranks\":[2,1]}'", "seconds = 4.5", "revision = 3", "minute = minute + 64", "person = 'p2'", "slot = 5",
-     "checksum = NULL"],
+    ["content = '{\"ranks\":[2,1]}'", "seconds = 4.5", "revision = 3", "minute = minute + 64", "person = 'p2'",
+     "slot = 5", "checksum = NULL"],
 )  # fmt: skip
 def test_a_damaged_answer_is_counted_left_out_and_asked_for_again(store: AnswerStore, assignment: str) -> None:
     store.consent("p1")

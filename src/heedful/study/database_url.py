@@ -9,7 +9,6 @@ from heedful.types import UserError
 if TYPE_CHECKING:
     from sqlalchemy import URL
 
-DATABASE_VARIABLE = "HEEDFUL_STUDY_DATABASE"
 _SECRETS = ("password", "sslpassword")
 """Parameters of a URL of PostgreSQL that are secrets."""
 

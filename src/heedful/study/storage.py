@@ -25,6 +25,7 @@ from pathlib import Path
 import sqlalchemy as sql
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
+from heedful.store.csv_text import csv_cell
 from heedful.study.answers import Ranking, Simulation, StudyAnswers
 from heedful.study.checksum import row_checksum
 from heedful.study.database_url import parse_database_url
@@ -537,17 +538,11 @@ def answers_csv(answers: StudyAnswers) -> str:
     for each in answers.rankings:
         for method, rank in each.ranks.items():
             cells = ["rank", each.person, each.item, each.occasion.value, method, rank, "", "", each.worst or ""]
-            writer.writerow([*map(_cell, cells), each.seconds])
+            writer.writerow([*map(csv_cell, cells), each.seconds])
     for guess in answers.simulations:
         cells = ["simulate", guess.person, guess.item, guess.occasion.value, guess.method or "none", ""]
-        writer.writerow([*map(_cell, [*cells, guess.guess, guess.predicted, ""]), guess.seconds])
+        writer.writerow([*map(csv_cell, [*cells, guess.guess, guess.predicted, ""]), guess.seconds])
     return buffer.getvalue()
-
-
-def _cell(value: object) -> str:
-    """A cell that no spreadsheet takes for a formula."""
-    text = str(value)
-    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
 
 
 def erase_person(folder: Path, token: str, database: str = "") -> tuple[str, int]:
