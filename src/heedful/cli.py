@@ -814,13 +814,19 @@ def _check_report(out: Path) -> None:
 def summary_record(trial: Trial, workspace: Workspace) -> dict[str, Json]:
     """A finished trial for `--json`: its facts and settings, and the tidy rows of its summary; undefined is null."""
     from heedful.store.recipe import plain_settings
+    from heedful.store.shown_path import shown_settings
 
     artefact = workspace.get(trial)
     rows: list[Json] = [
         {str(name): None if isinstance(value, float) and math.isnan(value) else value for name, value in row.items()}
         for row in artefact.summary.to_dict("records")
     ]
-    return {**trial.describe(), "n": artefact.notes["n"], "settings": plain_settings(trial), "summary": rows}
+    return {
+        **trial.describe(),
+        "n": artefact.notes["n"],
+        "settings": shown_settings(plain_settings(trial)),
+        "summary": rows,
+    }
 
 
 def _write_report(root: str, out: Path, *, quiet: bool) -> None:

@@ -67,6 +67,7 @@ from heedful.models.language_model import check_language_head, language_head, re
 from heedful.models.model_files import check_model_source, load_network, read_output_labels
 from heedful.models.transformer import Transformer, TransformerModel, output_names
 from heedful.store.recipe import Json, json_digest, to_json
+from heedful.store.shown_path import shown_path
 from heedful.store.workspace import Workspace
 from heedful.tasks import BinaryClassification, MulticlassClassification, Regression
 from heedful.training.checkpoint import (
@@ -527,7 +528,7 @@ class Explainer:
             with suppress(UserError):  # scores made elsewhere, or a method with options: the next best
                 date = f" of {found.date}" if found is not None and found.date else ""
                 return (method_for_words(name),), f"the last audit{date} of this model recommends it"
-        return (method_for_words(DEFAULT_METHOD),), f"the default, as no audit of this model is in {root}"
+        return (method_for_words(DEFAULT_METHOD),), f"the default, as no audit of this model is in {shown_path(root)}"
 
     def _class_index(self, asked: str | int, role: str) -> int:
         """The number of a class that is given by its name, whatever the case, or by its number."""

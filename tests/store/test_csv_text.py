@@ -14,7 +14,21 @@ import pytest
 import heedful
 from heedful.store.csv_text import csv_cell, csv_text
 
-FORMULAS = ["=1+1", "@SUM(A1)", "+x", "-", "--", "-1+1", "\t=1", "\r=1", "\n=1", "-x", "+1+cmd|' /C calc'!A0", "-.", "-1e"]
+FORMULAS = [
+    "=1+1",
+    "@SUM(A1)",
+    "+x",
+    "-",
+    "--",
+    "-1+1",
+    "\t=1",
+    "\r=1",
+    "\n=1",
+    "-x",
+    "+1+cmd|' /C calc'!A0",
+    "-.",
+    "-1e",
+]
 PLAIN = ["", "a=b", "-1", "+1.5", "-.5", "-2e-3", "1", " =1", "'=1", "-5."]
 
 
@@ -29,7 +43,9 @@ def test_numbers_and_other_texts_stay(text: str) -> None:
 
 
 def test_only_texts_of_a_table_are_escaped() -> None:
-    table = pd.DataFrame({"=word": ["-", "fine"], "score": [-1.5, np.nan], "n": [-1, 2], "kind": pd.Categorical(["@x", "y"])})
+    table = pd.DataFrame(
+        {"=word": ["-", "fine"], "score": [-1.5, np.nan], "n": [-1, 2], "kind": pd.Categorical(["@x", "y"])}
+    )
     rows = list(csv.reader(io.StringIO(csv_text(table))))
     assert rows == [["'=word", "score", "n", "kind"], ["'-", "-1.5", "-1", "'@x"], ["fine", "", "2", "y"]]
 
