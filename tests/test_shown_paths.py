@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from heedful.store.recipe import Json
 from heedful.store.shown_path import shown_path, shown_settings
 from tests.given import save_model
 from tests.test_cli_audit import rows
@@ -85,5 +86,10 @@ def test_absolute_paths_are_shown_by_their_last_part(path: str | Path, shown: st
 
 
 def test_settings_keep_everything_but_absolute_paths() -> None:
-    settings = {"path": "/home/jane/films.csv", "seed": 3, "names": ["a/b", "/home/jane/x"], "none": None}
+    settings: dict[str, Json] = {
+        "path": "/home/jane/films.csv",
+        "seed": 3,
+        "names": ["a/b", "/home/jane/x"],
+        "none": None,
+    }
     assert shown_settings(settings) == {"path": "films.csv", "seed": 3, "names": ["a/b", "x"], "none": None}
