@@ -1,10 +1,14 @@
 """A study under load: many people at once over real HTTP, while the server is killed and started again.
 
-Run `python -m benchmarks.study_load [--people 500] [--answers 20] [--kills 20] [--think 10]`. Everybody gives consent,
-opens page after page, thinks for a random time and answers; a request that fails is sent again, as a browser does. At
-the end every acknowledged answer must be in the database with the content that was acknowledged, and none twice.
-Printed are the numbers and the latency of an answer (from the request to the acknowledgement) while the server was
-running; exit code 1 if an answer is missing, changed or doubled.
+Run `python -m benchmarks.study_load [--people 500] [--answers 20] [--kills 20] [--think 10] [--slow-headers 0]`.
+Everybody gives consent, opens page after page, thinks for a random time and answers; a request that fails is sent
+again, as a browser does. At the end every acknowledged answer must be in the database with the content that was
+acknowledged, and none twice. Printed are the numbers and the latency of an answer (from the request to the
+acknowledgement) while the server was running; exit code 1 if an answer is missing, changed or doubled, or if somebody
+was not served within `--limit` seconds.
+
+`--slow-headers 4100` opens as many connections beside them, from two addresses of this machine, one of which is that
+of the people. They begin a request and never finish it; one that the server closes is opened again.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ import json
 import os
 import random
 import re
+import resource
 import signal
 import socket
 import sqlite3
@@ -36,6 +41,8 @@ HIDDEN = re.compile(r'<input type="hidden" name="(\w+)" value="([^"]*)">')
 RETRY_SECONDS, MAX_RETRY_SECONDS = 1.0, 8.0
 """As in the script of the pages."""
 SETTLING_SECONDS = 10.0
+SLOW_OPENING_SECONDS = 5.0
+"""Within which the connections with slow headers are opened."""
 
 
 @dataclass
@@ -50,6 +57,10 @@ class Results:
     page_latencies: list[float] = field(default_factory=list)
     failures: int = 0
     busy: int = 0
+    slow_opened: int = 0
+    slow_closed: int = 0
+    slow_open: int = 0
+    most_slow_open: int = 0
 
 
 class Connection:
@@ -131,6 +142,34 @@ async def take_part(study: Study, person: str, link: str, port: int, think: floa
     connection.close()
 
 
+async def hold_headers(number: int, port: int, results: Results) -> None:
+    """A connection that begins a request and never finishes it; opened again whenever it is closed."""
+    rng = random.Random(number)
+    await asyncio.sleep(rng.uniform(0, SLOW_OPENING_SECONDS))
+    while True:
+        try:
+            reader, writer = await asyncio.open_connection(
+                "127.0.0.1", port, local_addr=(f"127.0.0.{1 + number % 2}", 0)
+            )
+        except OSError:  # the server was killed
+            await asyncio.sleep(rng.uniform(0.5, 1.5))
+            continue
+        results.slow_opened += 1
+        results.slow_open += 1
+        results.most_slow_open = max(results.most_slow_open, results.slow_open)
+        try:
+            writer.write(b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\n")
+            while await reader.read(1024):
+                pass
+        except OSError:
+            pass
+        finally:
+            results.slow_open -= 1
+            writer.close()
+        results.slow_closed += 1
+        await asyncio.sleep(rng.uniform(0.5, 1.5))
+
+
 class Server:
     """The command `heedful study serve`, killed and started again."""
 
@@ -191,7 +230,9 @@ def compare(folder: Path, results: Results) -> tuple[int, int, int, int]:
     return len(rows), len(rows) - len(stored), missing, changed
 
 
-async def run(people: int, answers: int, kills: int, think: float, folder: Path) -> int:
+async def run(
+    people: int, answers: int, kills: int, think: float, folder: Path, *, slow_headers: int, limit: float
+) -> int:
     options = StudyOptions(60, answers, people, practice=0)
     study = build_study(text_page(folder / "page.html", n=80), METHODS, options)
     assert all(slot.occasion is not Occasion.PRACTICE for plan in study.plans.values() for slot in plan)
@@ -204,10 +245,19 @@ async def run(people: int, answers: int, kills: int, think: float, folder: Path)
     try:
         await server.wait()
         begun = time.perf_counter()
-        await asyncio.gather(
-            *(take_part(study, person, links[person], port, think, results) for person in study.plans),
-            disturb(server, kills, results, people * answers),
-        )
+        slow = [asyncio.create_task(hold_headers(number, port, results)) for number in range(slow_headers)]
+        try:
+            await asyncio.wait_for(
+                asyncio.gather(
+                    *(take_part(study, person, links[person], port, think, results) for person in study.plans),
+                    disturb(server, kills, results, people * answers),
+                ),
+                limit,
+            )
+        except TimeoutError:
+            print(f"after {limit:g} s not everybody was served")
+        for task in slow:
+            task.cancel()
         seconds = time.perf_counter() - begun
     finally:
         server.kill()
@@ -220,10 +270,18 @@ async def run(people: int, answers: int, kills: int, think: float, folder: Path)
         (f"an answer, {SETTLING_SECONDS:g} s after a start and later", results.settled),
         ("a page", results.page_latencies),
     ):
+        if len(latencies) < 2:
+            continue
         cuts = statistics.quantiles(latencies, n=100)
         print(f"latency of {name}: median {1000 * cuts[49]:.0f} ms, p99 {1000 * cuts[98]:.0f} ms ({len(latencies)})")
     print(f"requests that were sent again: {results.failures} broken, {results.busy} refused for now")
     wanted = people * answers
+    if slow_headers:
+        print(
+            f"slow headers: {slow_headers} connections at a time, {results.most_slow_open} at most were open, "
+            f"{results.slow_opened} were opened and {results.slow_closed} closed by the server; "
+            + ("everybody served" if known == wanted else f"{wanted - known} answers were not served")
+        )
     return 0 if (known, rows, doubled, missing, changed) == (wanted, wanted, 0, 0, 0) else 1
 
 
@@ -233,6 +291,22 @@ if __name__ == "__main__":
     parser.add_argument("--answers", type=int, default=20)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--think", type=float, default=10.0)
+    parser.add_argument("--slow-headers", type=int, default=0)
+    parser.add_argument("--limit", type=float, default=900.0)
     given = parser.parse_args()
+    files = given.slow_headers + 2 * given.people + 256
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if files > most:
+        parser.error(f"{files} open files are needed, but {most} are allowed: raise the limit with ulimit -n {files}")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(files, resource.getrlimit(resource.RLIMIT_NOFILE)[0]), most))
     with tempfile.TemporaryDirectory() as temporary:
-        sys.exit(asyncio.run(run(given.people, given.answers, given.kills, given.think, Path(temporary))))
+        work = run(
+            given.people,
+            given.answers,
+            given.kills,
+            given.think,
+            Path(temporary),
+            slow_headers=given.slow_headers,
+            limit=given.limit,
+        )
+        sys.exit(asyncio.run(work))

@@ -179,6 +179,7 @@ def explain(
     from heedful.devices import check_device, check_precision
     from heedful.explainer import load, method_for_words
     from heedful.explanation import explanations_frame, explanations_page
+    from heedful.store.csv_text import csv_text
 
     check_device(device)
     kind = check_precision(precision)
@@ -204,7 +205,7 @@ def explain(
     if html is not None:
         write_file(html, explanations_page(explained, pieces=pieces), "--html")
     if out is not None or (is_file and html is json_file is None):
-        table = explanations_frame(explained, numbers, pieces=pieces).to_csv(index=False, lineterminator="\n")
+        table = csv_text(explanations_frame(explained, numbers, pieces=pieces))
         write_file(out, table, "--out") if out is not None else _print_lines(table)
     elif not is_file and not to_screen and not quiet:
         if not method:
@@ -829,13 +830,19 @@ def _check_report(out: Path) -> None:
 def summary_record(trial: Trial, workspace: Workspace) -> dict[str, Json]:
     """A finished trial for `--json`: its facts and settings, and the tidy rows of its summary; undefined is null."""
     from heedful.store.recipe import plain_settings
+    from heedful.store.shown_path import shown_settings
 
     artefact = workspace.get(trial)
     rows: list[Json] = [
         {str(name): None if isinstance(value, float) and math.isnan(value) else value for name, value in row.items()}
         for row in artefact.summary.to_dict("records")
     ]
-    return {**trial.describe(), "n": artefact.notes["n"], "settings": plain_settings(trial), "summary": rows}
+    return {
+        **trial.describe(),
+        "n": artefact.notes["n"],
+        "settings": shown_settings(plain_settings(trial)),
+        "summary": rows,
+    }
 
 
 def _write_report(root: str, out: Path, *, quiet: bool) -> None:

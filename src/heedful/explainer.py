@@ -67,6 +67,7 @@ from heedful.models.language_model import check_language_head, language_head, re
 from heedful.models.model_files import check_model_source, load_network, read_output_labels
 from heedful.models.transformer import Transformer, TransformerModel, output_names
 from heedful.store.recipe import Json, json_digest, to_json
+from heedful.store.shown_path import shown_path
 from heedful.store.workspace import Workspace
 from heedful.tasks import BinaryClassification, MulticlassClassification, Regression
 from heedful.training.checkpoint import (
@@ -587,7 +588,7 @@ class Explainer:
         found = find_recommendation(self.digest, root)
         default = (method_for_words(DEFAULT_METHOD),)
         if found is None:
-            return default, f"the default, as no finished audit of this model is in {root}", []
+            return default, f"the default, as no finished audit of this model is in {shown_path(root)}", []
         if found.methods:
             return (method_for_words(found.methods[0]),), f"{found.audit} of this model recommends it", []
         reason = f"the default, as {found.audit} of this model recommends no method of the catalogue"

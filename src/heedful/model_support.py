@@ -29,6 +29,7 @@ from heedful.models.transformer import TransformerModel
 from heedful.outcome import Outcome
 from heedful.runner import HERE, OUT_OF_TIME, run
 from heedful.store.recipe import Artefact, Json, Recipe, to_json
+from heedful.store.shown_path import shown_path
 from heedful.store.workspace import Workspace
 from heedful.tasks import Regression
 from heedful.types import REFUSED, Batch, Example, SupportsPreparation, UserError, describe_refusal
@@ -146,7 +147,7 @@ def examine_explainer(explainer: Explainer) -> ModelSupport:
     batch = sample.to(explainer.device)
     names = ", ".join(explainer.class_names) if len(explainer.class_names) <= MAX_NAMES else ""
     with arithmetic_of(explainer.device):
-        found = examine_model(model, batch, explainer.source)
+        found = examine_model(model, batch, shown_path(explainer.source))
     found = replace(found, notes=(*found.notes, *arithmetic_notes(explainer.device)))
     return replace(found, outputs=f"{found.outputs} ({names})" if names else found.outputs)
 

@@ -23,6 +23,7 @@ from heedful.audits.audit_page import (
     CHARTS,
     QUESTIONS,
     answer_html,
+    download_files,
     escape_latex,
     pair_matrix,
     question_charts,
@@ -224,6 +225,9 @@ def test_downloads_hold_the_same_numbers(folder: Path) -> None:
     pd.testing.assert_frame_equal(parquet, AUDIT.measurements_frame())
     csv = pd.read_csv(folder / "measurements.csv")
     assert csv["value"].tolist() == pytest.approx(parquet["value"].tolist())
+    hostile = replace(AUDIT, methods=tuple(replace(each, name=f"={each.name}") for each in AUDIT.methods))
+    table = pd.read_csv(io.StringIO(str(download_files(hostile)["methods.csv"])))
+    assert table["method"].tolist() == [f"'={each.name}" for each in AUDIT.methods]
     tex = (folder / "methods.tex").read_text(encoding="utf-8").splitlines()
     rows = [line.removesuffix(r" \\").split(" & ") for line in tex if line.endswith(r"\\")]
     assert {len(row) for row in rows} == {6}

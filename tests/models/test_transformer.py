@@ -394,7 +394,7 @@ def test_a_saved_classifier_comes_back_with_its_own_head(tmp_path: Path) -> None
     expected = plain(input_ids=batch.inputs, attention_mask=batch.mask, token_type_ids=batch.segments).logits
     torch.testing.assert_close(model(batch).logits, expected, rtol=0, atol=1e-5)
     assert not model.training
-    assert model.notes == (f"all weights are those of {tmp_path}, head included",)
+    assert model.notes == (f"all weights are those of {tmp_path.name}, head included",)
 
 
 def test_a_head_of_another_size_is_drawn_from_the_generator_and_said(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from heedful.study import Occasion, Ranking, Simulation, StudyAnswers
@@ -28,6 +30,28 @@ def test_a_ranking_with_a_forgotten_gap_is_refused() -> None:
 
 def test_the_export_is_read_back_as_it_was() -> None:
     assert StudyAnswers.from_json(ANSWERS.to_json()) == ANSWERS
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ('"max_failed_checks": 1', '"max_failed_checks": 3'),
+        ("4.5", "4.7"),
+        ('"checksum"', '"cheaksum"'),
+        ('"guess": "pos"', '"guess": "nos"'),
+    ],
+)
+def test_damaged_exports_are_refused(before: str, after: str) -> None:
+    text = ANSWERS.to_json()
+    assert before in text
+    with pytest.raises(UserError, match="checksum"):
+        StudyAnswers.from_json(text.replace(before, after))
+
+
+def test_exports_of_earlier_versions_have_no_checksum() -> None:
+    content = json.loads(ANSWERS.to_json())
+    del content["checksum"], content["damaged"]
+    assert StudyAnswers.from_json(json.dumps(content)) == ANSWERS
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"methods": 3}', ANSWERS.to_json().replace('"main"', '"later"')])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -283,6 +284,23 @@ def test_the_owner_sees_progress_and_exports_and_nobody_else_does(served: Served
         f"/s/{admin.rpartition('/')[2]}",
     ):
         assert served.client.get(path).status_code == 404
+
+
+def test_a_damaged_answer_is_asked_for_again_and_the_owner_sees_it(served: Served) -> None:
+    served.consent("p1")
+    for number in (1, 2):
+        served.answer("p1", number, **served.right_answer("p1", number))
+    connection = sqlite3.connect(served.folder / "answers.sqlite")
+    with connection:
+        connection.execute("UPDATE heedful_answers SET content = 'no answer' WHERE slot = 0")
+    connection.close()
+    assert load_answers(served.folder).damaged == 1
+    assert "Damaged" in served.client.get(served.links["admin"]).text
+    assert str(served.client.get(served.links["p1"]).url).endswith("/1")
+    served.answer("p1", 1, **served.right_answer("p1", 1))
+    assert load_answers(served.folder).damaged == 0
+    assert "Damaged" not in served.client.get(served.links["admin"]).text
+    assert str(served.client.get(served.links["p1"]).url).endswith("/3")
 
 
 def test_nothing_else_is_reachable(served: Served) -> None:

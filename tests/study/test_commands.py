@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import socket
+import sqlite3
+from dataclasses import asdict
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
@@ -11,7 +14,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from heedful import cli
-from heedful.study.design import read_study
+from heedful.study.design import StudyKeys, read_study
 from tests.invented_studies import text_page
 
 
@@ -53,6 +56,45 @@ def test_erase_ends_one_link(built: Path) -> None:
     assert (found.exit_code, found.output) == (0, "p1: 0 answers are deleted, and the link has ended.\n")
 
 
+def other_schema(path: Path) -> Path:
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE heedful_answers (person TEXT, answer TEXT)")
+    connection.close()
+    return path
+
+
+@pytest.mark.parametrize("content", ["{}", '{"people": {}, "admin": "", "form_key": ""}', "", "\x00\x00"])
+def test_damaged_keys_are_one_line_with_code_2(content: str, built: Path) -> None:
+    (built / "keys.json").write_text(content)
+    for words in (("serve", built), ("rate", built), ("erase", "x", "--study", built)):
+        found = study(*words)
+        assert (found.exit_code, found.output.count("\n")) == (2, 1), found.output
+        assert "keys.json" in found.output
+
+
+def test_keys_of_another_study_are_refused(built: Path) -> None:
+    keys = StudyKeys({"a" * 64: "p1"}, "b" * 64, "c" * 64)
+    content = asdict(keys)
+    (built / "keys.json").write_text(json.dumps(content))
+    found = study("serve", built)
+    assert (found.exit_code, found.output.count("\n")) == (2, 1), found.output
+    assert "keys.json" in found.output
+
+
+def test_the_password_of_a_database_is_not_stored_and_build_says_so(tmp_path: Path) -> None:
+    out = tmp_path / "study"
+    words = ("--methods", "lime,random", "--items", 20, "--per-person", 10, "--people", 4, "--out", out)
+    found = study("build", "--from", text_page(tmp_path / "p.html"), *words, "--database", "postgresql://me:secret@h/x")
+    assert found.exit_code == 0
+    assert read_study(out).database == "postgresql://me@h/x"
+    assert "HEEDFUL_STUDY_DATABASE" in found.output
+    assert "secret" not in found.output
+    shown = CliRunner().invoke(
+        cli.app, ["study", "serve", "--help"], env={"HEEDFUL_STUDY_DATABASE": "postgresql://me:secret@h/x"}
+    )
+    assert "secret" not in shown.output
+
+
 def test_mistakes_are_one_line_with_code_2(built: Path, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -63,7 +105,26 @@ def test_mistakes_are_one_line_with_code_2(built: Path, tmp_path: Path) -> None:
             (("serve", tmp_path), "heedful study build"),
             (("serve", built, "--port", port), "choose another --host or --port"),
             (("serve", built, "--host", "nowhere.invalid", "--port", 0), "choose another --host or --port"),
+            (("serve", built, "--host", ""), "0.0.0.0"),
+            (("serve", built, "--host", " "), "0.0.0.0"),
             (("serve", built, "--database", "mysql://x/y"), "only sqlite and postgresql"),
+            (("serve", built, "--database", f"sqlite:///{other_schema(tmp_path / 'other.sqlite')}"), "heedful_answers"),
+            (
+                (
+                    "build",
+                    "--from",
+                    tmp_path / "p.html",
+                    "--methods",
+                    "lime,random",
+                    "--items",
+                    20,
+                    "--database",
+                    "nix",
+                    "--out",
+                    tmp_path / "new",
+                ),
+                "--database",
+            ),
             (("erase", "nobody", "--study", built), "no person"),
         ):
             found = study(*words)

@@ -43,6 +43,52 @@ def test_half_a_comparison_is_added_to_each_side() -> None:
     assert n / (x * x + 1) == pytest.approx(0.5 * (x - 1) / (x + 1))
 
 
+@pytest.mark.parametrize("n", [1, 10])
+def test_pseudo_comparisons_leave_the_share_of_ties_alone(n: int) -> None:
+    """5 of 20 rankings are ties: at the maximum over delta the model has the same share, however few there are."""
+    first, second, log_delta = from_lists(([[1, 2]] * 12 + [[2, 1]] * 3 + [[1, 1]] * 5) * n).fit()[0]
+    tie = math.exp(log_delta + (first + second) / 2)
+    assert tie / (tie + math.exp(first) + math.exp(second)) == pytest.approx(0.25, abs=1e-6)
+
+
+def test_preference_log_odds_of_three_methods_by_hand() -> None:
+    """Worths a = e^1.23, b = c = 1, delta_2 = d: who comes first, and if it is c alone, who comes next.
+
+    P(a above b) = (a + d sqrt(a) + a / (a + 1 + d sqrt(a))) / (a + 2 + d (2 sqrt(a) + 1)), and P(b above a) likewise.
+    """
+    rankings = from_lists([[1, 1, 3], [1, 2, 3]])
+    a, d = math.exp(1.23), math.exp(0.5)
+    last_two = a + 1 + d * math.sqrt(a)
+    above, below = a + d * math.sqrt(a) + a / last_two, 1 + d + 1 / last_two
+    expected = math.log(above / below)
+    assert expected == pytest.approx(0.91, abs=0.005), "not the difference of log worths"
+    odds = rankings.preference_log_odds(np.array([[1.23, 0.0, 0.0, 0.5], [0.0, 0.0, 0.0, 0.5]]))
+    assert odds[0, 0, 1:] == pytest.approx([expected, expected])
+    assert odds[0, 1:, 0] == pytest.approx([-expected, -expected])
+    assert odds[1] == pytest.approx(np.zeros((3, 3)))
+
+
+def test_preference_log_odds_are_differences_of_two_methods_or_without_ties() -> None:
+    pair = from_lists([[1, 2], [1, 1]]).preference_log_odds(np.array([[0.7, -0.2, 1.3]]))
+    assert pair[0, 0, 1] == pytest.approx(0.9)
+    theta = np.array([0.5, -0.1, 0.3, -0.7])
+    untied = from_lists([[1, 2, 3, 4]]).preference_log_odds(theta[None])[0]
+    assert untied == pytest.approx(theta[:, None] - theta[None])
+
+
+def test_preference_log_odds_are_those_of_all_weak_orders() -> None:
+    theta, delta = [0.5, -0.1, 0.3, -0.7], {2: 0.4, 3: 0.2}
+    odds = from_lists(TIED).preference_log_odds(np.array([[*theta, math.log(0.4), math.log(0.2)]]))[0]
+    weak_orders = [each for each in product(range(1, 5), repeat=4) if competition_ranks(each) == list(each)]
+    shares = [likelihood_by_brute_force(each, theta, delta) for each in weak_orders]
+    for i, j in product(range(4), repeat=2):
+        above, below = (
+            math.fsum(share for ranks, share in zip(weak_orders, shares, strict=True) if ranks[one] < ranks[other])
+            for one, other in ((i, j), (j, i))
+        )
+        assert odds[i, j] == pytest.approx(math.log(above / below) if i != j else 0.0)
+
+
 @pytest.mark.usefixtures("no_pseudo_comparisons")
 def test_without_ties_it_is_choix() -> None:
     rng = np.random.default_rng(0)
@@ -89,7 +135,7 @@ def test_fit_with_ties_is_the_maximum_that_a_general_optimizer_finds() -> None:
     assert rankings.tie_sizes == (2, 3)
 
     def loss(x: np.ndarray) -> float:
-        return -rankings.log_likelihood(x) - 0.5 * float(np.sum(x - 2 * np.logaddexp(0, x)))
+        return -rankings.log_likelihood(x) - 0.5 * float(np.sum(x[:4] - 2 * np.logaddexp(0, x[:4])))
 
     best = minimize(loss, np.zeros(6), options={"gtol": 1e-9})
     assert rankings.fit()[0] == pytest.approx(best.x, abs=1e-5)
@@ -124,8 +170,9 @@ def test_separated_rankings_have_finite_worths_and_are_known(n: int) -> None:
     assert comparable.is_bounded_below(1, 2)
 
 
-def test_ties_alone_bound_nothing() -> None:
-    rankings = from_lists([[1, 1, 1]] * 9)
+@pytest.mark.parametrize("n", [1, 9, 20_000])
+def test_ties_alone_bound_nothing(n: int) -> None:
+    rankings = from_lists([[1, 1, 1]] * n)
     assert rankings.fit()[0][:3] == pytest.approx(np.zeros(3), abs=1e-9)
     assert not rankings.comparability.is_bounded_above(0, 1)
 

@@ -101,6 +101,19 @@ def test_the_planted_order_comes_out() -> None:
     assert sum(row.value for row in select_statistics(summary, "log_worth")) == pytest.approx(0)
 
 
+def test_verdicts_are_about_log_odds_not_differences_of_log_worths() -> None:
+    """Worths e^1.23, 1 and 1 with many ties: the log odds of the first against the others are .91."""
+    drawn = draw_ranks(np.tile([1.23, 0.0, 0.0], (4000, 1)), {2: 0.5}, np.random.default_rng(0)).tolist()
+    summary = rate(ranking(ranks, *divmod(number, 40)) for number, ranks in enumerate(drawn))
+    strict = [(a < b, a > b) for a, b, _ in drawn if a != b]
+    counted = math.log(sum(above for above, _ in strict) / sum(below for _, below in strict))
+    row = get_statistic(summary, "log_odds", "a~b")
+    assert row.value == pytest.approx(counted, abs=0.05)
+    assert row.low < 0.912 < row.high
+    assert get_statistic(summary, "log_worth_difference", "a~b").value == pytest.approx(1.23, abs=0.1)
+    assert (row,) in [finding.evidence for finding in findings(summary)]
+
+
 def test_preferred_shares_count_ties_as_halves() -> None:
     given = [[1, 2, 3], [1, 1, 3], [2, 1, 3], [1, 2, 2]]
     summary = rate(ranking(ranks, person) for person, ranks in enumerate(given))
@@ -249,7 +262,8 @@ def test_one_person_or_one_item_decides_nothing(n_people: int, n_items: int, tmp
 def test_all_ties() -> None:
     summary = rate(ranking([1, 1, 1], person, item) for person in range(8) for item in range(8))
     assert [row.value for row in select_statistics(summary, "log_worth")] == pytest.approx([0, 0, 0])
-    assert {bounds(row) for row in select_statistics(summary, "log_worth_difference")} == {(-math.inf, math.inf)}
+    for metric in ("log_odds", "log_worth_difference"):
+        assert {bounds(row) for row in select_statistics(summary, metric)} == {(-math.inf, math.inf)}
     assert {each.verdict for each in findings(summary)} == {Verdict.UNDECIDED}
     assert find_statistic(summary, "alpha_between_people", "", "rankings") is None, "undefined: all answers are equal"
 
@@ -275,9 +289,10 @@ def test_always_first_has_no_upper_bound_and_the_lower_one_of_unanimous_votes() 
     ]
     summary = rate(rankings)
     share = (0.025 / 3) ** (1 / 12)
-    row = get_statistic(summary, "log_worth_difference", "a~b")
-    assert row.low == pytest.approx(math.log(share / (1 - share)))
-    assert row.high == math.inf
+    for metric in ("log_odds", "log_worth_difference"):
+        row = get_statistic(summary, metric, "a~b")
+        assert row.low == pytest.approx(math.log(share / (1 - share)))
+        assert row.high == math.inf
     assert get_statistic(summary, "log_worth", "a").high == math.inf
     assert get_statistic(summary, "log_worth", "b").low == -math.inf
     level = get_statistic(summary, "log_worth_difference", "b~c")

@@ -14,11 +14,13 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sql
 from sqlalchemy.exc import IntegrityError
 
 from heedful.study.answers import Occasion
 from heedful.study.design import CONTROL, StudyOptions, StudyTask, read_keys, read_study, write_study
 from heedful.study.items import build_study
+from heedful.study.rating import rate_study
 from heedful.study.storage import (
     AnswerStore,
     Recorded,
@@ -29,6 +31,7 @@ from heedful.study.storage import (
     load_answers,
     open_store,
 )
+from heedful.trials._trial import get_statistic
 from heedful.types import UserError
 from tests.invented_studies import text_page
 
@@ -223,6 +226,149 @@ def test_erase_by_link_and_what_is_no_link(tmp_path: Path) -> None:
         erase_person(folder, "x" * 24)
 
 
+def change_rows(store: AnswerStore, assignment: str, where: str) -> None:
+    """Damage rows behind the back of the store."""
+    with store._writing() as connection:
+        statement = f"UPDATE heedful_answers SET {assignment} WHERE study = '{store.study}' AND {where}"
+        assert connection.exec_driver_sql(statement).rowcount == 1
+
+
+@pytest.mark.parametrize(
+    "assignment",
+    ["content = '{\"ranks\":[2,1]}'", "seconds = 4.5", "revision = 3", "minute = minute + 64", "person = 'p2'",
+     "slot = 5", "checksum = NULL"],
+)  # fmt: skip
+def test_a_damaged_answer_is_counted_left_out_and_asked_for_again(store: AnswerStore, assignment: str) -> None:
+    store.consent("p1")
+    for slot in range(2):
+        store.record("p1", slot, '{"ranks":[1,2]}', 3.0)
+    change_rows(store, assignment, "slot = 0")
+    states = store.states()
+    assert sum(state.damaged for state in states.values()) == 1
+    assert list(states["p1"].answers) == [1]
+    if "person" not in assignment:
+        assert (store.state("p1").damaged, list(store.state("p1").answers)) == (1, [1])
+    assert store.record("p1", 0, '{"ranks":[2,1]}', 2.0) is Recorded.STORED
+    answer = store.state("p1").answers[0]
+    assert (answer.ranks, answer.seconds, answer.revision) == ([2, 1], 2.0, 1)
+
+
+def test_a_flipped_bit_in_the_file_does_not_change_the_rating_silently(tmp_path: Path) -> None:
+    """1 is 0x31, 3 is 0x33: one bit turns the ranking 1 2 3 into 3 2 3 or 1 2 1."""
+    options, folder = StudyOptions(items=8, per_person=5, people=2, checks=0, repeats=0, practice=0), tmp_path / "study"
+    study = build_study(text_page(tmp_path / "p.html"), ["lime", "gradient", "random"], options)
+    store = open_store(folder, study, write_study(study, folder, "http://x"))
+    for person in study.plans:
+        store.consent(person)
+        for slot in range(5):
+            store.record(person, slot, '{"ranks":[1,2,3]}', 2.0)
+    store.close()
+    path = folder / "answers.sqlite"
+    data = path.read_bytes()
+    assert data.count(b"[1,2,3]") == 10
+    path.write_bytes(data.replace(b"[1,2,3]", b"[3,2,3]", 1))
+    answers = load_answers(folder)
+    assert (len(answers.rankings), answers.damaged) == (9, 1)
+    path.write_bytes(data.replace(b"[1,2,3]", b"[\xb1,2,3]", 1))
+    assert load_answers(folder).damaged == 1, "not even a text"
+    summary = rate_study(load_answers(folder), "tested").summary
+    assert get_statistic(summary, "answers_damaged").value == 1
+    assert get_statistic(summary, "answers", "", "rankings").value == 9
+
+
+def old_database(url: str, study: str) -> None:
+    """The tables as the first version made them, with an answer."""
+    engine = sql.create_engine(url.replace("postgresql://", "postgresql+psycopg://"))
+    with engine.begin() as connection:
+        for statement in (
+            "DROP TABLE IF EXISTS heedful_people",
+            "DROP TABLE IF EXISTS heedful_answers",
+            "CREATE TABLE heedful_people (study VARCHAR(16) NOT NULL, person VARCHAR(16) NOT NULL, consented INTEGER, "
+            "seen INTEGER, erased BOOLEAN NOT NULL, PRIMARY KEY (study, person))",
+            "CREATE TABLE heedful_answers (study VARCHAR(16) NOT NULL, person VARCHAR(16) NOT NULL, slot INTEGER NOT "
+            "NULL, content TEXT NOT NULL, seconds FLOAT NOT NULL, revision INTEGER NOT NULL, minute INTEGER NOT NULL, "
+            "PRIMARY KEY (study, person, slot))",
+            f"INSERT INTO heedful_people VALUES ('{study}', 'p1', 60, 60, FALSE)",
+            f"INSERT INTO heedful_answers VALUES ('{study}', 'p1', 0, '{{\"ranks\":[1,2]}}', 3.1, 1, 60)",
+        ):
+            connection.exec_driver_sql(statement)
+    engine.dispose()
+
+
+@pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
+def test_a_database_without_checksums_gets_them(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'a.sqlite'}" if kind == "sqlite" else request.getfixturevalue("postgresql")
+    old_database(url, "s")
+    for _ in range(2):
+        store = AnswerStore(url, "s")
+        state = store.state("p1")
+        assert (state.answers[0].ranks, state.answers[0].seconds, state.damaged) == ([1, 2], 3.1, 0)
+        store.close()
+    store = AnswerStore(url, "s")
+    assert store.record("p1", 0, '{"ranks":[2,1]}', 1.0, revision=1) is Recorded.STORED
+    assert store.state("p1").answers[0].seconds == 4.1
+    change_rows(store, "content = '{}'", "slot = 0")
+    assert store.state("p1").damaged == 1
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("statement", "named"),
+    [
+        ("ALTER TABLE heedful_answers RENAME COLUMN content TO answer", "answer"),
+        ("ALTER TABLE heedful_answers ADD COLUMN mood TEXT", "mood"),
+        ("ALTER TABLE heedful_people DROP COLUMN erased", "erased"),
+        ("CREATE TABLE x AS SELECT * FROM heedful_people; DROP TABLE heedful_people; "
+         "ALTER TABLE x RENAME TO heedful_people", "person"),
+    ],
+)  # fmt: skip
+def test_a_database_of_another_schema_is_refused(statement: str, named: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlite"
+    AnswerStore(f"sqlite:///{path}", "s").close()
+    connection = sqlite3.connect(path)
+    connection.executescript(statement)
+    connection.close()
+    with pytest.raises(UserError, match=named) as error:
+        AnswerStore(f"sqlite:///{path}", "s")
+    assert "--database" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_damaged_file_of_a_database_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlite"
+    store = AnswerStore(f"sqlite:///{path}", "study-0123")
+    store.consent("p1")
+    for slot in range(200):
+        store.record("p1", slot, '{"ranks":[1,2]}', 1.0)
+    store.close()
+    data = path.read_bytes()
+    # In the index of the table, not in the table: the row would be looked for in vain.
+    place = data.rindex(b"study-0123p1")
+    path.write_bytes(data[:place] + b"S" + data[place + 1 :])
+    with pytest.raises(UserError, match="backup") as error:
+        AnswerStore(f"sqlite:///{path}", "study-0123")
+    assert "\n" not in str(error.value)
+
+
+def test_nobody_else_can_read_the_files_of_the_database(tmp_path: Path) -> None:
+    options, folder = StudyOptions(items=8, per_person=5, people=2), tmp_path / "study"
+    folder.mkdir(mode=0o755)
+    study = build_study(text_page(tmp_path / "p.html"), ["lime", "random"], options)
+    keys = write_study(study, folder, "http://x")
+    before = os.umask(0o022)
+    try:
+        for _ in range(2):
+            store = open_store(folder, study, keys)
+            store.consent("p1")
+            files = [path for path in folder.iterdir() if path.name.startswith("answers.sqlite")]
+            assert len(files) == 3, "with log and shared memory"
+            assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
+            store.close()
+            (folder / "answers.sqlite").chmod(0o644)  # as an earlier version left it
+    finally:
+        os.umask(before)
+
+
 @pytest.mark.parametrize(
     "url",
     [
@@ -233,9 +379,14 @@ def test_erase_by_link_and_what_is_no_link(tmp_path: Path) -> None:
         "sqlite://",
         "sqlite:///:memory:",
         "sqlite:///file:x?mode=memory&uri=true",
+        "postgresql://h:secret@127.0.0.1:1/x",
+        "postgresql://h:secret@127.0.0.1:secret/x",
+        "postgresql+nix://h:secret@127.0.0.1/x",
+        "nix://h:secret@127.0.0.1/x",
     ],
 )
 def test_a_database_that_cannot_be_used_is_one_line(url: str) -> None:
     with pytest.raises(UserError) as error:
         AnswerStore(url, "s")
     assert "\n" not in str(error.value)
+    assert "secret" not in str(error.value)

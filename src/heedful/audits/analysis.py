@@ -62,6 +62,7 @@ from heedful.report.explorer import (
     tabulate_texts,
 )
 from heedful.store.recipe import Json
+from heedful.store.shown_path import shown_path
 from heedful.store.workspace import Workspace
 from heedful.training.attribution_tables import gap_shares
 from heedful.trials.simulability import Simulability
@@ -466,7 +467,7 @@ class AuditAnalysis:
         arithmetic = arithmetic_notes(self.workspace.device, self.explainer.precision)
         return AuditedModel(
             name=self.explainer.name,
-            source=self.explainer.source,
+            source=shown_path(self.explainer.source),
             architecture="; ".join((str(self.notes["architecture"]), *arithmetic)),
             outputs=self.explainer.class_names,
             tokenizer=type(self.explainer.tokenizer).__name__,
@@ -492,7 +493,7 @@ class AuditAnalysis:
         table = isinstance(corpus, EvaluationTable)
         return AuditedData(
             name=corpus.name,
-            source=self.source,
+            source=shown_path(self.source),
             columns=corpus.columns.roles if isinstance(corpus, EvaluationTable) else {},
             rows=int(str(self.notes["rows"])),
             texts=len(texts),

@@ -26,6 +26,7 @@ from heedful.report.explorer import patch_grid
 from heedful.report.heatmap import HeatmapView, heatmap_view
 from heedful.report.html import HtmlDocument, check_report_folder, format_number, write_atomically
 from heedful.report.page import SYMBOLS, Link
+from heedful.store.csv_text import csv_text
 from heedful.terminal import print_table
 from heedful.trials._trial import Verdict
 
@@ -314,9 +315,9 @@ def download_files(audit: Audit) -> dict[str, str | bytes]:
     measurements.to_parquet(buffer, index=False)
     return {
         "audit.json": audit.to_json() + "\n",
-        "methods.csv": methods.to_csv(index=False, lineterminator="\n"),
+        "methods.csv": csv_text(methods),
         "methods.tex": latex_table(audit),
-        "measurements.csv": measurements.to_csv(index=False, lineterminator="\n"),
+        "measurements.csv": csv_text(measurements),
         "measurements.parquet": buffer.getvalue(),
     }
 

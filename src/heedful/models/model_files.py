@@ -21,6 +21,7 @@ import torch
 from safetensors import safe_open
 
 from heedful.devices import Precision, check_precision, torch_dtype
+from heedful.store.shown_path import shown_path
 from heedful.types import (
     UserError,
     check_model_code,
@@ -300,8 +301,11 @@ def _load_adapted(
         ) from error
     left = {name for name in new if not any(each.endswith(f".{name}") for each in names)}
     if left:
-        return merged, (*notes, f"adapter {folder} merged into {base}")
-    return merged, (f"adapter {folder} merged into {base}", f"all weights are those of {base}, head included")
+        return merged, (*notes, f"adapter {shown_path(folder)} merged into {shown_path(base)}")
+    return merged, (
+        f"adapter {shown_path(folder)} merged into {shown_path(base)}",
+        f"all weights are those of {shown_path(base)}, head included",
+    )
 
 
 def load_network(
@@ -355,5 +359,6 @@ def _load_weights(
             "its config.json and its weights do not belong together"
         )
     if not new:
-        return network, (f"all weights are those of {source}, head included",), new
-    return network, (f"{source} has no head of this size; randomly initialised: {', '.join(sorted(new))}",), new
+        return network, (f"all weights are those of {shown_path(source)}, head included",), new
+    note = f"{shown_path(source)} has no head of this size; randomly initialised: {', '.join(sorted(new))}"
+    return network, (note,), new

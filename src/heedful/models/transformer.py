@@ -882,9 +882,12 @@ class Transformer(Architecture, DiskResource):
         return hash_model_folder(folder, with_weights=True) if folder.is_dir() else self.source
 
     def describe(self) -> dict[str, str]:
-        """The name of the folder, or of its parent if it is a generic name such as `model` or `checkpoint`."""
+        """The name of the folder, or of its parent if it is a generic name such as `model` or `checkpoint`.
+
+        A home directory, which is called like its owner, does not name a model.
+        """
         path = Path(self.source)
-        generic = path.name in ("model", "checkpoint", "best", "final")
+        generic = path.name in ("model", "checkpoint", "best", "final") and path.parent != Path.home()
         return {"encoder": (path.parent.name if generic else "") or path.name, "attention": "self"}
 
     def read_outputs(self) -> OutputLabels:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 
 from pydantic import TypeAdapter, ValidationError
 
+from heedful.study.checksum import CHECKSUM, add_checksum, find_damage
 from heedful.types import UserError
 
 
@@ -67,25 +68,35 @@ class StudyAnswers:
     """All answers of a study, and the rule of exclusion that was stated before the first of them.
 
     A person who failed more than `max_failed_checks` attention checks is left out.
+
+    Args:
+        damaged: stored answers that are not among these, because their checksum does not match.
     """
 
     methods: tuple[str, ...]
     rankings: tuple[Ranking, ...]
     simulations: tuple[Simulation, ...]
     max_failed_checks: int
+    damaged: int = 0
 
     def to_json(self) -> str:
         """The form in which a study is exported; `from_json` reads it."""
-        return _ADAPTER.dump_json(self, indent=1).decode()
+        return add_checksum(_ADAPTER.dump_json(self, indent=1).decode())
 
     @staticmethod
     def from_json(text: str | bytes) -> StudyAnswers:
         try:
-            return _ADAPTER.validate_json(text)
+            answers = _ADAPTER.validate_json(text)
         except ValidationError as error:
             first = error.errors()[0]
             place = ".".join(map(str, first["loc"]))
             raise UserError(f"these are not the answers of a study: {place or 'JSON'}: {first['msg']}") from error
+        if damage := find_damage(text, [field.name for field in fields(StudyAnswers)]):
+            raise UserError(
+                f"the exported answers are damaged or were edited ({damage}): export them again, or delete the entry "
+                f"{CHECKSUM!r} if you edited them"
+            )
+        return answers
 
 
 _ADAPTER = TypeAdapter(StudyAnswers)

@@ -3,7 +3,7 @@
 Blind: a page shows maps called A, B, C in the order of the person's plan, all drawn by one function on one scale; no
 name or number of a method is in the page, the address or anything that is sent. Safe: no cookie and therefore no
 request that another site could make in a person's name; forms carry a code that only the server can make; a strict
-Content-Security-Policy; limits on sizes and rates; no address of a visitor is read, kept or logged.
+Content-Security-Policy; limits on sizes, rates and connections; no address of a visitor is stored or logged.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from heedful.study.answers import Occasion, competition_ranks
+from heedful.study.connections import ConnectionLimits, allowed_connections, limited_protocol
 from heedful.study.design import (
     CONSENT_FILE,
     CONTROL,
@@ -383,7 +384,14 @@ class StudyPages:
         kinds = ("not begun", "at work", "finished", "dropped out", "withdrawn")
         counts = {kind: sum(row[1] == kind for row in rows) for kind in kinds}
         answered = sum(row[2] for row in rows)
-        values = {"token": token, "rows": rows, "counts": counts, "answered": answered, "hours": DROPOUT_HOURS}
+        values = {
+            "token": token,
+            "rows": rows,
+            "counts": counts,
+            "answered": answered,
+            "hours": DROPOUT_HOURS,
+            "damaged": {person: state.damaged for person, state in states.items() if state.damaged},
+        }
         return self.render("admin.html", values)
 
     def export_json(self, _: str) -> Response:
@@ -620,8 +628,24 @@ def _environment() -> Environment:
     )
 
 
-def serve(folder: Path, host: str, port: int, database: str = "", say: Callable[[str], None] | None = None) -> None:
-    """Serve a study until a signal comes."""
+def serve(
+    folder: Path,
+    host: str,
+    port: int,
+    database: str = "",
+    say: Callable[[str], None] | None = None,
+    *,
+    per_address: int | None = None,
+) -> None:
+    """Serve a study until a signal comes.
+
+    Args:
+        per_address: see `ConnectionLimits`.
+    """
+    if not host.strip():
+        raise UserError(
+            "--host is empty: name an address, 127.0.0.1 for this machine only or 0.0.0.0 for every network"
+        )
     app = create_app(folder, database)
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -635,15 +659,16 @@ def serve(folder: Path, host: str, port: int, database: str = "", say: Callable[
         say(f"Serving {folder} at http://{host}:{listening.getsockname()[1]}; the links are in {folder / 'links.txt'}.")
         if host not in ("127.0.0.1", "::1", "localhost"):
             say("Links are keys: put a server with HTTPS in front of this one before you send them to people.")
+    limits = ConnectionLimits(allowed_connections(), per_address)
     config = uvicorn.Config(
         app,
-        http="h11",  # it limits the size of headers
+        http=limited_protocol(limits),  # h11, which limits the size of headers
+        ws="none",
         access_log=False,  # it would keep addresses and links
         log_level="warning",
         server_header=False,
         proxy_headers=False,
         lifespan="off",
-        limit_concurrency=4000,
         timeout_keep_alive=30,
         timeout_graceful_shutdown=5,
         backlog=2048,

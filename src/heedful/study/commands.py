@@ -20,9 +20,10 @@ from heedful.command_line import (
 )
 
 DEFAULT_STUDY = Path("study")
+DATABASE_VARIABLE = "HEEDFUL_STUDY_DATABASE"
 DatabaseOption = Annotated[
     str,
-    typer.Option("--database", envvar="HEEDFUL_STUDY_DATABASE", help="URL of a PostgreSQL database for the answers."),
+    typer.Option("--database", envvar=DATABASE_VARIABLE, help="URL of a PostgreSQL database for the answers."),
 ]
 
 study_app = typer.Typer(no_args_is_help=True, help="Ask people: a blind study of explanations.")
@@ -55,12 +56,24 @@ def study_build(
     debug: DebugOption = False,
 ) -> None:
     """Draw items and assign them to people; write a study with one link per person."""
-    from heedful.study.design import LINKS_FILE, StudyOptions, check_study_folder, describe_study, write_study
+    from heedful.study.design import (
+        LINKS_FILE,
+        StudyOptions,
+        check_study_folder,
+        describe_study,
+        read_study,
+        write_study,
+    )
     from heedful.study.items import ItemChoice, build_study
     from heedful.study.power import describe_power
 
     options = StudyOptions(items, per_person, people, task, seed, checks, repeats, max_failed)
     choice = ItemChoice(items_by, scores, scale, max_words)
+    if database:
+        _check_study_extra()
+        from heedful.study.database_url import parse_database_url
+
+        parse_database_url(database)
     if not dry_run:
         check_study_folder(out)
     study = build_study(source, methods, options, choice, model=model, title=title, database=database)
@@ -71,6 +84,10 @@ def study_build(
         write_study(study, out, url)
         if not quiet:
             say(f"The study is in {out.resolve()}, the links in {LINKS_FILE}.")
+            if read_study(out).database != database:
+                say(
+                    f"The password of the database is not stored: set {DATABASE_VARIABLE} or PGPASSWORD when you serve."
+                )
             say(f"Edit consent.md and instructions.md, then run: heedful study serve {out}")
 
 
@@ -80,6 +97,15 @@ def study_serve(
     study: Annotated[Path, typer.Argument(help="Folder of the study.")] = DEFAULT_STUDY,
     host: Annotated[str, typer.Option("--host", help="Address to listen at.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: a free one.")] = 8000,
+    per_address: Annotated[
+        int | None,
+        typer.Option(
+            "--connections-per-address",
+            min=0,
+            help="Connections of one address at a time; 0: any number, for a proxy on another machine.",
+            show_default="256, any number from this machine",
+        ),
+    ] = None,
     database: DatabaseOption = "",
     quiet: QuietOption = False,
     debug: DebugOption = False,
@@ -88,7 +114,7 @@ def study_serve(
     _check_study_extra()
     from heedful.study.app import serve
 
-    serve(study, host, port, database, None if quiet else say)
+    serve(study, host, port, database, None if quiet else say, per_address=per_address)
 
 
 @study_app.command("erase")

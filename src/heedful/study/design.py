@@ -10,10 +10,11 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
+import re
 import secrets
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from importlib import resources
 from pathlib import Path
@@ -25,10 +26,13 @@ from pydantic import TypeAdapter, ValidationError
 
 from heedful.store.atomic_write import atomic_path, flush_to_disk, translate_write_errors, try_to_write
 from heedful.study.answers import Occasion
+from heedful.study.checksum import CHECKSUM, add_checksum, find_damage
+from heedful.study.database_url import without_password
 from heedful.types import UserError
 
 STUDY_FILE, LINKS_FILE, KEYS_FILE = "study.json", "links.txt", "keys.json"
 CONSENT_FILE, INSTRUCTIONS_FILE, THANKS_FILE = "consent.md", "instructions.md", "thanks.md"
+_HEXADECIMAL = re.compile("[0-9a-f]{64}")
 _T = TypeVar("_T")
 CONTROL = "control"
 """The name of the map to which an attention check asks to give the last place."""
@@ -216,6 +220,10 @@ class StudyKeys:
     admin: str
     form_key: str
 
+    def __post_init__(self) -> None:
+        if not all(_HEXADECIMAL.fullmatch(key) for key in (*self.people, self.admin, self.form_key)):
+            raise ValueError("a key is not 64 hexadecimal digits")
+
 
 def token_digest(token: str) -> str:
     """What is stored of a token: it cannot be turned back."""
@@ -293,7 +301,58 @@ def make_plans(
             taken |= {slot.item for slot in block}
             slots += [planner.slot(task, item, Occasion.PRACTICE, {}, {}) for item in practice_items] + block
         plans[f"p{number:0{width}}"] = tuple(slots)
-    return plans
+    return _even_out(plans, [item.uid for item in items]) if len(options.tasks) > 1 else plans
+
+
+def _even_out(plans: Mapping[str, tuple[Slot, ...]], items: Sequence[str]) -> dict[str, tuple[Slot, ...]]:
+    """Plans of both tasks in which every item is ranked equally often, within one.
+
+    Nobody ranks what they guessed, so that an item may have been ranked twice less than another: somebody who has not
+    seen it then ranks it in place of one that was ranked most.
+    """
+    found = dict(plans)
+    ranked = Counter(
+        slot.item
+        for plan in plans.values()
+        for slot in plan
+        if slot.task is StudyTask.RANK and slot.occasion is Occasion.MAIN
+    )
+    while (chain := _exchanges(found, items, ranked)) is not None:
+        for person, before, after in chain:
+            found[person] = tuple(
+                replace(slot, item=after) if slot.item == before and slot.task is StudyTask.RANK else slot
+                for slot in found[person]
+            )
+        ranked[chain[0][1]] -= 1
+        ranked[chain[-1][2]] += 1
+    return found
+
+
+def _exchanges(
+    plans: Mapping[str, tuple[Slot, ...]], items: Sequence[str], ranked: Mapping[str, int]
+) -> list[tuple[str, str, str]] | None:
+    """The shortest chain of exchanges (person, item, new item) from an item that is ranked most to one ranked least.
+
+    In each of them a person ranks an item that they have not seen, in place of the one that the chain has reached.
+    None if the items are ranked equally often, within one, or if there is no chain.
+    """
+    most, least = (pick(ranked[item] for item in items) for pick in (max, min))
+    if most - least < 2:
+        return None
+    ranks = {person: {slot.item for slot in plan if slot.task is StudyTask.RANK} for person, plan in plans.items()}
+    seen = {person: {slot.item for slot in plan} for person, plan in plans.items()}
+    chains: dict[str, list[tuple[str, str, str]]] = {item: [] for item in items if ranked[item] == most}
+    reached = [*chains]
+    for before in reached:  # grows while it is read: a breadth-first search
+        for person in plans:
+            if before in ranks[person]:
+                for after in items:
+                    if after not in chains and after not in seen[person]:
+                        chains[after] = [*chains[before], (person, before, after)]
+                        reached.append(after)
+                        if ranked[after] == least:
+                            return chains[after]
+    return None
 
 
 class _Planner:
@@ -425,6 +484,8 @@ def _span(counts: Iterable[int]) -> str:
 # Files
 
 _STUDY, _KEYS = TypeAdapter(Study), TypeAdapter(StudyKeys)
+_File = TypeVar("_File", Study, StudyKeys)
+_RESTORE = "restore it from a backup, or build the study again"
 
 
 def check_study_folder(folder: Path) -> None:
@@ -437,9 +498,11 @@ def check_study_folder(folder: Path) -> None:
 def write_study(study: Study, folder: Path, address: str) -> StudyKeys:
     """Write a new study; UserError if there is one, whose answers would be lost.
 
-    Links with new tokens are in `links.txt`, which only the owner of the folder may read.
+    The URL of a database is stored without its password. Links with new tokens are in `links.txt`, which only the owner
+    of the folder may read.
     """
     check_study_folder(folder)
+    stored = replace(study, database=without_password(study.database)) if study.database else study
     tokens = {secrets.token_urlsafe(TOKEN_BYTES): person for person in study.plans}
     admin = secrets.token_urlsafe(TOKEN_BYTES)
     keys = StudyKeys(
@@ -456,9 +519,10 @@ def write_study(study: Study, folder: Path, address: str) -> StudyKeys:
         CONSENT_FILE: template_text(CONSENT_FILE),
         INSTRUCTIONS_FILE: instructions_text(study),
         THANKS_FILE: template_text(THANKS_FILE),
-        KEYS_FILE: _KEYS.dump_json(keys, indent=1).decode() + "\n",
+        KEYS_FILE: add_checksum(_KEYS.dump_json(keys, indent=1).decode()) + "\n",
         LINKS_FILE: "\n".join(links) + "\n",
-        STUDY_FILE: _STUDY.dump_json(study).decode() + "\n",  # last: a folder without it is no study
+        # Last: a folder without it is no study.
+        STUDY_FILE: add_checksum(_STUDY.dump_json(stored).decode()) + "\n",
     }
     with translate_write_errors(folder):
         if not folder.exists():
@@ -484,15 +548,20 @@ def read_keys(folder: Path) -> StudyKeys:
     return _read(folder / KEYS_FILE, _KEYS)
 
 
-def _read(path: Path, adapter: TypeAdapter[_T]) -> _T:
+def _read(path: Path, adapter: TypeAdapter[_File]) -> _File:
     try:
-        return adapter.validate_json(path.read_bytes())
+        text = path.read_bytes()
+        found = adapter.validate_json(text)
     except FileNotFoundError:
         raise UserError(f"{path.parent} has no {path.name}: make a study with heedful study build") from None
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"][:3]))
-        raise UserError(f"{path} is damaged ({place or 'JSON'}: {first['msg']}): build the study again") from error
+        raise UserError(f"{path} is damaged ({place or 'JSON'}: {first['msg']}): {_RESTORE}") from error
+    if damage := find_damage(text, [field.name for field in fields(type(found))]):
+        hint = f"; if you edited it, delete its entry {CHECKSUM!r}"
+        raise UserError(f"{path} is damaged ({damage}): {_RESTORE}{hint}")
+    return found
 
 
 def instructions_text(study: Study) -> str:

@@ -31,6 +31,7 @@ from heedful.report.charts import png_base64
 from heedful.report.explorer import FOLDER as PAGES
 from heedful.report.explorer import ModelTexts, collect_texts, data_json, find_model_texts, patch_grid
 from heedful.store.artefact_files import IndexEntry, StoredArtefact
+from heedful.store.shown_path import shown_path
 from heedful.store.workspace import Workspace
 from heedful.study.design import (
     CONTROL,
@@ -155,7 +156,7 @@ def build_study(
     noun = "images" if items[0].image else "texts"
     return Study(
         title or f"Explanations of decisions about {noun}",
-        f"{found.name} ({source})",
+        f"{found.name} ({shown_path(source)})",
         options.task,
         names,
         options.seed,

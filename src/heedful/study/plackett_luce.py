@@ -5,11 +5,14 @@ A ranking is a sequence of choices. From the methods A that are not placed yet, 
     delta_|S| (prod_{i in S} alpha_i)^(1/|S|)  /  sum over T in A of delta_|T| (prod_{i in T} alpha_i)^(1/|T|),
 
 with delta_1 = 1. Without ties this is Plackett (1975) and Luce (1959); for two methods it is Davidson's model, in which
-log alpha_i - log alpha_j = log P(i above j) - log P(j above i). In log worths and log deltas the likelihood is concave.
+log alpha_i - log alpha_j = log P(i above j) - log P(j above i). With ties and three or more methods this difference is
+larger than the log odds, because i may also come first together with a third method: `preference_log_odds` has the log
+odds. In log worths and log deltas the likelihood is concave.
 
 A method that is always first has no finite worth. As in the R package PlackettLuce, every method also wins and loses
 half a comparison against a method of worth 1 that nobody saw: the estimate is then unique and finite for all answers,
-even for none. `Comparability` says which differences the answers themselves bound.
+even for none. The tie parameters are not part of these comparisons. `Comparability` says which differences the answers
+themselves bound.
 """
 
 from __future__ import annotations
@@ -33,7 +36,10 @@ PSEUDO_COMPARISONS = 0.5
 MAX_STEP = 1.0
 """Largest change of a log worth in one Newton step: far from the maximum, curvature is no guide."""
 MAX_ITERATIONS = 200
-TOLERANCE = 1e-9
+TOLERANCE = 1e-15
+"""Smallest gain in log likelihood for which another Newton step is taken."""
+TIE_CURVATURE = 1e-6
+"""Curvature of a parabola that keeps log deltas finite where the answers do not bound them; too flat to move others."""
 
 
 @dataclass(frozen=True)
@@ -110,8 +116,8 @@ class TiedRankings:
             gradient, information = self._derivatives(found[active], counts[active])
             step = np.linalg.solve(information, gradient[..., None])[..., 0]
             longest = np.abs(step).max(1, keepdims=True)
-            found[active] += step * np.minimum(1.0, MAX_STEP / np.maximum(longest, TOLERANCE))
-            active = active[longest[:, 0] > TOLERANCE]
+            found[active] += step * (MAX_STEP / np.maximum(longest, MAX_STEP))
+            active = active[(gradient * step).sum(1) > TOLERANCE]
             if not len(active):
                 return found
         raise ArithmeticError(f"Newton's method did not converge on {len(active)} of {len(weights)} samples")
@@ -129,13 +135,37 @@ class TiedRankings:
             total += float(counts[numbers] @ each)
         return total
 
+    def preference_log_odds(self, parameters: Array) -> Array:
+        """log P(i above j) - log P(j above i) in a ranking of all methods, `[row i j]`, for rows of parameters.
+
+        The sum over all ways in which sets of methods come next; 0 on the diagonal.
+        """
+        every = tuple(range(self.n_methods))
+        reached = {every: np.ones(len(parameters))}
+        above = np.zeros((len(parameters), self.n_methods, self.n_methods))
+        for size in range(self.n_methods, 1, -1):
+            for left in [members for members in reached if len(members) == size]:
+                options = possible_choices(left, self.tie_sizes)
+                logits = parameters @ np.array([self._features(chosen) for chosen in options]).T
+                shares = np.exp(logits - logsumexp(logits, axis=1, keepdims=True)) * reached[left][:, None]
+                for share, chosen in zip(shares.T, options, strict=True):
+                    rest = tuple(method for method in left if method not in chosen)
+                    above[:, np.array(chosen)[:, None], np.array(rest, int)] += share[:, None, None]
+                    reached[rest] = reached.get(rest, 0.0) + share
+        above[:, every, every] = 1.0
+        found: Array = np.log(above) - np.log(above.swapaxes(1, 2))
+        return found
+
     def _derivatives(self, parameters: Array, counts: Array) -> tuple[Array, Array]:
         """Gradient and information of the penalised log likelihood for each row of parameters and counts."""
         share = expit(parameters)
-        gradient = PSEUDO_COMPARISONS * (1 - 2 * share)
-        information = np.zeros((*parameters.shape, parameters.shape[1]))
         diagonal = np.arange(parameters.shape[1])
-        information[:, diagonal, diagonal] = 2 * PSEUDO_COMPARISONS * share * (1 - share)
+        is_worth = diagonal < self.n_methods
+        gradient = np.where(is_worth, PSEUDO_COMPARISONS * (1 - 2 * share), -TIE_CURVATURE * parameters)
+        information = np.zeros((*parameters.shape, parameters.shape[1]))
+        information[:, diagonal, diagonal] = np.where(
+            is_worth, 2 * PSEUDO_COMPARISONS * share * (1 - share), TIE_CURVATURE
+        )
         for numbers, chosen, possible in self._options:
             here = counts[:, numbers]
             total = here.sum(1)

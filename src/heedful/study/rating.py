@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
@@ -36,6 +36,7 @@ from heedful.trials._trial import (
     Finding,
     Statistic,
     Verdict,
+    find_statistic,
     get_statistic,
     interval_verdict,
     select_statistics,
@@ -52,6 +53,7 @@ Unit = tuple[str, ...]
 LEVEL = 0.95
 EVEN_MARGIN = math.log(0.55 / 0.45)
 """Two methods are as good as each other if neither is ranked above the other more often than 55 to 45."""
+DERIVATIVE_STEP = 1e-5
 GAIN_MARGIN = 0.01
 """The smallest gain in accuracy that matters, as in simulability trials."""
 PAPER_MU, PAPER_SIGMA = 0.0, 0.5
@@ -135,6 +137,7 @@ def participation_statistics(answers: StudyAnswers, kept: StudyAnswers) -> Itera
         "checks": len(checks),
         "checks_failed": failed.total(),
         "failed_checks_allowed": answers.max_failed_checks,
+        "answers_damaged": answers.damaged,
     }
     yield from (Statistic(name, value=float(number)) for name, number in numbers.items())
     given: dict[str, Sequence[Ranking | Simulation]] = {"rankings": kept.rankings, "guesses": kept.simulations}
@@ -153,7 +156,7 @@ def _numbers(names: Iterable[str]) -> NDArray[np.int64]:
 def ranking_statistics(
     rankings: Sequence[Ranking], methods: Sequence[str], rng: np.random.Generator
 ) -> Iterator[Statistic]:
-    """Log worths and ranks of the methods, and their differences, best first; rows for methods that were ranked."""
+    """Log worths and ranks of the methods, and how pairs compare, best first; rows for methods that were ranked."""
     if not rankings:
         return
     rankings = _with_several(rankings, methods)
@@ -167,18 +170,26 @@ def ranking_statistics(
         [{numbers[name]: rank for name, rank in each.ranks.items()} for each in rankings], len(ranked)
     )
     fitted = tied.fit()[0]
+    best_first = np.argsort(-fitted[: len(ranked)], kind="stable")
+    pairs = list(combinations(best_first.tolist(), 2))
+
+    def worths_and_odds(parameters: Array) -> Array:
+        """Log worths, then the log odds of the pairs, for each row of parameters."""
+        return np.hstack([parameters[:, : len(ranked)], _pair_log_odds(tied, parameters, pairs)])
+
     sample = crossed_bootstrap(
         _numbers(each.person for each in rankings),
         _numbers(each.item for each in rankings),
-        lambda weights: tied.fit(weights, fitted)[:, : len(ranked)],
+        lambda weights: worths_and_odds(tied.fit(weights, fitted)),
         rng=rng,
     )
-    best_first = np.argsort(-fitted[: len(ranked)], kind="stable")
+    covariance = _model_covariance(tied, fitted, worths_and_odds)
     in_order = sorted(methods, key=lambda name: -fitted[numbers[name]] if name in numbers else math.inf)
     yield from (Statistic("times_ranked", method, value=float(times[method])) for method in in_order)
-    differences = _difference_statistics(rankings, ranked, best_first, tied, sample, rng)
-    yield from _worth_statistics(ranked, best_first, tied, sample, times)
-    yield from _rank_statistics([ranked[each] for each in best_first], differences)
+    odds, differences = _pair_statistics(rankings, ranked, pairs, tied, sample, covariance, rng)
+    yield from _worth_statistics(ranked, best_first, tied, sample, covariance, times)
+    yield from _rank_statistics([ranked[each] for each in best_first], odds)
+    yield from odds.values()
     yield from differences.values()
     yield from _preference_statistics(rankings, [ranked[each] for each in best_first], rng)
 
@@ -194,10 +205,21 @@ def _with_several(rankings: Iterable[Ranking], methods: Sequence[str]) -> list[R
     return found
 
 
-def _model_covariance(tied: TiedRankings, sample: CrossedBootstrap) -> Array:
-    """Of the log worths if all answers were independent and the model true: the smallest that is believed."""
-    size = len(sample.estimate)
-    return np.linalg.inv(tied.information(tied.fit()[0]))[:size, :size].astype(np.float64)
+def _pair_log_odds(tied: TiedRankings, parameters: Array, pairs: Sequence[tuple[int, int]]) -> Array:
+    """The log odds that the first of each pair is ranked above the second, `[row pair]`."""
+    first, second = np.array(pairs).T
+    return tied.preference_log_odds(parameters)[:, first, second]
+
+
+def _model_covariance(tied: TiedRankings, fitted: Array, statistics: Callable[[Array], Array]) -> Array:
+    """Of the statistics if all answers were independent and the model true: the smallest that is believed.
+
+    The information of the fit, carried over by the derivatives of the statistics (the delta method).
+    """
+    steps = DERIVATIVE_STEP * np.eye(len(fitted))
+    slopes = (statistics(fitted + steps) - statistics(fitted - steps)) / (2 * DERIVATIVE_STEP)
+    found: Array = slopes.T @ np.linalg.inv(tied.information(fitted)) @ slopes
+    return found
 
 
 def _quadratic(contrasts: Array, covariance: Array) -> Array:
@@ -210,12 +232,14 @@ def _worth_statistics(
     best_first: NDArray[np.int64],
     tied: TiedRankings,
     sample: CrossedBootstrap,
+    covariance: Array,
     times: Counter[str],
 ) -> Iterator[Statistic]:
     """The log worth of each method, of which the mean is 0, with its own interval."""
     size = len(ranked)
-    contrasts = np.eye(size) - 1 / size
-    values, lows, highs = sample.bounds(contrasts, _quadratic(contrasts, _model_covariance(tied, sample)), level=LEVEL)
+    contrasts = np.zeros((size, len(covariance)))
+    contrasts[:, :size] = np.eye(size) - 1 / size
+    values, lows, highs = sample.bounds(contrasts, _quadratic(contrasts, covariance), level=LEVEL)
     comparable = tied.comparability
     for one in best_first:
         others = [other for other in range(size) if other != one]
@@ -225,37 +249,41 @@ def _worth_statistics(
         yield Statistic("log_worth", name, "", float(values[one]), float(low), float(high), float(times[name]))
 
 
-def _difference_statistics(
+def _pair_statistics(
     rankings: Sequence[Ranking],
     ranked: Sequence[str],
-    best_first: NDArray[np.int64],
+    pairs: Sequence[tuple[int, int]],
     tied: TiedRankings,
     sample: CrossedBootstrap,
+    covariance: Array,
     rng: np.random.Generator,
-) -> dict[tuple[str, str], Statistic]:
-    """Differences of log worths, better minus worse, with intervals that hold all at once.
+) -> tuple[dict[tuple[str, str], Statistic], dict[tuple[str, str], Statistic]]:
+    """Log odds of each pair, and differences of log worths, better first, each with intervals that hold all at once.
 
-    Where one method was never ranked below the other, even through others, the difference has no upper bound. Its lower
-    bound is then also at most the one of as many unanimous votes as there are people or items, whichever is less: the
+    Where one method was never ranked below the other, even through others, neither has an upper bound. The lower bound
+    is then also at most the one of as many unanimous votes as there are people or items, whichever is less: the
     bootstrap sees no doubt where everybody agrees.
     """
-    pairs = list(combinations(best_first.tolist(), 2))
-    contrasts = np.zeros((len(pairs), len(ranked)))
+    size = len(ranked)
+    odds, differences = (np.zeros((len(pairs), len(covariance))) for _ in range(2))
+    odds[:, size:] = np.eye(len(pairs))
     for row, (one, other) in enumerate(pairs):
-        contrasts[row, one], contrasts[row, other] = 1.0, -1.0
-    floor = _quadratic(contrasts, _model_covariance(tied, sample))
-    values, lows, highs = sample.bounds(contrasts, floor, level=LEVEL, rng=rng)
+        differences[row, one], differences[row, other] = 1.0, -1.0
     tail = (1 - LEVEL) / 2 / len(pairs)
-    found = {}
-    for (one, other), value, low, high in zip(pairs, values.tolist(), lows.tolist(), highs.tolist(), strict=True):
-        above, below, n = _strict_preferences(rankings, ranked[one], ranked[other])
-        if not tied.comparability.is_bounded_above(one, other):
-            low, high = min(low, _unanimous_bound(above, tail)), math.inf
-        if not tied.comparability.is_bounded_below(one, other):
-            low, high = -math.inf, max(high, -_unanimous_bound(below, tail))
-        name = f"{ranked[one]}~{ranked[other]}"
-        found[ranked[one], ranked[other]] = Statistic("log_worth_difference", name, "", value, low, high, n)
-    return found
+    found: list[dict[tuple[str, str], Statistic]] = []
+    for metric, contrasts in (("log_odds", odds), ("log_worth_difference", differences)):
+        bounded = sample.bounds(contrasts, _quadratic(contrasts, covariance), level=LEVEL, rng=rng)
+        rows = {}
+        for (one, other), value, low, high in zip(pairs, *(each.tolist() for each in bounded), strict=True):
+            above, below, n = _strict_preferences(rankings, ranked[one], ranked[other])
+            if not tied.comparability.is_bounded_above(one, other):
+                low, high = min(low, _unanimous_bound(above, tail)), math.inf
+            if not tied.comparability.is_bounded_below(one, other):
+                low, high = -math.inf, max(high, -_unanimous_bound(below, tail))
+            name = f"{ranked[one]}~{ranked[other]}"
+            rows[ranked[one], ranked[other]] = Statistic(metric, name, "", value, low, high, n)
+        found.append(rows)
+    return found[0], found[1]
 
 
 def _strict_preferences(
@@ -277,11 +305,9 @@ def _unanimous_bound(votes: Sequence[Ranking], tail: float) -> float:
     return math.log(share / (1 - share))
 
 
-def _rank_statistics(
-    best_first: Sequence[str], differences: Mapping[tuple[str, str], Statistic]
-) -> Iterator[Statistic]:
-    """The place of each method, and the best and worst that the differences allow."""
-    sure = {pair for pair, each in differences.items() if each.low > 0}
+def _rank_statistics(best_first: Sequence[str], odds: Mapping[tuple[str, str], Statistic]) -> Iterator[Statistic]:
+    """The place of each method, and the best and worst that the log odds of pairs allow."""
+    sure = {pair for pair, row in odds.items() if row.low > 0}
     for place, name in enumerate(best_first, start=1):
         better = sum((other, name) in sure for other in best_first)
         worse = sum((name, other) in sure for other in best_first)
@@ -663,8 +689,8 @@ def findings(summary: pd.DataFrame) -> tuple[Finding, ...]:
     places = select_statistics(summary, "rank")
     found = []
     for other in places[1:]:
-        row = get_statistic(summary, "log_worth_difference", f"{places[0].method}~{other.method}")
-        found.append(_difference_finding(row, f"{places[0].method} above {other.method}"))
+        row = get_statistic(summary, "log_odds", f"{places[0].method}~{other.method}")
+        found.append(_preference_finding(row, f"{places[0].method} above {other.method}"))
     for row in select_statistics(summary, "accuracy_gain"):
         reason = "too few people or items for an interval" if row.low <= -1 and row.high >= 1 else ""
         verdict = interval_verdict(row.low, row.high, GAIN_MARGIN)
@@ -672,7 +698,7 @@ def findings(summary: pd.DataFrame) -> tuple[Finding, ...]:
     return tuple(found)
 
 
-def _difference_finding(row: Statistic, about: str) -> Finding:
+def _preference_finding(row: Statistic, about: str) -> Finding:
     if row.low > 0:
         return Finding(Verdict.SUPPORTED, about, (row,), "" if math.isfinite(row.high) else "never ranked below it")
     if row.low > -EVEN_MARGIN and row.high < EVEN_MARGIN:
@@ -700,6 +726,12 @@ def _participation_sentences(summary: pd.DataFrame) -> Iterator[str]:
         yield f"{start}; {left_out or 'nobody'} {rule}."
     else:
         yield f"{start}. Nobody has answered an attention check."
+    damaged = find_statistic(summary, "answers_damaged")
+    if damaged is not None and damaged.value:
+        yield (
+            f"{damaged.value:.0f} stored answers are damaged and are not counted: restore a backup of the database, or "
+            "ask people to open their links again, which shows them these pages once more."
+        )
     if counted == 1:
         yield "One person says nothing about other people: there are no intervals and no verdicts."
 
@@ -711,7 +743,7 @@ def _order_sentences(summary: pd.DataFrame) -> Iterator[str]:
     places = select_statistics(summary, "rank")
     if not places:
         return
-    rows = {row.method: row for row in select_statistics(summary, "log_worth_difference")}
+    rows = {row.method: row for row in select_statistics(summary, "log_odds")}
     names = [row.method for row in places]
     pairs = {(one, other): rows[f"{one}~{other}"] for one, other in combinations(names, 2)}
     for name in names:
@@ -720,7 +752,7 @@ def _order_sentences(summary: pd.DataFrame) -> Iterator[str]:
             yield f"People rank {name} above {_listed(below)}."
     undecided = [f"{one} and {other}" for (one, other), row in pairs.items() if row.low <= 0]
     if len(undecided) == len(pairs):
-        yield "No order is decided: every interval of a difference includes 0."
+        yield "No order is decided: every interval of the log odds of a preference includes 0."
     elif undecided:
         yield f"Not decided: {'; '.join(undecided)}."
     yield f"Ranks that the answers allow, all at once with 95 % confidence: {_spans(places)}."

@@ -3,7 +3,8 @@
 An answer is acknowledged only when its transaction is committed and flushed to disk (WAL with `synchronous=FULL`;
 PostgreSQL's default). A person has one answer per page, which is changed only by a request that names its revision: a
 double click, or a request that is repeated after a lost connection, is one answer. What is stored are positions on the
-page, not methods, and times to the minute; nothing about who a person is.
+page, not methods, and times to the minute; nothing about who a person is. Every answer has a checksum: one that is
+damaged is not counted, and its page is shown to the person again.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -24,8 +25,21 @@ from pathlib import Path
 import sqlalchemy as sql
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
+from heedful.store.csv_text import csv_cell
 from heedful.study.answers import Ranking, Simulation, StudyAnswers
-from heedful.study.design import CONTROL, Slot, Study, StudyKeys, StudyTask, read_keys, read_study, token_digest
+from heedful.study.checksum import row_checksum
+from heedful.study.database_url import parse_database_url
+from heedful.study.design import (
+    CONTROL,
+    KEYS_FILE,
+    Slot,
+    Study,
+    StudyKeys,
+    StudyTask,
+    read_keys,
+    read_study,
+    token_digest,
+)
 from heedful.types import UserError
 
 DATABASE_FILE = "answers.sqlite"
@@ -54,15 +68,15 @@ _answers = sql.Table(
     sql.Column("seconds", sql.Float, nullable=False),
     sql.Column("revision", sql.Integer, nullable=False),
     sql.Column("minute", sql.Integer, nullable=False),
+    sql.Column("checksum", sql.String(32), nullable=True),
 )
-# One statement decides: a first answer is inserted, a change needs the revision that it was made from.
+_CHECKSUM_COLUMN = "checksum"
+"""The column that databases of earlier versions do not have; it is added to them."""
 _RECORD = sql.text(
-    "INSERT INTO heedful_answers (study, person, slot, content, seconds, revision, minute) "
-    "VALUES (:study, :person, :slot, :content, :seconds, 1, :minute) "
-    "ON CONFLICT (study, person, slot) DO UPDATE SET content = excluded.content, "
-    "seconds = heedful_answers.seconds + excluded.seconds, revision = heedful_answers.revision + 1, "
-    "minute = excluded.minute "
-    "WHERE heedful_answers.revision = :expected AND heedful_answers.content <> excluded.content"
+    "INSERT INTO heedful_answers (study, person, slot, content, seconds, revision, minute, checksum) "
+    "VALUES (:study, :person, :slot, :content, :seconds, :revision, :minute, :checksum) "
+    "ON CONFLICT (study, person, slot) DO UPDATE SET content = excluded.content, seconds = excluded.seconds, "
+    "revision = excluded.revision, minute = excluded.minute, checksum = excluded.checksum"
 )
 
 
@@ -73,12 +87,14 @@ _JOIN = sql.text(
 )
 
 
-_CONTENT = sql.text("SELECT content FROM heedful_answers WHERE study = :study AND person = :person AND slot = :slot")
+_ANSWER_QUERY = "SELECT person, slot, content, seconds, revision, minute, checksum FROM heedful_answers"
+_ANSWER = sql.text(f"{_ANSWER_QUERY} WHERE study = :study AND person = :person AND slot = :slot")
+_ANSWERS = sql.text(f"{_ANSWER_QUERY} WHERE study = :study")
 _PERSON_QUERY = "SELECT consented, seen, erased FROM heedful_people WHERE study = :study AND person = :person"
 _PERSON, _LOCKED = sql.text(_PERSON_QUERY), sql.text(f"{_PERSON_QUERY} FOR UPDATE")
 _STATE = sql.text(
-    "SELECT p.consented, p.seen, p.erased, a.slot, a.content, a.seconds, a.revision, a.minute FROM heedful_people p "
-    "LEFT JOIN heedful_answers a ON a.study = p.study AND a.person = p.person "
+    "SELECT p.consented, p.seen, p.erased, a.person, a.slot, a.content, a.seconds, a.revision, a.minute, a.checksum "
+    "FROM heedful_people p LEFT JOIN heedful_answers a ON a.study = p.study AND a.person = p.person "
     "WHERE p.study = :study AND p.person = :person"
 )
 Row = sql.Row[tuple[object, ...]]
@@ -126,12 +142,17 @@ class _PendingAnswer:
 
 @dataclass(frozen=True)
 class PersonState:
-    """How far a person is: consent, the answers by page, and the minute of the last request that wrote something."""
+    """How far a person is: consent, the answers by page, and the minute of the last request that wrote something.
+
+    Args:
+        damaged: number of stored answers whose checksum does not match; they are not among the answers.
+    """
 
     consented: bool = False
     erased: bool = False
     seen: int | None = None
     answers: Mapping[int, StoredAnswer] = field(default_factory=dict)
+    damaged: int = 0
 
 
 class AnswerStore:
@@ -149,7 +170,18 @@ class AnswerStore:
         self._pending: list[_PendingAnswer] = []
         self._pending_lock = threading.Lock()
         with _one_line():
-            _schema.create_all(self._engine)
+            self._prepare()
+
+    def _prepare(self) -> None:
+        """Create the tables, or add what an earlier version did not have; UserError if they are not of a study."""
+        with self._engine.connect() as connection:
+            _check_integrity(connection)
+            layouts = {table.name: _layout(connection, table) for table in _schema.sorted_tables}
+        if set(layouts.values()) != {_Layout.CURRENT}:
+            with self._writing() as connection:
+                if _layout(connection, _answers) is _Layout.WITHOUT_CHECKSUMS:
+                    _add_checksums(connection)
+                _schema.create_all(connection)
 
     def close(self) -> None:
         """Close all connections."""
@@ -230,12 +262,21 @@ class AnswerStore:
         state = self._person(connection, person, lock=True)
         if state is None or state.erased or state.consented is None:
             return Recorded.REFUSED
-        if connection.execute(_RECORD, values).rowcount:
-            if state.seen != values["minute"]:
-                connection.execute(_people.update().where(*self._key(person)).values(seen=values["minute"]))
-            return Recorded.STORED
-        kept = connection.execute(_CONTENT, values).scalar_one()
-        return Recorded.KNOWN if kept == values["content"] else Recorded.KEPT
+        # The person's row is locked (SQLite: everything): what is read here is what is replaced.
+        stored = connection.execute(_ANSWER, values).one_or_none()
+        seconds, revision = values["seconds"], 1
+        if stored is not None and _is_intact(self.study, stored):
+            if stored.content == values["content"]:
+                return Recorded.KNOWN
+            if stored.revision != values["expected"]:
+                return Recorded.KEPT
+            seconds, revision = round(stored.seconds + float(values["seconds"]), 1), stored.revision + 1
+        row = {**values, "seconds": seconds, "revision": revision}
+        checksum = row_checksum(self.study, person, row["slot"], row["content"], seconds, revision, row["minute"])
+        connection.execute(_RECORD, {**row, _CHECKSUM_COLUMN: checksum})
+        if state.seen != values["minute"]:
+            connection.execute(_people.update().where(*self._key(person)).values(seen=values["minute"]))
+        return Recorded.STORED
 
     def erase(self, person: str) -> int:
         """Delete all answers and times of a person, whose link ends; the number of answers that there were."""
@@ -258,20 +299,27 @@ class AnswerStore:
             rows = connection.execute(_STATE, {"study": self.study, "person": person}).all()
         if not rows:
             return PersonState()
-        answers = {row.slot: _stored(row) for row in rows if row.slot is not None}
-        return PersonState(rows[0].consented is not None, bool(rows[0].erased), rows[0].seen, answers)
+        answers, damaged = self._intact([row for row in rows if row.slot is not None])
+        return PersonState(rows[0].consented is not None, bool(rows[0].erased), rows[0].seen, answers, damaged)
 
     def states(self) -> dict[str, PersonState]:
-        """How far everybody is who has begun."""
-        found: dict[str, dict[int, StoredAnswer]] = {}
+        """How far everybody is who has begun; also of whom there is nothing but a damaged answer."""
+        rows: dict[str, list[Row]] = {}
         with self._engine.connect() as connection:
             people = connection.execute(sql.select(_people).where(_people.c.study == self.study)).all()
-            for each in connection.execute(sql.select(_answers).where(_answers.c.study == self.study)):
-                found.setdefault(each.person, {})[each.slot] = _stored(each)
-        return {
-            row.person: PersonState(row.consented is not None, row.erased, row.seen, found.get(row.person, {}))
-            for row in people
-        }
+            for row in connection.execute(_ANSWERS, {"study": self.study}):
+                rows.setdefault(str(row.person), []).append(row)
+        found = {person: PersonState(damaged=self._intact(those)[1]) for person, those in rows.items()}
+        for row in people:
+            answers, damaged = self._intact(rows.get(row.person, []))
+            found[row.person] = PersonState(row.consented is not None, row.erased, row.seen, answers, damaged)
+        return found
+
+    def _intact(self, rows: Sequence[Row]) -> tuple[dict[int, StoredAnswer], int]:
+        """By page the answers whose checksum matches, and the number of the others."""
+        intact = [row for row in rows if _is_intact(self.study, row)]
+        answers = {row.slot: StoredAnswer(row.content, row.seconds, row.revision, row.minute) for row in intact}
+        return answers, len(rows) - len(intact)
 
     def _key(self, person: str) -> tuple[sql.ColumnElement[bool], sql.ColumnElement[bool]]:
         return _people.c.study == self.study, _people.c.person == person
@@ -282,8 +330,55 @@ class AnswerStore:
         return connection.execute(_LOCKED if locks else _PERSON, {"study": self.study, "person": person}).one_or_none()
 
 
-def _stored(row: Row) -> StoredAnswer:
-    return StoredAnswer(row.content, row.seconds, row.revision, row.minute)
+def _is_intact(study: str, row: Row) -> bool:
+    expected = row_checksum(study, row.person, row.slot, row.content, row.seconds, row.revision, row.minute)
+    return bool(row.checksum == expected)
+
+
+class _Layout(Enum):
+    """How a table of the database is laid out."""
+
+    MISSING = "missing"
+    WITHOUT_CHECKSUMS = "without checksums"
+    CURRENT = "current"
+
+
+def _layout(connection: sql.Connection, table: sql.Table) -> _Layout:
+    """UserError if the table has other columns or keys than any version of heedful gave it."""
+    inspector = sql.inspect(connection)
+    if not inspector.has_table(table.name):
+        return _Layout.MISSING
+    columns = {column["name"] for column in inspector.get_columns(table.name)}
+    expected = {column.name for column in table.columns}
+    keys = {column.name for column in table.primary_key}
+    different = sorted(columns ^ expected | set(inspector.get_pk_constraint(table.name)["constrained_columns"]) ^ keys)
+    if not different:
+        return _Layout.CURRENT
+    if different == [_CHECKSUM_COLUMN] and table is _answers and _CHECKSUM_COLUMN not in columns:
+        return _Layout.WITHOUT_CHECKSUMS
+    raise UserError(
+        f"--database: its table {table.name} has another schema (column {different[0]}): name another database, or use "
+        "the version of heedful that made it"
+    )
+
+
+def _add_checksums(connection: sql.Connection) -> None:
+    """Add the checksums to a database of a version that had none: its answers are taken as they are."""
+    connection.exec_driver_sql(f"ALTER TABLE {_answers.name} ADD COLUMN {_CHECKSUM_COLUMN} VARCHAR(32)")
+    for row in connection.execute(sql.text(f"SELECT * FROM {_answers.name}")).all():
+        values = (row.slot, row.content, row.seconds, row.revision, row.minute)
+        key = (_answers.c.study == row.study, _answers.c.person == row.person, _answers.c.slot == row.slot)
+        checksum = row_checksum(row.study, row.person, *values)
+        connection.execute(_answers.update().where(*key).values(checksum=checksum))
+
+
+def _check_integrity(connection: sql.Connection) -> None:
+    """UserError if the file of a SQLite database is damaged."""
+    if connection.dialect.name == "sqlite":
+        result = str(connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar())
+        if result != "ok":
+            reason = " ".join(result.split())
+            raise UserError(f"the database is damaged ({reason}): restore its file from a backup")
 
 
 def _minute() -> int:
@@ -292,21 +387,17 @@ def _minute() -> int:
 
 def _open(url: str) -> sql.Engine:
     """The database, set up so that what is committed is on disk."""
+    parsed = parse_database_url(url)
+    if parsed.drivername == "postgresql":
+        parsed = parsed.set(drivername="postgresql+psycopg")
+    if parsed.get_backend_name() == "sqlite":
+        _create_private_file(Path(str(parsed.database).removeprefix("file:")))
     try:
-        parsed = sql.make_url(url)
-        if parsed.drivername in ("postgresql", "postgres"):
-            parsed = parsed.set(drivername="postgresql+psycopg")
-        if parsed.get_backend_name() not in ("sqlite", "postgresql"):
-            raise UserError(f"--database {parsed.drivername}: only sqlite and postgresql are supported")
-        if parsed.get_backend_name() == "sqlite" and (
-            parsed.database in (None, "", ":memory:") or parsed.query.get("mode") == "memory"
-        ):
-            raise UserError("--database: answers in memory would be lost; name a file, sqlite:///answers.sqlite")
         engine = sql.create_engine(
             parsed, pool_pre_ping=parsed.get_backend_name() != "sqlite", pool_size=THREADS, max_overflow=THREADS
         )
     except (ArgumentError, NoSuchModuleError, ValueError) as error:
-        raise UserError("--database: this is no URL of a database; write postgresql://user@host/name") from error
+        raise UserError(f"--database: {parsed.drivername} is not a known driver; write postgresql://...") from error
     except ModuleNotFoundError as error:
         raise UserError("PostgreSQL needs a driver: pip install 'heedful[postgresql]'") from error
     if engine.dialect.name == "sqlite":
@@ -317,11 +408,25 @@ def _open(url: str) -> sql.Engine:
     return engine
 
 
+def _create_private_file(path: Path) -> None:
+    """Create the file of a database, if there is none, so that only its owner can read it.
+
+    SQLite gives its write-ahead log and its shared memory the same permissions.
+    """
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    except FileExistsError:
+        return
+    except OSError as error:
+        raise UserError(f"--database: cannot write {path} ({error.strerror}); name another file") from error
+
+
 def _set_up_sqlite(connection: object, _: object) -> None:
     import sqlite3
 
     assert isinstance(connection, sqlite3.Connection)
     connection.isolation_level = None  # SQLAlchemy begins transactions itself, see below
+    connection.text_factory = lambda text: text.decode("utf-8", "replace")  # a damaged text does not hide the others
     for setting in (
         "journal_mode=WAL",
         "synchronous=FULL",  # every commit waits for the disk
@@ -354,8 +459,22 @@ def _one_line() -> Iterator[None]:
 
 def open_store(folder: Path, study: Study, keys: StudyKeys, database: str = "") -> AnswerStore:
     """The answers of a study: of the given URL, of the one in the study, or of the file in its folder."""
-    url = database or study.database or f"sqlite:///{(folder / DATABASE_FILE).resolve()}"
+    if set(keys.people.values()) != set(study.plans):
+        raise UserError(f"{folder / KEYS_FILE} has the keys of another study: restore it from a backup")
+    url = database or study.database
+    if not url:
+        path = (folder / DATABASE_FILE).resolve()
+        _make_private(path)
+        url = f"sqlite:///{path}"
     return AnswerStore(url, keys.admin[:16])
+
+
+def _make_private(path: Path) -> None:
+    """Take the files of a database that an earlier version created from the eyes of others."""
+    for name in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")):
+        with suppress(OSError):  # there is none, or it belongs to somebody else
+            if name.stat().st_mode & 0o077:
+                name.chmod(0o600)
 
 
 def study_origin(path: Path) -> str:
@@ -397,7 +516,8 @@ def collect_answers(study: Study, states: Mapping[str, PersonState]) -> StudyAns
             right = predicted[slot.item] if slot.asked is None else slot.asked
             method, guess = slot.maps[0], answer.guess
             simulations.append(Simulation(person, slot.item, slot.occasion, method, guess, right, answer.seconds))
-    return StudyAnswers(study.methods, tuple(rankings), tuple(simulations), study.max_failed_checks)
+    damaged = sum(state.damaged for state in states.values() if not state.erased)
+    return StudyAnswers(study.methods, tuple(rankings), tuple(simulations), study.max_failed_checks, damaged)
 
 
 def _paired(study: Study, states: Mapping[str, PersonState]) -> Iterator[tuple[str, Slot, StoredAnswer]]:
@@ -418,17 +538,11 @@ def answers_csv(answers: StudyAnswers) -> str:
     for each in answers.rankings:
         for method, rank in each.ranks.items():
             cells = ["rank", each.person, each.item, each.occasion.value, method, rank, "", "", each.worst or ""]
-            writer.writerow([*map(_cell, cells), each.seconds])
+            writer.writerow([*map(csv_cell, cells), each.seconds])
     for guess in answers.simulations:
         cells = ["simulate", guess.person, guess.item, guess.occasion.value, guess.method or "none", ""]
-        writer.writerow([*map(_cell, [*cells, guess.guess, guess.predicted, ""]), guess.seconds])
+        writer.writerow([*map(csv_cell, [*cells, guess.guess, guess.predicted, ""]), guess.seconds])
     return buffer.getvalue()
-
-
-def _cell(value: object) -> str:
-    """A cell that no spreadsheet takes for a formula."""
-    text = str(value)
-    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
 
 
 def erase_person(folder: Path, token: str, database: str = "") -> tuple[str, int]:
