@@ -22,6 +22,7 @@ from torch import Tensor
 from heedful.attributions._base import evaluation_mode, example_seeds
 from heedful.attributions.attention import index_slice, is_self_attention
 from heedful.measures.divergence import jensen_shannon, jensen_shannon_bound, total_variation
+from heedful.training.predictions import attention_support
 from heedful.trials._adversary_search import (
     AdversaryProblem,
     AdversarySearchSettings,
@@ -30,7 +31,7 @@ from heedful.trials._adversary_search import (
     search_adversaries,
     stretch_to_boundary,
 )
-from heedful.trials.permutation import MAX_WEIGHTS_AT_ONCE, attention_support, shuffle_attention
+from heedful.trials.permutation import MAX_WEIGHTS_AT_ONCE, shuffle_attention
 from heedful.types import (
     Batch,
     ExposesLayers,
@@ -189,7 +190,8 @@ def _replaced_rows(model: Model, batch: Batch, trace: Trace, settings: Transform
         find_deciding_queries(model, batch, trace.embeddings)[0].nonzero()[:, 0],
         torch.empty(0),
     )
-    return replace(chosen, support=chosen.select(attention_support(trace, batch)[0]))
+    support = attention_support(model, batch, trace.attention, trace.scores)
+    return replace(chosen, support=chosen.select(support[0]))
 
 
 def _model_from(model: Model, layer: int) -> Model:

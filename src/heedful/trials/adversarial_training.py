@@ -83,6 +83,7 @@ class AdversarialTradeoff(Trial):
         rescale_class_weights: follow the class weights of the released code, see `AdversarialTraining`.
     """
 
+    revision: ClassVar[int] = 2
     name: ClassVar[str] = "adversarial-tradeoff"
     paper: ClassVar[str] = "wiegreffe-pinter"
     title: ClassVar[str] = "What does a trained model pay for attending elsewhere?"
@@ -227,6 +228,7 @@ class AtteFa(Trial):
         adversary_training: hyper-parameters of the adversaries.
     """
 
+    revision: ClassVar[int] = 2
     name: ClassVar[str] = "attefa"
     paper: ClassVar[str] = "attefa"
     title: ClassVar[str] = "What does it cost to attend elsewhere?"
