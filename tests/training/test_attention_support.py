@@ -81,7 +81,7 @@ def causal_bert() -> TransformerModel:
 
 
 @pytest.mark.parametrize("shows_scores", [False, True])
-def test_permutation_moves_no_weight_onto_symbols_without_weight(shows_scores: bool) -> None:
+def test_permutation_moves_no_weight_onto_symbols_without_weight(*, shows_scores: bool) -> None:
     model, batch = user_model(shows_scores=shows_scores), some_batch((4, 2))
     with torch.no_grad():
         trace = model(batch)
