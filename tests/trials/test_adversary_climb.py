@@ -67,7 +67,7 @@ def grid_maximum(problem: AdversaryProblem, epsilon: float) -> float:
         torch.tensor([[high - low - 1 for low, high in itertools.pairwise(each)] for each in ends]).double() / parts
     )
     best = 0.0
-    for chosen in torch.cartesian_prod(*[torch.arange(len(single))] * rows).reshape(-1, rows).split(8192):
+    for chosen in torch.cartesian_prod(*[torch.arange(len(single))] * rows).reshape(-1, rows).chunk(4):
         with torch.no_grad():
             kept = problem.output_change(single[chosen].unsqueeze(0))[0] <= epsilon
         values = jensen_shannon(single[chosen], attention).mean(-1)[kept]

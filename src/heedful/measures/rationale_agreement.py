@@ -7,7 +7,7 @@ call of scikit-learn per head and text would take minutes.
 
 Names are those of ERASER (DeYoung et al. 2020) and ferret (Attanasio et al. 2023), with their definitions:
 `average_precision` is the sum over steps of recall and `auprc` the area under the lines between the same points, which
-is smaller; `token_iou` is the overlap of words (ferret), and ERASER's `iou_f1` counts spans with an overlap of one half.
+is smaller; `token_iou` is the overlap of words (ferret), and ERASER's `iou_f1` counts spans that overlap by one half.
 """
 
 from __future__ import annotations

@@ -161,7 +161,7 @@ def attention_support(model: Model, batch: Batch, attention: Tensor, scores: Ten
         return model.input_format.support(batch)[:, None, None].expand(attention.shape)
     has_weight = batch.mask[:, None, None, None] & (attention > 0)
     if not is_self_attention(attention, batch):
-        parts = batch.segments.unique().tolist()
+        parts = sorted({*batch.segments.flatten().tolist()})
         texts = [(batch.content_mask & (batch.segments == part))[:, None, None, None] for part in parts]
         words = [text & (has_weight & text).any(-1, keepdim=True) for text in texts]
         return reduce(torch.logical_or, words, has_weight)

@@ -168,8 +168,8 @@ class Faithfulness(ShardedTrial):
                     excess = paired_excess(measure.sign * values, chance, seed)
                     yield Statistic(excess_metric(measure.name), method, "", *excess)
         for method, part in methods:
-            values = part[INFIDELITY.name]
-            yield Statistic(INFIDELITY.name, method, value=float(values.mean()), n=int(values.count()))
+            mean, n = float(part[INFIDELITY.name].mean()), int(part[INFIDELITY.name].count())
+            yield Statistic(INFIDELITY.name, method, value=mean, n=n)
         for method, part in methods:
             if method != control and part["unsigned"].all():
                 yield Statistic("unsigned", method, value=1.0)
