@@ -81,7 +81,7 @@ ChatOption = Annotated[bool, typer.Option("--chat", help="The prompt is a user's
 EMBEDDINGS_HELP = "Word embeddings: auto, random, packaged, a name in the data folder, or a file."
 START_HELP = "Adversaries start fresh, as in the papers, or from the base, which takes fewer epochs."
 METHOD_HELP = "Method (see `heedful list`), 'lime(error=0.05)' with options; default: what the best audit recommends."
-ERROR_HELP = "Standard error of a text's infidelity or change under permutation, not a number of samples."
+ERROR_HELP = "Standard error of a text's normalized infidelity or change under permutation, not a number of samples."
 SELECT_HELP = (
     "How epochs are chosen: code (base: test score; adversaries: training loss; default of wiegreffe-pinter), paper "
     "(test split; default of attefa) or dev."

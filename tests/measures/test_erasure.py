@@ -15,13 +15,14 @@ from torch import Generator, Tensor
 from heedful.measures.erasure import (
     AOPC_FRACTIONS,
     FAITHFULNESS_MEASURES,
+    INFIDELITY,
     ErasureOutputs,
     bin_counts,
     decision_flip,
-    infidelity_error,
     monotonicity,
+    normalized_infidelity,
+    normalized_infidelity_error,
     paired_removals,
-    relative_infidelity,
     score_ranks,
     step_counts,
 )
@@ -76,7 +77,7 @@ def test_the_decision_flips_at_the_first_step_that_changes_it_and_at_one_if_none
     assert decision_flip(outputs).isnan().all()
 
 
-def test_relative_infidelity_is_captums_on_the_best_scale_over_that_of_zero_scores() -> None:
+def test_normalized_infidelity_is_captums_on_the_best_scale_over_that_of_zero_scores() -> None:
     generator = Generator().manual_seed(0)
     inputs, scores = torch.randn(2, 3, 5, generator=generator, dtype=torch.float64).unbind()
     moves = torch.randn(3 * 8, 5, generator=generator, dtype=torch.float64)
@@ -96,20 +97,57 @@ def test_relative_infidelity_is_captums_on_the_best_scale_over_that_of_zero_scor
     changes = squared(inputs).unsqueeze(1) - (inputs.unsqueeze(1) - by_row).square().sum(-1)
     best = ((sums * changes).sum(1, keepdim=True) / sums.square().sum(1, keepdim=True)).clamp(min=0)
     expected = captum(best) / captum(torch.zeros(3, 1))
-    assert torch.allclose(relative_infidelity(sums, changes), expected, rtol=1e-6)
+    assert torch.allclose(normalized_infidelity(sums, changes), expected, rtol=1e-6)
 
 
-def test_relative_infidelity_is_the_best_of_all_scales_and_keeps_the_sign() -> None:
+def removed_units(units: int, samples: int) -> tuple[Tensor, Tensor]:
+    """Scores and random removals of one text."""
+    generator = Generator().manual_seed(3)
+    scores = torch.randn(1, units, generator=generator, dtype=torch.float64)
+    return scores, torch.rand(1, samples, units, generator=generator) < 0.5
+
+
+def test_infidelity_is_that_of_captum() -> None:
+    """Attributions of inputs that are 1, perturbed by setting some of them to 0."""
+    scores, masks = removed_units(6, 10)
+
+    def squared(x: Tensor) -> Tensor:
+        return (x * torch.arange(1.0, 7.0, dtype=torch.float64)).sum(1).square()
+
+    def removal(x: Tensor) -> tuple[Tensor, Tensor]:
+        return masks[0].double(), x * ~masks[0]
+
+    whole = torch.ones(1, 6, dtype=torch.float64)
+    expected = captum_infidelity(squared, removal, whole, scores, n_perturb_samples=10)
+    outputs = replace(
+        outputs_of([0.0] * 2, [0.0]),
+        scores=scores,
+        mask=torch.ones_like(masks[:, 0]),
+        full_output=squared(whole),
+        removal_masks=masks,
+        removal_outputs=squared((~masks[0]).double()).unsqueeze(0),
+    )
+    assert INFIDELITY.compute(outputs).item() == pytest.approx(expected.item(), rel=1e-9)
+    padded = replace(
+        outputs,
+        removal_masks=torch.cat((masks, torch.zeros_like(masks)), 1),
+        removal_outputs=torch.cat((outputs.removal_outputs, outputs.full_output.expand(1, 10)), 1),
+        removal_counts=torch.tensor([10]),
+    )
+    assert INFIDELITY.compute(padded).item() == pytest.approx(expected.item(), rel=1e-9)
+
+
+def test_normalized_infidelity_is_the_best_of_all_scales_and_keeps_the_sign() -> None:
     generator = Generator().manual_seed(1)
     sums = torch.randn(6, 12, generator=generator, dtype=torch.float64)
     changes = sums + torch.randn(6, 12, generator=generator, dtype=torch.float64)
     scales = torch.linspace(0, 4, 40001, dtype=torch.float64).unsqueeze(1)
     for row in range(6):
         tried = (scales * sums[row] - changes[row]).square().mean(-1).min() / changes[row].square().mean()
-        assert relative_infidelity(sums[row], changes[row]).item() == pytest.approx(tried.item(), abs=1e-6)
-    assert torch.allclose(relative_infidelity(100 * sums, changes), relative_infidelity(sums, changes))
-    assert relative_infidelity(-changes, changes).tolist() == [1.0] * 6
-    assert relative_infidelity(torch.zeros(2, 3), torch.tensor([[1.0, 0, 0], [0, 0, 0]])).tolist() == pytest.approx(
+        assert normalized_infidelity(sums[row], changes[row]).item() == pytest.approx(tried.item(), abs=1e-6)
+    assert torch.allclose(normalized_infidelity(100 * sums, changes), normalized_infidelity(sums, changes))
+    assert normalized_infidelity(-changes, changes).tolist() == [1.0] * 6
+    assert normalized_infidelity(torch.zeros(2, 3), torch.tensor([[1.0, 0, 0], [0, 0, 0]])).tolist() == pytest.approx(
         [1.0, NAN], nan_ok=True
     )
 
@@ -149,7 +187,7 @@ def test_the_standard_error_of_infidelity_is_that_of_values_without_each_pair(un
     scores = torch.randn(units, generator=generator, dtype=torch.float64)
     masks = paired_removals(torch.tensor([3]), torch.ones(1, units, dtype=torch.bool), 0, count)[0]
     padding = torch.zeros(6, units, dtype=torch.bool)
-    found = infidelity_error(removals(outputs, scores, torch.cat((masks, padding)), count)).item()
+    found = normalized_infidelity_error(removals(outputs, scores, torch.cat((masks, padding)), count)).item()
 
     def cosine(kept: Tensor) -> float:
         part = removals(outputs, scores, kept, count)
@@ -169,9 +207,9 @@ def test_the_standard_error_of_infidelity_is_that_of_values_without_each_pair(un
 def test_infidelity_of_unchanged_outputs_has_no_error_and_single_draws_have_none_either() -> None:
     masks = paired_removals(torch.tensor([3]), torch.ones(1, 12, dtype=torch.bool), 0, 20)[0]
     constant = removals(torch.ones(1 << 12).double(), torch.ones(12), masks, 20)
-    assert math.isnan(infidelity_error(constant).item())
+    assert math.isnan(normalized_infidelity_error(constant).item())
     with pytest.raises(ValueError, match="pairs"):
-        infidelity_error(replace(constant, removal_counts=None))
+        normalized_infidelity_error(replace(constant, removal_counts=None))
 
 
 def test_two_standard_errors_cover_the_infidelity_over_all_removals() -> None:
@@ -188,11 +226,15 @@ def test_two_standard_errors_cover_the_infidelity_over_all_removals() -> None:
         outputs = torch.sigmoid(logits)
         noise = torch.randn(12, generator=generator, dtype=torch.float64)
         scores = weights + noise * (seed % 2)
-        exact = FAITHFULNESS_MEASURES["infidelity"].compute(removals(outputs, scores, every.bool(), 1 << 12)).item()
+        exact = (
+            FAITHFULNESS_MEASURES["normalized_infidelity"]
+            .compute(removals(outputs, scores, every.bool(), 1 << 12))
+            .item()
+        )
         masks = paired_removals(torch.tensor([seed]), torch.ones(1, 12, dtype=torch.bool), 0, 64)[0]
         sample = removals(outputs, scores, masks, 64)
-        found = FAITHFULNESS_MEASURES["infidelity"].compute(sample).item()
-        inside.append(abs(found - exact) <= 2 * infidelity_error(sample).item())
+        found = FAITHFULNESS_MEASURES["normalized_infidelity"].compute(sample).item()
+        inside.append(abs(found - exact) <= 2 * normalized_infidelity_error(sample).item())
     assert sum(inside) / len(inside) > 0.88
 
 

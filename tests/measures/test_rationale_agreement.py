@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
 import torch
-from sklearn.metrics import average_precision_score, f1_score, jaccard_score, roc_auc_score
+from sklearn.metrics import (
+    auc,
+    average_precision_score,
+    f1_score,
+    jaccard_score,
+    precision_recall_curve,
+    roc_auc_score,
+)
 from torch import Generator, Tensor
 
 from heedful.measures.rationale_agreement import (
     PLAUSIBILITY_MEASURES,
+    TopK,
     check_top_k,
     has_partial_rationale,
+    iou_f1,
     num_top_words,
     plausibility_metrics,
 )
@@ -43,7 +52,7 @@ def test_a_perfect_order_scores_one_its_reverse_zero_and_a_constant_one_half() -
     assert found["auc"].tolist() == [1.0, 0.0, 0.5]
     assert found["average_precision"].tolist() == pytest.approx([1.0, (1 / 4 + 2 / 5) / 2, 2 / 5])
     assert found["recall"].tolist() == found["f1"].tolist() == pytest.approx([1.0, 0.0, 2 / 5])
-    assert found["iou"].tolist() == pytest.approx([1.0, 0.0, 0.8 / 3.2])
+    assert found["token_iou"].tolist() == pytest.approx([1.0, 0.0, 0.8 / 3.2])
 
 
 def test_texts_of_only_one_kind_of_words_are_undefined_in_every_measure() -> None:
@@ -58,7 +67,7 @@ def test_texts_of_only_one_kind_of_words_are_undefined_in_every_measure() -> Non
 def test_areas_and_precisions_are_those_of_scikit_learn_with_ties_and_padding(seed: int) -> None:
     scores, marks, mask = drawn(seed)
     whole = plausibility_metrics(scores, marks, mask)
-    area, precision = whole["auc"], whole["average_precision"]
+    area, precision, trapezoids = whole["auc"], whole["average_precision"], whole["auprc"]
     seen = 0
     for row in range(len(scores)):
         ours, truth = scores[row][mask[row]].numpy(), marks[row][mask[row]].numpy()
@@ -66,6 +75,8 @@ def test_areas_and_precisions_are_those_of_scikit_learn_with_ties_and_padding(se
             seen += 1
             assert area[row].item() == pytest.approx(roc_auc_score(truth, ours))
             assert precision[row].item() == pytest.approx(average_precision_score(truth, ours))
+            curve = precision_recall_curve(truth, ours)
+            assert trapezoids[row].item() == pytest.approx(auc(curve[1], curve[0])), "as in ERASER and ferret"
     assert seen > 20
 
 
@@ -81,7 +92,7 @@ def test_picked_words_give_the_f1_and_the_overlap_of_scikit_learn(top: int | flo
         picked[np.argsort(-ours)[:count]] = True
         if 0 < truth.sum() < len(truth):
             assert found["f1"][row].item() == pytest.approx(f1_score(truth, picked, zero_division=0))
-            assert found["iou"][row].item() == pytest.approx(jaccard_score(truth, picked, zero_division=0))
+            assert found["token_iou"][row].item() == pytest.approx(jaccard_score(truth, picked, zero_division=0))
 
 
 def test_words_that_tie_at_the_edge_count_as_the_mean_over_all_ways_to_break_the_tie() -> None:
@@ -92,8 +103,52 @@ def test_words_that_tie_at_the_edge_count_as_the_mean_over_all_ways_to_break_the
     hits = [sum(bool(marks[0, word]) for word in way) for way in ways]
     assert found["f1"].item() == pytest.approx(float(np.mean([each * 2 / 5 for each in hits])))
     mean = float(np.mean(hits))
-    assert found["iou"].item() == pytest.approx(mean / (5 - mean)), "of the mean hits, as the docstring says"
-    assert found["iou"].item() < np.mean([each / (5 - each) for each in hits])
+    assert found["token_iou"].item() == pytest.approx(mean / (5 - mean)), "of the mean hits, as the docstring says"
+    assert found["token_iou"].item() < np.mean([each / (5 - each) for each in hits])
+
+
+def spans(words: Sequence[bool]) -> list[set[int]]:
+    """The runs of marked words, each as the set of its places."""
+    runs: list[set[int]] = []
+    for place, is_marked in enumerate(words):
+        if is_marked and place and words[place - 1]:
+            runs[-1].add(place)
+        elif is_marked:
+            runs.append({place})
+    return runs
+
+
+@pytest.mark.parametrize("top", ["rationale", 5])
+def test_spans_match_from_an_overlap_of_one_half_as_in_eraser(top: TopK) -> None:
+    """The literal definition: each selected span counts if its best IOU with a marked span is at least .5."""
+    scores, marks, mask = drawn(11, rows=200, width=16)
+    found = plausibility_metrics(scores, marks, mask, top)
+    judged = []
+    for row in range(len(scores)):
+        ours, truth = scores[row][mask[row]].tolist(), marks[row][mask[row]].tolist()
+        if not 0 < sum(truth) < len(truth):
+            continue
+        count = sum(truth) if top == "rationale" else min(5, len(truth))
+        first = sorted(range(len(ours)), key=lambda word: (-ours[word], word))[:count]
+        picked, marked = spans([word in first for word in range(len(ours))]), spans(truth)
+        matches = sum(max(len(one & other) / len(one | other) for other in marked) >= 0.5 for one in picked)
+        assert found["iou_precision"][row].item() == pytest.approx(matches / len(picked))
+        assert found["iou_recall"][row].item() == pytest.approx(matches / len(marked))
+        judged.append((matches / len(picked), matches / len(marked)))
+    assert len(judged) > 100
+    assert {share for pair in judged for share in pair} > {0.0, 0.5, 1.0}
+
+
+def test_spans_by_hand() -> None:
+    """Selected: words 0-2 and 5; marked: words 1-2, 4-5 and 7. Overlaps 2/3 and 1/2 match, the third has none."""
+    scores = torch.tensor([[9.0, 8.0, 7.0, 0.0, 0.0, 6.0, 0.0, 0.0]])
+    marks = torch.tensor([[False, True, True, False, True, True, False, True]])
+    found = plausibility_metrics(scores, marks, there(1, 8), top=4)
+    assert [found["iou_precision"].item(), found["iou_recall"].item()] == pytest.approx([1.0, 2 / 3])
+    assert found["token_iou"].item() == pytest.approx(3 / 6)
+    assert iou_f1(1.0, 2 / 3) == pytest.approx(0.8)
+    assert (iou_f1(0.0, 0.0), iou_f1(0.0, 1.0)) == (0.0, 0.0)
+    assert math.isnan(iou_f1(NAN, NAN))
 
 
 def test_padding_other_rows_and_further_axes_change_nothing() -> None:

@@ -303,15 +303,15 @@ def controls(corpus: str, **lows: tuple[float, float]) -> Result:
 def test_measures_are_tested_on_whether_they_rank_the_ground_truth_above_wrong_explanations() -> None:
     good, bad = (0.1, 0.2), (-0.5, -0.6)
     given = (
-        controls("known-xor", deletion_auc=good, agreement=good, infidelity=bad, monotonicity=(-0.5, 0.2)),
-        controls("known-hint", deletion_auc=good, agreement=(0.1, -0.5), infidelity=bad, monotonicity=good),
+        controls("known-xor", deletion_auc=good, agreement=good, normalized_infidelity=bad, monotonicity=(-0.5, 0.2)),
+        controls("known-hint", deletion_auc=good, agreement=(0.1, -0.5), normalized_infidelity=bad, monotonicity=good),
     )
     rows = {row[0]: row[1:] for row in table(PAPER, "Does each measure", *given).rows}
     everywhere = "known-xor (random), known-hint (random), known-xor (adversarial), known-hint (adversarial)"
     assert rows == {
         "deletion auc": ("2 of 2", "72 of 80", "2 of 2", "72 of 80", "none", "recognizes the ground truth"),
         "monotonicity": ("1 of 2", "54 of 80", "2 of 2", "72 of 80", "known-xor (random)", "only above adversarial"),
-        "infidelity": ("0 of 2", "36 of 80", "0 of 2", "36 of 80", everywhere, "fails"),
+        "normalized infidelity": ("0 of 2", "36 of 80", "0 of 2", "36 of 80", everywhere, "fails"),
         "agreement": ("2 of 2", "72 of 80", "1 of 2", "54 of 80", "known-hint (adversarial)", "only above random"),
     }
 

@@ -17,6 +17,7 @@ from heedful.attributions.head_mix import StaticAttention
 from heedful.data.images import Digits
 from heedful.data.splitting import SubsampledCorpus
 from heedful.figures import Bars, ImageGrid, Lines, Matrix, PatchScores, Pixels
+from heedful.measures.rationale_agreement import PLAUSIBILITY_MEASURES
 from heedful.models.small_transformers import SmallViT
 from heedful.papers import PAPERS, published
 from heedful.papers._chapter import Comparison, Result
@@ -243,7 +244,7 @@ def rationale_rows(parts: Sequence[str] = ("",), texts: int = 30) -> pd.DataFram
             "which": "",
             "pooling": "sum",
             "target": "predicted",
-            **dict.fromkeys(("average_precision", "f1", "iou", "recall"), area),
+            **dict.fromkeys(PLAUSIBILITY_MEASURES, area),
             "auc": area + 0.01 * (2 * (text // (1 + names.index(name)) % 2) - 1),
         }
         for part in parts

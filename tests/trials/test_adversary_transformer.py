@@ -18,6 +18,7 @@ from heedful.models.small_transformers import ScalarMix
 from heedful.models.transformer import SmallTransformer, TransformerModel, build_network, open_layers
 from heedful.store.workspace import Workspace
 from heedful.tasks import BinaryClassification, MulticlassClassification, Regression
+from heedful.training.predictions import attention_support
 from heedful.training.trainer import Adam, Training
 from heedful.trials._adversary_search import AdversaryProblem, AdversarySearchSettings, LinearOutputs
 from heedful.trials._adversary_transformer import (
@@ -37,7 +38,7 @@ from heedful.trials._adversary_transformer import (
 )
 from heedful.trials._trial import Verdict, value_of
 from heedful.trials.adversarial_attention import AdversarialAttention, Solver
-from heedful.trials.permutation import Permutation, attention_support, shuffle_attention
+from heedful.trials.permutation import Permutation, shuffle_attention
 from heedful.types import Architecture, Batch, LayerInput, LayerTrace, Model, Task, Trace, UserError
 from tests.networks import TinyTransformer, batch_of, texts, tiny
 from tests.tiny import subject
@@ -182,7 +183,10 @@ def brute_force(
         slice(None) if head is None else slice(head, head + 1),
         queries,
     )
-    own, seen = (each[0][pick].detach() for each in (trace.attention, attention_support(trace, batch)))
+    own, seen = (
+        each[0][pick].detach()
+        for each in (trace.attention, attention_support(model, batch, trace.attention, trace.scores))
+    )
     units = own.shape[-1]
     mixtures = torch.eye(units, dtype=own.dtype)
     pairs = [
@@ -261,7 +265,7 @@ def test_causal_models_attend_to_the_past_only(kind: Literal["last", "mean"]) ->
     with torch.no_grad():
         trace = model(batch)
     past = torch.ones(5, 5).tril().bool()
-    assert torch.equal(attention_support(trace, batch)[0], past.expand(2, 2, 5, 5))
+    assert torch.equal(attention_support(model, batch, trace.attention, trace.scores)[0], past.expand(2, 2, 5, 5))
     (found,) = find_transformer_adversaries(model, batch, settings(0.03))
     assert found.queries == (1 if kind == "last" else 5)
     assert torch.equal(found.support, (past[-1:] if kind == "last" else past).repeat(2, 1))
@@ -269,7 +273,9 @@ def test_causal_models_attend_to_the_past_only(kind: Literal["last", "mean"]) ->
     assert found.sufficient_units.nonzero()[:, 0].tolist() == alone
     assert (found.single_divergence, found.pair_divergence) == pytest.approx((single, pair), abs=1e-9)
     check_found(model, batch, found, 0.03, -1, None)
-    shuffled = shuffle_attention(trace.attention, attention_support(trace, batch), torch.tensor([3]), range(20))
+    shuffled = shuffle_attention(
+        trace.attention, attention_support(model, batch, trace.attention, trace.scores), torch.tensor([3]), range(20)
+    )
     assert float(shuffled[..., ~past].abs().sum()) == 0
     assert not torch.equal(shuffled[0, 0], trace.attention[0])
 
@@ -292,7 +298,9 @@ def test_permutations_of_a_bidirectional_model_reach_all_real_units() -> None:
     with torch.no_grad():
         trace = model(batch)
     real = batch.mask[:, None, None, None] & batch.mask[:, None, None, :, None]
-    assert torch.equal(attention_support(trace, batch), real.expand(trace.attention.shape))
+    assert torch.equal(
+        attention_support(model, batch, trace.attention, trace.scores), real.expand(trace.attention.shape)
+    )
 
 
 def linear_problem(scores: tuple[float, ...], weights: tuple[float, ...]) -> tuple[AdversaryProblem, ReplacedRows]:

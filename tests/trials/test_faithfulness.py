@@ -18,7 +18,7 @@ from heedful.attributions.attention import RawAttention
 from heedful.attributions.controls import Random
 from heedful.attributions.perturbation import LeaveOneOut, leave_one_out_logits
 from heedful.figures import Bars, Lines
-from heedful.measures.erasure import AOPC_FRACTIONS, FAITHFULNESS_MEASURES, infidelity_error, step_counts
+from heedful.measures.erasure import AOPC_FRACTIONS, FAITHFULNESS_MEASURES, normalized_infidelity_error, step_counts
 from heedful.models.attentive import Additive, Attentive, LinearBagOfWords, random_texts
 from heedful.models.encoders import BiLSTM
 from heedful.store.workspace import Workspace
@@ -125,12 +125,12 @@ def test_removals_are_drawn_until_infidelity_is_as_accurate_as_asked_for() -> No
     scores = torch.randn(2, *batch.mask.shape, generator=Generator().manual_seed(3), dtype=torch.float64)
     found = ErasureEvaluator(error=0.02, samples=10)(model, batch, target, scores)
     assert found.removal_counts is not None
-    errors, counts = infidelity_error(found).reshape(2, 4), found.removal_counts.reshape(2, 4)
+    errors, counts = normalized_infidelity_error(found).reshape(2, 4), found.removal_counts.reshape(2, 4)
     assert torch.equal(counts[0], counts[1])
     assert counts[0, 0] == 16, "all removals of a short text"
     assert (errors <= 0.02).all()
     assert (counts[0, 2:] > 10).any()
-    values = FAITHFULNESS_MEASURES["infidelity"].compute(found).reshape(2, 4)
+    values = FAITHFULNESS_MEASURES["normalized_infidelity"].compute(found).reshape(2, 4)
     for row in range(4):
         index = torch.tensor([row])
         one = batch.rows(index)
@@ -138,7 +138,7 @@ def test_removals_are_drawn_until_infidelity_is_as_accurate_as_asked_for() -> No
         alone = ErasureEvaluator(error=0.02, samples=10)(model, one, target[index], part)
         assert alone.removal_counts is not None
         assert alone.removal_counts.tolist() == counts[:, row].tolist()
-        again = FAITHFULNESS_MEASURES["infidelity"].compute(alone)
+        again = FAITHFULNESS_MEASURES["normalized_infidelity"].compute(alone)
         assert again.tolist() == pytest.approx(values[:, row].tolist(), abs=1e-9)
     # Of a text of nine units all 512 removals are the truth; each is read by itself.
     units, whole = batch.content_mask[1].nonzero().flatten().tolist(), found.full_output[1].item()
@@ -158,7 +158,7 @@ def test_an_error_out_of_reach_ends_at_the_largest_number_of_removals_and_is_exa
     found = ErasureEvaluator(error=1e-6)(model, batch, torch.tensor([0, 1]), scores)
     assert found.removal_counts is not None
     assert found.removal_counts.tolist() == [32, MAX_REMOVALS]
-    errors = infidelity_error(found)
+    errors = normalized_infidelity_error(found)
     assert errors[0] == 0
     assert 1e-6 < errors[1] < 0.02
 
@@ -203,7 +203,7 @@ def test_the_truth_about_an_additive_model_has_the_values_that_its_weights_say()
         assert found["deletion_auc"][row].item() == pytest.approx(auc(shares, curve))
         assert found["insertion_auc"][row].item() == pytest.approx(total - auc(shares, curve))
     assert found["monotonicity"].tolist() == pytest.approx([1.0, 1.0])
-    assert found["infidelity"].tolist() == pytest.approx([0.0, 0.0], abs=1e-9)
+    assert found["normalized_infidelity"].tolist() == pytest.approx([0.0, 0.0], abs=1e-9)
     assert found["decision_flip"].isnan().all()
 
 
@@ -214,7 +214,7 @@ RANGES = {
     "deletion_auc": (0.0, 1.0),
     "insertion_auc": (0.0, 1.0),
     "monotonicity": (-1.0, 1.0),
-    "infidelity": (0.0, 1.0),
+    "normalized_infidelity": (0.0, 1.0),
 }
 
 
@@ -273,7 +273,7 @@ def test_rows_are_what_the_measures_say_of_the_stored_scores(table: pd.DataFrame
         batch, uid = whole.rows(torch.tensor([row])), whole.uids[row]
         scores = torch.tensor([stored.loc[uid, "scores"]], dtype=torch.float64)
         target = torch.tensor(rows.loc[[uid], "predicted"].tolist())
-        for name in ("aopc_comprehensiveness", "aopc_sufficiency", "infidelity", "insertion_auc"):
+        for name in ("aopc_comprehensiveness", "aopc_sufficiency", "normalized_infidelity", "insertion_auc"):
             metric = FaithfulnessMetric(FAITHFULNESS_MEASURES[name], ErasureEvaluator(steps=10, samples=8))
             found = metric(trained.model, batch, target, Attribution(scores, batch.content_mask))
             assert rows.loc[uid, name] == pytest.approx(found.item(), abs=1e-6)
@@ -296,6 +296,29 @@ def test_excess_is_the_mean_gain_over_random_and_its_interval_that_of_resampled_
     assert (found.low, found.high) == pytest.approx(tuple(drawn.confidence_interval), abs=0.15 * gain.std())
     assert found.n == 30
     assert find_statistic(summary, excess_metric("aopc_sufficiency"), "random") is None
+
+
+def test_infidelity_as_peers_define_it_is_reported_and_not_judged(table: pd.DataFrame, workspace: Workspace) -> None:
+    """The mean squared difference of scores and changes; scores of another scale would be judged by their scale."""
+    summary = Faithfulness.summary(table)
+    rows = table[table["method"] == "attention"].set_index("uid")
+    found = find_statistic(summary, "infidelity", "attention")
+    assert found is not None
+    assert [found.value, found.n] == pytest.approx([rows["infidelity"].mean(), 30])
+    assert find_statistic(summary, excess_metric("infidelity"), "attention") is None
+    trained = SUBJECT.restore(workspace)
+    batch = trained.batch("test").rows(torch.tensor([4]))
+    stored = workspace.get(AttributionTable(SUBJECT, RawAttention())).table.set_index("uid")
+    scores = torch.tensor([stored.loc[batch.uids[0], "scores"]])
+    target = torch.tensor(rows.loc[list(batch.uids), "predicted"].tolist())
+    outputs = ErasureEvaluator(steps=10, samples=8)(trained.model, batch, target, scores.double().unsqueeze(0))
+    squares = [
+        (float(scores[0, removed].sum()) - float(whole - after)) ** 2
+        for removed, whole, after in zip(
+            outputs.removal_masks[0], outputs.full_output.expand(8), outputs.removal_outputs[0], strict=True
+        )
+    ]
+    assert rows.loc[batch.uids[0], "infidelity"] == pytest.approx(sum(squares) / 8, abs=1e-6)
 
 
 def test_what_the_model_needs_beats_random_and_its_reverse_is_worse(table: pd.DataFrame) -> None:
@@ -364,15 +387,15 @@ def test_a_trial_with_an_error_tells_what_its_removals_took_and_reached(
     workspace: Workspace, table: pd.DataFrame
 ) -> None:
     found = workspace.get(replace(TRIAL, error=0.05))
-    assert (found.table["infidelity_error"].fillna(0.0) <= 0.05).all()
+    assert (found.table["normalized_infidelity_error"].fillna(0.0) <= 0.05).all()
     assert found.table["accurate"].all()
-    others = [name for name in table.columns if name != "infidelity"]
+    others = [name for name in table.columns if "infidelity" not in name]
     pd.testing.assert_frame_equal(found.table[others], table[others])
-    assert not {"removals", "infidelity_error", "accurate"} & {*table.columns}
+    assert not {"removals", "normalized_infidelity_error", "accurate"} & {*table.columns}
     texts = found.table.drop_duplicates("uid")
     assert value_of(found.summary, "removals") == pytest.approx(texts["removals"].mean())
-    largest = found.table[found.table["method"] == "opposite"]["infidelity_error"].max()
-    assert value_of(found.summary, "infidelity_error", "opposite") == pytest.approx(largest)
+    largest = found.table[found.table["method"] == "opposite"]["normalized_infidelity_error"].max()
+    assert value_of(found.summary, "normalized_infidelity_error", "opposite") == pytest.approx(largest)
     assert value_of(found.summary, "inaccurate") == 0
     before = Faithfulness.interpretation(found.summary)
     late = found.table.assign(accurate=found.table["uid"] != "test-4")

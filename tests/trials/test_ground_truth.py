@@ -231,7 +231,7 @@ def test_what_each_measure_says_of_the_truth_is_what_the_trial_of_faithfulness_w
 def test_a_measure_that_does_not_separate_the_truth_from_a_control_is_not_supported() -> None:
     rows = [Statistic("texts", value=40), Statistic("used", value=40)]
     rows.append(Statistic("precision", "random", "", 0.2, 0.1, 0.3))
-    bounds = {"agreement": (0.2, -0.1), "deletion_auc": (-0.2, -0.1), "infidelity": (0.2, 0.1)}
+    bounds = {"agreement": (0.2, -0.1), "deletion_auc": (-0.2, -0.1), "normalized_infidelity": (0.2, 0.1)}
     for measure, lows in bounds.items():
         for metric, low in zip(("above_random", "above_adversarial"), lows, strict=True):
             rows.append(Statistic(metric, measure, "", low + 0.15, low, low + 0.3))
@@ -239,7 +239,7 @@ def test_a_measure_that_does_not_separate_the_truth_from_a_control_is_not_suppor
     assert {each.method: each.verdict for each in GroundTruth.findings(summary)} == {
         "agreement": Verdict.NOT_SUPPORTED,
         "deletion_auc": Verdict.NOT_SUPPORTED,
-        "infidelity": Verdict.SUPPORTED,
+        "normalized_infidelity": Verdict.SUPPORTED,
     }
     assert measure_verdicts(summary)["agreement"] == {
         "random": Verdict.SUPPORTED,

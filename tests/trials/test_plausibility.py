@@ -169,7 +169,7 @@ def test_scores_that_are_the_marks_score_one_and_their_reverse_zero_beside_rando
         assert area is not None
         assert (area.value, area.n) == (1.0, count)
         assert math.isnan(area.low), "equal values have no interval"
-        assert value_of(summary, "iou", named_good, part) == 1.0
+        assert value_of(summary, "token_iou", named_good, part) == 1.0
         assert value_of(summary, "auc", named_bad, part) == 0.0
         assert 0.3 < value_of(summary, "auc", "random", part) < 0.7
         better, worse = (find_statistic(summary, excess_metric("auc"), each, part) for each in (named_good, named_bad))
@@ -271,7 +271,7 @@ def test_the_best_head_and_layer_are_those_of_a_literal_search(workspace: Worksp
 
 def test_a_head_that_is_best_by_luck_alone_is_found_out_on_other_texts() -> None:
     generator = Generator().manual_seed(0)
-    numbers = torch.rand(60, 1, 100, len(PLAUSIBILITY_MEASURES), generator=generator)
+    numbers = torch.rand(60, 1, 100, 1, generator=generator).expand(-1, -1, -1, len(PLAUSIBILITY_MEASURES))
     uids = [f"text-{number}" for number in range(60)]
     texts = pd.DataFrame({"uid": uids, "part": ""})
     made = Artefact({"plausibility": numbers}, pd.DataFrame({"uid": uids}), {"layers": 4, "heads": 24})
@@ -283,7 +283,9 @@ def test_a_head_that_is_best_by_luck_alone_is_found_out_on_other_texts() -> None
 
 def test_the_best_layer_and_head_by_hand_and_none_for_a_part_without_judged_texts() -> None:
     areas = torch.tensor([[0.5, 0.9, 0.1], [0.5, 0.7, 0.2]], dtype=torch.float64)
-    numbers = torch.stack((areas, torch.full_like(areas, NAN)), 1).unsqueeze(-1) + torch.arange(5.0)
+    numbers = torch.stack((areas, torch.full_like(areas, NAN)), 1).unsqueeze(-1) + torch.arange(
+        float(len(PLAUSIBILITY_MEASURES))
+    )
     made = Artefact({"plausibility": numbers}, pd.DataFrame({"uid": ["a", "b"]}), {"layers": 1, "heads": 2})
     texts = pd.DataFrame({"uid": ["a", "a", "b", "b"], "part": ["source", "target"] * 2})
     layer, _, head, _ = best_head_rows(made, texts)
@@ -291,7 +293,8 @@ def test_the_best_layer_and_head_by_hand_and_none_for_a_part_without_judged_text
     assert layer["which"].tolist() == ["layer 0", "", "layer 0", ""]
     assert head["which"].tolist() == ["layer 0, head 0", "", "layer 0, head 0", ""]
     assert head["auc"].tolist() == pytest.approx([0.9, NAN, 0.7, NAN], nan_ok=True)
-    assert layer["iou"].tolist() == pytest.approx([3.5, NAN, 3.5, NAN], nan_ok=True)
+    overlap = 0.5 + list(PLAUSIBILITY_MEASURES).index("token_iou")
+    assert layer["token_iou"].tolist() == pytest.approx([overlap, NAN, overlap, NAN], nan_ok=True)
 
 
 def test_marks_that_are_cut_off_with_the_end_of_a_text_are_counted(workspace: Workspace) -> None:
@@ -432,6 +435,15 @@ def judged_table(target: str, right: Sequence[float], wrong: Sequence[float]) ->
         for place, (method, values) in enumerate(areas.items())
         for text, area in enumerate(values)
     )
+
+
+def test_the_iou_f1_of_eraser_is_that_of_mean_precision_and_mean_recall() -> None:
+    table = judged_table("predicted", right=(0.9, 0.8), wrong=(0.1,))
+    table.loc[table["method"] == "mine", "iou_precision"] = [1.0, 0.5, 0.0]
+    table.loc[table["method"] == "mine", "iou_recall"] = [0.5, 0.25, 0.0]
+    found = find_statistic(Plausibility.summary(table), "iou_f1", "mine")
+    assert found is not None
+    assert [found.value, found.n] == pytest.approx([2 * 0.5 * 0.25 / 0.75, 3])
 
 
 def test_texts_that_are_predicted_right_are_judged_apart() -> None:

@@ -157,9 +157,9 @@ def attention_jsd_bound(attention: Tensor, support: Tensor, mask: Tensor) -> Ten
     """The largest Jensen-Shannon divergence of any attention on the same tokens from this one, `[batch]`.
 
     Args:
-        support: where attention may be, `[batch query unit]` or anything that broadcasts to it.
+        support: the units that take part in attention, `[batch layer head query unit]` or what broadcasts to it.
     """
-    return _mean_per_example(jensen_shannon_bound(attention, support[:, None, None]), mask)
+    return _mean_per_example(jensen_shannon_bound(attention, support), mask)
 
 
 def scaled_jsd(jsd: Tensor) -> Tensor:

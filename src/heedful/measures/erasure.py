@@ -157,17 +157,30 @@ def monotonicity(outputs: ErasureOutputs) -> Tensor:
     return correlation.masked_fill(not_finite.any(1), math.nan)
 
 
-def relative_infidelity(sums: Tensor, changes: Tensor) -> Tensor:
-    """Infidelity (Yeh et al. 2019) on the best scale, relative to scores of zero, `[...]`, from 0 to 1.
+def infidelity(outputs: ErasureOutputs) -> Tensor:
+    """`mean (sum - change)²` over random removals `[row]` (Yeh et al. 2019), as `captum.metrics.infidelity` gives it.
+
+    The sum of the scores of the removed units is compared with the change of the output, so scores on another scale
+    than the output (attention, for instance) have a large infidelity, however well they rank: see
+    `normalized_infidelity`.
+    """
+    squares = (outputs.removal_sums - outputs.removal_changes).square().sum(1)
+    # Where texts have different numbers of removals, those beyond a text's own remove and change nothing.
+    return squares / (outputs.removal_sums.shape[1] if outputs.removal_counts is None else outputs.removal_counts)
+
+
+def normalized_infidelity(sums: Tensor, changes: Tensor) -> Tensor:
+    """Infidelity on the best scale, relative to scores of zero, `[...]`, from 0 to 1.
 
     `min over b >= 0 of mean (b sum - change)² / mean change²`: methods differ in scale and attention has none, so the
-    scale is fitted, but not the sign. NaN where no output changes.
+    scale is fitted, but not the sign. captum's `normalize=True` fits the scale as well, but may turn the sign, and does
+    not divide. NaN where no output changes.
 
     Args:
         sums: the sum of the scores of the units removed together `[... sample]`.
         changes: output of the unchanged text minus the output without them `[... sample]`.
 
-    >>> relative_infidelity(torch.tensor([[1.0, 2.0], [-1.0, -2.0]]), torch.tensor([[5.0, 10.0], [5.0, 10.0]]))
+    >>> normalized_infidelity(torch.tensor([[1.0, 2.0], [-1.0, -2.0]]), torch.tensor([[5.0, 10.0], [5.0, 10.0]]))
     tensor([0., 1.])
     """
     size, along = changes.square().sum(-1), (sums * changes).sum(-1).clamp(min=0.0)
@@ -175,8 +188,8 @@ def relative_infidelity(sums: Tensor, changes: Tensor) -> Tensor:
     return torch.where(size > 0, (1 - explained / size).clamp(0.0, 1.0), math.nan)
 
 
-def _infidelity(outputs: ErasureOutputs) -> Tensor:
-    return relative_infidelity(outputs.removal_sums, outputs.removal_changes)
+def _normalized_infidelity(outputs: ErasureOutputs) -> Tensor:
+    return normalized_infidelity(outputs.removal_sums, outputs.removal_changes)
 
 
 def removal_pairs(units: Tensor) -> Tensor:
@@ -212,13 +225,13 @@ def paired_removals(seeds: Tensor, mask: Tensor, first: int, count: int) -> Tens
     return torch.stack((half & possible, ~half & possible), 2).flatten(1, 2)
 
 
-def infidelity_error(outputs: ErasureOutputs) -> Tensor:
-    """Standard error of infidelity `[row]` from pairs of complementary removals; NaN where infidelity is undefined.
+def normalized_infidelity_error(outputs: ErasureOutputs) -> Tensor:
+    """Standard error of the normalized infidelity `[row]` from pairs of complementary removals; NaN where undefined.
 
-    Infidelity is 1 - max(0, c)², with c the cosine between sums of scores and changes of the output. The variance s² of
-    c is that of the jackknife over pairs: with c_j the cosine without pair j of m, (m - 1) / m times the sum over j of
-    (c_j - mean)², times 1 - m / M where the text has M pairs: 0 when all have been drawn. Infinity for one pair. The
-    square of a normal c has the variance 4 c² s² + 2 s⁴, whose second term counts where c is nearly 0.
+    Normalized infidelity is 1 - max(0, c)², with c the cosine between sums of scores and changes of the output. The
+    variance s² of c is that of the jackknife over pairs: with c_j the cosine without pair j of m, (m - 1) / m times the
+    sum over j of (c_j - mean)², times 1 - m / M where the text has M pairs: 0 when all have been drawn. Infinity for
+    one pair. The square of a normal c has the variance 4 c² s² + 2 s⁴, whose second term counts where c is nearly 0.
     """
     if outputs.removal_counts is None:
         raise ValueError("removals that are no pairs of complements have no standard error")
@@ -283,11 +296,20 @@ FAITHFULNESS_MEASURES: Mapping[str, FaithfulnessMeasure] = {
             monotonicity,
         ),
         FaithfulnessMeasure(
-            "infidelity",
+            "normalized_infidelity",
             "lower",
             "Share of the output changes under random removals that the scores of the removed units do not explain.",
-            _infidelity,
+            _normalized_infidelity,
         ),
     )
 }
-"""Every faithfulness measure by name."""
+"""Every measure that judges faithfulness, by name; the scale of scores plays no part in any."""
+
+INFIDELITY = FaithfulnessMeasure(
+    "infidelity",
+    "lower",
+    "Mean squared difference between the change of the output under random removals and the scores of the removed "
+    "units: only for scores on the scale of the output.",
+    infidelity,
+)
+"""Reported beside the others as peers define it, but without a verdict: it depends on the scale of scores."""

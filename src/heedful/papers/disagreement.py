@@ -100,7 +100,7 @@ class DisagreementOptions(EmbeddingOptions):
     Args:
         encoders: "bilstm", which is the default unless a checkpoint is named.
         checkpoints: transformers to fine-tune: "minilm" (if its package is installed) or folders.
-        error: standard error of the infidelity of a text, in place of 32 samples.
+        error: standard error of the normalized infidelity of a text, in place of 32 samples.
     """
 
     known_corpora: ClassVar = {

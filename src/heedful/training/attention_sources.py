@@ -17,14 +17,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from heedful.attributions._base import example_seeds
+from heedful.attributions._base import evaluation_mode, example_seeds
+from heedful.attributions.attention import is_self_attention
 from heedful.models.attentive import Attentive, AttentiveModel
 from heedful.seeding import permute_within, sample_uniform
 from heedful.store.recipe import Recipe
 from heedful.store.workspace import Workspace
 from heedful.training.attribution_tables import AttributionTable
 from heedful.training.model_recipe import LoadedModel, ModelRecipe
-from heedful.training.predictions import Predictions
+from heedful.training.predictions import Predictions, attention_support
 from heedful.types import SPLITS, Batch, Method, Model, UserError, pool_by_word
 
 AttentionFunction = Callable[[Batch], Tensor]
@@ -47,7 +48,9 @@ class AttentionSource(ABC):
 
 @dataclass(frozen=True)
 class UniformAttention(AttentionSource):
-    """The same weight on every unit that may be attended to."""
+    """The same weight on every unit that takes part in the model's attention."""
+
+    revision: ClassVar[int] = 2
 
     def attention_function(self, model: Model, workspace: Workspace) -> AttentionFunction:
         layout = AttentionLayout(model)
@@ -92,6 +95,8 @@ class FromScores(AttentionSource):
     finite, gets uniform weights.
     """
 
+    revision: ClassVar[int] = 2
+
     subject: ModelRecipe
     method: Method
 
@@ -104,15 +109,16 @@ class FromScores(AttentionSource):
         return tuple(AttributionTable(self.subject, self.method, split) for split in SPLITS)
 
     def attention_function(self, model: Model, workspace: Workspace) -> AttentionFunction:
-        """w_t = s(word of t) / units of that word, divided by its sum over the units that may be attended to."""
+        """w_t = s(word of t) / units of that word, divided by its sum over the units that take part in attention."""
         scores = dict(self._word_scores(workspace))
         layout = AttentionLayout(model)
 
         def attention(batch: Batch) -> Tensor:
-            support = layout.support(batch) & batch.content_mask.unsqueeze(1)
-            shares = _unit_shares(scores, batch).unsqueeze(1) * support
+            support, content = layout.support(batch), batch.content_mask.unsqueeze(1)
+            words = torch.where((support & content).any(-1, keepdim=True), support & content, support)
+            shares = _unit_shares(scores, batch).unsqueeze(1) * words
             total = shares.sum(-1, keepdim=True)
-            return layout.expand_rows(torch.where(total > 0, shares / total, uniform_weights(support)))
+            return layout.expand_rows(torch.where(total > 0, shares / total, uniform_weights(words)))
 
         return attention
 
@@ -170,6 +176,7 @@ class ShuffledAttention(AttentionSource):
     source: AttentionSource
     seed: int = 0
     is_control: ClassVar[bool] = True
+    revision: ClassVar[int] = 2
 
     def attention_function(self, model: Model, workspace: Workspace) -> AttentionFunction:
         original, layout = self.source.attention_function(model, workspace), AttentionLayout(model)
@@ -177,7 +184,7 @@ class ShuffledAttention(AttentionSource):
         def attention(batch: Batch) -> Tensor:
             weights, support = original(batch), layout.support(batch)
             seeds = example_seeds("shuffled", self.seed, batch)
-            rows = weights.chunk(support.shape[1], dim=3)  # one row of support holds for all rows of a transformer
+            rows = weights.chunk(support.shape[1], dim=3)  # one row of support may hold for all queries
             shuffled = [permute_within(row, support[:, index], seeds + index) for index, row in enumerate(rows)]
             return torch.cat(shuffled, dim=3) * layout.expand_rows(support)
 
@@ -193,9 +200,10 @@ class RandomAttention(AttentionSource):
 
     seed: int = 0
     is_control: ClassVar[bool] = True
+    revision: ClassVar[int] = 2
 
     def attention_function(self, model: Model, workspace: Workspace) -> AttentionFunction:
-        """exp(z_t) / sum_u exp(z_u) over the units that may be attended to, the same in every epoch."""
+        """exp(z_t) / sum_u exp(z_u) over the units that take part in attention, the same in every epoch."""
         layout = AttentionLayout(model)
 
         def attention(batch: Batch) -> Tensor:
@@ -212,27 +220,37 @@ class AttentionLayout:
 
     def __init__(self, model: Model) -> None:
         self.model = model
-        self._heads: tuple[int, int] | None = None
+        self._shape: tuple[int, int, int | None] | None = None
+        self._reaches_all = False
 
     def support(self, batch: Batch) -> Tensor:
-        """Units that may be attended to, `[batch row unit]`; a transformer has one row, that of its real units."""
+        """Units that take part in attention, `[batch row unit]`: a row per query, or one row that holds for all."""
         if isinstance(self.model, AttentiveModel):
             return self.model.input_format.support(batch)
-        if self._heads is None:
-            # The method, not the module: a hook of the module would ask for the very weights that are being made.
-            with torch.no_grad():
-                shape = self.model.forward(batch).attention.shape
-            self._heads = shape[1], shape[2]
-        return batch.mask.unsqueeze(1)
+        everything = batch.mask.unsqueeze(1)
+        if self._reaches_all:
+            return everything
+        # The method, not the module: a hook of the module would ask for the very weights that are being made.
+        with torch.no_grad(), evaluation_mode(self.model):
+            trace = self.model.forward(batch)
+        rows = attention_support(self.model, batch, trace.attention, trace.scores).flatten(1, 2).any(1)
+        layers, heads, queries = trace.attention.shape[1:4]
+        pooled = not is_self_attention(trace.attention, batch)
+        self._shape = layers, heads, queries if pooled else None
+        # A transformer without a mask of its own needs no further pass to know its support.
+        if not pooled and queries > 1 and bool((rows | ~batch.mask.unsqueeze(-1) | ~everything).all()):
+            self._reaches_all, rows = True, everything
+        return rows
 
     def expand_rows(self, rows: Tensor) -> Tensor:
         """Values `[batch row unit]` as `[batch layer head query unit]`; real numbers in the model's own type."""
         if rows.is_floating_point():
             rows = rows.to(next(self.model.parameters()).dtype)
-        if self._heads is None:
+        if self._shape is None:
             return rows[:, None, None]
+        layers, heads, queries = self._shape
         batch, _, units = rows.shape
-        return rows[:, None, None].expand(batch, *self._heads, units, units)
+        return rows[:, None, None].expand(batch, layers, heads, queries or units, units)
 
 
 def uniform_weights(support: Tensor) -> Tensor:

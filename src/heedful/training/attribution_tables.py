@@ -401,6 +401,7 @@ class HeadPlausibility(Recipe):
         rank: what words are ranked by; maps are never negative, so that size and score are the same.
     """
 
+    revision: ClassVar[int] = 2
     kind: ClassVar[str] = "head plausibility"
 
     subject: ModelRecipe

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import reduce
 from typing import ClassVar
 
 import pandas as pd
 import torch
 from torch import Tensor
 
-from heedful.attributions.attention import largest_weights
+from heedful.attributions.attention import is_self_attention, largest_weights
 from heedful.measures.divergence import (
     attention_distance,
     attention_jsd_bound,
@@ -27,7 +28,7 @@ from heedful.store.recipe import Artefact, Recipe
 from heedful.store.workspace import Workspace
 from heedful.training.model_recipe import ModelRecipe
 from heedful.training.trainer import device_batches, inference_batches
-from heedful.types import Batch, Split
+from heedful.types import Batch, Model, Split
 
 
 @dataclass(frozen=True)
@@ -119,10 +120,9 @@ def compare_predictions(other: ModelRecipe, base: ModelRecipe, workspace: Worksp
         added = head_matching_costs(theirs.attention, ours.attention, part.mask)
         costs = added if costs is None else costs + added
     order = None if costs is None else match_heads(costs)
-    pooled = loaded.model if isinstance(loaded.model, AttentiveModel) else None
     tables = []
     for part, ours, theirs in predictions():
-        support = part.mask.unsqueeze(1) if pooled is None else pooled.input_format.support(part)
+        support = attention_support(loaded.model, part, ours.attention)
         distance = attention_distance(theirs.attention.double(), ours.attention.double(), part.mask, order)
         columns = {
             "uid": part.uids,
@@ -139,3 +139,37 @@ def compare_predictions(other: ModelRecipe, base: ModelRecipe, workspace: Worksp
         }
         tables.append(pd.DataFrame(columns))
     return pd.concat(tables, ignore_index=True)
+
+
+_UNDERFLOW = 1e3
+"""Scores farther below the largest one of a row are those of a mask: a softmax of float64 underflows at 745."""
+
+
+def attention_support(model: Model, batch: Batch, attention: Tensor, scores: Tensor | None = None) -> Tensor:
+    """The units that take part in attention, `[batch layer head query unit]`: only they may be given weight.
+
+    A word may have a weight of 0 and still take part, under sparse attention or where the weight underflows. A start,
+    end or other special symbol without weight does not take part, nor does a text that a query gives no weight at all.
+    In self-attention the mask of a model may hide words, those of the future for instance: there a unit without weight
+    takes part only if its score shows an underflow.
+
+    Args:
+        attention: the model's own.
+        scores: its attention before normalizing, where known; 0 or far below all others where a mask hides a unit.
+    """
+    if isinstance(model, AttentiveModel):
+        return model.input_format.support(batch)[:, None, None].expand(attention.shape)
+    has_weight = batch.mask[:, None, None, None] & (attention > 0)
+    if not is_self_attention(attention, batch):
+        parts = sorted({*batch.segments.flatten().tolist()})
+        texts = [(batch.content_mask & (batch.segments == part))[:, None, None, None] for part in parts]
+        words = [text & (has_weight & text).any(-1, keepdim=True) for text in texts]
+        return reduce(torch.logical_or, words, has_weight)
+    if scores is None:
+        return has_weight
+    low, high = (
+        scores.masked_fill(~has_weight, torch.inf).amin(-1),
+        scores.masked_fill(~has_weight, -torch.inf).amax(-1),
+    )
+    underflows = (scores < low.unsqueeze(-1)) & (scores > high.unsqueeze(-1) - _UNDERFLOW) & (scores != 0)
+    return has_weight | (underflows & batch.mask[:, None, None, None])

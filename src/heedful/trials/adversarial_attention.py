@@ -27,6 +27,7 @@ from heedful.models.input_forms import LinearReadout
 from heedful.store.recipe import Artefact
 from heedful.store.workspace import Workspace
 from heedful.training.model_recipe import ModelRecipe
+from heedful.trials._adversary_climb import climb_from, sparse_starts
 from heedful.trials._adversary_exact import (
     EquivalentOutputs,
     Slab,
@@ -70,6 +71,8 @@ CERTIFIED_GAP = 1e-9
 """A divergence this near to its upper bound is the maximum."""
 FAR_JSD = 0.595
 """Divergence from which a text counts as far: the last six of the forty bins of the paper's figure 4."""
+LINEAR_STARTS = 24
+"""Random starts of sequential linear programs behind a linear decoder with three or more classes."""
 _MAX_ELEMENTS = 1 << 22
 
 Solver = Literal["exact", "search"]
@@ -83,9 +86,9 @@ class AdversarialAttention(Trial):
         epsilon: total variation of the output up to which a prediction counts as the same (.05 in the released code,
             which made the figures; .01 in the paper's text).
         solver: "exact" is certified for two classes behind a linear decoder. For three or four classes all supports of
-            as many units are searched, for more all pairs, and an upper bound gives the `gap` that is left. Behind
-            other decoders the paper's search is improved, without a bound. "search" is the paper's algorithm alone; of
-            a transformer, beside single units and pairs.
+            as many units are searched, for more all pairs, then improved by linear programs, and an upper bound gives
+            the `gap` that is left. Behind other decoders the paper's search is improved, without a bound. "search" is
+            the paper's algorithm alone; of a transformer, beside single units and pairs.
         limit: at most this many test examples.
         layer: of a transformer, counted from 0, or from the last with -1 (the default); None replaces all layers.
         head: of a transformer, one head of each replaced layer; None, the default, replaces all heads together.
@@ -96,6 +99,7 @@ class AdversarialAttention(Trial):
     replaced rows. What is found is a lower bound, and proven only where it reaches the bound of all weights.
     """
 
+    revision: ClassVar[int] = 2
     name: ClassVar[str] = "adversarial-attention"
     paper: ClassVar[str] = "jain-wallace"
     title: ClassVar[str] = "Could a very different attention have given the same prediction?"
@@ -254,7 +258,8 @@ class AdversarialAttention(Trial):
             return (Finding(Verdict.NOT_SUPPORTED, "", evidence),)
         if share.value < SMALL_SHARE and certified.value == 1:
             return (Finding(Verdict.SUPPORTED, "", evidence),)
-        reason = "the divergence is moderate" if certified.value == 1 else "a search may miss more distant weights"
+        missed = f"a search may miss more distant weights; certified for {certified.value:.0%} of the texts"
+        reason = "the divergence is moderate" if certified.value == 1 else missed
         return (Finding(Verdict.UNDECIDED, "", evidence, reason),)
 
     @classmethod
@@ -267,8 +272,8 @@ class AdversarialAttention(Trial):
         gap = value_of(summary, "gap")
         limit = "" if math.isnan(gap) else f", by at most {gap:.2g} (JSD) on average"
         certainty = (
-            f"For {searched:.0f} of {certified.n:.0f} texts a search found them, so even more distant ones may exist"
-            f"{limit}."
+            f"Certified as the most distant: {certified.value:.0%} of the texts. For the other {searched:.0f} of "
+            f"{certified.n:.0f} a search found them, so even more distant ones may exist{limit}."
         )
         single = value_of(summary, "with_single")
         alone = "" if math.isnan(single) else f" In {single:.0%} of the texts all the weight can go to a single word."
@@ -377,7 +382,7 @@ def find_adversary(
     adversary = select_best_candidate(found, problem.attention, problem.output_change(found), epsilon)
     texts = _equivalent_outputs(problem, epsilon)
     if exact:
-        adversary = _improve_adversary(problem, found, alone, texts, epsilon)
+        adversary = _improve_adversary(problem, found, alone, texts, epsilon, seeds)
     bounds = [text.divergence_bound for text in texts] or [math.nan] * len(seeds)
     return AdversarySolution(adversary, problem.attention.new_tensor(bounds), alone)
 
@@ -447,13 +452,14 @@ def _improve_adversary(
     sufficient_units: Tensor | None,
     texts: Sequence[EquivalentOutputs],
     epsilon: float,
+    seeds: Tensor,
 ) -> Tensor:
     """The best of the candidates found, their extensions to the boundary, nearby vertices and single units."""
     rays = torch.cat([found, _lightest_unit_attention(problem, found.shape[1])], 1)
     candidates = [found, stretch_to_boundary(rays, problem.attention, problem.output_change, epsilon)]
     if isinstance(problem.outputs, LinearOutputs):
         candidates.append(_walk_to_vertices(problem, problem.outputs, torch.cat(candidates, 1)))
-        supported = torch.cat([search_supports(text) for text in texts])
+        supported = torch.cat([_climb_on(text, seed) for text, seed in zip(texts, seeds, strict=True)])
         candidates.append(torch.zeros_like(problem.attention).masked_scatter(problem.support, supported).unsqueeze(1))
     if sufficient_units is not None:
         # All weight on the least attended unit that keeps the output; attention itself if none does.
@@ -465,6 +471,20 @@ def _improve_adversary(
     return select_best_candidate(
         everything, problem.attention, problem.output_change(everything), epsilon + EPSILON_TOLERANCE
     )
+
+
+def _climb_on(text: EquivalentOutputs, seed: Tensor) -> Tensor:
+    """The farthest equivalent attention on few units, and what sequential linear programs make of it `[unit]`."""
+    found = search_supports(text)
+    if text.scores.shape[1] <= 2 or len(text.attention) < 2:
+        return found
+    outputs = LinearOutputs(text.scores.unsqueeze(0), text.scores.new_zeros(1, text.scores.shape[1]))
+    attention = text.attention[None, None]
+    support = torch.ones_like(attention, dtype=torch.bool)
+    problem = AdversaryProblem(attention, support, outputs, text.probabilities.unsqueeze(0), 1.0)
+    starts = torch.cat([found[None, None], sparse_starts(support, seed.unsqueeze(0), LINEAR_STARTS)])
+    climbed = torch.cat([climb_from(problem, starts, text.epsilon)[:, 0], found.unsqueeze(0)])
+    return climbed[jensen_shannon(climbed, text.attention).argmax()]
 
 
 def _lightest_unit_attention(problem: AdversaryProblem, count: int) -> Tensor:
@@ -498,6 +518,8 @@ class AdversarialWeights:
         epsilon: total variation of the output up to which a prediction counts as the same.
         seed: seed of the search.
     """
+
+    revision: ClassVar[int] = 2
 
     epsilon: float = 0.05
     seed: int = 0

@@ -83,6 +83,7 @@ class AdversarialTradeoff(Trial):
         rescale_class_weights: follow the class weights of the released code, see `AdversarialTraining`.
     """
 
+    revision: ClassVar[int] = 2
     name: ClassVar[str] = "adversarial-tradeoff"
     paper: ClassVar[str] = "wiegreffe-pinter"
     title: ClassVar[str] = "What does a trained model pay for attending elsewhere?"

@@ -23,11 +23,12 @@ from heedful.attributions.perturbation import LeaveOneOut, logits_keeping
 from heedful.figures import Axis, Figure, Lines, Series
 from heedful.measures.erasure import (
     FAITHFULNESS_MEASURES,
+    INFIDELITY,
     Direction,
     ErasureOutputs,
     FaithfulnessMeasure,
     bin_counts,
-    infidelity_error,
+    normalized_infidelity_error,
     paired_removals,
     removal_pairs,
     score_ranks,
@@ -56,7 +57,7 @@ from heedful.trials.agreement import quantize_scores
 from heedful.types import Attribution, Batch, Method, Model, Split, UserError, check_choice, check_methods, method_name
 
 MAX_REMOVALS = 1024
-"""Random removals of a text for infidelity of a given standard error."""
+"""Random removals of a text for normalized infidelity of a given standard error."""
 _GROWTH = 1.5
 """Factor from one number of removals to the next, between which the errors are looked at."""
 _MAX_BATCH_SIZE = 32
@@ -74,12 +75,13 @@ class Faithfulness(ShardedTrial):
         seed: of the control, the random removals, and the order of tied units.
         limit: at most this many examples.
         steps: points of the deletion and insertion curves; a shorter text has a point per unit.
-        samples: random removals for infidelity; with `error` the least number.
-        error: draw further removals of a text, up to 1024, until the standard error of the infidelity of every method
-            is at most this. The column `infidelity_error` has what was reached and `removals` what it took.
+        samples: random removals for both kinds of infidelity; with `error` the least number.
+        error: draw further removals of a text, up to 1024, until the standard error of the normalized infidelity of
+            every method is at most this. The column `normalized_infidelity_error` has what was reached and `removals`
+            what it took.
     """
 
-    revision: ClassVar[int] = 2
+    revision: ClassVar[int] = 3
     name: ClassVar[str] = "faithfulness"
     paper: ClassVar[str] = "disagreement"
     title: ClassVar[str] = "Does the prediction depend on the words that an explanation names?"
@@ -95,8 +97,8 @@ class Faithfulness(ShardedTrial):
     )
 
     statistics_columns: ClassVar[tuple[str, ...]] = (
-        *("uid", "method", "place", "control", "unsigned", *FAITHFULNESS_MEASURES),
-        *("removals", "infidelity_error", "accurate"),
+        *("uid", "method", "place", "control", "unsigned", *FAITHFULNESS_MEASURES, INFIDELITY.name),
+        *("removals", "normalized_infidelity_error", "accurate"),
     )
 
     subject: ModelRecipe
@@ -119,7 +121,9 @@ class Faithfulness(ShardedTrial):
         if self.steps < 1 or self.samples < 1:
             raise UserError("give at least one step and one sample")
         if self.error is not None and not 0 < self.error < 1:
-            raise UserError(f"error={self.error}: give a number between 0 and 1, the scale of infidelity, or None")
+            raise UserError(
+                f"error={self.error}: give a number between 0 and 1, the scale of normalized infidelity, or None"
+            )
 
     @property
     def _attribution_tables(self) -> dict[str, AttributionTable]:
@@ -144,7 +148,8 @@ class Faithfulness(ShardedTrial):
     def statistics(cls, table: pd.DataFrame) -> Iterable[Statistic]:
         """Mean of each measure by method, and how much better than random: above 0 whatever the measure's direction.
 
-        Where removals were drawn until infidelity was accurate: their mean number, the largest standard error of each
+        `infidelity` as peers define it depends on the scale of scores and has a mean only. Where removals were drawn
+        until normalized infidelity was accurate: their mean number, the largest standard error of each
         method, and the number of texts in which the largest number of removals did not make it as small as asked for.
         """
         yield Statistic("texts", value=float(table["uid"].nunique()))
@@ -163,14 +168,17 @@ class Faithfulness(ShardedTrial):
                     excess = paired_excess(measure.sign * values, chance, seed)
                     yield Statistic(excess_metric(measure.name), method, "", *excess)
         for method, part in methods:
+            mean, n = float(part[INFIDELITY.name].mean()), int(part[INFIDELITY.name].count())
+            yield Statistic(INFIDELITY.name, method, value=mean, n=n)
+        for method, part in methods:
             if method != control and part["unsigned"].all():
                 yield Statistic("unsigned", method, value=1.0)
-        if "infidelity_error" in table:
+        if "normalized_infidelity_error" in table:
             texts = ordered.groupby("uid")
             yield Statistic("removals", value=float(texts["removals"].first().mean()), n=len(texts))
             for method, part in methods:
-                largest = float(part["infidelity_error"].max())
-                yield Statistic("infidelity_error", method, value=largest, n=int(part["infidelity_error"].count()))
+                errors = part["normalized_infidelity_error"]
+                yield Statistic(str(errors.name), method, value=float(errors.max()), n=int(errors.count()))
             inaccurate = int((~texts["accurate"].all()).sum())
             yield Statistic("inaccurate", value=float(inaccurate), n=len(texts))
 
@@ -238,7 +246,9 @@ class Faithfulness(ShardedTrial):
         for each in select_statistics(summary, "inaccurate"):
             if each.value > 0:
                 note = f"is less accurate than asked for after {MAX_REMOVALS} random removals"
-                words.append(f"In {each.value:.0f} of {each.n:.0f} texts the infidelity of some method {note}.")
+                words.append(
+                    f"In {each.value:.0f} of {each.n:.0f} texts the normalized infidelity of some method {note}."
+                )
         return " ".join(words)
 
 
@@ -252,8 +262,8 @@ class ErasureEvaluator:
         samples: random removals, each unit with probability one half, the same ones for every method.
         seed: of the random removals and of the order of ties, together with each text's uid.
         error: draw removals in pairs of complements, at least `samples` and at most `MAX_REMOVALS` of a text, until the
-            standard error of the infidelity of every method is at most this; a text of up to ten units has no more than
-            1024 removals, after which the value is exact.
+            standard error of the normalized infidelity of every method is at most this; a text of up to ten units has
+            no more than 1024 removals, after which the value is exact.
     """
 
     baseline: Baseline = "delete"
@@ -308,7 +318,7 @@ class ErasureEvaluator:
     def _draw_until(
         self, error: float, outputs: ErasureOutputs, model: Model, batch: Batch, target: Tensor
     ) -> ErasureOutputs:
-        """The outputs with as many random removals of each text as its infidelity needs."""
+        """The outputs with as many random removals of each text as its normalized infidelity needs."""
         seeds, mask, texts = example_seeds("removed", self.seed, batch), batch.content_mask, len(batch)
         methods, most = len(outputs.scores) // texts, 2 * removal_pairs(mask.sum(1))
         masks, values = outputs.removal_masks[:texts], outputs.removal_outputs[:texts]
@@ -321,7 +331,7 @@ class ErasureEvaluator:
                 removal_outputs=values.repeat(methods, 1),
                 removal_counts=counts.repeat(methods),
             )
-            is_open = (infidelity_error(outputs).reshape(methods, texts) > error).any(0)
+            is_open = (normalized_infidelity_error(outputs).reshape(methods, texts) > error).any(0)
             if known == MAX_REMOVALS or not bool(is_open.any()):
                 return outputs
             rows, count = is_open.nonzero().flatten(), min(MAX_REMOVALS, 2 * (int(known * _GROWTH) // 2)) - known
@@ -350,10 +360,10 @@ class ErasureEvaluator:
         whole = outputs.full_output.unsqueeze(1)
         sampled: dict[str, object] = {}
         if outputs.removal_counts is not None and self.error is not None:
-            errors = infidelity_error(outputs)
+            errors = normalized_infidelity_error(outputs)
             sampled = {
                 "removals": outputs.removal_counts.tolist(),
-                "infidelity_error": errors.tolist(),
+                "normalized_infidelity_error": errors.tolist(),
                 "accurate": (~(errors > self.error)).tolist(),
             }
         return pd.DataFrame(
@@ -367,6 +377,7 @@ class ErasureEvaluator:
                 # Whether no score of a text is negative.
                 "unsigned": (scores >= 0).all(-1).flatten().tolist(),
                 **{name: measure.compute(outputs).tolist() for name, measure in FAITHFULNESS_MEASURES.items()},
+                INFIDELITY.name: INFIDELITY.compute(outputs).tolist(),
                 "comprehensiveness": (whole - outputs.comprehensiveness_outputs).tolist(),
                 "sufficiency": (whole - outputs.sufficiency_outputs).tolist(),
                 "deletion": _interpolate_on_grid(outputs.fractions, outputs.deletion_outputs),

@@ -83,7 +83,7 @@ class GroundTruth(Trial):
         methods: random scores, and adversarial attention where the model has it, are always added.
     """
 
-    revision: ClassVar[int] = 2
+    revision: ClassVar[int] = 3
 
     name: ClassVar[str] = "ground-truth"
     paper: ClassVar[str] = "disagreement"

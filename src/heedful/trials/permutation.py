@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from heedful.attributions._base import example_seeds
-from heedful.attributions.attention import first_token_shares, is_self_attention
+from heedful.attributions.attention import first_token_shares
 from heedful.figures import Axis, Figure
 from heedful.measures.divergence import total_variation
 from heedful.models.attentive import AttentiveModel
@@ -23,6 +23,7 @@ from heedful.seeding import random_permutations
 from heedful.store.recipe import Artefact
 from heedful.store.workspace import Workspace
 from heedful.training.model_recipe import ModelRecipe
+from heedful.training.predictions import attention_support
 from heedful.trials._trial import (
     ATTENTION_BIN_LABELS,
     MIN_TEXTS,
@@ -59,7 +60,7 @@ class Permutation(ShardedTrial):
             at most this. The column `median_error` has what was reached and `permutations` what it took.
     """
 
-    revision: ClassVar[int] = 3
+    revision: ClassVar[int] = 4
     name: ClassVar[str] = "permutation"
     paper: ClassVar[str] = "jain-wallace"
     title: ClassVar[str] = "Does it matter which words get the attention?"
@@ -217,8 +218,8 @@ def output_changes(
     with torch.no_grad():
         before = model.task.probabilities(trace.logits)[:, None]
         if isinstance(model, AttentiveModel):
-            support = model.input_format.support(batch)
-            shuffled = shuffle_attention(trace.attention, support[:, None, None], seeds, draws)
+            support = attention_support(model, batch, trace.attention)
+            shuffled = shuffle_attention(trace.attention, support, seeds, draws)
             shuffled = shuffled[:, :, 0, 0]
             logits = model.readout(batch, trace.hidden)(shuffled)
         else:
@@ -250,24 +251,11 @@ def _layer_head_slice(attention: Tensor, layer: int | None, head: int | None) ->
     return slice(None), layer_slice, head_slice
 
 
-def attention_support(trace: Trace, batch: Batch) -> Tensor:
-    """Where attention may be `[batch layer head query unit]`: in self-attention where the mask of the model lets it.
-
-    A causal model attends to the past only. Off its mask both weight and score are 0; on it a weight may underflow to
-    0, but not where the score is 0 too.
-    """
-    real = batch.mask[:, None, None, None].expand(trace.attention.shape)
-    if not is_self_attention(trace.attention, batch):
-        return real
-    seen = trace.attention > 0
-    return real & (seen if trace.scores is None else seen | (trace.scores != 0))
-
-
 def _logits_by_forward_pass(
     model: Model, batch: Batch, trace: Trace, chosen: tuple[slice, ...], seeds: Tensor, permutations: range
 ) -> Tensor:
     """Logits `[batch permutation output]`; other layers and heads than the chosen ones keep their attention."""
-    attention, support = trace.attention, attention_support(trace, batch)
+    attention, support = trace.attention, attention_support(model, batch, trace.attention, trace.scores)
     at_once = max(1, MAX_WEIGHTS_AT_ONCE // attention.numel())
     found = []
     for first in range(0, len(permutations), at_once):

@@ -22,7 +22,13 @@ from torch import Generator
 from heedful.attributions.controls import Random
 from heedful.figures import Axis, Figure, Histogram, Series
 from heedful.measures.bootstrap import MIN_EXAMPLES, studentised_bounds
-from heedful.measures.rationale_agreement import PLAUSIBILITY_MEASURES, RankBy, plausibility_metrics, ranking_key
+from heedful.measures.rationale_agreement import (
+    PLAUSIBILITY_MEASURES,
+    RankBy,
+    iou_f1,
+    plausibility_metrics,
+    ranking_key,
+)
 from heedful.models.attentive import Attentive
 from heedful.store.recipe import Artefact, Json, Recipe, derive_seed
 from heedful.store.workspace import Workspace
@@ -62,7 +68,7 @@ RANK_CLAUSES: Mapping[str, str] = {
 }
 _FIGURE_MEASURES = {
     "Marked words come first": ("auc",),
-    "Marked words among the first": ("average_precision", "f1", "iou"),
+    "Marked words among the first": ("average_precision", "auprc", "f1", "token_iou"),
 }
 _AUC = list(PLAUSIBILITY_MEASURES).index("auc")
 ExplainedClass = Literal["predicted", "label"]
@@ -90,7 +96,7 @@ class Plausibility(Trial):
         oracles: whether to search for the best layer and head of a transformer.
     """
 
-    revision: ClassVar[int] = 2
+    revision: ClassVar[int] = 3
     name: ClassVar[str] = "plausibility"
     paper: ClassVar[str] = "scaffold"
     title: ClassVar[str] = "Does an explanation name the words that people would name?"
@@ -193,6 +199,7 @@ class Plausibility(Trial):
         `judged` texts count; `no_rationale` (no word marked), `all_rationale` (every word marked) and `cut_off` (the
         marks were truncated with the text) do not. People marked evidence for the true class and scores explain the
         predicted one: `auc_right` and `auc_wrong` are over the texts where both are the same and where they are not.
+        `iou_f1` is ERASER's: the F1 of the mean `iou_precision` and the mean `iou_recall`, without an interval.
         With `explains_label` scores explain the true class everywhere. Intervals are over resampled texts, the same
         ones for all methods.
         """
@@ -212,6 +219,9 @@ class Plausibility(Trial):
                 yield Statistic(status.replace(" ", "_"), subset=str(name), value=float(counts.get(status, 0)))
             judged = part[part["status"] == "judged"]
             yield from _part_statistics(judged, str(name), {each: each for each in PLAUSIBILITY_MEASURES})
+            for _, rows in judged.groupby("place"):
+                spans = iou_f1(float(rows["iou_precision"].mean()), float(rows["iou_recall"].mean()))
+                yield Statistic("iou_f1", str(rows["method"].iloc[0]), str(name), spans, n=len(rows))
             for outcome, rows in judged.groupby("right") if "right" in judged else ():
                 area = RIGHT_AREA if outcome else WRONG_AREA
                 yield from _part_statistics(rows, str(name), {"auc": area})

@@ -17,10 +17,10 @@ import torch
 from heedful.attributions.attention import largest_weights
 from heedful.figures import Axis, Figure, Scatter, Series
 from heedful.measures.divergence import MATCHING_BATCH_SIZE, attention_distance, attention_jsd_bound, total_variation
-from heedful.models.attentive import Attentive, AttentiveModel
+from heedful.models.attentive import Attentive
 from heedful.store.recipe import Artefact, Recipe
 from heedful.store.workspace import Workspace
-from heedful.training.predictions import Predictions, Predictor, load_predictor
+from heedful.training.predictions import Predictions, Predictor, attention_support, load_predictor
 from heedful.training.trained_model import TrainedModel, check_trained_here
 from heedful.trials._trial import (
     LARGE_SHARE,
@@ -50,6 +50,7 @@ class SeedVariance(Trial):
         limit: at most this many test examples.
     """
 
+    revision: ClassVar[int] = 2
     name: ClassVar[str] = "seed-variance"
     paper: ClassVar[str] = "wiegreffe-pinter"
     title: ClassVar[str] = "How much does attention change when the same model is trained again?"
@@ -101,7 +102,7 @@ class SeedVariance(Trial):
             # Half the total variation, the scale of Wiegreffe & Pinter; regression has no distribution.
             half = 0.5 * total_variation(probabilities, other.probabilities.double())
             tvd.append(half if probabilities.shape[1] > 1 else torch.full_like(half, torch.nan))
-        support = model.input_format.support(batch) if isinstance(model, AttentiveModel) else batch.mask.unsqueeze(1)
+        support = attention_support(model, batch, attention)
         predicted = probabilities.argmax(1)
         by_seed = torch.stack(jsd, 1)
         return pd.DataFrame(
