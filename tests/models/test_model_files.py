@@ -12,13 +12,15 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Generator
+from transformers import BertForPreTraining
 from typer.testing import CliRunner, Result
 
 from heedful import cli
-from heedful.models.model_files import check_model_source
+from heedful.models.model_files import check_model_source, load_network
 from heedful.models.transformer import Transformer, TransformerModel
 from heedful.tasks import MulticlassClassification
 from heedful.types import UserError
+from tests.language_models import gpt2
 from tests.networks import network
 from tests.tiny import Sentences
 from tests.training.test_checkpoint import fine_tuned
@@ -106,6 +108,17 @@ def spoilt_weight(value: float) -> Damage:
     return damage
 
 
+def weights(**changes: torch.Tensor | None) -> Damage:
+    """Other weights beside those of the model; None takes one away."""
+
+    def damage(folder: Path) -> None:
+        stored: dict[str, torch.Tensor | None] = {**load_file(folder / "model.safetensors"), **changes}
+        kept = {name: weight for name, weight in stored.items() if weight is not None}
+        save_file(kept, folder / "model.safetensors", {"format": "pt"})
+
+    return damage
+
+
 def own_code(name: str, **changes: object) -> Damage:
     """A Python file beside the model, named in one of its settings, which writes a file when it is run."""
 
@@ -170,6 +183,12 @@ HOSTILE: dict[str, tuple[Damage, str]] = {
     "no weights": (without("model.safetensors"), "no model could be loaded"),
     "NaN weights": (spoilt_weight(torch.nan), "bert.encoder.layer.1.attention.output.dense.weight"),
     "infinite weights": (spoilt_weight(-torch.inf), "bert.encoder.layer.1.attention.output.dense.weight"),
+    "fewer layers than weights": (settings(num_hidden_layers=1), "bert.encoder.layer.1."),
+    "weights of another network": (weights(**{"attention_pool.weight": torch.ones(3)}), "attention_pool.weight"),
+    "weights of another layer": (weights(**{"bert.adapter.weight": torch.ones(3)}), "bert.adapter.weight"),
+    "a layer without a weight": (
+        weights(**{"bert.encoder.layer.1.output.dense.bias": None}), "bert.encoder.layer.1.output.dense.bias"
+    ),
     "an adapter": (content("adapter_config.json", "{}"), "the adapter belongs"),
     "code of a new family": (own_code("config.json", model_type="own"), "code of its own"),
     "code of a known family": (own_code("config.json"), "code of its own"),
@@ -201,6 +220,45 @@ def test_a_hostile_folder_is_one_line_and_exit_code_2(
 def test_the_folder_before_the_damage_loads(sound: Path) -> None:
     assert check_model_source(str(sound / "teacher")).model_type == "bert"
     assert Transformer(str(sound / "teacher")).build(MulticlassClassification(3), None, Generator())
+
+
+def layers(folder: Path, count: int) -> str:
+    """The folder with another number of layers in its configuration."""
+    settings(num_hidden_layers=count, n_layer=count)(folder)
+    return str(folder)
+
+
+def test_a_trunk_with_fewer_layers_than_its_weights_gets_no_new_head(tmp_path: Path) -> None:
+    network(num_labels=3).base_model.save_pretrained(tmp_path)
+    assert Transformer(str(tmp_path)).build(MulticlassClassification(3), None, Generator())
+    with pytest.raises(UserError, match=r"encoder\.layer\.1\."):
+        Transformer(layers(tmp_path, 1)).build(MulticlassClassification(3), None, Generator())
+
+
+def test_a_language_model_with_fewer_layers_than_its_weights_is_refused(tmp_path: Path) -> None:
+    gpt2().save_pretrained(tmp_path)
+    with pytest.raises(UserError, match=r"transformer\.h\.1\."):
+        load_network(layers(tmp_path, 1), None, "causal")
+
+
+def test_heads_for_other_tasks_and_poolers_may_stand_beside_the_weights(tmp_path: Path) -> None:
+    config = network(num_labels=3).config
+    pretrained, classifier = BertForPreTraining(config), network(num_labels=3)  # type: ignore[no-untyped-call]
+    pretrained.save_pretrained(tmp_path / "pretrained")
+    loaded, notes = load_network(str(tmp_path / "pretrained"), None, "masked")
+    for name, weight in loaded.named_parameters():
+        assert torch.equal(weight, pretrained.get_parameter(name))
+    assert any("bert.pooler.dense.bias" in note for note in notes)
+    # Under a new head, the old one may be of any kind.
+    weights(**{"own_head.weight": torch.ones(3)})(tmp_path / "pretrained")
+    assert load_network(str(tmp_path / "pretrained"), 3, "classifier")
+    classifier.save_pretrained(tmp_path / "both")
+    heads = {name: weight for name, weight in pretrained.state_dict().items() if name.startswith("cls.predictions.t")}
+    weights(**heads, **{"bert.embeddings.position_ids": torch.arange(4)})(tmp_path / "both")
+    loaded, notes = load_network(str(tmp_path / "both"), 3, "classifier")
+    for name, weight in loaded.named_parameters():
+        assert torch.equal(weight, classifier.get_parameter(name))
+    assert any(sorted(heads)[0] in note for note in notes)
 
 
 def test_weights_in_several_files_load(tmp_path: Path) -> None:

@@ -6,11 +6,13 @@ the names of files and the sizes of weights.
 
 from __future__ import annotations
 
+import copy
 import logging
 import math
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -22,6 +24,7 @@ from safetensors import safe_open
 
 from heedful.devices import Precision, check_precision, torch_dtype
 from heedful.types import (
+    ADAPTER_SETTINGS,
     UserError,
     check_model_code,
     read_adapter_base,
@@ -282,6 +285,11 @@ def _check_adapter(folder: Path, base: str) -> None:
             f"{folder} holds an adapter of {base}: install peft (pip install peft), or merge it into its model and "
             "save that with save_pretrained"
         )
+    if read_model_settings(folder / ADAPTER_SETTINGS).get("layer_replication"):
+        # Copies of a layer share its weights, so that merging would change all of them at once.
+        raise UserError(
+            f"the adapter {folder} repeats layers of {base} (layer_replication) and cannot be merged: train it without"
+        )
 
 
 def _load_adapted(
@@ -291,13 +299,31 @@ def _load_adapted(
     _check_adapter(folder, base)
     network, notes, new = _load_weights(base, outputs, head, kind)
     try:
-        with _silence_transformers(), safe_open(folder / ADAPTER_WEIGHTS, "pt") as weights:
+        with _silence_transformers(), warnings.catch_warnings(), safe_open(folder / ADAPTER_WEIGHTS, "pt") as weights:
+            warnings.simplefilter("ignore")  # missing weights are an error here
             names = tuple(weights.keys())
-            merged: Network = import_module("peft").PeftModel.from_pretrained(network, str(folder)).merge_and_unload()
+            peft = import_module("peft")
+            adapted = peft.PeftModel.from_pretrained(network, str(folder))
+            stored = peft.load_peft_weights(str(folder), device="cpu")
+            report = peft.set_peft_model_state_dict(adapted, stored, "default")
+            saved = peft.get_peft_model_state_dict(adapted, save_embedding_layers=False)
+            merged: Network = adapted.merge_and_unload()
     except Exception as error:  # an adapter for another model fails in many ways
         raise UserError(
             f"the adapter {folder} could not be merged into {base} ({first_line(error)}): check base_model_name_or_path"
         ) from error
+    missing, foreign = sorted(set(saved) - set(stored)), sorted(report.unexpected_keys)
+    # Names may differ where the library renames them on loading, and then nothing of the adapter is missing in it.
+    if missing and any(".default" in name for name in report.missing_keys):
+        raise UserError(
+            f"the adapter {folder} lacks {len(missing)} weights that its {ADAPTER_SETTINGS} describes, "
+            f"{_list_names(missing)}: save it again with save_pretrained"
+        )
+    if foreign:
+        raise UserError(
+            f"the adapter {folder} has {len(foreign)} weights without a place in {base}, {_list_names(foreign)}: check "
+            "base_model_name_or_path"
+        )
     left = {name for name in new if not any(each.endswith(f".{name}") for each in names)}
     if left:
         return merged, (*notes, f"adapter {folder} merged into {base}")
@@ -354,6 +380,56 @@ def _load_weights(
             f"{source} lacks {len(missing)} weights of {type(network).__name__}, the first is {missing[0]}: "
             "its config.json and its weights do not belong together"
         )
+    unused = sorted(cast("set[str]", report["unexpected_keys"]))
+    if unused:
+        _check_unused(source, network, unused, has_new_head=bool(new))
     if not new:
-        return network, (f"all weights are those of {source}, head included",), new
+        notes = (f"weights of {source} that {type(network).__name__} does not use: {_list_names(unused)}",)
+        return network, (f"all weights are those of {source}, head included", *(notes if unused else ())), new
     return network, (f"{source} has no head of this size; randomly initialised: {', '.join(sorted(new))}",), new
+
+
+MAX_LISTED_WEIGHTS = 3
+
+
+def _list_names(names: Sequence[str]) -> str:
+    """The first names of weights, and how many more there are."""
+    more = len(names) - MAX_LISTED_WEIGHTS
+    return ", ".join(names[:MAX_LISTED_WEIGHTS]) + (f" and {more} more" if more > 0 else "")
+
+
+def _check_unused(source: str, network: Network, unused: Sequence[str], *, has_new_head: bool) -> None:
+    """Raise a `UserError` for weights of a checkpoint that no network with its configuration has.
+
+    Heads for other tasks, poolers and other towers belong to other networks with the same configuration. Under a new
+    head, only what stands inside the trunk counts: the old head may be of any kind.
+    """
+    prefix, known = network.base_model_prefix + ".", _known_weights(source, network.config)
+    inner = {name for name, _ in network.base_model.named_children()} | {network.base_model_prefix}
+    foreign = [
+        name
+        for name in unused
+        if not known & {name, prefix + name} and (not has_new_head or name.split(".")[0] in inner)
+    ]
+    if foreign:
+        raise UserError(
+            f"{source} has {len(foreign)} weights that {type(network).__name__} does not, {_list_names(foreign)}: its "
+            "config.json and its weights do not belong together"
+        )
+
+
+def _known_weights(source: str, config: NetworkConfig) -> set[str]:
+    """The names of the weights of all networks that transformers builds from the configuration of a model."""
+    from transformers import AutoConfig
+    from transformers.models.auto import modeling_auto
+
+    folder, names = Path(source).expanduser(), set[str]()
+    whole = AutoConfig.from_pretrained(str(folder) if folder.is_dir() else source, trust_remote_code=False)
+    mappings = [mapping for name, mapping in vars(modeling_auto).items() if name.endswith("_MAPPING")]
+    for settings in (config, whole):  # the part of a larger model that is loaded, and all of it
+        kinds = [mapping[type(settings)] for mapping in mappings if type(settings) in mapping]
+        for kind in {each for entry in kinds for each in (entry if isinstance(entry, tuple) else (entry,))}:
+            # Some kinds of network need settings or libraries that the loaded one does not.
+            with suppress(Exception), _silence_transformers(), torch.device("meta"):
+                names.update(kind(copy.deepcopy(settings)).state_dict())
+    return names
