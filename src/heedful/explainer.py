@@ -64,7 +64,7 @@ from heedful.models._network_anatomy import image_layout, reads_images
 from heedful.models.contrast import contrast_model
 from heedful.models.label_words import LabelWords, Vocabulary
 from heedful.models.language_model import check_language_head, language_head, read_language_head
-from heedful.models.model_files import check_model_source, load_network, read_output_labels
+from heedful.models.model_files import check_explained_task, check_model_source, load_network, read_output_labels
 from heedful.models.transformer import Transformer, TransformerModel, output_names
 from heedful.store.recipe import Json, json_digest, to_json
 from heedful.store.workspace import Workspace
@@ -1029,6 +1029,8 @@ def _open_objects(
         given_network = cast("Network", network)
         own = Path(given_network.config.name_or_path or "").name or type(network).__name__
         return _open_language_model(given_network, copy_tokenizer(tokenizer), asked, own, type(network).__name__)
+    if not isinstance(network, Model):
+        check_explained_task(pair, type(network).__name__)
     model = network if isinstance(network, Model) else TransformerModel.wrap(cast("Network", network), task)
     model = copy_sharing_weights(model).eval()
     name, outputs = type(network).__name__, tuple[str, ...]()

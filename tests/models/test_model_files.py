@@ -10,20 +10,33 @@ from pathlib import Path
 
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from torch import Generator
-from transformers import BertForPreTraining
+from transformers import (
+    BertForPreTraining,
+    BertForQuestionAnswering,
+    BertForSequenceClassification,
+    DistilBertForMultipleChoice,
+    LlamaForTokenClassification,
+    ModernBertForTokenClassification,
+    PreTrainedModel,
+    T5ForConditionalGeneration,
+)
 from typer.testing import CliRunner, Result
 
+import heedful
 from heedful import cli
 from heedful.models.model_files import check_model_source, load_network
+from heedful.models.tiny_networks import tiny_config
 from heedful.models.transformer import Transformer, TransformerModel
+from heedful.seeding import temporary_seed
 from heedful.tasks import MulticlassClassification
-from heedful.types import UserError
+from heedful.types import Example, UserError
 from tests.language_models import gpt2
 from tests.networks import network
 from tests.tiny import Sentences
-from tests.training.test_checkpoint import fine_tuned
+from tests.training.test_checkpoint import fine_tuned, tokenizer
 
 NOWHERE = Path("nowhere")
 WITNESS = "witness"
@@ -259,6 +272,58 @@ def test_heads_for_other_tasks_and_poolers_may_stand_beside_the_weights(tmp_path
     for name, weight in loaded.named_parameters():
         assert torch.equal(weight, classifier.get_parameter(name))
     assert any(sorted(heads)[0] in note for note in notes)
+
+
+TASKS: dict[str, tuple[type[PreTrainedModel], str]] = {
+    "modernbert": (ModernBertForTokenClassification, "token classification"),
+    "llama": (LlamaForTokenClassification, "token classification"),
+    "bert": (BertForQuestionAnswering, "question answering"),
+    "distilbert": (DistilBertForMultipleChoice, "multiple choice"),
+    "t5": (T5ForConditionalGeneration, "conditional generation"),
+}
+
+
+@pytest.mark.parametrize("kind", TASKS)
+def test_networks_for_other_tasks_are_refused_by_the_name_of_their_task(kind: str, tmp_path: Path) -> None:
+    maker, task = TASKS[kind]
+    own = maker(tiny_config(kind))
+    own.save_pretrained(tmp_path)
+    tokenizer().save_pretrained(tmp_path)
+    for source in (str(tmp_path), (own, tokenizer())):
+        with pytest.raises(UserError) as refused:
+            heedful.load(source)
+        assert task in str(refused.value)
+        assert "\n" not in str(refused.value)
+    result = CliRunner().invoke(cli.app, ["explain", str(tmp_path), "a good film"])
+    assert result.exit_code == 2
+    assert task in result.stderr
+
+
+def test_a_class_name_that_transformers_does_not_know_is_left_to_the_weights(tmp_path: Path) -> None:
+    fine_tuned(tmp_path, labels=3)
+    expected = heedful.load(str(tmp_path)).explain("good")
+    for name in ("BertForSentimentClassification", "OwnClassifier", "BertForMultiLabelSequenceClassification"):
+        settings(architectures=[name])(tmp_path)
+        assert heedful.load(str(tmp_path)).explain("good").probability == expected.probability
+
+
+def test_the_task_of_an_adapter_decides_on_the_head(tmp_path: Path) -> None:
+    fine_tuned(tmp_path / "base", labels=2)
+    # The base of a published adapter is most often a masked language model with a pooler.
+    BertForPreTraining.from_pretrained(tmp_path / "base").save_pretrained(tmp_path / "base")
+    settings(architectures=["BertForMaskedLM"])(tmp_path / "base")
+    with temporary_seed(1):
+        base = BertForSequenceClassification.from_pretrained(tmp_path / "base")
+        adapted = get_peft_model(base, LoraConfig(task_type="SEQ_CLS", r=2, init_lora_weights=False)).eval()
+    adapted.save_pretrained(str(tmp_path / "adapter"))
+    opened = heedful.load(str(tmp_path / "adapter"))
+    batch = opened.tokenizer([Example("0", ("a good film",))])
+    with torch.no_grad():
+        torch.testing.assert_close(opened.model(batch).logits, adapted(input_ids=batch.inputs).logits)
+    config = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
+    (tmp_path / "adapter" / "adapter_config.json").write_text(json.dumps({**config, "task_type": "TOKEN_CLS"}))
+    with pytest.raises(UserError, match="token classification"):
+        heedful.load(str(tmp_path / "adapter"))
 
 
 def test_weights_in_several_files_load(tmp_path: Path) -> None:

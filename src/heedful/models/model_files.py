@@ -11,7 +11,7 @@ import logging
 import math
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
@@ -88,9 +88,54 @@ def read_config(source: str) -> dict[str, object]:
     return config
 
 
+ADAPTED_HEADS: Mapping[str, str] = {
+    "SEQ_CLS": "ForSequenceClassification",
+    "TOKEN_CLS": "ForTokenClassification",
+    "QUESTION_ANS": "ForQuestionAnswering",
+    "SEQ_2_SEQ_LM": "ForConditionalGeneration",
+    "CAUSAL_LM": "ForCausalLM",
+}
+"""How the name of a class ends by the task of an adapter (PEFT), which may give its model another head."""
+
+
+def read_class_name(source: str) -> str:
+    """The class that a model in a folder or on the hub was saved from, as far as its settings say; else empty."""
+    folder, names = Path(source).expanduser(), read_config(source).get("architectures")
+    name = str(names[0]) if isinstance(names, list) and names else ""
+    if read_adapter_base(folder) is None:
+        return name
+    return ADAPTED_HEADS.get(str(read_model_settings(folder / ADAPTER_SETTINGS).get("task_type")), name)
+
+
+_EXPLAINED_TASK = re.compile("SequenceClassification|ImageClassification|CausalLM|MaskedLM")
+
+
+def check_explained_task(source: str, class_name: str) -> None:
+    """Raise a `UserError` for a class of network that transformers has for another task than those explained here."""
+    from transformers.models.auto import modeling_auto
+
+    task = class_name.rpartition("For")[2]
+    if task == class_name or _EXPLAINED_TASK.match(task):
+        return
+    entries = [
+        entry
+        for name, kinds in vars(modeling_auto).items()
+        if re.fullmatch("MODEL_FOR_.*_MAPPING_NAMES", name)
+        for entry in cast("Mapping[str, str | tuple[str, ...]]", kinds).values()
+    ]
+    known = {kind for entry in entries for kind in ((entry,) if isinstance(entry, str) else entry)}
+    if any(kind.endswith(class_name) for kind in known):
+        words = re.sub("(?<=[a-z])(?=[A-Z])", " ", task).lower()
+        raise UserError(
+            f"{source} is a network for {words} ({class_name}): heedful explains text and image classifiers, and causal "
+            "and masked language models; give one of them"
+        )
+
+
 def read_output_labels(source: str) -> OutputLabels:
     """The outputs of the checkpoint in a folder or on the hub, from its configuration alone."""
     config = read_config(source)
+    check_explained_task(source, read_class_name(source))
     labels, count, kind = config.get("id2label"), config.get("num_labels", 2), config.get("problem_type")
     assert isinstance(count, int)
     # By default the library's own names, two unless the configuration counts them.
