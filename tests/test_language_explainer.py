@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM, PreTrainedModel
 from typer.testing import CliRunner
 
 import heedful
@@ -16,6 +18,8 @@ from heedful.catalogue import METHODS
 from heedful.cli import app
 from heedful.data.table import Table
 from heedful.explainer import Explainer
+from heedful.models.tiny_networks import tiny_config
+from heedful.seeding import temporary_seed
 from heedful.store.workspace import Workspace
 from heedful.testing import check_explainer
 from heedful.training.checkpoint import checkpoint
@@ -49,6 +53,44 @@ def next_token(text: str) -> torch.Tensor:
     with torch.no_grad():
         logits: torch.Tensor = gpt2()(**gpt2_tokenizer()(text, return_tensors="pt")).logits
     return logits[0, -1].log_softmax(-1)
+
+
+@pytest.mark.parametrize("padding", [None, -1])
+@pytest.mark.parametrize("kind", ["gpt_neox", "llama"])
+def test_a_model_whose_texts_end_with_token_0_and_that_has_no_padding_is_read(kind: str, padding: int | None) -> None:
+    # As in the configurations of Pythia and SmolLM; the first Llama has padding -1.
+    config = tiny_config(kind)
+    config.vocab_size, config.eos_token_id, config.bos_token_id = len(gpt2_tokenizer()), 0, 0
+    config.pad_token_id = padding
+    with temporary_seed(0):
+        network: PreTrainedModel = AutoModelForCausalLM.from_config(config).eval()
+    explainer, tokenizer = heedful.load((network, gpt2_tokenizer()), prompt=PROMPT, labels=LABELS), gpt2_tokenizer()
+    texts = (f"the film <|endoftext|> {TEXT}", "fine")
+    with torch.no_grad():
+        found = explainer.model(explainer.tokenizer([Example(text, (text,)) for text in texts])).logits
+        for text, row in zip(texts, found, strict=True):
+            scores = network(**tokenizer(PROMPT.replace("{text}", text), return_tensors="pt")).logits[0, -1]
+            expected = scores.log_softmax(-1)[tokenizer.convert_tokens_to_ids(["Ġbad", "Ġgood"])]
+            torch.testing.assert_close(row, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("alibi", [True, False])
+def test_a_model_whose_eager_attention_differs_from_the_one_it_is_set_to_says_so(*, alibi: bool) -> None:
+    config, tokenizer = tiny_config("falcon"), gpt2_tokenizer()
+    config.vocab_size, config.alibi = len(tokenizer), alibi
+    with temporary_seed(0):
+        network: PreTrainedModel = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa").eval()
+    eager: PreTrainedModel = AutoModelForCausalLM.from_config(copy.deepcopy(config), attn_implementation="eager")
+    eager.eval().load_state_dict(network.state_dict())
+    explanation = heedful.load((network, tokenizer), prompt=PROMPT, labels=LABELS).explain(TEXT, methods="random")
+    scores = {}
+    with torch.no_grad():
+        for name, each in {"sdpa": network, "eager": eager}.items():
+            logits = each(**tokenizer(PROMPT.replace("{text}", TEXT), return_tensors="pt")).logits[0, -1]
+            scores[name] = logits[tokenizer.convert_tokens_to_ids(["Ġbad", "Ġgood"])].softmax(-1).max().item()
+    assert explanation.probability == pytest.approx(scores["eager"], abs=1e-5)
+    assert (abs(scores["sdpa"] - scores["eager"]) > 1e-3) == alibi
+    assert any("'sdpa'" in note for note in explanation.notes) == alibi
 
 
 def test_a_folder_and_objects_in_memory_read_as_the_library_does(opened: Explainer) -> None:

@@ -574,6 +574,8 @@ class Explainer:
         names, notes = self.class_names or (NUMBER,), _reading_notes(self.tokenizer, batch, words)
         notes += _language_notes(self.model, self.tokenizer, logits[0], rows)
         notes += arithmetic_notes(self.device, self.precision)
+        if isinstance(self.model, TransformerModel) and self.model.implementation_note:
+            notes.append(self.model.implementation_note)
         if not math.isnan(share):
             notes.append(f"{share:.2f} of the attention of all layers, heads and tokens goes to the first token")
         same = [row.method for row in rows if not row.depends_on_target]

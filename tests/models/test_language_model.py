@@ -103,7 +103,9 @@ def save_adapter(folders: Path, place: Path, **options: object) -> Path:
 def drop_weights(adapter: Path, part: str) -> str:
     """The first name with this part, after all such weights of the adapter are gone."""
     weights = load_file(adapter / "adapter_model.safetensors")
-    save_file({name: weight for name, weight in weights.items() if part not in name}, adapter / "adapter_model.safetensors")
+    save_file(
+        {name: weight for name, weight in weights.items() if part not in name}, adapter / "adapter_model.safetensors"
+    )
     return min(name for name in weights if part in name)
 
 

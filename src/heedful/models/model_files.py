@@ -127,8 +127,8 @@ def check_explained_task(source: str, class_name: str) -> None:
     if any(kind.endswith(class_name) for kind in known):
         words = re.sub("(?<=[a-z])(?=[A-Z])", " ", task).lower()
         raise UserError(
-            f"{source} is a network for {words} ({class_name}): heedful explains text and image classifiers, and causal "
-            "and masked language models; give one of them"
+            f"{source} is a network for {words} ({class_name}): heedful explains text and image classifiers, and "
+            "causal and masked language models; give one of them"
         )
 
 
