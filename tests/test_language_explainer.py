@@ -20,6 +20,7 @@ from heedful.data.table import Table
 from heedful.explainer import Explainer
 from heedful.models.tiny_networks import tiny_config
 from heedful.seeding import temporary_seed
+from heedful.store.recipe import canonical_json, dump_compact_json
 from heedful.store.workspace import Workspace
 from heedful.testing import check_explainer
 from heedful.training.checkpoint import checkpoint
@@ -91,6 +92,34 @@ def test_a_model_whose_eager_attention_differs_from_the_one_it_is_set_to_says_so
     assert explanation.probability == pytest.approx(scores["eager"], abs=1e-5)
     assert (abs(scores["sdpa"] - scores["eager"]) > 1e-3) == alibi
     assert any("'sdpa'" in note for note in explanation.notes) == alibi
+
+
+DATED = "{{ strftime_now('%H:%M:%S.%f') }} {{ messages[0].content }}\n"
+
+
+def test_a_chat_template_with_the_date_is_part_of_the_recipe(tmp_path: Path) -> None:
+    tokenizer = gpt2_tokenizer()
+    tokenizer.chat_template = DATED
+    source, table = save(tmp_path / "dated", gpt2(), tokenizer), tmp_path / "table.csv"
+    table.write_text("text,label\nfine,positive\nbad,negative\n")
+    labels = {"negative": "bad", "positive": "good"}
+    first, second = (checkpoint(source, Table(str(table)), prompt="{text}", labels=labels, chat=True) for _ in range(2))
+    # One recipe, one prompt, whenever and by whichever process it is read; another prompt, another recipe.
+    assert canonical_json(first, tmp_path) != canonical_json(second, tmp_path)
+    for recipe in (first, second):
+        restored = {recipe.tokenization.restore({"answers": 0}).definition() for _ in range(2)}
+        assert len(restored) == 1
+    plain = checkpoint(source, Table(str(table)), prompt=PROMPT, labels=LABELS)
+    assert "rendered" not in dump_compact_json(canonical_json(plain, tmp_path))
+
+
+def test_the_next_word_is_asked_about_in_the_same_chat(tmp_path: Path) -> None:
+    tokenizer = gpt2_tokenizer()
+    tokenizer.chat_template = DATED
+    opened = heedful.load((gpt2(), tokenizer), chat=True)
+    tokens = list(opened.explain("fine", target="good", methods="random").tokens)
+    assert opened.next_words is not None
+    assert tokens == opened.tokenizer.unit_texts(opened.tokenizer([Example("0", ("fine",))]))[0]
 
 
 def test_a_folder_and_objects_in_memory_read_as_the_library_does(opened: Explainer) -> None:

@@ -45,7 +45,7 @@ from heedful.attributions.lime import Lime
 from heedful.attributions.perturbation import LeaveOneOut, Occlusion
 from heedful.attributions.shapley import KernelShap, Shapley
 from heedful.catalogue import METHODS
-from heedful.data.prompt import Prompt, PromptTokenizer, has_mask_token, read_prompt
+from heedful.data.prompt import Prompt, PromptTokenizer, has_mask_token, read_prompt, render_chat
 from heedful.data.tokenization import (
     SPECIAL_TOKENS,
     UNK,
@@ -892,7 +892,7 @@ def _open_language_model(
     network: Network, tokenizer: PreTrainedTokenizerBase, asked: _LanguageQuestion, name: str, source: str
 ) -> Explainer:
     """The explainer of a language model in memory, with label words or without."""
-    prompt = read_prompt(asked.prompt, chat=asked.chat)
+    prompt = render_chat(tokenizer, read_prompt(asked.prompt, chat=asked.chat))
     is_masked = has_mask_token(tokenizer, prompt)
     check_language_model(source, language_head(type(network).__name__), is_masked=is_masked)
     words: LabelWords | None = None
