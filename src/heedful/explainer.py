@@ -64,7 +64,13 @@ from heedful.models._network_anatomy import image_layout, reads_images
 from heedful.models.contrast import contrast_model
 from heedful.models.label_words import LabelWords, Vocabulary
 from heedful.models.language_model import check_language_head, language_head, read_language_head
-from heedful.models.model_files import check_explained_task, check_model_source, load_network, read_output_labels
+from heedful.models.model_files import (
+    check_distinct_names,
+    check_explained_task,
+    check_model_source,
+    load_network,
+    read_output_labels,
+)
 from heedful.models.transformer import Transformer, TransformerModel, output_names
 from heedful.store.recipe import Json, json_digest, to_json
 from heedful.store.workspace import Workspace
@@ -810,13 +816,17 @@ def load(
         explainer = _load_objects(source[0], source[1], task, asked, wanted)
     if task is not None and task != explainer.model.task:
         raise UserError(f"{explainer.source} is a model for {explainer.model.task}, not for {task}: leave task out")
-    return replace(explainer, class_names=_check_names(explainer, class_names)) if class_names else explainer
+    if class_names:
+        explainer = replace(explainer, class_names=_check_names(explainer, class_names))
+    check_distinct_names(explainer.source, explainer.class_names)
+    return explainer
 
 
 def _check_names(explainer: Explainer, class_names: Sequence[str]) -> tuple[str, ...]:
     """The names as a tuple; UserError unless there is one for each class."""
     count = explainer.model.task.num_classes
-    if isinstance(class_names, str) or len(class_names) != count or count < 2:
+    is_list = isinstance(class_names, Sequence) and not isinstance(class_names, str)
+    if not is_list or not all(isinstance(name, str) for name in class_names) or len(class_names) != count or count < 2:
         has = f"the classes {', '.join(explainer.class_names)}" if count > 1 else "no classes"
         raise UserError(
             f"{explainer.source} has {has}, but class_names is {reprlib.repr(class_names)}: give one name per class"

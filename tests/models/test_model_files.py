@@ -72,6 +72,16 @@ def settings(**changes: object) -> Damage:
     return damage
 
 
+def tokenizer_settings(**changes: object) -> Damage:
+    """Other values in tokenizer_config.json."""
+
+    def damage(folder: Path) -> None:
+        config = json.loads((folder / "tokenizer_config.json").read_text())
+        (folder / "tokenizer_config.json").write_text(json.dumps(config | changes))
+
+    return damage
+
+
 def content(name: str, text: str) -> Damage:
     return lambda folder: (folder / name).write_text(text)
 
@@ -209,6 +219,12 @@ HOSTILE: dict[str, tuple[Damage, str]] = {
     "no tokenizer": (without("tokenizer.json", "tokenizer_config.json"), "has no tokenizer"),
     "a tokenizer that is a list": (content("tokenizer.json", "[]"), "no tokenizer could be read"),
     "a tokenizer without a model": (content("tokenizer.json", "{}"), "no tokenizer could be read"),
+    "classes of one name": (settings(id2label={0: "a", 1: "b", 2: "a"}), "'a'"),
+    "a length in words": (tokenizer_settings(model_max_length="a"), "model_max_length"),
+    "a length in a list": (tokenizer_settings(model_max_length=[512]), "model_max_length"),
+    "half a token": (tokenizer_settings(model_max_length=20.5), "model_max_length"),
+    "inputs that are a number": (tokenizer_settings(model_input_names=5), "tokenizer_config.json"),
+    "an unknown token without letters": (tokenizer_settings(unk_token=""), "tokenizer_config.json"),
     "a tokenizer configuration that is a list": (content("tokenizer_config.json", "[]"), "holds no JSON object"),
 }  # fmt: skip
 

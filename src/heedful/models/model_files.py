@@ -11,6 +11,7 @@ import logging
 import math
 import re
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -157,6 +158,16 @@ def read_output_labels(source: str) -> OutputLabels:
             f"{source} has problem_type {kind!r} with {len(names)} output(s), which is not supported: {remedy}"
         )
     return OutputLabels(tuple(names), len(names) == 1 and kind in (None, "regression"))
+
+
+def check_distinct_names(source: str, names: Sequence[str]) -> None:
+    """Raise a `UserError` for classes of the same name, which no table could tell apart."""
+    twice = sorted(name for name, count in Counter(names).items() if count > 1)
+    if twice:
+        raise UserError(
+            f"{source} has several classes named {', '.join(map(repr, twice))}: give each a name of its own, in "
+            "id2label of its config.json or as class_names"
+        )
 
 
 def first_line(error: Exception) -> str:
