@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from torch import nn
+from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 from typer.testing import CliRunner
 
 import heedful
@@ -56,6 +57,14 @@ def next_token(text: str) -> torch.Tensor:
     return logits[0, -1].log_softmax(-1)
 
 
+def causal_network(config: PreTrainedConfig, implementation: str | None = None) -> PreTrainedModel:
+    made: PreTrainedModel = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
+        copy.deepcopy(config), attn_implementation=implementation
+    )
+    nn.Module.train(made, mode=False)
+    return made
+
+
 @pytest.mark.parametrize("padding", [None, -1])
 @pytest.mark.parametrize("kind", ["gpt_neox", "llama"])
 def test_a_model_whose_texts_end_with_token_0_and_that_has_no_padding_is_read(kind: str, padding: int | None) -> None:
@@ -64,7 +73,7 @@ def test_a_model_whose_texts_end_with_token_0_and_that_has_no_padding_is_read(ki
     config.vocab_size, config.eos_token_id, config.bos_token_id = len(gpt2_tokenizer()), 0, 0
     config.pad_token_id = padding
     with temporary_seed(0):
-        network: PreTrainedModel = AutoModelForCausalLM.from_config(config).eval()
+        network = causal_network(config)
     explainer, tokenizer = heedful.load((network, gpt2_tokenizer()), prompt=PROMPT, labels=LABELS), gpt2_tokenizer()
     texts = (f"the film <|endoftext|> {TEXT}", "fine")
     with torch.no_grad():
@@ -80,9 +89,9 @@ def test_a_model_whose_eager_attention_differs_from_the_one_it_is_set_to_says_so
     config, tokenizer = tiny_config("falcon"), gpt2_tokenizer()
     config.vocab_size, config.alibi = len(tokenizer), alibi
     with temporary_seed(0):
-        network: PreTrainedModel = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa").eval()
-    eager: PreTrainedModel = AutoModelForCausalLM.from_config(copy.deepcopy(config), attn_implementation="eager")
-    eager.eval().load_state_dict(network.state_dict())
+        network = causal_network(config, "sdpa")
+    eager = causal_network(config, "eager")
+    eager.load_state_dict(network.state_dict())
     explanation = heedful.load((network, tokenizer), prompt=PROMPT, labels=LABELS).explain(TEXT, methods="random")
     scores = {}
     with torch.no_grad():

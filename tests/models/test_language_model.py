@@ -91,11 +91,10 @@ def test_adapters_that_cannot_be_merged_are_one_line(
         logits(str(folders / "adapter"))
 
 
-def save_adapter(folders: Path, place: Path, **options: object) -> Path:
+def save_adapter(folders: Path, place: Path, config: LoraConfig) -> Path:
     """An adapter of the base with random weights."""
     base: PreTrainedModel = AutoModelForCausalLM.from_pretrained(folders / "base")
     with temporary_seed(1):
-        config = LoraConfig(**{"r": 2, "target_modules": ["c_attn"], "init_lora_weights": False, **options})
         get_peft_model(base, config).save_pretrained(str(place))
     return place
 
@@ -109,14 +108,12 @@ def drop_weights(adapter: Path, part: str) -> str:
     return min(name for name in weights if part in name)
 
 
-@pytest.mark.parametrize(
-    ("options", "part"),
-    [({}, "h.1."), ({}, "lora_B"), ({"use_dora": True}, "magnitude"), ({"modules_to_save": ["ln_f"]}, "ln_f.bias")],
-)
-def test_an_adapter_that_lacks_weights_is_refused_by_name(
-    options: dict[str, object], part: str, folders: Path, tmp_path: Path
-) -> None:
-    place = save_adapter(folders, tmp_path / "adapter", **options)
+@pytest.mark.parametrize("part", ["h.1.", "lora_B", "magnitude", "ln_f.bias"])
+def test_an_adapter_that_lacks_weights_is_refused_by_name(part: str, folders: Path, tmp_path: Path) -> None:
+    config = LoraConfig(
+        r=2, target_modules=["c_attn"], init_lora_weights=False, use_dora=True, modules_to_save=["ln_f"]
+    )
+    place = save_adapter(folders, tmp_path / "adapter", config)
     assert logits(str(place)).isfinite().all()
     with pytest.raises(UserError, match=re.escape(drop_weights(place, part))):
         logits(str(place))

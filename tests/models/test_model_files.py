@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
 import torch
@@ -258,7 +259,7 @@ def layers(folder: Path, count: int) -> str:
 
 
 def test_a_trunk_with_fewer_layers_than_its_weights_gets_no_new_head(tmp_path: Path) -> None:
-    network(num_labels=3).base_model.save_pretrained(tmp_path)
+    cast("PreTrainedModel", network(num_labels=3).base_model).save_pretrained(tmp_path)
     assert Transformer(str(tmp_path)).build(MulticlassClassification(3), None, Generator())
     with pytest.raises(UserError, match=r"encoder\.layer\.1\."):
         Transformer(layers(tmp_path, 1)).build(MulticlassClassification(3), None, Generator())

@@ -13,6 +13,7 @@ from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from typing import cast
 
 SECONDS = 2
 """Of a processor, for rendering alone."""
@@ -36,26 +37,26 @@ def limit_resources() -> None:
             resource.setrlimit(getattr(resource, name), (limit, limit))
 
 
-def render(request: dict[str, object]) -> str:
-    """The messages in the template, with the beginning of the answer behind them."""
+def render(messages: list[dict[str, str]], template: str, tokens: dict[str, str]) -> str:
+    """The messages in the template, with the beginning of the answer behind them.
+
+    Args:
+        tokens: special tokens by their roles.
+    """
     from transformers.utils.chat_template_utils import render_jinja_template
 
     limit_resources()
-    rendered, _ = render_jinja_template(
-        conversations=[request["messages"]],
-        chat_template=request["template"],
-        add_generation_prompt=True,
-        **request["tokens"],
-    )
-    if len(rendered[0]) > MAX_CHARACTERS:
-        raise ValueError(f"it has {len(rendered[0])} characters, more than {MAX_CHARACTERS}")
-    return str(rendered[0])
+    answer: object = render_jinja_template([messages], chat_template=template, add_generation_prompt=True, **tokens)  # type: ignore[arg-type]
+    (rendered,), _ = cast("tuple[list[str], object]", answer)
+    if len(rendered) > MAX_CHARACTERS:
+        raise ValueError(f"it has {len(rendered)} characters, more than {MAX_CHARACTERS}")
+    return rendered
 
 
 def main() -> None:
     """Answer one request."""
     try:
-        answer = {"text": render(json.load(sys.stdin))}
+        answer = {"text": render(**json.load(sys.stdin))}
     except BaseException as error:  # noqa: BLE001 - a template may fail in any way
         line = (str(error).strip().splitlines() or [""])[0]
         answer = {"error": line or type(error).__name__}
