@@ -41,7 +41,7 @@ FENCES = {
     "pebble": ("_process_pool.py",),
     "ray": ("_ray_pool.py",),
     "rich": ("command_line.py", "terminal.py"),
-    "transformers": ("models/", "data/tokenization.py"),
+    "transformers": ("models/", "data/tokenization.py", "data/_chat_template.py"),
     "trueskill": ("study/rating.py",),
     "typer": ("cli.py", "command_line.py", "study/commands.py"),
 }

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import pandas as pd
 import pytest
@@ -409,6 +409,9 @@ def test_anything_else_is_refused_in_one_line(source: object) -> None:
 def test_class_names_and_tasks_that_do_not_fit_are_refused(explainer: Explainer, folder: Path) -> None:
     with pytest.raises(UserError, match="one name per class"):
         load(explainer, class_names=("a", "b"))
+    for names in (["a", "b", "a"], [1, 2, 3], 3, "abc", {"a": 1, "b": 2, "c": 3}):
+        with pytest.raises(UserError):
+            load(explainer, class_names=cast("list[str]", names))
     with pytest.raises(UserError, match="leave task out"):
         load(explainer, task=Regression())
     with pytest.raises(UserError, match="no trained head"):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
+from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 from typer.testing import CliRunner
 
 import heedful
@@ -16,6 +19,9 @@ from heedful.catalogue import METHODS
 from heedful.cli import app
 from heedful.data.table import Table
 from heedful.explainer import Explainer
+from heedful.models.tiny_networks import tiny_config
+from heedful.seeding import temporary_seed
+from heedful.store.recipe import canonical_json, dump_compact_json
 from heedful.store.workspace import Workspace
 from heedful.testing import check_explainer
 from heedful.training.checkpoint import checkpoint
@@ -49,6 +55,80 @@ def next_token(text: str) -> torch.Tensor:
     with torch.no_grad():
         logits: torch.Tensor = gpt2()(**gpt2_tokenizer()(text, return_tensors="pt")).logits
     return logits[0, -1].log_softmax(-1)
+
+
+def causal_network(config: PreTrainedConfig, implementation: str | None = None) -> PreTrainedModel:
+    made: PreTrainedModel = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
+        copy.deepcopy(config), attn_implementation=implementation
+    )
+    nn.Module.train(made, mode=False)
+    return made
+
+
+@pytest.mark.parametrize("padding", [None, -1])
+@pytest.mark.parametrize("kind", ["gpt_neox", "llama"])
+def test_a_model_whose_texts_end_with_token_0_and_that_has_no_padding_is_read(kind: str, padding: int | None) -> None:
+    # As in the configurations of Pythia and SmolLM; the first Llama has padding -1.
+    config = tiny_config(kind)
+    config.vocab_size, config.eos_token_id, config.bos_token_id = len(gpt2_tokenizer()), 0, 0
+    config.pad_token_id = padding
+    with temporary_seed(0):
+        network = causal_network(config)
+    explainer, tokenizer = heedful.load((network, gpt2_tokenizer()), prompt=PROMPT, labels=LABELS), gpt2_tokenizer()
+    texts = (f"the film <|endoftext|> {TEXT}", "fine")
+    with torch.no_grad():
+        found = explainer.model(explainer.tokenizer([Example(text, (text,)) for text in texts])).logits
+        for text, row in zip(texts, found, strict=True):
+            scores = network(**tokenizer(PROMPT.replace("{text}", text), return_tensors="pt")).logits[0, -1]
+            expected = scores.log_softmax(-1)[tokenizer.convert_tokens_to_ids(["Ġbad", "Ġgood"])]
+            torch.testing.assert_close(row, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("alibi", [True, False])
+def test_a_model_whose_eager_attention_differs_from_the_one_it_is_set_to_says_so(*, alibi: bool) -> None:
+    config, tokenizer = tiny_config("falcon"), gpt2_tokenizer()
+    config.vocab_size, config.alibi = len(tokenizer), alibi
+    with temporary_seed(0):
+        network = causal_network(config, "sdpa")
+    eager = causal_network(config, "eager")
+    eager.load_state_dict(network.state_dict())
+    explanation = heedful.load((network, tokenizer), prompt=PROMPT, labels=LABELS).explain(TEXT, methods="random")
+    scores = {}
+    with torch.no_grad():
+        for name, each in {"sdpa": network, "eager": eager}.items():
+            logits = each(**tokenizer(PROMPT.replace("{text}", TEXT), return_tensors="pt")).logits[0, -1]
+            scores[name] = logits[tokenizer.convert_tokens_to_ids(["Ġbad", "Ġgood"])].softmax(-1).max().item()
+    assert explanation.probability == pytest.approx(scores["eager"], abs=1e-5)
+    assert (abs(scores["sdpa"] - scores["eager"]) > 1e-3) == alibi
+    assert any("'sdpa'" in note for note in explanation.notes) == alibi
+
+
+DATED = "{{ strftime_now('%H:%M:%S.%f') }} {{ messages[0].content }}\n"
+
+
+def test_a_chat_template_with_the_date_is_part_of_the_recipe(tmp_path: Path) -> None:
+    tokenizer = gpt2_tokenizer()
+    tokenizer.chat_template = DATED
+    source, table = save(tmp_path / "dated", gpt2(), tokenizer), tmp_path / "table.csv"
+    table.write_text("text,label\nfine,positive\nbad,negative\n")
+    labels = {"negative": "bad", "positive": "good"}
+    first, second = (checkpoint(source, Table(str(table)), prompt="{text}", labels=labels, chat=True) for _ in range(2))
+    # One recipe, one prompt, whenever and by whichever process it is read; another prompt, another recipe.
+    assert canonical_json(first, tmp_path) != canonical_json(second, tmp_path)
+    for recipe in (first, second):
+        restored = {recipe.tokenization.restore({"answers": 0}).definition() for _ in range(2)}
+        assert len(restored) == 1
+    plain = checkpoint(source, Table(str(table)), prompt=PROMPT, labels=LABELS)
+    assert "rendered" not in dump_compact_json(canonical_json(plain, tmp_path))
+
+
+def test_the_next_word_is_asked_about_in_the_same_chat(tmp_path: Path) -> None:
+    tokenizer = gpt2_tokenizer()
+    tokenizer.chat_template = DATED
+    opened = heedful.load((gpt2(), tokenizer), chat=True)
+    tokens = list(opened.explain("fine", target="good", methods="random").tokens)
+    assert opened.next_words is not None
+    assert tokens == opened.tokenizer.unit_texts(opened.tokenizer([Example("0", ("fine",))]))[0]
 
 
 def test_a_folder_and_objects_in_memory_read_as_the_library_does(opened: Explainer) -> None:

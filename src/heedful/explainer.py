@@ -45,7 +45,7 @@ from heedful.attributions.lime import Lime
 from heedful.attributions.perturbation import LeaveOneOut, Occlusion
 from heedful.attributions.shapley import KernelShap, Shapley
 from heedful.catalogue import METHODS
-from heedful.data.prompt import Prompt, PromptTokenizer, has_mask_token, read_prompt
+from heedful.data.prompt import Prompt, PromptTokenizer, has_mask_token, read_prompt, render_chat
 from heedful.data.tokenization import (
     SPECIAL_TOKENS,
     UNK,
@@ -64,7 +64,13 @@ from heedful.models._network_anatomy import image_layout, reads_images
 from heedful.models.contrast import contrast_model
 from heedful.models.label_words import LabelWords, Vocabulary
 from heedful.models.language_model import check_language_head, language_head, read_language_head
-from heedful.models.model_files import check_model_source, load_network, read_output_labels
+from heedful.models.model_files import (
+    check_distinct_names,
+    check_explained_task,
+    check_model_source,
+    load_network,
+    read_output_labels,
+)
 from heedful.models.transformer import Transformer, TransformerModel, output_names
 from heedful.store.recipe import Json, json_digest, to_json
 from heedful.store.shown_path import shown_path
@@ -639,6 +645,8 @@ class Explainer:
         names, notes = self.class_names or (NUMBER,), _reading_notes(self.tokenizer, batch, words)
         notes += _language_notes(self.model, self.tokenizer, logits[0], rows)
         notes += arithmetic_notes(self.device, self.precision)
+        if isinstance(self.model, TransformerModel) and self.model.implementation_note:
+            notes.append(self.model.implementation_note)
         if not math.isnan(share):
             notes.append(f"{share:.2f} of the attention of all layers, heads and tokens goes to the first token")
         same = [row.method for row in rows if not row.depends_on_target]
@@ -890,7 +898,10 @@ def load(
         explainer = _load_objects(source[0], source[1], task, asked, wanted)
     if task is not None and task != explainer.model.task:
         raise UserError(f"{explainer.source} is a model for {explainer.model.task}, not for {task}: leave task out")
-    return replace(explainer, class_names=_check_names(explainer, class_names)) if class_names else explainer
+    if class_names:
+        explainer = replace(explainer, class_names=_check_names(explainer, class_names))
+    check_distinct_names(explainer.source, explainer.class_names)
+    return explainer
 
 
 def _check_version(version: object, source: ModelSource) -> None:
@@ -907,7 +918,8 @@ def _check_version(version: object, source: ModelSource) -> None:
 def _check_names(explainer: Explainer, class_names: Sequence[str]) -> tuple[str, ...]:
     """The names as a tuple; UserError unless there is one for each class."""
     count = explainer.model.task.num_classes
-    if isinstance(class_names, str) or len(class_names) != count or count < 2:
+    is_list = isinstance(class_names, Sequence) and not isinstance(class_names, str)
+    if not is_list or not all(isinstance(name, str) for name in class_names) or len(class_names) != count or count < 2:
         has = f"the classes {', '.join(explainer.class_names)}" if count > 1 else "no classes"
         raise UserError(
             f"{explainer.source} has {has}, but class_names is {reprlib.repr(class_names)}: give one name per class"
@@ -984,7 +996,7 @@ def _open_language_model(
     network: Network, tokenizer: PreTrainedTokenizerBase, asked: _LanguageQuestion, name: str, source: str
 ) -> Explainer:
     """The explainer of a language model in memory, with label words or without."""
-    prompt = read_prompt(asked.prompt, chat=asked.chat)
+    prompt = render_chat(tokenizer, read_prompt(asked.prompt, chat=asked.chat))
     is_masked = has_mask_token(tokenizer, prompt)
     check_language_model(source, language_head(type(network).__name__), is_masked=is_masked)
     words: LabelWords | None = None
@@ -1123,6 +1135,8 @@ def _open_objects(
         given_network = cast("Network", network)
         own = Path(given_network.config.name_or_path or "").name or type(network).__name__
         return _open_language_model(given_network, copy_tokenizer(tokenizer), asked, own, type(network).__name__)
+    if not isinstance(network, Model):
+        check_explained_task(pair, type(network).__name__)
     model = network if isinstance(network, Model) else TransformerModel.wrap(cast("Network", network), task)
     model = copy_sharing_weights(model).eval()
     name, outputs = type(network).__name__, tuple[str, ...]()

@@ -16,7 +16,7 @@ import torch
 from heedful.attributions.head_mix import HeadMix
 from heedful.data.table import Table, TableColumns
 from heedful.data.tokenization import Subwords
-from heedful.models.model_files import check_model_source, read_output_labels
+from heedful.models.model_files import check_distinct_names, check_model_source, read_output_labels
 from heedful.models.transformer import Transformer
 from heedful.papers.scaffold import (
     QUICK_EPOCHS,
@@ -78,6 +78,7 @@ def open_teacher(
     if label_column is not None:
         return checkpoint(folder, Table(path, columns))
     outputs = read_output_labels(folder)
+    check_distinct_names(folder, outputs.names)
     if not outputs.is_regression and len(outputs.names) == 1:
         raise UserError(
             f"{folder} has one output, for {outputs.names[0]}, and no name for the other class: give a column of two "

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Callable
+from typing import cast
 
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from heedful.data.prompt import Prompt, PromptTokenizer, read_prompt
+import heedful
+from heedful.data.prompt import Prompt, PromptTokenizer, read_prompt, render_chat
 from heedful.types import Example, UserError
-from tests.language_models import CHAT_TEMPLATE, LABELS, PROMPT, bert_tokenizer, gpt2_tokenizer
+from tests.language_models import CHAT_TEMPLATE, LABELS, PROMPT, bert_tokenizer, gpt2, gpt2_tokenizer
 from tests.subword_tokenizers import roberta
 
 TEXT = "the  film is très fine"
@@ -104,6 +107,12 @@ def labels(prompt: str = PROMPT, **words: str) -> None:
         lambda: read_prompt("{text} and {text}"),
         lambda: read_prompt("{second} {text}"),
         lambda: read_prompt([{"role": "user"}]),
+        lambda: read_prompt(cast("str", 5)),
+        lambda: read_prompt(cast("str", b"Review: {text}")),
+        lambda: read_prompt(cast("str", {"role": "user", "content": "{text}"})),
+        lambda: read_prompt([cast("dict[str, str]", "{text}")]),
+        lambda: read_prompt([]),
+        lambda: heedful.load((gpt2(), gpt2_tokenizer()), prompt=cast("str", 5), labels=LABELS),
         lambda: labels(a=" good", b=" good"),
         lambda: labels(a=" good", b=" goodfilm"),
         lambda: labels(a=" good", b=""),
@@ -121,6 +130,60 @@ def test_prompts_and_words_that_cannot_be_read_are_refused(make: Callable[[], ob
     with pytest.raises(UserError) as refused:
         make()
     assert "\n" not in str(refused.value)
+
+
+def chat_tokenizer(template: str) -> PreTrainedTokenizerFast:
+    chatty = gpt2_tokenizer()
+    chatty.chat_template = template
+    return chatty
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ bos_token }}{{ messages | length }} {{ messages[0].role | upper }}: {{ messages[0].content | trim }}\n",
+        "{%- for message in messages %}\n    {{ message.role }}\n{%- endfor %}{{ messages[0] | tojson }} été",
+        "{% generation %}{{ messages[0].content }}{% endgeneration %}{{ tools }}{{ strftime_now('%y') }}",
+        "{% for message in messages %}{% if loop.index > 1 %}{% break %}{% endif %}{{ message.content }}{% endfor %}",
+    ],
+)
+def test_a_chat_is_rendered_as_the_library_does(template: str) -> None:
+    chatty, message = chat_tokenizer(template), {"role": "user", "content": " Review: {text} "}
+    expected = chatty.apply_chat_template([message], tokenize=False, add_generation_prompt=True)
+    assert render_chat(chatty, read_prompt([message])).rendered == expected
+
+
+def test_a_chat_is_rendered_once() -> None:
+    dated = chat_tokenizer("{{ strftime_now('%f') }} {{ messages[0].content }}")
+    prompt = render_chat(dated, read_prompt("{text}", chat=True))
+    again = PromptTokenizer(chat_tokenizer("another {{ messages[0].content }}"), prompt)
+    assert again.prompt == prompt
+    assert (
+        again([Example("0", ("fine",))]).inputs[0].tolist()
+        == gpt2_tokenizer()(prompt.rendered.replace("{text}", "fine"))["input_ids"]
+    )
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ 'x' * 10**10 }}{{ messages[0].content }}",
+        "{{ 'x' * 10**7 }}{{ messages[0].content }}",
+        "{{ 10 ** (10 ** 10) }}{{ messages[0].content }}",
+        "{{ '%10000000000d' % 5 }}{{ messages[0].content }}",
+        "{{ 'x' | center(10**11) }}{{ messages[0].content }}",
+        "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}{{ messages[0].content }}",
+        "{% set n = namespace(s='ab') %}{% for a in range(99) %}{% set n.s = n.s ~ n.s %}{% endfor %}{{ n.s }}",
+        "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}{{ messages[0].content }}",
+        "{{ " + "(" * 5000 + ")" * 5000 + " }}",
+    ],
+)
+def test_a_chat_template_without_end_is_refused(template: str) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(UserError) as refused:
+        PromptTokenizer(chat_tokenizer(template), read_prompt("{text}", chat=True))
+    assert "\n" not in str(refused.value)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # kilobytes
 
 
 def test_a_chat_template_that_fails_or_loses_the_text_is_refused() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
+from safetensors.torch import load_file, save_file
 from torch import Generator, Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
@@ -87,6 +89,48 @@ def test_adapters_that_cannot_be_merged_are_one_line(
     )
     with pytest.raises(UserError, match="pip install peft"):
         logits(str(folders / "adapter"))
+
+
+def save_adapter(folders: Path, place: Path, config: LoraConfig) -> Path:
+    """An adapter of the base with random weights."""
+    base: PreTrainedModel = AutoModelForCausalLM.from_pretrained(folders / "base")
+    with temporary_seed(1):
+        get_peft_model(base, config).save_pretrained(str(place))
+    return place
+
+
+def drop_weights(adapter: Path, part: str) -> str:
+    """The first name with this part, after all such weights of the adapter are gone."""
+    weights = load_file(adapter / "adapter_model.safetensors")
+    save_file(
+        {name: weight for name, weight in weights.items() if part not in name}, adapter / "adapter_model.safetensors"
+    )
+    return min(name for name in weights if part in name)
+
+
+@pytest.mark.parametrize("part", ["h.1.", "lora_B", "magnitude", "ln_f.bias"])
+def test_an_adapter_that_lacks_weights_is_refused_by_name(part: str, folders: Path, tmp_path: Path) -> None:
+    config = LoraConfig(
+        r=2, target_modules=["c_attn"], init_lora_weights=False, use_dora=True, modules_to_save=["ln_f"]
+    )
+    place = save_adapter(folders, tmp_path / "adapter", config)
+    assert logits(str(place)).isfinite().all()
+    with pytest.raises(UserError, match=re.escape(drop_weights(place, part))):
+        logits(str(place))
+
+
+def test_weights_without_a_place_and_repeated_layers_of_an_adapter_are_refused(folders: Path, tmp_path: Path) -> None:
+    place = copy_of(folders, tmp_path / "adapter")
+    weights = load_file(place / "adapter_model.safetensors")
+    name = next(name for name in weights if "h.1." in name)
+    save_file({**weights, name.replace("h.1.", "h.7."): weights[name].clone()}, place / "adapter_model.safetensors")
+    with pytest.raises(UserError, match=r"h\.7\."):
+        logits(str(place))
+    repeated = copy_of(folders, tmp_path / "repeated")
+    settings = json.loads((repeated / "adapter_config.json").read_text())
+    (repeated / "adapter_config.json").write_text(json.dumps({**settings, "layer_replication": [[0, 2], [1, 2]]}))
+    with pytest.raises(UserError, match="layer_replication"):
+        logits(str(repeated))
 
 
 def test_a_model_without_a_language_head_is_refused(tmp_path: Path) -> None:

@@ -7,21 +7,37 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from torch import Generator
+from transformers import (
+    BertForPreTraining,
+    BertForQuestionAnswering,
+    BertForSequenceClassification,
+    DistilBertForMultipleChoice,
+    LlamaForTokenClassification,
+    ModernBertForTokenClassification,
+    PreTrainedModel,
+    T5ForConditionalGeneration,
+)
 from typer.testing import CliRunner, Result
 
+import heedful
 from heedful import cli
-from heedful.models.model_files import check_model_source
+from heedful.models.model_files import check_model_source, load_network
+from heedful.models.tiny_networks import tiny_config
 from heedful.models.transformer import Transformer, TransformerModel
+from heedful.seeding import temporary_seed
 from heedful.tasks import MulticlassClassification
-from heedful.types import UserError
+from heedful.types import Example, UserError
+from tests.language_models import gpt2
 from tests.networks import network
 from tests.tiny import Sentences
-from tests.training.test_checkpoint import fine_tuned
+from tests.training.test_checkpoint import fine_tuned, tokenizer
 
 NOWHERE = Path("nowhere")
 WITNESS = "witness"
@@ -53,6 +69,16 @@ def settings(**changes: object) -> Damage:
     def damage(folder: Path) -> None:
         config = json.loads((folder / "config.json").read_text())
         (folder / "config.json").write_text(json.dumps(config | changes))
+
+    return damage
+
+
+def tokenizer_settings(**changes: object) -> Damage:
+    """Other values in tokenizer_config.json."""
+
+    def damage(folder: Path) -> None:
+        config = json.loads((folder / "tokenizer_config.json").read_text())
+        (folder / "tokenizer_config.json").write_text(json.dumps(config | changes))
 
     return damage
 
@@ -102,6 +128,17 @@ def spoilt_weight(value: float) -> Damage:
         weights["bert.encoder.layer.1.attention.output.dense.weight"][3, 2] = value
         weights["classifier.bias"][0] = value
         save_file(weights, folder / "model.safetensors", {"format": "pt"})
+
+    return damage
+
+
+def weights(**changes: torch.Tensor | None) -> Damage:
+    """Other weights beside those of the model; None takes one away."""
+
+    def damage(folder: Path) -> None:
+        stored: dict[str, torch.Tensor | None] = {**load_file(folder / "model.safetensors"), **changes}
+        kept = {name: weight for name, weight in stored.items() if weight is not None}
+        save_file(kept, folder / "model.safetensors", {"format": "pt"})
 
     return damage
 
@@ -170,6 +207,12 @@ HOSTILE: dict[str, tuple[Damage, str]] = {
     "no weights": (without("model.safetensors"), "no model could be loaded"),
     "NaN weights": (spoilt_weight(torch.nan), "bert.encoder.layer.1.attention.output.dense.weight"),
     "infinite weights": (spoilt_weight(-torch.inf), "bert.encoder.layer.1.attention.output.dense.weight"),
+    "fewer layers than weights": (settings(num_hidden_layers=1), "bert.encoder.layer.1."),
+    "weights of another network": (weights(**{"attention_pool.weight": torch.ones(3)}), "attention_pool.weight"),
+    "weights of another layer": (weights(**{"bert.adapter.weight": torch.ones(3)}), "bert.adapter.weight"),
+    "a layer without a weight": (
+        weights(**{"bert.encoder.layer.1.output.dense.bias": None}), "bert.encoder.layer.1.output.dense.bias"
+    ),
     "an adapter": (content("adapter_config.json", "{}"), "the adapter belongs"),
     "code of a new family": (own_code("config.json", model_type="own"), "code of its own"),
     "code of a known family": (own_code("config.json"), "code of its own"),
@@ -177,6 +220,12 @@ HOSTILE: dict[str, tuple[Damage, str]] = {
     "no tokenizer": (without("tokenizer.json", "tokenizer_config.json"), "has no tokenizer"),
     "a tokenizer that is a list": (content("tokenizer.json", "[]"), "no tokenizer could be read"),
     "a tokenizer without a model": (content("tokenizer.json", "{}"), "no tokenizer could be read"),
+    "classes of one name": (settings(id2label={0: "a", 1: "b", 2: "a"}), "'a'"),
+    "a length in words": (tokenizer_settings(model_max_length="a"), "model_max_length"),
+    "a length in a list": (tokenizer_settings(model_max_length=[512]), "model_max_length"),
+    "half a token": (tokenizer_settings(model_max_length=20.5), "model_max_length"),
+    "inputs that are a number": (tokenizer_settings(model_input_names=5), "tokenizer_config.json"),
+    "an unknown token without letters": (tokenizer_settings(unk_token=""), "tokenizer_config.json"),
     "a tokenizer configuration that is a list": (content("tokenizer_config.json", "[]"), "holds no JSON object"),
 }  # fmt: skip
 
@@ -201,6 +250,97 @@ def test_a_hostile_folder_is_one_line_and_exit_code_2(
 def test_the_folder_before_the_damage_loads(sound: Path) -> None:
     assert check_model_source(str(sound / "teacher")).model_type == "bert"
     assert Transformer(str(sound / "teacher")).build(MulticlassClassification(3), None, Generator())
+
+
+def layers(folder: Path, count: int) -> str:
+    """The folder with another number of layers in its configuration."""
+    settings(num_hidden_layers=count, n_layer=count)(folder)
+    return str(folder)
+
+
+def test_a_trunk_with_fewer_layers_than_its_weights_gets_no_new_head(tmp_path: Path) -> None:
+    cast("PreTrainedModel", network(num_labels=3).base_model).save_pretrained(tmp_path)
+    assert Transformer(str(tmp_path)).build(MulticlassClassification(3), None, Generator())
+    with pytest.raises(UserError, match=r"encoder\.layer\.1\."):
+        Transformer(layers(tmp_path, 1)).build(MulticlassClassification(3), None, Generator())
+
+
+def test_a_language_model_with_fewer_layers_than_its_weights_is_refused(tmp_path: Path) -> None:
+    gpt2().save_pretrained(tmp_path)
+    with pytest.raises(UserError, match=r"transformer\.h\.1\."):
+        load_network(layers(tmp_path, 1), None, "causal")
+
+
+def test_heads_for_other_tasks_and_poolers_may_stand_beside_the_weights(tmp_path: Path) -> None:
+    config = network(num_labels=3).config
+    pretrained, classifier = BertForPreTraining(config), network(num_labels=3)  # type: ignore[no-untyped-call]
+    pretrained.save_pretrained(tmp_path / "pretrained")
+    loaded, notes = load_network(str(tmp_path / "pretrained"), None, "masked")
+    for name, weight in loaded.named_parameters():
+        assert torch.equal(weight, pretrained.get_parameter(name))
+    assert any("bert.pooler.dense.bias" in note for note in notes)
+    # Under a new head, the old one may be of any kind.
+    weights(**{"own_head.weight": torch.ones(3)})(tmp_path / "pretrained")
+    assert load_network(str(tmp_path / "pretrained"), 3, "classifier")
+    classifier.save_pretrained(tmp_path / "both")
+    heads = {name: weight for name, weight in pretrained.state_dict().items() if name.startswith("cls.predictions.t")}
+    weights(**heads, **{"bert.embeddings.position_ids": torch.arange(4)})(tmp_path / "both")
+    loaded, notes = load_network(str(tmp_path / "both"), 3, "classifier")
+    for name, weight in loaded.named_parameters():
+        assert torch.equal(weight, classifier.get_parameter(name))
+    assert any(sorted(heads)[0] in note for note in notes)
+
+
+TASKS: dict[str, tuple[type[PreTrainedModel], str]] = {
+    "modernbert": (ModernBertForTokenClassification, "token classification"),
+    "llama": (LlamaForTokenClassification, "token classification"),
+    "bert": (BertForQuestionAnswering, "question answering"),
+    "distilbert": (DistilBertForMultipleChoice, "multiple choice"),
+    "t5": (T5ForConditionalGeneration, "conditional generation"),
+}
+
+
+@pytest.mark.parametrize("kind", TASKS)
+def test_networks_for_other_tasks_are_refused_by_the_name_of_their_task(kind: str, tmp_path: Path) -> None:
+    maker, task = TASKS[kind]
+    own = maker(tiny_config(kind))
+    own.save_pretrained(tmp_path)
+    tokenizer().save_pretrained(tmp_path)
+    for source in (str(tmp_path), (own, tokenizer())):
+        with pytest.raises(UserError) as refused:
+            heedful.load(source)
+        assert task in str(refused.value)
+        assert "\n" not in str(refused.value)
+    result = CliRunner().invoke(cli.app, ["explain", str(tmp_path), "a good film"])
+    assert result.exit_code == 2
+    assert task in result.stderr
+
+
+def test_a_class_name_that_transformers_does_not_know_is_left_to_the_weights(tmp_path: Path) -> None:
+    fine_tuned(tmp_path, labels=3)
+    expected = heedful.load(str(tmp_path)).explain("good")
+    for name in ("BertForSentimentClassification", "OwnClassifier", "BertForMultiLabelSequenceClassification"):
+        settings(architectures=[name])(tmp_path)
+        assert heedful.load(str(tmp_path)).explain("good").probability == expected.probability
+
+
+def test_the_task_of_an_adapter_decides_on_the_head(tmp_path: Path) -> None:
+    fine_tuned(tmp_path / "base", labels=2)
+    # The base of a published adapter is most often a masked language model with a pooler.
+    BertForPreTraining.from_pretrained(tmp_path / "base").save_pretrained(tmp_path / "base")
+    settings(architectures=["BertForMaskedLM"])(tmp_path / "base")
+    with temporary_seed(1):
+        base = BertForSequenceClassification.from_pretrained(tmp_path / "base")
+        adapted = get_peft_model(base, LoraConfig(task_type="SEQ_CLS", r=2, init_lora_weights=False)).eval()
+    adapted.save_pretrained(str(tmp_path / "adapter"))
+    opened = heedful.load(str(tmp_path / "adapter"))
+    batch = opened.tokenizer([Example("0", ("a good film",))])
+    with torch.no_grad():
+        torch.testing.assert_close(opened.model(batch).logits, adapted(input_ids=batch.inputs).logits)
+    config = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
+    (tmp_path / "adapter" / "adapter_config.json").write_text(json.dumps({**config, "task_type": "TOKEN_CLS"}))
+    with pytest.raises(UserError, match="token classification"):
+        heedful.load(str(tmp_path / "adapter"))
 
 
 def test_weights_in_several_files_load(tmp_path: Path) -> None:

@@ -8,7 +8,11 @@ last tokens, the prompt none. A chat template of the tokenizer wraps the prompt 
 from __future__ import annotations
 
 import json
+import os
 import re
+import reprlib
+import subprocess
+import sys
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,6 +34,7 @@ from heedful.data.tokenization import (
     text_parts,
     unit_names,
 )
+from heedful.store.recipe import added_field
 from heedful.types import Batch, DiskResource, Example, Selection, Tokenization, Tokenizer, UserError, hash_model_folder
 
 if TYPE_CHECKING:  # takes seconds to import
@@ -51,9 +56,12 @@ class Prompt:
 
     Args:
         turns: role and content of each turn of a chat; a plain prompt is one turn without a role.
+        rendered: a chat in the template of its tokenizer, as `render_chat` makes it. A template may contain the date,
+            so that rendering it again would be another prompt.
     """
 
     turns: tuple[tuple[str, str], ...]
+    rendered: str = added_field("")
 
     def __post_init__(self) -> None:
         content = "".join(content for _, content in self.turns)
@@ -79,7 +87,12 @@ class Prompt:
     @property
     def summary(self) -> str:
         """The prompt in one line."""
+        if self.rendered:
+            return " ".join(self.rendered.split())
         return " / ".join(f"{role}: {content}" if role else content for role, content in self.turns)
+
+
+_PROMPT_FORM = "give a text, or a list of messages, each with 'role' and 'content'"
 
 
 def read_prompt(prompt: str | Sequence[Mapping[str, str]] | None, *, chat: bool = False) -> Prompt:
@@ -90,12 +103,14 @@ def read_prompt(prompt: str | Sequence[Mapping[str, str]] | None, *, chat: bool 
     """
     if prompt is None or isinstance(prompt, str):
         return Prompt((("user" if chat else "", FIELDS[0] if prompt is None else prompt),))
+    if not isinstance(prompt, Sequence):
+        raise UserError(f"{reprlib.repr(prompt)} is not a prompt: {_PROMPT_FORM}")
     turns = []
     for message in prompt:
         if not isinstance(message, Mapping) or not all(
             isinstance(message.get(key), str) for key in ("role", "content")
         ):
-            raise UserError("a prompt is a text, or a list of messages, each with 'role' and 'content'")
+            raise UserError(f"{reprlib.repr(message)} is not a message of a prompt: {_PROMPT_FORM}")
         turns.append((message["role"], message["content"]))
     return Prompt(tuple(turns))
 
@@ -157,6 +172,7 @@ class PromptTokenizer(Tokenizer):
         *,
         num_answers: int = 0,
     ) -> None:
+        prompt = render_chat(tokenizer, prompt)
         self._tokenizer, self.prompt, self.masks, self._num_answers = tokenizer, prompt, masks, num_answers
         if not tokenizer.is_fast:
             raise UserError(
@@ -168,7 +184,7 @@ class PromptTokenizer(Tokenizer):
         ]
         self.max_length = min(limits, default=None)
         self._pad_id, self.neutral_token = _neutral_token(tokenizer)
-        self._template = _render(tokenizer, prompt, masks)
+        self._template = _insert_masks(tokenizer, prompt, masks)
         fixed = len(self._tokenize(tuple("x" for _ in prompt.fields)).ids) - len(prompt.fields)
         if self.max_length is not None and fixed + len(prompt.fields) > self.max_length:
             raise UserError(
@@ -339,9 +355,9 @@ def _fill(template: str, texts: tuple[str, ...]) -> tuple[str, list[tuple[int, i
     return whole + rest, spans
 
 
-def _render(tokenizer: PreTrainedTokenizerBase, prompt: Prompt, masks: int) -> str:
-    """The prompt as text, in the chat template of the tokenizer if it is a chat, with its mask tokens."""
-    template = _apply_chat_template(tokenizer, prompt) if prompt.is_chat else prompt.turns[0][1]
+def _insert_masks(tokenizer: PreTrainedTokenizerBase, prompt: Prompt, masks: int) -> str:
+    """The prompt as text with its mask tokens."""
+    template = prompt.rendered or prompt.turns[0][1]
     if not masks:
         return template
     mask = tokenizer.mask_token
@@ -355,18 +371,53 @@ def _render(tokenizer: PreTrainedTokenizerBase, prompt: Prompt, masks: int) -> s
     return template.replace(mask, mask * masks)
 
 
-def _apply_chat_template(tokenizer: PreTrainedTokenizerBase, prompt: Prompt) -> str:
+def render_chat(tokenizer: PreTrainedTokenizerBase, prompt: Prompt) -> Prompt:
+    """The prompt of a chat as text in the chat template of the tokenizer, rendered once; other prompts as they are."""
+    if not prompt.is_chat or prompt.rendered:
+        return prompt
     if not tokenizer.chat_template:
         raise UserError("the tokenizer has no chat template: leave chat out and write the prompt as a text")
     messages = [{"role": role or "user", "content": content} for role, content in prompt.turns]
     try:
-        rendered: object = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-    except Exception as error:  # a template is a program of its own
-        line = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise UserError(f"the chat template of the tokenizer refuses the prompt ({line}): change its turns") from error
-    if not isinstance(rendered, str) or any(rendered.count(field) != 1 for field in prompt.fields):
+        template = tokenizer.get_chat_template()
+    except ValueError as error:  # several templates, and none by default
+        raise _chat_template_error((str(error).splitlines() or ["no default"])[0]) from error
+    rendered = _run_chat_template({"messages": messages, "template": template, "tokens": tokenizer.special_tokens_map})
+    if any(rendered.count(field) != 1 for field in prompt.fields):
         raise UserError("the chat template of the tokenizer leaves the text out: write the prompt as a text")
-    return rendered
+    return replace(prompt, rendered=rendered)
+
+
+def _chat_template_error(reason: str) -> UserError:
+    return UserError(
+        f"the chat template of the tokenizer refuses the prompt ({reason}): change its turns, or write the prompt as a "
+        "text without chat"
+    )
+
+
+MAX_CHAT_SECONDS = 60
+"""Until a process that renders a chat template is ended; it limits itself to less where the system can do that."""
+
+
+def _run_chat_template(request: Mapping[str, object]) -> str:
+    """What a chat template makes of a request, in a process of its own: a template may take any time and memory."""
+    program = Path(__file__).with_name("_chat_template.py")
+    paths = os.pathsep.join(path for path in sys.path if path)
+    try:
+        completed = subprocess.run(
+            [sys.executable, "-P", str(program)],
+            input=json.dumps(request, default=str).encode(),
+            env={**os.environ, "PYTHONPATH": paths},
+            capture_output=True,
+            check=True,
+            timeout=MAX_CHAT_SECONDS,
+        )
+        answer: dict[str, str] = json.loads(completed.stdout)
+    except (subprocess.SubprocessError, ValueError) as error:
+        raise _chat_template_error("it takes too much time or memory") from error
+    if "text" not in answer:
+        raise _chat_template_error(answer["error"])
+    return answer["text"]
 
 
 def has_mask_token(source: str | PreTrainedTokenizerBase, prompt: Prompt) -> bool:

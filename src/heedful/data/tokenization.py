@@ -18,6 +18,7 @@ from __future__ import annotations
 import copy
 import json
 import re
+import reprlib
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -569,7 +570,31 @@ def copy_tokenizer(tokenizer: object) -> PreTrainedTokenizerBase:
             f"expected a tokenizer of transformers or heedful, got {type(tokenizer).__name__}; give the tokenizer that "
             "belongs to the model"
         )
-    return copy.deepcopy(tokenizer)
+    own = copy.deepcopy(tokenizer)
+    _check_tokenizer(own, type(tokenizer).__name__)
+    return own
+
+
+def _check_tokenizer(tokenizer: PreTrainedTokenizerBase, name: str) -> None:
+    """Raise a `UserError` for a tokenizer whose settings do not work: transformers takes them as they are."""
+    limit: object = tokenizer.model_max_length
+    is_unlimited = isinstance(limit, float) and limit > NO_LIMIT
+    if isinstance(limit, bool) or not (isinstance(limit, int) or is_unlimited):
+        raise UserError(
+            f"model_max_length of the tokenizer {name} is {reprlib.repr(limit)}: set it to a number of tokens in "
+            "tokenizer_config.json, or leave it out"
+        )
+    try:
+        special = [getattr(tokenizer, f"{role}_token_id") for role in ("pad", "unk", "mask", "eos", "bos")]
+        tokenizer("a text", verbose=False)["input_ids"]
+    except Exception as error:  # settings decide which lines of the library fail, and how
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise UserError(
+            f"the tokenizer {name} cannot read a text ({reason}): correct its tokenizer_config.json, or save it again "
+            "with save_pretrained"
+        ) from error
+    if not all(isinstance(number, int | None) for number in special):
+        raise UserError(f"the tokenizer {name} has a special token without a number: correct its tokenizer_config.json")
 
 
 def _tokenized_example(encoded: BatchEncoding, number: int, texts: tuple[str, ...]) -> TokenizedExample:
@@ -606,6 +631,7 @@ def load_tokenizer(source: str) -> PreTrainedTokenizerBase:
     if not isinstance(tokenizer, PreTrainedTokenizerBase):
         raise UserError(f"{source!r} holds no tokenizer for text")
     check_model_code(source, tokenizer.init_kwargs)
+    _check_tokenizer(tokenizer, source)
     return tokenizer
 
 

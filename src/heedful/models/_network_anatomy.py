@@ -74,6 +74,12 @@ def text_config(network: Network) -> NetworkConfig:
     return network.config.get_text_config()
 
 
+def padding_id(network: Network) -> int:
+    """The id that stands for padding; 0 where a configuration has none, or one outside its vocabulary."""
+    number, size = (getattr(text_config(network), name, None) for name in ("pad_token_id", "vocab_size"))
+    return number if isinstance(number, int) and 0 <= number < (size or math.inf) else 0
+
+
 def vision_config(network: Network) -> NetworkConfig:
     """The part of a configuration that is about images."""
     own = network.config
@@ -161,8 +167,7 @@ class InputForm:
         self._check_ids(network, batch)
         # Heads that read the last real token find it by the id of padding: a real token with that id is -1 until it
         # reaches the table of word vectors.
-        config = text_config(network)
-        pad_id = getattr(config, "pad_token_id", None) or 0
+        config, pad_id = text_config(network), padding_id(network)
         real = batch.inputs.masked_fill(batch.inputs == pad_id, -1)
         inputs = {
             "input_ids": torch.where(batch.mask, real, pad_id),
@@ -233,7 +238,7 @@ def sample_batch(network: Network, prefix: int = 0) -> Batch:
         inputs = ids[torch.randint(len(ids), mask.shape, generator=generator)]
         end = getattr(config, "eos_token_id", None)
         # Padding cannot end a text that is given to the library as it is.
-        if isinstance(end, int) and 0 <= end < size and end != getattr(config, "pad_token_id", None):
+        if isinstance(end, int) and 0 <= end < size and end != padding_id(network):
             inputs[torch.arange(2), lengths.squeeze(1) - 1] = end
         inputs, segments = inputs.masked_fill(~mask, 0), (torch.arange(mask.shape[1]) > 2) & mask
     return Batch(("0", "1"), inputs, mask, segments.long(), torch.zeros_like(mask).long() - 1).to(network.device)
@@ -292,8 +297,7 @@ def open_network(network: Network, path: AttentionPath | None) -> Network:
     set_attention_implementation(opened, implementations[path])
     if not reads_images(opened):
         config = text_config(opened)
-        if getattr(config, "pad_token_id", None) is None:
-            config.pad_token_id = 0
+        config.pad_token_id = padding_id(opened)
         tables: set[nn.Module] = {module for module in opened.modules() if isinstance(module, nn.Embedding)}
         with suppress(NotImplementedError):
             tables.add(opened.get_input_embeddings())

@@ -12,7 +12,7 @@ from torch import Generator, Tensor
 from heedful.devices import Precision, arithmetic_notes
 from heedful.models._network_anatomy import text_config
 from heedful.models.label_words import LabelWords
-from heedful.models.model_files import NetworkHead, OutputLabels, load_network, read_config
+from heedful.models.model_files import NetworkHead, OutputLabels, load_network, read_class_name
 from heedful.models.transformer import Transformer, TransformerModel
 from heedful.seeding import temporary_seed
 from heedful.store.recipe import added_field
@@ -86,8 +86,7 @@ def check_language_head(source: str, notes: tuple[str, ...]) -> None:
 
 def read_language_head(source: str) -> NetworkHead:
     """What the configuration of a model in a folder or on the hub says it was saved with."""
-    names = read_config(source).get("architectures")
-    return language_head(str(names[0]) if isinstance(names, list) and names else "")
+    return language_head(read_class_name(source))
 
 
 def language_head(class_name: str) -> NetworkHead:

@@ -6,11 +6,14 @@ the names of files and the sizes of weights.
 
 from __future__ import annotations
 
+import copy
 import logging
 import math
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -23,6 +26,7 @@ from safetensors import safe_open
 from heedful.devices import Precision, check_precision, torch_dtype
 from heedful.store.shown_path import shown_path
 from heedful.types import (
+    ADAPTER_SETTINGS,
     UserError,
     check_model_code,
     read_adapter_base,
@@ -86,9 +90,54 @@ def read_config(source: str) -> dict[str, object]:
     return config
 
 
+ADAPTED_HEADS: Mapping[str, str] = {
+    "SEQ_CLS": "ForSequenceClassification",
+    "TOKEN_CLS": "ForTokenClassification",
+    "QUESTION_ANS": "ForQuestionAnswering",
+    "SEQ_2_SEQ_LM": "ForConditionalGeneration",
+    "CAUSAL_LM": "ForCausalLM",
+}
+"""How the name of a class ends by the task of an adapter (PEFT), which may give its model another head."""
+
+
+def read_class_name(source: str) -> str:
+    """The class that a model in a folder or on the hub was saved from, as far as its settings say; else empty."""
+    folder, names = Path(source).expanduser(), read_config(source).get("architectures")
+    name = str(names[0]) if isinstance(names, list) and names else ""
+    if read_adapter_base(folder) is None:
+        return name
+    return ADAPTED_HEADS.get(str(read_model_settings(folder / ADAPTER_SETTINGS).get("task_type")), name)
+
+
+_EXPLAINED_TASK = re.compile("SequenceClassification|ImageClassification|CausalLM|MaskedLM")
+
+
+def check_explained_task(source: str, class_name: str) -> None:
+    """Raise a `UserError` for a class of network that transformers has for another task than those explained here."""
+    from transformers.models.auto import modeling_auto
+
+    task = class_name.rpartition("For")[2]
+    if task == class_name or _EXPLAINED_TASK.match(task):
+        return
+    entries = [
+        entry
+        for name, kinds in vars(modeling_auto).items()
+        if re.fullmatch("MODEL_FOR_.*_MAPPING_NAMES", name)
+        for entry in cast("Mapping[str, str | tuple[str, ...]]", kinds).values()
+    ]
+    known = {kind for entry in entries for kind in ((entry,) if isinstance(entry, str) else entry)}
+    if any(kind.endswith(class_name) for kind in known):
+        words = re.sub("(?<=[a-z])(?=[A-Z])", " ", task).lower()
+        raise UserError(
+            f"{source} is a network for {words} ({class_name}): heedful explains text and image classifiers, and "
+            "causal and masked language models; give one of them"
+        )
+
+
 def read_output_labels(source: str) -> OutputLabels:
     """The outputs of the checkpoint in a folder or on the hub, from its configuration alone."""
     config = read_config(source)
+    check_explained_task(source, read_class_name(source))
     labels, count, kind = config.get("id2label"), config.get("num_labels", 2), config.get("problem_type")
     assert isinstance(count, int)
     # By default the library's own names, two unless the configuration counts them.
@@ -110,6 +159,16 @@ def read_output_labels(source: str) -> OutputLabels:
             f"{source} has problem_type {kind!r} with {len(names)} output(s), which is not supported: {remedy}"
         )
     return OutputLabels(tuple(names), len(names) == 1 and kind in (None, "regression"))
+
+
+def check_distinct_names(source: str, names: Sequence[str]) -> None:
+    """Raise a `UserError` for classes of the same name, which no table could tell apart."""
+    twice = sorted(name for name, count in Counter(names).items() if count > 1)
+    if twice:
+        raise UserError(
+            f"{source} has several classes named {', '.join(map(repr, twice))}: give each a name of its own, in "
+            "id2label of its config.json or as class_names"
+        )
 
 
 def first_line(error: Exception) -> str:
@@ -283,6 +342,11 @@ def _check_adapter(folder: Path, base: str) -> None:
             f"{folder} holds an adapter of {base}: install peft (pip install peft), or merge it into its model and "
             "save that with save_pretrained"
         )
+    if read_model_settings(folder / ADAPTER_SETTINGS).get("layer_replication"):
+        # Copies of a layer share its weights, so that merging would change all of them at once.
+        raise UserError(
+            f"the adapter {folder} repeats layers of {base} (layer_replication) and cannot be merged: train it without"
+        )
 
 
 def _load_adapted(
@@ -292,13 +356,31 @@ def _load_adapted(
     _check_adapter(folder, base)
     network, notes, new = _load_weights(base, outputs, head, kind)
     try:
-        with _silence_transformers(), safe_open(folder / ADAPTER_WEIGHTS, "pt") as weights:
+        with _silence_transformers(), warnings.catch_warnings(), safe_open(folder / ADAPTER_WEIGHTS, "pt") as weights:
+            warnings.simplefilter("ignore")  # missing weights are an error here
             names = tuple(weights.keys())
-            merged: Network = import_module("peft").PeftModel.from_pretrained(network, str(folder)).merge_and_unload()
+            peft = import_module("peft")
+            adapted = peft.PeftModel.from_pretrained(network, str(folder))
+            stored = peft.load_peft_weights(str(folder), device="cpu")
+            report = peft.set_peft_model_state_dict(adapted, stored, "default")
+            saved = peft.get_peft_model_state_dict(adapted, save_embedding_layers=False)
+            merged: Network = adapted.merge_and_unload()
     except Exception as error:  # an adapter for another model fails in many ways
         raise UserError(
             f"the adapter {folder} could not be merged into {base} ({first_line(error)}): check base_model_name_or_path"
         ) from error
+    missing, foreign = sorted(set(saved) - set(stored)), sorted(report.unexpected_keys)
+    # Names may differ where the library renames them on loading, and then nothing of the adapter is missing in it.
+    if missing and any(".default" in name for name in report.missing_keys):
+        raise UserError(
+            f"the adapter {folder} lacks {len(missing)} weights that its {ADAPTER_SETTINGS} describes, "
+            f"{_list_names(missing)}: save it again with save_pretrained"
+        )
+    if foreign:
+        raise UserError(
+            f"the adapter {folder} has {len(foreign)} weights without a place in {base}, {_list_names(foreign)}: check "
+            "base_model_name_or_path"
+        )
     left = {name for name in new if not any(each.endswith(f".{name}") for each in names)}
     if left:
         return merged, (*notes, f"adapter {shown_path(folder)} merged into {shown_path(base)}")
@@ -358,7 +440,61 @@ def _load_weights(
             f"{source} lacks {len(missing)} weights of {type(network).__name__}, the first is {missing[0]}: "
             "its config.json and its weights do not belong together"
         )
+    unused = sorted(cast("set[str]", report["unexpected_keys"]))
+    if unused:
+        _check_unused(source, network, unused, has_new_head=bool(new))
     if not new:
-        return network, (f"all weights are those of {shown_path(source)}, head included",), new
+        notes = (f"weights of {shown_path(source)} that {type(network).__name__} does not use: {_list_names(unused)}",)
+        return (
+            network,
+            (f"all weights are those of {shown_path(source)}, head included", *(notes if unused else ())),
+            new,
+        )
     note = f"{shown_path(source)} has no head of this size; randomly initialised: {', '.join(sorted(new))}"
     return network, (note,), new
+
+
+MAX_LISTED_WEIGHTS = 3
+
+
+def _list_names(names: Sequence[str]) -> str:
+    """The first names of weights, and how many more there are."""
+    more = len(names) - MAX_LISTED_WEIGHTS
+    return ", ".join(names[:MAX_LISTED_WEIGHTS]) + (f" and {more} more" if more > 0 else "")
+
+
+def _check_unused(source: str, network: Network, unused: Sequence[str], *, has_new_head: bool) -> None:
+    """Raise a `UserError` for weights of a checkpoint that no network with its configuration has.
+
+    Heads for other tasks, poolers and other towers belong to other networks with the same configuration. Under a new
+    head, only what stands inside the trunk counts: the old head may be of any kind.
+    """
+    prefix, known = network.base_model_prefix + ".", _known_weights(source, network.config)
+    inner = {name for name, _ in network.base_model.named_children()} | {network.base_model_prefix}
+    foreign = [
+        name
+        for name in unused
+        if not known & {name, prefix + name} and (not has_new_head or name.split(".")[0] in inner)
+    ]
+    if foreign:
+        raise UserError(
+            f"{source} has {len(foreign)} weights that {type(network).__name__} does not, {_list_names(foreign)}: its "
+            "config.json and its weights do not belong together"
+        )
+
+
+def _known_weights(source: str, config: NetworkConfig) -> set[str]:
+    """The names of the weights of all networks that transformers builds from the configuration of a model."""
+    from transformers import AutoConfig
+    from transformers.models.auto import modeling_auto
+
+    folder, names = Path(source).expanduser(), set[str]()
+    whole = AutoConfig.from_pretrained(str(folder) if folder.is_dir() else source, trust_remote_code=False)
+    mappings = [mapping for name, mapping in vars(modeling_auto).items() if name.endswith("_MAPPING")]
+    for settings in (config, whole):  # the part of a larger model that is loaded, and all of it
+        kinds = [mapping[type(settings)] for mapping in mappings if type(settings) in mapping]
+        for kind in {each for entry in kinds for each in (entry if isinstance(entry, tuple) else (entry,))}:
+            # Some kinds of network need settings or libraries that the loaded one does not.
+            with suppress(Exception), _silence_transformers(), torch.device("meta"):
+                names.update(kind(copy.deepcopy(settings)).state_dict())
+    return names

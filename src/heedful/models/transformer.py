@@ -125,6 +125,8 @@ class TransformerModel(Model):
         embeddings_at: the input of the first layer; or the word vectors or the pixels, where the network reads its
             input in other ways too, or has no layers over its units.
         readout: how logits are read from the network.
+        implementation_note: that eager attention, which is explained, has other logits than the one the network is set
+            to; else empty.
         continues_prefixes: the network gives the same logits from keys and values of the beginning of a text.
     """
 
@@ -139,6 +141,7 @@ class TransformerModel(Model):
         self.training = opened.network.training
         self.has_rows_first = not self.stack.transposed
         self.separates_lengths = self.continues_prefixes = False
+        self.implementation_note = ""
         self.embeddings_at: EmbeddingPlace = "layers" if self.stack.name else "words" if self.stack.words else "pixels"
         if self.maps is None:
             self.attention_refusal = "its attention was not found"
@@ -616,6 +619,7 @@ def accept_network(network: Network, task: Task, readout: Readout | None = None)
     if not torch.equal(expected, again):
         raise UserError(f"{name} gives other logits for {units} each time: it cannot be explained")
     trial, reasons = AcceptanceTrial(expected), list[str]()
+    implementation_note = _implementation_note(network, readout, trial)
     ways = [partial(open_layers, network, path) for path in ATTENTION_PATHS]
     if reads_images(network):
         ways += [partial(open_windows, network, path) for path in ATTENTION_PATHS]
@@ -632,7 +636,8 @@ def accept_network(network: Network, task: Task, readout: Readout | None = None)
                 if str(error) != OTHER_LOGITS or reads_images(network):
                     break
                 continue
-            model.notes = (*notes, *model.notes)
+            model.implementation_note = implementation_note
+            model.notes = (*notes, *([implementation_note] if implementation_note else []), *model.notes)
             if [type(part) for part in model.network.modules()] != [type(part) for part in network.modules()]:
                 model.notes = (
                     *model.notes,
@@ -673,10 +678,27 @@ def _run_once(network: Network, readout: Readout) -> Network:
     return own
 
 
-def _library_logits(network: Network, readout: Readout) -> Tensor:
-    """The logits of the sample, each example alone and without padding, in the library's own eager attention."""
+def _implementation_note(network: Network, readout: Readout, trial: AcceptanceTrial) -> str:
+    """Where the attention implementation that a network is set to gives other logits than eager attention; or empty."""
+    name, implementation = type(network).__name__, network.config._attn_implementation
+    if implementation in (None, "eager"):
+        return ""
+    try:
+        own = _library_logits(network, readout, None)
+    except _NETWORK_ERRORS:
+        return ""
+    if trial.is_close(own, trial.expected):
+        return ""
+    return (
+        f"{name} gives other logits with the attention implementation {implementation!r} than with 'eager': the "
+        "explained network is the eager one (attn_implementation='eager')"
+    )
+
+
+def _library_logits(network: Network, readout: Readout, implementation: str | None = "eager") -> Tensor:
+    """The logits of the sample, each example alone and without padding, in the library's attention, None in its own."""
     plain, batch = copy_sharing_weights(network), readout.prepare_sample(sample_batch(network))
-    set_attention_implementation(plain, "eager")
+    set_attention_implementation(plain, implementation)
     rows = []
     for row in range(len(batch)):
         alone = batch.rows(torch.tensor([row], device=network.device))
@@ -739,13 +761,16 @@ class AcceptanceTrial:
         kept = text.mask.clone()
         kept[:, 3] = False
         shorter = text.keep_units(kept)
-        found, expected = model.read_logits_after(model.read_prefix(text), 3, shorter), model.read_logits(shorter)
-        return torch.allclose(found, expected, rtol=self.tolerance, atol=self.tolerance)
+        return self.is_close(model.read_logits_after(model.read_prefix(text), 3, shorter), model.read_logits(shorter))
+
+    def is_close(self, found: Tensor, expected: Tensor) -> bool:
+        """Whether logits are the same up to rounding."""
+        return found.shape == expected.shape and torch.allclose(
+            found, expected, rtol=self.tolerance, atol=self.tolerance
+        )
 
     def _compare(self, found: Tensor, expected: Tensor, reason: str) -> None:
-        if found.shape != expected.shape or not torch.allclose(
-            found, expected, rtol=self.tolerance, atol=self.tolerance
-        ):
+        if not self.is_close(found, expected):
             raise UserError(reason)
 
     def _examine_attention(self, model: TransformerModel, batch: Batch, trace: Trace) -> None:

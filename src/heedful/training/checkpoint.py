@@ -168,7 +168,8 @@ def prompted_model(
     tokenizer = Prompted(source, parsed, int(is_masked)).restore({"answers": 0})
     words = LabelWords(tokenizer.label_tokens(labels), tokenizer.mask_id)
     longest = max(map(len, words.words))
-    tokenization = Prompted(source, parsed, longest if is_masked else 0, 0 if is_masked else longest - 1)
+    # With the chat as it was rendered: every process that reads the recipe gives the model the same prompt.
+    tokenization = Prompted(source, tokenizer.prompt, longest if is_masked else 0, 0 if is_masked else longest - 1)
     return PromptedModel(tokenization, LanguageModel(source, tuple(labels), words, precision))
 
 
