@@ -100,6 +100,7 @@ from heedful.types import (
     hash_model_folder,
     method_name,
     pool_by_word,
+    user_path,
 )
 
 if TYPE_CHECKING:  # as in models: its import takes seconds
@@ -218,6 +219,21 @@ def method_for_words(method: str | Method) -> Method:
     if isinstance(found, ON_FEATURES):
         return replace(found, feature="word")
     return found
+
+
+def list_methods(methods: Methods | None) -> tuple[str | Method, ...]:
+    """One method or several, by name or themselves, as a tuple; UserError for anything else.
+
+    >>> list_methods("lime"), list_methods(["lime", "gradient"]), list_methods(None)
+    (('lime',), ('lime', 'gradient'), ())
+    """
+    if methods is None:
+        return ()
+    if isinstance(methods, str) or callable(methods):
+        return (methods,)
+    if not isinstance(methods, Sequence) or isinstance(methods, bytes | bytearray):
+        raise UserError(f"methods is {reprlib.repr(methods)}: give names or methods, for instance ['lime', Gradient()]")
+    return tuple(methods)
 
 
 def find_method(name: str) -> Method:
@@ -517,7 +533,7 @@ class Explainer:
     def _choose_methods(self, methods: Methods | None, workspace: Path | str | None) -> tuple[tuple[Method, ...], str]:
         """The methods, for words, and why they were chosen."""
         if methods is not None:
-            several = (methods,) if isinstance(methods, str) or callable(methods) else tuple(methods)
+            several = list_methods(methods)
             if not several:
                 raise UserError("no method is given: name one, or leave methods out")
             return tuple(method_for_words(method) for method in several), "asked for"
@@ -914,7 +930,7 @@ def _open_language_model(
 
 def _load_language_folder(source: str, asked: _LanguageQuestion, device: torch.device) -> Explainer:
     """The explainer of a language model in a folder or on the hub."""
-    folder, name = Path(source).expanduser(), Transformer(source).describe()["encoder"]
+    folder, name = user_path(source), Transformer(source).describe()["encoder"]
     own = _folder_digest(folder, asked.precision) or source
     if asked.labels is None:
         head = read_language_head(source)
@@ -956,7 +972,7 @@ def _folder_digest(folder: Path, precision: Precision) -> str:
 
 
 def _load_folder(source: str, task: Task | None, asked: _LanguageQuestion, device: torch.device) -> Explainer:
-    folder = Path(source).expanduser()
+    folder = user_path(source)
     if not folder.is_dir() and (source.startswith((".", "/", "~")) or source.count("/") > 1):
         # Only other names can be ids of the hub, which takes time to answer.
         raise UserError(f"{source}: no such folder; give the folder that save_pretrained has written, or a hub id")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import reprlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -48,7 +49,16 @@ from heedful.audits.verdict_rules import NULL
 from heedful.catalogue import METHODS
 from heedful.data.evaluation_table import EvaluationTable, GivenColumns, detect_columns
 from heedful.devices import Precision, arithmetic_notes, check_device, is_same_device
-from heedful.explainer import AUDITS, Explainer, ModelSource, catalogue_name, load, method_for_words
+from heedful.explainer import (
+    AUDITS,
+    Explainer,
+    Methods,
+    ModelSource,
+    catalogue_name,
+    list_methods,
+    load,
+    method_for_words,
+)
 from heedful.learn import open_teacher, student_trial
 from heedful.measures.bootstrap import MIN_EXAMPLES
 from heedful.models.transformer import TransformerModel
@@ -58,7 +68,7 @@ from heedful.runner import HERE, OUT_OF_TIME, POOL, check_where, count_workers, 
 from heedful.store.recipe import Recipe, canonical_json, json_digest
 from heedful.store.workspace import Workspace
 from heedful.trials.simulability import Simulability
-from heedful.types import REFUSED, Corpus, Method, UserError, describe_refusal
+from heedful.types import REFUSED, Corpus, Method, UserError, describe_refusal, user_path
 
 DEFAULT_METHODS = (
     "raw-attention",
@@ -134,7 +144,7 @@ def audit(
     data: str | Path | Corpus,
     *,
     minutes: float = 5.0,
-    methods: Sequence[str | Method] = (),
+    methods: Methods = (),
     workspace: Workspace | str | Path = "workspace",
     options: AuditOptions | None = None,
     out: str | Path | None = None,
@@ -155,9 +165,12 @@ def audit(
         device: as in `load`; a `Workspace` has its own, which is taken.
         precision: as in `load`.
     """
-    if isinstance(methods, str):
-        methods = (methods,)
-    chosen = options or AuditOptions(minutes, tuple(methods))
+    if options is not None and not isinstance(options, AuditOptions):
+        raise UserError(f"options is {reprlib.repr(options)}: give AuditOptions(...), or leave it out")
+    if say is not None and not callable(say):
+        raise UserError(f"say is {reprlib.repr(say)}: give a function that takes a line, for instance print")
+    chosen = options or AuditOptions(minutes, list_methods(methods))
+    folder = None if out is None else user_path(out)
     if isinstance(workspace, Workspace):
         if device is not None and not is_same_device(torch.device(workspace.device), check_device(device)):
             raise UserError(f"the workspace computes on {workspace.device}: leave device out, or open it on {device}")
@@ -169,8 +182,7 @@ def audit(
         place = Workspace(place, device=str(explainer.device))
     running = _Audit(explainer, data, chosen, place, say or (lambda _: None))
     analysis, result = running.run()
-    if out is not None:
-        folder = Path(out)
+    if folder is not None:
         check_report_folder(folder / TEXTS_FOLDER)
         write_atomically([analysis.texts_page(result)], folder / TEXTS_FOLDER / TEXTS_PAGE)
         result.to_html(folder, texts=f"{TEXTS_FOLDER}/{TEXTS_PAGE}")
@@ -466,7 +478,7 @@ class _Audit:
         source = self.explainer.origin
         if self.explainer.precision != "float32":
             return "students are trained in single precision: leave the precision out"
-        if not isinstance(source, str) or not Path(source).expanduser().is_dir():
+        if not isinstance(source, str) or not user_path(source).is_dir():
             return "students start from a model folder: save the model with save_pretrained and give its folder"
         columns = detect_columns(path, outputs=self.explainer.class_names, given=self.options.columns)
         teacher = open_teacher(source, path, columns.text, columns.second_text)

@@ -38,7 +38,7 @@ from heedful.data.rationales import (
 from heedful.data.table import DEFAULT_WORDS, label_text
 from heedful.data.tokenization import Words
 from heedful.tasks import MulticlassClassification, Regression
-from heedful.types import Splits, UserError
+from heedful.types import Splits, UserError, user_path
 
 MAX_TEXTS = 20_000
 """Texts that are kept for an audit."""
@@ -174,7 +174,7 @@ def detect_columns(
 
     A `UserError` names the candidates and the option where the names and contents leave a choice.
     """
-    path, given = Path(path).expanduser(), given or GivenColumns()
+    path, given = user_path(path), given or GivenColumns()
     outputs = outputs if len(outputs) > 1 else ()
     finder = _ColumnFinder(path, outputs, given)
     text, second_text = finder.find_texts()

@@ -47,6 +47,7 @@ from heedful.types import (
     hash_model_folder,
     read_adapter_base,
     read_model_settings,
+    user_path,
 )
 
 if TYPE_CHECKING:  # takes seconds to import, which models of words need not wait for
@@ -433,7 +434,7 @@ class Subwords(Tokenization, DiskResource):
 
     def digest(self, data: Path) -> str:
         """A hash of all files in a folder but the weights, or the name of a hub model."""
-        folder = Path(self.source).expanduser()
+        folder = user_path(self.source)
         return hash_model_folder(folder, with_weights=False) if folder.is_dir() else self.source
 
     def _make_tokenizer(self, num_answers: int) -> SubwordTokenizer:
@@ -587,7 +588,7 @@ def load_tokenizer(source: str) -> PreTrainedTokenizerBase:
     """The tokenizer in a folder or on the hub, never with code of its own."""
     from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-    folder = Path(source).expanduser()
+    folder = user_path(source)
     if folder.is_dir():
         base = read_adapter_base(folder)
         if base is not None and not _has_vocabulary(folder):
@@ -629,7 +630,7 @@ def max_positions(source: str) -> int | None:
     """Number of positions of the model; None where the configuration does not say."""
     from transformers import AutoConfig
 
-    folder = Path(source).expanduser()
+    folder = user_path(source)
     if not (folder / "config.json").is_file() and (base := read_adapter_base(folder)) is not None:
         return max_positions(base)
     try:
@@ -701,7 +702,7 @@ def read_patches(source: str, patch_size: int, image_size: int) -> Patches:
     """The patches that a vision model in a folder or on the hub reads, as its preprocessor_config.json says."""
     from transformers.utils.hub import cached_file
 
-    name, folder = "preprocessor_config.json", Path(source).expanduser()
+    name, folder = "preprocessor_config.json", user_path(source)
     path = folder / name if folder.is_dir() else cached_file(source, name, _raise_exceptions_for_missing_entries=False)
     if path is None or not Path(path).is_file():
         raise UserError(f"{source} reads images and has no {name}: save its image processor into the folder")

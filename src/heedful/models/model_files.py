@@ -26,6 +26,7 @@ from heedful.types import (
     check_model_code,
     read_adapter_base,
     read_model_settings,
+    user_path,
 )
 
 if TYPE_CHECKING:  # imported where it is used: see _attention_hooks
@@ -60,7 +61,7 @@ def read_config(source: str) -> dict[str, object]:
     """The configuration of a model in a folder or on the hub, as it is written."""
     from transformers import PreTrainedConfig
 
-    folder = Path(source).expanduser()
+    folder = user_path(source)
     if not (folder / "config.json").is_file() and (base := read_adapter_base(folder)) is not None:
         return read_config(base)
     if (folder / "config.json").is_file():
@@ -184,7 +185,7 @@ def check_model_source(source: str, head: NetworkHead = "classifier") -> Network
     from transformers.utils.hub import cached_file
 
     read_config(source)
-    folder = Path(source).expanduser()
+    folder = user_path(source)
     if (base := read_adapter_base(folder)) is not None:
         _check_adapter(folder, base)
         return check_model_source(base, head)
@@ -314,7 +315,7 @@ def load_network(
         precision: of weights and states.
     """
     kind = torch_dtype(check_precision(precision))
-    folder = Path(source).expanduser()
+    folder = user_path(source)
     if (base := read_adapter_base(folder)) is not None:
         return _load_adapted(folder, base, outputs, head, kind)
     network, notes, _ = _load_weights(source, outputs, head, kind)
@@ -326,7 +327,7 @@ def _load_weights(
 ) -> tuple[Network, tuple[str, ...], set[str]]:
     """The network, a note, and randomly initialised weights: only those of a head and its pooler may be."""
     config = check_model_source(source, head)
-    folder = Path(source).expanduser()
+    folder = user_path(source)
     try:
         with _silence_transformers():
             if outputs is not None and config.num_labels != outputs:
