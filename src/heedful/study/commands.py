@@ -14,6 +14,8 @@ from heedful.command_line import (
     DebugOption,
     QuietOption,
     WorkspaceOption,
+    check_files,
+    check_folder,
     command,
     say,
     write_file,
@@ -62,6 +64,7 @@ def study_build(
     options = StudyOptions(items, per_person, people, task, seed, checks, repeats, max_failed)
     choice = ItemChoice(items_by, scores, scale, max_words)
     if not dry_run:
+        check_folder(out)
         check_study_folder(out)
     study = build_study(source, methods, options, choice, model=model, title=title, database=database)
     if not quiet:
@@ -116,7 +119,7 @@ def study_rate(
         Path, typer.Argument(help="Folder of the study, or its answers as exported JSON.")
     ] = DEFAULT_STUDY,
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write verdicts and numbers to this file.")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write JSON to this file; - prints it.")] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, max=MAX_SEED, help="Seed of the bootstrap.")] = 0,
     database: DatabaseOption = "",
     quiet: QuietOption = False,
@@ -128,8 +131,7 @@ def study_rate(
     from heedful.study.rating import interpretation, rate_study, store_rating, write_rating_page
     from heedful.study.storage import load_answers, study_origin
 
-    if json_file is not None:
-        write_file(json_file, None)
+    check_files({"--json": json_file})
     name, page = study.resolve().name, study / "rating.html"
     if study.is_file():
         name, page = study.stem, study.with_suffix(".rating.html")
