@@ -556,7 +556,7 @@ class Explainer:
             if same:
                 return same[0]
             asked = int(asked) if asked.isdecimal() and len(asked) < 7 else -1
-        if isinstance(asked, bool) or not 0 <= asked < len(names):
+        if not isinstance(asked, int) or isinstance(asked, bool) or not 0 <= asked < len(names):
             raise UserError(f"{role} is none of the outputs of {self.name}: choose one of {', '.join(names)}")
         return asked
 
@@ -645,7 +645,9 @@ def explain(
 def _make_examples(texts: Iterable[str], seconds: Iterable[str] | None) -> list[Example]:
     """The texts as examples whose uid is a digest of their content."""
     firsts = list(texts) if isinstance(texts, Iterable) else [texts]
-    if isinstance(seconds, str) or (seconds is not None and len(seconds := list(seconds)) != len(firsts)):
+    if seconds is not None and (isinstance(seconds, str) or not isinstance(seconds, Iterable)):
+        raise UserError(f"second is {reprlib.repr(seconds)}: give a text for one text, a list of texts for a list")
+    if seconds is not None and len(seconds := list(seconds)) != len(firsts):
         raise UserError("a list of texts needs a list of second texts of the same length")
     pairs = [(text,) for text in firsts] if seconds is None else list(zip(firsts, seconds, strict=True))
     examples = []
@@ -800,6 +802,10 @@ def load(
     """
     asked = _LanguageQuestion(prompt, labels, chat, check_precision(precision))
     wanted = None if device is None else check_device(device)
+    if task is not None and not isinstance(task, Task):
+        raise UserError(f"task is {reprlib.repr(task)}: give a task such as BinaryClassification(), or leave it out")
+    if not isinstance(class_names, Sequence | None):
+        raise UserError(f"class_names is {reprlib.repr(class_names)}: give a list of names, or leave it out")
     if precision != "float32" and not isinstance(source, str | Path):
         raise UserError("a model in memory has its own precision: leave it out, or give a folder or hub id")
     if asked.is_asked and (task is not None or class_names):

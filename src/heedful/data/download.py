@@ -211,6 +211,7 @@ def fetch(name: str, data: Path, *, source: str | None = None) -> Path:
             (`multi_nli`, `xnli-en`).
     """
     with _translate_write_errors(data):
+        name = str(name)
         if name in TEXT_SOURCES:
             return _fetch_texts(name, TEXT_SOURCES[name], data, source)
         if name in IMAGE_SOURCES:

@@ -347,7 +347,7 @@ def read_artefact(folder: Path, *, tensors: bool = True, table: bool = True) -> 
                 _read_table(folder / name) if wanted and name in manifest else pandas.DataFrame()
                 for name, wanted in ((TABLE, table), (SUMMARY, True))
             )
-            notes = dict(json.loads((folder / NOTES).read_bytes()))
+            notes = json.loads((folder / NOTES).read_bytes())
         except PARSE_ERRORS as error:  # it was damaged after it had been verified
             raise corrupt_error(folder, "its content differs") from error
     return Artefact({name: weights[name] for name in sorted(weights)}, rows, notes, summary)
@@ -364,8 +364,7 @@ def verify_files(folder: Path, *, tensors: bool) -> dict[str, Json]:
         for name, entry in manifest.items():
             if _file_entry(folder / name) != entry:
                 raise corrupt_error(folder, f"the content of {name} differs")
-        _check_name(folder, (folder / RECIPE).read_bytes())
-        _parse_index((folder / INDEX).read_bytes(), folder, folder)
+        _check_documents(folder, folder)
         _verified[folder.resolve(), tensors] = state
     return manifest
 
@@ -378,6 +377,16 @@ def _check_name(place: Path | str, recipe: bytes) -> None:
         raise corrupt_error(place, f"{RECIPE} does not describe a recipe") from error
     if name != Path(place).name:
         raise corrupt_error(place, f"it holds {name}")
+
+
+def _check_documents(folder: Path, place: Path | str) -> None:
+    """CorruptArtefactError if recipe, index or notes in a folder have another form than those of this artefact."""
+    _check_name(place, (folder / RECIPE).read_bytes())
+    _parse_index((folder / INDEX).read_bytes(), folder, place)
+    try:
+        dict(json.loads((folder / NOTES).read_bytes()))
+    except PARSE_ERRORS as error:
+        raise corrupt_error(place, f"{NOTES} is not a JSON object") from error
 
 
 def read_entry(folder: Path, *, tensors: bool = True) -> IndexEntry:
@@ -407,7 +416,10 @@ def _parse_index(content: bytes, folder: Path, place: Path | str) -> IndexEntry:
 
 
 def read_manifest(folder: Path) -> dict[str, Json]:
-    return parse_manifest((folder / MANIFEST).read_bytes(), folder)
+    path = folder / MANIFEST
+    if path.exists() and not path.is_file():  # a pipe would never end
+        raise corrupt_error(folder, f"{MANIFEST} is not a file")
+    return parse_manifest(path.read_bytes(), folder)
 
 
 def parse_manifest(written: bytes, place: Path | str) -> dict[str, Json]:
@@ -448,9 +460,7 @@ def check_download(folder: Path, manifest: Mapping[str, Json], place: str) -> No
         if _file_entry(folder / name) != entry:
             raise corrupt_error(place, f"the content of {name} differs")
     if RECIPE in manifest:
-        _check_name(place, (folder / RECIPE).read_bytes())
-    if INDEX in manifest:
-        _parse_index((folder / INDEX).read_bytes(), folder, place)
+        _check_documents(folder, place)
 
 
 def is_complete(folder: Path) -> bool:

@@ -103,7 +103,12 @@ def local_path(place: Path | str) -> Path:
     folder = place if found is None else found[2]
     if folder == "":
         raise UserError("the name of the workspace is empty; give a folder, or . for this one")
-    return user_path(folder)
+    found_path = user_path(folder)
+    try:
+        str(found_path.absolute()).encode()
+    except UnicodeEncodeError as error:  # not every format of a file can be opened there
+        raise UserError(f"{str(place)!a}: the name of the workspace is not UTF-8; choose another folder") from error
+    return found_path
 
 
 def _unsupported_error(place: str, scheme: str) -> UserError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -132,7 +133,7 @@ def study_rate(
     from heedful.study.storage import load_answers, study_origin
 
     check_files({"--json": json_file})
-    name, page = study.resolve().name, study / "rating.html"
+    name, page = Path(os.path.realpath(study)).name, study / "rating.html"
     if study.is_file():
         name, page = study.stem, study.with_suffix(".rating.html")
     rating = rate_study(load_answers(study, database), name, seed=seed, origin=study_origin(study))
