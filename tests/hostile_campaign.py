@@ -1,9 +1,9 @@
 """A campaign of hostile inputs over all commands and the Python API: `python -m tests.hostile_campaign [PART]`.
 
-A case is a call. It may succeed, or be refused: one line and exit code 2 of a command, a `UserError` in Python. Any other
-exception, message or exit code, and a call without end, is a fault. Cases run in one worker process, which is replaced
-when a case takes longer than `LIMIT` seconds; counts by command and outcome are printed, and the exit code is 1 if there
-is a fault. `test_hostile_campaign.py` runs a part of the cases.
+A case is a call. It may succeed, or be refused: one line and exit code 2 of a command, a `UserError` in Python. Any
+other exception, message or exit code, and a call without end, is a fault. Cases run in one worker process, which is
+replaced when a case takes longer than `LIMIT` seconds. Counts by command and outcome are printed, and the exit code is 1
+if there is a fault. `test_hostile_campaign.py` runs a part of the cases.
 """
 
 from __future__ import annotations

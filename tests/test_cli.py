@@ -549,6 +549,7 @@ def test_the_home_of_an_unknown_user_is_refused_as_any_path(
     words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HEEDFUL_DATA", str(tmp_path / "data"))
     result = heedful(*words)
     assert result.exit_code == 2
     assert len(result.stderr.strip().splitlines()) == 1
