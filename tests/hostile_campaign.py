@@ -2,8 +2,8 @@
 
 A case is a call. It may succeed, or be refused: one line and exit code 2 of a command, a `UserError` in Python. Any
 other exception, message or exit code, and a call without end, is a fault. Cases run in one worker process, which is
-replaced when a case takes longer than `LIMIT` seconds. Counts by command and outcome are printed, and the exit code is 1
-if there is a fault. `test_hostile_campaign.py` runs a part of the cases.
+replaced when a case takes longer than `LIMIT` seconds. Counts by command and outcome are printed; the exit code is 1 if
+there is a fault. `test_hostile_campaign.py` runs a part of the cases.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from pebble import ProcessPool
 
 LIMIT = 60.0
@@ -930,6 +931,9 @@ def cases(part: str) -> list[Case]:
 
 def run_campaign(parts: Mapping[str, Callable[[int], bool]] | None = None) -> Iterator[tuple[Case, str, str]]:
     """Every case with its outcome; a filter of numbers may choose some of each part."""
+    if hasattr(os, "fork"):  # workers then need neither import nor train anything
+        torch.set_num_threads(1)
+        explained()
     with ProcessPool(max_workers=1) as pool:
         for part, wanted in (parts or dict.fromkeys(PARTS, lambda _: True)).items():
             numbers = [number for number in range(len(cases(part))) if wanted(number)]

@@ -37,6 +37,7 @@ def test_a_traceback_and_a_call_without_end_are_faults(monkeypatch: pytest.Monke
     monkeypatch.setattr(hostile_campaign, "PARTS", {"own": lambda: iter(own)})
     monkeypatch.setattr(hostile_campaign, "LIMIT", 5.0)
     monkeypatch.setattr(hostile_campaign, "shared", lambda: None)
+    monkeypatch.setattr(hostile_campaign, "explained", lambda: None)
     outcomes = {case.name: outcome for case, outcome, _ in run_campaign()}
     assert outcomes == {
         "fails": FAULT, "refuses": "refused", "works": "fine", "endless": ENDLESS, "command": "usage",

@@ -532,13 +532,20 @@ class SubwordTokenizer(Tokenizer):
         for num_parts in (1, 2):
             indices = [index for index, parts in enumerate(texts) if len(parts) == num_parts]
             if indices:
-                encoding: BatchEncoding = self._tokenizer(
-                    *([texts[index][part] for index in indices] for part in range(num_parts)),
-                    truncation=False if limit is None else "longest_first",
-                    max_length=limit,
-                    return_offsets_mapping=True,
-                    verbose=False,
-                )
+                try:
+                    encoding: BatchEncoding = self._tokenizer(
+                        *([texts[index][part] for index in indices] for part in range(num_parts)),
+                        truncation=False if limit is None else "longest_first",
+                        max_length=limit,
+                        return_offsets_mapping=True,
+                        verbose=False,
+                    )
+                except Exception as error:
+                    if type(error) is not Exception:  # the tokenizers library has no class of its own
+                        raise
+                    raise UserError(
+                        f"the tokenizer cannot read the texts ({error}): save it again with save_pretrained"
+                    ) from error
                 encodings |= {index: (encoding, number, texts[index]) for number, index in enumerate(indices)}
         return [encodings[index] for index in range(len(texts))]
 
