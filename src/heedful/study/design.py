@@ -486,6 +486,8 @@ def read_keys(folder: Path) -> StudyKeys:
 
 def _read(path: Path, adapter: TypeAdapter[_T]) -> _T:
     try:
+        if path.exists() and not path.is_file():  # a pipe would never end
+            raise FileNotFoundError
         return adapter.validate_json(path.read_bytes())
     except FileNotFoundError:
         raise UserError(f"{path.parent} has no {path.name}: make a study with heedful study build") from None
