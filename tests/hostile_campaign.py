@@ -307,7 +307,7 @@ WORD_OPTIONS: Mapping[tuple[object, ...], tuple[str, ...]] = {
     ("report",): ("--workspace",),
     ("run", "jain-wallace", "--only", "mock-1", "--dry-run"): ("--workspace",),
 }
-HEAVY_WORDS = {("models", "--all"): ("",)}
+HEAVY_WORDS: Mapping[tuple[object, ...], tuple[str, ...]] = {("models", "--all"): ("",)}
 PLACES = (
     *(
         "simplecache::s3://b/x",
@@ -346,7 +346,7 @@ def word_cases() -> Iterator[Case]:
     for words, options in WORD_OPTIONS.items():
         for option in options:
             for word in WORDS:
-                if word in HEAVY_WORDS.get(words, ()):  # type: ignore[call-overload]
+                if word in HEAVY_WORDS.get(words, ()):
                     continue
                 name = f"{words[0]} {option}={ascii(word)[:16]}"
                 yield Case(
@@ -611,12 +611,14 @@ def table_cases() -> Iterator[Case]:
         yield Case(
             "explain",
             f"explain table: {name}",
-            lambda folder, m=make: ["explain", model(), m(folder), "-m", "gradient"],
-        )  # type: ignore[misc]
+            lambda folder, m=make: ["explain", model(), m(folder), "-m", "gradient"],  # type: ignore[misc]
+        )
         words: list[object] = ["--out", "/dev/null/x"] if name in TABLES_THAT_ARE_FINE else []
         yield Case(
-            "audit", f"audit table: {name}", lambda folder, m=make, w=words: ["audit", model(), m(folder), *QUICK, *w]
-        )  # type: ignore[misc]
+            "audit",
+            f"audit table: {name}",
+            lambda folder, m=make, w=words: ["audit", model(), m(folder), *QUICK, *w],  # type: ignore[misc]
+        )
         yield Case(
             "audit", f"audit scores: {name}",
             lambda folder, m=make: ["audit", model(), good(), "--attributions", m(folder), *QUICK],  # type: ignore[misc]
@@ -726,7 +728,7 @@ def environment_cases() -> Iterator[Case]:
                 name = f"{way} {variable}={ascii(value)[:14]}"
                 yield Case(way, name, lambda _, w=words: fill(w, ""), {variable: value})  # type: ignore[misc]
     for variable in ("HOME", "PATH", "TMPDIR", "TERM", "LANG"):
-        for value in (None, "", "/nowhere", "\udcff"):
+        for value in (None, "", "/nowhere", "\udcff"):  # type: ignore[assignment]
             for way in ("list", "report", "explain"):
                 name = f"{way} {variable}={value!a}"
                 yield Case(way, name, lambda _, w=ENVIRONMENT_WAYS[way]: fill(w, ""), {variable: value})  # type: ignore[misc]
@@ -848,8 +850,9 @@ def method_cases() -> Iterator[Case]:
     from heedful.catalogue import METHODS
 
     for name, make in METHODS.items():
-        method, kind = make(), type(make())
-        for each in fields(method) if is_dataclass(method) else ():  # type: ignore[arg-type]
+        method: Any = make()
+        kind: Any = type(method)
+        for each in fields(method) if is_dataclass(method) else ():
             for shown in ("None", "-1", "0", "nan", "inf", "'x'", "[]", "object"):
                 yield Case(
                     "Python methods", f"{name}({each.name}={shown})",

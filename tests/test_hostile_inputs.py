@@ -874,6 +874,7 @@ def test_a_column_of_rationales_that_is_not_read_is_named(
     assert "The column 'rationale' of mine is not read" in out
 
 
+ANYTHING: Any = 5
 WRONG: list[Any] = [None, 5, 1.5, b"x", {}, object(), RawAttention]
 
 
@@ -884,7 +885,7 @@ def test_values_of_a_wrong_type_are_refused_at_the_boundary(value: Any, tmp_path
         lambda: Workspace(value),
         lambda: run([value], workspace),
         lambda: run([], workspace, where=value),
-        lambda: heedful.audit("absent", "absent.csv", options=value or 5),
+        lambda: heedful.audit("absent", "absent.csv", options=value or ANYTHING),
         lambda: recipes_from_file(value),
     ]
     if not isinstance(value, dict):  # no recipes are no mistake
