@@ -70,11 +70,12 @@ class ObjectFolder(LocalFileSystem):  # type: ignore[misc]
 
     def ls(self, path: str, detail: bool = False, **_: object) -> list[object]:  # noqa: FBT001
         """The objects in a folder; a real store shows none that are not complete."""
-        found: list[object] = [each for each in super().ls(path, detail=False) if "/.draft-" not in each]
-        return found
+        found = [each for each in super().ls(path, detail=False) if "/.draft-" not in each]
+        return [{"name": each, "size": os.path.getsize(each)} for each in found] if detail else found
 
 
 fsspec.register_implementation("objects", ObjectFolder, clobber=True)
+object_store.SCHEMES["objects"] = ""
 
 
 @dataclass(frozen=True)

@@ -519,3 +519,128 @@ def test_a_result_on_a_given_model_is_printed_without_a_seed(tmp_path: Path) -> 
     [record] = json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))["results"]
     assert "seed" not in record
     assert record["embeddings"] is None
+
+
+def test_json_on_standard_output_is_all_that_is_there(finished: Path) -> None:
+    """Everything else goes to standard error, so that a pipe can read it."""
+    result = heedful("run", finished / "mine.py", "-w", finished / "work", "--json", "-", "--workers", "1")
+    assert result.exit_code == 0
+    assert json.loads(result.stdout) == json.loads((finished / "out.json").read_text())
+    assert "performance" in result.stderr
+    assert "performance" in heedful("run", finished / "mine.py", "-w", finished / "work", "--workers", "1").stdout
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        ("--json", "x", "--html", "x"),
+        ("--json", "x", "--out", "./x"),
+        ("--html", "a/../x", "--out", "x"),
+        ("--json", "-", "--html", "-"),
+        ("--json", "link", "--out", "x"),
+    ],
+)
+def test_two_options_with_one_file_are_refused(
+    files: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a").mkdir()
+    (tmp_path / "link").symlink_to("x")
+    (tmp_path / "x").touch()
+    result = heedful("explain", "absent", "a text", *files)
+    assert result.exit_code == 2
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert files[0] in result.stderr
+    assert files[2] in result.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("audit", "absent", "absent.csv", "--json", "x", "--card", "x"),
+        ("models", "--all", "--json", "x", "--out", "x"),
+        *[
+            (*words, "--out", "-")
+            for words in (
+                *(("audit", "absent", "absent.csv"), ("demo",), ("report",), ("attefa", "--data", "good.csv")),
+                ("study", "build", "--from", "w", "--methods", "a,b"),
+            )
+        ],
+    ],
+)
+def test_one_file_for_two_options_and_a_folder_on_standard_output_are_refused(
+    words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "good.csv").write_text("text,label\n" + "".join(f"good {n},yes\nbad {n},no\n" for n in range(30)))
+    result = heedful(*words)
+    assert result.exit_code == 2
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert "--out" in result.stderr or "--card" in result.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["good.csv"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("explain", "~nosuch/x", "a text"),
+        ("explain", "absent", "a text", "--html", "~nosuch/x"),
+        ("audit", "~nosuch/x", "absent.csv"),
+        ("audit", "absent", "absent.csv", "--card", "~nosuch/x"),
+        ("models", "~nosuch/x"),
+        ("run", "~nosuch/x.py"),
+        ("run", "jain-wallace", "--data", "~nosuch/x.csv"),
+        ("run", "jain-wallace", "--only", "mock-1", "--embeddings", "~nosuch/x"),
+        ("run", "disagreement", "--only", "mock-1", "--checkpoint", "~nosuch/x"),
+        ("attefa", "--data", "~nosuch/x.csv"),
+        ("learn", "--teacher", "~nosuch/x", "--data", "absent.csv"),
+        ("demo", "-w", "~nosuch/x"),
+        ("demo", "--out", "~nosuch/x"),
+        ("report", "-w", "~nosuch/x"),
+        ("fetch", "sst", "--source", "~nosuch/x"),
+        ("study", "build", "--from", "~nosuch/x", "--methods", "a,b"),
+        ("study", "serve", "~nosuch/x"),
+        ("study", "rate", "~nosuch/x"),
+        ("study", "erase", "token", "--study", "~nosuch/x"),
+    ],
+)
+def test_the_home_of_an_unknown_user_is_refused_as_any_path(
+    words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HEEDFUL_DATA", str(tmp_path / "data"))
+    result = heedful(*words)
+    assert result.exit_code == 2
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert "~nosuch" in result.stderr
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_home_folder_in_an_option_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shell leaves the ~ of --workspace=~/x as it is."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "home").mkdir()
+    (tmp_path / "mine.py").write_text(FILE, encoding="utf-8")
+    words = ("run", "mine.py", "--workspace=~/work", "--json=~/out.json", "--where", "here", "-q")
+    assert heedful(*words).exit_code == 0
+    assert {"work", "out.json"} <= {path.name for path in (tmp_path / "home").iterdir()}
+    assert not [path for path in tmp_path.iterdir() if "~" in path.name]
+
+
+@pytest.mark.parametrize("reader", ["head -c 1", "true"])
+def test_a_reader_that_ends_early_gets_no_traceback(reader: str, tmp_path: Path) -> None:
+    program = "from heedful.cli import main; main()"
+    line = f"'{sys.executable}' -c '{program}' list | {reader}"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False, timeout=120)
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_terminal_without_these_characters_shows_their_numbers(encoding: str, tmp_path: Path) -> None:
+    program = [sys.executable, "-c", "from heedful.cli import main; main()", "report", "-w", "日本"]
+    environment = os.environ | {"PYTHONIOENCODING": f"{encoding}:strict", "PYTHONUTF8": "0"}
+    done = subprocess.run(program, capture_output=True, check=False, env=environment, cwd=tmp_path, timeout=120)
+    assert done.returncode == 2
+    assert rb"\u65e5\u672c" in done.stderr
+    assert b"Traceback" not in done.stderr

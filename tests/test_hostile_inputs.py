@@ -33,11 +33,13 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 from rich.console import Console
 
+import heedful
 from heedful import cli, command_line
 from heedful.attributions.attention import RawAttention
 from heedful.attributions.gradient import Gradient
 from heedful.data.io import MAX_LINE_SIZE
 from heedful.data.table import Table, corpus_from_source
+from heedful.explainer import list_methods
 from heedful.papers import PAPERS, UserData
 from heedful.papers.disagreement import MINILM_PACKAGE
 from heedful.runner import recipes_from_file, run
@@ -870,3 +872,41 @@ def test_a_column_of_rationales_that_is_not_read_is_named(
     code, out, _ = command(*words, "--data", table, "-w", tmp_path / "w")
     assert code == 1
     assert "The column 'rationale' of mine is not read" in out
+
+
+ANYTHING: Any = 5
+WRONG: list[Any] = [None, 5, 1.5, b"x", {}, object(), RawAttention]
+
+
+@pytest.mark.parametrize("value", WRONG, ids=repr)
+def test_values_of_a_wrong_type_are_refused_at_the_boundary(value: Any, tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    calls: list[Callable[[], object]] = [
+        lambda: Workspace(value),
+        lambda: run([value], workspace),
+        lambda: run([], workspace, where=value),
+        lambda: heedful.audit("absent", "absent.csv", options=value or ANYTHING),
+        lambda: recipes_from_file(value),
+    ]
+    if not isinstance(value, dict):  # no recipes are no mistake
+        calls.append(lambda: run(value, workspace))
+    if value is not None:
+        calls += [lambda: Workspace(tmp_path, data_dir=value), lambda: heedful.audit("absent", "absent.csv", out=value)]
+        calls += [lambda: heedful.load("absent", task=value)]
+    if value not in (None, 5):
+        calls += [lambda: run([], workspace, workers=value), lambda: Workspace(tmp_path, device=value)]
+    if value not in (None, RawAttention):
+        calls += [lambda: heedful.audit("absent", "absent.csv", methods=value), lambda: list_methods(value)]
+        calls += [lambda: heedful.audit("absent", "absent.csv", say=value)]
+    for call in calls:
+        raised(call)
+
+
+@pytest.mark.parametrize("workers", [True, 1.0, "2", 0, -1])
+def test_workers_are_a_whole_number_from_1_on(workers: Any, tmp_path: Path) -> None:
+    assert "workers" in raised(lambda: run([], Workspace(tmp_path), workers=workers))
+
+
+@pytest.mark.parametrize("deadline", ["soon", float("nan"), [1]])
+def test_a_deadline_is_a_time(deadline: Any, tmp_path: Path) -> None:
+    assert "deadline" in raised(lambda: run([], Workspace(tmp_path), deadline=deadline))

@@ -26,15 +26,19 @@ try:
         DEFAULT_PRECISION,
         DEFAULT_WORKSPACE,
         MAX_SEED,
+        STANDARD_OUTPUT,
         BatchSizeOption,
         DebugOption,
         DeviceOption,
         PrecisionOption,
         QuietOption,
         WorkspaceOption,
+        check_files,
+        check_folder,
         command,
         complain,
         open_workspace,
+        print_text,
         progress_display,
         progress_of,
         run_app,
@@ -44,7 +48,6 @@ try:
         write_file,
     )
     from heedful.study.commands import study_app
-    from heedful.terminal import printable
 except KeyboardInterrupt:
     sys.stderr.write("heedful: interrupted\n")
     raise SystemExit(130) from None
@@ -60,7 +63,7 @@ if TYPE_CHECKING:
 MAX_SEEDS = 100
 MAX_WORKERS = 100_000
 OutOption = Annotated[Path, typer.Option("--out", help="Folder of the report.")]
-JsonOption = Annotated[Path | None, typer.Option("--json", help="Write the summaries of all trials to this file.")]
+JsonOption = Annotated[Path | None, typer.Option("--json", help="Write all summaries to this file; - prints it.")]
 QuickOption = Annotated[bool, typer.Option("--quick", help="A small version that takes minutes; the report says so.")]
 WhereOption = Annotated[
     str, typer.Option("--where", help="pool: processes here; here: in this process; ray or ray://HOST:PORT: a cluster.")
@@ -163,9 +166,9 @@ def explain(
     label: LabelOption = None,
     chat: ChatOption = False,
     pieces: Annotated[bool, typer.Option("--pieces", help="Show the tokens of the model, not words.")] = False,
-    html: Annotated[Path | None, typer.Option("--html", help="Write a page to this file.")] = None,
+    html: Annotated[Path | None, typer.Option("--html", help="Write a page to this file; - prints it.")] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write JSON to this file; - prints it.")] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="Write a table (CSV) of all scores to this file.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Write a table (CSV) of all scores; - prints it.")] = None,
     text_column: TextColumnOption = "text",
     second_column: SecondColumnOption = None,
     device: DeviceOption = DEFAULT_DEVICE,
@@ -186,10 +189,7 @@ def explain(
     is_file = is_table(text) and (Path(text).exists() or len(text.split()) < 2)
     texts, seconds, numbers = _read_texts(text, second, is_file, text_column, second_column)
     methods = [method_for_words(name) for name in method] if method else None
-    to_screen = json_file == Path("-")
-    for option, path in (("--html", html), ("--out", out), ("--json", None if to_screen else json_file)):
-        if path is not None:
-            write_file(path, None, option)
+    check_files({"--html": html, "--out": out, "--json": json_file})
     words, explained = _read_labels(label), []
     explainer = load(model, prompt=_read_prompt(prompt), labels=words, chat=chat, device=device, precision=kind)
     with progress_display(quiet=quiet or len(texts) < 2) as progress, progress.task("texts", len(texts)) as step:
@@ -201,13 +201,13 @@ def explain(
     if json_file is not None:
         records = [each.to_record() for each in explained]
         content = json.dumps(records if is_file or text == "-" else records[0], indent=1) + "\n"
-        sys.stdout.write(content) if to_screen else write_file(json_file, content)
+        write_file(json_file, content)
     if html is not None:
         write_file(html, explanations_page(explained, pieces=pieces), "--html")
     if out is not None or (is_file and html is json_file is None):
         table = csv_text(explanations_frame(explained, numbers, pieces=pieces))
-        write_file(out, table, "--out") if out is not None else _print_lines(table)
-    elif not is_file and not to_screen and not quiet:
+        write_file(out, table, "--out") if out is not None else print_text(table)
+    elif not is_file and not quiet and STANDARD_OUTPUT not in (html, json_file):
         if not method:
             say(f"Method: {explained[0].rows[0].method} ({explained[0].chosen_because}).")
         for number, each in enumerate(explained):
@@ -236,8 +236,8 @@ def audit(
     id_column: Annotated[str | None, typer.Option("--id-column", help="Ids of the texts.")] = None,
     require: Annotated[list[str] | None, typer.Option("--require", help=REQUIRE_HELP)] = None,
     out: Annotated[Path, typer.Option("--out", help="Folder of the pages.")] = Path("audit"),
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write the whole result to this file.")] = None,
-    card: Annotated[Path | None, typer.Option("--card", help="Write a section for a model card (Markdown).")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write JSON to this file; - prints it.")] = None,
+    card: Annotated[Path | None, typer.Option("--card", help="Write a section for a model card; - prints it.")] = None,
     prompt: PromptOption = None,
     label: LabelOption = None,
     chat: ChatOption = False,
@@ -268,9 +268,7 @@ def audit(
         tuple(requirement.method for requirement in requirements), where,
     )  # fmt: skip
     _check_report(out)
-    for option, path in (("--json", json_file), ("--card", card)):
-        if path is not None:
-            write_file(path, None, option)
+    check_files({"--json": json_file, "--card": card})
     with progress_of(store, quiet=quiet):
         words = _read_labels(label)
         subject = load(model, prompt=_read_prompt(prompt), labels=words, chat=chat, device=device, precision=kind)
@@ -299,7 +297,7 @@ def models(
     only: Annotated[
         str | None, typer.Option("--only", help="With --all: kinds like this, for instance '*bert*'.")
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="With --all: write the table (Markdown) here.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="With --all: write the table here; - prints it.")] = None,
     prompt: PromptOption = None,
     label: LabelOption = None,
     chat: ChatOption = False,
@@ -327,10 +325,7 @@ def models(
         raise UserError("--prompt, --label and --chat are for one language model: give its folder in place of --all")
     if every and kind != DEFAULT_PRECISION:
         raise UserError("--precision is for one model; leave it out with --all")
-    to_screen = json_file == Path("-")
-    for option, path in (("--out", out), ("--json", None if to_screen else json_file)):
-        if path is not None:
-            write_file(path, None, option)
+    check_files({"--out": out, "--json": json_file})
     if source is not None:
         explainer = load(
             source,
@@ -353,10 +348,10 @@ def models(
     if json_file is not None:
         records = [row.to_record() for row in rows]
         content = json.dumps(records if every else records[0], indent=1) + "\n"
-        sys.stdout.write(content) if to_screen else write_file(json_file, content)
+        write_file(json_file, content)
     if out is not None:
         write_file(out, support_page(rows), "--out")
-    if not quiet and not to_screen:
+    if not quiet and STANDARD_OUTPUT not in (out, json_file):
         for line in lines:
             say(line)
 
@@ -407,12 +402,6 @@ def _read_texts(
         raise UserError("there is no text on standard input: give one text per line")
     texts = [lines[number - 1] for number in numbers]
     return texts, None if second is None else [second] * len(texts), numbers
-
-
-def _print_lines(text: str) -> None:
-    """Print lines as they are into a file or pipe, and without characters that would steer it to a terminal."""
-    lines = text.splitlines() if screen.is_terminal else ()
-    sys.stdout.write("".join(f"{printable(line)}\n" for line in lines) or text)
 
 
 @app.command()
@@ -649,6 +638,7 @@ def learn(
         _say_what_is_unread(model.corpus)
     trial = explainer_trial(model, _data_folder(), size=size, seeds=range(seed, seed + seeds), quick=quick)
     check_where(where, workers)
+    check_folder(out)
     store.get(model)  # errors in the model or the output folder come before any training
     check_explainer_folder(out)
     recipes = [trial] if label_column is None else [Performance(model), trial]
@@ -783,8 +773,7 @@ def _run_recipes(
     from heedful import runner
     from heedful.trials._trial import Trial
 
-    if json_file is not None:
-        write_file(json_file, None)
+    check_files({"--json": json_file})
     with progress_of(workspace, quiet=quiet):
         outcomes = runner.run(recipes, workspace, where=where, workers=workers)
     trials = [each.recipe for each in outcomes if each.error is None and isinstance(each.recipe, Trial)]
@@ -824,6 +813,7 @@ def failure_lines(failed: Sequence[Outcome], workspace: Workspace) -> list[str]:
 def _check_report(out: Path) -> None:
     from heedful.report.html import check_report_folder
 
+    check_folder(out)
     check_report_folder(out)
 
 
@@ -849,6 +839,7 @@ def _write_report(root: str, out: Path, *, quiet: bool) -> None:
     from heedful.report import write_report
     from heedful.store.workspace import Workspace
 
+    _check_report(out)
     path = write_report(Workspace(root), out)
     if not quiet:
         say(f"The report is in {path.resolve()}")

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import _thread
 import functools
+import io
 import math
+import os
 import signal
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
+from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ParamSpec
+from typing import TYPE_CHECKING, Annotated, ParamSpec, TextIO
 
 import typer
 from rich.console import Console
@@ -31,6 +34,10 @@ SECONDS_TO_NEXT_INTERRUPT = 0.01
 OPEN_SECONDS = 0.1
 """What is done within this time after a bar was opened was done before, or takes no time."""
 DEFAULT_WORKSPACE = "workspace"
+STANDARD_OUTPUT = Path("-")
+"""As the file of an option; all other lines of the command then go to standard error."""
+BROKEN_PIPE_CODE = 128 + 13
+"""As of a command that SIGPIPE has ended, in `heedful list | head -1`."""
 WorkspaceOption = Annotated[
     str,
     typer.Option(
@@ -117,11 +124,18 @@ def command(body: Callable[P, int | None]) -> Callable[P, None]:
         try:
             import torch
 
-            from heedful.types import UserError
+            from heedful.types import UserError, user_path
 
             torch.set_num_threads(1)
             try:
-                code = body(*args, **options)
+                for name, value in options.items():
+                    if isinstance(value, Path):
+                        options[name] = user_path(value)
+                with _output_alone() if STANDARD_OUTPUT in options.values() else nullcontext():
+                    code = body(*args, **options)
+            except BrokenPipeError as error:
+                _close_output()
+                raise typer.Exit(BROKEN_PIPE_CODE) from error
             except (UserError, OSError) as error:
                 if find_interrupt(error) is not None:
                     raise
@@ -138,6 +152,27 @@ def command(body: Callable[P, int | None]) -> Callable[P, None]:
         raise typer.Exit(code or 0)
 
     return guarded
+
+
+_output: ContextVar[TextIO | None] = ContextVar("_output", default=None)
+"""Standard output, while everything but the file of an option is printed to standard error."""
+
+
+@contextmanager
+def _output_alone() -> Iterator[None]:
+    """Keep standard output for the file of an option that is `-`; all other lines go to standard error."""
+    token = _output.set(sys.stdout)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        _output.reset(token)
+
+
+def _close_output() -> None:
+    """Give up standard output, whose reader has ended: what is left in its buffer must not be written at the end."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _describe_os_error(error: OSError) -> str:
@@ -234,11 +269,44 @@ def progress_of(workspace: Workspace, *, quiet: bool) -> Iterator[None]:
             workspace.progress = SilentProgress()
 
 
+def check_files(files: Mapping[str, Path | None]) -> None:
+    """Try whether the files of these options can be written; UserError if two of them are one file."""
+    from heedful.types import UserError
+
+    options: dict[Path, str] = {}
+    for option, path in files.items():
+        if path is None:
+            continue
+        write_file(path, None, option)
+        other = options.setdefault(path if path == STANDARD_OUTPUT else Path(os.path.realpath(path)), option)
+        if other != option:
+            raise UserError(f"{other} and {option} are both {path}; choose another file for one of them")
+
+
+def check_folder(folder: Path) -> None:
+    """UserError if `--out`, which is a folder, is to be standard output."""
+    from heedful.types import UserError
+
+    if folder == STANDARD_OUTPUT:
+        raise UserError("--out is a folder, which cannot be standard output; write ./- for a folder of this name")
+
+
+def print_text(text: str) -> None:
+    """Print lines as they are into a file or pipe, and without characters that would steer it to a terminal."""
+    output = _output.get() or sys.stdout
+    lines = text.splitlines() if output.isatty() else ()
+    output.write("".join(f"{printable(line)}\n" for line in lines) or text)
+    output.flush()
+
+
 def write_file(path: Path, text: str | None, option: str = "--json") -> None:
     """Write the file of an option, or only try whether that is possible; devices and pipes are written directly."""
     from heedful.store.atomic_write import replace_text, try_to_write
     from heedful.types import UserError
 
+    if path == STANDARD_OUTPUT:
+        print_text(text or "")
+        return
     special = path.is_symlink() or (path.exists() and not path.is_file() and not path.is_dir())
     try:
         if path.is_dir():
@@ -257,6 +325,9 @@ def write_file(path: Path, text: str | None, option: str = "--json") -> None:
 
 def run_app(app: typer.Typer) -> None:
     """Run the command of this process; SIGTERM ends it as an interrupt does, and its worker processes with it."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal or locale without these characters
+            stream.reconfigure(errors="backslashreplace")
     try:
         signal.signal(signal.SIGTERM, _interrupt)
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a command in the background ignores it

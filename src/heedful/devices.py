@@ -7,6 +7,7 @@ precision has three digits or fewer, which is another result: it is part of the 
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Literal, get_args
@@ -45,8 +46,8 @@ def check_device(name: str) -> torch.device:
     there = available_devices()
     try:
         device = torch.device(name)
-    except RuntimeError:
-        raise UserError(f"{name!r} is no device: choose one of {', '.join(there)}") from None
+    except (RuntimeError, TypeError, ValueError):
+        raise UserError(f"{reprlib.repr(name)} is no device: choose one of {', '.join(there)}") from None
     if not any(is_same_device(device, torch.device(each)) for each in there):
         raise UserError(f"there is no device {name} on this machine: choose one of {', '.join(there)}")
     return device

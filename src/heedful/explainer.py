@@ -108,6 +108,7 @@ from heedful.types import (
     hash_model_folder,
     method_name,
     pool_by_word,
+    user_path,
 )
 
 if TYPE_CHECKING:  # as in models: its import takes seconds
@@ -226,6 +227,21 @@ def method_for_words(method: str | Method) -> Method:
     if isinstance(found, ON_FEATURES):
         return replace(found, feature="word")
     return found
+
+
+def list_methods(methods: Methods | None) -> tuple[str | Method, ...]:
+    """One method or several, by name or themselves, as a tuple; UserError for anything else.
+
+    >>> list_methods("lime"), list_methods(["lime", "gradient"]), list_methods(None)
+    (('lime',), ('lime', 'gradient'), ())
+    """
+    if methods is None:
+        return ()
+    if isinstance(methods, str) or callable(methods):
+        return (methods,)
+    if not isinstance(methods, Sequence) or isinstance(methods, bytes | bytearray):
+        raise UserError(f"methods is {reprlib.repr(methods)}: give names or methods, for instance ['lime', Gradient()]")
+    return tuple(methods)
 
 
 def find_method(name: str) -> Method:
@@ -414,7 +430,7 @@ class Explainer:
         """UserError if the folder of a classifier has other files than when it was loaded: recipes read it again."""
         if not self.folder_digest or not isinstance(self.origin, str):
             return
-        if _folder_digest(Path(self.origin).expanduser(), self.precision) != self.folder_digest:
+        if _folder_digest(user_path(self.origin), self.precision) != self.folder_digest:
             raise UserError(f"the model ({self.source}) changed after it was loaded: load it again")
 
     @property
@@ -583,7 +599,7 @@ class Explainer:
         """The methods, for words, why they were chosen, and a warning for each that did not pass an audit."""
         root = workspace if workspace is not None else os.environ.get("HEEDFUL_WORKSPACE", "workspace")
         if methods is not None:
-            several = (methods,) if isinstance(methods, str) or callable(methods) else tuple(methods)
+            several = list_methods(methods)
             if not several:
                 raise UserError("no method is given: name one, or leave methods out")
             found = None
@@ -611,7 +627,7 @@ class Explainer:
             if same:
                 return same[0]
             asked = int(asked) if asked.isdecimal() and len(asked) < 7 else -1
-        if isinstance(asked, bool) or not 0 <= asked < len(names):
+        if not isinstance(asked, int) or isinstance(asked, bool) or not 0 <= asked < len(names):
             raise UserError(f"{role} is none of the outputs of {self.name}: choose one of {', '.join(names)}")
         return asked
 
@@ -712,7 +728,9 @@ def explain(
 def _make_examples(texts: Iterable[str], seconds: Iterable[str] | None) -> list[Example]:
     """The texts as examples whose uid is a digest of their content."""
     firsts = list(texts) if isinstance(texts, Iterable) else [texts]
-    if isinstance(seconds, str) or (seconds is not None and len(seconds := list(seconds)) != len(firsts)):
+    if seconds is not None and (isinstance(seconds, str) or not isinstance(seconds, Iterable)):
+        raise UserError(f"second is {reprlib.repr(seconds)}: give a text for one text, a list of texts for a list")
+    if seconds is not None and len(seconds := list(seconds)) != len(firsts):
         raise UserError("a list of texts needs a list of second texts of the same length")
     pairs = [(text,) for text in firsts] if seconds is None else list(zip(firsts, seconds, strict=True))
     examples = []
@@ -872,6 +890,10 @@ def load(
     _check_version(version, source)
     asked = _LanguageQuestion(prompt, labels, chat, check_precision(precision), version or "")
     wanted = None if device is None else check_device(device)
+    if task is not None and not isinstance(task, Task):
+        raise UserError(f"task is {reprlib.repr(task)}: give a task such as BinaryClassification(), or leave it out")
+    if not isinstance(class_names, Sequence | None):
+        raise UserError(f"class_names is {reprlib.repr(class_names)}: give a list of names, or leave it out")
     if precision != "float32" and not isinstance(source, str | Path):
         raise UserError("a model in memory has its own precision: leave it out, or give a folder or hub id")
     if asked.is_asked and (task is not None or class_names):
@@ -1020,7 +1042,7 @@ def _open_language_model(
 
 def _load_language_folder(source: str, asked: _LanguageQuestion, device: torch.device) -> Explainer:
     """The explainer of a language model in a folder or on the hub."""
-    folder, name = Path(source).expanduser(), Transformer(source).describe()["encoder"]
+    folder, name = user_path(source), Transformer(source).describe()["encoder"]
     own = _folder_digest(folder, asked.precision) or source
     if asked.labels is None:
         head = read_language_head(source)
@@ -1062,7 +1084,7 @@ def _folder_digest(folder: Path, precision: Precision) -> str:
 
 
 def _load_folder(source: str, task: Task | None, asked: _LanguageQuestion, device: torch.device) -> Explainer:
-    folder = Path(source).expanduser()
+    folder = user_path(source)
     if not folder.is_dir() and (source.startswith((".", "/", "~")) or source.count("/") > 1):
         # Only other names can be ids of the hub, which takes time to answer.
         raise UserError(f"{source}: no such folder; give the folder that save_pretrained has written, or a hub id")

@@ -41,7 +41,7 @@ from heedful.training.teacher import (
 )
 from heedful.trials._trial import Verdict, value_of
 from heedful.trials.simulability import NO_EXPLANATION, Simulability, size_label
-from heedful.types import Method, UserError
+from heedful.types import Method, UserError, user_path
 
 DEFAULT_SIZE = 500
 ATTENTION = "attention"
@@ -68,7 +68,7 @@ def open_teacher(
     label_column: str | None = None,
 ) -> Checkpoint:
     """The model in a folder on the texts of a file; with a column of classes it is scored as well."""
-    if not Path(folder).expanduser().is_dir():
+    if not user_path(folder).is_dir():
         raise UserError(
             f"{folder}: no such folder; --teacher is a folder with config.json, model.safetensors and a tokenizer, as "
             "save_pretrained writes it"

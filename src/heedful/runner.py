@@ -30,7 +30,7 @@ from heedful.progress import StepCallback, raise_lost_interrupt
 from heedful.store.recipe import Recipe, RecipeError, Resources, check_recipe
 from heedful.store.shard import Shard, ShardedRecipe
 from heedful.store.workspace import Workspace
-from heedful.types import UserError
+from heedful.types import UserError, user_path
 
 OUT_OF_TIME = "not finished when the time was up"
 HERE, POOL, RAY = "here", "pool", "ray"
@@ -51,18 +51,20 @@ def topological_order(recipes: Iterable[Recipe] | Recipe) -> list[Recipe]:
                 visit(dependency)
             order[recipe] = None
 
-    for recipe in [recipes] if isinstance(recipes, Recipe) else recipes:
+    if isinstance(recipes, Recipe) or not isinstance(recipes, Iterable):
+        recipes = [recipes]  # anything but a recipe is refused by name
+    for recipe in recipes:
         visit(recipe)
     return list(order)
 
 
 def check_where(where: str, workers: int | None) -> None:
     """UserError unless `where` is a place to run recipes and `workers` a number that it can have."""
-    address = _RAY_ADDRESS.fullmatch(where)
+    address = _RAY_ADDRESS.fullmatch(str(where))
     if where not in (HERE, POOL) and (address is None or int(address[3] or 0) > MAX_PORT):
         raise UserError(f"--where is pool, here, ray or ray://HOST:PORT, not {where!r}")
-    if workers is not None and workers < 1:
-        raise UserError(f"{workers} workers: give at least 1")
+    if workers is not None and (not isinstance(workers, int) or isinstance(workers, bool) or workers < 1):
+        raise UserError(f"{reprlib.repr(workers)} workers: give a whole number from 1 on")
     if where == HERE and workers not in (None, 1):
         raise UserError("--where here is one process: leave --workers out, or choose --where pool")
     if where == POOL and workers is not None and workers > MAX_PROCESSES:
@@ -130,6 +132,8 @@ def run(
     """
     if not isinstance(workspace, Workspace):
         raise UserError(f"give a workspace, for instance run(recipes, Workspace({str(workspace)!r}))")
+    if deadline is not None and (not isinstance(deadline, int | float) or math.isnan(deadline)):
+        raise UserError(f"deadline is {reprlib.repr(deadline)}: give a time of time.monotonic(), or leave it out")
     check_where(where, workers)
     check_shared(workspace, where)
     plan = topological_order(recipes)
@@ -214,7 +218,7 @@ def _count_parts(recipe: Recipe, workspace: Workspace) -> int:
 
 def recipes_from_file(path: Path | str) -> list[Recipe]:
     """The recipes that the function `recipes()` of a Python file returns; UserError with the line of a mistake."""
-    path = Path(path)
+    path = user_path(path)
     if not os.path.isfile(path):
         raise UserError(f"there is no file {path}")
     if path.stem in sys.modules and path.stem not in _imported_files:

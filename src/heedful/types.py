@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import reprlib
 from abc import ABC, abstractmethod
@@ -41,6 +42,25 @@ def check_choice(name: str, value: str, choices: object) -> None:
     """
     if value not in get_args(choices):
         raise UserError(f"unknown {name} {value!r}; choose one of {', '.join(map(str, get_args(choices)))}")
+
+
+def user_path(path: str | os.PathLike[str]) -> Path:
+    """The path that a user gave, with `~` as the home folder; UserError for a value that cannot be a path.
+
+    >>> user_path("~nobody-at-all/model")
+    Traceback (most recent call last):
+    heedful.types.UserError: ~nobody-at-all/model: no such file or folder, because there is no user 'nobody-at-all' ...
+    """
+    if not isinstance(path, str | os.PathLike) or not isinstance(text := os.fspath(path), str):
+        raise UserError(f"{reprlib.repr(path)} is not a path; give a string or a Path")
+    if "\0" in text:
+        raise UserError(f"{reprlib.repr(text)}: a path cannot contain a zero byte; correct it")
+    expanded = os.path.expanduser(text)
+    if text.startswith("~") and expanded == text:
+        user = text[1:].partition("/")[0]
+        reason = f"there is no user {user!r}" if user else "the home folder is not known (set HOME)"
+        raise UserError(f"{text}: no such file or folder, because {reason}; write ./{text} for a name with ~")
+    return Path(expanded)
 
 
 # Examples and batches
@@ -448,7 +468,7 @@ def hash_model_folder(folder: Path, *, with_weights: bool) -> str:
     try:
         names = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
         own = hash_files(path for path in names if path.is_file() and not path.name.lower().endswith(unread))
-        base = Path(read_adapter_base(folder) or "").expanduser()
+        base = user_path(read_adapter_base(folder) or "")
         if base == Path() or not base.is_dir() or base.resolve() == folder.resolve():
             return own
         return hashlib.sha256(f"{own}{hash_model_folder(base, with_weights=with_weights)}".encode()).hexdigest()

@@ -94,3 +94,11 @@ def test_a_kill_while_a_folder_is_tried_leaves_nothing(tmp_path: Path, monkeypat
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("target", ["loop", "nowhere"])
+@pytest.mark.parametrize("below", [".", "deep/folder"])
+def test_a_link_to_nothing_is_noticed_before_the_work(target: str, below: str, tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path / target)
+    with pytest.raises(OSError, match="link"):
+        try_to_write(tmp_path / "loop" / below)

@@ -9,13 +9,18 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas
 import pytest
@@ -146,6 +151,70 @@ def test_a_manifest_with_another_file_than_an_artefact_has_is_damage(file: str) 
         object_keys("s3://bucket/Draw-0123456789ab", {file: entry})
 
 
+MANIFESTS = {
+    "object": b"{}",
+    "list": b"[]",
+    "null": b"null",
+    "empty": b"",
+    "cut": b'{"index.json":[5,"ab',
+    "numbers": b'{"index.json":5,"notes.json":5,"recipe.json":5}',
+    "huge": b'{"index.json":[' + b"9" * 4000 + b',"ab"],"notes.json":[1,"ab"],"recipe.json":[1,"ab"]}',
+    "deep": b"[" * 100_000 + b"]" * 100_000,
+}
+
+
+@pytest.mark.parametrize("kind", MANIFESTS)
+def test_a_damaged_manifest_stops_no_machine(kind: str, machine: Machine) -> None:
+    """It is noticed in the listing and in the cleaning up, and its artefact is made again."""
+    first, shard = machine("one"), "Shard-0123456789ab"
+    expected = first.get(Draw()).tensors["weights"]
+    for name in (first.artefact_name(Draw()), shard):
+        spoil(f"/experiments/manifests/{name}.json", MANIFESTS[kind])
+    second = machine("two")
+    assert {damage.name for damage in second.scan()[1]} == {first.artefact_name(Draw()), shard}
+    with pytest.warns(CorruptArtefactWarning):
+        assert [each.error for each in run([Sum((Draw(),))], second)] == [None, None]
+    assert torch.equal(second.get(Draw()).tensors["weights"], expected)
+    assert made == [Draw(), Sum((Draw(),)), Draw()] or made == [Draw(), Draw(), Sum((Draw(),))]
+    assert torch.equal(machine("three").get(Draw()).tensors["weights"], expected)
+    assert [damage.name for damage in machine("three").scan()[1]] == [shard]
+
+
+@pytest.mark.parametrize("where", ["url", "folder"])
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        *[("index.json", content) for content in ("[]", "null", '{"kind": 5}', "[" * 100_000)],
+        ("index.json", '{"kind":"x","recipe_class":"Draw","facts":[],"settings":{},"links":{},"group":"g"}'),
+        *[("recipe.json", content) for content in ("[]", "{}", "5", "[" * 100_000)],
+        *[("notes.json", content) for content in ("5", "null")],
+    ],
+)
+def test_a_file_of_another_form_is_damage_even_with_the_right_checksum(
+    where: str, file: str, content: str, machine: Machine, tmp_path: Path
+) -> None:
+    workspace = machine("one") if where == "url" else Workspace(tmp_path / "local", data_dir=tmp_path)
+    workspace.get(Draw())
+    folder = workspace.root / workspace.artefact_name(Draw())
+    (folder / file).write_text(content)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest[file] = [len(content), hashlib.sha256(content.encode()).hexdigest()]
+    (folder / "manifest.json").write_text(json.dumps(manifest, separators=(",", ":"), sort_keys=True))
+    if where == "url":
+        store = workspace.store
+        assert store is not None
+        spoil(f"/experiments/manifests/{folder.name}.json", (folder / "manifest.json").read_bytes())
+        key = object_keys(folder, {file: manifest[file]})[file]
+        spoil(f"/experiments/{key}", content.encode())
+        workspace = machine("two")
+    if file == "index.json":
+        assert [damage.name for damage in workspace.scan()[1]] == [folder.name]
+    with pytest.warns(CorruptArtefactWarning):
+        assert workspace.get(Draw()).notes == {"seed": 1}
+    assert made == [Draw(), Draw()]
+    assert workspace.scan()[1] == []
+
+
 def test_leftovers_that_may_not_be_deleted_do_not_disturb_finished_work(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,11 +236,41 @@ def test_leftovers_that_may_not_be_deleted_do_not_disturb_finished_work(
         ("s3:/bucket/f", "write s3://bucket/f, or ./s3:/bucket/f"),
         ("s3//bucket/f", "write s3://bucket/f"),
         ("gs:/b", "write gs://b"),
+        *[
+            (place, f"./{place}")
+            for place in (
+                *("simplecache::s3://b/x", "filecache::memory://x", "data:,x", "dir:///x", "reference://x", "zip::x"),
+                *("http://h/x", "sftp://h/x", "local::x", "cache::b://c"),
+            )
+        ],
+        ("~nosuch/x", "./~nosuch/x"),
+        ("file://~nosuch/x", "nosuch"),
+        ("", "folder"),
+        ("file://", "folder"),
+        ("caf\udce9", "not UTF-8"),
     ],
 )
 def test_a_url_with_a_slip_makes_no_folder(place: str, remedy: str) -> None:
-    with pytest.raises(UserError, match=remedy):
+    with pytest.raises(UserError, match=re.escape(remedy)):
         Workspace(place)
+
+
+@pytest.mark.parametrize("place", ["experiment:3", "C:\\work", "C:/work", "./data:,x", "a/s3:x"])
+def test_a_folder_may_have_a_colon_in_its_name(place: str) -> None:
+    workspace = Workspace(place)
+    assert (workspace.store, workspace.root) == (None, Path(place))
+
+
+@pytest.mark.parametrize("place", [None, 5, 1.5, b"x", [], object()])
+def test_a_place_of_another_type_is_refused(place: Any) -> None:
+    with pytest.raises(UserError, match="folder"):
+        Workspace(place)
+
+
+@pytest.mark.parametrize("size", [0, -1, 1.5, "8", True, None])
+def test_a_batch_size_is_a_whole_number_from_1_on(size: Any) -> None:
+    with pytest.raises(UserError, match="batch_size"):
+        Workspace("unused", batch_size=size)
 
 
 @pytest.mark.parametrize("place", ["exp:1", "./s3:/bucket", "a:b/c"])
@@ -713,11 +812,68 @@ def test_s3_holds_a_large_file_that_is_sent_in_parts(s3: str, tmp_path: Path) ->
     parts = [bytes([number]) * 2**20 for number in range(101)]
     given.write_bytes(b"".join(parts))
     store.upload({"objects/large": given})
-    store.download({"objects/large": back, "objects/absent": tmp_path / "absent"})
+    store.download({"objects/large": back, "objects/absent": tmp_path / "absent"}, 101 * 2**20)
     assert not (tmp_path / "absent").exists()
     with given.open("rb") as one, back.open("rb") as other:
         assert hashlib.file_digest(one, "sha256").digest() == hashlib.file_digest(other, "sha256").digest()
     assert store._files.info(store._path("objects/large"))["ETag"].strip('"').endswith("-3")  # of three parts
+
+
+def hold_connections(server: socket.socket, kind: str, connections: list[socket.socket]) -> None:
+    """Accept connections and answer nothing, or an answer whose bytes come one by one, or end in the middle."""
+
+    def serve(connection: socket.socket) -> None:
+        with suppress(OSError):
+            while connection.recv(1 << 16) and kind != "silent":
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 100000\r\n\r\n")
+                if kind == "dying":
+                    connection.close()
+                while True:
+                    connection.sendall(b" ")
+                    time.sleep(0.2)
+
+    with suppress(OSError):
+        while True:
+            connections.append(server.accept()[0])
+            threading.Thread(target=serve, args=(connections[-1],), daemon=True).start()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["silent", "dripping", "dying"])
+def test_a_store_that_stops_answering_is_one_line_in_time(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each request is given up, and what follows does not wait again: cleaning up takes no time of its own."""
+    for package in PACKAGES:
+        pytest.importorskip(package)
+    import fsspec
+
+    connections: list[socket.socket] = []
+    monkeypatch.setattr(object_store, "LISTING_ANSWER_SECONDS", 3.0)
+    monkeypatch.setattr(ObjectStore._wait, "__defaults__", (0, 3.0))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=hold_connections, args=(server, kind, connections), daemon=True).start()
+        address = f"http://127.0.0.1:{server.getsockname()[1]}"
+        monkeypatch.setenv("AWS_ENDPOINT_URL", address)
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            monkeypatch.setenv(name, "testing")
+        monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        monkeypatch.setenv("HEEDFUL_CACHE", str(tmp_path / "cache"))
+        fsspec.filesystem("s3").clear_instance_cache()
+        workspace = Workspace("s3://bucket/experiments", data_dir=tmp_path)
+        assert workspace.store is not None
+        begin = time.monotonic()
+        with pytest.raises(WriteError, match="s3://bucket/experiments"):
+            workspace.store.read("manifests/x.json")
+        for attempt in (workspace.check_writable, lambda: workspace.get(Draw()), lambda: workspace.scan()):
+            with pytest.raises(WriteError, match="s3://bucket/experiments"):
+                attempt()
+        limit = 8.0 if kind != "dying" else 60.0  # connections that end are tried again, quickly
+        assert time.monotonic() - begin < limit
+        for connection in connections:
+            with closing(connection):
+                pass
+        fsspec.filesystem("s3").clear_instance_cache()
 
 
 @pytest.mark.slow

@@ -24,7 +24,7 @@ from heedful.attributions.attention import index_slice
 from heedful.attributions.lime import centered_moments, solve_ridge
 from heedful.store.atomic_write import replace_text, try_to_write
 from heedful.store.recipe import json_digest, to_json
-from heedful.types import Attribution, Batch, Model, UserError, check_choice, name_by_fields, read_heads
+from heedful.types import Attribution, Batch, Model, UserError, check_choice, name_by_fields, read_heads, user_path
 
 MixNormalizer = Literal["sparsemax", "softmax", "entmax15", "none"]
 ScoreType = Literal["distribution", "logits"]
@@ -222,14 +222,15 @@ class LearnedMix(CheckedOptions):
     def save(self, folder: Path | str) -> None:
         """Write the class and the fields as JSON into the folder, atomically."""
         text = json.dumps({"kind": type(self).__name__, **vars(self)})
-        check_explainer_folder(Path(folder))
-        with _translate_write_errors(Path(folder)):
-            replace_text(Path(folder) / EXPLAINER_FILE, text + "\n")
+        folder = user_path(folder)
+        check_explainer_folder(folder)
+        with _translate_write_errors(folder):
+            replace_text(folder / EXPLAINER_FILE, text + "\n")
 
     @classmethod
     def load(cls, folder: Path | str) -> Self:
         """The explainer of this class saved in the folder; its fields are checked against their types."""
-        path = Path(folder) / EXPLAINER_FILE
+        path = user_path(folder) / EXPLAINER_FILE
         if not path.is_file():
             raise UserError(
                 f"there is no explainer in {folder} ({path.name} is missing): give the folder it was saved to"

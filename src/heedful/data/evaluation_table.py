@@ -8,7 +8,6 @@ annotations with their folder of documents.
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -45,7 +44,7 @@ from heedful.data.table import DEFAULT_WORDS, label_text
 from heedful.data.tokenization import Words
 from heedful.store.recipe import added_field
 from heedful.tasks import MulticlassClassification, Regression
-from heedful.types import Splits, UserError, check_choice
+from heedful.types import Splits, UserError, check_choice, user_path
 
 MAX_TEXTS = 20_000
 """Texts that are kept for an audit."""
@@ -228,7 +227,7 @@ def detect_columns(
         {"path": (path, TEXT_OR_PATH), "outputs": (outputs, tuple), "given": (given, (GivenColumns, NoneType))},
     )
     check_types("detect_columns", {f"output {number}": (name, str) for number, name in enumerate(outputs)})
-    path, given = Path(os.path.expanduser(path)), given or GivenColumns()
+    path, given = user_path(path), given or GivenColumns()
     outputs = outputs if len(outputs) > 1 else ()
     finder = _ColumnFinder(path, outputs, given)
     text, second_text = finder.find_texts()

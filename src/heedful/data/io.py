@@ -11,7 +11,6 @@ import gzip
 import io
 import json
 import math
-import os
 import re
 import reprlib
 import stat
@@ -29,7 +28,7 @@ from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Literal
 
-from heedful.types import Corpus, FileState, Split, Splits, UserError, file_state, hash_files
+from heedful.types import Corpus, FileState, Split, Splits, UserError, file_state, hash_files, user_path
 
 if TYPE_CHECKING:
     import pyarrow
@@ -487,17 +486,17 @@ _READERS: Mapping[str, Callable[[Path], Iterator[Row]]] = {
 
 def find_path(name: str | Path, data: Path, kind: Literal["file", "folder"] = "file") -> Path:
     """A file or folder by its path, or by its path in the data folder."""
-    name = str(name)
+    path, name = user_path(name), str(name)
     try:
         name.encode()
     except UnicodeEncodeError as error:
         raise UserError(f"{name!a}: the name of the {kind} is not UTF-8; rename it") from error
-    places = (Path(os.path.expanduser(name)), data / name)
-    for path in places:
-        if is_present(path, kind):
-            return path
+    places = (path, data / name)
+    for place in places:
+        if is_present(place, kind):
+            return place
     other: Literal["file", "folder"] = "folder" if kind == "file" else "file"
-    if any(is_present(path, other) for path in places):
+    if any(is_present(place, other) for place in places):
         raise UserError(f"{name}: is a {other}, but a {kind} is needed; check the path")
     raise UserError(f"{name}: no such {kind}, neither here nor in the data folder {data}; check the path")
 

@@ -35,7 +35,17 @@ from heedful.data.tokenization import (
     unit_names,
 )
 from heedful.store.recipe import added_field
-from heedful.types import Batch, DiskResource, Example, Selection, Tokenization, Tokenizer, UserError, hash_model_folder
+from heedful.types import (
+    Batch,
+    DiskResource,
+    Example,
+    Selection,
+    Tokenization,
+    Tokenizer,
+    UserError,
+    hash_model_folder,
+    user_path,
+)
 
 if TYPE_CHECKING:  # takes seconds to import
     from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
@@ -141,7 +151,7 @@ class Prompted(Tokenization, DiskResource):
 
     def digest(self, data: Path) -> str:
         """A hash of all files in a folder but the weights, or the name of a hub model."""
-        folder = Path(self.source).expanduser()
+        folder = user_path(self.source)
         return hash_model_folder(folder, with_weights=False) if folder.is_dir() else self.source
 
     def _make_tokenizer(self, num_answers: int) -> PromptTokenizer:

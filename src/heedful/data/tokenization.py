@@ -48,6 +48,7 @@ from heedful.types import (
     hash_model_folder,
     read_adapter_base,
     read_model_settings,
+    user_path,
 )
 
 if TYPE_CHECKING:  # takes seconds to import, which models of words need not wait for
@@ -438,7 +439,7 @@ class Subwords(Tokenization, DiskResource):
 
     def digest(self, data: Path) -> str:
         """A hash of all files in a folder but the weights, or the name of a hub model."""
-        folder = Path(self.source).expanduser()
+        folder = user_path(self.source)
         return hash_model_folder(folder, with_weights=False) if folder.is_dir() else self.source
 
     def _make_tokenizer(self, num_answers: int) -> SubwordTokenizer:
@@ -536,13 +537,20 @@ class SubwordTokenizer(Tokenizer):
         for num_parts in (1, 2):
             indices = [index for index, parts in enumerate(texts) if len(parts) == num_parts]
             if indices:
-                encoding: BatchEncoding = self._tokenizer(
-                    *([texts[index][part] for index in indices] for part in range(num_parts)),
-                    truncation=False if limit is None else "longest_first",
-                    max_length=limit,
-                    return_offsets_mapping=True,
-                    verbose=False,
-                )
+                try:
+                    encoding: BatchEncoding = self._tokenizer(
+                        *([texts[index][part] for index in indices] for part in range(num_parts)),
+                        truncation=False if limit is None else "longest_first",
+                        max_length=limit,
+                        return_offsets_mapping=True,
+                        verbose=False,
+                    )
+                except Exception as error:
+                    if type(error) is not Exception:  # the tokenizers library has no class of its own
+                        raise
+                    raise UserError(
+                        f"the tokenizer cannot read the texts ({error}): save it again with save_pretrained"
+                    ) from error
                 encodings |= {index: (encoding, number, texts[index]) for number, index in enumerate(indices)}
         return [encodings[index] for index in range(len(texts))]
 
@@ -616,7 +624,7 @@ def load_tokenizer(source: str) -> PreTrainedTokenizerBase:
     """The tokenizer in a folder or on the hub, never with code of its own."""
     from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-    folder = Path(source).expanduser()
+    folder = user_path(source)
     if folder.is_dir():
         base = read_adapter_base(folder)
         if base is not None and not _has_vocabulary(folder):
@@ -659,7 +667,7 @@ def max_positions(source: str) -> int | None:
     """Number of positions of the model; None where the configuration does not say."""
     from transformers import AutoConfig
 
-    folder = Path(source).expanduser()
+    folder = user_path(source)
     if not (folder / "config.json").is_file() and (base := read_adapter_base(folder)) is not None:
         return max_positions(base)
     try:
@@ -731,7 +739,7 @@ def read_patches(source: str, patch_size: int, image_size: int) -> Patches:
     """The patches that a vision model in a folder or on the hub reads, as its preprocessor_config.json says."""
     from transformers.utils.hub import cached_file
 
-    name, folder = "preprocessor_config.json", Path(source).expanduser()
+    name, folder = "preprocessor_config.json", user_path(source)
     path = folder / name if folder.is_dir() else cached_file(source, name, _raise_exceptions_for_missing_entries=False)
     if path is None or not Path(path).is_file():
         raise UserError(f"{source} reads images and has no {name}: save its image processor into the folder")

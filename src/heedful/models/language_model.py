@@ -16,7 +16,7 @@ from heedful.models.model_files import NetworkHead, OutputLabels, load_network, 
 from heedful.models.transformer import Transformer, TransformerModel
 from heedful.seeding import temporary_seed
 from heedful.store.recipe import added_field
-from heedful.types import Architecture, DiskResource, Task, UserError, hash_model_folder
+from heedful.types import Architecture, DiskResource, Task, UserError, hash_model_folder, user_path
 
 LANGUAGE_MODELS: Mapping[str, NetworkHead] = {
     "ForCausalLM": "causal",
@@ -44,7 +44,7 @@ class LanguageModel(Architecture, DiskResource):
 
     def digest(self, data: Path) -> str:
         """A hash of all files in a folder that may be read; the name itself for a hub id."""
-        folder = Path(self.source).expanduser()
+        folder = user_path(self.source)
         return hash_model_folder(folder, with_weights=True) if folder.is_dir() else self.source
 
     def describe(self) -> dict[str, str]:

@@ -31,6 +31,7 @@ from heedful.types import (
     check_model_code,
     read_adapter_base,
     read_model_settings,
+    user_path,
 )
 
 if TYPE_CHECKING:  # imported where it is used: see _attention_hooks
@@ -65,7 +66,7 @@ def read_config(source: str) -> dict[str, object]:
     """The configuration of a model in a folder or on the hub, as it is written."""
     from transformers import PreTrainedConfig
 
-    folder = Path(source).expanduser()
+    folder = user_path(source)
     if not (folder / "config.json").is_file() and (base := read_adapter_base(folder)) is not None:
         return read_config(base)
     if (folder / "config.json").is_file():
@@ -102,7 +103,7 @@ ADAPTED_HEADS: Mapping[str, str] = {
 
 def read_class_name(source: str) -> str:
     """The class that a model in a folder or on the hub was saved from, as far as its settings say; else empty."""
-    folder, names = Path(source).expanduser(), read_config(source).get("architectures")
+    folder, names = user_path(source), read_config(source).get("architectures")
     name = str(names[0]) if isinstance(names, list) and names else ""
     if read_adapter_base(folder) is None:
         return name
@@ -244,7 +245,7 @@ def check_model_source(source: str, head: NetworkHead = "classifier") -> Network
     from transformers.utils.hub import cached_file
 
     read_config(source)
-    folder = Path(source).expanduser()
+    folder = user_path(source)
     if (base := read_adapter_base(folder)) is not None:
         _check_adapter(folder, base)
         return check_model_source(base, head)
@@ -400,7 +401,7 @@ def load_network(
         precision: of weights and states.
     """
     kind = torch_dtype(check_precision(precision))
-    folder = Path(source).expanduser()
+    folder = user_path(source)
     if (base := read_adapter_base(folder)) is not None:
         return _load_adapted(folder, base, outputs, head, kind)
     network, notes, _ = _load_weights(source, outputs, head, kind)
@@ -412,7 +413,7 @@ def _load_weights(
 ) -> tuple[Network, tuple[str, ...], set[str]]:
     """The network, a note, and randomly initialised weights: only those of a head and its pooler may be."""
     config = check_model_source(source, head)
-    folder = Path(source).expanduser()
+    folder = user_path(source)
     try:
         with _silence_transformers():
             if outputs is not None and config.num_labels != outputs:
@@ -488,7 +489,7 @@ def _known_weights(source: str, config: NetworkConfig) -> set[str]:
     from transformers import AutoConfig
     from transformers.models.auto import modeling_auto
 
-    folder, names = Path(source).expanduser(), set[str]()
+    folder, names = user_path(source), set[str]()
     whole = AutoConfig.from_pretrained(str(folder) if folder.is_dir() else source, trust_remote_code=False)
     mappings = [mapping for name, mapping in vars(modeling_auto).items() if name.endswith("_MAPPING")]
     for settings in (config, whole):  # the part of a larger model that is loaded, and all of it

@@ -79,6 +79,7 @@ from heedful.types import (
     check_embeddings,
     hash_model_folder,
     mean_over_queries,
+    user_path,
 )
 
 if TYPE_CHECKING:  # imported where it is used: see _attention_hooks
@@ -903,7 +904,7 @@ class Transformer(Architecture, DiskResource):
 
     def digest(self, data: Path) -> str:
         """A hash of all files in a folder that may be read; the name itself for a hub id."""
-        folder = Path(self.source).expanduser()
+        folder = user_path(self.source)
         return hash_model_folder(folder, with_weights=True) if folder.is_dir() else self.source
 
     def describe(self) -> dict[str, str]:

@@ -56,7 +56,7 @@ from heedful.trials.faithfulness import Faithfulness, signed_methods
 from heedful.trials.ground_truth import ALL_MEASURES, CHANCE, CONTROL_LABELS, GroundTruth, measure_verdicts
 from heedful.trials.imposed_attention import UniformBaseline
 from heedful.trials.performance import Performance
-from heedful.types import Architecture, Corpus, Method, Tokenization, UserError
+from heedful.types import Architecture, Corpus, Method, Tokenization, UserError, user_path
 
 SINGLE_TEXT_CORPORA = ("sst", "imdb")
 PAIR_CORPORA = ("snli", "mnli", "qqp")
@@ -196,10 +196,10 @@ def _model(
 def checkpoint_folder(name: str) -> str:
     """The folder of a checkpoint: that of the packaged MiniLM for "minilm", otherwise the folder itself."""
     if name != "minilm":
-        if not Path(name).expanduser().is_dir():
+        if not user_path(name).is_dir():
             raise UserError(f"there is no checkpoint {name!r}; name minilm or the folder of a checkpoint")
         check_model_source(name)
-        check_tokenizer_folder(Path(name).expanduser())
+        check_tokenizer_folder(user_path(name))
         return name
     spec = importlib.util.find_spec(MINILM_PACKAGE)
     if spec is None or not spec.submodule_search_locations:

@@ -49,7 +49,7 @@ from heedful.training.attribution_tables import COMPLETENESS_NOTE
 from heedful.trials._trial import EXPLANATION, SUMMARY_COLUMNS, Finding, Verdict, combine_seeds
 from heedful.trials.agreement import MEASURES_OF_TOP
 from heedful.trials.performance import Performance
-from heedful.types import SPLITS, UserError
+from heedful.types import SPLITS, UserError, user_path
 
 _T = TypeVar("_T")
 OTHER_CHAPTER = "other"
@@ -74,7 +74,7 @@ def write_report(workspace: Workspace, folder: Path | str) -> Path:
 
     UserError if there is no finished trial; an existing report stays as it is.
     """
-    folder = Path(folder)
+    folder = user_path(folder)
     with _garbage_collection_paused():
         page = build_page(workspace, folder)
         if not page.papers:

@@ -34,12 +34,17 @@ TENSORS, TABLE, SUMMARY = "tensors.safetensors", "table.parquet", "summary.parqu
 NOTES, RECIPE, INDEX, MANIFEST = "notes.json", "recipe.json", "index.json", "manifest.json"
 FILES = (TENSORS, TABLE, SUMMARY, NOTES, RECIPE, INDEX)
 """All that an artefact may have beside its manifest."""
+ALWAYS_THERE = (NOTES, RECIPE, INDEX)
+"""What every artefact has: a manifest without them is damaged."""
 LARGE_FILE = 2**26
 """Bytes of a file that readers of some parts of an artefact do not take into memory as a whole."""
 _ROWS_AT_ONCE = 4096
 _DAMAGE_ERRNOS = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EIO, None)
 """Errors of reading that mean damage; pyarrow's own errors have no number."""
-PARSE_ERRORS = (ValueError, LookupError, TypeError, AttributeError, pyarrow.ArrowException, SafetensorError)
+PARSE_ERRORS = (
+    *(ValueError, LookupError, TypeError, AttributeError, RecursionError),
+    *(pyarrow.ArrowException, SafetensorError),
+)
 _verified: dict[tuple[Path, bool], tuple[tuple[str, int, int, int], ...]] = {}
 """Artefacts whose bytes this process has verified, with name, inode, size and modification time of their files."""
 
@@ -108,6 +113,8 @@ class IndexEntry:
 
 INDEX_KEYS = frozenset({"kind", "recipe_class", "facts", "settings", "links", "group", "device"})
 """What the index file of an artefact holds; the device only where it is not the CPU."""
+INDEX_MAPPINGS = frozenset({"facts", "settings", "links"})
+"""Those of them that are objects; the others are texts."""
 
 
 class Columns(Mapping[str, list[object]]):
@@ -364,16 +371,29 @@ def verify_files(folder: Path, *, tensors: bool) -> dict[str, Json]:
         for name, entry in manifest.items():
             if _file_entry(folder / name) != entry:
                 raise corrupt_error(folder, f"the content of {name} differs")
-        _check_name(folder, (folder / RECIPE).read_bytes())
+        _check_documents(folder, folder)
         _verified[folder.resolve(), tensors] = state
     return manifest
 
 
 def _check_name(place: Path | str, recipe: bytes) -> None:
     """CorruptArtefactError if the folder holds the artefact of another recipe."""
-    name = artefact_name(json.loads(recipe))
+    try:
+        name = artefact_name(json.loads(recipe))
+    except PARSE_ERRORS as error:
+        raise corrupt_error(place, f"{RECIPE} does not describe a recipe") from error
     if name != Path(place).name:
         raise corrupt_error(place, f"it holds {name}")
+
+
+def _check_documents(folder: Path, place: Path | str) -> None:
+    """CorruptArtefactError if recipe, index or notes in a folder have another form than those of this artefact."""
+    _check_name(place, (folder / RECIPE).read_bytes())
+    _parse_index((folder / INDEX).read_bytes(), folder, place)
+    try:
+        dict(json.loads((folder / NOTES).read_bytes()))
+    except PARSE_ERRORS as error:
+        raise corrupt_error(place, f"{NOTES} is not a JSON object") from error
 
 
 def read_entry(folder: Path, *, tensors: bool = True) -> IndexEntry:
@@ -388,24 +408,36 @@ def read_entry(folder: Path, *, tensors: bool = True) -> IndexEntry:
         if INDEX not in manifest or _file_entry(folder / INDEX) != manifest[INDEX]:
             raise corrupt_error(folder, f"the content of {INDEX} differs")
         content = (folder / INDEX).read_bytes()
+    return _parse_index(content, folder, folder)
+
+
+def _parse_index(content: bytes, folder: Path, place: Path | str) -> IndexEntry:
     try:
         # What a later version of heedful may add is left out.
         known = {key: value for key, value in json.loads(content).items() if key in INDEX_KEYS}
+        if any(not isinstance(value, dict if key in INDEX_MAPPINGS else str) for key, value in known.items()):
+            raise TypeError
         return IndexEntry(folder.name, path=folder, **known)
     except PARSE_ERRORS as error:
-        raise corrupt_error(folder, f"{INDEX} has not what it must have") from error
+        raise corrupt_error(place, f"{INDEX} lacks a field, or a field has another type") from error
 
 
 def read_manifest(folder: Path) -> dict[str, Json]:
-    return parse_manifest((folder / MANIFEST).read_bytes(), folder)
+    path = folder / MANIFEST
+    if path.exists() and not path.is_file():  # a pipe would never end
+        raise corrupt_error(folder, f"{MANIFEST} is not a file")
+    return parse_manifest(path.read_bytes(), folder)
 
 
 def parse_manifest(written: bytes, place: Path | str) -> dict[str, Json]:
     try:
         content = json.loads(written)
         if isinstance(content, dict) and dump_compact_json(content).encode("ascii") == written:
-            return content
-    except ValueError as error:
+            missing = [name for name in ALWAYS_THERE if name not in content]
+            if not missing:
+                return content
+            raise corrupt_error(place, f"{MANIFEST} has no entry for {missing[0]!r}")
+    except (ValueError, RecursionError) as error:
         raise corrupt_error(place, f"{MANIFEST} is not valid JSON") from error
     raise corrupt_error(place, f"{MANIFEST} was altered")
 
@@ -422,6 +454,11 @@ def object_keys(place: Path | str, manifest: Mapping[str, Json]) -> dict[str, st
     return keys
 
 
+def stored_size(manifest: Mapping[str, Json]) -> int:
+    """The bytes of all files of a manifest whose entries `object_keys` has checked."""
+    return sum(entry[0] for entry in manifest.values() if isinstance(entry, list) and isinstance(entry[0], int))
+
+
 def check_download(folder: Path, manifest: Mapping[str, Json], place: str) -> None:
     """CorruptArtefactError unless these files are in the folder as the manifest says."""
     for name, entry in manifest.items():
@@ -430,7 +467,7 @@ def check_download(folder: Path, manifest: Mapping[str, Json], place: str) -> No
         if _file_entry(folder / name) != entry:
             raise corrupt_error(place, f"the content of {name} differs")
     if RECIPE in manifest:
-        _check_name(place, (folder / RECIPE).read_bytes())
+        _check_documents(folder, place)
 
 
 def is_complete(folder: Path) -> bool:

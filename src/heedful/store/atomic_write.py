@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import tempfile
@@ -38,7 +39,9 @@ def try_to_write(folder: Path) -> None:
     A folder that does not exist is not created, because another process may be about to write in it: the file is
     written where it would be created.
     """
-    there = next(each for each in (folder, *folder.parents) if each.exists())
+    there = next(place for place in (folder, *folder.parents) if place.exists() or place.is_symlink())
+    if not there.exists():
+        raise NotADirectoryError(errno.ENOTDIR, "it is a symbolic link to nothing", str(there))
     with tempfile.TemporaryFile(dir=there) as file:
         file.write(bytes(4096))
         file.flush()

@@ -1,4 +1,4 @@
-"""A workspace behind a URL: artefacts as objects of S3, Google Cloud Storage or any other filesystem of fsspec.
+"""A workspace behind a URL: artefacts as objects of S3, Google Cloud Storage or another store of `SCHEMES`.
 
 There is no rename, and none is needed. The files of an artefact are objects whose names contain a digest of their
 content (`objects/<artefact>/<digest>-table.parquet`); when all are stored, its manifest (`manifests/<artefact>.json`)
@@ -14,6 +14,7 @@ would be done twice; correctness does not depend on them.
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import re
 import secrets
@@ -21,13 +22,17 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
+from typing import Any, TypeVar
 
 import fsspec
+from fsspec.exceptions import FSTimeoutError
 
 from heedful.store.atomic_write import WriteError
-from heedful.types import UserError
+from heedful.types import UserError, user_path
 
+T = TypeVar("T")
 LEASE_SECONDS = 60.0
 """A lease that has not changed for so long belongs to a dead process."""
 HEARTBEAT_SECONDS = 10.0
@@ -42,14 +47,29 @@ TOGETHER = 200
 CONFLICT_DELAYS = (0.1, 0.4)
 """Seconds before a conditional creation is tried again that failed although there is no such object."""
 DIGEST_CHARACTERS = 16
-EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
-"""Extra of this package for a protocol."""
+MAX_SHOWN = 100
+"""Characters of a place that a message repeats."""
+SCHEMES = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs", "az": "", "abfs": "", "memory": ""}
+"""Protocols that a workspace may have, each with the extra of this package that it needs.
+
+Others of fsspec are caches in front of a store, read-only, or show an object before it is whole.
+"""
+ANSWER_SECONDS = 30.0
+"""A store that has not answered a request for so long, repetitions included, is out of reach."""
+LISTING_ANSWER_SECONDS = 60.0
+"""The same for a listing, which is one request for each thousand objects."""
+SLOW_LINE = 16_000
+"""Bytes in a second, below which a store is out of reach as well."""
+MAX_TRANSFER_SECONDS = 7 * 24 * 3600.0
+RECOVERY_SECONDS = 30.0
+"""For so long nothing more is asked of a store that was out of reach: cleaning up does not wait for it again."""
 OPTIONS = {"s3": {"max_concurrency": 2}}
 """Options of the filesystem of an extra. Parts of 50 MB of one file that are in memory at a time: by default 10."""
 ARTEFACT_NAME = re.compile(r"\w+-[0-9a-f]{12}")
 _LOCAL = ("file", "local")
 _BROKEN_URL = re.compile(r"([a-z][a-z0-9+.-]+):/([^/].*)|(s3|gs|gcs|memory)//(.*)", re.IGNORECASE | re.DOTALL)
 _URL = re.compile(r"([a-z][a-z0-9+.-]+)://(.*)", re.IGNORECASE | re.DOTALL)
+_SCHEME = re.compile(r"([a-z][a-z0-9+.-]+):", re.IGNORECASE)
 _SECRETS = re.compile(r"(?<=//)[^/@\s]+@|\?[^\s'\"]+")
 """User names and passwords, and queries, in the addresses that an error message may contain."""
 
@@ -65,7 +85,7 @@ def is_url(text: str) -> bool:
 
 
 def local_path(place: Path | str) -> Path:
-    """The folder that a path or a `file://` URL names; UserError for a URL that lost a slash or its colon.
+    """The folder that a path or a `file://` URL names; UserError for any other URL, and for one with a slip.
 
     >>> local_path("file:///experiments").as_posix(), local_path("C:/experiments").as_posix()
     ('/experiments', 'C:/experiments')
@@ -77,7 +97,26 @@ def local_path(place: Path | str) -> Path:
         raise UserError(
             f"{place} is no URL: write {broken[1] or broken[3]}://{broken[2] or broken[4]}, or ./{place} for a folder"
         )
-    return Path(place if found is None else found[2])
+    scheme = _SCHEME.match(place) if found is None and isinstance(place, str) else None
+    if scheme is not None and ("://" in str(place) or scheme[1].lower() in fsspec.available_protocols()):
+        raise _unsupported_error(str(place), scheme[1])
+    folder = place if found is None else found[2]
+    if folder == "":
+        raise UserError("the name of the workspace is empty; give a folder, or . for this one")
+    found_path = user_path(folder)
+    try:
+        str(found_path.absolute()).encode()
+    except UnicodeEncodeError as error:  # not every format of a file can be opened there
+        raise UserError(f"{str(place)!a}: the name of the workspace is not UTF-8; choose another folder") from error
+    return found_path
+
+
+def _unsupported_error(place: str, scheme: str) -> UserError:
+    shown = place[:MAX_SHOWN]
+    return UserError(
+        f"{shown}: a workspace cannot have the scheme {scheme!r}; give a folder or a URL such as s3://bucket/folder "
+        f"(schemes: {', '.join(SCHEMES)}), or ./{shown} for a folder of this name"
+    )
 
 
 class ObjectStore:
@@ -87,20 +126,18 @@ class ObjectStore:
         self.url = _checked_url(url)
         protocol = self.url.partition("://")[0]
         try:
-            options = OPTIONS.get(EXTRAS.get(protocol, ""), {})
+            options = OPTIONS.get(SCHEMES[protocol], {})
             self._files, self._root = fsspec.core.url_to_fs(self.url, use_listings_cache=False, **options)
         except ImportError as error:
-            extra = EXTRAS.get(protocol)
+            extra = SCHEMES[protocol]
             remedy = f"pip install 'heedful[{extra}]'" if extra else f"install the package for it ({error})"
             raise UserError(f"{self.url}: the package for {protocol}:// is not installed: {remedy}") from error
-        except ValueError as error:
-            known = "s3://bucket/folder, gs://bucket/folder, or a folder"
-            raise UserError(f"{self.url}: {protocol}:// is not known; give {known}") from error
-        except OSError as error:
+        except Exception as error:  # the libraries behind fsspec have exceptions of their own
             raise self._error("open", error) from error
         self._root = self._root.rstrip("/")
         self._known: set[str] = set()
         self._listed, self._questions, self._asked = -LISTING_SECONDS, 0, -LISTING_SECONDS
+        self._out_of_reach_until = -math.inf
 
     # Objects
 
@@ -108,7 +145,7 @@ class ObjectStore:
         """The content of an object; None if there is none."""
         with self._one_line_errors("read"):
             try:
-                content: bytes = self._files.cat_file(self._path(key))
+                content: bytes = self._wait(partial(self._files.cat_file, self._path(key)))
             except (FileNotFoundError, IsADirectoryError):
                 return None
             return content
@@ -119,7 +156,7 @@ class ObjectStore:
         found: dict[str, bytes] = {}
         for start in range(0, len(paths), TOGETHER):
             with self._one_line_errors("read"):
-                answers = self._files.cat([*paths][start : start + TOGETHER], on_error="return")
+                answers = self._wait(partial(self._files.cat, [*paths][start : start + TOGETHER], on_error="return"))
                 for path, answer in answers.items():
                     if isinstance(answer, bytes):
                         found[paths[path]] = answer
@@ -130,14 +167,14 @@ class ObjectStore:
     def write(self, key: str, content: bytes) -> None:
         """Store an object, in place of an earlier one."""
         with self._one_line_errors("write in"):
-            self._files.pipe_file(self._path(key), content)
+            self._wait(partial(self._files.pipe_file, self._path(key), content), len(content))
 
     def create(self, key: str, content: bytes) -> bool:
         """Store an object if there is none of its name; whether that was so."""
         with self._one_line_errors("write in"):
             for delay in (*CONFLICT_DELAYS, None):
                 try:
-                    self._files.pipe_file(self._path(key), content, mode="create")
+                    self._wait(partial(self._files.pipe_file, self._path(key), content, mode="create"), len(content))
                 except FileExistsError:
                     return False
                 except OSError:  # some servers have another name for it, or refuse two requests at once
@@ -153,36 +190,50 @@ class ObjectStore:
     def delete(self, key: str) -> None:
         """Delete an object, if it exists."""
         with self._one_line_errors("write in"), suppress(FileNotFoundError):
-            self._files.rm_file(self._path(key))
+            self._wait(partial(self._files.rm_file, self._path(key)))
 
     def names(self, folder: str) -> list[str]:
         """The names of the objects in a folder, sorted: one request for each thousand."""
+        return sorted(path.rpartition("/")[2] for path in self._list(folder, detail=False))
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """The sizes of the objects in a folder by their names."""
+        return {entry["name"].rpartition("/")[2]: entry["size"] or 0 for entry in self._list(folder, detail=True)}
+
+    def _list(self, folder: str, *, detail: bool) -> list[Any]:
         with self._one_line_errors("read"):
             try:
-                found = self._files.ls(self._path(folder), detail=False)
+                listing = partial(self._files.ls, self._path(folder), detail=detail)
+                found: list[Any] = self._wait(listing, seconds=LISTING_ANSWER_SECONDS)
             except FileNotFoundError:
                 return []
-        return sorted(path.rpartition("/")[2] for path in found)
+        return found
 
-    def download(self, files: Mapping[str, Path]) -> None:
-        """Download objects into files, many at once; an object that does not exist leaves no file."""
+    def download(self, files: Mapping[str, Path], size: int) -> None:
+        """Download objects into files, many at once; an object that does not exist leaves no file.
+
+        Args:
+            size: bytes of all of them together, which decide how long it may take.
+        """
         pairs = [(self._path(key), str(path)) for key, path in files.items()]
         for start in range(0, len(pairs), TOGETHER):
             part = pairs[start : start + TOGETHER]
             with self._one_line_errors("read"):
                 try:
-                    self._files.get([remote for remote, _ in part], [local for _, local in part])
+                    remotes, locals_ = ([*side] for side in zip(*part, strict=True))
+                    self._wait(partial(self._files.get, remotes, locals_), size)
                 except FileNotFoundError:
                     for remote, local in part:
                         try:
-                            self._files.get_file(remote, local)
+                            self._wait(partial(self._files.get_file, remote, local), size)
                         except FileNotFoundError:
                             Path(local).unlink(missing_ok=True)
 
     def upload(self, files: Mapping[str, Path]) -> None:
         """Store files as objects, many at once."""
         with self._one_line_errors("write in"):
-            self._files.put([str(path) for path in files.values()], [self._path(key) for key in files])
+            put = partial(self._files.put, [str(path) for path in files.values()], [self._path(key) for key in files])
+            self._wait(put, sum(path.stat().st_size for path in files.values()))
 
     # Artefacts
 
@@ -268,6 +319,25 @@ class ObjectStore:
         """Whether other processes see other objects under the same URL."""
         return self.url.startswith("memory://")
 
+    def _wait(self, request: Callable[..., T], size: int = 0, seconds: float = ANSWER_SECONDS) -> T:
+        """The answer to a request; `WriteError` if it takes too long for `size` bytes.
+
+        The libraries behind fsspec notice a server that sends nothing, after a while and several attempts, but not one
+        that sends a byte now and then. Filesystems in this process answer at once and know no timeout.
+        """
+        if not self._files.async_impl:
+            return request()
+        limit = min(seconds + max(size, 0) // SLOW_LINE, MAX_TRANSFER_SECONDS)
+        try:
+            if time.monotonic() < self._out_of_reach_until:
+                raise FSTimeoutError
+            return request(timeout=limit)
+        except FSTimeoutError:
+            now = time.monotonic()
+            if now >= self._out_of_reach_until:
+                self._out_of_reach_until = now + RECOVERY_SECONDS
+            raise self._error("reach", TimeoutError(f"no answer within {limit:.0f} seconds")) from None
+
     @contextmanager
     def _one_line_errors(self, verb: str) -> Iterator[None]:
         """Turn whatever a filesystem raises into a `WriteError`."""
@@ -302,6 +372,8 @@ def _checked_url(url: str) -> str:
     assert found is not None
     protocol, rest = found[1].lower(), found[2].rstrip("/")
     shown = f"{protocol}://{_SECRETS.sub('', f'//{rest}')[2:]}"
+    if protocol not in SCHEMES:
+        raise _unsupported_error(shown, protocol)
     if "@" in rest.partition("/")[0] or "?" in rest or "#" in rest:
         raise UserError(
             f"{shown}: a URL of a workspace is written down in several places and must not hold a user name, a "
@@ -317,9 +389,9 @@ def _checked_url(url: str) -> str:
 def cache_folder() -> Path:
     """Where heedful keeps downloads: `HEEDFUL_CACHE`, else `heedful` in the user's cache folder."""
     if given := os.environ.get("HEEDFUL_CACHE"):
-        return Path(given).expanduser()
+        return user_path(given)
     cache = os.environ.get("XDG_CACHE_HOME")
-    return (Path(cache) if cache else Path.home() / ".cache") / "heedful"
+    return user_path(cache or "~/.cache") / "heedful"
 
 
 def workspace_cache(url: str) -> Path:

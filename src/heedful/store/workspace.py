@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import reprlib
 import secrets
 import shutil
 import warnings
@@ -50,6 +51,7 @@ from heedful.store.artefact_files import (
     read_artefact,
     read_entry,
     read_manifest,
+    stored_size,
     translate_read_errors,
     verify_files,
     write_artefact,
@@ -84,7 +86,7 @@ from heedful.store.recipe import (
     seed_group,
 )
 from heedful.store.shard import SHARD_CLASS
-from heedful.types import UserError, count_file_changes
+from heedful.types import UserError, count_file_changes, user_path
 
 _CHECKPOINT = re.compile(r"\w[\w.-]*-[0-9a-f]{64}\.\w+")
 """A file of unfinished work that contains the digest of its content in its name: it is complete wherever it is."""
@@ -96,7 +98,7 @@ _in_progress: ContextVar[tuple[tuple[Path, Recipe], ...]] = ContextVar("_in_prog
 def default_data_dir() -> Path:
     """The folder of corpora unless another is given: `HEEDFUL_DATA`, else `data` in the cache folder."""
     if given := os.environ.get("HEEDFUL_DATA"):
-        return Path(given).expanduser()
+        return user_path(given)
     return cache_folder() / "data"
 
 
@@ -128,13 +130,17 @@ class Workspace:
     _resumable: set[str] = field(init=False, default_factory=set, repr=False)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.place, str | Path):
+            raise UserError(f"{reprlib.repr(self.place)} is not a workspace; give a folder or s3://bucket/folder")
+        if not isinstance(self.batch_size, int) or isinstance(self.batch_size, bool) or self.batch_size < 1:
+            raise UserError(f"batch_size is {reprlib.repr(self.batch_size)}: give a number of texts from 1 on")
         if isinstance(self.place, str) and is_url(self.place):
             self.store = ObjectStore(self.place)
             self.root = workspace_cache(self.store.url)
         else:
             self.root = local_path(self.place)
-        self.data_dir = Path(self.data_dir)
-        check_device(self.device)
+        self.data_dir = user_path(self.data_dir)
+        self.device = str(check_device(self.device))
 
     def __str__(self) -> str:
         return str(self.root) if self.store is None else self.store.url
@@ -230,7 +236,10 @@ class Workspace:
             folder.mkdir(parents=True, exist_ok=True)
             self._resumable.add(name)
             if self.store is not None and not any(folder.iterdir()):
-                self.store.download({f".partial/{name}/{file}": folder / file for file in self._checkpoints(name)})
+                sizes = self.store.sizes(f".partial/{name}")
+                found = [file for file in sizes if _CHECKPOINT.fullmatch(file)]
+                files = {f".partial/{name}/{file}": folder / file for file in found}
+                self.store.download(files, sum(sizes[file] for file in found))
         return folder
 
     def _checkpoints(self, name: str) -> list[str]:
@@ -525,7 +534,8 @@ class Workspace:
             for name in manifests:
                 (drafts / name).mkdir()
                 (drafts / name / MANIFEST).write_bytes(written[name])
-            store.download({key: drafts / name / file for key, (name, file) in objects.items()})
+            size = sum(stored_size(manifest) for manifest in manifests.values())
+            store.download({key: drafts / name / file for key, (name, file) in objects.items()}, size)
             for name, manifest in manifests.items():
                 try:
                     check_download(drafts / name, manifest, f"{store.url}/{name}")
@@ -542,7 +552,8 @@ class Workspace:
         if TENSORS in manifest and not (folder / TENSORS).exists():
             only = {TENSORS: manifest[TENSORS]}
             with self._drafts() as drafts:
-                store.download({key: drafts / file for file, key in object_keys(folder, only).items()})
+                keys = object_keys(folder, only)
+                store.download({key: drafts / file for file, key in keys.items()}, stored_size(only))
                 check_download(drafts, only, f"{store.url}/{folder.name}")
                 (drafts / TENSORS).replace(folder / TENSORS)
 
@@ -560,12 +571,16 @@ class Workspace:
             for key in foreign
         ]
 
-        def read_cache(names: Iterable[str]) -> None:
+        def read_cache(names: Iterable[str]) -> dict[str, CorruptArtefactError]:
+            wrong = {}
             for name in names:
                 folder = self.root / name
-                with suppress(CorruptArtefactError):
+                try:
                     entry = read_entry(folder, tensors=False)
                     found[name] = replace(entry, fetch_tensors=partial(self._fetch, folder))
+                except CorruptArtefactError as damage:
+                    wrong[name] = damage
+            return wrong
 
         read_cache(names)
         absent = [name for name in names if name not in found]
@@ -574,7 +589,8 @@ class Workspace:
             for name in part:
                 shutil.rmtree(self.root / name, ignore_errors=True)
             damages += self._download(store, part, tensors=False)
-        read_cache(absent)
+        wrong = read_cache(name for name in absent if (self.root / name).exists())
+        damages += wrong.values()
         return [found[name] for name in names if name in found], damages
 
     def _is_stored(self, store: ObjectStore, folder: Path) -> bool:

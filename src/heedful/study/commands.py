@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +15,8 @@ from heedful.command_line import (
     DebugOption,
     QuietOption,
     WorkspaceOption,
+    check_files,
+    check_folder,
     command,
     say,
     write_file,
@@ -75,6 +78,7 @@ def study_build(
 
         parse_database_url(database)
     if not dry_run:
+        check_folder(out)
         check_study_folder(out)
     study = build_study(source, methods, options, choice, model=model, title=title, database=database)
     if not quiet:
@@ -142,7 +146,7 @@ def study_rate(
         Path, typer.Argument(help="Folder of the study, or its answers as exported JSON.")
     ] = DEFAULT_STUDY,
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write verdicts and numbers to this file.")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write JSON to this file; - prints it.")] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, max=MAX_SEED, help="Seed of the bootstrap.")] = 0,
     database: DatabaseOption = "",
     quiet: QuietOption = False,
@@ -154,9 +158,8 @@ def study_rate(
     from heedful.study.rating import interpretation, rate_study, store_rating, write_rating_page
     from heedful.study.storage import load_answers, study_origin
 
-    if json_file is not None:
-        write_file(json_file, None)
-    name, page = study.resolve().name, study / "rating.html"
+    check_files({"--json": json_file})
+    name, page = Path(os.path.realpath(study)).name, study / "rating.html"
     if study.is_file():
         name, page = study.stem, study.with_suffix(".rating.html")
     rating = rate_study(load_answers(study, database), name, seed=seed, origin=study_origin(study))

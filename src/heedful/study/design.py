@@ -550,6 +550,8 @@ def read_keys(folder: Path) -> StudyKeys:
 
 def _read(path: Path, adapter: TypeAdapter[_File]) -> _File:
     try:
+        if path.exists() and not path.is_file():  # a pipe would never end
+            raise FileNotFoundError
         text = path.read_bytes()
         found = adapter.validate_json(text)
     except FileNotFoundError:

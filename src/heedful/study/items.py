@@ -43,7 +43,7 @@ from heedful.study.design import (
     make_plans,
     strengths,
 )
-from heedful.types import UserError
+from heedful.types import UserError, user_path
 
 MAX_WORDS = 200
 """Longest text that people are asked to read, by default."""
@@ -257,7 +257,7 @@ def _finished(source: ItemSource, uid: str, methods: Sequence[str], choice: Item
 
 def read_source(source: Path | str, model: str = "") -> ItemSource:
     """The texts of one model: from a page of an audit or a report, from the folder of such pages, or a workspace."""
-    workspace, path = Workspace(source), Path(source)
+    workspace, path = Workspace(source), user_path(source)
     if workspace.store is not None:
         return _read_stored(workspace, str(source), model)
     if path.is_file():

@@ -40,7 +40,7 @@ from heedful.study.design import (
     read_study,
     token_digest,
 )
-from heedful.types import UserError
+from heedful.types import UserError, user_path
 
 DATABASE_FILE = "answers.sqlite"
 MAX_SECONDS = 3600.0
@@ -491,7 +491,7 @@ def load_answers(folder: str | Path, database: str = "") -> StudyAnswers:
         folder: of the study; a file that was exported as JSON is read as it is.
         database: URL, if the answers are not in the study's own database.
     """
-    path = Path(folder)
+    path = user_path(folder)
     if path.is_file():
         return StudyAnswers.from_json(path.read_bytes())
     study = read_study(path)
