@@ -97,6 +97,11 @@ class CompleteAttribution(Attribution):
 
     convergence_delta: Tensor
 
+    @property
+    def difference(self) -> Tensor:
+        """f(text) - f(baseline) `[batch]`."""
+        return self.scores.sum(1) - self.convergence_delta
+
 
 @dataclass(frozen=True)
 class SampledAttribution(Attribution):
