@@ -12,7 +12,6 @@ import io
 import json
 import os
 import re
-import reprlib
 import stat
 import zlib
 from abc import abstractmethod
@@ -27,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from heedful.types import Corpus, FileState, Split, Splits, UserError, file_state, hash_files
+from heedful.types import shorten as shorten  # for readers of tables
 
 if TYPE_CHECKING:
     import pyarrow
@@ -138,15 +138,6 @@ class Row:
 
 
 SplitRows = Mapping[Split, Sequence[Row]]
-
-
-def shorten(value: object) -> str:
-    """A value of a table for a message: the start of its `repr`, at any size and depth.
-
-    >>> shorten("a" * 1000)
-    "'aaaaaaaaaaaa...aaaaaaaaaaaaa'"
-    """
-    return reprlib.repr(value)
 
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
