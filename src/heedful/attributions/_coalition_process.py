@@ -9,8 +9,8 @@ Standard deviations depend on which outputs were read, but, up to sigma, not on 
 that tell most about the Shapley values can be chosen before they are read (Chaloner & Verdinelli 1995).
 
 The scale of all r_i is the one of `SCALES` with the largest marginal likelihood, and sigma² makes the leave-one-out
-errors as large as expected on average. A posterior error is the standard deviation times `WIDENING`: outputs of a
-model are no draw from the prior, and those that are read last, when the errors are small enough, flatter them.
+errors as large as expected on average. A posterior error is the standard deviation times `WIDENING`, because the outputs
+of a model are not drawn from the prior and reading ends when the errors look small.
 """
 
 from __future__ import annotations
