@@ -199,7 +199,7 @@ def test_every_option_that_counts_has_a_limit(explainer: Explainer) -> None:
 def test_a_count_is_a_whole_number(wrong: object) -> None:
     for make, option in ((KernelShap, "n_samples"), (IntegratedGradients, "n_steps"), (Lime, "seed")):
         with pytest.raises(UserError, match=option):
-            make(**{option: wrong})
+            make(**{option: wrong})  # type: ignore[arg-type]
     with pytest.raises(UserError, match="ridge"):
         Lime(ridge=math.nan)
     assert Lime(n_samples=np.int64(7), ridge=1).n_samples == 7  # type: ignore[arg-type]
@@ -319,7 +319,7 @@ def test_long_words_and_names_are_shortened_in_notes_and_errors(explainer: Expla
     assert note.count("q") > 5
     for options in ({"methods": "q" * 3000}, {"methods": f"lime({word}=1)"}, {"target": word}, {"contrast": word}):
         with pytest.raises(UserError) as complaint:
-            explainer.explain(TEXT, **options)  # type: ignore[call-overload]
+            explainer.explain(TEXT, **options)
         assert len(str(complaint.value)) < 400
     many = load((classifier(labels=200), tokenizer()))
     with pytest.raises(UserError) as complaint:
