@@ -181,7 +181,7 @@ def test_every_option_that_counts_has_a_limit(explainer: Explainer) -> None:
         (name, field.name)
         for name, make in METHODS.items()
         if is_dataclass(method := make())
-        for field in fields(method)
+        for field in fields(method)  # type: ignore[arg-type]
         if isinstance(field.default, int) and not isinstance(field.default, bool)
     }
     # A window is as wide as the text at most, and a seed any number.
